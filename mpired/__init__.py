@@ -1,0 +1,37 @@
+"""MPI's reductions over files: every file is one rank's buffer.
+
+    >>> import mpired
+    >>> total = mpired.reduce(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="sum")
+
+The verbs are the commands. Errors are in `mpired.errors`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+__all__ = ["DATATYPES", "OPS", "MpiredError", "__version__", "info", "reduce"]
+
+if TYPE_CHECKING:
+    from mpired.datatypes import DATATYPES
+    from mpired.errors import MpiredError
+    from mpired.ops import OPS
+    from mpired.verbs import info, reduce
+
+# Imported when first used: the command has things to set before NumPy starts.
+_HOMES = {
+    "DATATYPES": "mpired.datatypes",
+    "MpiredError": "mpired.errors",
+    "OPS": "mpired.ops",
+    "info": "mpired.verbs",
+    "reduce": "mpired.verbs",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'mpired' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)

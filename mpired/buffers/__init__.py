@@ -1,0 +1,17 @@
+"""Where elements lie: the formats, and one rank's buffers."""
+
+from mpired.buffers.flat import FlatBuffer, FlatLayout
+from mpired.buffers.formats import FORMATS, Encoder, open_rank, output_format
+from mpired.buffers.rank import Declared, RankBuffer, RankFile
+
+__all__ = [
+    "FORMATS",
+    "Declared",
+    "Encoder",
+    "FlatBuffer",
+    "FlatLayout",
+    "RankBuffer",
+    "RankFile",
+    "open_rank",
+    "output_format",
+]

@@ -1,0 +1,148 @@
+"""Buffers whose elements lie one after another in a file: raw and npy."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+import numpy as np
+
+from mpired.buffers.source import Source
+from mpired.datatypes import Datatype
+from mpired.storage import calls
+
+
+@dataclass(frozen=True, eq=False)
+class FlatBuffer:
+    """One rank's buffer as a run of elements in a file.
+
+    Parameters
+    ----------
+    source
+        The file.
+    datatype
+        What an element is.
+    count
+        Number of elements.
+    stored
+        The NumPy form of an element as it lies in the file: its byte order, and a pair packed or padded.
+    offset
+        Bytes before the first element.
+    shape
+        The shape that the file declares, None where it declares none.
+    fortran_order
+        Whether the first index of `shape` runs fastest.
+    name
+        The column's name, for results of formats with columns.
+    """
+
+    source: Source
+    datatype: Datatype
+    count: int
+    stored: np.dtype
+    offset: int = 0
+    shape: tuple[int, ...] | None = None
+    fortran_order: bool = False
+    name: str = ""
+
+    @property
+    def byte_order(self) -> Literal["<", ">", "="]:
+        """The byte order of the stored elements: "<", ">" or, for single bytes, "="."""
+        plain = self.stored if self.stored.names is None else self.stored[self.stored.names[0]]
+        orders: dict[str, Literal["<", ">", "="]] = {"<": "<", ">": ">"}
+        return orders.get(plain.str[0], "=")
+
+    @property
+    def end(self) -> int:
+        """Bytes from the start of the file to the end of the last element."""
+        return self.offset + self.count * self.stored.itemsize
+
+    def open(self) -> FlatReader:
+        """Open the file for reading by element ranges."""
+        return FlatReader(self)
+
+
+class FlatLayout(NamedTuple):
+    """How a result lies in a flat file.
+
+    Parameters
+    ----------
+    stored
+        The NumPy form of an element as it is to lie in the file.
+    head
+        The bytes before the first element.
+    around
+        A buffer whose file gives the bytes before and after the result instead, for replacing it in place.
+    """
+
+    stored: np.dtype
+    head: bytes = b""
+    around: FlatBuffer | None = None
+
+    @property
+    def offset(self) -> int:
+        """Bytes before the first element."""
+        return len(self.head) if self.around is None else self.around.offset
+
+
+class FlatReader:
+    """Reads element ranges of a `FlatBuffer`. The caller closes it."""
+
+    def __init__(self, buffer: FlatBuffer) -> None:
+        self._buffer = buffer
+        self.fd = buffer.source.open()
+        self._itemsize = buffer.stored.itemsize
+        self._direct = lies_as(buffer.stored, buffer.datatype)
+
+    def read(self, start: int, block: np.ndarray) -> None:
+        """Fill `block` with the elements from `start` on, in native byte order.
+
+        Raises
+        ------
+        BufferFileError
+            If the file has become shorter.
+        """
+        if self._direct:
+            self._fill(start, block.view(np.uint8))
+        else:
+            stored = np.empty(len(block), self._buffer.stored)
+            self._fill(start, stored.view(np.uint8))
+            convert(stored, block)
+
+    def _fill(self, start: int, octets: np.ndarray) -> None:
+        buffer = self._buffer
+        try:
+            got = calls.pread_into(self.fd, octets.data, buffer.offset + start * self._itemsize)
+        except OSError as error:
+            error.filename = buffer.source.name
+            raise
+        missing = len(octets) - got
+        if missing:
+            # A raw file may end with the last element's last component, before its padding (MPI-4.1, 5.1.6).
+            if missing > buffer.datatype.extent - buffer.datatype.true_extent:
+                raise buffer.source.changed()
+            octets[got:] = 0
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.fd)
+
+
+def lies_as(stored: np.dtype, datatype: Datatype) -> bool:
+    """Tell whether elements of the form `stored` have the very bytes of the datatype in memory."""
+    return _layout(stored) == _layout(datatype.form)
+
+
+def _layout(dtype: np.dtype) -> tuple[int, list[tuple[int, str]]]:
+    fields = [(0, dtype)] if dtype.fields is None else [(dtype.fields[n][1], dtype[n]) for n in dtype.names or ()]
+    return dtype.itemsize, [(offset, field.str) for offset, field in fields]
+
+
+def convert(source: np.ndarray, target: np.ndarray) -> None:
+    """Copy elements into another form of the same datatype: byte order, padding, names of the fields."""
+    if source.dtype.names is None or target.dtype.names is None:
+        target[...] = source
+        return
+    for old, new in zip(source.dtype.names, target.dtype.names, strict=True):
+        target[new] = source[old]

@@ -1,0 +1,149 @@
+"""The table of formats: how a file is recognised, and which module reads and lays it out."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol, TypeAlias, cast
+
+from mpired.buffers.flat import FlatBuffer, FlatLayout
+from mpired.buffers.rank import Declared, RankFile
+from mpired.buffers.source import Source, open_source
+from mpired.errors import BufferFileError, UsageError
+from mpired.storage import calls
+
+Encoder: TypeAlias = Callable[[Sequence[FlatBuffer], int], None]
+"""Writes results, given as flat buffers of native elements, to an open file in some other form."""
+
+
+class InputModule(Protocol):
+    """What the module of a format that can be read supplies."""
+
+    def inspect(self, source: Source, declared: Declared) -> RankFile: ...
+
+
+class OutputModule(Protocol):
+    """What the module of every format supplies; all that can be refused is refused here."""
+
+    def prepare(self, template: RankFile) -> FlatLayout | Encoder: ...
+
+
+class Format(NamedTuple):
+    """A file format: a row of the table.
+
+    Parameters
+    ----------
+    name
+        The word for `--from` and `--to`.
+    suffixes
+        File name endings that mean it.
+    magic
+        The first bytes of every such file, empty if there are none.
+    readable
+        Whether it can be an input.
+    streamed
+        Whether its elements can only be decoded in sequence; it is then read in larger blocks.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    magic: bytes = b""
+    readable: bool = True
+    streamed: bool = False
+    doc: str = ""
+
+    @property
+    def module_name(self) -> str:
+        """The module that knows the format; imported only where the format is used."""
+        return f"mpired.buffers.{'' if self.readable else 'to_'}{self.name}"
+
+    def inspect(self, source: Source, declared: Declared) -> RankFile:
+        """Describe a file of this format, from its header."""
+        return cast("InputModule", importlib.import_module(self.module_name)).inspect(source, declared)
+
+    def prepare(self, template: RankFile) -> FlatLayout | Encoder:
+        """Say how a result like `template` is written in this format, or why it cannot be."""
+        return cast("OutputModule", importlib.import_module(self.module_name)).prepare(template)
+
+
+FORMATS: tuple[Format, ...] = (
+    Format("raw", (".bin", ".raw"), doc="elements of a declared datatype, nothing else"),
+    Format("npy", (".npy",), b"\x93NUMPY", doc="NumPy's array file"),
+    Format("parquet", (".parquet", ".pq"), b"PAR1", streamed=True, doc="every numeric column a buffer"),
+    Format("text", (".txt",), readable=False, doc="an element a line"),
+    Format("csv", (".csv",), readable=False, doc="a column a buffer, with a header line"),
+    Format("json", (".json",), readable=False, doc="one object with all elements"),
+    Format("table", (), readable=False, doc="the first and last elements, for a person"),
+)
+BY_NAME = {row.name: row for row in FORMATS}
+_BY_SUFFIX = {suffix: row for row in FORMATS for suffix in row.suffixes}
+
+# Other things that end up among rank files, by their first bytes.
+_STRANGERS = {
+    b"PK\x03\x04": "a zip archive, as .npz; save each array with numpy.save",
+    b"\x1f\x8b": "gzip; decompress it first",
+    b"\x28\xb5\x2f\xfd": "zstd; decompress it first",
+    b"\x89HDF": "HDF5",
+    b"CDF": "netCDF",
+    b"ARROW1": "an Arrow IPC file; save it as parquet",
+}
+
+
+def by_suffix(path: str) -> Format | None:
+    """Return the format that the ending of `path` means, None if it means none."""
+    return _BY_SUFFIX.get(os.path.splitext(path)[1].lower())
+
+
+def open_rank(word: str, declared: Declared) -> RankFile:
+    """Look at one rank's file: the one door from a word of the command line to buffers.
+
+    Raises
+    ------
+    MpiredError, OSError
+        If the file cannot be used; the error names it.
+    """
+    source = open_source(word, declared.stream_limit)
+    row = BY_NAME[declared.format] if declared.format else _recognise(source)
+    return row.inspect(source, declared)
+
+
+def _recognise(source: Source) -> Format:
+    """Return the format of a file by its content, which must agree with its suffix."""
+    start = _first_bytes(source)
+    by_content = next((row for row in FORMATS if row.magic and start.startswith(row.magic)), None)
+    named = by_suffix(source.name)
+    if named is not None and not named.readable:
+        raise BufferFileError(
+            source.name, f"{named.name} files cannot be inputs; --from raw reads the bytes as they are"
+        )
+    stranger = next((text for magic, text in _STRANGERS.items() if start.startswith(magic)), None)
+    if stranger and by_content is None and (named is None or named.magic):
+        raise BufferFileError(source.name, f"is {stranger}; or force it with --from raw")
+    if named is not None and by_content is not None and named is not by_content:
+        reason = f"holds {by_content.name} by its first bytes, but its suffix means {named.name}; say which with --from"
+        raise BufferFileError(source.name, reason)
+    return by_content or named or BY_NAME["raw"]
+
+
+def _first_bytes(source: Source) -> bytes:
+    fd = source.open()
+    try:
+        with calls.blaming(source.name):
+            return os.pread(fd, 8, 0)
+    finally:
+        os.close(fd)
+
+
+def output_format(path: str, to: str | None, template: RankFile, *, terminal: bool) -> Format:
+    """Return the format for a result: that of `--to`, of the suffix, or of the inputs; never binary to a terminal.
+
+    Raises
+    ------
+    UsageError
+        If `to` names no format.
+    """
+    if to is not None and to not in BY_NAME:
+        raise UsageError("--to", f"{to!r} is not a format; the formats are {', '.join(BY_NAME)}")
+    chosen = BY_NAME[to] if to else by_suffix(path) or BY_NAME[template.format]
+    return BY_NAME["table"] if terminal and chosen.readable else chosen

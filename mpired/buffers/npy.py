@@ -1,0 +1,184 @@
+"""NumPy's .npy: versions 1 to 3, read by a strict parser of its own.
+
+`np.load` accepts duplicate keys and trailing bytes, believes a length before it has looked at the
+file, and answers a bad file with six kinds of exception. The header here is a small grammar: one
+dictionary with exactly the keys descr, fortran_order and shape.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import re
+from typing import Any, NoReturn
+
+import numpy as np
+
+from mpired.buffers.flat import FlatBuffer, FlatLayout
+from mpired.buffers.literal import Literal
+from mpired.buffers.rank import Declared, RankFile
+from mpired.buffers.source import Source
+from mpired.datatypes import agrees, from_dtype
+from mpired.errors import BufferFileError, DatatypeError
+from mpired.storage import calls
+
+MAGIC = b"\x93NUMPY"
+_MAX_HEADER = 64 << 10
+_MAX_NDIM = 64
+_MAX_DIM = 2**63 - 1
+_KEYS = {"descr", "fortran_order", "shape"}
+_LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
+_CODE = re.compile(r"[<>|=]?(?:[biufc]\d{1,2}|\?)")
+_PADDING = re.compile(r"\|?V\d{1,4}")
+
+
+def inspect(source: Source, declared: Declared) -> RankFile:
+    """Describe an npy file from its header.
+
+    Raises
+    ------
+    BufferFileError
+        If the header is damaged or the size does not fit it.
+    DatatypeError
+        If no MPI datatype has the form of the elements, or the declared one has another.
+    """
+    offset, fields = _read_header(source)
+    dtype = _dtype(source, fields["descr"])
+    shape, fortran_order = _shape(source, fields["shape"]), fields["fortran_order"]
+    if not isinstance(fortran_order, bool):
+        _bad(source, "fortran_order is neither True nor False")
+    count = math.prod(shape)
+    expected = count * dtype.itemsize
+    if expected > _MAX_DIM or source.nbytes - offset != expected:
+        _bad(source, f"expected {expected} data bytes for the shape {shape}, found {source.nbytes - offset}")
+    datatype = declared.datatype or _datatype(source, dtype)
+    if not agrees(datatype, dtype):
+        raise DatatypeError(
+            source.name, f"holds {dtype_text(dtype)}, which is not {datatype}; leave --type out for npy"
+        )
+    stored = np.dtype(np.uint8) if dtype.kind == "b" else dtype
+    order = fortran_order and len(shape) > 1  # with one dimension both orders are the same
+    return RankFile(source, "npy", (FlatBuffer(source, datatype, count, stored, offset, shape, order),))
+
+
+def _datatype(source: Source, dtype: np.dtype) -> Any:
+    try:
+        return from_dtype(dtype)
+    except DatatypeError:
+        raise DatatypeError(source.name, f"no predefined MPI datatype for elements of {dtype_text(dtype)}") from None
+
+
+def dtype_text(dtype: np.dtype) -> str:
+    """Return a short text for a dtype: `<f8`, or `(<f8, <i4)` for a structure."""
+    if dtype.names is None:
+        return dtype.str
+    return f"({', '.join(dtype[name].str for name in dtype.names)})"
+
+
+def _bad(source: Source, reason: str) -> NoReturn:
+    raise BufferFileError(source.name, f"{reason}; not a valid npy file")
+
+
+def _read_header(source: Source) -> tuple[int, dict[str, Any]]:
+    """Return the offset of the data in bytes, and the three fields of the header."""
+    fd = source.open()
+    try:
+        with calls.blaming(source.name):
+            start = os.pread(fd, 12, 0)
+            if not start:
+                _bad(source, "the file is empty")
+            if start[:6] != MAGIC[: len(start)]:
+                _bad(source, f"starts with {start[:6]!r}")
+            length_bytes = _LENGTH_BYTES.get((start[6], start[7])) if len(start) >= 8 else 0  # noqa: PLR2004 - magic and version
+            if length_bytes is None:
+                _bad(source, f"version {start[6]}.{start[7]} is not supported")
+            if not length_bytes or len(start) < 8 + length_bytes:
+                _bad(source, "the header is truncated")
+            length = int.from_bytes(start[8 : 8 + length_bytes], "little")
+            if length > _MAX_HEADER:
+                _bad(source, f"the header claims {length} bytes, more than {_MAX_HEADER}")
+            offset = 8 + length_bytes + length
+            if offset > source.nbytes:
+                _bad(source, "the header is truncated")
+            text = os.pread(fd, length, 8 + length_bytes)
+    finally:
+        os.close(fd)
+    return offset, _parse(source, text, "utf-8" if start[6] >= 3 else "latin-1")  # noqa: PLR2004 - UTF-8 from version 3
+
+
+def _parse(source: Source, text: bytes, encoding: str) -> dict[str, Any]:
+    try:
+        value = Literal(text.decode(encoding)).whole()
+    except ValueError as error:
+        _bad(source, f"the header cannot be read ({error})")
+    if not isinstance(value, dict) or value.keys() != _KEYS:
+        _bad(source, "the header has not exactly the keys descr, fortran_order and shape")
+    return value
+
+
+def _shape(source: Source, value: Any) -> tuple[int, ...]:
+    dims = value if isinstance(value, tuple) else None
+    if dims is None or any(type(dim) is not int or dim > _MAX_DIM for dim in dims):
+        _bad(source, "the shape is not a tuple of counts")
+    if len(dims) > _MAX_NDIM:
+        _bad(source, f"the shape has {len(dims)} dimensions, more than {_MAX_NDIM}")
+    return dims
+
+
+def _dtype(source: Source, descr: Any) -> np.dtype:
+    """Return the NumPy form that a descr means: a plain code, or a structure of plain codes."""
+    if isinstance(descr, str):
+        return _plain(source, descr)
+    if not isinstance(descr, list) or not descr:
+        _bad(source, "the descr is neither a code nor a list of fields")
+    names, formats, offsets, offset = [], [], [], 0
+    for field in descr:
+        if not isinstance(field, tuple) or len(field) != 2 or not all(isinstance(part, str) for part in field):  # noqa: PLR2004 - name and code
+            raise DatatypeError(
+                source.name, "fields with a shape or fields of their own are no predefined MPI datatype"
+            )
+        name, code = field
+        if not name and _PADDING.fullmatch(code):
+            offset += int(code.lstrip("|")[1:])
+            continue
+        names.append(name)
+        formats.append(_plain(source, code))
+        offsets.append(offset)
+        offset += formats[-1].itemsize
+    if len(set(names)) < len(names):
+        _bad(source, "two fields have one name")
+    return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": offset})
+
+
+def _plain(source: Source, code: str) -> np.dtype:
+    if code in ("O", "|O", "O8", "|O8"):
+        raise DatatypeError(source.name, "holds Python objects, which are pickled code and never loaded")
+    if _CODE.fullmatch(code):
+        with contextlib.suppress(TypeError):
+            return np.dtype(code)
+    raise DatatypeError(source.name, f"no predefined MPI datatype for elements of {code[:40]}")
+
+
+def prepare(template: RankFile) -> FlatLayout:
+    """Lay out a result like `template`: its shape and order, and its descr or at least its byte order."""
+    root = template.only_buffer("npy")
+    shape = (root.count,) if root.shape is None else root.shape
+    if isinstance(root, FlatBuffer) and template.format == "npy":
+        _, fields = _read_header(root.source)
+        descr, stored = fields["descr"], root.stored
+    else:
+        stored = root.datatype.form.newbyteorder(root.byte_order)
+        descr = "|b1" if root.datatype.is_bool else np.lib.format.dtype_to_descr(stored)
+    return FlatLayout(stored, _format_header(descr, shape, fortran_order=root.fortran_order))
+
+
+def _format_header(descr: Any, shape: tuple[int, ...], *, fortran_order: bool) -> bytes:
+    text = f"{{'descr': {descr!r}, 'fortran_order': {fortran_order}, 'shape': {shape!r}, }}"
+    try:
+        octets, version = text.encode("latin-1"), b"\x01\x00"
+    except UnicodeEncodeError:
+        octets, version = text.encode(), b"\x03\x00"
+    prefix = len(MAGIC) + 2 + (2 if version[0] == 1 else 4)
+    octets += b" " * (-(prefix + len(octets) + 1) % 64) + b"\n"  # the data is aligned to 64 bytes
+    return MAGIC + version + len(octets).to_bytes(prefix - 8, "little") + octets

@@ -1,0 +1,108 @@
+"""What a rank is: a file with one buffer, or with one a column."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from mpired.buffers.source import Source
+from mpired.datatypes import Datatype
+from mpired.errors import UsageError
+
+
+class Reader(Protocol):
+    """An open buffer."""
+
+    def read(self, start: int, block: np.ndarray) -> None:
+        """Fill `block` with the elements from `start` on, in the datatype's native form."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+class RankBuffer(Protocol):
+    """One buffer of one rank. Small and picklable: it opens its file when asked to."""
+
+    @property
+    def source(self) -> Source: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def datatype(self) -> Datatype: ...
+    @property
+    def count(self) -> int: ...
+    @property
+    def shape(self) -> tuple[int, ...] | None: ...
+    @property
+    def fortran_order(self) -> bool: ...
+    @property
+    def byte_order(self) -> Literal["<", ">", "="]: ...
+    def open(self) -> Reader: ...
+
+
+class RankFile(NamedTuple):
+    """A rank: its file, the format's name, and its buffers in order."""
+
+    source: Source
+    format: str
+    buffers: Sequence[RankBuffer]
+
+    def only_buffer(self, to: str) -> RankBuffer:
+        """Return the one buffer, for a format `to` that holds only one.
+
+        Raises
+        ------
+        UsageError
+            If there are several.
+        """
+        if len(self.buffers) != 1:
+            names = ", ".join(buffer.name for buffer in self.buffers)
+            reason = f"holds one buffer, but there are {len(self.buffers)} ({names}); choose one with --columns"
+            raise UsageError(f"--to {to}", reason)
+        return self.buffers[0]
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """What the user says of the inputs, beyond what the files say themselves.
+
+    Parameters
+    ----------
+    datatype
+        The MPI datatype of an element; needed for raw, elsewhere it must agree.
+    byte_order
+        "little", "big" or "native", of raw files.
+    format
+        The name of a format, instead of looking at the content.
+    columns
+        The columns that are buffers, in order; empty for all.
+    pair
+        Two columns that are together one buffer of pairs, (value, index).
+    offset
+        Bytes before the first element, of raw files.
+    count
+        Number of elements, of raw files; None for all there are.
+    """
+
+    datatype: Datatype | None = None
+    byte_order: str | None = None
+    format: str | None = None
+    columns: tuple[str, ...] = ()
+    pair: tuple[str, str] | None = None
+    offset: int = 0
+    count: int | None = None
+
+    @property
+    def describes_raw(self) -> bool:
+        """Whether something is said that only raw files need."""
+        return bool(self.offset) or self.count is not None or self.byte_order is not None
+
+    @property
+    def stream_limit(self) -> int | None:
+        """The most bytes that a stream has to give, None if that is not known."""
+        if self.count is None or self.datatype is None:
+            return None
+        return self.offset + self.count * self.datatype.extent

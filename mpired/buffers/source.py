@@ -1,0 +1,123 @@
+"""Where a rank's bytes come from: a file that must not change, or a stream that is kept first."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import Any, NamedTuple
+
+from mpired.errors import BufferFileError, UsageError
+from mpired.storage import calls
+from mpired.storage.output import Scratch
+
+
+class Source(NamedTuple):
+    """A regular file with a rank's buffer.
+
+    Parameters
+    ----------
+    name
+        The path as given, for messages.
+    path
+        The path to open.
+    stamp
+        Device, inode, size in bytes and modification time in nanoseconds when it was checked.
+    keep
+        What must stay open as long as `path` is to work.
+    """
+
+    name: str
+    path: str
+    stamp: tuple[int, int, int, int]
+    keep: Any = None
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the file in bytes."""
+        return self.stamp[2]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Source, (self.name, self.path, self.stamp)  # a worker opens the path, and keeps nothing
+
+    def open(self) -> int:
+        """Open the file for reading, and return the descriptor.
+
+        Raises
+        ------
+        BufferFileError
+            If it is not the file that was checked any more.
+        OSError
+            If it cannot be opened.
+        """
+        with calls.blaming(self.name):
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        if _stamp(os.fstat(fd)) != self.stamp:
+            os.close(fd)
+            raise self.changed()
+        return fd
+
+    def check_unchanged(self) -> None:
+        """Raise `BufferFileError` if the file is not what it was when it was checked."""
+        with calls.blaming(self.name):
+            if _stamp(os.stat(self.path)) != self.stamp:
+                raise self.changed()
+
+    def changed(self) -> BufferFileError:
+        """Return the error for a file that changed."""
+        return BufferFileError(self.name, "changed while being read; run again when its writer has finished")
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def open_source(word: str, limit: int | None = None) -> Source:
+    """Look at the file that a word of the command line names; `-` is standard input.
+
+    A pipe, FIFO or device is read into a scratch file first, because ranks are read by ranges.
+
+    Parameters
+    ----------
+    word
+        A path, or `-`.
+    limit
+        The most bytes that are wanted of a stream; None for all.
+
+    Raises
+    ------
+    BufferFileError
+        If it is a directory.
+    UsageError
+        If it is a device without an end and there is no limit.
+    OSError
+        If it cannot be opened or read.
+    """
+    name = "standard input" if word == "-" else word
+    with calls.blaming(name):
+        status = os.fstat(0) if word == "-" else os.stat(word)
+        if stat.S_ISDIR(status.st_mode):
+            raise BufferFileError(name, "is a directory, not a file with a rank's buffer")
+        if stat.S_ISSOCK(status.st_mode):
+            raise OSError(errno.ENXIO, "is a socket and cannot be read as a file", name)
+        if stat.S_ISREG(status.st_mode):
+            path = f"/proc/{os.getpid()}/fd/0" if word == "-" else word
+            return Source(name, path, _stamp(status))
+        if not stat.S_ISFIFO(status.st_mode) and limit is None:
+            raise UsageError(name, "is a device, which has no end; say with --type and --count how much to read")
+        return _keep_stream(name, word, limit)
+
+
+def _keep_stream(name: str, word: str, limit: int | None) -> Source:
+    """Read a stream to its end or to `limit` bytes into a scratch file."""
+    scratch = Scratch()
+    stream = 0 if word == "-" else os.open(word, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+    try:
+        done = 0
+        while block := os.read(stream, 1 << 20 if limit is None else min(limit - done, 1 << 20)):
+            calls.pwrite_all(scratch.fd, block, done)
+            done += len(block)
+    finally:
+        if stream:
+            os.close(stream)
+    return Source(name, scratch.shared_path, _stamp(os.fstat(scratch.fd)), keep=scratch)

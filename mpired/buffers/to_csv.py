@@ -1,0 +1,24 @@
+"""Results as CSV: a header line, then a column a buffer, or two for pairs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from mpired.buffers import textual
+from mpired.buffers.flat import FlatBuffer
+from mpired.buffers.formats import Encoder
+from mpired.buffers.rank import RankFile
+
+
+def prepare(_template: RankFile) -> Encoder:
+    """Say how any result becomes CSV."""
+    return textual.encoder(_lines)
+
+
+def _lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
+    yield ",".join(_quoted(name) for result in results for name in textual.column_names(result))
+    yield from textual.rows(results, ",")
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"' if any(mark in name for mark in '",\n\r') else name

@@ -1,0 +1,106 @@
+"""The command line: one command a file, and the one place that maps errors to exit statuses."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+# A pool may fork only while there is one thread, and BLAS starts its own when NumPy is imported;
+# no op uses it.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import click
+
+from mpired import __version__
+from mpired.cli import signals
+from mpired.cli.messages import say
+from mpired.errors import MpiredError, WorkerError, describe, exit_status
+
+# Imported when called, so that --help does not wait for NumPy.
+_COMMANDS = {
+    "reduce": "Combine the same element of every rank (MPI_Reduce).",
+    "ops": "List the ops and the datatypes they take.",
+    "types": "List the datatypes.",
+    "info": "Say what files hold.",
+}
+_READER_GONE = 141
+
+
+class _Commands(click.Group):
+    """The commands, each in the module of its name."""
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        command: click.Command = getattr(__import__(f"mpired.cli.{name}", fromlist=[name]), name)
+        return command
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(_COMMANDS.items()))
+
+
+@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+def cli() -> None:
+    r"""MPI's reductions over files: every file is one rank's buffer.
+
+    \b
+    Exit status: 0 done and durable, 1 a bug, 2 usage, 3 bad data or an MPI rule,
+    4 a system error before the result was in place, 6 in place but not confirmed by the disk,
+    8 a worker died or memory ran out, 130/143/129 ended by a signal, 141 the reader is gone.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command, and end the process with the status that says what happened."""
+    _fill_closed_descriptors()
+    signals.install()
+    try:
+        status = _run(arguments)
+        _flush()
+    except signals.Interrupted as interrupted:
+        signals.die_of(interrupted.number)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush is quiet
+        status = _READER_GONE
+    except (MpiredError, OSError) as error:
+        say(describe(error))
+        status = exit_status(error)
+    except MemoryError:
+        say("memory: there is not enough; lower --jobs or set --max-memory")
+        status = WorkerError.exit_status
+    sys.exit(status)
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        return int(cli.main(arguments, prog_name="mpired", standalone_mode=False) or 0)
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.ctx.get_help(), err=True)
+        return error.exit_code
+    except click.ClickException as error:
+        context = getattr(error, "ctx", None)
+        say(f"{error.format_message().rstrip('.')}; see `{context.command_path if context else 'mpired'} --help`")
+        return error.exit_code
+
+
+def _flush() -> None:
+    if sys.stdout is not None:
+        try:
+            sys.stdout.flush()
+        except OSError as error:
+            error.filename = error.filename or "standard output"
+            raise
+
+
+def _fill_closed_descriptors() -> None:
+    """Open /dev/null where a standard stream is closed, so that no file of ours gets its number."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)

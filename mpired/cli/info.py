@@ -1,0 +1,56 @@
+"""`mpired info`."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import click
+
+from mpired import verbs
+from mpired.cli import params
+from mpired.cli.messages import escaped
+from mpired.errors import MpiredError, RanksError
+from mpired.report import describe_file
+
+
+@click.command()
+@params.INPUTS
+@params.JSON
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+def info(*, files: tuple[str, ...], as_json: bool, **inputs: Any) -> None:
+    r"""Say what each FILE holds: format, datatype, count, shape, byte order and columns.
+
+    \b
+    Examples:
+      mpired info sample_data/maxloc_0.npy sample_data/maxloc_0.parquet
+      mpired info --type double_int sample_data/maxloc_0.bin
+    """
+    described, errors = [], []
+    for path in files:
+        try:
+            described.append(describe_file(verbs.info(path, **inputs)))
+        except (MpiredError, OSError) as error:
+            errors.append(error)
+    if as_json:
+        click.echo(json.dumps(described, indent=1))
+    else:
+        for each in described:
+            click.echo("\n".join(_lines(each)))
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise RanksError(len(files), errors)
+
+
+def _lines(file: dict[str, Any]) -> list[str]:
+    lines = [f"{escaped(file['file'])}: {file['format']}, {file['nbytes']} bytes"]
+    for buffer in file["buffers"]:
+        name = f"{escaped(buffer['name'])}: " if buffer["name"] else ""
+        details = [f"{buffer['count']} x {buffer['datatype']}"]
+        if buffer["shape"] is not None:
+            details.append(f"shape {tuple(buffer['shape'])}, {buffer['order']} order")
+        if buffer["byte_order"] is not None:
+            details.append(f"{buffer['byte_order']}-endian")
+        lines.append(f"  {name}{', '.join(details)}")
+    return lines

@@ -1,0 +1,125 @@
+"""The options that commands share, each written once, and the types of their values."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from mpired.buffers import FORMATS
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class MemorySize(click.ParamType[int]):
+    """Bytes, with K, M, G or T for powers of 1024."""
+
+    name = "SIZE"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the number of bytes."""
+        match = re.fullmatch(r"(\d{1,15})\s*([KMGT]?)(?:i?B)?", str(value), re.IGNORECASE)
+        if match is None:
+            self.fail(f"{value!r} is not a size; write 512M or 2G", param, ctx)
+        return int(match[1]) * _UNITS[match[2].upper()]
+
+
+class Names(click.ParamType[tuple[str, ...]]):
+    """Names separated by commas."""
+
+    name = "NAME,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        """Return the names."""
+        names = value if isinstance(value, tuple) else tuple(value.split(","))
+        if not all(names):
+            self.fail(f"{value!r} has an empty name", param, ctx)
+        return names
+
+
+def option(*names: str, **settings: Any) -> Callable[[_F], _F]:
+    """Return a click option that the environment variable `MPIRED_<OPTION>` can set too."""
+    long = next(name for name in names if name.startswith("--")).split("/")[0]
+    settings.setdefault("envvar", "MPIRED_" + long[2:].replace("-", "_").upper())
+    return click.option(*names, **settings)
+
+
+def together(*options: Callable[[_F], _F]) -> Callable[[_F], _F]:
+    """Return one decorator for several options, in the order of the help."""
+
+    def decorate(function: _F) -> _F:
+        for each in reversed(options):
+            function = each(function)
+        return function
+
+    return decorate
+
+
+OP = click.option("--op", required=True, metavar="OP", help="The op, with or without MPI_; `mpired ops` lists them.")
+
+INPUTS = together(
+    option("--type", metavar="TYPE", help="The MPI datatype or NumPy code of an element; raw files need it."),
+    option(
+        "--from",
+        "format",
+        type=click.Choice([row.name for row in FORMATS if row.readable]),
+        help="The format of the inputs, instead of looking at them.",
+    ),
+    option("--columns", type=Names(), default=(), help="The parquet columns that are buffers; default all."),
+    option("--pair", type=Names(), metavar="VALUE,INDEX", help="Two parquet columns that are one buffer of pairs."),
+    option("--offset", type=int, default=0, metavar="BYTES", help="Bytes to skip at the start of raw files."),
+    option("--count", type=int, metavar="N", help="Elements to read of raw files; default all."),
+    option("--byte-order", type=click.Choice(["little", "big", "native"]), help="Of raw files; default native."),
+)
+
+OUTPUT = together(
+    option(
+        "-o", "--output", default="-", metavar="PATH", help="The file to write; `-`, the default, is standard output."
+    ),
+    option(
+        "--to",
+        type=click.Choice([row.name for row in FORMATS]),
+        help="Its format; default by suffix, then as the inputs.",
+    ),
+    option(
+        "-f",
+        "--force",
+        "-O",
+        "--overwrite",
+        "overwrite",
+        is_flag=True,
+        envvar="MPIRED_FORCE",
+        help="Replace an existing file.",
+    ),
+)
+
+EFFORT = together(
+    option(
+        "-j",
+        "--jobs",
+        type=click.IntRange(0),
+        default=0,
+        metavar="N",
+        help="Workers; 0, the default, is all usable cores.",
+    ),
+    option("--max-memory", type=MemorySize(), help="The most memory for all processes together, as 2G."),
+)
+
+REPORT = together(
+    option("-q", "--quiet", is_flag=True, help="No summary on standard error."),
+    option("-v", "--verbose", is_flag=True, help="Also say how the work was cut."),
+    option("--json", "as_json", is_flag=True, help="The summary as JSON."),
+)
+
+JSON = option("--json", "as_json", is_flag=True, help="As JSON.")
+
+
+def from_environment(context: click.Context) -> list[str]:
+    """Return the options that environment variables gave, as `--jobs (MPIRED_JOBS)`."""
+    environment = click.core.ParameterSource.ENVIRONMENT
+    given = [each for each in context.command.params if context.get_parameter_source(each.name or "") is environment]
+    return [f"{max(each.opts, key=len)} ({each.envvar})" for each in given]

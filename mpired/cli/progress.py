@@ -1,0 +1,31 @@
+"""A bar on standard error for work that takes over a second."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterable, Iterator
+
+import click
+
+_PATIENCE = 1.0  # seconds without a bar
+
+
+def unwatched(done: Iterable[int], _total: int) -> Iterable[int]:
+    """Pass the bytes on as they are done, and show nothing."""
+    return done
+
+
+def bar(done: Iterable[int], total: int) -> Iterator[int]:
+    """Pass the bytes on as they are done, out of `total`, and show a bar with rate and time left."""
+    started, read = time.monotonic(), 0
+    shown = click.progressbar(length=total, file=sys.stderr)
+    for nbytes in done:
+        read += nbytes
+        seconds = time.monotonic() - started
+        if seconds > _PATIENCE:
+            shown.label = f"{read / seconds / 1e9:.1f} GB/s"
+            shown.update(read - shown.pos)
+        yield nbytes
+    if shown.pos:
+        shown.render_finish()

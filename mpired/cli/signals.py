@@ -1,0 +1,43 @@
+"""Signals: before the commit they end the command, and nothing has changed; after it they come too late."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+from typing import NoReturn
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Interrupted(BaseException):
+    """Raised when a signal asks the command to end; not an `Exception`, so that only `main` catches it."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.number = number
+
+
+def install() -> None:
+    """Turn SIGINT, SIGTERM and SIGHUP into exceptions, so that the work is unwound; an ignored one stays ignored."""
+    for number in _ENDING:
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, _interrupt)
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+    ignore()  # a second ctrl-C does not disturb the unwinding
+    raise Interrupted(number)
+
+
+def ignore() -> None:
+    """Let no signal end the command any more: the result is in place."""
+    for number in _ENDING:
+        signal.signal(number, signal.SIG_IGN)
+
+
+def die_of(number: int) -> NoReturn:
+    """End this process by the signal, so that a shell sees the true cause (128 + number)."""
+    signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
+    os._exit(128 + number)  # reached only where the signal is blocked

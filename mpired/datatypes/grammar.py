@@ -1,0 +1,116 @@
+"""Text to datatype: MPI names in any case with or without `MPI_`, and NumPy codes as `<f8`."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from mpired.datatypes.datatype import Datatype, Group
+from mpired.datatypes.named import NAMED
+from mpired.datatypes.pairs import PAIRS
+from mpired.errors import DatatypeError, UnknownDatatypeError
+
+DATATYPES: tuple[Datatype, ...] = NAMED + PAIRS
+
+_BY_NAME = {name: row for row in DATATYPES for name in (row.name, *row.synonyms)}
+if len(_BY_NAME) != sum(1 + len(row.synonyms) for row in DATATYPES):
+    raise AssertionError("two datatypes have one name")
+
+# What an element without a declared MPI type is taken for: the C types of exact width.
+_DEFAULTS = ("INT8_T", "UINT8_T", "INT16_T", "UINT16_T", "INT32_T", "UINT32_T", "INT64_T", "UINT64_T", "FLOAT",
+             "DOUBLE", "LONG_DOUBLE", "REAL2", "COMPLEX4", "C_COMPLEX", "C_DOUBLE_COMPLEX", "C_LONG_DOUBLE_COMPLEX",
+             "FLOAT_INT", "DOUBLE_INT", "LONG_INT", "2INT", "SHORT_INT", "LONG_DOUBLE_INT", "2REAL",
+             "2DOUBLE_PRECISION")  # fmt: skip
+
+_NUMPY_CODE = re.compile(r"([<>=|])?([biufc]\d{1,2}|\?)")
+_BYTE_ORDERS = {"<": "little", ">": "big", "=": "native"}
+
+
+def canonical(name: str) -> str:
+    """Return `name` as the tables spell it: capitals, no `MPI_`."""
+    return name.strip().upper().removeprefix("MPI_")
+
+
+def get(name: str) -> Datatype:
+    """Return the datatype of that canonical name."""
+    return _BY_NAME[name]
+
+
+def parse(text: str) -> tuple[Datatype, str | None]:
+    """Read the text of `--type`.
+
+    Parameters
+    ----------
+    text
+        An MPI name in any case with or without `MPI_`, or a NumPy code.
+
+    Returns
+    -------
+    Datatype and byte order
+        The byte order, "little", "big" or "native", is None unless a NumPy code says it.
+
+    Raises
+    ------
+    UnknownDatatypeError
+        If no datatype has that name or code.
+    DatatypeError
+        If the type is known but NumPy cannot hold it.
+
+    Examples
+    --------
+    >>> datatype, byte_order = parse("double_int")
+    >>> str(datatype), datatype.size, datatype.extent, byte_order
+    ('MPI_DOUBLE_INT', 12, 16, None)
+    >>> str(parse(">f8")[0]), parse(">f8")[1]
+    ('MPI_DOUBLE', 'big')
+    """
+    datatype = _BY_NAME.get(canonical(text))
+    if datatype is not None:
+        _ = datatype.form
+        return datatype, None
+    code = _NUMPY_CODE.fullmatch(text.strip())
+    if code is not None:
+        try:
+            return from_dtype(np.dtype(code[2])), _BYTE_ORDERS.get(code[1] or "")
+        except TypeError:  # NumPy has no such code, or mpired no such type
+            pass
+    import difflib  # noqa: PLC0415 - only for an error
+
+    close = difflib.get_close_matches(canonical(text), _BY_NAME, n=3)
+    hint = f"did you mean {' or '.join(name.lower() for name in close)}?" if close else "`mpired types` lists them all"
+    raise UnknownDatatypeError(text or "''", f"is not an MPI datatype or a NumPy code; {hint}")
+
+
+def from_dtype(dtype: np.dtype) -> Datatype:
+    """Return the datatype that elements of the NumPy `dtype` are, whatever their byte order.
+
+    A structure of two plain fields is a pair, whether it is aligned as in C or packed.
+
+    Raises
+    ------
+    DatatypeError
+        If no MPI datatype has that form.
+    """
+    if dtype.kind == "b":
+        return _BY_NAME["C_BOOL"]
+    datatype = _BY_FORM.get(_components(dtype))
+    if datatype is None:
+        raise DatatypeError(str(dtype), "no predefined MPI datatype has this form; `mpired types` lists them all")
+    return datatype
+
+
+def agrees(datatype: Datatype, dtype: np.dtype) -> bool:
+    """Tell whether elements of the NumPy `dtype` can be read as `datatype`: the same components in order."""
+    if dtype.kind == "b":
+        return datatype.group is Group.LOGICAL and datatype.extent == 1
+    return _components(dtype) == _components(datatype.form)
+
+
+def _components(dtype: np.dtype) -> tuple[str, ...]:
+    """Return the native codes of an element's components, without names, offsets and byte order."""
+    fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
+    return tuple(field.newbyteorder("=").str for field in fields)
+
+
+_BY_FORM = {_components(_BY_NAME[name].form): _BY_NAME[name] for name in _DEFAULTS}

@@ -1,0 +1,154 @@
+"""What can go wrong, as exceptions.
+
+    MpiredError
+    ├── UsageError              2  MPI_ERR_ARG       words that make no sense
+    │   ├── RootError           2  MPI_ERR_ROOT
+    │   └── OutputExistsError   2  MPI_ERR_FILE_EXISTS
+    ├── OpError                 3  MPI_ERR_OP        an op that is not defined here
+    │   └── UnknownOpError      2
+    ├── DatatypeError           3  MPI_ERR_TYPE
+    │   └── UnknownDatatypeError 2
+    ├── CountError              3  MPI_ERR_COUNT
+    ├── BufferFileError         3  MPI_ERR_FILE      a file that is not what it claims
+    ├── RanksError              .  the worst of      several ranks that cannot be used
+    ├── UnconfirmedError        6  MPI_ERR_IO        in place, but perhaps not on the disk
+    └── WorkerError             8  MPI_ERR_INTERN    a worker died
+
+The number is the exit status of the command. Each class also inherits the fitting builtin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class MpiredError(Exception):
+    """The base of all errors that are not bugs: a subject, and the reason with the way out.
+
+    Parameters
+    ----------
+    subject
+        What the error is about: a path, an option, a rank, an op.
+    reason
+        Value, rule and way out, without a line break.
+    """
+
+    exit_status = 3
+    mpi_class = "MPI_ERR_OTHER"
+
+    def __init__(self, subject: str, reason: str) -> None:
+        super().__init__(subject, reason)
+        self.subject = subject
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return f"{self.subject}: {self.reason}"
+
+
+class UsageError(MpiredError, ValueError):
+    """Raised when the request itself makes no sense, whatever the files hold."""
+
+    exit_status = 2
+    mpi_class = "MPI_ERR_ARG"
+
+
+class RootError(UsageError):
+    """Raised when the root is not a rank."""
+
+    mpi_class = "MPI_ERR_ROOT"
+
+
+class OutputExistsError(UsageError, FileExistsError):
+    """Raised when the output is there already and nothing allows replacing it."""
+
+    mpi_class = "MPI_ERR_FILE_EXISTS"
+
+    # FileExistsError is an OSError, whose __str__ and constructor mean something else.
+    __str__ = MpiredError.__str__
+
+
+class OpError(MpiredError, ValueError):
+    """Raised when an op is not defined for a datatype, or not for this use."""
+
+    mpi_class = "MPI_ERR_OP"
+
+
+class UnknownOpError(OpError):
+    """Raised when no op has that name."""
+
+    exit_status = 2
+
+
+class DatatypeError(MpiredError, TypeError):
+    """Raised when a datatype is missing here, has no NumPy form, or disagrees between ranks."""
+
+    mpi_class = "MPI_ERR_TYPE"
+
+
+class UnknownDatatypeError(DatatypeError):
+    """Raised when no datatype has that name."""
+
+    exit_status = 2
+
+
+class CountError(MpiredError, ValueError):
+    """Raised when counts or shapes differ between ranks or do not fit a file."""
+
+    mpi_class = "MPI_ERR_COUNT"
+
+
+class BufferFileError(MpiredError, ValueError):
+    """Raised when a file is damaged, is not of its format, or changed while it was read."""
+
+    mpi_class = "MPI_ERR_FILE"
+
+
+class RanksError(MpiredError, ValueError):
+    """Raised when several ranks cannot be used: one error that lists each of them.
+
+    Parameters
+    ----------
+    nranks
+        How many ranks there are in all.
+    errors
+        One error a bad rank, `MpiredError` or `OSError`, in rank order.
+    """
+
+    def __init__(self, nranks: int, errors: Sequence[MpiredError | OSError]) -> None:
+        reason = "; ".join(describe(error) for error in errors)
+        super().__init__(f"{len(errors)} of {nranks} ranks cannot be used", reason)
+        self.errors = tuple(errors)
+        self.exit_status = min(exit_status(error) for error in errors)
+        first = next((e for e in errors if isinstance(e, MpiredError)), None)
+        self.mpi_class = first.mpi_class if first else "MPI_ERR_IO"
+
+
+class UnconfirmedError(MpiredError, OSError):
+    """Raised when the result is in place but the disk has not confirmed it: do not repeat."""
+
+    exit_status = 6
+    mpi_class = "MPI_ERR_IO"
+
+    __str__ = MpiredError.__str__
+
+
+class WorkerError(MpiredError, RuntimeError):
+    """Raised when a worker of the pool died or memory ran out; nothing was written."""
+
+    exit_status = 8
+    mpi_class = "MPI_ERR_INTERN"
+
+
+def exit_status(error: MpiredError | OSError) -> int:
+    """Return the exit status that stands for `error`; a plain `OSError` is 4."""
+    return error.exit_status if isinstance(error, MpiredError) else 4
+
+
+def describe(error: MpiredError | OSError) -> str:
+    """Return `SUBJECT: REASON` for `error`, the file's name first if it has one."""
+    if isinstance(error, MpiredError) or error.strerror is None:
+        return str(error)
+    if error.filename is None:
+        return error.strerror
+    name = error.filename.decode(errors="surrogateescape") if isinstance(error.filename, bytes) else error.filename
+    return f"{name}: {error.strerror}"

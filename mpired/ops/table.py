@@ -1,0 +1,137 @@
+"""The predefined ops, one row each, and the gate that every request passes (MPI-4.1, 6.9.2, 12.3.4)."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from mpired.datatypes import Datatype, Group
+from mpired.datatypes.grammar import canonical
+from mpired.errors import OpError, UnknownOpError
+from mpired.ops import kernels, loc
+from mpired.ops.kernels import Kernel
+
+
+class Use(enum.Flag):
+    """The families of calls that an op can be given to."""
+
+    REDUCE = enum.auto()
+    ACCUMULATE = enum.auto()
+    FETCH = enum.auto()
+
+
+_ANY_USE = Use.REDUCE | Use.ACCUMULATE | Use.FETCH
+_INTEGER = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE
+_ORDERED = _INTEGER | Group.FLOATING_POINT
+_NUMBER = _ORDERED | Group.COMPLEX
+_TRUTH = Group.C_INTEGER | Group.LOGICAL
+_BITS = _INTEGER | Group.BYTE
+_ANY_TYPE = ~Group(0)
+
+
+class Op(NamedTuple):
+    """One reduction operation: a row of the table.
+
+    Parameters
+    ----------
+    name
+        The MPI name without its prefix, in capitals.
+    kernel
+        In place, `inoutvec[i] = invec[i] op inoutvec[i]`, invec the lower rank.
+    groups
+        The datatypes that the op is defined on.
+    doc
+        One line for the tables.
+    commute
+        Whether operands may change places; the fold never makes use of it.
+    uses
+        The families of calls that take the op.
+    finish
+        Applied once to a folded block, where the kernel leaves bits undefined.
+    """
+
+    name: str
+    kernel: Kernel
+    groups: Group
+    doc: str
+    commute: bool = True
+    uses: Use = _ANY_USE
+    finish: Callable[[np.ndarray, Datatype], None] = kernels.leave_as_is
+
+    def __str__(self) -> str:
+        return f"MPI_{self.name}"
+
+    def __reduce__(self) -> tuple[Callable[[str], Op], tuple[str]]:
+        return get, (self.name,)  # a worker looks it up again; kernels do not travel
+
+
+_RMA = Use.ACCUMULATE | Use.FETCH
+_NAN = kernels.canonical_nan
+
+OPS: tuple[Op, ...] = (
+    Op("MAX", kernels.extreme(np.maximum), _ORDERED, "maximum; NaN propagates"),
+    Op("MIN", kernels.extreme(np.minimum), _ORDERED, "minimum; NaN propagates"),
+    Op("SUM", kernels.add, _NUMBER, "sum; integers wrap as in C", finish=_NAN),
+    Op("PROD", kernels.multiply, _NUMBER, "product; integers wrap as in C", finish=_NAN),
+    Op("LAND", kernels.logical(np.logical_and), _TRUTH, "logical and; 0 or 1"),
+    Op("BAND", kernels.elementwise(np.bitwise_and), _BITS, "bitwise and"),
+    Op("LOR", kernels.logical(np.logical_or), _TRUTH, "logical or; 0 or 1"),
+    Op("BOR", kernels.elementwise(np.bitwise_or), _BITS, "bitwise or"),
+    Op("LXOR", kernels.logical(np.logical_xor), _TRUTH, "logical exclusive or; 0 or 1"),
+    Op("BXOR", kernels.elementwise(np.bitwise_xor), _BITS, "bitwise exclusive or"),
+    Op("MAXLOC", loc.locate(np.greater), Group.PAIR, "the pair with the greatest value, then the smallest index"),
+    Op("MINLOC", loc.locate(np.less), Group.PAIR, "the pair with the smallest value, then the smallest index"),
+    Op("REPLACE", kernels.replace, _ANY_TYPE, "the origin's value; accumulate only", commute=False, uses=_RMA),
+    Op("NO_OP", kernels.no_op, _ANY_TYPE, "the target's value; fetch only", commute=False, uses=Use.FETCH),
+)
+
+_BY_NAME = {op.name: op for op in OPS}
+if len(_BY_NAME) != len(OPS):
+    raise AssertionError("two ops have one name")
+
+
+def get(name: str) -> Op:
+    """Return the predefined op of that name, in any case, with or without `MPI_`.
+
+    Raises
+    ------
+    UnknownOpError
+        If there is none.
+    """
+    op = _BY_NAME.get(canonical(name))
+    if op is None:
+        import difflib  # noqa: PLC0415 - only for an error
+
+        close = difflib.get_close_matches(canonical(name), _BY_NAME, n=2)
+        hint = f"did you mean {' or '.join(close).lower()}?" if close else f"the ops are {_listed(OPS)}"
+        raise UnknownOpError(name or "''", f"is not an MPI op; {hint}")
+    return op
+
+
+def check(op: Op, datatype: Datatype, use: Use) -> None:
+    """Let a legal request pass; the one gate, before anything is opened for writing.
+
+    Raises
+    ------
+    OpError
+        If the op is not for this use, or not defined for the datatype.
+    """
+    if use not in op.uses:
+        raise OpError(str(op), f"is for accumulate and fetch only (MPI-4.1, 12.3.4); use one of {_listed(_for(use))}")
+    if datatype.group not in op.groups:
+        others = [row for row in _for(use) if datatype.group in row.groups]
+        hint = f"{datatype} takes {_listed(others)}" if others else f"{datatype} takes no predefined op"
+        raise OpError(
+            str(op), f"is not defined for {datatype} ({datatype.group.title}); it takes {op.groups.title}; {hint}"
+        )
+
+
+def _for(use: Use) -> list[Op]:
+    return [op for op in OPS if use in op.uses]
+
+
+def _listed(ops: tuple[Op, ...] | list[Op]) -> str:
+    return ", ".join(op.name.lower() for op in ops)

@@ -1,0 +1,84 @@
+"""The words of the command line as ranks, in order, and what all of them must have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mpired.buffers import Declared, RankBuffer, RankFile, open_rank
+from mpired.errors import CountError, DatatypeError, MpiredError, RanksError, RootError, UsageError
+
+
+def open_ranks(words: Sequence[str], declared: Declared) -> tuple[RankFile, ...]:
+    """Look at every rank's header, and compare all with the first good one.
+
+    Parameters
+    ----------
+    words
+        Paths in rank order; `-` is standard input.
+    declared
+        What the user says of the inputs.
+
+    Raises
+    ------
+    UsageError
+        If there is no rank, standard input is named twice, or something is declared that fits no rank.
+    MpiredError, OSError
+        If one rank cannot be used: its own error.
+    RanksError
+        If several cannot: one error that lists them all.
+    """
+    if not words:
+        raise UsageError("ranks", "there are none; name at least one file")
+    if words.count("-") > 1:
+        raise UsageError("-", "standard input can be one rank only; write the others to files")
+    files: list[RankFile] = []
+    errors: list[MpiredError | OSError] = []
+    reference: tuple[int, RankFile] | None = None
+    for rank, word in enumerate(words):
+        try:
+            file = open_rank(word, declared)
+            reference = reference or (rank, file)
+            _compare(rank, file, reference)
+            files.append(file)
+        except (MpiredError, OSError) as error:
+            errors.append(error)
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise RanksError(len(words), errors)
+    if declared.describes_raw and not any(file.format == "raw" for file in files):
+        raise UsageError("--offset, --count and --byte-order", "describe raw files, and no rank is one")
+    return tuple(files)
+
+
+def check_root(root: int, nranks: int) -> None:
+    """Raise `RootError` unless `root` is a rank."""
+    if not 0 <= root < nranks:
+        raise RootError(f"root {root}", f"is not a rank; there are {nranks} ranks, 0 to {nranks - 1}")
+
+
+def _compare(rank: int, file: RankFile, reference: tuple[int, RankFile]) -> None:
+    """Raise an error if a rank's buffers are not like those of the reference, (rank, file)."""
+    other = f"rank {reference[0]} ({reference[1].source.name!r})"
+    mine, theirs = file.buffers, reference[1].buffers
+    if len(mine) != len(theirs):
+        raise CountError(file.source.name, f"rank {rank} has {len(mine)} buffers, but {other} has {len(theirs)}")
+    for buffer, like in zip(mine, theirs, strict=True):
+        _compare_buffers(f"rank {rank}", buffer, other, like)
+
+
+def _compare_buffers(this: str, buffer: RankBuffer, other: str, like: RankBuffer) -> None:
+    path = buffer.source.name
+    where = f" in column {buffer.name!r}" if buffer.name else ""
+    if buffer.name and like.name and buffer.name != like.name:
+        raise DatatypeError(path, f"{this} has column {buffer.name!r} where {other} has {like.name!r}")
+    if buffer.datatype != like.datatype:
+        raise DatatypeError(path, f"{this} has datatype {buffer.datatype}{where}, but {other} has {like.datatype}")
+    if buffer.count != like.count:
+        raise CountError(path, f"{this} has count {buffer.count}{where}, but {other} has {like.count}")
+    if buffer.shape is not None and like.shape is not None and buffer.shape != like.shape:
+        raise CountError(path, f"{this} has shape {buffer.shape}, but {other} has {like.shape}")
+    if buffer.shape is not None and like.shape is not None and buffer.fortran_order != like.fortran_order:
+        orders = {True: "Fortran order", False: "C order"}
+        reason = f"{this} is in {orders[buffer.fortran_order]}, but {other} is in {orders[like.fortran_order]}"
+        raise CountError(path, f"{reason}; save all ranks in one order")

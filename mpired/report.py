@@ -1,0 +1,85 @@
+"""What was done: a summary line, or the same as JSON."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from mpired.buffers import RankFile
+from mpired.datatypes import Datatype, Group
+from mpired.verbs import Reduction
+
+
+class Summary(NamedTuple):
+    """A reduction in figures; `nbytes` is what was read of the ranks."""
+
+    op: str
+    buffers: list[dict[str, Any]]
+    nranks: int
+    nbytes: int
+    nan: str | None
+    workers: int
+    root: int
+    output: str
+    format: str
+
+    def line(self) -> str:
+        """Return the summary on one line."""
+        first, *others = self.buffers
+        what = f"{first['count']} x {first['datatype']}" + (f" and {len(others)} more columns" if others else "")
+        policy = f", NaN {self.nan}" if self.nan else ""
+        workers = f"{self.workers} worker{'s' if self.workers > 1 else ''}"
+        where = "standard output" if self.output == "-" else self.output
+        ranks = f"{self.nranks} rank{'s' if self.nranks > 1 else ''}"
+        return f"{self.op} of {ranks}, {what}{policy}, {workers} -> {where} ({self.format})"
+
+    def json(self) -> str:
+        """Return the summary as one line of JSON."""
+        import json  # noqa: PLC0415 - not for every run
+
+        return json.dumps(self._asdict())
+
+
+def summarise(reduction: Reduction, root: int) -> Summary:
+    """Return the summary of a reduction."""
+    plan = reduction.plan
+    datatypes = [buffer.datatype for buffer in reduction.files[0].buffers]
+    return Summary(
+        op=str(plan.op),
+        buffers=[
+            {"name": buffer.name, "datatype": str(buffer.datatype), "count": buffer.count}
+            for buffer in reduction.files[root].buffers
+        ],
+        nranks=len(reduction.files),
+        nbytes=plan.nbytes,
+        nan="propagates" if any(_may_hold_nan(datatype) for datatype in datatypes) else None,
+        workers=plan.jobs,
+        root=root,
+        output=reduction.path,
+        format=reduction.format,
+    )
+
+
+def _may_hold_nan(datatype: Datatype) -> bool:
+    if datatype.group is Group.PAIR:
+        return datatype.form[0].kind == "f"
+    return datatype.group in Group.FLOATING_POINT | Group.COMPLEX
+
+
+def describe_file(file: RankFile) -> dict[str, Any]:
+    """Return what a file holds, for printing and for JSON."""
+    return {
+        "file": file.source.name,
+        "format": file.format,
+        "nbytes": file.source.nbytes,
+        "buffers": [
+            {
+                "name": buffer.name,
+                "datatype": str(buffer.datatype),
+                "count": buffer.count,
+                "shape": None if buffer.shape is None else list(buffer.shape),
+                "order": None if buffer.shape is None else "Fortran" if buffer.fortran_order else "C",
+                "byte_order": {"<": "little", ">": "big", "=": None}[buffer.byte_order],
+            }
+            for buffer in file.buffers
+        ],
+    }

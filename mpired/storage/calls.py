@@ -1,0 +1,253 @@
+"""The system calls, with short reads, short writes and missing features handled once.
+
+Everything that writes goes through here. Offsets and lengths are bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import signal
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+# Linux refuses one transfer of 2 GiB or more; smaller ones also let a signal in between.
+_TRANSFER = 64 << 20
+_COPY_BLOCK = 1 << 20
+_INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+# posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
+_PREALLOCATING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
+_UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENOTTY})
+
+
+@contextlib.contextmanager
+def blaming(name: str) -> Iterator[None]:
+    """Give an `OSError` of the block the file's name, where the system call knew only a descriptor."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = name
+        raise
+
+
+@contextlib.contextmanager
+def opened_for_writing(path: str, name: str) -> Iterator[int]:
+    """Open an existing file to write ranges of it; messages call it `name`."""
+    with blaming(name):
+        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def pread_into(fd: int, buffer: memoryview, offset: int) -> int:
+    """Fill `buffer` from `offset` on, and return how many bytes there were before the end of the file."""
+    done = 0
+    while done < len(buffer):
+        got = os.preadv(fd, [buffer[done : done + _TRANSFER]], offset + done)
+        if got == 0:
+            break
+        done += got
+    return done
+
+
+def pwrite_all(fd: int, data: memoryview | bytes, offset: int) -> None:
+    """Write all of `data` at `offset`."""
+    view = memoryview(data)
+    done = 0
+    while done < len(view):
+        done += os.pwrite(fd, view[done : done + _TRANSFER], offset + done)
+
+
+def write_all(fd: int, data: memoryview | bytes) -> None:
+    """Write all of `data` to a stream."""
+    view = memoryview(data)
+    done = 0
+    while done < len(view):
+        done += os.write(fd, view[done : done + _TRANSFER])
+
+
+def blocks(fd: int, start: int, stop: int) -> Iterator[memoryview]:
+    """Yield the bytes from `start` to `stop`, or to the end of the file, in blocks of one reused buffer."""
+    buffer = memoryview(bytearray(min(_COPY_BLOCK, max(stop - start, 0))))
+    while start < stop:
+        got = pread_into(fd, buffer[: stop - start], start)
+        if got == 0:
+            return
+        yield buffer[:got]
+        start += got
+
+
+def copy_range(source: int, target: int, start: int, stop: int, to: int) -> None:
+    """Copy the bytes from `start` to `stop` of one file to the offset `to` of another."""
+    for block in blocks(source, start, stop):
+        pwrite_all(target, block, to)
+        to += len(block)
+
+
+def allocate(fd: int, nbytes: int) -> None:
+    """Reserve `nbytes` for the file, so that a full disk shows before any work.
+
+    Raises
+    ------
+    OSError
+        ENOSPC, EDQUOT or EFBIG.
+    """
+    if nbytes == 0 or filesystem_type(fd) not in _PREALLOCATING:
+        os.ftruncate(fd, nbytes)
+        return
+    try:
+        os.posix_fallocate(fd, 0, nbytes)
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+        os.ftruncate(fd, nbytes)
+
+
+def filesystem_type(fd: int) -> str:
+    """Return the name of the file system that `fd` lies on, "" if the system does not tell."""
+    device = os.fstat(fd).st_dev
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    for mount in mounts:
+        left, _, right = mount.partition(" - ")
+        if left.split()[2] == wanted:
+            return right.split()[0]
+    return ""
+
+
+def lock_exclusive(fd: int) -> bool:
+    """Take the write lock on the open file description, without waiting; tell whether that worked.
+
+    Locks of this kind end with the last descriptor, so a lock that can be taken has no living owner.
+    """
+    request = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, request)
+    except OSError:
+        return False
+    return True
+
+
+def open_unnamed(dirfd: int) -> int | None:
+    """Open a file without a name in a directory, or return None where the file system has no such thing.
+
+    The file is gone with its last descriptor, so no crash leaves it behind.
+    """
+    try:
+        return os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=dirfd)
+    except OSError as error:
+        if error.errno in {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}:
+            return None
+        raise
+
+
+def open_scratch(directory: str) -> int:
+    """Open a file without a name in a directory, on any file system."""
+    dirfd = os.open(directory, os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fd = open_unnamed(dirfd)
+        if fd is None:
+            name = b".%b.mpired-tmp" % os.urandom(8).hex().encode()
+            fd = open_new(name, dirfd)
+            unlink(name, dirfd)
+        return fd
+    finally:
+        os.close(dirfd)
+
+
+def open_new(name: bytes, dirfd: int) -> int:
+    """Create a file under a name that nothing has yet."""
+    flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR | os.O_CLOEXEC
+    return os.open(name, flags, 0o600, dir_fd=dirfd)
+
+
+def link(fd: int, name: bytes, dirfd: int) -> None:
+    """Give an unnamed file its first name.
+
+    Raises
+    ------
+    FileExistsError
+        If something has that name already.
+    """
+    # Without src_dir_fd CPython calls link(2), which does not follow the /proc link (EXDEV).
+    os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=dirfd, dst_dir_fd=dirfd, follow_symlinks=True)
+
+
+def rename(old: bytes, new: bytes, dirfd: int) -> None:
+    """Give `old` the name `new`, replacing what has it, in one step."""
+    inode = os.stat(old, dir_fd=dirfd, follow_symlinks=False).st_ino
+    try:
+        os.replace(old, new, src_dir_fd=dirfd, dst_dir_fd=dirfd)
+    except OSError:
+        # An NFS server may report the repetition of a rename that it had done already (rename(2), BUGS).
+        with contextlib.suppress(OSError):
+            if os.stat(new, dir_fd=dirfd, follow_symlinks=False).st_ino == inode:
+                return
+        raise
+
+
+def unlink(name: bytes, dirfd: int) -> None:
+    """Remove a name; that it is gone already is no error."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=dirfd)
+
+
+def fsync(fd: int) -> None:
+    """Bring a file to the disk. A failure is final: a repetition may report success for lost data."""
+    os.fsync(fd)
+
+
+def fsync_directory(dirfd: int) -> None:
+    """Bring the names in a directory to the disk, where the file system can."""
+    try:
+        os.fsync(dirfd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+
+
+def copy_metadata(source: os.stat_result, path: str, fd: int) -> None:
+    """Give `fd` mode, owner and extended attributes of the existing file `path`, as far as allowed."""
+    mode = source.st_mode & 0o7777
+    try:
+        os.fchown(fd, source.st_uid, source.st_gid)
+    except OSError:
+        mode &= 0o777  # set-uid for another owner would be a gift
+    for name in _copied_attributes(path):
+        with contextlib.suppress(OSError):
+            os.setxattr(fd, name, os.getxattr(path, name))
+    os.fchmod(fd, mode)
+
+
+def _copied_attributes(path: str) -> list[str]:
+    with contextlib.suppress(OSError):
+        kept = "user.", "security.selinux", "system.posix_acl_access"
+        return [name for name in os.listxattr(path) if name.startswith(kept)]
+    return []
+
+
+def default_mode() -> int:
+    """Return the permissions of a new file: 0666 less the umask."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("Umask:"):
+            return 0o666 & ~int(line.split()[1], 8)
+    return 0o600
+
+
+@contextlib.contextmanager
+def interruptions_blocked() -> Iterator[None]:
+    """Hold SIGINT, SIGTERM and SIGHUP back while the block runs."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -1,0 +1,268 @@
+"""New results: a file that appears whole or not at all, or a stream that starts when all is computed.
+
+Both are first a file without a name, filled by ranges from several processes, and then committed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+from mpired.errors import OutputExistsError, UnconfirmedError
+from mpired.storage import calls
+
+# Paths that mean a descriptor of this process: to be written to, never to be replaced.
+_DESCRIPTORS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
+
+
+def nothing() -> None:
+    """Do nothing at the commit."""
+
+
+class Scratch:
+    """A file without a name for intermediate results; it is gone when closed, and after any crash.
+
+    Parameters
+    ----------
+    directory
+        Where its bytes lie; None for the place of temporary files.
+    """
+
+    def __init__(self, directory: str | None = None) -> None:
+        self.name = directory or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - the file has no name there
+        with calls.blaming(self.name):
+            self.fd = calls.open_scratch(self.name)
+
+    @property
+    def shared_path(self) -> str:
+        """The path under which other processes of this user can open the file while it is open here."""
+        return f"/proc/{os.getpid()}/fd/{self.fd}"
+
+    def allocate(self, nbytes: int) -> None:
+        """Reserve `nbytes`, or raise `OSError` with the name of the place that has no room."""
+        with calls.blaming(self.name):
+            calls.allocate(self.fd, nbytes)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        os.close(self.fd)
+
+
+class Output(Protocol):
+    """Where a result goes: fill `fd` by ranges, then `commit`. Leaving the block without it changes nothing."""
+
+    name: str
+    fd: int
+
+    @property
+    def shared_path(self) -> str: ...
+    @property
+    def directory(self) -> str | None: ...
+    def allocate(self, nbytes: int) -> None: ...
+    def commit(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+
+class StreamOutput(Scratch):
+    """A result for standard output, a FIFO or a device: nothing is sent before all of it is known.
+
+    Parameters
+    ----------
+    name
+        What messages call the stream.
+    opener
+        Gives the descriptor to write to; called at the commit, so a FIFO waits for its reader then.
+    on_commit
+        Called when the last byte is out.
+    """
+
+    directory = None
+
+    def __init__(self, name: str, opener: Callable[[], int], on_commit: Callable[[], None] = nothing) -> None:
+        super().__init__()
+        self.stream_name = name
+        self._opener = opener
+        self._on_commit = on_commit
+
+    def commit(self) -> None:
+        """Send all bytes."""
+        with calls.blaming(self.stream_name):
+            stream = self._opener()
+            for block in calls.blocks(self.fd, 0, os.fstat(self.fd).st_size):
+                calls.write_all(stream, block)
+        self._on_commit()
+
+
+class FileOutput:
+    """A file that appears under its name in one step, durable, or not at all.
+
+    A symbolic link stays, and what it points to is replaced. An existing file gives its mode,
+    owner and attributes to the new one.
+
+    Parameters
+    ----------
+    path
+        The name.
+    overwrite
+        Whether an existing file may be replaced.
+    on_commit
+        Called when the result is in place, while interruptions are still held back.
+
+    Raises
+    ------
+    OutputExistsError
+        If the file is there and `overwrite` is false.
+    OSError
+        If the name is a directory or the directory cannot be written to.
+    """
+
+    def __init__(self, path: str, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> None:
+        self.name = path
+        self._overwrite = overwrite
+        self._on_commit = on_commit
+        self._existing = _existing_file(path)
+        if self._existing is not None and not overwrite:
+            raise OutputExistsError(path, "is there already; --force replaces it")
+        self._path = os.path.realpath(path)
+        directory, base = os.path.split(os.fsencode(self._path))
+        self.directory = os.fsdecode(directory)
+        self._base = base
+        # At most 121 bytes, so a name of 255 bytes still has a temporary one beside it.
+        self._temporary = b".%b.%b.mpired-tmp" % (base[:100], os.urandom(4).hex().encode())
+        self._named = False
+        with calls.blaming(path):
+            self._dirfd = os.open(directory, os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                self.fd = self._open_temporary()
+            except BaseException:
+                os.close(self._dirfd)
+                raise
+        calls.lock_exclusive(self.fd)
+
+    def _open_temporary(self) -> int:
+        fd = calls.open_unnamed(self._dirfd)
+        if fd is None:
+            fd = calls.open_new(self._temporary, self._dirfd)
+            self._named = True
+        return fd
+
+    @property
+    def shared_path(self) -> str:
+        """The path under which other processes of this user can open the new file."""
+        return f"/proc/{os.getpid()}/fd/{self.fd}"
+
+    def allocate(self, nbytes: int) -> None:
+        """Reserve `nbytes`, or raise `OSError` (ENOSPC, EDQUOT, EFBIG)."""
+        with calls.blaming(self.name):
+            calls.allocate(self.fd, nbytes)
+
+    def commit(self) -> None:
+        """Make the file durable and put it in its place.
+
+        Raises
+        ------
+        OSError
+            Before the commit point: nothing has changed.
+        UnconfirmedError
+            After it: the file is in place, but the disk has not confirmed its name.
+        """
+        with calls.blaming(self.name):
+            if self._existing is not None:
+                calls.copy_metadata(self._existing, self._path, self.fd)
+            else:
+                os.fchmod(self.fd, calls.default_mode())
+            calls.fsync(self.fd)
+            with calls.interruptions_blocked():
+                self._put_in_place()
+                self._on_commit()
+                try:
+                    calls.fsync_directory(self._dirfd)
+                except OSError as error:
+                    reason = f"the result is in place, but its directory could not be synced ({error.strerror})"
+                    raise UnconfirmedError(self.name, reason) from error
+
+    def _put_in_place(self) -> None:
+        if not self._overwrite:
+            self._take_free_name()
+            return
+        if not self._named:
+            calls.link(self.fd, self._temporary, self._dirfd)
+            self._named = True
+        calls.rename(self._temporary, self._base, self._dirfd)
+        self._named = False
+
+    def _take_free_name(self) -> None:
+        """Put the file under its name unless somebody has made one of that name in the meantime."""
+        try:
+            if self._named:
+                os.link(self._temporary, self._base, src_dir_fd=self._dirfd, dst_dir_fd=self._dirfd)
+            else:
+                calls.link(self.fd, self._base, self._dirfd)
+        except FileExistsError:
+            raise OutputExistsError(self.name, "appeared in the meantime; --force replaces it") from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._named:
+            with contextlib.suppress(OSError):
+                calls.unlink(self._temporary, self._dirfd)
+        os.close(self.fd)
+        os.close(self._dirfd)
+
+
+def _existing_file(path: str) -> os.stat_result | None:
+    """Return what is at `path`, None if there is nothing; a directory is an error."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        if path.endswith("/") or not path:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
+        return None
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    return found
+
+
+def is_stream(path: str) -> bool:
+    """Tell whether `path` is to be written to as it is: `-`, a descriptor, a FIFO, a device, a socket."""
+    if path == "-" or path.startswith(_DESCRIPTORS):
+        return True
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def open_output(path: str, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> Output:
+    """Open the output that `path` asks for: `-` is standard output, anything but a file is a stream.
+
+    Raises
+    ------
+    OutputExistsError, OSError
+        As `FileOutput`; `OSError` (EBADF) if standard output is closed.
+    """
+    if path == "-":
+        if sys.__stdout__ is None:  # closed by the caller; descriptor 1 may be any file by now
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
+        return StreamOutput("standard output", lambda: 1, on_commit)
+    if is_stream(path):
+        return StreamOutput(path, lambda: os.open(path, os.O_WRONLY | os.O_CLOEXEC), on_commit)
+    return FileOutput(path, overwrite=overwrite, on_commit=on_commit)

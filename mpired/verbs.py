@@ -1,0 +1,251 @@
+"""The verbs: from words to a result that is in place. The command line and the Python API both call these."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple, TypedDict, Unpack, cast
+
+import numpy as np
+
+from mpired import ops
+from mpired.buffers import Declared, Encoder, FlatBuffer, FlatLayout, RankFile, open_rank, output_format
+from mpired.collectives.plan import Plan, make_plan
+from mpired.collectives.run import Progress, folded, run
+from mpired.datatypes import parse
+from mpired.engines import pool
+from mpired.errors import UsageError
+from mpired.ranks import check_root, open_ranks
+from mpired.storage.output import nothing, open_output
+
+PathLike = str | os.PathLike[str]
+
+
+class Inputs(TypedDict, total=False):
+    """What may be said of the inputs; see `mpired reduce --help` for each."""
+
+    type: str | None
+    format: str | None
+    columns: Sequence[str]
+    pair: Sequence[str] | None
+    offset: int
+    count: int | None
+    byte_order: str | None
+
+
+class Options(Inputs, total=False):
+    """What may be said of a reduction."""
+
+    to: str | None
+    overwrite: bool
+    root: int
+    in_place: bool
+    jobs: int
+    max_memory: int | None
+
+
+def declared(**inputs: Unpack[Inputs]) -> Declared:
+    """Return what the user says of the inputs, checked as far as that can be without them.
+
+    Raises
+    ------
+    UsageError
+        If it makes no sense.
+    UnknownDatatypeError, DatatypeError
+        If `type` is not the name of a datatype, or of one that NumPy cannot hold.
+    """
+    text = inputs.get("type")
+    datatype, order = (None, None) if text is None else parse(text)
+    byte_order = inputs.get("byte_order")
+    if order is not None and byte_order not in (None, order):
+        raise UsageError("--byte-order", f"{byte_order} contradicts --type {text}")
+    columns, pair = tuple(inputs.get("columns", ())), inputs.get("pair")
+    if pair is not None and (columns or len(pair) != 2 or pair[0] == pair[1]):  # noqa: PLR2004 - a pair
+        raise UsageError("--pair", "names two different columns, value and index, and takes the place of --columns")
+    if len(set(columns)) < len(columns):
+        raise UsageError("--columns", "names a column twice")
+    for name in ("offset", "count"):
+        if (number := inputs.get(name)) is not None and not 0 <= int(str(number)) < 2**63:
+            raise UsageError(f"--{name}", f"{number} is not between 0 and 2**63 - 1")
+    return Declared(
+        datatype=datatype,
+        byte_order=order or byte_order,
+        format=inputs.get("format"),
+        columns=columns,
+        pair=None if pair is None else (pair[0], pair[1]),
+        offset=inputs.get("offset", 0),
+        count=inputs.get("count"),
+    )
+
+
+class Reduction(NamedTuple):
+    """A reduction that has passed all checks.
+
+    Parameters
+    ----------
+    files
+        The ranks.
+    plan
+        What is to be done.
+    path
+        Where the result goes; `-` is standard output.
+    format
+        The name of its format.
+    layout
+        How it lies there.
+    """
+
+    files: tuple[RankFile, ...]
+    plan: Plan
+    path: str
+    format: str
+    layout: FlatLayout | Encoder
+
+    def run(self, progress: Progress, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> None:
+        """Do it, and commit the result."""
+        with open_output(self.path, overwrite=overwrite, on_commit=on_commit) as output:
+            run(self.plan, self.layout, output, pool.run, progress)
+
+
+def plan_reduce(
+    ranks: Sequence[PathLike], op: str, output: str = "-", *, terminal: bool = False, **options: Unpack[Options]
+) -> Reduction:
+    """Check a reduction: words, every rank, the op on the datatype, the form of the result. Nothing is written.
+
+    Parameters
+    ----------
+    ranks
+        Paths in rank order.
+    op
+        The op's name.
+    output
+        Where the result goes.
+    terminal
+        Whether that is a terminal, which gets a readable table.
+
+    Raises
+    ------
+    MpiredError, OSError
+        If the reduction is not possible.
+    """
+    chosen = ops.get(op)
+    words = [os.fspath(rank) for rank in ranks]
+    said = declared(**_only_inputs(options))
+    root, in_place = options.get("root", 0), options.get("in_place", False)
+    files = open_ranks(words, said)
+    check_root(root, len(files))
+    for buffer in files[0].buffers:
+        ops.check(chosen, buffer.datatype, ops.Use.REDUCE)
+    template = files[root]
+    path = words[root] if in_place else output
+    to = template.format if in_place else options.get("to")
+    result = output_format(path, to, template, terminal=terminal and not in_place)
+    layout = result.prepare(template)
+    if in_place:
+        layout = _in_place(template, path, layout, options)
+    plan = make_plan(chosen, files, options.get("jobs", 0) or pool.usable_cores(), options.get("max_memory"))
+    return Reduction(files, plan, path, result.name, layout)
+
+
+def _only_inputs(options: Options) -> Inputs:
+    names = Inputs.__annotations__
+    return cast("Inputs", {name: value for name, value in options.items() if name in names})
+
+
+def _in_place(template: RankFile, path: str, layout: FlatLayout | Encoder, options: Options) -> FlatLayout | Encoder:
+    """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
+    if path == "-":
+        raise UsageError("--in-place", "the root's rank is standard input, which cannot be replaced")
+    if options.get("to") not in (None, template.format):
+        raise UsageError("--in-place", f"keeps the format of the root, {template.format}; leave --to out")
+    if isinstance(layout, FlatLayout):
+        buffer = template.buffers[0]
+        assert isinstance(buffer, FlatBuffer)  # noqa: S101 - a flat layout comes from a flat file
+        return FlatLayout(buffer.stored, around=buffer)
+    if options.get("columns") or options.get("pair"):
+        reason = "would lose the columns that are not chosen; write to another file with --output"
+        raise UsageError("--in-place", reason)
+    return layout
+
+
+def _unwatched(done: Iterable[int], _total: int) -> Iterable[int]:
+    return done
+
+
+def reduce(ranks: Sequence[PathLike], op: str, *, output: PathLike | None = None, **options: Unpack[Options]) -> Any:
+    """Combine the same element of every rank with an op (MPI_Reduce; MPI-4.1, 6.9.1).
+
+    The left fold in rank order, `((a0 o a1) o a2) ...`, the same bits for any number of workers.
+
+    Parameters
+    ----------
+    ranks
+        One file a rank, in rank order.
+    op
+        The op's name, in any case, with or without `MPI_`.
+    output
+        The file to write; None returns the result. An existing file is replaced only with
+        `overwrite=True`. It appears whole and durable, or not at all.
+    **options
+        As the options of `mpired reduce`: type, format (`--from`), columns, pair, offset, count,
+        byte_order, to, overwrite (`--force`), root, in_place, jobs, max_memory.
+
+    Returns
+    -------
+    array, dict of arrays, or None
+        The result in native byte order, with the shape of the root's rank; a dict by column name
+        where a rank has several buffers; None if it was written to a file.
+
+    Raises
+    ------
+    mpired.errors.MpiredError
+        If the request breaks a rule of MPI or a file is not usable; the class says which.
+    OSError
+        If the system refuses.
+
+    Examples
+    --------
+    >>> import mpired
+    >>> mpired.reduce(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="max")[:3]
+    array([3, 7, 2], dtype=int32)
+    """
+    path = "-" if output is None else os.fspath(output)
+    reduction = plan_reduce(ranks, op, path, **options)
+    if output is not None or options.get("in_place"):
+        overwrite = options.get("overwrite", False) or options.get("in_place", False)
+        reduction.run(_unwatched, overwrite=overwrite)
+        return None
+    with folded(reduction.plan, None, pool.run, _unwatched) as results:
+        root = reduction.files[options.get("root", 0)]
+        arrays = {
+            result.name: _shaped(result, buffer.shape, fortran_order=buffer.fortran_order)
+            for result, buffer in zip(results, root.buffers, strict=True)
+        }
+    return arrays if len(arrays) > 1 else next(iter(arrays.values()))
+
+
+def _shaped(result: FlatBuffer, shape: tuple[int, ...] | None, *, fortran_order: bool) -> np.ndarray:
+    """Read a result into an array of its own."""
+    block = np.empty(result.count, result.datatype.form)
+    with closing(result.open()) as reader:
+        reader.read(0, block)
+    if result.datatype.is_bool:
+        block = block != 0
+    return block.reshape(result.count if shape is None else shape, order="F" if fortran_order else "C")
+
+
+def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
+    """Describe what a file holds, from its header.
+
+    Returns
+    -------
+    RankFile
+        The format, and of every buffer the name, datatype, count and shape.
+
+    Raises
+    ------
+    MpiredError, OSError
+        As `reduce` for one rank.
+    """
+    return open_rank(os.fspath(path), declared(**inputs))
