@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Sequence
 
 from mpired.buffers import Declared, RankBuffer, RankFile, open_rank
@@ -49,6 +51,21 @@ def open_ranks(words: Sequence[str], declared: Declared) -> tuple[RankFile, ...]
     if declared.describes_raw and not any(file.format == "raw" for file in files):
         raise UsageError("--offset, --count and --byte-order", "describe raw files, and no rank is one")
     return tuple(files)
+
+
+def unnatural(words: Sequence[str]) -> tuple[str, str] | None:
+    """Return two neighbours that stand in the order of their letters but not of their numbers, as rank10, rank2.
+
+    None if there are none, or if the words are in no order of letters either: then somebody chose the order.
+    """
+    if list(words) != sorted(words):
+        return None
+    return next((pair for pair in itertools.pairwise(words) if _natural(pair[0]) > _natural(pair[1])), None)
+
+
+def _natural(word: str) -> list[tuple[int, str]]:
+    """Return a key that sorts the numbers in a name by value."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", word)]
 
 
 def check_root(root: int, nranks: int) -> None:

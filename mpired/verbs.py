@@ -16,7 +16,7 @@ from mpired.collectives.run import Progress, folded, run
 from mpired.datatypes import parse
 from mpired.engines import pool
 from mpired.errors import UsageError
-from mpired.ranks import check_root, open_ranks
+from mpired.ranks import check_root, open_ranks, unnatural
 from mpired.storage.output import nothing, open_output
 
 PathLike = str | os.PathLike[str]
@@ -101,6 +101,14 @@ class Reduction(NamedTuple):
     path: str
     format: str
     layout: FlatLayout | Encoder
+
+    @property
+    def doubtful_order(self) -> tuple[str, str] | None:
+        """Two ranks that are probably in the wrong order, if the order shows in the result."""
+        datatypes = (buffer.datatype for buffer in self.files[0].buffers)
+        if not any(datatype.group in self.plan.op.rounds for datatype in datatypes):
+            return None
+        return unnatural([file.source.name for file in self.files])
 
     def run(self, progress: Progress, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> None:
         """Do it, and commit the result."""

@@ -46,7 +46,7 @@ class _Commands(click.Group):
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
-    r"""MPI's reductions over files: every file is one rank's buffer.
+    """MPI's reductions over files: every file is one rank's buffer.
 
     \b
     Exit status: 0 done and durable, 1 a bug, 2 usage, 3 bad data or an MPI rule,

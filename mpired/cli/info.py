@@ -19,7 +19,7 @@ from mpired.report import describe_file
 @params.JSON
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def info(*, files: tuple[str, ...], as_json: bool, **inputs: Any) -> None:
-    r"""Say what each FILE holds: format, datatype, count, shape, byte order and columns.
+    """Say what each FILE holds: format, datatype, count, shape, byte order and columns.
 
     \b
     Examples:

@@ -14,7 +14,7 @@ from mpired.ops import OPS, Op, Use
 @click.command()
 @params.JSON
 def ops(*, as_json: bool) -> None:
-    r"""List the ops and the groups of datatypes they take (MPI-4.1, 6.9.2).
+    """List the ops and the groups of datatypes they take (MPI-4.1, 6.9.2).
 
     \b
     Examples:

@@ -9,6 +9,7 @@ import click
 
 from mpired.cli import params, progress, signals
 from mpired.cli.messages import say
+from mpired.engines import pool
 from mpired.errors import UsageError
 from mpired.report import summarise
 from mpired.verbs import Reduction, plan_reduce
@@ -24,7 +25,7 @@ from mpired.verbs import Reduction, plan_reduce
 @params.REPORT
 @click.argument("ranks", nargs=-1, metavar="RANK...")
 def reduce(**options: Any) -> None:
-    r"""Combine the same element of every RANK with an op, as MPI_Reduce does.
+    """Combine the same element of every RANK with an op, as MPI_Reduce does.
 
     Each RANK is a file with one rank's buffer, in rank order: .npy, .parquet, or raw binary with
     --type. `-` is standard input. The result is the left fold ((r0 op r1) op r2) ..., the same bits
@@ -35,7 +36,7 @@ def reduce(**options: Any) -> None:
       mpired reduce --op maxloc --type double_int sample_data/maxloc_?.bin
       mpired reduce --op sum sample_data/counts_?.npy -o total.npy
       mpired reduce --op maxloc sample_data/maxloc_?.parquet --to csv
-      mpired reduce --op sum --type '>i4' --offset 16 dump.* | od -t d4
+      mpired reduce --op sum --type '>i4' --offset 16 sample_data/dump_?.bin | od -An -t d4 --endian=big
     """
     report = {name: options.pop(name) for name in ("quiet", "verbose", "as_json")}
     output, in_place = options.pop("output"), options["in_place"]
@@ -43,6 +44,7 @@ def reduce(**options: Any) -> None:
         raise UsageError("--in-place", "writes over the root's file; leave --output out")
     terminal = output == "-" and os.isatty(1)
     reduction = plan_reduce(options.pop("ranks"), options.pop("op"), output, terminal=terminal, **options)
+    pool.keep_freed_memory()
     watch = progress.bar if os.isatty(2) and not report["quiet"] else progress.unwatched
     reduction.run(watch, overwrite=options["overwrite"] or in_place, on_commit=signals.ignore)
     _tell(reduction, options["root"], **report)
@@ -56,6 +58,9 @@ def _tell(reduction: Reduction, root: int, *, quiet: bool, verbose: bool, as_jso
     elif not quiet:
         given = params.from_environment(click.get_current_context())
         say(summary.line() + (f"; from the environment: {', '.join(given)}" if given else ""))
+    if not quiet and reduction.doubtful_order:
+        first, second = reduction.doubtful_order
+        say(f"warning: {first} came before {second}, and the order shows in the last bits; `ls -v` sorts by number")
     if verbose:
         plan = reduction.plan
         blocks = ", ".join(str(count) for count in plan.block_counts)

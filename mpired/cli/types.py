@@ -15,7 +15,7 @@ from mpired.datatypes import DATATYPES, Datatype
 @click.command()
 @params.JSON
 def types(*, as_json: bool) -> None:
-    r"""List the datatypes with group, size, extent and NumPy form.
+    """List the datatypes with group, size, extent and NumPy form.
 
     The size counts the bytes of the components, the extent the padding too: raw files hold extents.
 

@@ -98,13 +98,14 @@ def make_plan(op: Op, files: Sequence[RankFile], jobs: int, max_memory: int | No
     if len(files) > max_open:
         wanted = max(wanted, _REOPENING_BLOCK_BYTES)
     nbytes = sum(len(ranks) * ranks[0].count * ranks[0].datatype.extent for ranks in buffers)
-    jobs = 1 if nbytes < _SMALL_BYTES else jobs
+    small = nbytes < _SMALL_BYTES
+    jobs = 1 if small else jobs
     jobs, block_bytes = _within(max_memory, jobs, wanted, _STREAMED_BASE_BYTES if streamed else _BASE_BYTES)
     block_counts = tuple(max(1, block_bytes // ranks[0].datatype.extent) for ranks in buffers)
+    # What can only be decoded in sequence is cut as little as possible: every cut decodes a row group twice.
+    pieces = jobs if small or streamed else jobs * _SEGMENTS_PER_WORKER
     segments = tuple(
-        segment
-        for i, ranks in enumerate(buffers)
-        for segment in _segments(i, ranks[0].count, block_counts[i], 1 if jobs == 1 else jobs * _SEGMENTS_PER_WORKER)
+        segment for i, ranks in enumerate(buffers) for segment in _segments(i, ranks[0].count, block_counts[i], pieces)
     )
     return Plan(op, buffers, segments, block_counts, max(1, min(jobs, len(segments))), max_open)
 

@@ -22,18 +22,19 @@ def locate(better: np.ufunc) -> Kernel:
         lower, upper = np.ascontiguousarray(invec[value]), np.ascontiguousarray(inoutvec[value])
         takes, keeps = better(lower, upper), better(upper, lower)
         if np.count_nonzero(takes) + np.count_nonzero(keeps) < len(takes):
-            tied = np.flatnonzero(~(takes | keeps))
-            takes[tied] = _lower_wins_tie(invec[tied], inoutvec[tied], value, index)
+            tied = ~(takes | keeps)
+            takes |= tied & ~np.less(inoutvec[index], invec[index])
+            if lower.dtype.kind == "f":
+                _let_nan_win(takes, np.isnan(lower), np.isnan(upper))
         _move(invec, inoutvec, takes)
 
     return kernel
 
 
-def _lower_wins_tie(lower: np.ndarray, upper: np.ndarray, value: str, index: str) -> np.ndarray:
-    """Tell where the lower rank's pair wins although neither value is better than the other."""
-    # x != x is true of NaN alone, in every type.
-    lower_nan, upper_nan = lower[value] != lower[value], upper[value] != upper[value]
-    return np.where(lower_nan == upper_nan, ~(upper[index] < lower[index]), lower_nan)
+def _let_nan_win(takes: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> None:
+    """Correct who wins where one value alone is NaN: it compares like a tie, but is none."""
+    takes |= lower & ~upper
+    takes &= lower | ~upper
 
 
 def _move(invec: np.ndarray, inoutvec: np.ndarray, where: np.ndarray) -> None:

@@ -30,6 +30,7 @@ _NUMBER = _ORDERED | Group.COMPLEX
 _TRUTH = Group.C_INTEGER | Group.LOGICAL
 _BITS = _INTEGER | Group.BYTE
 _ANY_TYPE = ~Group(0)
+_ROUNDED = Group.FLOATING_POINT | Group.COMPLEX
 
 
 class Op(NamedTuple):
@@ -49,6 +50,8 @@ class Op(NamedTuple):
         Whether operands may change places; the fold never makes use of it.
     uses
         The families of calls that take the op.
+    rounds
+        The datatypes on which the op rounds, so that the order of the ranks shows in the bits.
     finish
         Applied once to a folded block, where the kernel leaves bits undefined.
     """
@@ -59,6 +62,7 @@ class Op(NamedTuple):
     doc: str
     commute: bool = True
     uses: Use = _ANY_USE
+    rounds: Group = Group(0)
     finish: Callable[[np.ndarray, Datatype], None] = kernels.leave_as_is
 
     def __str__(self) -> str:
@@ -74,8 +78,8 @@ _NAN = kernels.canonical_nan
 OPS: tuple[Op, ...] = (
     Op("MAX", kernels.extreme(np.maximum), _ORDERED, "maximum; NaN propagates"),
     Op("MIN", kernels.extreme(np.minimum), _ORDERED, "minimum; NaN propagates"),
-    Op("SUM", kernels.add, _NUMBER, "sum; integers wrap as in C", finish=_NAN),
-    Op("PROD", kernels.multiply, _NUMBER, "product; integers wrap as in C", finish=_NAN),
+    Op("SUM", kernels.add, _NUMBER, "sum; integers wrap as in C", rounds=_ROUNDED, finish=_NAN),
+    Op("PROD", kernels.multiply, _NUMBER, "product; integers wrap as in C", rounds=_ROUNDED, finish=_NAN),
     Op("LAND", kernels.logical(np.logical_and), _TRUTH, "logical and; 0 or 1"),
     Op("BAND", kernels.elementwise(np.bitwise_and), _BITS, "bitwise and"),
     Op("LOR", kernels.logical(np.logical_or), _TRUTH, "logical or; 0 or 1"),

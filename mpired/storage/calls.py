@@ -12,7 +12,6 @@ import os
 import signal
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 
 # Linux refuses one transfer of 2 GiB or more; smaller ones also let a signal in between.
 _TRANSFER = 64 << 20
@@ -114,7 +113,7 @@ def filesystem_type(fd: int) -> str:
     device = os.fstat(fd).st_dev
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:
-        mounts = Path("/proc/self/mountinfo").read_text(errors="replace").splitlines()
+        mounts = _lines("/proc/self/mountinfo")
     except OSError:
         return ""
     for mount in mounts:
@@ -122,6 +121,12 @@ def filesystem_type(fd: int) -> str:
         if left.split()[2] == wanted:
             return right.split()[0]
     return ""
+
+
+def _lines(path: str) -> list[str]:
+    """Return the lines of a file in /proc."""
+    with open(path, errors="replace") as file:
+        return file.read().splitlines()
 
 
 def lock_exclusive(fd: int) -> bool:
@@ -237,7 +242,7 @@ def _copied_attributes(path: str) -> list[str]:
 
 def default_mode() -> int:
     """Return the permissions of a new file: 0666 less the umask."""
-    for line in Path("/proc/self/status").read_text().splitlines():
+    for line in _lines("/proc/self/status"):
         if line.startswith("Umask:"):
             return 0o666 & ~int(line.split()[1], 8)
     return 0o600
