@@ -48,9 +48,17 @@ def open_ranks(words: Sequence[str], declared: Declared) -> tuple[RankFile, ...]
         raise errors[0]
     if errors:
         raise RanksError(len(words), errors)
-    if declared.describes_raw and not any(file.format == "raw" for file in files):
-        raise UsageError("--offset, --count and --byte-order", "describe raw files, and no rank is one")
+    check_use(declared, files)
     return tuple(files)
+
+
+def check_use(declared: Declared, files: Sequence[RankFile]) -> None:
+    """Raise `UsageError` if something is declared that says nothing about any of the files."""
+    formats = {file.format for file in files}
+    if declared.describes_raw and "raw" not in formats:
+        raise UsageError("--offset, --count and --byte-order", "describe raw files, and there is none")
+    if (declared.columns or declared.pair) and "parquet" not in formats:
+        raise UsageError("--columns and --pair", "choose columns of parquet files, and there is none")
 
 
 def unnatural(words: Sequence[str]) -> tuple[str, str] | None:

@@ -16,7 +16,7 @@ from mpired.collectives.run import Progress, folded, run
 from mpired.datatypes import parse
 from mpired.engines import pool
 from mpired.errors import UsageError
-from mpired.ranks import check_root, open_ranks, unnatural
+from mpired.ranks import check_root, check_use, open_ranks, unnatural
 from mpired.storage.output import nothing, open_output
 
 PathLike = str | os.PathLike[str]
@@ -151,7 +151,7 @@ def plan_reduce(
     result = output_format(path, to, template, terminal=terminal and not in_place)
     layout = result.prepare(template)
     if in_place:
-        layout = _in_place(template, path, layout, options)
+        layout = _in_place(template, layout, options)
     plan = make_plan(chosen, files, options.get("jobs", 0) or pool.usable_cores(), options.get("max_memory"))
     return Reduction(files, plan, path, result.name, layout)
 
@@ -161,10 +161,10 @@ def _only_inputs(options: Options) -> Inputs:
     return cast("Inputs", {name: value for name, value in options.items() if name in names})
 
 
-def _in_place(template: RankFile, path: str, layout: FlatLayout | Encoder, options: Options) -> FlatLayout | Encoder:
+def _in_place(template: RankFile, layout: FlatLayout | Encoder, options: Options) -> FlatLayout | Encoder:
     """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
-    if path == "-":
-        raise UsageError("--in-place", "the root's rank is standard input, which cannot be replaced")
+    if template.source.keep is not None:
+        raise UsageError("--in-place", f"the root's rank, {template.source.name}, is a stream and cannot be replaced")
     if options.get("to") not in (None, template.format):
         raise UsageError("--in-place", f"keeps the format of the root, {template.format}; leave --to out")
     if isinstance(layout, FlatLayout):
@@ -256,4 +256,7 @@ def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
     MpiredError, OSError
         As `reduce` for one rank.
     """
-    return open_rank(os.fspath(path), declared(**inputs))
+    said = declared(**inputs)
+    file = open_rank(os.fspath(path), said)
+    check_use(said, [file])
+    return file

@@ -12,6 +12,7 @@ from mpired.cli.messages import say
 from mpired.engines import pool
 from mpired.errors import UsageError
 from mpired.report import summarise
+from mpired.storage.output import has_other_names
 from mpired.verbs import Reduction, plan_reduce
 
 
@@ -44,6 +45,8 @@ def reduce(**options: Any) -> None:
         raise UsageError("--in-place", "writes over the root's file; leave --output out")
     terminal = output == "-" and os.isatty(1)
     reduction = plan_reduce(options.pop("ranks"), options.pop("op"), output, terminal=terminal, **options)
+    if report["verbose"] and has_other_names(reduction.path):
+        say(f"{reduction.path} is a hard link; its other names keep the old content")
     pool.keep_freed_memory()
     watch = progress.bar if os.isatty(2) and not report["quiet"] else progress.unwatched
     reduction.run(watch, overwrite=options["overwrite"] or in_place, on_commit=signals.ignore)

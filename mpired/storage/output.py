@@ -35,7 +35,7 @@ class Scratch:
     """
 
     def __init__(self, directory: str | None = None) -> None:
-        self.name = directory or os.environ.get("TMPDIR") or "/tmp"  # noqa: S108 - the file has no name there
+        self.name = directory or _temporary_directory()
         with calls.blaming(self.name):
             self.fd = calls.open_scratch(self.name)
 
@@ -56,6 +56,12 @@ class Scratch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         os.close(self.fd)
+
+
+def _temporary_directory() -> str:
+    """Return the first of the usual places for temporary files that can be written to."""
+    usual = [os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"]  # noqa: S108 - the file has no name there
+    return next((place for place in usual if place and os.access(place, os.W_OK | os.X_OK)), os.curdir)
 
 
 class Output(Protocol):
@@ -238,6 +244,11 @@ def _existing_file(path: str) -> os.stat_result | None:
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     return found
+
+
+def has_other_names(path: str) -> bool:
+    """Tell whether `path` is one of several hard links, which a replacement would part."""
+    return not is_stream(path) and os.path.exists(path) and os.stat(path).st_nlink > 1
 
 
 def is_stream(path: str) -> bool:
