@@ -57,8 +57,8 @@ def check_use(declared: Declared, files: Sequence[RankFile]) -> None:
     formats = {file.format for file in files}
     if declared.describes_raw and "raw" not in formats:
         raise UsageError("--offset, --count and --byte-order", "describe raw files, and there is none")
-    if (declared.columns or declared.pair) and "parquet" not in formats:
-        raise UsageError("--columns and --pair", "choose columns of parquet files, and there is none")
+    if (declared.columns or declared.pair) and not formats & {"parquet", "arrow"}:
+        raise UsageError("--columns and --pair", "choose columns of parquet or arrow files, and there is none")
 
 
 def unnatural(words: Sequence[str]) -> tuple[str, str] | None:

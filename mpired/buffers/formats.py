@@ -67,17 +67,18 @@ class Format(NamedTuple):
         return cast("OutputModule", importlib.import_module(self.module_name)).prepare(template)
 
 
-FORMATS: tuple[Format, ...] = (
+_ROWS: tuple[Format, ...] = (
     Format("raw", (".bin", ".raw"), doc="elements of a declared datatype, nothing else"),
     Format("npy", (".npy",), b"\x93NUMPY", doc="NumPy's array file"),
     Format("parquet", (".parquet", ".pq"), b"PAR1", streamed=True, doc="every numeric column a buffer"),
+    Format("arrow", (".arrow", ".feather"), b"ARROW1", streamed=True, doc="Arrow IPC file, as parquet"),
     Format("text", (".txt",), readable=False, doc="an element a line"),
     Format("csv", (".csv",), readable=False, doc="a column a buffer, with a header line"),
     Format("json", (".json",), readable=False, doc="one object with all elements"),
     Format("table", (), readable=False, doc="the first and last elements, for a person"),
 )
-BY_NAME = {row.name: row for row in FORMATS}
-_BY_SUFFIX = {suffix: row for row in FORMATS for suffix in row.suffixes}
+FORMATS = {row.name: row for row in _ROWS}
+_BY_SUFFIX = {suffix: row for row in _ROWS for suffix in row.suffixes}
 
 # Other things that end up among rank files, by their first bytes.
 _STRANGERS = {
@@ -86,7 +87,6 @@ _STRANGERS = {
     b"\x28\xb5\x2f\xfd": "zstd; decompress it first",
     b"\x89HDF": "HDF5",
     b"CDF": "netCDF",
-    b"ARROW1": "an Arrow IPC file; save it as parquet",
 }
 
 
@@ -104,14 +104,14 @@ def open_rank(word: str, declared: Declared) -> RankFile:
         If the file cannot be used; the error names it.
     """
     source = open_source(word, declared.stream_limit)
-    row = BY_NAME[declared.format] if declared.format else _recognise(source)
+    row = FORMATS[declared.format] if declared.format else _recognise(source)
     return row.inspect(source, declared)
 
 
 def _recognise(source: Source) -> Format:
     """Return the format of a file by its content, which must agree with its suffix."""
     start = _first_bytes(source)
-    by_content = next((row for row in FORMATS if row.magic and start.startswith(row.magic)), None)
+    by_content = next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None)
     named = by_suffix(source.name)
     if named is not None and not named.readable:
         raise BufferFileError(
@@ -123,7 +123,7 @@ def _recognise(source: Source) -> Format:
     if named is not None and by_content is not None and named is not by_content:
         reason = f"holds {by_content.name} by its first bytes, but its suffix means {named.name}; say which with --from"
         raise BufferFileError(source.name, reason)
-    return by_content or named or BY_NAME["raw"]
+    return by_content or named or FORMATS["raw"]
 
 
 def _first_bytes(source: Source) -> bytes:
@@ -143,7 +143,7 @@ def output_format(path: str, to: str | None, template: RankFile, *, terminal: bo
     UsageError
         If `to` names no format.
     """
-    if to is not None and to not in BY_NAME:
-        raise UsageError("--to", f"{to!r} is not a format; the formats are {', '.join(BY_NAME)}")
-    chosen = BY_NAME[to] if to else by_suffix(path) or BY_NAME[template.format]
-    return BY_NAME["table"] if terminal and chosen.readable else chosen
+    if to is not None and to not in FORMATS:
+        raise UsageError("--to", f"{to!r} is not a format; the formats are {', '.join(FORMATS)}")
+    chosen = FORMATS[to] if to else by_suffix(path) or FORMATS[template.format]
+    return FORMATS["table"] if terminal and chosen.readable else chosen

@@ -66,11 +66,11 @@ INPUTS = together(
     option(
         "--from",
         "format",
-        type=click.Choice([row.name for row in FORMATS if row.readable]),
+        type=click.Choice([row.name for row in FORMATS.values() if row.readable]),
         help="The format of the inputs, instead of looking at them.",
     ),
-    option("--columns", type=Names(), default=(), help="The parquet columns that are buffers; default all."),
-    option("--pair", type=Names(), metavar="VALUE,INDEX", help="Two parquet columns that are one buffer of pairs."),
+    option("--columns", type=Names(), default=(), help="The parquet or arrow columns that are buffers; default all."),
+    option("--pair", type=Names(), metavar="VALUE,INDEX", help="Two columns that are one buffer of pairs."),
     option("--offset", type=int, default=0, metavar="BYTES", help="Bytes to skip at the start of raw files."),
     option("--count", type=int, metavar="N", help="Elements to read of raw files; default all."),
     option("--byte-order", type=click.Choice(["little", "big", "native"]), help="Of raw files; default native."),
@@ -82,7 +82,7 @@ OUTPUT = together(
     ),
     option(
         "--to",
-        type=click.Choice([row.name for row in FORMATS]),
+        type=click.Choice(list(FORMATS)),
         help="Its format; default by suffix, then as the inputs.",
     ),
     option(

@@ -67,4 +67,4 @@ def _tell(reduction: Reduction, root: int, *, quiet: bool, verbose: bool, as_jso
     if verbose:
         plan = reduction.plan
         blocks = ", ".join(str(count) for count in plan.block_counts)
-        say(f"{len(plan.segments)} segments, blocks of {blocks} elements, at most {plan.max_open} ranks open")
+        say(f"segments {len(plan.segments)}, elements in a block {blocks}, ranks open at once {plan.max_open}")

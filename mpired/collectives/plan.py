@@ -6,7 +6,7 @@ import resource
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from mpired.buffers import RankBuffer, RankFile
+from mpired.buffers import FORMATS, RankBuffer, RankFile
 from mpired.errors import UsageError
 from mpired.ops import Op
 
@@ -92,7 +92,7 @@ def make_plan(op: Op, files: Sequence[RankFile], jobs: int, max_memory: int | No
         If the memory is too little for one process.
     """
     buffers = tuple(zip(*(file.buffers for file in files), strict=True))
-    streamed = any(file.format == "parquet" for file in files)
+    streamed = any(FORMATS[file.format].streamed for file in files)
     max_open = _max_open(streamed=streamed)
     wanted = _STREAMED_BLOCK_BYTES if streamed else _BLOCK_BYTES
     if len(files) > max_open:

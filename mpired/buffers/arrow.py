@@ -1,0 +1,91 @@
+"""Arrow IPC files: every record batch is checked whole before its values are touched."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+
+import numpy as np
+
+from mpired.buffers.columns import explaining, layout_like
+from mpired.buffers.columns import inspect as inspect_columns
+from mpired.buffers.flat import FlatBuffer
+from mpired.buffers.formats import Encoder
+from mpired.buffers.rank import Declared, RankFile
+from mpired.buffers.source import Source
+
+import pyarrow as pa  # isort: skip - after columns, which sets it up
+
+_BATCH_ROWS = 64 << 10
+
+
+class ArrowFile:
+    """An open Arrow IPC file, its record batches the groups of rows."""
+
+    def __init__(self, source: Source) -> None:
+        os.close(source.open())  # checks that it is still the file that was looked at
+        self._file = pa.OSFile(source.path, "rb")  # never mapped: a shortened file would kill the process
+        with explaining(source.name):
+            self.schema = pa.ipc.open_file(self._file).schema
+            reader = self._reader([])
+            rows = [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)]
+        self.starts = [0, *itertools.accumulate(rows)]
+
+    def _reader(self, fields: list[int]) -> pa.RecordBatchFileReader:
+        options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=fields)
+        return pa.ipc.open_file(self._file, options=options)
+
+    def batches(self, group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some columns from the start of a record batch on."""
+        reader = self._reader([self.schema.get_field_index(name) for name in columns])
+        for i in range(group, reader.num_record_batches):
+            batch = reader.get_batch(i)
+            # Lengths and offsets are the file's word: without this a patched one reads foreign memory.
+            batch.validate(full=True)
+            yield batch.select(list(columns))
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def inspect(source: Source, declared: Declared) -> RankFile:
+    """Describe an Arrow IPC file from its schema and the lengths of its batches.
+
+    Raises
+    ------
+    BufferFileError, DatatypeError
+        As for every format with columns.
+    """
+    return inspect_columns(source, declared, "arrow", ArrowFile)
+
+
+def prepare(template: RankFile) -> Encoder:
+    """Say how a result like `template` becomes an Arrow IPC file.
+
+    Raises
+    ------
+    DatatypeError
+        If Arrow has no type for a datatype.
+    """
+    schema = None
+    if template.format == "arrow":
+        with explaining(template.source.name), closing(ArrowFile(template.source)) as file:
+            schema = file.schema
+    layout = layout_like(template, schema)
+
+    def encode(results: Sequence[FlatBuffer], fd: int) -> None:
+        with ExitStack() as stack:
+            readers = [stack.enter_context(closing(result.open())) for result in results]
+            file = stack.enter_context(os.fdopen(os.dup(fd), "wb"))
+            writer = stack.enter_context(pa.ipc.new_file(file, layout.schema))
+            for start in range(0, results[0].count, _BATCH_ROWS):
+                count = min(_BATCH_ROWS, results[0].count - start)
+                blocks = [np.empty(count, result.datatype.form) for result in results]
+                for reader, block in zip(readers, blocks, strict=True):
+                    reader.read(start, block)
+                writer.write_batch(layout.batch(blocks))
+
+    return encode

@@ -1,0 +1,300 @@
+"""What the formats with columns share: every numeric column is a buffer, streamed by batches.
+
+A pair is a column of structures, or two columns. pyarrow is imported by the modules of these
+formats and nowhere else.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+
+# One thread a worker: the pool is ours. The system's allocator gives memory back after each batch,
+# and starts no thread, so that a process may still fork.
+os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+import pyarrow as pa
+
+from mpired.buffers.rank import Declared, RankFile
+from mpired.buffers.source import Source
+from mpired.datatypes import Datatype, agrees, from_dtype
+from mpired.errors import BufferFileError, DatatypeError, MpiredError
+
+
+class ColumnFile(Protocol):
+    """An open file with columns."""
+
+    schema: pa.Schema
+    starts: list[int]
+    """The row that each group of rows starts with, and at the end the number of rows."""
+
+    def batches(self, group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some columns from the start of a group to the end of the file."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnBuffer:
+    """One rank's buffer as a column of a file, or as two columns of a pair.
+
+    Parameters
+    ----------
+    source
+        The file.
+    datatype
+        What an element is.
+    count
+        Number of elements.
+    columns
+        One column, or two for the values and the indices of pairs.
+    opener
+        Opens the file.
+    """
+
+    source: Source
+    datatype: Datatype
+    count: int
+    columns: tuple[str, ...]
+    opener: Callable[[Source], ColumnFile]
+    shape: tuple[int, ...] | None = None
+    fortran_order: bool = False
+    byte_order: Literal["<", ">", "="] = "="
+
+    @property
+    def name(self) -> str:
+        """The column, or both joined by a comma."""
+        return ",".join(self.columns)
+
+    def open(self) -> ColumnReader:
+        """Open the file for reading by element ranges."""
+        return ColumnReader(self)
+
+
+@contextlib.contextmanager
+def explaining(name: str) -> Iterator[None]:
+    """Turn pyarrow's exceptions about a file into ours, on one line."""
+    try:
+        yield
+    except (MpiredError, MemoryError):
+        raise
+    except (pa.ArrowException, OSError, ValueError, NotImplementedError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            error.filename = error.filename or name
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise BufferFileError(name, f"cannot be read, the file is damaged or not supported ({reason})") from error
+
+
+def inspect(source: Source, declared: Declared, format_name: str, opener: Callable[[Source], ColumnFile]) -> RankFile:
+    """Describe a file from its schema.
+
+    Raises
+    ------
+    BufferFileError
+        If the file is damaged, lacks a column, or has two of one name.
+    DatatypeError
+        If a column is not of a predefined MPI datatype, or the declared type is another.
+    """
+    if source.nbytes == 0:
+        raise BufferFileError(source.name, f"the file is empty; not a valid {format_name} file")
+    with explaining(source.name), contextlib.closing(opener(source)) as file:
+        buffers = []
+        for columns in _chosen(source, file.schema, declared):
+            dtype = _column_dtype(source, file.schema, columns)
+            datatype = declared.datatype or _datatype(source, columns, dtype)
+            if not agrees(datatype, dtype):
+                reason = f"column {','.join(columns)!r} holds {dtype}, which is not {datatype}; leave --type out"
+                raise DatatypeError(source.name, reason)
+            buffers.append(ColumnBuffer(source, datatype, file.starts[-1], columns, opener))
+    return RankFile(source, format_name, tuple(buffers))
+
+
+def _chosen(source: Source, schema: pa.Schema, declared: Declared) -> list[tuple[str, ...]]:
+    """Return the columns of each buffer."""
+    names = declared.columns or tuple(schema.names)
+    chosen: list[tuple[str, ...]] = [declared.pair] if declared.pair else [(name,) for name in names]
+    for name in (name for columns in chosen for name in columns):
+        found = schema.names.count(name)
+        if found != 1:
+            there = f"{found} columns named {name!r}" if found else f"no column {name!r}"
+            raise BufferFileError(source.name, f"has {there}; its columns are {', '.join(map(repr, schema.names))}")
+    if not chosen:
+        raise BufferFileError(source.name, "has no columns")
+    return chosen
+
+
+def _column_dtype(source: Source, schema: pa.Schema, columns: tuple[str, ...]) -> np.dtype:
+    """Return the NumPy form of the elements of a column, or of two columns as pairs."""
+    types = [schema.field(name).type for name in columns]
+    structured = len(columns) == 1 and pa.types.is_struct(types[0])
+    if structured:
+        types = [types[0].field(i).type for i in range(types[0].num_fields)]
+    for kind in types:
+        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
+            found = schema.field(columns[0]).type
+            reason = f"column {columns[0]!r} is {found}, which is no number; choose others with --columns"
+            raise DatatypeError(source.name, reason)
+    plain: list[np.dtype] = [np.dtype(kind.to_pandas_dtype()) for kind in types]
+    if not structured and len(columns) == 1:
+        return plain[0]
+    return np.dtype([(f"field{i}", each) for i, each in enumerate(plain)])
+
+
+def _datatype(source: Source, columns: tuple[str, ...], dtype: np.dtype) -> Datatype:
+    try:
+        return from_dtype(dtype)
+    except DatatypeError:
+        reason = f"no predefined MPI datatype for column {','.join(columns)!r} of {dtype}"
+        raise DatatypeError(source.name, reason) from None
+
+
+def null_error(source: Source, columns: Sequence[str], nulls: int) -> DatatypeError:
+    """Return the error for a column with missing values."""
+    reason = f"{nulls} nulls in column {','.join(columns)!r}; fill or filter them first, MPI has no missing values"
+    return DatatypeError(source.name, reason)
+
+
+class ColumnReader:
+    """Reads element ranges of a `ColumnBuffer`; cheapest in ascending order. The caller closes it."""
+
+    def __init__(self, buffer: ColumnBuffer) -> None:
+        self._buffer = buffer
+        with explaining(buffer.source.name):
+            self._file = buffer.opener(buffer.source)
+        self._at = -1
+        self._batches: Iterator[pa.RecordBatch] = iter(())
+        self._rest = np.empty(0, buffer.datatype.form)
+
+    def read(self, start: int, block: np.ndarray) -> None:
+        """Fill `block` with the elements from `start` on.
+
+        Raises
+        ------
+        DatatypeError
+            If the column holds nulls.
+        BufferFileError
+            If the file is damaged or ends early.
+        """
+        with explaining(self._buffer.source.name):
+            if start != self._at:
+                self._seek(start)
+            done = 0
+            while done < len(block):
+                piece = self._take(len(block) - done)
+                block[done : done + len(piece)] = piece
+                done += len(piece)
+            self._at = start + len(block)
+
+    def _seek(self, start: int) -> None:
+        """Start over at the group that holds `start`."""
+        group = bisect.bisect_right(self._file.starts, start) - 1
+        self._batches = self._file.batches(group, self._buffer.columns)
+        self._rest = self._rest[:0]
+        skipped = start - self._file.starts[group]
+        while skipped:
+            skipped -= len(self._take(skipped))
+
+    def _take(self, count: int) -> np.ndarray:
+        """Return the next elements, at most `count`, in the datatype's native form."""
+        while not len(self._rest):
+            self._rest = self._decoded(next(self._batches, None))
+        piece, self._rest = self._rest[:count], self._rest[count:]
+        return piece
+
+    def _decoded(self, batch: pa.RecordBatch | None) -> np.ndarray:
+        if batch is None:
+            raise self._buffer.source.changed()
+        scalars = _scalar_columns(batch)
+        if any(column.null_count for column in scalars):
+            raise null_error(self._buffer.source, self._buffer.columns, self._count_nulls())
+        plain = [_to_numpy(column) for column in scalars]
+        form = self._buffer.datatype.form
+        if form.names is None:
+            return plain[0]
+        piece = np.zeros(batch.num_rows, form)
+        for name, values in zip(form.names, plain, strict=True):
+            piece[name] = values
+        return piece
+
+    def _count_nulls(self) -> int:
+        batches = self._file.batches(0, self._buffer.columns)
+        return sum(max(column.null_count for column in _scalar_columns(batch)) for batch in batches)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _scalar_columns(batch: pa.RecordBatch) -> list[pa.Array]:
+    """Return the columns without structures; nulls of a structure become nulls of its fields."""
+    columns: list[pa.Array] = []
+    for column in batch.columns:
+        columns += column.flatten() if pa.types.is_struct(column.type) else [column]
+    return columns
+
+
+def _to_numpy(column: pa.Array) -> np.ndarray:
+    values: np.ndarray = column.to_numpy(zero_copy_only=False)
+    return values.view(np.uint8) if values.dtype == np.bool_ else values
+
+
+class Layout(NamedTuple):
+    """How results become columns: the schema, and for each buffer the columns that take it."""
+
+    schema: pa.Schema
+    columns: tuple[tuple[str, ...], ...]
+
+    def batch(self, blocks: Sequence[np.ndarray]) -> pa.RecordBatch:
+        """Build a batch of rows from a block of each buffer."""
+        arrays: dict[str, pa.Array] = {}
+        for names, block in zip(self.columns, blocks, strict=True):
+            parts = [block] if block.dtype.names is None else [block[part] for part in block.dtype.names]
+            if len(names) == 1:
+                arrays[names[0]] = _array(parts, self.schema.field(names[0]).type)
+            else:
+                for name, part in zip(names, parts, strict=True):
+                    arrays[name] = _array([part], self.schema.field(name).type)
+        return pa.record_batch([arrays[field.name] for field in self.schema], schema=self.schema)
+
+
+def layout_like(template: RankFile, schema: pa.Schema | None) -> Layout:
+    """Return the layout of a template with that schema, restricted to its buffers; without one a plain layout.
+
+    Raises
+    ------
+    DatatypeError
+        If a datatype has no column type.
+    """
+    if schema is not None:
+        columns = tuple(buffer.columns for buffer in template.buffers if isinstance(buffer, ColumnBuffer))
+        wanted = {name for names in columns for name in names}
+        return Layout(pa.schema([field for field in schema if field.name in wanted], schema.metadata), columns)
+    fields = [_plain_field(buffer.datatype, buffer.name) for buffer in template.buffers]
+    return Layout(pa.schema(fields), tuple((field.name,) for field in fields))
+
+
+def _plain_field(datatype: Datatype, name: str) -> pa.Field:
+    form = datatype.form
+    plain = [form] if form.names is None else [form[part] for part in form.names]
+    if any(each.kind == "c" or each.char == "g" for each in plain):
+        raise DatatypeError(str(datatype), "has no column type; use --to npy or --to raw")
+    types = [pa.bool_() if datatype.is_bool else pa.from_numpy_dtype(each) for each in plain]
+    if form.names is None:
+        return pa.field(name or "value", types[0])
+    return pa.field(name or "_".join(form.names), pa.struct(list(zip(form.names, types, strict=True))))
+
+
+def _array(parts: Sequence[np.ndarray], kind: pa.DataType) -> pa.Array:
+    """Build a column: of structures from a part for each field, else from the only part."""
+    if pa.types.is_struct(kind):
+        fields = [kind.field(i) for i in range(kind.num_fields)]
+        arrays = [pa.array(part, field.type) for part, field in zip(parts, fields, strict=True)]
+        return pa.StructArray.from_arrays(arrays, fields=fields)
+    return pa.array(parts[0] != 0 if pa.types.is_boolean(kind) else parts[0], kind)
