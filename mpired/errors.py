@@ -112,11 +112,13 @@ class RanksError(MpiredError, ValueError):
         How many ranks there are in all.
     errors
         One error a bad rank, `MpiredError` or `OSError`, in rank order.
+    what
+        What they are, where they are not ranks.
     """
 
-    def __init__(self, nranks: int, errors: Sequence[MpiredError | OSError]) -> None:
+    def __init__(self, nranks: int, errors: Sequence[MpiredError | OSError], what: str = "ranks") -> None:
         reason = "; ".join(describe(error) for error in errors)
-        super().__init__(f"{len(errors)} of {nranks} ranks cannot be used", reason)
+        super().__init__(f"{len(errors)} of {nranks} {what} cannot be used", reason)
         self.errors = tuple(errors)
         self.exit_status = min(exit_status(error) for error in errors)
         first = next((e for e in errors if isinstance(e, MpiredError)), None)

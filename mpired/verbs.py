@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple, TypedDict, Unpack, cast
 
@@ -137,6 +137,11 @@ def plan_reduce(
     MpiredError, OSError
         If the reduction is not possible.
     """
+    _check_names(options, Options)
+    if isinstance(ranks, (str, bytes, os.PathLike)):
+        raise UsageError("ranks", "is one path; give a list of paths, one a rank")
+    if (jobs := options.get("jobs", 0)) < 0:
+        raise UsageError("--jobs", f"{jobs} is negative; 0 is all usable cores")
     chosen = ops.get(op)
     words = [os.fspath(rank) for rank in ranks]
     said = declared(**_only_inputs(options))
@@ -152,8 +157,14 @@ def plan_reduce(
     layout = result.prepare(template)
     if in_place:
         layout = _in_place(template, layout, options)
-    plan = make_plan(chosen, files, options.get("jobs", 0) or pool.usable_cores(), options.get("max_memory"))
+    plan = make_plan(chosen, files, jobs or pool.usable_cores(), options.get("max_memory"))
     return Reduction(files, plan, path, result.name, layout)
+
+
+def _check_names(options: Mapping[str, object], known: type) -> None:
+    """Raise `TypeError` for a keyword that is no option, as a function with written-out parameters would."""
+    for name in options.keys() - known.__annotations__.keys():
+        raise TypeError(f"unexpected keyword argument {name!r}; the options are {', '.join(known.__annotations__)}")
 
 
 def _only_inputs(options: Options) -> Inputs:
@@ -256,6 +267,7 @@ def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
     MpiredError, OSError
         As `reduce` for one rank.
     """
+    _check_names(inputs, Inputs)
     said = declared(**inputs)
     file = open_rank(os.fspath(path), said)
     check_use(said, [file])

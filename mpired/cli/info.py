@@ -40,7 +40,7 @@ def info(*, files: tuple[str, ...], as_json: bool, **inputs: Any) -> None:
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise RanksError(len(files), errors)
+        raise RanksError(len(files), errors, "files")
 
 
 def _lines(file: dict[str, Any]) -> list[str]:
