@@ -13,20 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["DATATYPES", "OPS", "MpiredError", "__version__", "info", "reduce"]
+__all__ = ["DATATYPES", "OPS", "Abort", "MpiredError", "__version__", "info", "op", "reduce"]
 
 if TYPE_CHECKING:
     from mpired.datatypes import DATATYPES
-    from mpired.errors import MpiredError
+    from mpired.errors import Abort, MpiredError
     from mpired.ops import OPS
+    from mpired.ops.user import op
     from mpired.verbs import info, reduce
 
 # Imported when first used: the command has things to set before NumPy starts.
 _HOMES = {
+    "Abort": "mpired.errors",
     "DATATYPES": "mpired.datatypes",
     "MpiredError": "mpired.errors",
     "OPS": "mpired.ops",
     "info": "mpired.verbs",
+    "op": "mpired.ops.user",
     "reduce": "mpired.verbs",
 }
 

@@ -53,8 +53,8 @@ class Plan(NamedTuple):
         All elements of all buffers, each once.
     block_counts
         For each buffer the most elements that are read at a time.
-    jobs
-        Number of workers; 1 means this process.
+    workers
+        Number of worker processes; 0 means that this process does the work.
     max_open
         Files that a worker keeps open.
     """
@@ -63,7 +63,7 @@ class Plan(NamedTuple):
     buffers: tuple[tuple[RankBuffer, ...], ...]
     segments: tuple[Segment, ...]
     block_counts: tuple[int, ...]
-    jobs: int
+    workers: int
     max_open: int
 
     @property
@@ -99,7 +99,8 @@ def make_plan(op: Op, files: Sequence[RankFile], jobs: int, max_memory: int | No
         wanted = max(wanted, _REOPENING_BLOCK_BYTES)
     nbytes = sum(len(ranks) * ranks[0].count * ranks[0].datatype.extent for ranks in buffers)
     small = nbytes < _SMALL_BYTES
-    jobs = 1 if small else jobs
+    if small or (op.user and not op.isolated):  # a function of this process is not sent to others
+        jobs = 1
     jobs, block_bytes = _within(max_memory, jobs, wanted, _STREAMED_BASE_BYTES if streamed else _BASE_BYTES)
     block_counts = tuple(max(1, block_bytes // ranks[0].datatype.extent) for ranks in buffers)
     # What can only be decoded in sequence is cut as little as possible: every cut decodes a row group twice.
@@ -107,7 +108,8 @@ def make_plan(op: Op, files: Sequence[RankFile], jobs: int, max_memory: int | No
     segments = tuple(
         segment for i, ranks in enumerate(buffers) for segment in _segments(i, ranks[0].count, block_counts[i], pieces)
     )
-    return Plan(op, buffers, segments, block_counts, max(1, min(jobs, len(segments))), max_open)
+    workers = max(1, min(jobs, len(segments)))
+    return Plan(op, buffers, segments, block_counts, workers if workers > 1 or op.isolated else 0, max_open)
 
 
 def _max_open(*, streamed: bool) -> int:

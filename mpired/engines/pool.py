@@ -66,17 +66,17 @@ def _text(path: str) -> str:
         return file.read()
 
 
-def run(function: Callable[[_T], _R], items: Iterable[_T], jobs: int) -> Iterator[_R]:
-    """Apply `function` to every item with `jobs` worker processes; yield the results as they are done.
+def run(function: Callable[[_T], _R], items: Iterable[_T], workers: int) -> Iterator[_R]:
+    """Apply `function` to every item with so many worker processes; yield the results as they are done.
 
-    The function is sent once to each worker. With one job all runs in this process.
+    The function is sent once to each worker. With no worker all runs in this process.
 
     Raises
     ------
     WorkerError
-        If a worker died or ran out of memory; the others are ended first.
+        If a worker died; the others are ended first.
     """
-    if jobs == 1:
+    if workers == 0:
         yield from map(function, items)
         return
     from concurrent.futures import ProcessPoolExecutor, as_completed  # noqa: PLC0415 - 20 ms that small jobs save
@@ -84,22 +84,41 @@ def run(function: Callable[[_T], _R], items: Iterable[_T], jobs: int) -> Iterato
     from multiprocessing import active_children  # noqa: PLC0415
 
     others = set(active_children())
-    executor = ProcessPoolExecutor(jobs, _context(), initializer=_start_worker, initargs=(os.getpid(), function))
+    executor = ProcessPoolExecutor(workers, _context(), initializer=_start_worker, initargs=(os.getpid(), function))
+    processes: set[Any] = set()
     try:
         # Held back until the worker has its own handlers, so that none runs ours.
         with calls.interruptions_blocked(), _main_hidden():
             futures = [executor.submit(_work, item) for item in items]
+            processes = set(active_children()) - others
         for future in as_completed(futures):
             yield future.result()
-    except BrokenProcessPool:
-        reason = "a worker died, killed from outside or out of memory; nothing was written"
-        raise WorkerError("worker pool", reason) from None
-    except BaseException:
-        for worker in set(active_children()) - others:
-            worker.kill()
-        raise
-    finally:
+    except BaseException as error:
+        for process in processes:
+            _end_group(process.pid)
         executor.shutdown(wait=True, cancel_futures=True)
+        if isinstance(error, BrokenProcessPool):
+            raise _death(process.exitcode for process in processes) from None
+        raise
+    executor.shutdown(wait=True)
+
+
+def _end_group(leader: int | None) -> None:
+    """End a worker and what it may have started: each worker leads a process group."""
+    if leader is not None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(leader, signal.SIGKILL)
+
+
+def _death(exitcodes: Iterable[int | None]) -> WorkerError:
+    """Return the error for workers of which one died by itself; then the executor ended the others by SIGTERM."""
+    codes = [code for code in exitcodes if code is not None]
+    code = next((code for code in codes if code not in (-signal.SIGTERM, -signal.SIGKILL)), None)
+    if code is None:
+        code = -signal.SIGKILL
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+    cause = ", perhaps because memory ran out" if code == -signal.SIGKILL else ""
+    return WorkerError("worker pool", f"a worker {how}{cause}; nothing was written", code)
 
 
 def _context() -> Any:
@@ -128,6 +147,9 @@ def _start_worker(parent: int, function: Callable[[Any], Any]) -> None:
     """Prepare a worker: ctrl-C is the parent's matter, and no worker outlives the parent."""
     global _function  # noqa: PLW0603 - the initializer's only way to hand something to the tasks
     _function = function
+    with contextlib.suppress(PermissionError):
+        os.setpgid(0, 0)
+    os.dup2(2, 1)  # what an op prints must not mix with a result on standard output
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
