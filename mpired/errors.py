@@ -178,3 +178,8 @@ def describe(error: MpiredError | OSError) -> str:
         return error.strerror
     name = error.filename.decode(errors="surrogateescape") if isinstance(error.filename, bytes) else error.filename
     return f"{name}: {error.strerror}"
+
+
+def escaped(text: str) -> str:
+    """Return `text` on one line, with control characters and undecodable bytes as escapes."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

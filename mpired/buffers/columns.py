@@ -136,15 +136,18 @@ def _column_dtype(source: Source, schema: pa.Schema, columns: tuple[str, ...]) -
     structured = len(columns) == 1 and pa.types.is_struct(types[0])
     if structured:
         types = [types[0].field(i).type for i in range(types[0].num_fields)]
-    for kind in types:
-        if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)):
-            found = schema.field(columns[0]).type
-            reason = f"column {columns[0]!r} is {found}, which is no number; choose others with --columns"
-            raise DatatypeError(source.name, reason)
+    if not all(map(_is_number, types)):
+        numbers = ",".join(field.name for field in schema if _is_number(field.type))
+        hint = f"choose with --columns {numbers}" if numbers else "there is no other that is one"
+        raise DatatypeError(source.name, f"column {columns[0]!r} is {schema.field(columns[0]).type}, no number; {hint}")
     plain: list[np.dtype] = [np.dtype(kind.to_pandas_dtype()) for kind in types]
     if not structured and len(columns) == 1:
         return plain[0]
     return np.dtype([(f"field{i}", each) for i, each in enumerate(plain)])
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
 def _datatype(source: Source, columns: tuple[str, ...], dtype: np.dtype) -> Datatype:

@@ -103,20 +103,25 @@ class FlatReader:
         BufferFileError
             If the file has become shorter.
         """
-        if self._direct:
-            self._fill(start, block.view(np.uint8))
-        else:
-            stored = np.empty(len(block), self._buffer.stored)
-            self._fill(start, stored.view(np.uint8))
+        try:
+            # The usual case first, and in one call: it is made for every block of every rank.
+            if self._direct and os.preadv(self.fd, [block.data], self._position(start)) == block.nbytes:
+                return
+        except OSError as error:
+            error.filename = self._buffer.source.name
+            raise
+        stored = block if self._direct else np.empty(len(block), self._buffer.stored)
+        self._fill(start, stored.view(np.uint8))
+        if not self._direct:
             convert(stored, block)
+
+    def _position(self, start: int) -> int:
+        return self._buffer.offset + start * self._itemsize
 
     def _fill(self, start: int, octets: np.ndarray) -> None:
         buffer = self._buffer
-        try:
-            got = calls.pread_into(self.fd, octets.data, buffer.offset + start * self._itemsize)
-        except OSError as error:
-            error.filename = buffer.source.name
-            raise
+        with calls.blaming(buffer.source.name):
+            got = calls.pread_into(self.fd, octets.data, self._position(start))
         missing = len(octets) - got
         if missing:
             # A raw file may end with the last element's last component, before its padding (MPI-4.1, 5.1.6).

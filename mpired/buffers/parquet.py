@@ -25,6 +25,7 @@ _ROW_GROUP_BYTES = 32 << 20  # a row group of the output is in memory at once
 _ROW_GROUP_ROWS = 1 << 20
 _THRIFT_STRINGS = 16 << 20
 _THRIFT_ITEMS = 1 << 20
+_CODEC_NAMES = {"UNCOMPRESSED": "NONE"}  # what the reader calls it and what the writer does
 
 
 class ParquetFile:
@@ -125,5 +126,5 @@ def _like(template: RankFile) -> tuple[pa.Schema, dict[str, str] | str, int]:
             chunks = file.metadata.row_group(group)
             rows = max(rows, chunks.num_rows)
             for chunk in map(chunks.column, range(chunks.num_columns)):
-                compression[chunk.path_in_schema] = chunk.compression
+                compression[chunk.path_in_schema] = _CODEC_NAMES.get(chunk.compression, chunk.compression)
         return file.schema, compression or "snappy", rows or _ROW_GROUP_ROWS

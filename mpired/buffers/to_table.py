@@ -11,6 +11,7 @@ from mpired.buffers import textual
 from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.formats import Encoder
 from mpired.buffers.rank import RankFile
+from mpired.errors import escaped
 
 _FIRST = 10
 _LAST = 5
@@ -26,7 +27,7 @@ def _lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
     shown = list(range(count)) if count <= _FIRST + _LAST + 1 else [*range(_FIRST), *range(count - _LAST, count)]
     columns = [["element", *map(str, shown)]]
     for result in results:
-        names = textual.column_names(result)
+        names = map(escaped, textual.column_names(result))
         columns += [[name, *texts] for name, texts in zip(names, _shown(result, shown), strict=True)]
     widths = [max(map(len, column)) for column in columns]
     for line, row in enumerate(zip(*columns, strict=True)):

@@ -9,8 +9,7 @@ import click
 
 from mpired import verbs
 from mpired.cli import params
-from mpired.cli.messages import escaped
-from mpired.errors import MpiredError, RanksError
+from mpired.errors import MpiredError, RanksError, escaped
 from mpired.report import describe_file
 
 

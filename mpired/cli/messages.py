@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import click
 
-
-def escaped(text: str) -> str:
-    """Return `text` on one line, with control characters and undecodable bytes as escapes."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+from mpired.errors import escaped
 
 
 def say(text: str) -> None:

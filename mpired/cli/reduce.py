@@ -28,8 +28,8 @@ from mpired.verbs import Reduction, plan_reduce
 def reduce(**options: Any) -> None:
     """Combine the same element of every RANK with an op, as MPI_Reduce does.
 
-    Each RANK is a file with one rank's buffer, in rank order: .npy, .parquet, or raw binary with
-    --type. `-` is standard input. The result is the left fold ((r0 op r1) op r2) ..., the same bits
+    Each RANK is a file with one rank's buffer, in rank order: .npy, .parquet, .arrow, or raw binary
+    with --type. `-` is standard input. The result is the left fold ((r0 op r1) op r2) ..., the same bits
     for any number of workers. It appears whole and durable, or not at all.
 
     \b

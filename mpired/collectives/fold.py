@@ -109,13 +109,15 @@ class _Readers(AbstractContextManager["_Readers"]):
 
     def read(self, rank: int, start: int, block: np.ndarray) -> None:
         """Fill `block` from one rank."""
-        if rank >= self._max_open:
+        reader = self._open.get(rank)
+        if reader is not None:
+            reader.read(start, block)
+        elif rank < self._max_open:
+            self._open[rank] = self._ranks[rank].open()
+            self._open[rank].read(start, block)
+        else:
             with closing(self._ranks[rank].open()) as reader:
                 reader.read(start, block)
-            return
-        if rank not in self._open:
-            self._open[rank] = self._ranks[rank].open()
-        self._open[rank].read(start, block)
 
     def __exit__(self, *_: object) -> None:
         for reader in self._open.values():

@@ -1,0 +1,66 @@
+# Everything happens in .venv, made from $(PYTHON) when it is first needed.
+# `make run PYTHON=python3.12` takes another Python, `make test ARGS='-k docs'` hands words on to pytest.
+
+PYTHON ?= python3
+ARGS ?=
+VENV := .venv
+BIN := $(VENV)/bin
+
+# Where Python cannot put pip into an environment, that of $(PYTHON) works on it from outside.
+define install
+	@echo "pip install -e '$(1)'"
+	@if [ -x $(BIN)/pip ]; then pip="$(BIN)/python -m pip"; else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; \
+		$$pip --disable-pip-version-check --quiet install -e '$(1)'
+endef
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help run test check docs bench clean
+
+help: ## Show these lines.
+	@echo "Targets of this Makefile:"
+	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' Makefile | expand -t 16
+
+run: $(VENV)/.run ## Install into .venv, reduce sample_data with MAXLOC and print the result.
+	$(BIN)/mpired reduce --op maxloc --type double_int sample_data/maxloc_?.bin --to table
+
+test: $(VENV)/.test ## Install with the test tools and run all tests.
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which find stale docs too.
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -n auto $(ARGS)
+
+docs: $(VENV)/.run ## Write docs/ops.md from the tables of the program.
+	PATH="$(CURDIR)/$(BIN):$$PATH" sh docs/ops.sh > docs/ops.md.new
+	mv docs/ops.md.new docs/ops.md
+
+bench: $(VENV)/.test ## Compare the speed with other ways to do the same.
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+clean: ## Remove .venv, caches and builds.
+	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/ops.md.new
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# The stamps are newer than pyproject.toml when what it asks for is installed.
+$(VENV)/.made:
+	@command -v $(PYTHON) >/dev/null || { echo "mpired needs Python 3.11 or later, and there is no '$(PYTHON)';" \
+		"name one, as in: make run PYTHON=/usr/bin/python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "mpired needs Python 3.11 or later," \
+		"but '$(PYTHON)' is $$($(PYTHON) --version 2>&1); name another, as in: make run PYTHON=python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV) || $(PYTHON) -m venv --without-pip $(VENV)
+	@touch $@
+
+$(VENV)/.run: $(VENV)/.made pyproject.toml
+	$(call install,.)
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.made pyproject.toml
+	$(call install,.[test])
+	@touch $(VENV)/.run $@
+
+$(VENV)/.dev: $(VENV)/.made pyproject.toml
+	$(call install,.[dev])
+	@touch $(VENV)/.run $(VENV)/.test $@

@@ -1,0 +1,276 @@
+"""The slow obvious twin of each reduce op: one element at a time, in plain Python.
+
+An element is its bytes in little-endian order. Integers are Python's, wrapped to the width as in C;
+floats are decoded, combined and rounded once a step; what only chooses returns the bytes of the
+chosen operand. The fold is from the left, over ranks in order.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+# The components of an element as (code, offset), and the bytes from one element to the next. The
+# codes: i and u are integers, f floats, g is the x87 long double, and the digit counts bytes.
+Form = tuple[tuple[tuple[str, int], ...], int]
+
+
+def _one(code: str, nbytes: int) -> Form:
+    return ((code, 0),), nbytes
+
+
+def _two(code: str, nbytes: int) -> Form:
+    return ((code, 0), (code, nbytes)), 2 * nbytes
+
+
+FORMS: dict[str, Form] = {
+    "SIGNED_CHAR": _one("i1", 1),
+    "UNSIGNED_CHAR": _one("u1", 1),
+    "SHORT": _one("i2", 2),
+    "UNSIGNED_SHORT": _one("u2", 2),
+    "INT": _one("i4", 4),
+    "UNSIGNED": _one("u4", 4),
+    "LONG": _one("i8", 8),
+    "UNSIGNED_LONG": _one("u8", 8),
+    "LONG_LONG_INT": _one("i8", 8),
+    "UNSIGNED_LONG_LONG": _one("u8", 8),
+    "INT8_T": _one("i1", 1),
+    "UINT8_T": _one("u1", 1),
+    "INT16_T": _one("i2", 2),
+    "UINT16_T": _one("u2", 2),
+    "INT32_T": _one("i4", 4),
+    "UINT32_T": _one("u4", 4),
+    "INT64_T": _one("i8", 8),
+    "UINT64_T": _one("u8", 8),
+    "INTEGER": _one("i4", 4),
+    "INTEGER1": _one("i1", 1),
+    "INTEGER2": _one("i2", 2),
+    "INTEGER4": _one("i4", 4),
+    "INTEGER8": _one("i8", 8),
+    "FLOAT": _one("f4", 4),
+    "DOUBLE": _one("f8", 8),
+    "LONG_DOUBLE": _one("g", 16),
+    "REAL": _one("f4", 4),
+    "DOUBLE_PRECISION": _one("f8", 8),
+    "REAL2": _one("f2", 2),
+    "REAL4": _one("f4", 4),
+    "REAL8": _one("f8", 8),
+    "LOGICAL": _one("i4", 4),
+    "C_BOOL": _one("u1", 1),
+    "CXX_BOOL": _one("u1", 1),
+    "LOGICAL1": _one("i1", 1),
+    "LOGICAL2": _one("i2", 2),
+    "LOGICAL4": _one("i4", 4),
+    "LOGICAL8": _one("i8", 8),
+    "C_COMPLEX": _two("f4", 4),
+    "C_DOUBLE_COMPLEX": _two("f8", 8),
+    "C_LONG_DOUBLE_COMPLEX": _two("g", 16),
+    "CXX_FLOAT_COMPLEX": _two("f4", 4),
+    "CXX_DOUBLE_COMPLEX": _two("f8", 8),
+    "CXX_LONG_DOUBLE_COMPLEX": _two("g", 16),
+    "COMPLEX": _two("f4", 4),
+    "DOUBLE_COMPLEX": _two("f8", 8),
+    "COMPLEX4": _two("f2", 2),
+    "COMPLEX8": _two("f4", 4),
+    "COMPLEX16": _two("f8", 8),
+    "BYTE": _one("u1", 1),
+    "AINT": _one("i8", 8),
+    "OFFSET": _one("i8", 8),
+    "COUNT": _one("i8", 8),
+    "FLOAT_INT": ((("f4", 0), ("i4", 4)), 8),
+    "DOUBLE_INT": ((("f8", 0), ("i4", 8)), 16),
+    "LONG_INT": ((("i8", 0), ("i4", 8)), 16),
+    "2INT": ((("i4", 0), ("i4", 4)), 8),
+    "SHORT_INT": ((("i2", 0), ("i4", 4)), 8),
+    "LONG_DOUBLE_INT": ((("g", 0), ("i4", 16)), 32),
+    "2REAL": ((("f4", 0), ("f4", 4)), 8),
+    "2DOUBLE_PRECISION": ((("f8", 0), ("f8", 8)), 16),
+    "2INTEGER": ((("i4", 0), ("i4", 4)), 8),
+    "CHAR": _one("i1", 1),
+    "WCHAR": _one("i4", 4),
+    "CHARACTER": _one("u1", 1),
+    "PACKED": _one("u1", 1),
+}
+
+# Bytes of a component that carry its value. A long double has 10 in 16.
+VALUE_BYTES = {
+    "i1": 1, "u1": 1, "i2": 2, "u2": 2, "i4": 4, "u4": 4, "i8": 8, "u8": 8, "f2": 2, "f4": 4, "f8": 8, "g": 10
+}  # fmt: skip
+STORED_BYTES = VALUE_BYTES | {"g": 16}
+
+# The one quiet NaN of a sum or product.
+QUIET_NAN = {
+    "f2": bytes.fromhex("007e"),
+    "f4": bytes.fromhex("0000c07f"),
+    "f8": bytes.fromhex("000000000000f87f"),
+    "g": bytes.fromhex("00000000000000c0ff7f"),
+}
+
+
+def decode(code: str, octets: bytes) -> Any:
+    """Return the number that the bytes of a component are."""
+    if code[0] in "iu":
+        return int.from_bytes(octets, "little", signed=code[0] == "i")
+    if code == "g":
+        return np.frombuffer(octets[:10] + bytes(6), np.longdouble)[0]
+    return struct.unpack({"f2": "<e", "f4": "<f", "f8": "<d"}[code], octets)[0]
+
+
+def encode(code: str, number: Any) -> bytes:
+    """Return the bytes of a number: an integer wraps, a float is rounded to the nearest, a NaN is the quiet one."""
+    nbytes = VALUE_BYTES[code]
+    if code[0] in "iu":
+        return (number % 256**nbytes).to_bytes(nbytes, "little")
+    if number != number:  # noqa: PLR0124 - only NaN is not itself, in long double too
+        return QUIET_NAN[code]
+    if code == "g":
+        return number.tobytes()[:10]
+    with np.errstate(over="ignore", under="ignore"):
+        return {"f2": np.float16, "f4": np.float32, "f8": np.float64}[code](number).tobytes()
+
+
+def rounded(code: str, number: Any) -> Any:
+    """Round to the precision of the component.
+
+    A sum or product of two binary16 or binary32 numbers, taken in double and rounded again, is the one
+    that is rounded once: 53 bits are more than 2 * 24 + 2.
+    """
+    return decode(code, encode(code, number))
+
+
+def is_nan(number: Any) -> bool:
+    return isinstance(number, float | np.floating) and bool(number != number)  # noqa: PLR0124 - in long double too
+
+
+def add(code: str, lower: Any, upper: Any) -> Any:
+    return rounded(code, lower + upper)
+
+
+def multiply(code: str, lower: Any, upper: Any) -> Any:
+    return rounded(code, lower * upper)
+
+
+def maximum(lower: Any, upper: Any) -> bool:
+    """Tell whether the lower rank's number is MAX: NaN wins, and on a tie the lower rank's."""
+    if is_nan(lower) or is_nan(upper):
+        return is_nan(lower)
+    return lower >= upper
+
+
+def minimum(lower: Any, upper: Any) -> bool:
+    """Tell whether the lower rank's number is MIN: NaN wins, and on a tie the lower rank's."""
+    if is_nan(lower) or is_nan(upper):
+        return is_nan(lower)
+    return lower <= upper
+
+
+def maxloc(lower: tuple[Any, Any], upper: tuple[Any, Any]) -> bool:
+    """Tell whether the lower rank's pair is MAXLOC: greatest value, then smallest index, then lower rank."""
+    if is_nan(lower[0]) != is_nan(upper[0]):
+        return is_nan(lower[0])
+    if not is_nan(lower[0]) and lower[0] != upper[0]:
+        return lower[0] > upper[0]
+    return not upper[1] < lower[1]
+
+
+def minloc(lower: tuple[Any, Any], upper: tuple[Any, Any]) -> bool:
+    """Tell whether the lower rank's pair is MINLOC: smallest value, then smallest index, then lower rank."""
+    if is_nan(lower[0]) != is_nan(upper[0]):
+        return is_nan(lower[0])
+    if not is_nan(lower[0]) and lower[0] != upper[0]:
+        return lower[0] < upper[0]
+    return not upper[1] < lower[1]
+
+
+def total(code: str, lower: Sequence[Any], upper: Sequence[Any]) -> list[Any]:
+    """Add, complex numbers by component."""
+    return [add(code, a, b) for a, b in zip(lower, upper, strict=True)]
+
+
+def product(code: str, lower: Sequence[Any], upper: Sequence[Any]) -> list[Any]:
+    """Multiply, complex numbers by the textbook formula with every step rounded."""
+    if len(lower) == 1:
+        return [multiply(code, lower[0], upper[0])]
+    (a, b), (c, d) = lower, upper
+    real = rounded(code, multiply(code, a, c) - multiply(code, b, d))
+    return [real, add(code, multiply(code, a, d), multiply(code, b, c))]
+
+
+CHOICES: dict[str, Callable[[Any, Any], bool]] = {"MAX": maximum, "MIN": minimum, "MAXLOC": maxloc, "MINLOC": minloc}
+ARITHMETIC = {"SUM": total, "PROD": product}
+INTEGRAL: dict[str, Callable[[int, int], int]] = {
+    "LAND": lambda a, b: int(a != 0 and b != 0),
+    "LOR": lambda a, b: int(a != 0 or b != 0),
+    "LXOR": lambda a, b: int((a != 0) != (b != 0)),
+    "BAND": lambda a, b: a & b,
+    "BOR": lambda a, b: a | b,
+    "BXOR": lambda a, b: a ^ b,
+}
+
+
+def combine(op: str, name: str, lower: bytes, upper: bytes) -> bytes:
+    """Return `lower op upper` for one element of the datatype."""
+    parts = FORMS[name][0]
+    code = parts[0][0]
+    a, b = numbers(name, lower), numbers(name, upper)
+    if op in CHOICES:
+        takes = CHOICES[op](a, b) if len(parts) > 1 else CHOICES[op](a[0], b[0])
+        return lower if takes else upper
+    results = ARITHMETIC[op](code, a, b) if op in ARITHMETIC else [INTEGRAL[op](a[0], b[0])]
+    return assemble(name, [encode(code, number) for number in results])
+
+
+def numbers(name: str, element: bytes) -> tuple[Any, ...]:
+    """Return the components of an element."""
+    return tuple(decode(code, element[at : at + VALUE_BYTES[code]]) for code, at in FORMS[name][0])
+
+
+def assemble(name: str, components: Sequence[bytes]) -> bytes:
+    """Return the element with these components, and zeros in all other bytes."""
+    parts, extent = FORMS[name]
+    element = bytearray(extent)
+    for (_, at), component in zip(parts, components, strict=True):
+        element[at : at + len(component)] = component
+    return bytes(element)
+
+
+def without_padding(name: str, element: bytes) -> bytes:
+    """Return the element with zeros in the bytes that carry no value."""
+    return assemble(name, [element[at : at + VALUE_BYTES[code]] for code, at in FORMS[name][0]])
+
+
+def elements(name: str, buffer: bytes) -> list[bytes]:
+    """Cut a buffer into elements."""
+    extent = FORMS[name][1]
+    return [buffer[at : at + extent] for at in range(0, len(buffer), extent)]
+
+
+def reduce(op: str, name: str, ranks: Sequence[bytes]) -> bytes:
+    """Return the left fold over ranks; that of one rank is its copy. Padding comes out as zeros."""
+    results = []
+    with np.errstate(all="ignore"):
+        for operands in zip(*(elements(name, rank) for rank in ranks), strict=True):
+            result = operands[0]
+            for operand in operands[1:]:
+                result = combine(op, name, result, operand)
+            results.append(without_padding(name, result))
+    return b"".join(results)
+
+
+def has_nan(name: str, element: bytes) -> bool:
+    return any(is_nan(number) and math.isnan(number) for number in numbers(name, element))
+
+
+def swapped(name: str, buffer: bytes) -> bytes:
+    """Return a buffer with the bytes of every component in the opposite order, as a big-endian machine has them."""
+    octets = bytearray(buffer)
+    parts, extent = FORMS[name]
+    for start in range(0, len(buffer), extent):
+        for code, at in parts:
+            component = slice(start + at, start + at + STORED_BYTES[code])
+            octets[component] = octets[component][::-1]
+    return bytes(octets)

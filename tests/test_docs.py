@@ -1,0 +1,118 @@
+"""README, guides, help and docstrings say what the program does: every example in them is run.
+
+A page's `console` blocks are typed into bash and its `python` blocks into Python, from top to
+bottom in a copy of the sample data, and the output must be that of the page.
+"""
+
+import contextlib
+import doctest
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+
+from mpired.cli import cli
+
+ROOT = Path(__file__).parent.parent
+PAGES = sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md")) + sorted(ROOT.glob("sample_data/*.md"))
+BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^]]+\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+
+def ids(page):
+    return str(page.relative_to(ROOT))
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """A working directory with nothing but the sample data, and an environment that says nothing to mpired."""
+    shutil.copytree(ROOT / "sample_data", tmp_path / "sample_data")
+    monkeypatch.chdir(tmp_path)
+    for name in os.environ:
+        if name.startswith("MPIRED_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("LC_ALL", "C.UTF-8")
+    return tmp_path
+
+
+def shell(command):
+    """Run a command as a reader would; both streams go to one terminal."""
+    words = ["bash", "-o", "pipefail", "-c", command]
+    done = subprocess.run(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    return done.returncode, done.stdout.decode()
+
+
+def commands(text):
+    """Yield each command of a console block with the output below it; `> ` goes on with the line before."""
+    for part in re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]:
+        lines = part.splitlines()
+        command = [lines.pop(0)]
+        while lines and lines[0].startswith("> "):
+            command.append(lines.pop(0)[2:])
+        yield "\n".join(command), "\n".join(lines)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if BLOCK.search(page.read_text())], ids=ids)
+def test_examples_of_page(page, elsewhere):
+    parser, runner, names = doctest.DocTestParser(), doctest.DocTestRunner(verbose=False), {}
+    text = page.read_text()
+    for block in BLOCK.finditer(text):
+        line = text.count("\n", 0, block.start()) + 1
+        if block[1] == "python":
+            example = parser.get_doctest(block[2], names, page.name, str(page), line)
+            with contextlib.redirect_stderr(sys.stdout):
+                assert runner.run(example, clear_globs=False).failed == 0, f"{page.name}, line {line}"
+            names = example.globs
+            continue
+        for command, expected in commands(block[2]):
+            status, output = shell(command)
+            assert (command, output.rstrip("\n"), status) == (command, expected, 0), f"{page.name}, line {line}"
+
+
+def test_pages_have_examples():
+    counts = {ids(page): len(BLOCK.findall(page.read_text())) for page in PAGES}
+    assert counts["README.md"] > 10
+    assert counts["docs/ops.md"] == 2
+    assert counts["sample_data/README.md"] > 5
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_links_lead_somewhere(page):
+    for target in LINK.findall(page.read_text()):
+        assert (page.parent / target).exists(), target
+
+
+@pytest.mark.parametrize("name", cli.list_commands(click.Context(cli)))
+def test_examples_of_help(name, elsewhere):
+    status, text = shell(f"mpired {name} --help")
+    examples = re.findall(r"^ +(mpired .*)$", text.partition("Examples:")[2].partition("Options:")[0], re.MULTILINE)
+    assert status == 0
+    assert examples
+    for example in examples:
+        status, output = shell(example)
+        assert status == 0, f"{example}\n{output}"
+        assert output
+
+
+def test_examples_of_docstrings(elsewhere):
+    """Run in a process of its own, so that what modules set up for themselves stays there."""
+    words = "-m pytest --doctest-modules --pyargs mpired -q -W error -p no:cacheprovider -p no:xdist -c"
+    command = [sys.executable, *words.split(), os.devnull, "--rootdir", str(elsewhere)]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "passed" in done.stdout
+
+
+def test_table_of_ops_is_fresh(elsewhere):
+    status, output = shell(f"sh '{ROOT}/docs/ops.sh'")
+    assert status == 0
+    assert output == (ROOT / "docs" / "ops.md").read_text(), "docs/ops.md is stale; run `make docs`"

@@ -1,0 +1,155 @@
+"""sample_data holds what its README says, and the answers told there are right."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import feather
+
+import mpired
+
+DATA = Path(__file__).parent.parent / "sample_data"
+RANKS = range(4)
+UNIT_POWERS = (complex(1, 0), complex(0, 1), complex(-1, 0), complex(0, -1))
+DOUBLE_INT = np.dtype({"names": ["value", "index"], "formats": ["<f8", "<i4"], "offsets": [0, 8], "itemsize": 16})
+
+
+def files(stem, suffix):
+    return [DATA / f"{stem}_{rank}.{suffix}" for rank in RANKS]
+
+
+def pairs(rank):
+    """The elements of maxloc_R, with zeros in the padding."""
+    array = np.zeros(30, DOUBLE_INT)
+    array["value"] = [(i * (rank + 1) % 7) / 2 for i in range(30)]
+    array["index"] = rank
+    return array
+
+
+def counts(rank):
+    return np.array([(4 * i + rank + 2) % 9 for i in range(12)], "<i4")
+
+
+def flags(rank):
+    return np.array([i % (rank + 2) != 0 for i in range(16)])
+
+
+def waves(rank):
+    return np.array([UNIT_POWERS[rank * i % 4] for i in range(8)], "<c16").reshape(2, 4)
+
+
+@pytest.mark.parametrize("rank", RANKS)
+class TestContent:
+    def test_raw(self, rank):
+        assert (DATA / f"maxloc_{rank}.bin").read_bytes() == pairs(rank).tobytes()
+        assert (DATA / f"flags_{rank}.bin").read_bytes() == flags(rank).tobytes()
+        header = f"mpired sample {rank}\n".encode()
+        assert len(header) == 16
+        assert (DATA / f"dump_{rank}.bin").read_bytes() == header + counts(rank).astype(">i4").tobytes()
+
+    @pytest.mark.parametrize(("stem", "formula"), [("counts", counts), ("flags", flags), ("waves", waves)])
+    def test_npy(self, rank, stem, formula):
+        array = np.load(DATA / f"{stem}_{rank}.npy")
+        assert array.dtype == formula(rank).dtype
+        assert array.shape == formula(rank).shape
+        assert array.tobytes() == formula(rank).tobytes()
+
+    def test_npy_pairs(self, rank):
+        path = DATA / f"maxloc_{rank}.npy"
+        array = np.load(path)
+        assert (array.shape, array.dtype.itemsize) == ((30,), 16)
+        assert [(name, array.dtype.fields[name][1]) for name in array.dtype.names] == [("value", 0), ("index", 8)]
+        assert path.read_bytes().endswith(pairs(rank).tobytes())
+
+    @pytest.mark.parametrize(("suffix", "read"), [("parquet", pq.read_table), ("arrow", feather.read_table)])
+    def test_column_of_pairs(self, rank, suffix, read):
+        table = read(DATA / f"maxloc_{rank}.{suffix}")
+        assert str(table.schema.field("peak").type) == "struct<value: double, index: int32>"
+        assert [(row["value"], row["index"]) for row in table["peak"].to_pylist()] == pairs(rank).tolist()
+
+    def test_parquet_columns(self, rank):
+        with pq.ParquetFile(DATA / f"cells_{rank}.parquet") as file:
+            table = file.read()
+            groups = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+        assert groups == [[10], [8, 2], [6, 4], [4, 4, 2]][rank]
+        assert [str(field.type) for field in table.schema] == ["double", "int32", "int64"]
+        assert table.to_pydict() == {
+            "energy": [i * (rank + 1) % 5 + 0.5 for i in range(10)],
+            "cell": [10 * rank + i for i in range(10)],
+            "hits": [i + rank for i in range(10)],
+        }
+
+    @pytest.mark.parametrize("stem", ["maxloc", "cells"])
+    def test_parquet_has_page_checksums(self, rank, stem, tmp_path):
+        with pq.ParquetFile(DATA / f"{stem}_{rank}.parquet") as file:
+            chunk = file.metadata.row_group(0).column(0)
+        octets = bytearray((DATA / f"{stem}_{rank}.parquet").read_bytes())
+        start = chunk.dictionary_page_offset or chunk.data_page_offset
+        octets[start + chunk.total_compressed_size - 1] ^= 1  # in the last page of the first column
+        damaged = tmp_path / "damaged.parquet"
+        damaged.write_bytes(octets)
+        with pytest.raises(OSError, match="CRC"):
+            pq.read_table(damaged, page_checksum_verification=True)
+
+
+class TestAnswers:
+    """The values are written out as the README tells them."""
+
+    @pytest.mark.parametrize("suffix", ["bin", "npy", "parquet", "arrow"])
+    @pytest.mark.parametrize(
+        ("op", "values", "indices"),
+        [
+            ("maxloc", [0.0, 2.0, 3.0, 3.0, 2.5, 3.0, 3.0], [0, 3, 2, 1, 2, 3, 0]),
+            ("minloc", [0.0, 0.5, 0.5, 1.0, 0.5, 0.5, 1.5], [0, 0, 3, 2, 1, 2, 3]),
+        ],
+    )
+    def test_pairs(self, suffix, op, values, indices):
+        result = mpired.reduce(files("maxloc", suffix), op, type="double_int")
+        assert result["value"].tolist() == (values * 5)[:30]
+        assert result["index"].tolist() == (indices * 5)[:30]
+
+    @pytest.mark.parametrize(
+        ("op", "answer"),
+        [
+            ("sum", [14, 21, 10, 26, 6, 22, 11, 18, 16, 14, 21, 10]),
+            ("max", [5, 8, 4, 8, 3, 7, 8, 6, 8, 5, 8, 4]),
+        ],
+    )
+    def test_counts(self, op, answer):
+        assert mpired.reduce(files("counts", "npy"), op).tolist() == answer
+        assert mpired.reduce(files("dump", "bin"), op, type=">i4", offset=16).tolist() == answer
+
+    def test_max_of_two_ranks(self):
+        assert mpired.reduce(files("counts", "npy")[:2], op="max")[:3].tolist() == [3, 7, 2]
+
+    @pytest.mark.parametrize(
+        ("op", "answer"),
+        [
+            ("land", [0, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 1, 0, 0]),
+            ("lor", [0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]),
+            ("lxor", [0, 0, 1, 1, 0, 1, 0, 0, 0, 1, 0, 0, 1, 0, 1, 0]),
+        ],
+    )
+    def test_flags(self, op, answer):
+        assert mpired.reduce(files("flags", "npy"), op).tolist() == answer
+        assert mpired.reduce(files("flags", "bin"), op, type="c_bool").tolist() == answer
+
+    @pytest.mark.parametrize(
+        ("op", "real"),
+        [("sum", [[4, 0, 0, 0], [4, 0, 0, 0]]), ("prod", [[1, -1, 1, -1], [1, -1, 1, -1]])],
+    )
+    def test_waves(self, op, real):
+        result = mpired.reduce(files("waves", "npy"), op)
+        assert result.real.tolist() == real
+        assert not result.imag.any()
+
+    def test_cells(self):
+        sums = mpired.reduce(files("cells", "parquet"), "sum")
+        assert {name: column.tolist() for name, column in sums.items()} == {
+            "energy": [2.0, 12.0, 12.0, 12.0, 12.0, 2.0, 12.0, 12.0, 12.0, 12.0],
+            "cell": [60, 64, 68, 72, 76, 80, 84, 88, 92, 96],
+            "hits": [6, 10, 14, 18, 22, 26, 30, 34, 38, 42],
+        }
+        best = mpired.reduce(files("cells", "parquet"), "maxloc", pair=("energy", "cell"))
+        assert best.tolist()[:3] == [(0.5, 0), (4.5, 31), (4.5, 12)]
