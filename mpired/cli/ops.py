@@ -8,9 +8,9 @@ from typing import Any
 import click
 
 from mpired.cli import params
-from mpired.cli.messages import escaped
 from mpired.datatypes import DATATYPES, Datatype, Group
 from mpired.engines import userops
+from mpired.errors import escaped
 from mpired.ops import OPS, Op, Use
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -69,11 +68,6 @@ class Datatype:
 
     def __str__(self) -> str:
         return self.name if self.group is Group.DERIVED else f"MPI_{self.name}"
-
-    def __reduce__(self) -> tuple[Callable[..., Datatype], tuple[str | np.dtype | None]]:
-        from mpired.datatypes import grammar  # noqa: PLC0415 - the table is made of these rows
-
-        return (grammar.derived, (self.dtype,)) if self.group is Group.DERIVED else (grammar.get, (self.name,))
 
     @property
     def form(self) -> np.dtype:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copyreg
 import functools
 import re
+from collections.abc import Callable
 
 import numpy as np
 
@@ -127,3 +129,11 @@ def _components(dtype: np.dtype) -> tuple[str, ...]:
 
 
 _BY_FORM = {_components(_BY_NAME[name].form): _BY_NAME[name] for name in _DEFAULTS}
+
+
+def _reduced(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object, ...]]:
+    return (derived, (datatype.dtype,)) if datatype.group is Group.DERIVED else (get, (datatype.name,))
+
+
+# Rows are compared by identity, so a worker gets its own row of the same name.
+copyreg.pickle(Datatype, _reduced)  # type: ignore[arg-type]
