@@ -136,4 +136,4 @@ def _reduced(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object,
 
 
 # Rows are compared by identity, so a worker gets its own row of the same name.
-copyreg.pickle(Datatype, _reduced)  # type: ignore[arg-type]
+copyreg.pickle(Datatype, _reduced)
