@@ -7,14 +7,21 @@ from typing import Any
 
 import click
 
+from mpired import datatypes
 from mpired.buffers.npy import dtype_text
 from mpired.cli import params
-from mpired.datatypes import DATATYPES, Datatype
+from mpired.datatypes import DATATYPES, Datatype, parse
 
 
 @click.command()
 @params.JSON
-def types(*, as_json: bool) -> None:
+@params.option(
+    "--value-index",
+    nargs=2,
+    metavar="VALUE INDEX",
+    help="Print the pair type of two types instead, or MPI_DATATYPE_NULL if there is none.",
+)
+def types(*, value_index: tuple[str, str] | None, as_json: bool) -> None:
     """List the datatypes with group, size, extent and NumPy form.
 
     The size counts the bytes of the components, the extent the padding too: raw files hold extents.
@@ -23,7 +30,11 @@ def types(*, as_json: bool) -> None:
     Examples:
       mpired types
       mpired types --json
+      mpired types --value-index double uint64_t
     """
+    if value_index is not None:
+        _tell_pair(*value_index, as_json=as_json)
+        return
     rows = [_row(datatype) for datatype in DATATYPES]
     if as_json:
         click.echo(json.dumps(rows, indent=1))
@@ -33,6 +44,15 @@ def types(*, as_json: bool) -> None:
         form = row["numpy"] or "not available"
         also = f"  also {', '.join(row['synonyms'])}" if row["synonyms"] else ""
         click.echo(f"{row['name']:28}{row['group']:18}{row['size']:5}{row['extent']:7}  {form}{also}")
+
+
+def _tell_pair(value: str, index: str, *, as_json: bool) -> None:
+    """Print what MPI_Type_get_value_index gives; that there is no such pair is no error (MPI-4.1, 6.9.4)."""
+    pair = datatypes.value_index(parse(value)[0], parse(index)[0])
+    if as_json:
+        click.echo(json.dumps(None if pair is None else _row(pair), indent=1))
+    else:
+        click.echo("MPI_DATATYPE_NULL" if pair is None else str(pair))
 
 
 def _row(datatype: Datatype) -> dict[str, Any]:

@@ -1,9 +1,10 @@
-"""What an element is: the predefined MPI datatypes."""
+"""What an element is: the predefined MPI datatypes, and those made of them."""
 
 from mpired.datatypes.datatype import Datatype, Group
 from mpired.datatypes.grammar import DATATYPES, agrees, from_dtype, get, parse
+from mpired.datatypes.pairs import value_index
 
-__all__ = ["DATATYPES", "Datatype", "Group", "agrees", "from_dtype", "parse"]
+__all__ = ["DATATYPES", "Datatype", "Group", "agrees", "from_dtype", "parse", "value_index"]
 
 
 def __getattr__(name: str) -> Datatype:

@@ -38,14 +38,18 @@ class Group(enum.Flag):
 _PROPER_NAMES = {"c integer": "C integer", "fortran integer": "Fortran integer", "pair": "value-index pair"}
 
 
+DATATYPE_NULL = 0x200
+"""The handle of no datatype in the MPI-5.0 ABI; types without a name of their own have no other."""
+
+
 @dataclass(frozen=True, eq=False)  # every row exists once
 class Datatype:
-    """One predefined MPI datatype: a row of the table.
+    """One MPI datatype: a row of the table of predefined ones, or made from others.
 
     Parameters
     ----------
     name
-        The MPI name without its prefix, in capitals.
+        The MPI name without its prefix, in capitals; for a type without a name the text that means it.
     group
         The one class that it is in.
     dtype
@@ -56,7 +60,8 @@ class Datatype:
     nbytes
         Bytes of one element, needed only where `dtype` is None.
     handle
-        The value of the handle in the MPI-5.0 ABI, which user ops in C compare; MPI_DATATYPE_NULL for derived types.
+        The value of the handle in the MPI-5.0 ABI, which user ops in C compare; MPI_DATATYPE_NULL for types
+        without a name.
     """
 
     name: str
@@ -67,7 +72,12 @@ class Datatype:
     handle: int = 0
 
     def __str__(self) -> str:
-        return self.name if self.group is Group.DERIVED else f"MPI_{self.name}"
+        return f"MPI_{self.name}" if self.is_named else self.name
+
+    @property
+    def is_named(self) -> bool:
+        """Whether it is a row of the table, with a name and a handle in MPI."""
+        return self.handle != DATATYPE_NULL
 
     @property
     def form(self) -> np.dtype:

@@ -1,4 +1,4 @@
-"""Text to datatype: MPI names in any case with or without `MPI_`, and NumPy codes as `<f8`."""
+"""Text to datatype: MPI names in any case with or without `MPI_`, NumPy codes as `<f8`, and types made of types."""
 
 from __future__ import annotations
 
@@ -9,9 +9,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from mpired.datatypes.datatype import Datatype, Group
+from mpired.datatypes.constructors import CONSTRUCTORS
+from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group
 from mpired.datatypes.named import NAMED
-from mpired.datatypes.pairs import PAIRS
+from mpired.datatypes.pairs import PAIRS, value_index
+from mpired.datatypes.text import Reader
 from mpired.errors import DatatypeError, UnknownDatatypeError
 
 DATATYPES: tuple[Datatype, ...] = NAMED + PAIRS
@@ -26,8 +28,8 @@ _DEFAULTS = ("INT8_T", "UINT8_T", "INT16_T", "UINT16_T", "INT32_T", "UINT32_T", 
              "FLOAT_INT", "DOUBLE_INT", "LONG_INT", "2INT", "SHORT_INT", "LONG_DOUBLE_INT", "2REAL",
              "2DOUBLE_PRECISION")  # fmt: skip
 
-_DATATYPE_NULL = 0x200
 _NUMPY_CODE = re.compile(r"([<>=|])?([biufc]\d{1,2}|\?)")
+_LONGEST_NAME = 40
 _BYTE_ORDERS = {"<": "little", ">": "big", "=": "native"}
 
 
@@ -47,7 +49,8 @@ def parse(text: str) -> tuple[Datatype, str | None]:
     Parameters
     ----------
     text
-        An MPI name in any case with or without `MPI_`, or a NumPy code.
+        An MPI name in any case with or without `MPI_`, a NumPy code, or a constructor with its
+        arguments as `pair(double,int64_t)`.
 
     Returns
     -------
@@ -57,7 +60,7 @@ def parse(text: str) -> tuple[Datatype, str | None]:
     Raises
     ------
     UnknownDatatypeError
-        If no datatype has that name or code.
+        If no datatype has that name or code, or the text is wrong elsewhere; the message shows where.
     DatatypeError
         If the type is known but NumPy cannot hold it.
 
@@ -68,29 +71,44 @@ def parse(text: str) -> tuple[Datatype, str | None]:
     ('MPI_DOUBLE_INT', 12, 16, None)
     >>> str(parse(">f8")[0]), parse(">f8")[1]
     ('MPI_DOUBLE', 'big')
+    >>> str(parse("pair(double,int)")[0]), str(parse("pair(float, uint8_t)")[0])
+    ('MPI_DOUBLE_INT', 'pair(float,uint8_t)')
     """
+    found = _plain(text)
+    if found is None and "(" in text:
+        found = Reader(text, CONSTRUCTORS, _plain).whole()
+    if found is None:
+        raise UnknownDatatypeError(text or "''", f"is not an MPI datatype or a NumPy code; {_hint(text)}")
+    return found
+
+
+def _plain(text: str) -> tuple[Datatype, str | None] | None:
+    """Return the datatype that a name or a NumPy code means, and its byte order; None if it means none."""
     datatype = _BY_NAME.get(canonical(text))
     if datatype is not None:
         _ = datatype.form
         return datatype, None
     code = _NUMPY_CODE.fullmatch(text.strip())
-    if code is not None:
-        try:
-            return from_dtype(np.dtype(code[2])), _BYTE_ORDERS.get(code[1] or "")
-        except TypeError:  # NumPy has no such code, or mpired no such type
-            pass
+    if code is None:
+        return None
+    try:
+        return from_dtype(np.dtype(code[2])), _BYTE_ORDERS.get(code[1] or "")
+    except TypeError:  # NumPy has no such code, or mpired no such type
+        return None
+
+
+def _hint(text: str) -> str:
     import difflib  # noqa: PLC0415 - only for an error
 
-    close = difflib.get_close_matches(canonical(text), _BY_NAME, n=3)
-    hint = f"did you mean {' or '.join(name.lower() for name in close)}?" if close else "`mpired types` lists them all"
-    raise UnknownDatatypeError(text or "''", f"is not an MPI datatype or a NumPy code; {hint}")
+    close = difflib.get_close_matches(canonical(text[:_LONGEST_NAME]), _BY_NAME, n=3)
+    return f"did you mean {' or '.join(name.lower() for name in close)}?" if close else "`mpired types` lists them all"
 
 
 def from_dtype(dtype: np.dtype) -> Datatype:
     """Return the datatype that elements of the NumPy `dtype` are, whatever their byte order.
 
-    A structure of two plain fields is a pair if MPI has one of them, whether it is aligned as in C
-    or packed; any other structure of plain fields is a derived datatype.
+    A structure of a number and an integer is a pair, whether it is aligned as in C or packed; any
+    other structure of plain fields is a derived datatype.
 
     Raises
     ------
@@ -99,7 +117,7 @@ def from_dtype(dtype: np.dtype) -> Datatype:
     """
     if dtype.kind == "b":
         return _BY_NAME["C_BOOL"]
-    datatype = _BY_FORM.get(_components(dtype))
+    datatype = _BY_FORM.get(_components(dtype)) or _pair_of(dtype)
     if datatype is None and dtype.names is not None and all(dtype[name].kind in "biufc" for name in dtype.names):
         fields = [(name, dtype[name].newbyteorder("=")) for name in dtype.names]
         return derived(np.dtype(fields, align=True))
@@ -108,11 +126,18 @@ def from_dtype(dtype: np.dtype) -> Datatype:
     return datatype
 
 
+def _pair_of(dtype: np.dtype) -> Datatype | None:
+    parts = [_BY_FORM.get((component,)) for component in _components(dtype)]
+    if len(parts) != 2 or parts[0] is None or parts[1] is None:  # noqa: PLR2004 - a pair
+        return None
+    return value_index(parts[0], parts[1])
+
+
 @functools.cache
 def derived(form: np.dtype) -> Datatype:
     """Return the datatype of a structure in native form: the one instance, so that ranks can be compared."""
     parts = ", ".join(f"{_components(form[name])[0][1:]} {name}" for name in form.names or ())
-    return Datatype(f"struct({parts})", Group.DERIVED, form, handle=_DATATYPE_NULL)
+    return Datatype(f"struct({parts})", Group.DERIVED, form, handle=DATATYPE_NULL)
 
 
 def agrees(datatype: Datatype, dtype: np.dtype) -> bool:
@@ -132,7 +157,13 @@ _BY_FORM = {_components(_BY_NAME[name].form): _BY_NAME[name] for name in _DEFAUL
 
 
 def _reduced(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object, ...]]:
-    return (derived, (datatype.dtype,)) if datatype.group is Group.DERIVED else (get, (datatype.name,))
+    if datatype.is_named:
+        return get, (datatype.name,)
+    return (derived, (datatype.dtype,)) if datatype.group is Group.DERIVED else (_parsed, (datatype.name,))
+
+
+def _parsed(text: str) -> Datatype:
+    return parse(text)[0]
 
 
 # Rows are compared by identity, so a worker gets its own row of the same name.

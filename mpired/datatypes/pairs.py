@@ -1,4 +1,4 @@
-"""The nine named value-index types of MINLOC and MAXLOC (MPI-4.1, 6.9.4).
+"""The value-index types of MINLOC and MAXLOC: nine with names, and the pair of any two types (MPI-4.1, 6.9.4).
 
 NumPy's `align=True` lays a structure out as the C compiler does, so the extents include the same
 padding: MPI_DOUBLE_INT has 12 bytes in 16. In MPI_2REAL and MPI_2DOUBLE_PRECISION the index is a
@@ -7,9 +7,12 @@ floating-point number too, because Fortran of old had no mixed pairs.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
-from mpired.datatypes.datatype import Datatype, Group
+from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group
+from mpired.datatypes.named import NAMED
 
 _ROWS: tuple[tuple[str, str, str, int], ...] = (
     ("FLOAT_INT", "f4", "i4", 0x228),
@@ -30,3 +33,58 @@ def _pair(name: str, value: str, index: str, handle: int) -> Datatype:
 
 
 PAIRS: tuple[Datatype, ...] = tuple(_pair(*row) for row in _ROWS)
+
+_BY_NAME = {row.name: row for row in (*NAMED, *PAIRS)}
+_NAMED_PAIRS = {
+    ("FLOAT", "INT"): "FLOAT_INT",
+    ("DOUBLE", "INT"): "DOUBLE_INT",
+    ("LONG", "INT"): "LONG_INT",
+    ("INT", "INT"): "2INT",
+    ("SHORT", "INT"): "SHORT_INT",
+    ("LONG_DOUBLE", "INT"): "LONG_DOUBLE_INT",
+    ("REAL", "REAL"): "2REAL",
+    ("DOUBLE_PRECISION", "DOUBLE_PRECISION"): "2DOUBLE_PRECISION",
+    ("INTEGER", "INTEGER"): "2INTEGER",
+}
+_INDEX = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE
+_VALUE = _INDEX | Group.FLOATING_POINT
+
+
+def value_index(value: Datatype, index: Datatype) -> Datatype | None:
+    """Return the pair type of a value and an index (MPI_Type_get_value_index; MPI-4.1, 6.9.4).
+
+    Parameters
+    ----------
+    value
+        A type that MAX and MIN are defined on.
+    index
+        An integer type.
+
+    Returns
+    -------
+    Datatype or None
+        The type that has a name, or else the one unnamed type of these two; None, MPI_DATATYPE_NULL,
+        for other types, which is no error.
+
+    Examples
+    --------
+    >>> from mpired.datatypes import parse
+    >>> str(value_index(parse("double")[0], parse("int")[0]))
+    'MPI_DOUBLE_INT'
+    >>> str(value_index(parse("double")[0], parse("uint64_t")[0]))
+    'pair(double,uint64_t)'
+    """
+    name = _NAMED_PAIRS.get((value.name, index.name))
+    if name is not None:
+        return _BY_NAME[name]
+    if value.group not in _VALUE or index.group not in _INDEX or value.dtype is None or index.dtype is None:
+        return None
+    return _unnamed(value.name, index.name)
+
+
+@functools.cache
+def _unnamed(value: str, index: str) -> Datatype:
+    """Return the one instance, so that ranks can be compared."""
+    fields = [("value", _BY_NAME[value].form), ("index", _BY_NAME[index].form)]
+    name = f"pair({value.lower()},{index.lower()})"
+    return Datatype(name, Group.PAIR, np.dtype(fields, align=True), handle=DATATYPE_NULL)

@@ -47,5 +47,5 @@ def _move(invec: np.ndarray, inoutvec: np.ndarray, where: np.ndarray) -> None:
     else:
         stayed = np.flatnonzero(~where)
         kept = upper[stayed]
-        inoutvec.view(np.uint64)[...] = invec.view(np.uint64)
+        inoutvec.view(np.uint8)[...] = invec.view(np.uint8)
         upper[stayed] = kept
