@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
+from mpired.datatypes.typemap import TypeMap
 from mpired.errors import DatatypeError
 
 
@@ -25,7 +26,7 @@ class Group(enum.Flag):
     # Printable characters and PACKED are in no class of the standard: no reduction takes them
     # (6.9.3), but MPI_REPLACE takes any predefined type (12.3.4), so they need a name.
     CHARACTER = enum.auto()
-    # Structures of predefined types: user ops take them, predefined ops do not (6.9.2).
+    # Made of predefined types: user ops take them, predefined ops do not (6.9.2).
     DERIVED = enum.auto()
 
     @property
@@ -62,6 +63,8 @@ class Datatype:
     handle
         The value of the handle in the MPI-5.0 ABI, which user ops in C compare; MPI_DATATYPE_NULL for types
         without a name.
+    typemap
+        What a constructor made it of; None for a type that is not made of others.
     """
 
     name: str
@@ -70,6 +73,7 @@ class Datatype:
     synonyms: tuple[str, ...] = ()
     nbytes: int = 0
     handle: int = 0
+    typemap: TypeMap | None = None
 
     def __str__(self) -> str:
         return f"MPI_{self.name}" if self.is_named else self.name
@@ -88,6 +92,9 @@ class Datatype:
         DatatypeError
             If NumPy cannot hold the type.
         """
+        if self.dtype is None and self.typemap is not None:
+            reason = f"has no NumPy form: {self.typemap.obstacle()}"
+            raise DatatypeError(str(self), reason)
         if self.dtype is None:
             reason = f"is not available: NumPy has no {self.nbytes}-byte {self.group.title} type like it"
             raise DatatypeError(str(self), reason)
@@ -101,6 +108,8 @@ class Datatype:
     @cached_property
     def extent(self) -> int:
         """Bytes from one element to the next, padding included (MPI_Type_get_extent)."""
+        if self.typemap is not None:
+            return self.typemap.extent
         return self.nbytes if self.dtype is None else self.dtype.itemsize
 
     @cached_property
@@ -111,6 +120,8 @@ class Datatype:
     @cached_property
     def size(self) -> int:
         """Bytes of the components alone, without padding (MPI_Type_size)."""
+        if self.typemap is not None:
+            return self.typemap.size
         if self.dtype is None or self.dtype.fields is None:
             return self.extent
         return sum(field[0].itemsize for field in self.dtype.fields.values())

@@ -159,7 +159,8 @@ _BY_FORM = {_components(_BY_NAME[name].form): _BY_NAME[name] for name in _DEFAUL
 def _reduced(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object, ...]]:
     if datatype.is_named:
         return get, (datatype.name,)
-    return (derived, (datatype.dtype,)) if datatype.group is Group.DERIVED else (_parsed, (datatype.name,))
+    from_structure = datatype.group is Group.DERIVED and datatype.typemap is None
+    return (derived, (datatype.dtype,)) if from_structure else (_parsed, (datatype.name,))
 
 
 def _parsed(text: str) -> Datatype:

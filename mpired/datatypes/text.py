@@ -9,19 +9,23 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeAlias
 
-from mpired.datatypes.constructors import Constructor
+from mpired.datatypes.constructors import MAX_LENGTH, Constructor
 from mpired.datatypes.datatype import Datatype
 from mpired.errors import DatatypeError, UnknownDatatypeError
 
 Found: TypeAlias = tuple[Datatype, str | None]
 
-_MAX_LENGTH = 64 << 10
 _MAX_DEPTH = 32
 _MAX_ITEMS = 10_000
 _LIMIT = 2**63
 _TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+|[-+]\d+|[(),\[\]]|$)")
 _NUMBER = re.compile(r"[-+]?\d{1,19}", re.ASCII)
 _AROUND = 24
+_WORDS: dict[str, dict[str, str]] = {
+    "order": {"c": "c", "f": "f", "fortran": "f"},
+    "distribution": {"block": "block", "cyclic": "cyclic", "none": "none"},
+    "darg": {"dflt": "dflt"},
+}
 
 
 class Reader:
@@ -56,8 +60,8 @@ class Reader:
         UnknownDatatypeError
             If it means nothing; the message shows the place with a caret.
         """
-        if len(self._text) > _MAX_LENGTH:
-            raise UnknownDatatypeError(f"{self._text[:_AROUND]}...", f"is longer than {_MAX_LENGTH} characters")
+        if len(self._text) > MAX_LENGTH:
+            raise UnknownDatatypeError(f"{self._text[:_AROUND]}...", f"is longer than {MAX_LENGTH} characters")
         self._advance()
         datatype = self._type()
         if self._word:
@@ -128,7 +132,14 @@ class Reader:
             return self._list(sort[:-1])
         if sort == "type":
             return self._type()
-        return self._number(sort)
+        words = _WORDS.get(sort, {})
+        if self._word.lower() in words:
+            word = self._word.lower()
+            self._advance()
+            return words[word]
+        if words and sort != "darg":
+            self._fail(f"expected one of {', '.join(words)}")
+        return self._number("count" if sort == "darg" else sort)
 
     def _list(self, sort: str) -> tuple[Any, ...]:
         self._take("[", "a list in brackets")
