@@ -68,6 +68,8 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush is quiet
         status = _READER_GONE
     except (MpiredError, OSError) as error:
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = "standard output"  # every other file was given its name where it was opened
         say(describe(error))
         status = exit_status(error)
     except MemoryError:
@@ -90,11 +92,7 @@ def _run(arguments: list[str] | None) -> int:
 
 def _flush() -> None:
     if sys.stdout is not None:
-        try:
-            sys.stdout.flush()
-        except OSError as error:
-            error.filename = error.filename or "standard output"
-            raise
+        sys.stdout.flush()
 
 
 def _fill_closed_descriptors() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mpired.cli import params, progress, signals
-from mpired.cli.messages import say
+from mpired.cli.messages import say, write
 from mpired.engines import pool
 from mpired.errors import UsageError
 from mpired.report import summarise
@@ -57,7 +57,7 @@ def _tell(reduction: Reduction, root: int, *, quiet: bool, verbose: bool, as_jso
     """Say on standard error what was done."""
     summary = summarise(reduction, root)
     if as_json:
-        click.echo(summary.json(), err=True)
+        write(summary.json())
     elif not quiet:
         given = params.from_environment(click.get_current_context())
         say(summary.line() + (f"; from the environment: {', '.join(given)}" if given else ""))

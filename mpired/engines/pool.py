@@ -88,7 +88,7 @@ def run(function: Callable[[_T], _R], items: Iterable[_T], jobs: int) -> Iterato
     try:
         # Held back until the worker has its own handlers, so that none runs ours.
         with calls.interruptions_blocked(), _main_hidden():
-            futures = [executor.submit(_work, item) for item in items]
+            futures = _submitted(executor, items)
         for future in as_completed(futures):
             yield future.result()
     except BrokenProcessPool:
@@ -99,7 +99,17 @@ def run(function: Callable[[_T], _R], items: Iterable[_T], jobs: int) -> Iterato
             worker.kill()
         raise
     finally:
-        executor.shutdown(wait=True, cancel_futures=True)
+        with contextlib.suppress(RuntimeError):  # of an executor that could not start its thread
+            executor.shutdown(wait=True, cancel_futures=True)
+
+
+def _submitted(executor: Any, items: Iterable[Any]) -> list[Any]:
+    """Hand all items to the executor, which starts its workers."""
+    try:
+        return [executor.submit(_work, item) for item in items]
+    except (OSError, RuntimeError) as error:  # EAGAIN of fork, or "can't start new thread"
+        reason = f"no worker could be started ({error}); run with --jobs 1, or raise the limit of processes"
+        raise WorkerError("worker pool", reason) from None
 
 
 def _context() -> Any:

@@ -32,12 +32,15 @@ class Scratch:
     ----------
     directory
         Where its bytes lie; None for the place of temporary files.
+    name
+        What messages call it, as the result that it is for; None for its place.
     """
 
-    def __init__(self, directory: str | None = None) -> None:
-        self.name = directory or _temporary_directory()
+    def __init__(self, directory: str | None = None, name: str | None = None) -> None:
+        place = directory or _temporary_directory()
+        self.name = name or place
         with calls.blaming(self.name):
-            self.fd = calls.open_scratch(self.name)
+            self.fd = calls.open_scratch(place)
 
     @property
     def shared_path(self) -> str:
