@@ -70,7 +70,8 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
             raise UsageError(f"--{name}", f"{number} is not between 0 and 2**63 - 1")
     return Declared(
         datatype=datatype,
-        byte_order=order or byte_order,
+        byte_order=byte_order,
+        type_order=order,
         format=inputs.get("format"),
         columns=columns,
         pair=None if pair is None else (pair[0], pair[1]),

@@ -17,7 +17,7 @@ import numpy as np
 
 from mpired.buffers.flat import FlatBuffer, FlatLayout
 from mpired.buffers.literal import Literal
-from mpired.buffers.rank import Declared, RankFile
+from mpired.buffers.rank import Declared, Order, RankFile
 from mpired.buffers.source import Source
 from mpired.datatypes import agrees, from_dtype
 from mpired.errors import BufferFileError, DatatypeError
@@ -30,6 +30,7 @@ _MAX_DIM = 2**63 - 1
 _KEYS = {"descr", "fortran_order", "shape"}
 _LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
 _CODE = re.compile(r"[<>|=]?(?:[biufc]\d{1,2}|\?)")
+_LETTERS: dict[str, Order] = {"little": "<", "big": ">", "native": "="}
 _PADDING = re.compile(r"\|?V\d{1,4}")
 
 
@@ -57,6 +58,8 @@ def inspect(source: Source, declared: Declared) -> RankFile:
         raise DatatypeError(
             source.name, f"holds {dtype_text(dtype)}, which is not {datatype}; leave --type out for npy"
         )
+    if declared.type_order and dtype.newbyteorder(_LETTERS[declared.type_order]) != dtype:
+        raise DatatypeError(source.name, f"holds {dtype_text(dtype)}, which is not {declared.type_order}-endian")
     stored = np.dtype(np.uint8) if dtype.kind == "b" else dtype
     order = fortran_order and len(shape) > 1  # with one dimension both orders are the same
     return RankFile(source, "npy", (FlatBuffer(source, datatype, count, stored, offset, shape, order),))

@@ -3,10 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
+import sys
 
 import click
 
 from mpired.errors import escaped
+
+
+def show(text: str) -> None:
+    """Write what a command was asked for to standard output.
+
+    Raises
+    ------
+    OSError
+        If that is closed or full.
+    """
+    if sys.stdout is None:
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
+    click.echo(text)
 
 
 def say(text: str) -> None:

@@ -7,6 +7,7 @@ import json
 import click
 
 from mpired.cli import params
+from mpired.cli.messages import show
 from mpired.datatypes import DATATYPES, Datatype, Group
 from mpired.ops import OPS, Op, Use
 
@@ -22,17 +23,17 @@ def ops(*, as_json: bool) -> None:
       mpired ops --json
     """
     if as_json:
-        click.echo(json.dumps([_row(op) for op in OPS], indent=1))
+        show(json.dumps([_row(op) for op in OPS], indent=1))
         return
     groups = list(Group)
-    click.echo("op       takes" + " " * 30 + "what it does")
+    show("op       takes" + " " * 30 + "what it does")
     for op in OPS:
         marks = " ".join(_LETTERS[group] if group in op.groups else "." * len(_LETTERS[group]) for group in groups)
-        click.echo(f"{op.name.lower():8} {marks}  {op.doc}")
-    click.echo("")
+        show(f"{op.name.lower():8} {marks}  {op.doc}")
+    show("")
     for group in groups:
         names = ", ".join(row.name.lower() for row in DATATYPES if row.group is group)
-        click.echo(click.wrap_text(f"{_LETTERS[group]:3} {group.title}: {names}", 100, subsequent_indent="    "))
+        show(click.wrap_text(f"{_LETTERS[group]:3} {group.title}: {names}", 100, subsequent_indent="    "))
 
 
 _LETTERS = {

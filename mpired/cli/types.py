@@ -9,6 +9,7 @@ import click
 
 from mpired.buffers.npy import dtype_text
 from mpired.cli import params
+from mpired.cli.messages import show
 from mpired.datatypes import DATATYPES, Datatype
 
 
@@ -26,13 +27,13 @@ def types(*, as_json: bool) -> None:
     """
     rows = [_row(datatype) for datatype in DATATYPES]
     if as_json:
-        click.echo(json.dumps(rows, indent=1))
+        show(json.dumps(rows, indent=1))
         return
-    click.echo(f"{'datatype':28}{'group':18}{'size':>5}{'extent':>7}  NumPy")
+    show(f"{'datatype':28}{'group':18}{'size':>5}{'extent':>7}  NumPy")
     for row in rows:
         form = row["numpy"] or "not available"
         also = f"  also {', '.join(row['synonyms'])}" if row["synonyms"] else ""
-        click.echo(f"{row['name']:28}{row['group']:18}{row['size']:5}{row['extent']:7}  {form}{also}")
+        show(f"{row['name']:28}{row['group']:18}{row['size']:5}{row['extent']:7}  {form}{also}")
 
 
 def _row(datatype: Datatype) -> dict[str, Any]:
