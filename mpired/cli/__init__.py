@@ -24,6 +24,7 @@ _COMMANDS = {
     "info": "Say what files hold.",
 }
 _READER_GONE = 141
+_COMPLETION = "_MPIRED_COMPLETE"
 
 
 class _Commands(click.Group):
@@ -79,15 +80,25 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(arguments: list[str] | None) -> int:
+    """Parse and run; `cli.main` would turn a reader that is gone into status 1."""
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        return int(cli.main(arguments, prog_name="mpired", standalone_mode=False) or 0)
+        if instruction := os.environ.get(_COMPLETION):
+            from click.shell_completion import shell_complete  # noqa: PLC0415 - for shells only
+
+            return int(shell_complete(cli, {}, "mpired", _COMPLETION, instruction))
+        with cli.make_context("mpired", list(words)) as context:
+            cli.invoke(context)
+    except click.exceptions.Exit as done:
+        return done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help(), err=True)
         return error.exit_code
     except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        say(f"{error.format_message().rstrip('.')}; see `{context.command_path if context else 'mpired'} --help`")
+        command = getattr(getattr(error, "ctx", None), "command_path", "mpired")
+        say(f"{error.format_message().rstrip('.')}; see `{command} --help`")
         return error.exit_code
+    return 0
 
 
 def _flush() -> None:
