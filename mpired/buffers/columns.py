@@ -18,6 +18,7 @@ import numpy as np
 # One thread a worker: the pool is ours. The system's allocator gives memory back after each batch,
 # and starts no thread, so that a process may still fork.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # else the import itself starts one
 import pyarrow as pa
 
 from mpired.buffers.rank import Declared, RankFile

@@ -85,10 +85,13 @@ def _known_nulls(file: ParquetFile, name: str) -> int:
     nulls = 0
     for group in range(file.metadata.num_row_groups):
         chunks = file.metadata.row_group(group)
-        for chunk in map(chunks.column, range(chunks.num_columns)):
-            if chunk.path_in_schema == name or chunk.path_in_schema.startswith(f"{name}."):
-                statistics = chunk.statistics
-                nulls += statistics.null_count if statistics is not None and statistics.has_null_count else 0
+        statistics = [
+            chunk.statistics
+            for chunk in map(chunks.column, range(chunks.num_columns))
+            if chunk.path_in_schema == name or chunk.path_in_schema.startswith(f"{name}.")
+        ]
+        # A structure that is null is one in each of its fields.
+        nulls += max((each.null_count for each in statistics if each is not None and each.has_null_count), default=0)
     return nulls
 
 

@@ -105,8 +105,12 @@ def run(function: Callable[[_T], _R], items: Iterable[_T], jobs: int) -> Iterato
 
 def _submitted(executor: Any, items: Iterable[Any]) -> list[Any]:
     """Hand all items to the executor, which starts its workers."""
+    from concurrent.futures import BrokenExecutor  # noqa: PLC0415
+
     try:
         return [executor.submit(_work, item) for item in items]
+    except BrokenExecutor:
+        raise  # a worker died already
     except (OSError, RuntimeError) as error:  # EAGAIN of fork, or "can't start new thread"
         reason = f"no worker could be started ({error}); run with --jobs 1, or raise the limit of processes"
         raise WorkerError("worker pool", reason) from None
@@ -140,13 +144,23 @@ def _start_worker(parent: int, function: Callable[[Any], Any]) -> None:
     _function = function
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, signal.SIG_DFL)
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent and not os.path.exists(f"/proc/{parent}"):  # a fork server may stand between
+    if os.getppid() != parent and not _is_running(parent):  # a fork server may stand between
         os._exit(1)  # the parent died before the line above
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     keep_freed_memory()
+
+
+def _is_running(process: int) -> bool:
+    """Tell whether a process is there and has not ended; one that nobody has waited for still has its number."""
+    try:
+        state = _text(f"/proc/{process}/stat").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in {"Z", "X"}
 
 
 def keep_freed_memory() -> None:
