@@ -1,9 +1,9 @@
 """What an element is: the predefined MPI datatypes."""
 
 from mpired.datatypes.datatype import Datatype, Group
-from mpired.datatypes.grammar import DATATYPES, agrees, from_dtype, get, parse
+from mpired.datatypes.grammar import DATATYPES, agrees, from_dtype, get, parse, with_fields
 
-__all__ = ["DATATYPES", "Datatype", "Group", "agrees", "from_dtype", "parse"]
+__all__ = ["DATATYPES", "Datatype", "Group", "agrees", "from_dtype", "parse", "with_fields"]
 
 
 def __getattr__(name: str) -> Datatype:
