@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, NamedTuple, TypedDict, Unpack, cast
 
 import numpy as np
@@ -122,7 +123,7 @@ class Reduction(NamedTuple):
             open_output(self.path, overwrite=overwrite, on_commit=on_commit) as output,
             userops.deaths_explained(self.plan.op, self.timeout),
         ):
-            run(self.plan, self.layout, output, pool.run, progress)
+            run(self.plan, self.layout, output, userops.engine(self.plan.op), progress)
 
 
 def plan_reduce(
@@ -158,7 +159,7 @@ def plan_reduce(
         raise UsageError("--jobs", f"{jobs} is negative; 0 is all usable cores")
     chosen = _resolve(op, options)
     words = [os.fspath(rank) for rank in ranks]
-    said = declared(**_only_inputs(options))
+    said = replace(declared(**_only_inputs(options)), named=chosen.user)
     root, in_place = options.get("root", 0), options.get("in_place", False)
     files = open_ranks(words, said)
     check_root(root, len(files))
@@ -187,6 +188,9 @@ def _resolve(op: str | Callable[..., Any], options: Options) -> ops.Op:
     if timeout is not None and not 0 < timeout < math.inf:
         raise UsageError("--op-timeout", f"{timeout} is not a time; give seconds above 0")
     if callable(op):
+        if timeout is not None:
+            reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
+            raise UsageError("--op-timeout", reason)
         return ops.of_function(op, commute=commute)
     chosen = ops.resolve(op, timeout)
     if chosen.user:
@@ -273,7 +277,7 @@ def reduce(
         return None
     with (
         userops.deaths_explained(reduction.plan.op, reduction.timeout),
-        folded(reduction.plan, None, pool.run, _unwatched) as results,
+        folded(reduction.plan, None, userops.engine(reduction.plan.op), _unwatched) as results,
     ):
         root = reduction.files[options.get("root", 0)]
         arrays = {

@@ -14,7 +14,7 @@ from mpired.storage import calls
 from mpired.storage.output import Output, Scratch
 
 Engine: TypeAlias = Callable[[Callable[[Segment], int], Iterable[Segment], int], Iterator[int]]
-"""Applies a function to segments with so many workers, 0 for none; yields what it returns, as each is done."""
+"""Applies a function to segments with so many workers; yields what it returns, as each is done."""
 
 Progress: TypeAlias = Callable[[Iterable[int], int], Iterable[int]]
 """Watches the bytes as they are done, out of so many in all."""
@@ -77,7 +77,7 @@ def folded(
 
 def _fold(fold: Fold, engine: Engine, progress: Progress) -> None:
     plan = fold.plan
-    for _ in progress(engine(fold, plan.segments, plan.workers), plan.nbytes):
+    for _ in progress(engine(fold, plan.segments, plan.jobs), plan.nbytes):
         pass
     for rank in plan.buffers[0]:
         rank.source.check_unchanged()

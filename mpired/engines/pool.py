@@ -16,7 +16,8 @@ from mpired.storage import calls
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_IOLBF = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 1 << 20
 
@@ -66,56 +67,88 @@ def _text(path: str) -> str:
         return file.read()
 
 
-def run(function: Callable[[_T], _R], items: Iterable[_T], workers: int) -> Iterator[_R]:
-    """Apply `function` to every item with so many worker processes; yield the results as they are done.
+def run(function: Callable[[_T], _R], items: Iterable[_T], jobs: int, *, isolated: bool = False) -> Iterator[_R]:
+    """Apply `function` to every item with `jobs` worker processes; yield the results as they are done.
 
-    The function is sent once to each worker. With no worker all runs in this process.
+    The function is sent once to each worker. With one job all runs in this process, unless it is to
+    be isolated from it. At the end no worker is left, and nothing that one may have started.
 
     Raises
     ------
     WorkerError
         If a worker died; the others are ended first.
     """
-    if workers == 0:
+    if jobs == 1 and not isolated:
         yield from map(function, items)
         return
     from concurrent.futures import ProcessPoolExecutor, as_completed  # noqa: PLC0415 - 20 ms that small jobs save
     from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415
-    from multiprocessing import active_children  # noqa: PLC0415
 
-    others = set(active_children())
-    executor = ProcessPoolExecutor(workers, _context(), initializer=_start_worker, initargs=(os.getpid(), function))
-    processes: set[Any] = set()
+    executor = ProcessPoolExecutor(jobs, _context(), initializer=_start_worker, initargs=(os.getpid(), function))
+    processes: list[Any] = []
     try:
         # Held back until the worker has its own handlers, so that none runs ours.
         with calls.interruptions_blocked(), _main_hidden():
             futures = [executor.submit(_work, item) for item in items]
-            processes = set(active_children()) - others
+            # Not active_children(), which has those of other threads too.
+            processes = list((executor._processes or {}).values())  # noqa: SLF001
         for future in as_completed(futures):
             yield future.result()
     except BaseException as error:
-        for process in processes:
-            _end_group(process.pid)
-        executor.shutdown(wait=True, cancel_futures=True)
+        _end(executor, processes)
         if isinstance(error, BrokenProcessPool):
             raise _death(process.exitcode for process in processes) from None
         raise
-    executor.shutdown(wait=True)
+    _end(executor, processes)
 
 
-def _end_group(leader: int | None) -> None:
-    """End a worker and what it may have started: each worker leads a process group."""
-    if leader is not None:
+def _end(executor: Any, processes: Iterable[Any]) -> None:
+    """End the workers, which have nothing to finish: one that waits for a thread of an op would never end."""
+    for process in processes:
+        # Each worker leads a process group, in which is what it started.
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(leader, signal.SIGKILL)
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()  # it may not have got that far, and waits for a lock that another one has taken along
+    executor.shutdown(wait=True, cancel_futures=True)
+    if _adopting:
+        _end_adopted()
+
+
+_adopting = False
+
+
+def adopt_orphans() -> None:
+    """Become the parent of what workers leave behind, to end it; for a process whose children are workers only."""
+    global _adopting  # noqa: PLW0603 - a property of the process
+    _adopting = ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1) == 0
+
+
+def _end_adopted() -> None:
+    """End what workers started in process groups of its own."""
+    with contextlib.suppress(ChildProcessError, PermissionError):  # until there is none, or none that is ours
+        while True:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            for pid in _children():
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
+def _children() -> list[int]:
+    """Return the children of this process."""
+    found = []
+    for name in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError):  # it has ended
+            if int(_text(f"/proc/{name}/stat").rpartition(")")[2].split()[1]) == os.getpid():
+                found.append(int(name))
+    return found
 
 
 def _death(exitcodes: Iterable[int | None]) -> WorkerError:
     """Return the error for workers of which one died by itself; then the executor ended the others by SIGTERM."""
     codes = [code for code in exitcodes if code is not None]
-    code = next((code for code in codes if code not in (-signal.SIGTERM, -signal.SIGKILL)), None)
-    if code is None:
-        code = -signal.SIGKILL
+    code = next((code for code in codes if code not in (-signal.SIGTERM, -signal.SIGKILL)), -signal.SIGKILL)
+    if len(codes) == 1:
+        code = codes[0]
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
     cause = ", perhaps because memory ran out" if code == -signal.SIGKILL else ""
     return WorkerError("worker pool", f"a worker {how}{cause}; nothing was written", code)
@@ -149,7 +182,7 @@ def _start_worker(parent: int, function: Callable[[Any], Any]) -> None:
     _function = function
     with contextlib.suppress(PermissionError):
         os.setpgid(0, 0)
-    os.dup2(2, 1)  # what an op prints must not mix with a result on standard output
+    _redirect_streams()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
@@ -159,6 +192,16 @@ def _start_worker(parent: int, function: Callable[[Any], Any]) -> None:
         os._exit(1)  # the parent died before the line above
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     keep_freed_memory()
+
+
+def _redirect_streams() -> None:
+    """Send what an op prints to standard error, line by line: it must not mix with a result, nor get lost."""
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    libc = ctypes.CDLL(None)
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _IOLBF, 0)
 
 
 def keep_freed_memory() -> None:
@@ -173,4 +216,16 @@ def keep_freed_memory() -> None:
 
 
 def _work(item: Any) -> Any:
-    return _function(item)
+    try:
+        return _function(item)
+    finally:
+        _flush_streams()
+
+
+def _flush_streams() -> None:
+    """Write out what is printed without an end of line: the worker will be killed."""
+    with contextlib.suppress(Exception):  # an op may have done anything to them
+        sys.stdout.flush()
+        sys.stderr.flush()
+    libc = ctypes.CDLL(None)
+    libc.fflush(ctypes.c_void_p.in_dll(libc, "stdout"))
