@@ -13,25 +13,31 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["DATATYPES", "OPS", "MpiredError", "__version__", "info", "reduce"]
+__all__ = ["DATATYPES", "OPS", "Abort", "MpiredError", "__version__", "datatypes", "info", "op", "reduce"]
 
 if TYPE_CHECKING:
+    from mpired import datatypes
     from mpired.datatypes import DATATYPES
-    from mpired.errors import MpiredError
+    from mpired.errors import Abort, MpiredError
     from mpired.ops import OPS
+    from mpired.ops.user import op
     from mpired.verbs import info, reduce
 
 # Imported when first used: the command has things to set before NumPy starts.
 _HOMES = {
+    "Abort": "mpired.errors",
     "DATATYPES": "mpired.datatypes",
     "MpiredError": "mpired.errors",
     "OPS": "mpired.ops",
     "info": "mpired.verbs",
+    "op": "mpired.ops.user",
     "reduce": "mpired.verbs",
 }
 
 
 def __getattr__(name: str) -> Any:
+    if name == "datatypes":
+        return importlib.import_module("mpired.datatypes")
     if name not in _HOMES:
         raise AttributeError(f"module 'mpired' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -11,6 +11,7 @@
     ├── CountError              3  MPI_ERR_COUNT
     ├── BufferFileError         3  MPI_ERR_FILE      a file that is not what it claims
     ├── RanksError              .  the worst of      several ranks that cannot be used
+    ├── UserOpError             7  MPI_ERR_OP        a user-defined op that failed
     ├── UnconfirmedError        6  MPI_ERR_IO        in place, but perhaps not on the disk
     └── WorkerError             8  MPI_ERR_INTERN    a worker died
 
@@ -136,10 +137,33 @@ class UnconfirmedError(MpiredError, OSError):
 
 
 class WorkerError(MpiredError, RuntimeError):
-    """Raised when a worker of the pool died or memory ran out; nothing was written."""
+    """Raised when a worker of the pool died or memory ran out; nothing was written.
+
+    Parameters
+    ----------
+    subject, reason
+        As for every error.
+    exitcode
+        How the worker ended: its exit status, or minus the number of the signal.
+    """
 
     exit_status = 8
     mpi_class = "MPI_ERR_INTERN"
+
+    def __init__(self, subject: str, reason: str, exitcode: int | None = None) -> None:
+        super().__init__(subject, reason)
+        self.exitcode = exitcode
+
+
+class UserOpError(MpiredError, RuntimeError):
+    """Raised when a user-defined op cannot be loaded, fails, or breaks its contract; nothing was written."""
+
+    exit_status = 7
+    mpi_class = "MPI_ERR_OP"
+
+
+class Abort(Exception):  # noqa: N818 - MPI's name for it
+    """Raised inside a user-defined op to end the command with a message (MPI_Abort; MPI-4.1, 6.9.5)."""
 
 
 def exit_status(error: MpiredError | OSError) -> int:

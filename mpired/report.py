@@ -13,6 +13,7 @@ class Summary(NamedTuple):
     """A reduction in figures; `nbytes` is what was read of the ranks."""
 
     op: str
+    commute: bool
     buffers: list[dict[str, Any]]
     nranks: int
     nbytes: int
@@ -45,13 +46,14 @@ def summarise(reduction: Reduction, root: int) -> Summary:
     datatypes = [buffer.datatype for buffer in reduction.files[0].buffers]
     return Summary(
         op=str(plan.op),
+        commute=plan.op.commute,
         buffers=[
             {"name": buffer.name, "datatype": str(buffer.datatype), "count": buffer.count}
             for buffer in reduction.files[root].buffers
         ],
         nranks=len(reduction.files),
         nbytes=plan.nbytes,
-        nan="propagates" if any(_may_hold_nan(datatype) for datatype in datatypes) else None,
+        nan="propagates" if not plan.op.user and any(_may_hold_nan(datatype) for datatype in datatypes) else None,
         workers=plan.jobs,
         root=root,
         output=reduction.path,

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, NamedTuple, TypedDict, Unpack, cast
 
 import numpy as np
@@ -14,7 +16,7 @@ from mpired.buffers import Declared, Encoder, FlatBuffer, FlatLayout, RankFile, 
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.run import Progress, folded, run
 from mpired.datatypes import parse
-from mpired.engines import pool
+from mpired.engines import pool, userops
 from mpired.errors import UsageError
 from mpired.ranks import check_root, check_use, open_ranks, unnatural
 from mpired.storage.output import nothing, open_output
@@ -43,6 +45,8 @@ class Options(Inputs, total=False):
     in_place: bool
     jobs: int
     max_memory: int | None
+    commute: bool | None
+    op_timeout: float | None
 
 
 def declared(**inputs: Unpack[Inputs]) -> Declared:
@@ -95,6 +99,8 @@ class Reduction(NamedTuple):
         The name of its format.
     layout
         How it lies there.
+    timeout
+        Seconds that one application of the op may take.
     """
 
     files: tuple[RankFile, ...]
@@ -102,6 +108,7 @@ class Reduction(NamedTuple):
     path: str
     format: str
     layout: FlatLayout | Encoder
+    timeout: float | None = None
 
     @property
     def doubtful_order(self) -> tuple[str, str] | None:
@@ -113,12 +120,20 @@ class Reduction(NamedTuple):
 
     def run(self, progress: Progress, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> None:
         """Do it, and commit the result."""
-        with open_output(self.path, overwrite=overwrite, on_commit=on_commit) as output:
-            run(self.plan, self.layout, output, pool.run, progress)
+        with (
+            open_output(self.path, overwrite=overwrite, on_commit=on_commit) as output,
+            userops.deaths_explained(self.plan.op, self.timeout),
+        ):
+            run(self.plan, self.layout, output, userops.engine(self.plan.op), progress)
 
 
 def plan_reduce(
-    ranks: Sequence[PathLike], op: str, output: str = "-", *, terminal: bool = False, **options: Unpack[Options]
+    ranks: Sequence[PathLike],
+    op: str | Callable[..., Any],
+    output: str = "-",
+    *,
+    terminal: bool = False,
+    **options: Unpack[Options],
 ) -> Reduction:
     """Check a reduction: words, every rank, the op on the datatype, the form of the result. Nothing is written.
 
@@ -143,9 +158,9 @@ def plan_reduce(
         raise UsageError("ranks", "is one path; give a list of paths, one a rank")
     if (jobs := options.get("jobs", 0)) < 0:
         raise UsageError("--jobs", f"{jobs} is negative; 0 is all usable cores")
-    chosen = ops.get(op)
+    chosen = _resolve(op, options)
     words = [os.fspath(rank) for rank in ranks]
-    said = declared(**_only_inputs(options))
+    said = replace(declared(**_only_inputs(options)), named=chosen.user)
     root, in_place = options.get("root", 0), options.get("in_place", False)
     files = open_ranks(words, said)
     check_root(root, len(files))
@@ -159,13 +174,31 @@ def plan_reduce(
     if in_place:
         layout = _in_place(template, layout, options)
     plan = make_plan(chosen, files, jobs or pool.usable_cores(), options.get("max_memory"))
-    return Reduction(files, plan, path, result.name, layout)
+    return Reduction(files, plan, path, result.name, layout, options.get("op_timeout"))
 
 
 def _check_names(options: Mapping[str, object], known: type) -> None:
     """Raise `TypeError` for a keyword that is no option, as a function with written-out parameters would."""
     for name in options.keys() - known.__annotations__.keys():
         raise TypeError(f"unexpected keyword argument {name!r}; the options are {', '.join(known.__annotations__)}")
+
+
+def _resolve(op: str | Callable[..., Any], options: Options) -> ops.Op:
+    """Return the op that is meant; a user-defined one is loaded in a worker to learn its properties."""
+    commute, timeout = options.get("commute"), options.get("op_timeout")
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise UsageError("--op-timeout", f"{timeout} is not a time; give seconds above 0")
+    if callable(op):
+        if timeout is not None:
+            reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
+            raise UsageError("--op-timeout", reason)
+        return ops.of_function(op, commute=commute)
+    chosen = ops.resolve(op, timeout)
+    if chosen.user:
+        return userops.load(chosen, timeout, commute=commute)
+    if commute is not None:
+        raise UsageError("--commute", f"is said of user-defined ops; {chosen} is predefined")
+    return chosen
 
 
 def _only_inputs(options: Options) -> Inputs:
@@ -193,7 +226,13 @@ def _unwatched(done: Iterable[int], _total: int) -> Iterable[int]:
     return done
 
 
-def reduce(ranks: Sequence[PathLike], op: str, *, output: PathLike | None = None, **options: Unpack[Options]) -> Any:
+def reduce(
+    ranks: Sequence[PathLike],
+    op: str | Callable[..., Any],
+    *,
+    output: PathLike | None = None,
+    **options: Unpack[Options],
+) -> Any:
     """Combine the same element of every rank with an op (MPI_Reduce; MPI-4.1, 6.9.1).
 
     The left fold in rank order, `((a0 o a1) o a2) ...`, the same bits for any number of workers.
@@ -203,13 +242,14 @@ def reduce(ranks: Sequence[PathLike], op: str, *, output: PathLike | None = None
     ranks
         One file a rank, in rank order.
     op
-        The op's name, in any case, with or without `MPI_`.
+        The op's name, in any case, with or without `MPI_`; the place of a user-defined op, as
+        `my_ops.py:func`; or a function of this process.
     output
         The file to write; None returns the result. An existing file is replaced only with
         `overwrite=True`. It appears whole and durable, or not at all.
     **options
         As the options of `mpired reduce`: type, format (`--from`), columns, pair, offset, count,
-        byte_order, to, overwrite (`--force`), root, in_place, jobs, max_memory.
+        byte_order, to, overwrite (`--force`), root, in_place, jobs, max_memory, commute, op_timeout.
 
     Returns
     -------
@@ -236,7 +276,10 @@ def reduce(ranks: Sequence[PathLike], op: str, *, output: PathLike | None = None
         overwrite = options.get("overwrite", False) or options.get("in_place", False)
         reduction.run(_unwatched, overwrite=overwrite)
         return None
-    with folded(reduction.plan, None, pool.run, _unwatched) as results:
+    with (
+        userops.deaths_explained(reduction.plan.op, reduction.timeout),
+        folded(reduction.plan, None, userops.engine(reduction.plan.op), _unwatched) as results,
+    ):
         root = reduction.files[options.get("root", 0)]
         arrays = {
             result.name: _shaped(result, buffer.shape, fortran_order=buffer.fortran_order)

@@ -19,7 +19,7 @@ from mpired.buffers.flat import FlatBuffer, FlatLayout
 from mpired.buffers.literal import Literal
 from mpired.buffers.rank import Declared, Order, RankFile
 from mpired.buffers.source import Source
-from mpired.datatypes import agrees, from_dtype
+from mpired.datatypes import agrees, from_dtype, with_fields
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.storage import calls
 
@@ -53,7 +53,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     expected = count * dtype.itemsize
     if expected > _MAX_DIM or source.nbytes - offset != expected:
         _bad(source, f"expected {expected} data bytes for the shape {shape}, found {source.nbytes - offset}")
-    datatype = declared.datatype or _datatype(source, dtype)
+    datatype = declared.datatype or with_fields(_datatype(source, dtype), dtype.names if declared.named else None)
     if not agrees(datatype, dtype):
         raise DatatypeError(
             source.name, f"holds {dtype_text(dtype)}, which is not {datatype}; leave --type out for npy"

@@ -90,6 +90,8 @@ class Declared:
         Bytes before the first element, of raw files.
     count
         Number of elements, of raw files; None for all there are.
+    named
+        Whether the fields of a structure keep their names, because a user-defined op sees them.
     """
 
     datatype: Datatype | None = None
@@ -100,6 +102,7 @@ class Declared:
     pair: tuple[str, str] | None = None
     offset: int = 0
     count: int | None = None
+    named: bool = False
 
     @property
     def describes_raw(self) -> bool:

@@ -59,7 +59,18 @@ def together(*options: Callable[[_F], _F]) -> Callable[[_F], _F]:
     return decorate
 
 
-OP = click.option("--op", required=True, metavar="OP", help="The op, with or without MPI_; `mpired ops` lists them.")
+OP = together(
+    # No environment variable: it may name code to load.
+    click.option(
+        "--op",
+        required=True,
+        metavar="OP",
+        help="A predefined op, with or without MPI_; FILE.py:FUNCTION; PACKAGE.MODULE:FUNCTION; ./LIB.so:SYMBOL; "
+        "or an installed op. `mpired ops` lists them.",
+    ),
+    option("--commute/--no-commute", default=None, help="Say whether a user-defined op commutes."),
+    option("--op-timeout", type=float, metavar="SECONDS", help="The most that one call of a user-defined op may take."),
+)
 
 INPUTS = together(
     option("--type", metavar="TYPE", help="The MPI datatype or NumPy code of an element; raw files need it."),

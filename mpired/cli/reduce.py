@@ -39,6 +39,7 @@ def reduce(**options: Any) -> None:
       mpired reduce --op maxloc sample_data/maxloc_?.parquet --to csv
       mpired reduce --op sum --type '>i4' --offset 16 sample_data/dump_?.bin | od -An -t d4 --endian=big
     """
+    pool.adopt_orphans()
     report = {name: options.pop(name) for name in ("quiet", "verbose", "as_json")}
     output, in_place = options.pop("output"), options["in_place"]
     if in_place and output != "-":

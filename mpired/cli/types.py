@@ -43,5 +43,6 @@ def _row(datatype: Datatype) -> dict[str, Any]:
         "group": datatype.group.title,
         "size": datatype.size,
         "extent": datatype.extent,
+        "handle": datatype.handle,
         "numpy": None if datatype.dtype is None else dtype_text(datatype.dtype),
     }

@@ -99,7 +99,8 @@ def make_plan(op: Op, files: Sequence[RankFile], jobs: int, max_memory: int | No
         wanted = max(wanted, _REOPENING_BLOCK_BYTES)
     nbytes = sum(len(ranks) * ranks[0].count * ranks[0].datatype.extent for ranks in buffers)
     small = nbytes < _SMALL_BYTES
-    jobs = 1 if small else jobs
+    if small or (op.user and not op.isolated):  # a function of this process is not sent to others
+        jobs = 1
     jobs, block_bytes = _within(max_memory, jobs, wanted, _STREAMED_BASE_BYTES if streamed else _BASE_BYTES)
     block_counts = tuple(max(1, block_bytes // ranks[0].datatype.extent) for ranks in buffers)
     # What can only be decoded in sequence is cut as little as possible: every cut decodes a row group twice.

@@ -1,6 +1,14 @@
 """What an element is: the predefined MPI datatypes."""
 
 from mpired.datatypes.datatype import Datatype, Group
-from mpired.datatypes.grammar import DATATYPES, agrees, from_dtype, parse
+from mpired.datatypes.grammar import DATATYPES, agrees, from_dtype, get, parse, with_fields
 
-__all__ = ["DATATYPES", "Datatype", "Group", "agrees", "from_dtype", "parse"]
+__all__ = ["DATATYPES", "Datatype", "Group", "agrees", "from_dtype", "parse", "with_fields"]
+
+
+def __getattr__(name: str) -> Datatype:
+    """Return a predefined datatype by its MPI name, `mpired.datatypes.DOUBLE`; there is one instance of each."""
+    try:
+        return get(name)
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None

@@ -26,6 +26,8 @@ class Group(enum.Flag):
     # Printable characters and PACKED are in no class of the standard: no reduction takes them
     # (6.9.3), but MPI_REPLACE takes any predefined type (12.3.4), so they need a name.
     CHARACTER = enum.auto()
+    # Structures of predefined types: user ops take them, predefined ops do not (6.9.2).
+    DERIVED = enum.auto()
 
     @property
     def title(self) -> str:
@@ -54,6 +56,8 @@ class Datatype:
         Other MPI names of the same type.
     nbytes
         Bytes of one element, needed only where `dtype` is None.
+    handle
+        The value of the handle in the MPI-5.0 ABI, which user ops in C compare; MPI_DATATYPE_NULL for derived types.
     """
 
     name: str
@@ -61,14 +65,15 @@ class Datatype:
     dtype: np.dtype | None
     synonyms: tuple[str, ...] = ()
     nbytes: int = 0
+    handle: int = 0
 
     def __str__(self) -> str:
-        return f"MPI_{self.name}"
+        return self.name if self.group is Group.DERIVED else f"MPI_{self.name}"
 
-    def __reduce__(self) -> tuple[Callable[[str], Datatype], tuple[str]]:
-        from mpired.datatypes.grammar import get  # noqa: PLC0415 - the table is made of these rows
+    def __reduce__(self) -> tuple[Callable[..., Datatype], tuple[str | np.dtype | None]]:
+        from mpired.datatypes import grammar  # noqa: PLC0415 - the table is made of these rows
 
-        return get, (self.name,)
+        return (grammar.derived, (self.dtype,)) if self.group is Group.DERIVED else (grammar.get, (self.name,))
 
     @property
     def form(self) -> np.dtype:

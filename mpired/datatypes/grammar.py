@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -23,6 +25,7 @@ _DEFAULTS = ("INT8_T", "UINT8_T", "INT16_T", "UINT16_T", "INT32_T", "UINT32_T", 
              "FLOAT_INT", "DOUBLE_INT", "LONG_INT", "2INT", "SHORT_INT", "LONG_DOUBLE_INT", "2REAL",
              "2DOUBLE_PRECISION")  # fmt: skip
 
+_DATATYPE_NULL = 0x200
 _NUMPY_CODE = re.compile(r"([<>=|])?([biufc]\d{1,2}|\?)")
 _BYTE_ORDERS = {"<": "little", ">": "big", "=": "native"}
 
@@ -85,7 +88,8 @@ def parse(text: str) -> tuple[Datatype, str | None]:
 def from_dtype(dtype: np.dtype) -> Datatype:
     """Return the datatype that elements of the NumPy `dtype` are, whatever their byte order.
 
-    A structure of two plain fields is a pair, whether it is aligned as in C or packed.
+    A structure of two plain fields is a pair if MPI has one of them, whether it is aligned as in C
+    or packed; any other structure of plain fields is a derived datatype.
 
     Raises
     ------
@@ -95,9 +99,28 @@ def from_dtype(dtype: np.dtype) -> Datatype:
     if dtype.kind == "b":
         return _BY_NAME["C_BOOL"]
     datatype = _BY_FORM.get(_components(dtype))
+    if datatype is None and dtype.names is not None and all(dtype[name].kind in "biufc" for name in dtype.names):
+        fields = [(name, dtype[name].newbyteorder("=")) for name in dtype.names]
+        return derived(np.dtype(fields, align=True))
     if datatype is None:
         raise DatatypeError(str(dtype), "no predefined MPI datatype has this form; `mpired types` lists them all")
     return datatype
+
+
+@functools.cache
+def derived(form: np.dtype) -> Datatype:
+    """Return the datatype of a structure in native form: the one instance, so that ranks can be compared."""
+    parts = ", ".join(f"{_components(form[name])[0][1:]} {name}" for name in form.names or ())
+    return Datatype(f"struct({parts})", Group.DERIVED, form, handle=_DATATYPE_NULL)
+
+
+def with_fields(datatype: Datatype, names: Sequence[str] | None) -> Datatype:
+    """Return the structure like `datatype` whose fields have these names; itself if it has them, or is no structure."""
+    form = datatype.form
+    if names is None or form.names is None or form.names == tuple(names):
+        return datatype
+    fields = [(name, form[old]) for name, old in zip(names, form.names, strict=True)]
+    return derived(np.dtype(fields, align=True))
 
 
 def agrees(datatype: Datatype, dtype: np.dtype) -> bool:

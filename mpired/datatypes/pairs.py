@@ -11,22 +11,22 @@ import numpy as np
 
 from mpired.datatypes.datatype import Datatype, Group
 
-_ROWS: tuple[tuple[str, str, str], ...] = (
-    ("FLOAT_INT", "f4", "i4"),
-    ("DOUBLE_INT", "f8", "i4"),
-    ("LONG_INT", "l", "i4"),
-    ("2INT", "i4", "i4"),
-    ("SHORT_INT", "i2", "i4"),
-    ("LONG_DOUBLE_INT", "g", "i4"),
-    ("2REAL", "f4", "f4"),
-    ("2DOUBLE_PRECISION", "f8", "f8"),
-    ("2INTEGER", "i4", "i4"),
+_ROWS: tuple[tuple[str, str, str, int], ...] = (
+    ("FLOAT_INT", "f4", "i4", 0x228),
+    ("DOUBLE_INT", "f8", "i4", 0x229),
+    ("LONG_INT", "l", "i4", 0x22A),
+    ("2INT", "i4", "i4", 0x22B),
+    ("SHORT_INT", "i2", "i4", 0x22C),
+    ("LONG_DOUBLE_INT", "g", "i4", 0x22D),
+    ("2REAL", "f4", "f4", 0x230),
+    ("2DOUBLE_PRECISION", "f8", "f8", 0x231),
+    ("2INTEGER", "i4", "i4", 0x232),
 )
 
 
-def _pair(name: str, value: str, index: str) -> Datatype:
+def _pair(name: str, value: str, index: str, handle: int) -> Datatype:
     dtype = np.dtype([("value", value), ("index", index)], align=True)
-    return Datatype(name, Group.PAIR, dtype)
+    return Datatype(name, Group.PAIR, dtype, handle=handle)
 
 
 PAIRS: tuple[Datatype, ...] = tuple(_pair(*row) for row in _ROWS)

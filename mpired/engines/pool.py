@@ -16,9 +16,11 @@ from mpired.storage import calls
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_IOLBF = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 1 << 20
+_GENERATIONS = 8
 
 
 def usable_cores() -> int:
@@ -66,41 +68,97 @@ def _text(path: str) -> str:
         return file.read()
 
 
-def run(function: Callable[[_T], _R], items: Iterable[_T], jobs: int) -> Iterator[_R]:
+def run(function: Callable[[_T], _R], items: Iterable[_T], jobs: int, *, isolated: bool = False) -> Iterator[_R]:
     """Apply `function` to every item with `jobs` worker processes; yield the results as they are done.
 
-    The function is sent once to each worker. With one job all runs in this process.
+    The function is sent once to each worker. With one job all runs in this process, unless it is to
+    be isolated from it. At the end no worker is left, and nothing that one may have started.
 
     Raises
     ------
     WorkerError
-        If a worker died or ran out of memory; the others are ended first.
+        If a worker died; the others are ended first.
     """
-    if jobs == 1:
+    if jobs == 1 and not isolated:
         yield from map(function, items)
         return
     from concurrent.futures import ProcessPoolExecutor, as_completed  # noqa: PLC0415 - 20 ms that small jobs save
     from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415
-    from multiprocessing import active_children  # noqa: PLC0415
 
-    others = set(active_children())
     executor = ProcessPoolExecutor(jobs, _context(), initializer=_start_worker, initargs=(os.getpid(), function))
+    processes: list[Any] = []
     try:
         # Held back until the worker has its own handlers, so that none runs ours.
         with calls.interruptions_blocked(), _main_hidden():
-            futures = _submitted(executor, items)
+            try:
+                futures = _submitted(executor, items)
+            finally:
+                # Not active_children(), which has those of other threads too.
+                processes = list((executor._processes or {}).values())  # noqa: SLF001
         for future in as_completed(futures):
             yield future.result()
-    except BrokenProcessPool:
-        reason = "a worker died, killed from outside or out of memory; nothing was written"
-        raise WorkerError("worker pool", reason) from None
-    except BaseException:
-        for worker in set(active_children()) - others:
-            worker.kill()
+    except BaseException as error:
+        _end(executor, processes)
+        if isinstance(error, BrokenProcessPool):
+            raise _death(process.exitcode for process in processes) from None
         raise
-    finally:
-        with contextlib.suppress(RuntimeError):  # of an executor that could not start its thread
-            executor.shutdown(wait=True, cancel_futures=True)
+    _end(executor, processes)
+
+
+def _end(executor: Any, processes: Iterable[Any]) -> None:
+    """End the workers, which have nothing to finish: one that waits for a thread of an op would never end."""
+    for process in processes:
+        # Each worker leads a process group, in which is what it started.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()  # it may not have got that far, and waits for a lock that another one has taken along
+    with contextlib.suppress(RuntimeError):  # of an executor that could not start its thread
+        executor.shutdown(wait=True, cancel_futures=True)
+    if _adopting:
+        _end_adopted()
+
+
+_adopting = False
+_spared: frozenset[int] = frozenset()
+
+
+def adopt_orphans() -> None:
+    """Become the parent of what workers leave behind, to end it; for a process whose other children are there by now.
+
+    Those it spares: a shell that became this command by exec may have started something to read from.
+    """
+    global _adopting, _spared  # noqa: PLW0603 - properties of the process
+    _spared = frozenset(_children())
+    _adopting = ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1) == 0
+
+
+def _end_adopted() -> None:
+    """End what workers started in process groups of its own, and then what that leaves, a few generations down."""
+    for _ in range(_GENERATIONS):
+        for pid in set(_children()) - _spared:
+            with contextlib.suppress(ProcessLookupError, ChildProcessError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
+def _children() -> list[int]:
+    """Return the children of this process that its threads have started or adopted."""
+    found: list[int] = []
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # the thread has ended, or the kernel keeps no such file
+            found += map(int, _text(f"/proc/self/task/{thread}/children").split())
+    return found
+
+
+def _death(exitcodes: Iterable[int | None]) -> WorkerError:
+    """Return the error for workers of which one died by itself; then the executor ended the others by SIGTERM."""
+    codes = [code for code in exitcodes if code is not None]
+    code = next((code for code in codes if code not in (-signal.SIGTERM, -signal.SIGKILL)), -signal.SIGKILL)
+    if len(codes) == 1:
+        code = codes[0]
+    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+    cause = ", perhaps because memory ran out" if code == -signal.SIGKILL else ""
+    return WorkerError("worker pool", f"a worker {how}{cause}; nothing was written", code)
 
 
 def _submitted(executor: Any, items: Iterable[Any]) -> list[Any]:
@@ -142,6 +200,9 @@ def _start_worker(parent: int, function: Callable[[Any], Any]) -> None:
     """Prepare a worker: ctrl-C is the parent's matter, and no worker outlives the parent."""
     global _function  # noqa: PLW0603 - the initializer's only way to hand something to the tasks
     _function = function
+    with contextlib.suppress(PermissionError):
+        os.setpgid(0, 0)
+    _redirect_streams()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
@@ -163,6 +224,16 @@ def _is_running(process: int) -> bool:
     return state not in {"Z", "X"}
 
 
+def _redirect_streams() -> None:
+    """Send what an op prints to standard error, line by line: it must not mix with a result, nor get lost."""
+    with open(os.devnull) as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    libc = ctypes.CDLL(None)
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _IOLBF, 0)
+
+
 def keep_freed_memory() -> None:
     """Let the C library keep what a kernel's temporaries free, instead of faulting it in for every block.
 
@@ -175,4 +246,16 @@ def keep_freed_memory() -> None:
 
 
 def _work(item: Any) -> Any:
-    return _function(item)
+    try:
+        return _function(item)
+    finally:
+        _flush_streams()
+
+
+def _flush_streams() -> None:
+    """Write out what is printed without an end of line: the worker will be killed."""
+    with contextlib.suppress(Exception):  # an op may have done anything to them
+        sys.stdout.flush()
+        sys.stderr.flush()
+    libc = ctypes.CDLL(None)
+    libc.fflush(ctypes.c_void_p.in_dll(libc, "stdout"))

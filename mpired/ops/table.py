@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ _ORDERED = _INTEGER | Group.FLOATING_POINT
 _NUMBER = _ORDERED | Group.COMPLEX
 _TRUTH = Group.C_INTEGER | Group.LOGICAL
 _BITS = _INTEGER | Group.BYTE
-_ANY_TYPE = ~Group(0)
+_ANY_TYPE = ~Group.DERIVED
 _ROUNDED = Group.FLOATING_POINT | Group.COMPLEX
 
 
@@ -50,6 +50,14 @@ class Op(NamedTuple):
         Whether operands may change places; the fold never makes use of it.
     uses
         The families of calls that take the op.
+    datatypes
+        The names of the datatypes that the op takes, where it takes only some of its groups.
+    user
+        Whether it is a user-defined op.
+    isolated
+        Whether its code runs in workers only, because it comes from a file or a package.
+    identity
+        What a user-defined op says is its neutral element.
     rounds
         The datatypes on which the op rounds, so that the order of the ranks shows in the bits.
     finish
@@ -62,14 +70,19 @@ class Op(NamedTuple):
     doc: str
     commute: bool = True
     uses: Use = _ANY_USE
+    datatypes: tuple[str, ...] = ()
+    user: bool = False
+    isolated: bool = False
+    identity: Any = None
     rounds: Group = Group(0)
     finish: Callable[[np.ndarray, Datatype], None] = kernels.leave_as_is
 
     def __str__(self) -> str:
-        return f"MPI_{self.name}"
+        return self.name if self.user else f"MPI_{self.name}"
 
-    def __reduce__(self) -> tuple[Callable[[str], Op], tuple[str]]:
-        return get, (self.name,)  # a worker looks it up again; kernels do not travel
+    def __reduce__(self) -> tuple[Callable[..., Op], tuple[object, ...]]:
+        # The kernel of a user-defined op knows where its code lies; that of a predefined op is looked up again.
+        return (Op, tuple(self)) if self.user else (get, (self.name,))
 
 
 _RMA = Use.ACCUMULATE | Use.FETCH
@@ -95,6 +108,12 @@ OPS: tuple[Op, ...] = (
 _BY_NAME = {op.name: op for op in OPS}
 if len(_BY_NAME) != len(OPS):
     raise AssertionError("two ops have one name")
+
+
+def user_op(name: str, kernel: Kernel, *, isolated: bool) -> Op:
+    """Return the row of a user-defined op: any datatype, but for reductions only (MPI-4.1, 12.3.4)."""
+    groups = ~Group(0)
+    return Op(name, kernel, groups, "", commute=False, uses=Use.REDUCE, user=True, isolated=isolated, rounds=groups)
 
 
 def get(name: str) -> Op:
@@ -125,6 +144,8 @@ def check(op: Op, datatype: Datatype, use: Use) -> None:
     """
     if use not in op.uses:
         raise OpError(str(op), f"is for accumulate and fetch only (MPI-4.1, 12.3.4); use one of {_listed(_for(use))}")
+    if op.datatypes and str(datatype) not in op.datatypes:
+        raise OpError(str(op), f"is not defined for {datatype}; it takes {', '.join(op.datatypes)}")
     if datatype.group not in op.groups:
         others = [row for row in _for(use) if datatype.group in row.groups]
         hint = f"{datatype} takes {_listed(others)}" if others else f"{datatype} takes no predefined op"

@@ -1,0 +1,111 @@
+"""User-defined ops where their code may run: in workers."""
+
+from __future__ import annotations
+
+import functools
+import signal
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from mpired import ops
+from mpired.collectives.run import Engine
+from mpired.datatypes.grammar import canonical
+from mpired.engines import pool
+from mpired.errors import MpiredError, UserOpError, WorkerError
+from mpired.ops import contract, plugins, user
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+# Seconds after which an op that is only to be listed has to be loaded.
+_LISTING_TIMEOUT = 10.0
+
+
+def load(op: ops.Op, timeout: float | None = None, *, commute: bool | None = None) -> ops.Op:
+    """Return a user-defined op with what it says of itself; a worker loads it to find out.
+
+    Raises
+    ------
+    UserOpError
+        If it cannot be loaded.
+    """
+    return ops.with_properties(op, _in_worker(_properties, op.kernel, op, timeout), commute=commute)
+
+
+def _properties(kernel: Any) -> contract.Properties:
+    said: contract.Properties = kernel.properties()
+    return said
+
+
+def _in_worker(function: Callable[[_T], _R], item: _T, op: ops.Op, timeout: float | None) -> _R:
+    with deaths_explained(op, timeout):
+        (result,) = pool.run(function, [item], 1, isolated=True)
+    return result
+
+
+def engine(op: ops.Op) -> Engine:
+    """Return what runs the segments of an op: in workers only if its code is not of this process."""
+    return functools.partial(pool.run, isolated=True) if op.isolated else pool.run
+
+
+@contextmanager
+def deaths_explained(op: ops.Op, timeout: float | None) -> Generator[None, None, None]:
+    """Turn the death of a worker into an error of the user-defined op that ran there, unless the system killed it."""
+    try:
+        yield
+    except WorkerError as error:
+        if not op.isolated or error.exitcode == -signal.SIGKILL:
+            raise
+        reason = error.reason
+        if error.exitcode == -signal.SIGALRM and timeout is not None:
+            reason = f"took longer than {timeout:g} s; nothing was written"
+        raise UserOpError(str(op), reason) from None
+
+
+def installed() -> Iterator[dict[str, Any]]:
+    """Describe the installed user-defined ops; a broken package is an entry with an error, and spoils nothing else."""
+    predefined = {op.name for op in ops.OPS}
+    for name, points in sorted(plugins.entry_points().items()):
+        place = ", ".join(point.value for point in points)
+        if canonical(name) in predefined:
+            yield _listed(name, place, error="hidden by the predefined op of that name")
+            continue
+        try:
+            op = ops.resolve(name, _LISTING_TIMEOUT)
+            said = _in_worker(_properties, op.kernel, op, _LISTING_TIMEOUT)
+        except MpiredError as error:
+            yield _listed(name, place, error=error.reason)
+        else:
+            yield _listed(name, place, said)
+
+
+def in_file(path: str) -> Iterator[dict[str, Any]]:
+    """Describe the ops that a Python file defines with `mpired.op`; a worker loads it.
+
+    Raises
+    ------
+    UserOpError
+        If the file cannot be loaded.
+    """
+    ops.check_file(path, path)
+    every = ops.user_op(path, user.PythonKernel(path), isolated=True)
+    for name, said in _in_worker(_decorated, path, every, _LISTING_TIMEOUT):
+        yield _listed(said.name or name, f"{path}:{name}", said)
+
+
+def _decorated(path: str) -> list[tuple[str, contract.Properties]]:
+    with contract.limited(_LISTING_TIMEOUT):
+        return user.decorated(path)
+
+
+def _listed(name: str, place: str, said: contract.Properties | None = None, error: str | None = None) -> dict[str, Any]:
+    known = said or contract.Properties()
+    return {
+        "name": name,
+        "place": place,
+        "doc": known.doc,
+        "commute": known.commute,
+        "datatypes": list(known.datatypes),
+        "identity": known.identity,
+        "error": error,
+    }

@@ -1,0 +1,107 @@
+"""The text of `--op` to a row: a predefined op, or a user-defined one that is still to be loaded."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from mpired.datatypes import Datatype
+from mpired.errors import UnknownOpError, UserOpError
+from mpired.ops import contract, plugins, table, user
+from mpired.ops.clibrary import LibraryKernel
+from mpired.ops.table import Op
+
+_FILE = re.compile(r".*(\.py|\.so(\.\d+)*)|.*/.*", re.DOTALL)
+_IN_LIBRARY = re.compile(r"(?P<path>.*\.so(?:\.\d+)*):(?P<symbol>[^:]+)(?P<variant>:[^:]*)?", re.DOTALL)
+
+
+def of_function(function: Callable[..., Any], *, commute: bool | None = None) -> Op:
+    """Return the op of a function of this process, for the Python API.
+
+    Raises
+    ------
+    UserOpError
+        If it cannot be called as an op.
+    """
+    found = contract.as_op(function, str(getattr(function, "__name__", type(function).__name__)))
+
+    def kernel(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
+        with contract.failing(found.place, Exception):
+            found.apply(invec, inoutvec, datatype)
+
+    return with_properties(table.user_op(found.place, kernel, isolated=False), found.properties, commute=commute)
+
+
+def with_properties(op: Op, said: contract.Properties, *, commute: bool | None = None) -> Op:
+    """Return a user-defined op with what it says of itself; `commute` goes before its own word."""
+    chosen = said.commute if commute is None else commute
+    return op._replace(
+        name=said.name or op.name, commute=bool(chosen), datatypes=said.datatypes, identity=said.identity, doc=said.doc
+    )
+
+
+def resolve(text: str, timeout: float | None = None) -> Op:
+    """Return the op that a text names; nothing of the user's is loaded yet.
+
+    Parameters
+    ----------
+    text
+        The name of a predefined op, `FILE.py:FUNCTION`, `PACKAGE.MODULE:FUNCTION`, `./LIB.so:SYMBOL`
+        or `./LIB.so:SYMBOL:count`, or the name of an entry point of the group `mpired.ops`.
+    timeout
+        Seconds that one application of a user-defined op may take.
+
+    Raises
+    ------
+    UnknownOpError
+        If the text names nothing.
+    UserOpError
+        If the file is missing, or several entry points have the name.
+    """
+    if ":" in text:
+        return _at_place(text, timeout)
+    try:
+        return table.get(text)
+    except UnknownOpError:
+        points = plugins.entry_points().get(text, [])
+        if len(points) > 1:
+            raise UserOpError(text, plugins.ambiguity(points)) from None
+        if points:
+            return table.user_op(text, user.PythonKernel(text, timeout), isolated=True)
+        if _FILE.fullmatch(text):
+            raise UnknownOpError(text, f"is a file; say which function in it, as {text}:FUNCTION") from None
+        raise
+
+
+def _at_place(text: str, timeout: float | None) -> Op:
+    library = _IN_LIBRARY.fullmatch(text)
+    if library is not None:
+        kernel = _in_library(text, *library.groups(default=""), timeout=timeout)
+        return table.user_op(text, kernel, isolated=True)
+    home, _, name = text.rpartition(":")
+    if not home or not name:
+        raise UserOpError(text, "names no function; write FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION")
+    if user.is_file(home):
+        check_file(home, text)
+    return table.user_op(text, user.PythonKernel(text, timeout), isolated=True)
+
+
+def _in_library(text: str, path: str, symbol: str, variant: str, *, timeout: float | None) -> LibraryKernel:
+    if variant not in {"", ":count"}:
+        raise UserOpError(text, f"has {variant!r} behind the symbol, where only :count can be")
+    if "/" not in path:
+        raise UserOpError(text, f"a library needs a path; write ./{text}")
+    check_file(path, text)
+    return LibraryKernel(path, symbol, variant.removeprefix(":"), timeout)
+
+
+def check_file(path: str, text: str) -> None:
+    """Raise `UserOpError` about `text` unless there is a regular file at `path`."""
+    if not os.path.exists(path):
+        raise UserOpError(text, f"there is no file {path}")
+    if not os.path.isfile(path):
+        raise UserOpError(text, f"{path} is not a regular file")

@@ -1,0 +1,163 @@
+"""User-defined ops in Python (MPI_Op_create; MPI-4.1, 6.9.5).
+
+An op is named as `FILE.py:FUNCTION`, as `PACKAGE.MODULE:FUNCTION`, or by an entry point of the group
+`mpired.ops`. Its code is loaded and run in workers only: whatever it does, the process that commits
+the result is not the one that ran it.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from mpired.datatypes import Datatype, parse
+from mpired.errors import UserOpError
+from mpired.ops import plugins
+from mpired.ops.contract import Function, Properties, as_op, failing, first_line, limited
+
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+def op(
+    *,
+    commute: bool | None = None,
+    datatypes: str | Sequence[str | Datatype] = (),
+    identity: Any = None,
+    name: str = "",
+) -> Callable[[_F], _F]:
+    """Say the properties of an op where it is defined.
+
+    Parameters
+    ----------
+    commute
+        Whether `a op b` equals `b op a`.
+    datatypes
+        The names of the only datatypes that the op takes, as "double" or "MPI_DOUBLE_INT".
+    identity
+        The neutral element: a number, or one for each field.
+    name
+        What messages and lists call the op.
+
+    Raises
+    ------
+    UnknownDatatypeError
+        If one of `datatypes` is the name of none.
+    TypeError
+        If `identity` is no number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> @op(commute=True, datatypes=["double"])
+    ... def hypotenuse(invec, inoutvec, count, datatype):
+    ...     np.hypot(invec, inoutvec, out=inoutvec)
+    >>> hypotenuse.mpired_op.datatypes
+    ('MPI_DOUBLE',)
+    """
+    texts = [datatypes] if isinstance(datatypes, str) else datatypes
+    known = tuple(str(parse(str(text))[0]) for text in texts)
+    said = Properties(str(name), None if commute is None else bool(commute), known, _plain(identity))
+
+    def decorate(function: _F) -> _F:
+        function.mpired_op = said._replace(doc=first_line(function))  # type: ignore[attr-defined]
+        return function
+
+    return decorate
+
+
+def _plain(identity: Any) -> Any:
+    """Return an identity as Python's own numbers, which every process can read."""
+    numbers = np.asarray(0 if identity is None else identity)
+    if numbers.dtype.kind not in "biufc":
+        raise TypeError(f"the identity is {type(identity).__name__}, not a number or one for each field")
+    return None if identity is None else numbers.tolist()
+
+
+@dataclass(frozen=True)
+class PythonKernel:
+    """The kernel of a Python function; picklable, because it loads the function where it is first applied.
+
+    Parameters
+    ----------
+    place
+        `FILE.py:FUNCTION`, `PACKAGE.MODULE:FUNCTION`, or the name of an entry point.
+    timeout
+        Seconds that one application may take, None for ever.
+    """
+
+    place: str
+    timeout: float | None = None
+
+    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
+        """Apply the function, and hold it to its contract."""
+        with limited(self.timeout), failing(self.place):
+            _load(self.place).apply(invec, inoutvec, datatype)
+
+    def properties(self) -> Properties:
+        """Load the function and return what it says of itself.
+
+        Raises
+        ------
+        UserOpError
+            If it cannot be loaded, or cannot be called as an op.
+        """
+        with limited(self.timeout), failing(self.place):
+            return _load(self.place).properties
+
+
+@functools.cache
+def _load(place: str) -> Function:
+    """Return the function at a place."""
+    home, colon, name = place.rpartition(":")
+    return as_op(_attribute(_module(home, place), name, place) if colon else plugins.load(place), place)
+
+
+def _attribute(module: Any, dotted: str, place: str) -> Any:
+    found = module
+    for name in dotted.split("."):
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            raise UserOpError(place, f"there is no {name!r} in {_described_home(found)}") from None
+    return found
+
+
+def _described_home(found: Any) -> str:
+    return str(getattr(found, "__file__", None) or getattr(found, "__name__", None) or type(found).__name__)
+
+
+def _module(home: str, place: str) -> Any:
+    return load_file(home, place) if is_file(home) else importlib.import_module(home)
+
+
+def is_file(home: str) -> bool:
+    """Tell whether the text before the colon means a file, not a module."""
+    return home.endswith(".py") or "/" in home
+
+
+@functools.cache
+def load_file(path: str, place: str) -> Any:
+    """Import a Python file by its path, without touching sys.path or leaving compiled files behind."""
+    sys.dont_write_bytecode = True
+    name = f"mpired_user_{len(sys.modules)}"
+    spec = importlib.util.spec_from_file_location(name, path) if path.endswith(".py") else None
+    if spec is None or spec.loader is None:
+        raise UserOpError(place, f"{path} is not a Python file (.py)")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and pickle look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def decorated(path: str) -> list[tuple[str, Properties]]:
+    """Return the names and the properties of the decorated ops of a Python file."""
+    with failing(path):
+        found = [(name, getattr(value, "mpired_op", None)) for name, value in vars(load_file(path, path)).items()]
+    return [(name, said) for name, said in found if isinstance(said, Properties)]
