@@ -158,7 +158,7 @@ def _death(exitcodes: Iterable[int | None]) -> WorkerError:
         code = codes[0]
     how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
     cause = ", perhaps because memory ran out" if code == -signal.SIGKILL else ""
-    return WorkerError("worker pool", f"a worker {how}{cause}; nothing was written", code)
+    return WorkerError("worker pool", f"a worker died: it {how}{cause}; nothing was written", code)
 
 
 def _submitted(executor: Any, items: Iterable[Any]) -> list[Any]:
