@@ -209,19 +209,28 @@ def _start_worker(parent: int, function: Callable[[Any], Any]) -> None:
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent and not _is_running(parent):  # a fork server may stand between
-        os._exit(1)  # the parent died before the line above
+    if os.getppid() != parent:  # a fork server stands between, or the parent died before the line above
+        _end_with(parent)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     keep_freed_memory()
 
 
-def _is_running(process: int) -> bool:
-    """Tell whether a process is there and has not ended; one that nobody has waited for still has its number."""
+def _end_with(process: int) -> None:
+    """End this worker when `process` ends, which is not its parent."""
+    import select  # noqa: PLC0415
+    import threading  # noqa: PLC0415
+
     try:
-        state = _text(f"/proc/{process}/stat").rpartition(")")[2].split()[0]
-    except OSError:
-        return False
-    return state not in {"Z", "X"}
+        ended = select.poll()
+        ended.register(os.pidfd_open(process), select.POLLIN)
+    except ProcessLookupError:
+        os._exit(1)
+
+    def wait() -> None:
+        ended.poll()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def _redirect_streams() -> None:
