@@ -9,13 +9,17 @@ The verbs are the commands. Errors are in `mpired.errors`.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+# Nothing is imported here that a folder of data could shadow under `python -m mpired`: typing neither.
+TYPE_CHECKING = False
 
 __all__ = ["DATATYPES", "OPS", "Abort", "MpiredError", "__version__", "datatypes", "info", "op", "reduce"]
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from mpired import datatypes
     from mpired.datatypes import DATATYPES
     from mpired.errors import Abort, MpiredError

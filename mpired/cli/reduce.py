@@ -10,9 +10,8 @@ import click
 from mpired.cli import params, progress, signals
 from mpired.cli.messages import say, write
 from mpired.engines import pool
-from mpired.errors import UsageError
 from mpired.report import summarise
-from mpired.storage.output import has_other_names
+from mpired.storage.output import has_other_names, is_terminal
 from mpired.verbs import Reduction, plan_reduce
 
 
@@ -42,9 +41,7 @@ def reduce(**options: Any) -> None:
     pool.adopt_orphans()
     report = {name: options.pop(name) for name in ("quiet", "verbose", "as_json")}
     output, in_place = options.pop("output"), options["in_place"]
-    if in_place and output != "-":
-        raise UsageError("--in-place", "writes over the root's file; leave --output out")
-    terminal = output == "-" and os.isatty(1)
+    terminal = is_terminal(output)
     reduction = plan_reduce(options.pop("ranks"), options.pop("op"), output, terminal=terminal, **options)
     if report["verbose"] and has_other_names(reduction.path):
         say(f"{reduction.path} is a hard link; its other names keep the old content")

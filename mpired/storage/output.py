@@ -274,6 +274,23 @@ def is_stream(path: str) -> bool:
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
+def is_terminal(path: str) -> bool:
+    """Tell whether what is written to `path` shows on a terminal."""
+    number = 1 if path == "-" else _descriptor(path)
+    if number is not None:
+        return os.isatty(number)
+    try:
+        if not stat.S_ISCHR(os.stat(path).st_mode):
+            return False
+        fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False  # the opening for writing will say why
+    try:
+        return os.isatty(fd)
+    finally:
+        os.close(fd)
+
+
 def open_output(path: str, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> Output:
     """Open the output that `path` asks for: `-` is standard output, anything but a file is a stream.
 
