@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from mpired.buffers.rank import Declared, RankFile
 from mpired.buffers.source import Source
-from mpired.datatypes import Datatype, agrees, from_dtype, with_fields
+from mpired.datatypes import Datatype, Group, agrees, from_dtype, with_fields
 from mpired.errors import BufferFileError, DatatypeError, MpiredError
 
 
@@ -109,8 +109,9 @@ def inspect(source: Source, declared: Declared, format_name: str, opener: Callab
         buffers = []
         for columns in _chosen(source, file.schema, declared):
             dtype = _column_dtype(source, file.schema, columns)
-            names = _field_names(file.schema, columns) if declared.named else None
-            datatype = declared.datatype or with_fields(_datatype(source, columns, dtype), names)
+            datatype = declared.datatype or _datatype(source, columns, dtype)
+            if declared.named or datatype.group is Group.DERIVED:
+                datatype = with_fields(datatype, _field_names(file.schema, columns))
             if not agrees(datatype, dtype):
                 reason = f"column {','.join(columns)!r} holds {dtype}, which is not {datatype}; leave --type out"
                 raise DatatypeError(source.name, reason)

@@ -7,7 +7,9 @@ import ctypes
 import os
 import resource
 import signal
+import stat
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
@@ -21,6 +23,7 @@ _IOLBF = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 1 << 20
 _GENERATIONS = 8
+_PATIENCE = 0.05  # seconds
 
 
 def usable_cores() -> int:
@@ -85,6 +88,7 @@ def run(function: Callable[[_T], _R], items: Iterable[_T], jobs: int, *, isolate
     from concurrent.futures import ProcessPoolExecutor, as_completed  # noqa: PLC0415 - 20 ms that small jobs save
     from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415
 
+    threads = _threads()
     executor = ProcessPoolExecutor(jobs, _context(), initializer=_start_worker, initargs=(os.getpid(), function))
     processes: list[Any] = []
     try:
@@ -103,6 +107,7 @@ def run(function: Callable[[_T], _R], items: Iterable[_T], jobs: int, *, isolate
             raise _death(process.exitcode for process in processes) from None
         raise
     _end(executor, processes)
+    _wait_for_threads(threads)
 
 
 def _end(executor: Any, processes: Iterable[Any]) -> None:
@@ -178,8 +183,19 @@ def _context() -> Any:
     """Return how to start workers: fork is fastest, but only safe while there is a single thread."""
     import multiprocessing  # noqa: PLC0415
 
-    single = len(os.listdir("/proc/self/task")) == 1
-    return multiprocessing.get_context("fork" if single else "forkserver")
+    return multiprocessing.get_context("fork" if _threads() == 1 else "forkserver")
+
+
+def _threads() -> int:
+    """Return how many threads this process has, not only those of Python."""
+    return len(os.listdir("/proc/self/task"))
+
+
+def _wait_for_threads(count: int) -> None:
+    """Wait until no more threads are left than there were; one that has been joined takes a moment to be gone."""
+    until = time.monotonic() + _PATIENCE
+    while _threads() > count and time.monotonic() < until:
+        time.sleep(_PATIENCE / 100)
 
 
 @contextlib.contextmanager
@@ -202,6 +218,7 @@ def _start_worker(parent: int, function: Callable[[Any], Any]) -> None:
     _function = function
     with contextlib.suppress(PermissionError):
         os.setpgid(0, 0)
+    _keep_pipes_from_children()
     _redirect_streams()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -231,6 +248,23 @@ def _end_with(process: int) -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
+
+
+def _keep_pipes_from_children() -> None:
+    """Let no child that an op forks hold the pipes by which the pool notices that this worker has died."""
+    fds = [int(name) for name in os.listdir("/proc/self/fd")]
+    pipes = []
+    for fd in fds:
+        with contextlib.suppress(OSError):  # the one that listed them
+            if fd > 2 and stat.S_ISFIFO(os.fstat(fd).st_mode):  # noqa: PLR2004 - after the standard streams
+                pipes.append(fd)
+
+    def close() -> None:
+        for fd in pipes:
+            with contextlib.suppress(OSError):
+                os.close(fd)
+
+    os.register_at_fork(after_in_child=close)
 
 
 def _redirect_streams() -> None:

@@ -219,7 +219,7 @@ NPY = (
     _bad_npy(26, "three fields", npy(header("[('a', '<f4'), ('b', '<f4'), ('c', '<f4')]"), bytes(36)), "f4"),
     _bad_npy(26, "an array in a field", npy(header("[('a', '<f8', (2,)), ('b', '<i4')]"), bytes(60))),
     _bad_npy(26, "a structure in a field", npy(header("[('a', [('b', '<f8')]), ('c', '<i4')]"), bytes(36))),
-    _bad_npy(26, "a pair no type has", npy(header("[('a', '<i4'), ('b', '<f8')]"), bytes(36)), "<i4"),
+    _bad_npy(26, "a pair no type has", npy(header("[('a', '<i4'), ('b', '<f8')]"), bytes(36)), "struct(i4 a, f8 b)"),
     _bad_npy(26, "doubled field", npy(header("[('a', '<f4'), ('a', '<f4')]"), bytes(24)), "one name"),
     _bad_npy(26, "no fields", npy(header("[]"), DATA)),
     _bad_npy(26, "a pair under sum", npy(header("[('a', '<f4'), ('b', '<f4')]"), bytes(24)), "MPI_2REAL"),
