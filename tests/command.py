@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import gc
 import hashlib
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -22,6 +24,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
+from multiprocessing import forkserver
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -129,6 +132,7 @@ def _run_in_child(
     try:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(_LIMIT)
+        faulthandler.disable()
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         os.chdir(cwd)
@@ -156,6 +160,32 @@ def _run_in_child(
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.flush()
         os._exit(status)
+
+
+def in_child(function: Callable[[], object]) -> object:
+    """Call a function in a forked child, which has one thread, and return what it gives, if that is JSON."""
+    fd = os.memfd_create("result")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(_LIMIT)
+            faulthandler.disable()
+            forkserver._forkserver.__init__()  # noqa: SLF001 - the server belongs to the process that started it
+            os.write(fd, json.dumps(function()).encode())
+            status = 0
+        except BaseException:  # noqa: BLE001 - whatever it is, the test shall see it
+            os.write(fd, traceback.format_exc().encode())
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(pid, 0)
+    result = os.pread(fd, os.fstat(fd).st_size, 0)
+    os.close(fd)
+    assert status == 0, result.decode()
+    return json.loads(result)
 
 
 def installed(*words: str, timeout: float = _LIMIT, **settings: object) -> Outcome:
@@ -272,6 +302,20 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def open_fifo(path: str | Path) -> io.BufferedWriter:
+    """Open a FIFO for writing when its reader has opened it."""
+    opened: list[int] = []
+
+    def open_now() -> bool:
+        with contextlib.suppress(OSError):  # ENXIO: no reader yet
+            opened.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+            os.set_blocking(opened[0], True)  # noqa: FBT003 - it has no other form
+        return bool(opened)
+
+    wait_until(open_now)
+    return open(opened[0], "wb")
 
 
 def wait_until(condition: Callable[[], object], seconds: float = 20) -> float:

@@ -159,7 +159,9 @@ def failing(place: str, caught: type[BaseException] = BaseException) -> Iterator
     except Abort as abort:
         raise UserOpError(place, f"aborted: {_text(abort)}") from abort
     except caught as error:
-        raise UserOpError(place, raised(error)) from error
+        # contextlib takes a RuntimeError caused by StopIteration for the interpreter's own, and would drop it.
+        cause = None if isinstance(error, StopIteration) else error
+        raise UserOpError(place, raised(error)) from cause
 
 
 def raised(error: BaseException) -> str:

@@ -209,7 +209,7 @@ FAULTS = [
     Fault("import error", "./import_error.py:f", "raised ModuleNotFoundError: No module named 'nonexistent_package'"),
     Fault("exception at import", "./raises.py:f", "raised ValueError: at import (raises.py, line 1)"),
     Fault("sys.exit at import", "./exits.py:f", "raised SystemExit: 0 (exits.py, line 1)"),
-    Fault("os._exit at import", "./ends.py:f", "a worker ended with status 0"),
+    Fault("os._exit at import", "./ends.py:f", "it ended with status 0"),
     Fault("hang at import", "./hangs.py:f", TOO_LONG, TIMEOUT),
     Fault("not UTF-8", "./bytes.py:f", "raised SyntaxError"),
     Fault("module missing", "nonexistent_package:f", "raised ModuleNotFoundError"),
@@ -268,26 +268,26 @@ FAULTS = [
     python("loops_in_c", TOO_LONG, *TIMEOUT),
     python("sleeps", TOO_LONG, *TIMEOUT),
     python("sleeps_through_signals", TOO_LONG, *TIMEOUT),
-    python("exits", "a worker ended with status 0"),
-    python("terminates", "a worker was killed by SIGTERM"),
-    python("crashes", "a worker was killed by SIGSEGV"),
+    python("exits", "it ended with status 0"),
+    python("terminates", "it was killed by SIGTERM"),
+    python("crashes", "it was killed by SIGSEGV"),
     python("leaves_and_raises", "raised ValueError: left"),
-    python("leaves_and_crashes", "a worker was killed by SIGSEGV"),
+    python("leaves_and_crashes", "it was killed by SIGSEGV"),
     python("leaves_and_sleeps", TOO_LONG, *TIMEOUT),
     # row 87: libraries
     Fault("not a library", "./text.so:f", "cannot be loaded ("),
     Fault("truncated library", "./cut.so:f", "cannot be loaded ("),
     Fault("other machine", "./foreign.so:segv", "cannot be loaded ("),
-    Fault("constructor that aborts", "./constructor.so:f", "a worker was killed by SIGABRT"),
+    Fault("constructor that aborts", "./constructor.so:f", "it was killed by SIGABRT"),
     Fault("missing symbol", "./faults.so:missing", "there is no symbol 'missing' in ./faults.so"),
     Fault("unlikely symbol", "./faults.so:__class__", "there is no symbol '__class__' in ./faults.so"),
     Fault("bare name", "faults.so:segv", "a library needs a path; write ./faults.so:segv"),
     Fault("bare name of the system", "libm.so.6:pow", "a library needs a path; write ./libm.so.6:pow"),
     Fault("unknown variant", "./faults.so:segv:long", "has ':long' behind the symbol, where only :count can be"),
-    Fault("SIGSEGV", "./faults.so:segv", "a worker was killed by SIGSEGV"),
-    Fault("abort()", "./faults.so:aborts", "a worker was killed by SIGABRT"),
-    Fault("SIGFPE", "./faults.so:fpe", "a worker was killed by SIGFPE"),
-    Fault("exit()", "./faults.so:exits", "a worker ended with status 0"),
+    Fault("SIGSEGV", "./faults.so:segv", "it was killed by SIGSEGV"),
+    Fault("abort()", "./faults.so:aborts", "it was killed by SIGABRT"),
+    Fault("SIGFPE", "./faults.so:fpe", "it was killed by SIGFPE"),
+    Fault("exit()", "./faults.so:exits", "it ended with status 0"),
     Fault("overrun", "./faults.so:after", "wrote outside its buffers of 4 elements of MPI_DOUBLE"),
     Fault("underrun", "./faults.so:before", "wrote outside its buffers of 4 elements of MPI_DOUBLE"),
     Fault("overrun by 64 bytes", "./faults.so:far_after", "wrote outside its buffers"),
@@ -299,7 +299,7 @@ FAULTS = [
     Fault("entry point of nothing", "absent", "raised ModuleNotFoundError: No module named 'absent_package'"),
     Fault("entry point that raises", "raising", "raised ValueError: at import (raising_package.py, line 1)"),
     Fault("entry point that exits", "exiting", "raised SystemExit: 0 (exiting_package.py, line 1)"),
-    Fault("entry point that ends", "ending", "a worker ended with status 0"),
+    Fault("entry point that ends", "ending", "it ended with status 0"),
     Fault("entry point of a module", "module", "is module, not a function"),
     Fault("entry point without sense", "senseless", "raised "),
 ]
@@ -317,7 +317,10 @@ def distribution(folder, name, entry_points, **modules):
     return info
 
 
-GOOD = "import numpy as np, mpired\n@mpired.op(commute=True, identity=-np.inf)\ndef f(a, b):\n    'Good.'\n    return a + b\n"
+GOOD = (
+    "import numpy as np, mpired\n@mpired.op(commute=True, identity=-np.inf)\n"
+    "def f(a, b):\n    'Good.'\n    return a + b\n"
+)
 
 
 @pytest.fixture(scope="module")
@@ -502,18 +505,21 @@ def test_list_of_ops_beside_broken_packages(workshop, site):
     assert listed == [
         f"MPI_PROD (good_package:f): {hidden}",
         "absent (absent_package:f): raised ModuleNotFoundError: No module named 'absent_package'",
-        "doubled (first:f, second:f): is the name of 2 entry points (first:f of one, second:f of other); "
-        "write the place of one instead",
-        "ending (ending_package:f): a worker ended with status 0; nothing was written",
+        (
+            "doubled (first:f, second:f): is the name of 2 entry points (first:f of one, second:f of other); "
+            "write the place of one instead"
+        ),
+        "ending (ending_package:f): a worker died: it ended with status 0; nothing was written",
         "exiting (exiting_package:f): raised SystemExit: 0 (exiting_package.py, line 1)",
         "good (good_package:f): commutes, identity -inf, any datatype; Good.",
         "module (good_package): is module, not a function",
+        "nameless (good_package:f): commutes, identity -inf, any datatype; Good.",
         "printing (printing:f): commutes, identity -inf, any datatype; Good.",
         "raising (raising_package:f): raised ValueError: at import (raising_package.py, line 1)",
         *[line for line in listed if line.startswith("senseless (3:::4): raised ")],
         f"sum (good_package:f): {hidden}",
     ]
-    assert len(listed) == 11
+    assert len(listed) == 12
 
 
 def test_list_of_ops_as_json_beside_broken_packages(workshop, site):
@@ -618,7 +624,7 @@ def test_a_file_without_decorated_functions(workshop):
         ("text.txt", "is not a Python file"),
         ("syntax.py", "raised SyntaxError"),
         ("exits.py", "raised SystemExit: 0"),
-        ("ends.py", "a worker ended with status 0"),
+        ("ends.py", "it ended with status 0"),
     ],
 )
 def test_files_that_cannot_be_listed(workshop, file, reason):

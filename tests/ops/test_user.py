@@ -261,7 +261,7 @@ def test_predefined_ops_are_not_shadowed_by_texts():
 
 def test_properties():
     decorated = mpired.op(
-        commute=np.bool_(True), datatypes=["double", mpired.datatypes.INT, "<f4"], identity=np.float32(1), name="name"
+        commute=np.bool_(1), datatypes=["double", mpired.datatypes.INT, "<f4"], identity=np.float32(1), name="name"
     )
     said = ops.of_function(decorated(lambda a, b: a))
     assert (said.name, said.commute, said.identity) == ("name", True, 1.0)
