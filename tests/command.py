@@ -311,7 +311,7 @@ def open_fifo(path: str | Path) -> io.BufferedWriter:
     def open_now() -> bool:
         with contextlib.suppress(OSError):  # ENXIO: no reader yet
             opened.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
-            os.set_blocking(opened[0], True)  # noqa: FBT003 - it has no other form
+            os.set_blocking(opened[0], True)
         return bool(opened)
 
     wait_until(open_now)

@@ -20,7 +20,7 @@ import numpy as np
 
 from mpired.datatypes import Datatype
 from mpired.errors import UserOpError
-from mpired.ops.contract import Properties, failing, limited
+from mpired.ops.contract import Failing, Properties, limited
 
 _INT_MAX = 2**31 - 1
 _CANARY_BYTES = 64
@@ -56,7 +56,7 @@ class LibraryKernel:
 
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         """Apply the function to copies between canaries, in as many calls as its counter needs."""
-        with limited(self.timeout), failing(self.place):
+        with limited(self.timeout), Failing(self.place):
             function, step = _load(self), len(invec) if self.variant else _INT_MAX
             for start in range(0, len(invec), step):
                 part = slice(start, start + step)
@@ -78,7 +78,7 @@ class LibraryKernel:
         UserOpError
             If it cannot be loaded.
         """
-        with limited(self.timeout), failing(self.place):
+        with limited(self.timeout), Failing(self.place):
             _load(self)
         return Properties(doc=f"C function {self.symbol}")
 

@@ -8,7 +8,8 @@ import os
 import signal
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -149,19 +150,30 @@ def _arguments(function: Callable[..., Any]) -> int | None:
     return None
 
 
-@contextmanager
-def failing(place: str, caught: type[BaseException] = BaseException) -> Iterator[None]:
-    """Turn what foreign code raises, in a worker SystemExit too, into one error that says where."""
-    try:
-        yield
-    except UserOpError:
-        raise
-    except Abort as abort:
-        raise UserOpError(place, f"aborted: {_text(abort)}") from abort
-    except caught as error:
-        # contextlib takes a RuntimeError caused by StopIteration for the interpreter's own, and would drop it.
-        cause = None if isinstance(error, StopIteration) else error
-        raise UserOpError(place, raised(error)) from cause
+class Failing(AbstractContextManager[None]):
+    """Turns what foreign code raises into one error that says where.
+
+    Not a generator: `contextlib` takes an error that is raised because of a StopIteration for that itself.
+
+    Parameters
+    ----------
+    place
+        What messages call the op.
+    caught
+        What it turns; in a worker everything, SystemExit too.
+    """
+
+    def __init__(self, place: str, caught: type[BaseException] = BaseException) -> None:
+        self._place = place
+        self._caught = caught
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Abort):
+            raise UserOpError(self._place, f"aborted: {_text(error)}") from error
+        if isinstance(error, self._caught) and not isinstance(error, UserOpError):
+            raise UserOpError(self._place, raised(error)) from error
 
 
 def raised(error: BaseException) -> str:

@@ -30,7 +30,7 @@ def of_function(function: Callable[..., Any], *, commute: bool | None = None) ->
     found = contract.as_op(function, str(getattr(function, "__name__", type(function).__name__)))
 
     def kernel(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
-        with contract.failing(found.place, Exception):
+        with contract.Failing(found.place, Exception):
             found.apply(invec, inoutvec, datatype)
 
     return with_properties(table.user_op(found.place, kernel, isolated=False), found.properties, commute=commute)

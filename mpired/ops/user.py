@@ -20,7 +20,7 @@ import numpy as np
 from mpired.datatypes import Datatype, parse
 from mpired.errors import UserOpError
 from mpired.ops import plugins
-from mpired.ops.contract import Function, Properties, as_op, failing, first_line, limited
+from mpired.ops.contract import Failing, Function, Properties, as_op, first_line, limited
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -97,7 +97,7 @@ class PythonKernel:
 
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         """Apply the function, and hold it to its contract."""
-        with limited(self.timeout), failing(self.place):
+        with limited(self.timeout), Failing(self.place):
             _load(self.place).apply(invec, inoutvec, datatype)
 
     def properties(self) -> Properties:
@@ -108,7 +108,7 @@ class PythonKernel:
         UserOpError
             If it cannot be loaded, or cannot be called as an op.
         """
-        with limited(self.timeout), failing(self.place):
+        with limited(self.timeout), Failing(self.place):
             return _load(self.place).properties
 
 
@@ -158,6 +158,6 @@ def load_file(path: str, place: str) -> Any:
 
 def decorated(path: str) -> list[tuple[str, Properties]]:
     """Return the names and the properties of the decorated ops of a Python file."""
-    with failing(path):
+    with Failing(path):
         found = [(name, getattr(value, "mpired_op", None)) for name, value in vars(load_file(path, path)).items()]
     return [(name, said) for name, said in found if isinstance(said, Properties)]

@@ -35,6 +35,7 @@ from command import (
     become_nobody,
     installed,
     measured,
+    open_fifo,
     reduce,
     refused,
     run,
@@ -712,7 +713,7 @@ def test_file_that_changes_between_check_and_read(change, folder):
     """The second rank is a FIFO: when it is opened, the first has been checked, and nothing has been read of it."""
     os.mkfifo(folder / "slow.npy")
     child = Child("reduce", "-q", "--op", "sum", "good.npy", "slow.npy", "-o", "out", "-f", cwd=folder)
-    with open(folder / "slow.npy", "wb") as fifo:
+    with open_fifo(folder / "slow.npy") as fifo:
         _CHANGES[change](folder / "good.npy")
         with_change = snapshot(folder)
         fifo.write(npy_of(THREE))
@@ -766,8 +767,9 @@ def test_part_of_an_endless_device(folder):
 def test_part_of_an_endless_fifo(folder):
     os.mkfifo(folder / "fifo")
     child = Child("reduce", "-q", "--op", "sum", "--type", "double", "--count", "3", "fifo", "good.bin", cwd=folder)
-    with open(folder / "fifo", "wb", buffering=0) as fifo:
+    with open_fifo(folder / "fifo") as fifo:
         fifo.write(DATA + b"more")
+        fifo.flush()
         assert child.finish() == (0, (2 * THREE).tobytes(), "")
 
 
@@ -777,7 +779,7 @@ def test_fifo_and_pipe_to_their_end(folder):
     read, write = os.pipe()
     child = Child("reduce", "-q", "--op", "sum", "--type", "double", "fifo", "-", "good.bin", cwd=folder, stdin=read)
     os.close(read)
-    with open(folder / "fifo", "wb") as fifo:
+    with open_fifo(folder / "fifo") as fifo:
         fifo.write(DATA)
     with open(write, "wb") as pipe:
         pipe.write(DATA)
@@ -1062,9 +1064,9 @@ def test_output_to_a_socket(folder):
 @covers(90)
 def test_output_to_a_fifo(folder):
     os.mkfifo(folder / "fifo")
-    child = Child("reduce", "-q", "--op", "sum", "good.npy", "--to", "raw", "-o", "fifo", cwd=folder)
-    assert (folder / "fifo").read_bytes() == DATA
-    succeeded(child.finish())
+    with open(os.open(folder / "fifo", os.O_RDONLY | os.O_NONBLOCK), "rb") as fifo:
+        succeeded(reduce("--op", "sum", "good.npy", "--to", "raw", "-o", "fifo", cwd=folder))
+        assert fifo.read() == DATA
     assert stat.S_ISFIFO((folder / "fifo").stat().st_mode)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import COMMAND, alive, children, installed, measured, refused, run, shell, unchanged, wait_until
+from command import COMMAND, alive, children, installed, measured, open_fifo, refused, run, shell, unchanged, wait_until
 
 MEBIBYTE = 1 << 20
 NOTICE = 2  # seconds within which a death has to be noticed
@@ -199,7 +199,7 @@ def test_second_signal_changes_nothing(folder):
 def test_signal_while_waiting_for_a_stream(number, folder):
     os.mkfifo(folder / "fifo")
     words = ("reduce", "--op", "sum", "--type", "uint8_t", "fifo", "rank.bin", "-o", "out", "-f")
-    with unchanged(folder), running(*words, cwd=folder) as command, open(folder / "fifo", "wb"):
+    with unchanged(folder), running(*words, cwd=folder) as command, open_fifo(folder / "fifo"):
         os.kill(command.pid, number)
         assert command.end() == (-number, b"", "")
 
@@ -208,7 +208,7 @@ def test_hangup_that_is_ignored_stays_ignored(folder):
     """Under nohup a run ends well: the signal is for nobody, also while it waits."""
     os.mkfifo(folder / "fifo")
     words = ("reduce", "-q", "--op", "sum", "--type", "uint8_t", "fifo", "-o", "out", "-f")
-    with running(*words, cwd=folder, prefix=("nohup",)) as command, open(folder / "fifo", "wb") as fifo:
+    with running(*words, cwd=folder, prefix=("nohup",)) as command, open_fifo(folder / "fifo") as fifo:
         for _ in range(3):
             os.killpg(command.pid, signal.SIGHUP)
         fifo.write(b"abc")

@@ -1,5 +1,6 @@
 """User-defined ops in Python: what is accepted, how it is called, and the order of the fold."""
 
+import functools
 import itertools
 import os
 import pickle
@@ -75,6 +76,14 @@ def optional(invec, inoutvec, scale=1, offset=0):
     return scale * invec - inoutvec + offset
 
 
+def lower(invec, inoutvec):
+    return invec
+
+
+def upper(invec, inoutvec):
+    return inoutvec
+
+
 class Instance:
     __hash__ = None
 
@@ -93,7 +102,7 @@ CALLABLES = {
     "optional": (optional, 2),
     "instance": (Instance(), 4),
     "method": (Instance().method, 2),
-    "lambda": (lambda invec, inoutvec, count, datatype: four(invec, inoutvec, count, datatype), 4),
+    "partial": (functools.partial(four), 4),
 }
 
 
@@ -107,7 +116,7 @@ def test_both_conventions(tmp_path, function, arguments):
 
 @pytest.mark.parametrize(
     "function",
-    [lambda: 0, lambda a: 0, lambda a, b, c: 0, lambda *, a, b: 0, np.cos, np.divmod, max, 3, "text", None, np],
+    [lambda: 0, lambda _: 0, lambda _1, _2, _3: 0, lambda *, _1, _2: 0, np.cos, np.divmod, max, 3, "text", None, np],
     ids=["none", "one", "three", "keywords", "unary", "two results", "silent", "number", "text", "None", "module"],
 )
 def test_what_cannot_be_called_as_an_op(function):
@@ -143,9 +152,9 @@ def test_what_is_done_to_the_arrays_themselves_stays_without_effect(tmp_path):
 
 def test_a_view_of_an_operand_is_a_result(tmp_path):
     paths = saved(tmp_path, [np.arange(4) + 10 * rank for rank in range(3)])
-    assert mpired.reduce(paths, lambda invec, inoutvec: invec).tolist() == [0, 1, 2, 3]
-    assert mpired.reduce(paths, lambda invec, inoutvec: inoutvec).tolist() == [20, 21, 22, 23]
-    assert mpired.reduce(paths, lambda invec, inoutvec: inoutvec[::-1]).tolist() == [23, 22, 21, 20]
+    assert mpired.reduce(paths, lower).tolist() == [0, 1, 2, 3]
+    assert mpired.reduce(paths, upper).tolist() == [20, 21, 22, 23]
+    assert mpired.reduce(paths, lambda _, inoutvec: inoutvec[::-1]).tolist() == [23, 22, 21, 20]
 
 
 def test_the_result_of_one_rank_is_its_copy(tmp_path):
@@ -263,7 +272,7 @@ def test_properties():
     decorated = mpired.op(
         commute=np.bool_(1), datatypes=["double", mpired.datatypes.INT, "<f4"], identity=np.float32(1), name="name"
     )
-    said = ops.of_function(decorated(lambda a, b: a))
+    said = ops.of_function(decorated(functools.partial(two)))
     assert (said.name, said.commute, said.identity) == ("name", True, 1.0)
     assert said.datatypes == ("MPI_DOUBLE", "MPI_INT", "MPI_FLOAT")
     assert ops.of_function(two).name == "two"
@@ -316,8 +325,8 @@ def mixed(invec, inoutvec, count, datatype):
 
 
 BYTES = {
-    "left": (lambda invec, inoutvec: invec, lambda lower, upper: lower),
-    "right": (lambda invec, inoutvec: inoutvec, lambda lower, upper: upper),
+    "left": (lower, lower),
+    "right": (upper, upper),
     "mixed": (mixed, lambda lower, upper: bytes((3 * a + b) % 256 for a, b in zip(lower, upper, strict=True))),
 }
 
@@ -450,8 +459,8 @@ def test_a_pair_of_columns_has_value_and_index(tmp_path):
 def test_a_declared_type_of_pairs_renames_the_fields(tmp_path):
     paths = saved(tmp_path, structured(STRUCTURES["pair"], 5, 2))
     seen = []
-    mpired.reduce(paths, lambda a, b: seen.append(b.dtype.names) or b, type="double_int")
-    mpired.reduce(paths, lambda a, b: seen.append(b.dtype.names) or b)
+    mpired.reduce(paths, lambda _, inoutvec: seen.append(inoutvec.dtype.names) or inoutvec, type="double_int")
+    mpired.reduce(paths, lambda _, inoutvec: seen.append(inoutvec.dtype.names) or inoutvec)
     assert seen == [("value", "index"), ("energy", "cell")]
 
 
@@ -530,8 +539,8 @@ def concatenate(lower, upper):
 
 
 TWINS = {
-    "left": (np.dtype("u1"), lambda lower, upper: lower),
-    "right": (np.dtype("u1"), lambda lower, upper: upper),
+    "left": (np.dtype("u1"), lower),
+    "right": (np.dtype("u1"), upper),
     "compose": (PERMUTATION, compose),
     "concatenate": (TEXT, concatenate),
 }
