@@ -28,10 +28,17 @@ OLD = b"the old result"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Ranks of 64 and 2 MiB that take no space, and an old result."""
-    for name, nbytes in (("rank.bin", 64 * MEBIBYTE), ("small.bin", 2 * MEBIBYTE)):
-        with open(tmp_path / name, "wb") as file:
-            file.truncate(nbytes)
+    """A rank of 64 MiB that takes no space, and an old result."""
+    with open(tmp_path / "rank.bin", "wb") as file:
+        file.truncate(64 * MEBIBYTE)
+    (tmp_path / "out").write_bytes(OLD)
+    return tmp_path
+
+
+@pytest.fixture
+def small_folder(tmp_path: Path) -> Path:
+    """A rank of 2 MiB, and an old result."""
+    (tmp_path / "small.bin").write_bytes(bytes(2 * MEBIBYTE))
     (tmp_path / "out").write_bytes(OLD)
     return tmp_path
 
@@ -273,12 +280,12 @@ def test_file_size_limit(jobs, folder):
         refused(shell('ulimit -f 1024; exec "$@"', *words, cwd=folder), 4, "out", "File too large")
 
 
-def test_full_place_for_temporary_files(mounted, folder):
+def test_full_place_for_temporary_files(mounted, small_folder):
     """Standard output is computed in a temporary file first."""
     where = mounted("size=1m")
-    with unchanged(folder):
+    with unchanged(small_folder):
         words = ("reduce", "--op", "sum", "--type", "double", "small.bin")
-        outcome = installed(*words, cwd=folder, env=os.environ | {"TMPDIR": str(where)})
+        outcome = installed(*words, cwd=small_folder, env=os.environ | {"TMPDIR": str(where)})
         refused(outcome, 4, str(where), "No space left")
     assert os.listdir(where) == []
 
@@ -375,10 +382,10 @@ def test_memory_allowed_is_kept(size, large, tmp_path):
     assert workers == {"150M": 1}.get(size, workers)
 
 
-def test_memory_that_is_never_enough(folder):
-    words = ("reduce", "--op", "sum", "--type", "uint8_t", "--max-memory", "10M", "rank.bin", "-o", "out", "-f")
-    with unchanged(folder):
-        refused(installed(*words, cwd=folder), 2, "--max-memory", "too little")
+def test_memory_that_is_never_enough(small_folder):
+    words = ("reduce", "--op", "sum", "--type", "uint8_t", "--max-memory", "10M", "small.bin", "-o", "out", "-f")
+    with unchanged(small_folder):
+        refused(installed(*words, cwd=small_folder), 2, "--max-memory", "too little")
 
 
 # Readers
@@ -386,10 +393,10 @@ def test_memory_that_is_never_enough(folder):
 
 @pytest.mark.parametrize("script", ['"$@" | head -c 10', '"$@" | :'])
 @pytest.mark.parametrize("to", ["raw", "npy", "csv"])
-def test_reader_that_goes(script, to, folder):
+def test_reader_that_goes(script, to, small_folder):
     words = ("reduce", "-q", "--op", "sum", "--type", "double", "small.bin", "--to", to)
-    with unchanged(folder):
-        outcome = shell(f"{script}; exit ${{PIPESTATUS[0]}}", *words, cwd=folder)
+    with unchanged(small_folder):
+        outcome = shell(f"{script}; exit ${{PIPESTATUS[0]}}", *words, cwd=small_folder)
         assert (outcome.status, outcome.err) == (141, "")
 
 
@@ -402,12 +409,12 @@ def test_reader_that_goes_before_anything_is_printed(words, tmp_path):
     assert (done.returncode, done.stderr) == (141, b"")
 
 
-def test_messages_that_nobody_reads(folder):
+def test_messages_that_nobody_reads(small_folder):
     """The result is in place when the summary is written; a reader that is gone does not make that untrue."""
     read, write = os.pipe()
     os.close(read)
     words = [COMMAND, "reduce", "--op", "sum", "--type", "double", "small.bin", "-o", "new.bin"]
-    done = subprocess.run(words, stderr=write, stdout=subprocess.PIPE, cwd=folder, check=False)
+    done = subprocess.run(words, stderr=write, stdout=subprocess.PIPE, cwd=small_folder, check=False)
     os.close(write)
     assert (done.returncode, done.stdout) == (0, b"")
-    assert (folder / "new.bin").read_bytes() == bytes(2 * MEBIBYTE)
+    assert (small_folder / "new.bin").read_bytes() == bytes(2 * MEBIBYTE)
