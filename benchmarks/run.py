@@ -4,9 +4,9 @@
 
 Each case runs mpired and one peer in turn (A B A B), after one run of each that is not counted. The
 ratio is the median over the pairs, with the least and the greatest beside it: other load on the
-machine changes times, but both halves of a pair alike; a core that is taken away all the time still
-costs mpired its second worker. Every result of mpired must have the bits of
-the left fold that `data.py` computes with NumPy; a peer's may differ from it by rounding ("close").
+machine changes the times, but both halves of a pair alike. Only where a core is busy all the time
+mpired lacks its second worker, and the ratios rise. Every result of mpired must have the bits of the
+left fold that `data.py` computes with NumPy; a peer's may differ from it by rounding ("close").
 
 The full set needs 9 GB of disk, as much page cache, and 4 GB of memory for MPI's processes.
 """
