@@ -9,13 +9,18 @@ The verbs are the commands. Errors are in `mpired.errors`.
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-__all__ = ["DATATYPES", "OPS", "Abort", "MpiredError", "__version__", "info", "op", "reduce"]
+# Nothing is imported here that a folder of data could shadow under `python -m mpired`: typing neither.
+TYPE_CHECKING = False
+
+__all__ = ["DATATYPES", "OPS", "Abort", "MpiredError", "__version__", "datatypes", "info", "op", "reduce"]
 
 if TYPE_CHECKING:
+    from typing import Any
+
+    from mpired import datatypes
     from mpired.datatypes import DATATYPES
     from mpired.errors import Abort, MpiredError
     from mpired.ops import OPS
@@ -35,6 +40,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    if name == "datatypes":
+        return importlib.import_module("mpired.datatypes")
     if name not in _HOMES:
         raise AttributeError(f"module 'mpired' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)

@@ -20,6 +20,7 @@ The number is the exit status of the command. Each class also inherits the fitti
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 
@@ -176,8 +177,8 @@ def describe(error: MpiredError | OSError) -> str:
         return str(error)
     if error.filename is None:
         return error.strerror
-    name = error.filename.decode(errors="surrogateescape") if isinstance(error.filename, bytes) else error.filename
-    return f"{name}: {error.strerror}"
+    name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else str(error.filename)
+    return f"{name or repr(name)}: {error.strerror}"
 
 
 def escaped(text: str) -> str:

@@ -54,7 +54,7 @@ def summarise(reduction: Reduction, root: int) -> Summary:
         nranks=len(reduction.files),
         nbytes=plan.nbytes,
         nan="propagates" if not plan.op.user and any(_may_hold_nan(datatype) for datatype in datatypes) else None,
-        workers=max(1, plan.workers),
+        workers=plan.jobs,
         root=root,
         output=reduction.path,
         format=reduction.format,

@@ -6,12 +6,14 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any, NamedTuple, TypedDict, Unpack, cast
 
 import numpy as np
 
 from mpired import ops
-from mpired.buffers import Declared, Encoder, FlatBuffer, FlatLayout, RankFile, open_rank, output_format
+from mpired.buffers import FORMATS, Declared, Encoder, FlatBuffer, FlatLayout, RankFile, open_rank, output_format
+from mpired.buffers.source import STANDARD_INPUT
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.run import Progress, folded, run
 from mpired.datatypes import parse
@@ -59,11 +61,15 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
         If `type` is not the name of a datatype, or of one that NumPy cannot hold.
     """
     text = inputs.get("type")
+    if not isinstance(text, str | None):
+        raise UsageError("--type", f"{text!r} is not the name of a datatype")
     datatype, order = (None, None) if text is None else parse(text)
     byte_order = inputs.get("byte_order")
     if order is not None and byte_order not in (None, order):
         raise UsageError("--byte-order", f"{byte_order} contradicts --type {text}")
-    columns, pair = tuple(inputs.get("columns", ())), inputs.get("pair")
+    _check_word("--byte-order", byte_order, ("little", "big", "native"))
+    _check_word("--from", inputs.get("format"), [row.name for row in FORMATS.values() if row.readable])
+    columns, pair = _names(inputs.get("columns")), _names(inputs.get("pair")) or None
     if pair is not None and (columns or len(pair) != 2 or pair[0] == pair[1]):  # noqa: PLR2004 - a pair
         raise UsageError("--pair", "names two different columns, value and index, and takes the place of --columns")
     if len(set(columns)) < len(columns):
@@ -73,13 +79,24 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
             raise UsageError(f"--{name}", f"{number} is not between 0 and 2**63 - 1")
     return Declared(
         datatype=datatype,
-        byte_order=order or byte_order,
+        byte_order=byte_order,
+        type_order=order,
         format=inputs.get("format"),
         columns=columns,
         pair=None if pair is None else (pair[0], pair[1]),
         offset=inputs.get("offset", 0),
         count=inputs.get("count"),
     )
+
+
+def _check_word(option: str, word: str | None, known: Sequence[str]) -> None:
+    if word is not None and word not in known:
+        raise UsageError(option, f"{word!r} is none of {', '.join(known)}")
+
+
+def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return names that may also be written as on the command line, with commas."""
+    return tuple(names.split(",")) if isinstance(names, str) else tuple(names or ())
 
 
 class Reduction(NamedTuple):
@@ -122,7 +139,7 @@ class Reduction(NamedTuple):
             open_output(self.path, overwrite=overwrite, on_commit=on_commit) as output,
             userops.deaths_explained(self.plan.op, self.timeout),
         ):
-            run(self.plan, self.layout, output, pool.run, progress)
+            run(self.plan, self.layout, output, userops.engine(self.plan.op), progress)
 
 
 def plan_reduce(
@@ -158,8 +175,10 @@ def plan_reduce(
         raise UsageError("--jobs", f"{jobs} is negative; 0 is all usable cores")
     chosen = _resolve(op, options)
     words = [os.fspath(rank) for rank in ranks]
-    said = declared(**_only_inputs(options))
+    said = replace(declared(**_only_inputs(options)), named=chosen.user)
     root, in_place = options.get("root", 0), options.get("in_place", False)
+    if in_place and output != "-":
+        raise UsageError("--in-place", "writes over the root's file; leave --output out")
     files = open_ranks(words, said)
     check_root(root, len(files))
     for buffer in files[0].buffers:
@@ -187,7 +206,12 @@ def _resolve(op: str | Callable[..., Any], options: Options) -> ops.Op:
     if timeout is not None and not 0 < timeout < math.inf:
         raise UsageError("--op-timeout", f"{timeout} is not a time; give seconds above 0")
     if callable(op):
+        if timeout is not None:
+            reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
+            raise UsageError("--op-timeout", reason)
         return ops.of_function(op, commute=commute)
+    if not isinstance(op, str):
+        raise UsageError("--op", f"{op!r} is neither the name of an op nor a function")
     chosen = ops.resolve(op, timeout)
     if chosen.user:
         return userops.load(chosen, timeout, commute=commute)
@@ -203,7 +227,7 @@ def _only_inputs(options: Options) -> Inputs:
 
 def _in_place(template: RankFile, layout: FlatLayout | Encoder, options: Options) -> FlatLayout | Encoder:
     """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
-    if template.source.keep is not None:
+    if template.source.keep is not None or template.source.name == STANDARD_INPUT:
         raise UsageError("--in-place", f"the root's rank, {template.source.name}, is a stream and cannot be replaced")
     if options.get("to") not in (None, template.format):
         raise UsageError("--in-place", f"keeps the format of the root, {template.format}; leave --to out")
@@ -273,7 +297,7 @@ def reduce(
         return None
     with (
         userops.deaths_explained(reduction.plan.op, reduction.timeout),
-        folded(reduction.plan, None, pool.run, _unwatched) as results,
+        folded(reduction.plan, None, userops.engine(reduction.plan.op), _unwatched) as results,
     ):
         root = reduction.files[options.get("root", 0)]
         arrays = {

@@ -30,8 +30,9 @@ def ids(page):
 
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
-    """A working directory with nothing but the sample data, and an environment that says nothing to mpired."""
-    shutil.copytree(ROOT / "sample_data", tmp_path / "sample_data")
+    """A working directory with nothing but the sample data and the examples, and an environment without mpired's."""
+    for name in ("sample_data", "examples"):
+        shutil.copytree(ROOT / name, tmp_path / name)
     monkeypatch.chdir(tmp_path)
     for name in os.environ:
         if name.startswith("MPIRED_"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import mpired
 
-EXAMPLES = settings(max_examples=150, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink))
+EXAMPLES = settings(max_examples=100, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink))
 
 legal_pairs = st.sampled_from(matrix.LEGAL_PAIRS)
 nranks = st.integers(1, 6)
@@ -54,8 +54,10 @@ def reductions(draw, pairs=legal_pairs, how_many=nranks):
 
 
 @pytest.fixture(scope="module")
-def directory(tmp_path_factory):
-    return tmp_path_factory.mktemp("ranks")
+def directory():
+    """Give one folder for all tests: the ranks of one lie over those of the one before."""
+    with values.folder_in_memory() as folder:
+        yield folder
 
 
 def write(directory, ranks, before=b"", after=b""):
@@ -66,10 +68,10 @@ def write(directory, ranks, before=b"", after=b""):
     return paths
 
 
-# The bytes are arbitrary, so that they may start like a file of another format: `format` says that they do not.
 def written(directory, paths, op, **options):
     """Return the bytes of the file that a reduction writes."""
     output = directory / "result.bin"
+    # Arbitrary bytes may start like a file of another format.
     mpired.reduce(paths, op, output=output, overwrite=True, format="raw", **options)
     return output.read_bytes()
 

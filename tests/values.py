@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import random
 import struct
+import tempfile
 import zlib
+from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import reference
@@ -83,3 +88,11 @@ def ranks(name: str, nranks: int, count: int) -> list[bytes]:
     """Return the buffers of so many ranks, the same ones every time."""
     draw = random.Random(zlib.crc32(name.encode()) + nranks)
     return [b"".join(element(name, draw) for _ in range(count)) for _ in range(nranks)]
+
+
+@contextlib.contextmanager
+def folder_in_memory() -> Iterator[Path]:
+    """Give a folder for thousands of small files, each synced: on a disk that takes minutes."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="mpired-test-", dir=memory) as folder:
+        yield Path(folder)

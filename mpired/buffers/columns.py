@@ -18,11 +18,12 @@ import numpy as np
 # One thread a worker: the pool is ours. The system's allocator gives memory back after each batch,
 # and starts no thread, so that a process may still fork.
 os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
+os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # else the import itself starts one
 import pyarrow as pa
 
 from mpired.buffers.rank import Declared, RankFile
 from mpired.buffers.source import Source
-from mpired.datatypes import Datatype, agrees, from_dtype
+from mpired.datatypes import Datatype, Group, agrees, from_dtype, with_fields
 from mpired.errors import BufferFileError, DatatypeError, MpiredError
 
 
@@ -109,6 +110,8 @@ def inspect(source: Source, declared: Declared, format_name: str, opener: Callab
         for columns in _chosen(source, file.schema, declared):
             dtype = _column_dtype(source, file.schema, columns)
             datatype = declared.datatype or _datatype(source, columns, dtype)
+            if declared.named or datatype.group is Group.DERIVED:
+                datatype = with_fields(datatype, _field_names(file.schema, columns))
             if not agrees(datatype, dtype):
                 reason = f"column {','.join(columns)!r} holds {dtype}, which is not {datatype}; leave --type out"
                 raise DatatypeError(source.name, reason)
@@ -156,6 +159,14 @@ def _datatype(source: Source, columns: tuple[str, ...], dtype: np.dtype) -> Data
     except DatatypeError:
         reason = f"no predefined MPI datatype for column {','.join(columns)!r} of {dtype}"
         raise DatatypeError(source.name, reason) from None
+
+
+def _field_names(schema: pa.Schema, columns: tuple[str, ...]) -> list[str] | None:
+    """Return the names of the fields of a column of structures, or of two columns that are one buffer."""
+    if len(columns) > 1:
+        return ["value", "index"]
+    kind = schema.field(columns[0]).type
+    return [kind.field(i).name for i in range(kind.num_fields)] if pa.types.is_struct(kind) else None
 
 
 def null_error(source: Source, columns: Sequence[str], nulls: int) -> DatatypeError:

@@ -82,7 +82,7 @@ _BY_SUFFIX = {suffix: row for row in _ROWS for suffix in row.suffixes}
 
 # Other things that end up among rank files, by their first bytes.
 _STRANGERS = {
-    b"PK\x03\x04": "a zip archive, as .npz; save each array with numpy.save",
+    b"PK": "a zip archive, as .npz; save each array with numpy.save",
     b"\x1f\x8b": "gzip; decompress it first",
     b"\x28\xb5\x2f\xfd": "zstd; decompress it first",
     b"\x89HDF": "HDF5",

@@ -17,9 +17,9 @@ import numpy as np
 
 from mpired.buffers.flat import FlatBuffer, FlatLayout
 from mpired.buffers.literal import Literal
-from mpired.buffers.rank import Declared, RankFile
+from mpired.buffers.rank import Declared, Order, RankFile
 from mpired.buffers.source import Source
-from mpired.datatypes import agrees, from_dtype
+from mpired.datatypes import agrees, from_dtype, with_fields
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.storage import calls
 
@@ -30,6 +30,7 @@ _MAX_DIM = 2**63 - 1
 _KEYS = {"descr", "fortran_order", "shape"}
 _LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
 _CODE = re.compile(r"[<>|=]?(?:[biufc]\d{1,2}|\?)")
+_LETTERS: dict[str, Order] = {"little": "<", "big": ">", "native": "="}
 _PADDING = re.compile(r"\|?V\d{1,4}")
 
 
@@ -52,11 +53,13 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     expected = count * dtype.itemsize
     if expected > _MAX_DIM or source.nbytes - offset != expected:
         _bad(source, f"expected {expected} data bytes for the shape {shape}, found {source.nbytes - offset}")
-    datatype = declared.datatype or _datatype(source, dtype)
+    datatype = declared.datatype or with_fields(_datatype(source, dtype), dtype.names if declared.named else None)
     if not agrees(datatype, dtype):
         raise DatatypeError(
             source.name, f"holds {dtype_text(dtype)}, which is not {datatype}; leave --type out for npy"
         )
+    if declared.type_order and dtype.newbyteorder(_LETTERS[declared.type_order]) != dtype:
+        raise DatatypeError(source.name, f"holds {dtype_text(dtype)}, which is not {declared.type_order}-endian")
     stored = np.dtype(np.uint8) if dtype.kind == "b" else dtype
     order = fortran_order and len(shape) > 1  # with one dimension both orders are the same
     return RankFile(source, "npy", (FlatBuffer(source, datatype, count, stored, offset, shape, order),))

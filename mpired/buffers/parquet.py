@@ -53,6 +53,10 @@ class ParquetFile:
             self._file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, columns=list(columns), use_threads=False)
         )
 
+    def check_codecs(self, group: int) -> None:
+        """Read one row of a row group: that refuses an unknown codec, whose name cannot even be asked for."""
+        next(iter(self._file.iter_batches(batch_size=1, row_groups=[group], use_threads=False)), None)
+
     def close(self) -> None:
         """Close the file."""
         self._file.close(force=True)
@@ -81,10 +85,13 @@ def _known_nulls(file: ParquetFile, name: str) -> int:
     nulls = 0
     for group in range(file.metadata.num_row_groups):
         chunks = file.metadata.row_group(group)
-        for chunk in map(chunks.column, range(chunks.num_columns)):
-            if chunk.path_in_schema == name or chunk.path_in_schema.startswith(f"{name}."):
-                statistics = chunk.statistics
-                nulls += statistics.null_count if statistics is not None and statistics.has_null_count else 0
+        statistics = [
+            chunk.statistics
+            for chunk in map(chunks.column, range(chunks.num_columns))
+            if chunk.path_in_schema == name or chunk.path_in_schema.startswith(f"{name}.")
+        ]
+        # A structure that is null is one in each of its fields.
+        nulls += max((each.null_count for each in statistics if each is not None and each.has_null_count), default=0)
     return nulls
 
 
@@ -125,6 +132,7 @@ def _like(template: RankFile) -> tuple[pa.Schema, dict[str, str] | str, int]:
         for group in range(file.metadata.num_row_groups):
             chunks = file.metadata.row_group(group)
             rows = max(rows, chunks.num_rows)
+            file.check_codecs(group)
             for chunk in map(chunks.column, range(chunks.num_columns)):
                 compression[chunk.path_in_schema] = _CODEC_NAMES.get(chunk.compression, chunk.compression)
         return file.schema, compression or "snappy", rows or _ROW_GROUP_ROWS

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype
 from mpired.errors import UsageError
+
+Order: TypeAlias = Literal["<", ">", "="]
+"""A byte order as NumPy writes it."""
 
 
 class Reader(Protocol):
@@ -39,7 +42,7 @@ class RankBuffer(Protocol):
     @property
     def fortran_order(self) -> bool: ...
     @property
-    def byte_order(self) -> Literal["<", ">", "="]: ...
+    def byte_order(self) -> Order: ...
     def open(self) -> Reader: ...
 
 
@@ -75,6 +78,8 @@ class Declared:
         The MPI datatype of an element; needed for raw, elsewhere it must agree.
     byte_order
         "little", "big" or "native", of raw files.
+    type_order
+        The byte order that `datatype` was given with, "little", "big" or "native"; of every file.
     format
         The name of a format, instead of looking at the content.
     columns
@@ -85,15 +90,19 @@ class Declared:
         Bytes before the first element, of raw files.
     count
         Number of elements, of raw files; None for all there are.
+    named
+        Whether the fields of a structure keep their names, because a user-defined op sees them.
     """
 
     datatype: Datatype | None = None
     byte_order: str | None = None
+    type_order: str | None = None
     format: str | None = None
     columns: tuple[str, ...] = ()
     pair: tuple[str, str] | None = None
     offset: int = 0
     count: int | None = None
+    named: bool = False
 
     @property
     def describes_raw(self) -> bool:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from mpired.buffers.flat import FlatBuffer, FlatLayout
-from mpired.buffers.rank import Declared, RankFile
+from mpired.buffers.rank import Declared, Order, RankFile
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype
 from mpired.errors import CountError, UsageError
 
-_ORDERS: dict[str | None, Literal["<", ">", "="]] = {"little": "<", "big": ">", "native": "=", None: "="}
+_ORDERS: dict[str | None, Order] = {"little": "<", "big": ">", "native": "=", None: "="}
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
@@ -25,7 +23,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     """
     if declared.datatype is None:
         raise UsageError(source.name, "is raw binary, which says nothing of its elements; give --type")
-    stored = declared.datatype.form.newbyteorder(_ORDERS[declared.byte_order])
+    stored = declared.datatype.form.newbyteorder(_ORDERS[declared.byte_order or declared.type_order])
     count = _count(source, declared, declared.datatype)
     return RankFile(source, "raw", (FlatBuffer(source, declared.datatype, count, stored, declared.offset),))
 

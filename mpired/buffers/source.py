@@ -11,6 +11,8 @@ from mpired.errors import BufferFileError, UsageError
 from mpired.storage import calls
 from mpired.storage.output import Scratch
 
+STANDARD_INPUT = "standard input"
+
 
 class Source(NamedTuple):
     """A regular file with a rank's buffer.
@@ -93,7 +95,7 @@ def open_source(word: str, limit: int | None = None) -> Source:
     OSError
         If it cannot be opened or read.
     """
-    name = "standard input" if word == "-" else word
+    name = STANDARD_INPUT if word == "-" else word
     with calls.blaming(name):
         status = os.fstat(0) if word == "-" else os.stat(word)
         if stat.S_ISDIR(status.st_mode):

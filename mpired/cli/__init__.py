@@ -24,6 +24,7 @@ _COMMANDS = {
     "info": "Say what files hold.",
 }
 _READER_GONE = 141
+_COMPLETION = "_MPIRED_COMPLETE"
 
 
 class _Commands(click.Group):
@@ -51,7 +52,8 @@ def cli() -> None:
     \b
     Exit status: 0 done and durable, 1 a bug, 2 usage, 3 bad data or an MPI rule,
     4 a system error before the result was in place, 6 in place but not confirmed by the disk,
-    8 a worker died or memory ran out, 130/143/129 ended by a signal, 141 the reader is gone.
+    7 a user-defined op failed, 8 a worker died or memory ran out, 130/143/129 ended by a signal,
+    141 the reader is gone.
     """
 
 
@@ -68,6 +70,8 @@ def main(arguments: list[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush is quiet
         status = _READER_GONE
     except (MpiredError, OSError) as error:
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = "standard output"  # every other file was given its name where it was opened
         say(describe(error))
         status = exit_status(error)
     except MemoryError:
@@ -77,24 +81,30 @@ def main(arguments: list[str] | None = None) -> None:
 
 
 def _run(arguments: list[str] | None) -> int:
+    """Parse and run; `cli.main` would turn a reader that is gone into status 1."""
+    words = sys.argv[1:] if arguments is None else arguments
     try:
-        return int(cli.main(arguments, prog_name="mpired", standalone_mode=False) or 0)
+        if instruction := os.environ.get(_COMPLETION):
+            from click.shell_completion import shell_complete  # noqa: PLC0415 - for shells only
+
+            return int(shell_complete(cli, {}, "mpired", _COMPLETION, instruction))
+        with cli.make_context("mpired", list(words)) as context:
+            cli.invoke(context)
+    except click.exceptions.Exit as done:
+        return done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         click.echo(error.ctx.get_help(), err=True)
         return error.exit_code
     except click.ClickException as error:
-        context = getattr(error, "ctx", None)
-        say(f"{error.format_message().rstrip('.')}; see `{context.command_path if context else 'mpired'} --help`")
+        command = getattr(getattr(error, "ctx", None), "command_path", "mpired")
+        say(f"{error.format_message().rstrip('.')}; see `{command} --help`")
         return error.exit_code
+    return 0
 
 
 def _flush() -> None:
     if sys.stdout is not None:
-        try:
-            sys.stdout.flush()
-        except OSError as error:
-            error.filename = error.filename or "standard output"
-            raise
+        sys.stdout.flush()
 
 
 def _fill_closed_descriptors() -> None:

@@ -9,6 +9,7 @@ import click
 
 from mpired import verbs
 from mpired.cli import params
+from mpired.cli.messages import show
 from mpired.errors import MpiredError, RanksError, escaped
 from mpired.report import describe_file
 
@@ -32,10 +33,10 @@ def info(*, files: tuple[str, ...], as_json: bool, **inputs: Any) -> None:
         except (MpiredError, OSError) as error:
             errors.append(error)
     if as_json:
-        click.echo(json.dumps(described, indent=1))
+        show(json.dumps(described, indent=1))
     else:
         for each in described:
-            click.echo("\n".join(_lines(each)))
+            show("\n".join(_lines(each)))
     if len(errors) == 1:
         raise errors[0]
     if errors:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any
 
 import click
 
 from mpired.cli import params
+from mpired.cli.messages import say, show
 from mpired.datatypes import DATATYPES, Datatype, Group
-from mpired.engines import userops
+from mpired.engines import pool, userops
 from mpired.errors import escaped
 from mpired.ops import OPS, Op, Use
 
@@ -27,36 +29,56 @@ def ops(*, file: str | None, as_json: bool) -> None:
       mpired ops
       mpired ops --json
     """
-    plugins = list(userops.in_file(file) if file else userops.installed())
-    predefined = [] if file else list(OPS)
+    pool.adopt_orphans()
+    user_ops = list(userops.in_file(file) if file else userops.installed())
     if as_json:
-        click.echo(json.dumps([*map(_row, predefined), *plugins], indent=1, default=str))
+        rows = [*([] if file else map(_row, OPS)), *map(_user_row, user_ops)]
+        show(json.dumps(rows, indent=1))
         return
-    if predefined:
+    if not file:
         _table()
-    for plugin in plugins:
-        click.echo(escaped(_plugin_line(plugin)))
+    elif not user_ops:
+        say(f"{file}: no function in it is decorated with @mpired.op")
+    if user_ops and not file:
+        show("\nuser-defined ops that are installed:")
+    for user_op in user_ops:
+        show(escaped(_user_line(user_op)))
 
 
-def _plugin_line(plugin: dict[str, Any]) -> str:
-    if plugin["error"]:
-        return f"{plugin['name']:8} {plugin['place']}: {plugin['error']}"
-    commute = {True: "commutes", False: "does not commute", None: "commute not said"}[plugin["commute"]]
-    takes = ", ".join(plugin["datatypes"]) or "any datatype"
-    doc = f"  {plugin['doc']}" if plugin["doc"] else ""
-    return f"{plugin['name']:8} {plugin['place']}: {commute}, {takes}{doc}"
+def _user_line(op: dict[str, Any]) -> str:
+    if op["error"]:
+        return f"{op['name']} ({op['place']}): {op['error']}"
+    commute = {True: "commutes", False: "does not commute", None: "commute not said"}[op["commute"]]
+    identity = "" if op["identity"] is None else f", identity {op['identity']}"
+    takes = ", ".join(op["datatypes"]) or "any datatype"
+    doc = f"; {op['doc']}" if op["doc"] else ""
+    return f"{op['name']} ({op['place']}): {commute}{identity}, {takes}{doc}"
+
+
+def _user_row(op: dict[str, Any]) -> dict[str, Any]:
+    known = {"identity": _in_json(op["identity"]), "uses": ["reduce"], "groups": []}
+    return {name: (op | known)[name] for name in _row(OPS[0])}
+
+
+def _in_json(number: Any) -> Any:
+    """Return a number, or several, as JSON can hold them: what it has no form for as text, as "inf"."""
+    if isinstance(number, list):
+        return [_in_json(each) for each in number]
+    if isinstance(number, float) and not math.isfinite(number):
+        return str(number)
+    return str(number) if isinstance(number, complex) else number
 
 
 def _table() -> None:
     groups = [group for group in Group if group in _LETTERS]
-    click.echo("op       takes" + " " * 30 + "what it does")
+    show("op       takes" + " " * 30 + "what it does")
     for op in OPS:
         marks = " ".join(_LETTERS[group] if group in op.groups else "." * len(_LETTERS[group]) for group in groups)
-        click.echo(f"{op.name.lower():8} {marks}  {op.doc}")
-    click.echo("")
+        show(f"{op.name.lower():8} {marks}  {op.doc}")
+    show("")
     for group in groups:
         names = ", ".join(row.name.lower() for row in DATATYPES if row.group is group)
-        click.echo(click.wrap_text(f"{_LETTERS[group]:4} {group.title}: {names}", 100, subsequent_indent="     "))
+        show(click.wrap_text(f"{_LETTERS[group]:3} {group.title}: {names}", 100, subsequent_indent="    "))
 
 
 _LETTERS = {
@@ -75,11 +97,14 @@ _LETTERS = {
 def _row(op: Op) -> dict[str, object]:
     return {
         "name": str(op),
+        "place": None,
         "doc": op.doc,
         "commute": op.commute,
+        "identity": None,
         "uses": [str(use.name).lower() for use in Use if use in op.uses],
         "groups": [group.title for group in op.groups],
         "datatypes": [_type_name(row) for row in DATATYPES if row.group in op.groups and row.dtype is not None],
+        "error": None,
     }
 
 

@@ -8,11 +8,10 @@ from typing import Any
 import click
 
 from mpired.cli import params, progress, signals
-from mpired.cli.messages import say
+from mpired.cli.messages import say, write
 from mpired.engines import pool
-from mpired.errors import UsageError
 from mpired.report import summarise
-from mpired.storage.output import has_other_names
+from mpired.storage.output import has_other_names, is_terminal
 from mpired.verbs import Reduction, plan_reduce
 
 
@@ -39,11 +38,10 @@ def reduce(**options: Any) -> None:
       mpired reduce --op maxloc sample_data/maxloc_?.parquet --to csv
       mpired reduce --op sum --type '>i4' --offset 16 sample_data/dump_?.bin | od -An -t d4 --endian=big
     """
+    pool.adopt_orphans()
     report = {name: options.pop(name) for name in ("quiet", "verbose", "as_json")}
     output, in_place = options.pop("output"), options["in_place"]
-    if in_place and output != "-":
-        raise UsageError("--in-place", "writes over the root's file; leave --output out")
-    terminal = output == "-" and os.isatty(1)
+    terminal = is_terminal(output)
     reduction = plan_reduce(options.pop("ranks"), options.pop("op"), output, terminal=terminal, **options)
     if report["verbose"] and has_other_names(reduction.path):
         say(f"{reduction.path} is a hard link; its other names keep the old content")
@@ -57,7 +55,7 @@ def _tell(reduction: Reduction, root: int, *, quiet: bool, verbose: bool, as_jso
     """Say on standard error what was done."""
     summary = summarise(reduction, root)
     if as_json:
-        click.echo(summary.json(), err=True)
+        write(summary.json())
     elif not quiet:
         given = params.from_environment(click.get_current_context())
         say(summary.line() + (f"; from the environment: {', '.join(given)}" if given else ""))

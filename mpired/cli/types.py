@@ -10,6 +10,7 @@ import click
 from mpired import datatypes
 from mpired.buffers.npy import dtype_text
 from mpired.cli import params
+from mpired.cli.messages import show
 from mpired.datatypes import DATATYPES, Datatype, parse
 
 
@@ -37,22 +38,22 @@ def types(*, value_index: tuple[str, str] | None, as_json: bool) -> None:
         return
     rows = [_row(datatype) for datatype in DATATYPES]
     if as_json:
-        click.echo(json.dumps(rows, indent=1))
+        show(json.dumps(rows, indent=1))
         return
-    click.echo(f"{'datatype':28}{'group':18}{'size':>5}{'extent':>7}  NumPy")
+    show(f"{'datatype':28}{'group':18}{'size':>5}{'extent':>7}  NumPy")
     for row in rows:
         form = row["numpy"] or "not available"
         also = f"  also {', '.join(row['synonyms'])}" if row["synonyms"] else ""
-        click.echo(f"{row['name']:28}{row['group']:18}{row['size']:5}{row['extent']:7}  {form}{also}")
+        show(f"{row['name']:28}{row['group']:18}{row['size']:5}{row['extent']:7}  {form}{also}")
 
 
 def _tell_pair(value: str, index: str, *, as_json: bool) -> None:
     """Print what MPI_Type_get_value_index gives; that there is no such pair is no error (MPI-4.1, 6.9.4)."""
     pair = datatypes.value_index(parse(value)[0], parse(index)[0])
     if as_json:
-        click.echo(json.dumps(None if pair is None else _row(pair), indent=1))
+        show(json.dumps(None if pair is None else _row(pair), indent=1))
     else:
-        click.echo("MPI_DATATYPE_NULL" if pair is None else str(pair))
+        show("MPI_DATATYPE_NULL" if pair is None else str(pair))
 
 
 def _row(datatype: Datatype) -> dict[str, Any]:
@@ -62,5 +63,6 @@ def _row(datatype: Datatype) -> dict[str, Any]:
         "group": datatype.group.title,
         "size": datatype.size,
         "extent": datatype.extent,
+        "handle": datatype.handle,
         "numpy": None if datatype.dtype is None else dtype_text(datatype.dtype),
     }

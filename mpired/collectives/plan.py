@@ -53,8 +53,8 @@ class Plan(NamedTuple):
         All elements of all buffers, each once.
     block_counts
         For each buffer the most elements that are read at a time.
-    workers
-        Number of worker processes; 0 means that this process does the work.
+    jobs
+        Number of workers; 1 means this process.
     max_open
         Files that a worker keeps open.
     """
@@ -63,7 +63,7 @@ class Plan(NamedTuple):
     buffers: tuple[tuple[RankBuffer, ...], ...]
     segments: tuple[Segment, ...]
     block_counts: tuple[int, ...]
-    workers: int
+    jobs: int
     max_open: int
 
     @property
@@ -108,8 +108,7 @@ def make_plan(op: Op, files: Sequence[RankFile], jobs: int, max_memory: int | No
     segments = tuple(
         segment for i, ranks in enumerate(buffers) for segment in _segments(i, ranks[0].count, block_counts[i], pieces)
     )
-    workers = max(1, min(jobs, len(segments)))
-    return Plan(op, buffers, segments, block_counts, workers if workers > 1 or op.isolated else 0, max_open)
+    return Plan(op, buffers, segments, block_counts, max(1, min(jobs, len(segments))), max_open)
 
 
 def _max_open(*, streamed: bool) -> int:

@@ -14,7 +14,7 @@ from mpired.storage import calls
 from mpired.storage.output import Output, Scratch
 
 Engine: TypeAlias = Callable[[Callable[[Segment], int], Iterable[Segment], int], Iterator[int]]
-"""Applies a function to segments with so many workers, 0 for none; yields what it returns, as each is done."""
+"""Applies a function to segments with so many workers; yields what it returns, as each is done."""
 
 Progress: TypeAlias = Callable[[Iterable[int], int], Iterable[int]]
 """Watches the bytes as they are done, out of so many in all."""
@@ -33,7 +33,7 @@ def run(plan: Plan, layout: FlatLayout | Encoder, output: Output, engine: Engine
     if isinstance(layout, FlatLayout):
         _fold_into(plan, layout, output, engine, progress)
     else:
-        with folded(plan, output.directory, engine, progress) as results, calls.blaming(output.name):
+        with folded(plan, output, engine, progress) as results, calls.blaming(output.name):
             layout(results, output.fd)
     output.commit()
 
@@ -58,14 +58,14 @@ def _copy_around(buffer: FlatBuffer, output: Output, end: int) -> None:
 
 @contextmanager
 def folded(
-    plan: Plan, directory: str | None, engine: Engine, progress: Progress
+    plan: Plan, output: Output | None, engine: Engine, progress: Progress
 ) -> Generator[list[FlatBuffer], None, None]:
-    """Fold all segments into a scratch file in `directory`, and give the results as native elements."""
+    """Fold all segments into a scratch file beside the output, and give the results as native elements."""
     regions, end = [], 0
     for ranks in plan.buffers:
         regions.append(Region(end, ranks[0].datatype.form))
         end += -(-ranks[0].count * ranks[0].datatype.extent // _ALIGNMENT) * _ALIGNMENT
-    with Scratch(directory) as scratch:
+    with Scratch(output.directory, output.name) if output else Scratch() as scratch:
         scratch.allocate(end)
         _fold(Fold(plan, scratch.shared_path, scratch.name, tuple(regions)), engine, progress)
         source = open_source(scratch.shared_path)
@@ -77,7 +77,7 @@ def folded(
 
 def _fold(fold: Fold, engine: Engine, progress: Progress) -> None:
     plan = fold.plan
-    for _ in progress(engine(fold, plan.segments, plan.workers), plan.nbytes):
+    for _ in progress(engine(fold, plan.segments, plan.jobs), plan.nbytes):
         pass
     for rank in plan.buffers[0]:
         rank.source.check_unchanged()

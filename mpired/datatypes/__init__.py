@@ -1,10 +1,10 @@
 """What an element is: the predefined MPI datatypes, and those made of them."""
 
 from mpired.datatypes.datatype import Datatype, Group
-from mpired.datatypes.grammar import DATATYPES, agrees, from_dtype, get, parse
+from mpired.datatypes.grammar import DATATYPES, agrees, from_dtype, get, parse, with_fields
 from mpired.datatypes.pairs import value_index
 
-__all__ = ["DATATYPES", "Datatype", "Group", "agrees", "from_dtype", "parse", "value_index"]
+__all__ = ["DATATYPES", "Datatype", "Group", "agrees", "from_dtype", "parse", "value_index", "with_fields"]
 
 
 def __getattr__(name: str) -> Datatype:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copyreg
 import functools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -138,6 +138,15 @@ def derived(form: np.dtype) -> Datatype:
     """Return the datatype of a structure in native form: the one instance, so that ranks can be compared."""
     parts = ", ".join(f"{_components(form[name])[0][1:]} {name}" for name in form.names or ())
     return Datatype(f"struct({parts})", Group.DERIVED, form, handle=DATATYPE_NULL)
+
+
+def with_fields(datatype: Datatype, names: Sequence[str] | None) -> Datatype:
+    """Return the structure like `datatype` whose fields have these names; itself if it has them, or is no structure."""
+    form = datatype.form
+    if names is None or form.names is None or form.names == tuple(names):
+        return datatype
+    fields = [(name, form[old]) for name, old in zip(names, form.names, strict=True)]
+    return derived(np.dtype(fields, align=True))
 
 
 def agrees(datatype: Datatype, dtype: np.dtype) -> bool:

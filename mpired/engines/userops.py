@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import signal
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from mpired import ops
+from mpired.collectives.run import Engine
 from mpired.datatypes.grammar import canonical
 from mpired.engines import pool
 from mpired.errors import MpiredError, UserOpError, WorkerError
-from mpired.ops import user
+from mpired.ops import contract, plugins, user
 
-# Seconds after which a package that is only to be listed has to be loaded.
-_LISTING_TIMEOUT = 20.0
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+# Seconds after which an op that is only to be listed has to be loaded.
+_LISTING_TIMEOUT = 10.0
 
 
 def load(op: ops.Op, timeout: float | None = None, *, commute: bool | None = None) -> ops.Op:
@@ -25,14 +29,23 @@ def load(op: ops.Op, timeout: float | None = None, *, commute: bool | None = Non
     UserOpError
         If it cannot be loaded.
     """
-    with deaths_explained(op, timeout):
-        (said,) = pool.run(_properties, [op.kernel], 1)
-    return ops.with_properties(op, said, commute=commute)
+    return ops.with_properties(op, _in_worker(_properties, op.kernel, op, timeout), commute=commute)
 
 
-def _properties(kernel: Any) -> user.Properties:
-    said: user.Properties = kernel.properties()
+def _properties(kernel: Any) -> contract.Properties:
+    said: contract.Properties = kernel.properties()
     return said
+
+
+def _in_worker(function: Callable[[_T], _R], item: _T, op: ops.Op, timeout: float | None) -> _R:
+    with deaths_explained(op, timeout):
+        (result,) = pool.run(function, [item], 1, isolated=True)
+    return result
+
+
+def engine(op: ops.Op) -> Engine:
+    """Return what runs the segments of an op: in workers only if its code is not of this process."""
+    return functools.partial(pool.run, isolated=True) if op.isolated else pool.run
 
 
 @contextmanager
@@ -44,25 +57,26 @@ def deaths_explained(op: ops.Op, timeout: float | None) -> Generator[None, None,
         if not op.isolated or error.exitcode == -signal.SIGKILL:
             raise
         reason = error.reason
-        if error.exitcode == -signal.SIGALRM:
-            reason = f"took longer than --op-timeout {timeout:g}; nothing was written"
+        if error.exitcode == -signal.SIGALRM and timeout is not None:
+            reason = f"took longer than {timeout:g} s; nothing was written"
         raise UserOpError(str(op), reason) from None
 
 
 def installed() -> Iterator[dict[str, Any]]:
     """Describe the installed user-defined ops; a broken package is an entry with an error, and spoils nothing else."""
     predefined = {op.name for op in ops.OPS}
-    for name, points in sorted(user.entry_points().items()):
+    for name, points in sorted(plugins.entry_points().items()):
         place = ", ".join(point.value for point in points)
         if canonical(name) in predefined:
             yield _listed(name, place, error="hidden by the predefined op of that name")
             continue
         try:
-            op = load(ops.resolve(name, _LISTING_TIMEOUT), _LISTING_TIMEOUT)
+            op = ops.resolve(name, _LISTING_TIMEOUT)
+            said = _in_worker(_properties, op.kernel, op, _LISTING_TIMEOUT)
         except MpiredError as error:
             yield _listed(name, place, error=error.reason)
         else:
-            yield _listed(name, place, op=op)
+            yield _listed(name, place, said)
 
 
 def in_file(path: str) -> Iterator[dict[str, Any]]:
@@ -73,20 +87,25 @@ def in_file(path: str) -> Iterator[dict[str, Any]]:
     UserOpError
         If the file cannot be loaded.
     """
-    place = ops.resolve(f"{path}:*")
-    with deaths_explained(place, _LISTING_TIMEOUT):
-        (names,) = pool.run(user.decorated, [path], 1)
-    for name in names:
-        yield _listed(name, f"{path}:{name}", op=load(ops.resolve(f"{path}:{name}", _LISTING_TIMEOUT)))
+    ops.check_file(path, path)
+    every = ops.user_op(path, user.PythonKernel(path), isolated=True)
+    for name, said in _in_worker(_decorated, path, every, _LISTING_TIMEOUT):
+        yield _listed(said.name or name, f"{path}:{name}", said)
 
 
-def _listed(name: str, place: str, *, op: ops.Op | None = None, error: str | None = None) -> dict[str, Any]:
+def _decorated(path: str) -> list[tuple[str, contract.Properties]]:
+    with contract.limited(_LISTING_TIMEOUT):
+        return user.decorated(path)
+
+
+def _listed(name: str, place: str, said: contract.Properties | None = None, error: str | None = None) -> dict[str, Any]:
+    known = said or contract.Properties()
     return {
-        "name": op.name if op and op.name != place else name,
+        "name": name,
         "place": place,
-        "doc": op.doc if op else "",
-        "commute": op.commute if op else None,
-        "datatypes": list(op.datatypes) if op else [],
-        "identity": op.identity if op else None,
+        "doc": known.doc,
+        "commute": known.commute,
+        "datatypes": list(known.datatypes),
+        "identity": known.identity,
         "error": error,
     }

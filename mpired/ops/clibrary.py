@@ -5,6 +5,7 @@
 or, with `:count` behind the symbol, the large-count `MPI_User_function_c`, whose `len` is an
 MPI_Count of 64 bits. `*datatype` is the handle value of the MPI-5.0 ABI: 0x20E for
 MPI_UNSIGNED_LONG and so on as `mpired types --json` lists them, MPI_DATATYPE_NULL for derived types.
+The function gets copies of the operands, so that what it may write beside them can be noticed.
 """
 
 from __future__ import annotations
@@ -19,12 +20,12 @@ import numpy as np
 
 from mpired.datatypes import Datatype
 from mpired.errors import UserOpError
-from mpired.ops.user import Properties, failing, limited
+from mpired.ops.contract import Failing, Properties, limited
 
 _INT_MAX = 2**31 - 1
 _CANARY_BYTES = 64
 _CANARY = 0xA5
-_COUNTERS = {"": ctypes.c_int, "count": ctypes.c_int64}
+_COUNTERS: dict[str, Any] = {"": ctypes.c_int, "count": ctypes.c_int64}
 
 
 @dataclass(frozen=True)
@@ -55,10 +56,10 @@ class LibraryKernel:
 
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         """Apply the function to copies between canaries, in as many calls as its counter needs."""
-        with limited(self.timeout), failing(self.place):
-            function = _load(self)
-            for start in range(0, len(invec), _INT_MAX):
-                part = slice(start, start + _INT_MAX)
+        with limited(self.timeout), Failing(self.place):
+            function, step = _load(self), len(invec) if self.variant else _INT_MAX
+            for start in range(0, len(invec), step):
+                part = slice(start, start + step)
                 self._call(function, invec[part], inoutvec[part], datatype)
 
     def _call(self, function: Any, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
@@ -77,18 +78,20 @@ class LibraryKernel:
         UserOpError
             If it cannot be loaded.
         """
-        with limited(self.timeout), failing(self.place):
+        with limited(self.timeout), Failing(self.place):
             _load(self)
         return Properties(doc=f"C function {self.symbol}")
 
 
 @functools.cache
 def _load(kernel: LibraryKernel) -> Any:
-    # A path without a slash would be searched for in LD_LIBRARY_PATH.
-    library = ctypes.CDLL(os.path.realpath(kernel.path))
-    if not hasattr(library, kernel.symbol):
-        raise UserOpError(kernel.place, f"there is no symbol {kernel.symbol!r} in the library")
-    function = library[kernel.symbol]
+    try:
+        # A path without a slash would be searched for in LD_LIBRARY_PATH.
+        function = ctypes.CDLL(os.path.realpath(kernel.path))[kernel.symbol]
+    except OSError as error:
+        raise UserOpError(kernel.place, f"cannot be loaded ({error})") from None
+    except AttributeError:
+        raise UserOpError(kernel.place, f"there is no symbol {kernel.symbol!r} in {kernel.path}") from None
     function.restype = None
     return function
 

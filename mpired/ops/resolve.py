@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,25 +11,32 @@ import numpy as np
 
 from mpired.datatypes import Datatype
 from mpired.errors import UnknownOpError, UserOpError
-from mpired.ops import table, user
+from mpired.ops import contract, plugins, table, user
 from mpired.ops.clibrary import LibraryKernel
 from mpired.ops.table import Op
 
-_COUNT = ":count"
+_FILE = re.compile(r".*(\.py|\.so(\.\d+)*)|.*/.*", re.DOTALL)
+_IN_LIBRARY = re.compile(r"(?P<path>.*\.so(?:\.\d+)*):(?P<symbol>[^:]+)(?P<variant>:[^:]*)?", re.DOTALL)
 
 
 def of_function(function: Callable[..., Any], *, commute: bool | None = None) -> Op:
-    """Return the op of a function of this process, for the Python API."""
-    name = getattr(function, "__name__", "function")
-    user.convention(function, name)
+    """Return the op of a function of this process, for the Python API.
+
+    Raises
+    ------
+    UserOpError
+        If it cannot be called as an op.
+    """
+    found = contract.as_op(function, str(getattr(function, "__name__", type(function).__name__)))
 
     def kernel(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
-        user.apply(function, invec, inoutvec, datatype, name)
+        with contract.Failing(found.place, Exception):
+            found.apply(invec, inoutvec, datatype)
 
-    return with_properties(table.user_op(name, kernel, isolated=False), user.properties_of(function), commute=commute)
+    return with_properties(table.user_op(found.place, kernel, isolated=False), found.properties, commute=commute)
 
 
-def with_properties(op: Op, said: user.Properties, *, commute: bool | None = None) -> Op:
+def with_properties(op: Op, said: contract.Properties, *, commute: bool | None = None) -> Op:
     """Return a user-defined op with what it says of itself; `commute` goes before its own word."""
     chosen = said.commute if commute is None else commute
     return op._replace(
@@ -59,28 +67,40 @@ def resolve(text: str, timeout: float | None = None) -> Op:
     try:
         return table.get(text)
     except UnknownOpError:
-        points = user.entry_points().get(text, [])
-        if not points:
-            raise
+        points = plugins.entry_points().get(text, [])
         if len(points) > 1:
-            raise UserOpError(text, user.ambiguity(points)) from None
-        return table.user_op(text, user.PythonKernel(text, timeout), isolated=True)
+            raise UserOpError(text, plugins.ambiguity(points)) from None
+        if points:
+            return table.user_op(text, user.PythonKernel(text, timeout), isolated=True)
+        if _FILE.fullmatch(text):
+            raise UnknownOpError(text, f"is a file; say which function in it, as {text}:FUNCTION") from None
+        raise
 
 
 def _at_place(text: str, timeout: float | None) -> Op:
-    home, _, name = text.removesuffix(_COUNT).rpartition(":")
-    if ".so" in os.path.basename(home):
-        if "/" not in home:
-            raise UserOpError(text, f"a library needs a path; write ./{text}")
-        _check_file(home, text)
-        variant = "count" if text.endswith(_COUNT) else ""
-        return table.user_op(text, LibraryKernel(home, name, variant, timeout), isolated=True)
-    if user.is_file(text.rpartition(":")[0]):
-        _check_file(text.rpartition(":")[0], text)
+    library = _IN_LIBRARY.fullmatch(text)
+    if library is not None:
+        kernel = _in_library(text, *library.groups(default=""), timeout=timeout)
+        return table.user_op(text, kernel, isolated=True)
+    home, _, name = text.rpartition(":")
+    if not home or not name:
+        raise UserOpError(text, "names no function; write FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION")
+    if user.is_file(home):
+        check_file(home, text)
     return table.user_op(text, user.PythonKernel(text, timeout), isolated=True)
 
 
-def _check_file(path: str, text: str) -> None:
+def _in_library(text: str, path: str, symbol: str, variant: str, *, timeout: float | None) -> LibraryKernel:
+    if variant not in {"", ":count"}:
+        raise UserOpError(text, f"has {variant!r} behind the symbol, where only :count can be")
+    if "/" not in path:
+        raise UserOpError(text, f"a library needs a path; write ./{text}")
+    check_file(path, text)
+    return LibraryKernel(path, symbol, variant.removeprefix(":"), timeout)
+
+
+def check_file(path: str, text: str) -> None:
+    """Raise `UserOpError` about `text` unless there is a regular file at `path`."""
     if not os.path.exists(path):
         raise UserOpError(text, f"there is no file {path}")
     if not os.path.isfile(path):

@@ -24,12 +24,11 @@ _UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EN
 
 @contextlib.contextmanager
 def blaming(name: str) -> Iterator[None]:
-    """Give an `OSError` of the block the file's name, where the system call knew only a descriptor."""
+    """Give an `OSError` of the block the name that the user knows, not a descriptor's or a temporary one."""
     try:
         yield
     except OSError as error:
-        if error.filename is None:
-            error.filename = name
+        error.filename = name
         raise
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 import sys
 from collections.abc import Callable
@@ -18,7 +19,8 @@ from mpired.errors import OutputExistsError, UnconfirmedError
 from mpired.storage import calls
 
 # Paths that mean a descriptor of this process: to be written to, never to be replaced.
-_DESCRIPTORS = ("/dev/stdout", "/dev/stderr", "/dev/fd/", "/proc/self/fd/")
+_NAMED_DESCRIPTORS = {"/dev/stdout": 1, "/dev/stderr": 2}
+_NUMBERED_DESCRIPTOR = re.compile(r"(?:/dev/fd|/proc/self/fd)/(\d{1,9})")
 
 
 def nothing() -> None:
@@ -32,12 +34,15 @@ class Scratch:
     ----------
     directory
         Where its bytes lie; None for the place of temporary files.
+    name
+        What messages call it, as the result that it is for; None for its place.
     """
 
-    def __init__(self, directory: str | None = None) -> None:
-        self.name = directory or _temporary_directory()
+    def __init__(self, directory: str | None = None, name: str | None = None) -> None:
+        place = directory or _temporary_directory()
+        self.name = name or place
         with calls.blaming(self.name):
-            self.fd = calls.open_scratch(self.name)
+            self.fd = calls.open_scratch(place)
 
     @property
     def shared_path(self) -> str:
@@ -229,8 +234,9 @@ class FileOutput:
         if self._named:
             with contextlib.suppress(OSError):
                 calls.unlink(self._temporary, self._dirfd)
-        os.close(self.fd)
-        os.close(self._dirfd)
+        for fd in (self.fd, self._dirfd):
+            with contextlib.suppress(OSError):  # all that matters was synced before the commit
+                os.close(fd)
 
 
 def _existing_file(path: str) -> os.stat_result | None:
@@ -251,15 +257,38 @@ def has_other_names(path: str) -> bool:
     return not is_stream(path) and os.path.exists(path) and os.stat(path).st_nlink > 1
 
 
+def _descriptor(path: str) -> int | None:
+    """Return the number of the descriptor that a path means, None if it is an ordinary path."""
+    numbered = _NUMBERED_DESCRIPTOR.fullmatch(path)
+    return int(numbered[1]) if numbered else _NAMED_DESCRIPTORS.get(path)
+
+
 def is_stream(path: str) -> bool:
     """Tell whether `path` is to be written to as it is: `-`, a descriptor, a FIFO, a device, a socket."""
-    if path == "-" or path.startswith(_DESCRIPTORS):
+    if path == "-" or _descriptor(path) is not None:
         return True
     try:
         mode = os.stat(path).st_mode
     except OSError:
         return False
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def is_terminal(path: str) -> bool:
+    """Tell whether what is written to `path` shows on a terminal."""
+    number = 1 if path == "-" else _descriptor(path)
+    if number is not None:
+        return os.isatty(number)
+    try:
+        if not stat.S_ISCHR(os.stat(path).st_mode):
+            return False
+        fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False  # the opening for writing will say why
+    try:
+        return os.isatty(fd)
+    finally:
+        os.close(fd)
 
 
 def open_output(path: str, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> Output:
@@ -274,6 +303,9 @@ def open_output(path: str, *, overwrite: bool = False, on_commit: Callable[[], N
         if sys.__stdout__ is None:  # closed by the caller; descriptor 1 may be any file by now
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
         return StreamOutput("standard output", lambda: 1, on_commit)
+    if (number := _descriptor(path)) is not None:
+        # A second opening would start at offset 0 of a redirected file and write over what is there.
+        return StreamOutput(path, lambda: os.dup(number), on_commit)
     if is_stream(path):
         return StreamOutput(path, lambda: os.open(path, os.O_WRONLY | os.O_CLOEXEC), on_commit)
     return FileOutput(path, overwrite=overwrite, on_commit=on_commit)

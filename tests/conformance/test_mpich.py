@@ -12,6 +12,7 @@ import matrix
 import numpy as np
 import pytest
 import reference
+from values import folder_in_memory
 
 import mpired
 from mpired.errors import OpError
@@ -47,6 +48,13 @@ def mpi():
 
     assert MPI.Get_library_version().startswith("MPICH"), "the expectations here are MPICH's"
     return MPI
+
+
+@pytest.fixture(scope="module")
+def directory():
+    """Give one folder for all tests: the ranks of one lie over those of the one before."""
+    with folder_in_memory() as folder:
+        yield folder
 
 
 def handle(mpi, name):
@@ -86,7 +94,7 @@ def mpired_reduce(directory, op, name, ranks):
         paths.append(directory / f"rank{i}.bin")
         paths[-1].write_bytes(rank)
     output = directory / "result.bin"
-    mpired.reduce(paths, op, output=output, type=name)
+    mpired.reduce(paths, op, output=output, overwrite=True, type=name)
     return output.read_bytes()
 
 
@@ -140,14 +148,14 @@ def test_sizes_and_extents_are_those_of_mpi(mpi, name):
 
 
 @pytest.mark.parametrize(("op", "name"), [pair for pair in matrix.LEGAL_PAIRS if pair not in MPICH_DIFFERS])
-def test_legal_pair_gives_the_bytes_of_mpi(mpi, tmp_path, op, name):
+def test_legal_pair_gives_the_bytes_of_mpi(mpi, directory, op, name):
     ranks = buffers(name)
-    result = mpired_reduce(tmp_path, op, name, ranks)
+    result = mpired_reduce(directory, op, name, ranks)
     assert padding_is_zero(name, result)
     assert result == without_padding(name, left_fold(mpi, op, name, ranks))
 
 
-def test_mpich_multiplies_complex4_with_one_rounding_and_mpired_rounds_every_step(mpi, tmp_path):
+def test_mpich_multiplies_complex4_with_one_rounding_and_mpired_rounds_every_step(mpi, directory):
     ranks = buffers("COMPLEX4")
     (a, b), *others = (np.frombuffer(rank, np.float16).astype(np.float32).reshape(-1, 2).T for rank in ranks)
     for c, d in others:
@@ -155,17 +163,14 @@ def test_mpich_multiplies_complex4_with_one_rounding_and_mpired_rounds_every_ste
         a, b = (part.astype(np.float16).astype(np.float32) for part in (real, imag))
     once = np.stack([a, b], axis=1).astype(np.float16).tobytes()
     assert left_fold(mpi, "PROD", "COMPLEX4", ranks) == once
-    assert mpired_reduce(tmp_path, "PROD", "COMPLEX4", ranks) == reference.reduce("PROD", "COMPLEX4", ranks) != once
+    assert mpired_reduce(directory, "PROD", "COMPLEX4", ranks) == reference.reduce("PROD", "COMPLEX4", ranks) != once
 
 
 @pytest.mark.parametrize("name", [*matrix.FLOATING_POINT, *matrix.COMPLEX])
-def test_the_order_of_ranks_shows_in_the_data(tmp_path, name):
+def test_the_order_of_ranks_shows_in_the_data(directory, name):
     ranks = buffers(name)
     for op in ("SUM", "PROD"):
-        forwards, backwards = (tmp_path / f"{op}{way}" for way in ("forwards", "backwards"))
-        forwards.mkdir()
-        backwards.mkdir()
-        assert mpired_reduce(forwards, op, name, ranks) != mpired_reduce(backwards, op, name, ranks[::-1])
+        assert mpired_reduce(directory, op, name, ranks) != mpired_reduce(directory, op, name, ranks[::-1])
 
 
 @pytest.mark.parametrize(
@@ -178,11 +183,11 @@ def test_illegal_pair_is_refused_by_mpi_too(mpi, op, name):
 
 
 @pytest.mark.parametrize(("op", "name"), sorted(MPICH_TAKES))
-def test_what_mpich_takes_beyond_the_standard_is_refused_here(mpi, tmp_path, op, name):
+def test_what_mpich_takes_beyond_the_standard_is_refused_here(mpi, directory, op, name):
     ranks = [b"\x03" * reference.FORMS[name][1]] * 2
     assert len(left_fold(mpi, op, name, ranks)) == len(ranks[0])
     with pytest.raises(OpError):
-        mpired_reduce(tmp_path, op, name, ranks)
+        mpired_reduce(directory, op, name, ranks)
 
 
 @pytest.mark.parametrize("op", matrix.RMA_OPS)
@@ -201,10 +206,10 @@ def doubles(result):
     return [str(number) for number in np.frombuffer(result, np.float64)]
 
 
-def pairs(*values):
-    """Return one rank for each value, with its rank as the index."""
+def pairs(*elements):
+    """Return one rank for each (value, index)."""
     form = np.dtype([("value", "f8"), ("index", "i4")], align=True)
-    return [np.array([(value, rank)], form).tobytes() for rank, value in enumerate(values)]
+    return [np.array([element], form).tobytes() for element in elements]
 
 
 def pair(result):
@@ -216,43 +221,43 @@ NAN = float("nan")
 
 
 @pytest.mark.parametrize(("op", "mpich"), [("MAX", ["5.0", "5.0", "nan"]), ("MIN", ["1.0", "5.0", "nan"])])
-def test_nan_propagates_through_max_and_min_where_mpich_may_drop_it(mpi, tmp_path, op, mpich):
+def test_nan_propagates_through_max_and_min_where_mpich_may_drop_it(mpi, directory, op, mpich):
     ranks = floats([5, 5, NAN], [NAN, NAN, 5], [1, 5, 1])
-    assert doubles(mpired_reduce(tmp_path, op, "DOUBLE", ranks)) == ["nan", "nan", "nan"]
+    assert doubles(mpired_reduce(directory, op, "DOUBLE", ranks)) == ["nan", "nan", "nan"]
     assert doubles(left_fold(mpi, op, "DOUBLE", ranks)) == mpich
 
 
 @pytest.mark.parametrize("op", ["MAXLOC", "MINLOC"])
 @pytest.mark.parametrize(
-    ("values", "winner"),
-    [((NAN, 5.0, 1.0), 0), ((5.0, NAN, 1.0), 1), ((5.0, 1.0, NAN), 2), ((5.0, NAN, NAN), 1)],
+    ("values", "index"),
+    [((NAN, 5.0, 1.0), 9), ((5.0, NAN, 1.0), 8), ((5.0, 1.0, NAN), 7), ((5.0, NAN, NAN), 7), ((NAN, NAN, 5.0), 8)],
 )
-def test_nan_wins_in_maxloc_and_minloc_where_mpich_may_lose_it(mpi, tmp_path, op, values, winner):
-    ranks = pairs(*values)
-    assert pair(mpired_reduce(tmp_path, op, "DOUBLE_INT", ranks)) == ("nan", winner)
+def test_nan_wins_in_maxloc_and_minloc_whatever_its_index(directory, op, values, index):
+    ranks = pairs(*zip(values, (9, 8, 7), strict=True))
+    assert pair(mpired_reduce(directory, op, "DOUBLE_INT", ranks)) == ("nan", index)
 
 
-def test_mpich_loses_a_nan_of_a_lower_rank(mpi):
-    assert pair(left_fold(mpi, "MAXLOC", "DOUBLE_INT", pairs(NAN, 5.0, 1.0))) == ("5.0", 1)
+def test_nan_wins_in_maxloc_where_mpich_loses_it(mpi, directory):
+    ranks = pairs((NAN, 9), (5.0, 8), (1.0, 7))
+    assert pair(left_fold(mpi, "MAXLOC", "DOUBLE_INT", ranks)) == ("5.0", 8)
+    assert pair(mpired_reduce(directory, "MAXLOC", "DOUBLE_INT", ranks)) == ("nan", 9)
 
 
-def test_the_pair_of_a_tie_is_one_ranks_pair_where_mpich_mixes_two(mpi, tmp_path):
-    ranks = pairs(-0.0, 0.0)
-    assert pair(mpired_reduce(tmp_path, "MAXLOC", "DOUBLE_INT", ranks)) == ("-0.0", 0)
+def test_the_pair_of_a_tie_is_one_ranks_pair_where_mpich_mixes_two(mpi, directory):
+    ranks = pairs((-0.0, 0), (0.0, 1))
+    assert pair(mpired_reduce(directory, "MAXLOC", "DOUBLE_INT", ranks)) == ("-0.0", 0)
     assert pair(left_fold(mpi, "MAXLOC", "DOUBLE_INT", ranks)) == ("0.0", 0)
 
 
-def test_the_lower_ranks_zero_stays_in_a_tie(mpi, tmp_path):
+def test_the_lower_ranks_zero_stays_in_a_tie(mpi, directory):
     ranks = floats([-0.0, 0.0], [0.0, -0.0])
     for op in ("MAX", "MIN"):
-        directory = tmp_path / op
-        directory.mkdir()
         assert doubles(mpired_reduce(directory, op, "DOUBLE", ranks)) == ["-0.0", "0.0"]
 
 
-def test_the_error_has_the_class_that_mpi_gives_it(mpi, tmp_path):
+def test_the_error_has_the_class_that_mpi_gives_it(mpi, directory):
     with pytest.raises(mpi.Exception) as theirs:
         left_fold(mpi, "LAND", "DOUBLE", [bytes(8), bytes(8)])
     with pytest.raises(OpError) as ours:
-        mpired_reduce(tmp_path, "LAND", "DOUBLE", [bytes(8), bytes(8)])
+        mpired_reduce(directory, "LAND", "DOUBLE", [bytes(8), bytes(8)])
     assert theirs.value.Get_error_class() == getattr(mpi, ours.value.mpi_class.removeprefix("MPI_"))

@@ -12,6 +12,13 @@ NRANKS = 5
 COUNT = 203  # leaves a rest after every vector width
 
 
+@pytest.fixture(scope="module")
+def directory():
+    """Give one folder for all tests: the ranks of one lie over those of the one before."""
+    with values.folder_in_memory() as folder:
+        yield folder
+
+
 def write_ranks(directory, ranks):
     paths = []
     for i, rank in enumerate(ranks):
@@ -23,7 +30,7 @@ def write_ranks(directory, ranks):
 def reduced(directory, op, name, ranks):
     """Return the bytes of the file that the reduction writes."""
     output = directory / "result.bin"
-    assert mpired.reduce(write_ranks(directory, ranks), op, output=output, type=name) is None
+    assert mpired.reduce(write_ranks(directory, ranks), op, output=output, type=name, overwrite=True) is None
     return output.read_bytes()
 
 
@@ -54,17 +61,17 @@ def test_the_twin_knows_every_available_datatype():
 
 
 @pytest.mark.parametrize(("op", "name"), matrix.LEGAL_PAIRS)
-def test_legal_pair_gives_the_bits_of_the_twin(tmp_path, op, name):
+def test_legal_pair_gives_the_bits_of_the_twin(directory, op, name):
     ranks = values.ranks(name, NRANKS, COUNT)
-    assert reduced(tmp_path, op, name, ranks).hex(" ") == reference.reduce(op, name, ranks).hex(" ")
+    assert reduced(directory, op, name, ranks).hex(" ") == reference.reduce(op, name, ranks).hex(" ")
 
 
 @pytest.mark.parametrize("name", matrix.AVAILABLE)
-def test_one_rank_is_copied_by_every_op_that_takes_it(tmp_path, name):
+def test_one_rank_is_copied_by_every_op_that_takes_it(directory, name):
     (rank,) = values.ranks(name, 1, COUNT)
     copy = b"".join(reference.without_padding(name, element) for element in reference.elements(name, rank))
-    output = tmp_path / "result.bin"
-    paths = write_ranks(tmp_path, [rank])
+    output = directory / "result.bin"
+    paths = write_ranks(directory, [rank])
     for op in (op for op in matrix.REDUCE_OPS if name in matrix.LEGAL[op]):
         mpired.reduce(paths, op, output=output, type=name, overwrite=True)
         assert output.read_bytes() == copy, op
@@ -72,9 +79,9 @@ def test_one_rank_is_copied_by_every_op_that_takes_it(tmp_path, name):
 
 @pytest.mark.parametrize("op", ["SUM", "PROD"])
 @pytest.mark.parametrize("name", [*matrix.FLOATING_POINT, *matrix.COMPLEX])
-def test_every_nan_of_a_sum_or_product_has_the_same_bits(tmp_path, op, name):
+def test_every_nan_of_a_sum_or_product_has_the_same_bits(directory, op, name):
     ranks = values.ranks(name, NRANKS, COUNT)
-    result = reduced(tmp_path, op, name, ranks)
+    result = reduced(directory, op, name, ranks)
     nans = set()
     for element in reference.elements(name, result):
         for code, at in reference.FORMS[name][0]:
@@ -85,19 +92,19 @@ def test_every_nan_of_a_sum_or_product_has_the_same_bits(tmp_path, op, name):
 
 
 @pytest.mark.parametrize("synonym", matrix.SYNONYMS)
-def test_a_synonym_is_the_same_datatype(tmp_path, synonym):
+def test_a_synonym_is_the_same_datatype(directory, synonym):
     name = matrix.SYNONYMS[synonym]
     ranks = values.ranks(name, NRANKS, COUNT)
-    assert reduced(tmp_path, "SUM", synonym, ranks) == reference.reduce("SUM", name, ranks)
+    assert reduced(directory, "SUM", synonym, ranks) == reference.reduce("SUM", name, ranks)
 
 
 @pytest.mark.parametrize(("op", "name"), matrix.ILLEGAL_PAIRS)
-def test_illegal_pair_raises_and_leaves_no_file(tmp_path, op, name):
-    paths = write_ranks(tmp_path, values.ranks(name, 2, 3))
-    before = sorted(tmp_path.iterdir())
+def test_illegal_pair_raises_and_leaves_no_file(directory, op, name):
+    paths = write_ranks(directory, values.ranks(name, 2, 3))
+    before = sorted(directory.iterdir())
     with pytest.raises(OpError) as caught:
-        mpired.reduce(paths, op, output=tmp_path / "result.bin", type=name)
-    assert sorted(tmp_path.iterdir()) == before
+        mpired.reduce(paths, op, output=directory / "nothing.bin", type=name)
+    assert sorted(directory.iterdir()) == before
     text = str(caught.value)
     assert text.startswith(f"MPI_{op}: ")
     assert f"MPI_{name}" in text
@@ -107,9 +114,9 @@ def test_illegal_pair_raises_and_leaves_no_file(tmp_path, op, name):
 
 
 @pytest.mark.parametrize(("op", "name"), [("SUM", "BYTE"), ("MAXLOC", "DOUBLE"), ("MAX", "DOUBLE_INT")])
-def test_illegal_pair_leaves_an_existing_file_alone(tmp_path, op, name):
-    paths = write_ranks(tmp_path, values.ranks(name, 2, 3))
-    output = tmp_path / "result.bin"
+def test_illegal_pair_leaves_an_existing_file_alone(directory, op, name):
+    paths = write_ranks(directory, values.ranks(name, 2, 3))
+    output = directory / "precious.bin"
     output.write_bytes(b"precious")
     with pytest.raises(OpError):
         mpired.reduce(paths, op, output=output, type=name, overwrite=True)
@@ -117,46 +124,46 @@ def test_illegal_pair_leaves_an_existing_file_alone(tmp_path, op, name):
 
 
 @pytest.mark.parametrize(("op", "name"), [("SUM", "CHAR"), ("LAND", "DOUBLE"), ("BAND", "C_BOOL")])
-def test_illegal_pair_is_refused_for_a_single_rank_and_for_no_elements(tmp_path, op, name):
-    empty = tmp_path / "empty.bin"
+def test_illegal_pair_is_refused_for_a_single_rank_and_for_no_elements(directory, op, name):
+    empty = directory / "empty.bin"
     empty.write_bytes(b"")
-    for paths in ([empty], [empty, empty], write_ranks(tmp_path, values.ranks(name, 1, 3))):
+    for paths in ([empty], [empty, empty], write_ranks(directory, values.ranks(name, 1, 3))):
         with pytest.raises(OpError):
             mpired.reduce(paths, op, type=name)
 
 
 @pytest.mark.parametrize("op", matrix.REDUCE_OPS)
 @pytest.mark.parametrize("name", matrix.UNAVAILABLE)
-def test_unavailable_datatype_is_said_to_be_so(tmp_path, op, name):
-    paths = write_ranks(tmp_path, [bytes(64), bytes(64)])
-    before = sorted(tmp_path.iterdir())
+def test_unavailable_datatype_is_said_to_be_so(directory, op, name):
+    paths = write_ranks(directory, [bytes(64), bytes(64)])
+    before = sorted(directory.iterdir())
     with pytest.raises(DatatypeError, match=f"MPI_{name}: is not available") as caught:
-        mpired.reduce(paths, op, output=tmp_path / "result.bin", type=name)
-    assert sorted(tmp_path.iterdir()) == before
+        mpired.reduce(paths, op, output=directory / "nothing.bin", type=name)
+    assert sorted(directory.iterdir()) == before
     assert caught.value.mpi_class == "MPI_ERR_TYPE"
 
 
 @pytest.mark.parametrize("op", matrix.RMA_OPS)
 @pytest.mark.parametrize("name", matrix.AVAILABLE)
-def test_ops_for_windows_are_no_reductions(tmp_path, op, name):
-    paths = write_ranks(tmp_path, values.ranks(name, 2, 3))
-    before = sorted(tmp_path.iterdir())
+def test_ops_for_windows_are_no_reductions(directory, op, name):
+    paths = write_ranks(directory, values.ranks(name, 2, 3))
+    before = sorted(directory.iterdir())
     with pytest.raises(OpError, match="is for accumulate and fetch only") as caught:
-        mpired.reduce(paths, op, output=tmp_path / "result.bin", type=name)
-    assert sorted(tmp_path.iterdir()) == before
+        mpired.reduce(paths, op, output=directory / "nothing.bin", type=name)
+    assert sorted(directory.iterdir()) == before
     assert all(reduce_op.lower() in str(caught.value) for reduce_op in matrix.REDUCE_OPS)
 
 
 @pytest.mark.parametrize("spelling", ["sum", "SUM", "MPI_SUM", "mpi_sum", "Mpi_Sum"])
 @pytest.mark.parametrize("datatype", ["int", "MPI_INT", "mpi_int", "Int"])
-def test_names_are_taken_in_any_case_with_or_without_the_prefix(tmp_path, spelling, datatype):
+def test_names_are_taken_in_any_case_with_or_without_the_prefix(directory, spelling, datatype):
     ranks = values.ranks("INT", 2, 3)
-    assert reduced(tmp_path, spelling, datatype, ranks) == reference.reduce("SUM", "INT", ranks)
+    assert reduced(directory, spelling, datatype, ranks) == reference.reduce("SUM", "INT", ranks)
 
 
 @pytest.mark.parametrize("word", ["op_null", "avg", "", "MPI_", "mpi_mpi_sum"])
-def test_unknown_ops_are_refused(tmp_path, word):
-    paths = write_ranks(tmp_path, values.ranks("INT", 2, 3))
+def test_unknown_ops_are_refused(directory, word):
+    paths = write_ranks(directory, values.ranks("INT", 2, 3))
     with pytest.raises(MpiredError) as caught:
         mpired.reduce(paths, word, type="int")
     assert isinstance(caught.value, OpError)

@@ -1,0 +1,208 @@
+"""What foreign code has to keep to as an op, and what happens when it does not."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import os
+import signal
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpired.datatypes import Datatype
+from mpired.errors import Abort, UserOpError
+
+_MPI_ARGUMENTS = 4
+_LONGEST_REASON = 300
+# Seconds that a timer of the kernel can be set to; 0 would be none.
+_SHORTEST, _LONGEST = 1e-6, 1e8
+# Where the frames between a worker and the op's own code are: mpired, and what imports.
+_OUR_FRAMES = (
+    f"{os.path.dirname(os.path.dirname(__file__))}/",
+    f"{os.path.dirname(importlib.__file__)}/",
+    "<frozen importlib",
+)
+
+
+class Properties(NamedTuple):
+    """What is known of a user-defined op without applying it.
+
+    Parameters
+    ----------
+    name
+        What it is called in messages and lists; "" for its place.
+    commute
+        Whether operands may change places; None if nobody said. The fold keeps the order of the ranks anyway.
+    datatypes
+        The names of the only datatypes it takes; empty for all.
+    identity
+        Its neutral element, None if it has none.
+    doc
+        The first line of its docstring.
+    """
+
+    name: str = ""
+    commute: bool | None = None
+    datatypes: tuple[str, ...] = ()
+    identity: Any = None
+    doc: str = ""
+
+
+def first_line(function: Any) -> str:
+    """Return the first line of a function's docstring, "" if it has none."""
+    return (inspect.getdoc(function) or "").partition("\n")[0]
+
+
+class Function(NamedTuple):
+    """A function that is an op, with what messages call it and which convention it follows.
+
+    Parameters
+    ----------
+    call
+        The function.
+    place
+        What messages call it.
+    arguments
+        Four as in MPI, or two, and then it returns the result.
+    """
+
+    call: Callable[..., Any]
+    place: str
+    arguments: int
+
+    @property
+    def properties(self) -> Properties:
+        """What the function says of itself, by the decorator or at least by its docstring."""
+        said = getattr(self.call, "mpired_op", None)
+        return said if isinstance(said, Properties) else Properties(doc=first_line(self.call))
+
+    def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
+        """Leave `invec op inoutvec` in `inoutvec`.
+
+        Raises
+        ------
+        UserOpError
+            If the function returns what it should not.
+        """
+        lower, upper = _read_only(invec), inoutvec.view()
+        if self.arguments == _MPI_ARGUMENTS:
+            result = self.call(lower, upper, len(upper), datatype)
+            if result is not None:
+                reason = f"returned {_described(result)}; an op of four arguments leaves its result in inoutvec"
+                raise UserOpError(self.place, reason)
+            return
+        result = self.call(lower, _read_only(upper))
+        if type(result) is not np.ndarray or result.shape != inoutvec.shape or result.dtype != inoutvec.dtype:
+            expected = f"an array of {inoutvec.dtype} with the shape {inoutvec.shape}"
+            reason = f"returned {_described(result)}; an op of two arguments returns {expected}"
+            raise UserOpError(self.place, reason)
+        inoutvec[...] = result
+
+
+def _read_only(block: np.ndarray) -> np.ndarray:
+    view = block.view()
+    view.flags.writeable = False
+    return view
+
+
+def _described(value: Any) -> str:
+    name = type(value).__name__
+    return f"{name} of {value.dtype} with the shape {value.shape}" if isinstance(value, np.ndarray) else name
+
+
+def as_op(found: Any, place: str) -> Function:
+    """Return what was found at a place as an op.
+
+    Raises
+    ------
+    UserOpError
+        If it is not a function, or takes neither two nor four arguments.
+    """
+    if not callable(found):
+        raise UserOpError(place, f"is {type(found).__name__}, not a function")
+    arguments = _arguments(found)
+    if arguments is None:
+        raise UserOpError(place, "takes neither (invec, inoutvec, len, datatype) nor two arrays")
+    return Function(found, place, arguments)
+
+
+def _arguments(function: Callable[..., Any]) -> int | None:
+    """Return how many arguments a function is to be called with, None if neither convention fits."""
+    if isinstance(function, np.ufunc):
+        return 2 if (function.nin, function.nout) == (2, 1) else None
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some functions written in C do not say
+        return None
+    variadic = any(each.kind is each.VAR_POSITIONAL for each in signature.parameters.values())
+    # A wrapper that takes any arguments more probably stands for MPI's four.
+    for arguments in (_MPI_ARGUMENTS, 2) if variadic else (2, _MPI_ARGUMENTS):
+        try:
+            signature.bind(*range(arguments))
+        except TypeError:
+            continue
+        return arguments
+    return None
+
+
+class Failing(AbstractContextManager[None]):
+    """Turns what foreign code raises into one error that says where.
+
+    Not a generator: `contextlib` takes an error that is raised because of a StopIteration for that itself.
+
+    Parameters
+    ----------
+    place
+        What messages call the op.
+    caught
+        What it turns; in a worker everything, SystemExit too.
+    """
+
+    def __init__(self, place: str, caught: type[BaseException] = BaseException) -> None:
+        self._place = place
+        self._caught = caught
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, Abort):
+            raise UserOpError(self._place, f"aborted: {_text(error)}") from error
+        if isinstance(error, self._caught) and not isinstance(error, UserOpError):
+            raise UserOpError(self._place, raised(error)) from error
+
+
+def raised(error: BaseException) -> str:
+    """Return what foreign code raised, and the line of its own where that came from."""
+    text = _text(error)
+    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
+    foreign = [each for each in frames if not each[0].startswith(_OUR_FRAMES)]
+    lines = [line for path, line in foreign if path == foreign[0][0]]
+    where = f" ({os.path.basename(foreign[0][0])}, line {lines[-1]})" if lines else ""
+    return f"raised {type(error).__name__}{': ' if text else ''}{text}{where}"
+
+
+def _text(error: BaseException) -> str:
+    try:
+        text = " ".join(str(error).split())
+    except BaseException:  # noqa: BLE001 - foreign code too
+        return "(and its message cannot be had)"
+    return text if len(text) <= _LONGEST_REASON else f"{text[:_LONGEST_REASON]} ..."
+
+
+@contextmanager
+def limited(seconds: float | None) -> Iterator[None]:
+    """Let the kernel end this process if the block takes longer: no Python code could stop a loop in C."""
+    if seconds is None:
+        yield
+        return
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, min(max(seconds, _SHORTEST), _LONGEST))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)

@@ -1,0 +1,328 @@
+"""Ways to run the command: in a forked child, which is fast, and as the installed program.
+
+Both give an `Outcome`. `snapshot` tells whether a folder stayed as it was.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import faulthandler
+import gc
+import hashlib
+import importlib
+import io
+import json
+import os
+import pkgutil
+import signal
+import stat
+import subprocess
+import sys
+import sysconfig
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing import forkserver
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import mpired
+from mpired.cli import main
+
+# What a run imports late is loaded before the fork, so that a child finds it whatever its user may read.
+for _name in (
+    "concurrent.futures.process",
+    "multiprocessing.popen_fork",
+    "multiprocessing.synchronize",
+    *(module.name for module in pkgutil.walk_packages(mpired.__path__, "mpired.") if "__main__" not in module.name),
+):
+    importlib.import_module(_name)
+
+COMMAND = os.path.join(sysconfig.get_path("scripts"), "mpired")
+NOBODY = 65534
+_LIMIT = 60  # seconds after which a run counts as hung
+_PR_SET_DUMPABLE = 4
+
+
+class Outcome(NamedTuple):
+    """How a run ended: the exit status, negative for a signal, and what it wrote."""
+
+    status: int
+    out: bytes
+    err: str
+
+
+class Child:
+    """A forked child that runs `mpired WORDS...`.
+
+    Parameters
+    ----------
+    words
+        What follows `mpired`.
+    cwd
+        The folder to run in.
+    stdin
+        The bytes of standard input, as a regular file, or a descriptor.
+    stdout
+        A descriptor in the place of the one that is kept and read.
+    env
+        Environment variables to set, or to unset where None.
+    setup
+        Called in the child before the command.
+    """
+
+    def __init__(
+        self,
+        *words: str,
+        cwd: str | Path,
+        stdin: bytes | int = b"",
+        stdout: int | None = None,
+        env: Mapping[str, str | None] | None = None,
+        setup: Callable[[], object] | None = None,
+    ) -> None:
+        self._out, self._err = os.memfd_create("out"), os.memfd_create("err")
+        source = stdin if isinstance(stdin, int) else _file_of(stdin)
+        with warnings.catch_warnings():
+            # From Python 3.12 on: the child has one thread, whatever the test process has.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            self.pid = os.fork()
+        if self.pid == 0:
+            streams = source, self._out if stdout is None else stdout, self._err
+            _run_in_child(words, cwd, streams, env or {}, setup)
+        if not isinstance(stdin, int):
+            os.close(source)
+
+    def finish(self) -> Outcome:
+        """Wait for the end."""
+        _, status = os.waitpid(self.pid, 0)
+        texts = []
+        for fd in (self._out, self._err):
+            texts.append(os.pread(fd, os.fstat(fd).st_size, 0))
+            os.close(fd)
+        return Outcome(os.waitstatus_to_exitcode(status), texts[0], texts[1].decode(errors="surrogateescape"))
+
+
+def run(*words: str, **settings: object) -> Outcome:
+    """Run `mpired WORDS...` in a forked child; the settings are those of `Child`."""
+    return Child(*words, **settings).finish()
+
+
+def reduce(*words: str, **settings: object) -> Outcome:
+    """Run `mpired reduce WORDS...` in a forked child, without the summary."""
+    return run("reduce", "-q", *words, **settings)
+
+
+def _file_of(content: bytes) -> int:
+    fd = os.memfd_create("in")
+    os.pwrite(fd, content, 0)
+    return fd
+
+
+def _run_in_child(
+    words: tuple[str, ...],
+    cwd: str | Path,
+    streams: tuple[int, int, int],
+    env: Mapping[str, str | None],
+    setup: Callable[[], object] | None,
+) -> NoReturn:
+    """Become the command: the streams, the folder and the environment, then `main`."""
+    status = 1
+    try:
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(_LIMIT)
+        faulthandler.disable()
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        os.chdir(cwd)
+        moved = [os.dup(fd) for fd in streams]
+        for number, fd in enumerate(moved):
+            os.dup2(fd, number)
+        gc.freeze()  # a file of an earlier test must not be closed again by number in here
+        os.closerange(3, 4096)
+        sys.stdin = os.fdopen(0, closefd=False)
+        sys.stdout = sys.__stdout__ = os.fdopen(1, "w", closefd=False)
+        sys.stderr = sys.__stderr__ = os.fdopen(2, "w", closefd=False)
+        for name, value in env.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        if setup is not None:
+            setup()
+        main(list(words))
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001 - as the interpreter does
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def in_child(function: Callable[[], object]) -> object:
+    """Call a function in a forked child, which has one thread, and return what it gives, if that is JSON."""
+    fd = os.memfd_create("result")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(_LIMIT)
+            faulthandler.disable()
+            forkserver._forkserver.__init__()  # noqa: SLF001 - the server belongs to the process that started it
+            os.write(fd, json.dumps(function()).encode())
+            status = 0
+        except BaseException:  # noqa: BLE001 - whatever it is, the test shall see it
+            os.write(fd, traceback.format_exc().encode())
+        finally:
+            os._exit(status)
+    _, status = os.waitpid(pid, 0)
+    result = os.pread(fd, os.fstat(fd).st_size, 0)
+    os.close(fd)
+    assert status == 0, result.decode()
+    return json.loads(result)
+
+
+def installed(*words: str, timeout: float = _LIMIT, **settings: object) -> Outcome:
+    """Run the installed `mpired WORDS...`; the settings are those of `subprocess.run`."""
+    settings = {"stdin": subprocess.DEVNULL} | settings
+    done = subprocess.run([COMMAND, *words], capture_output=True, timeout=timeout, check=False, **settings)
+    return Outcome(done.returncode, done.stdout, done.stderr.decode(errors="surrogateescape"))
+
+
+def shell(script: str, *words: str, timeout: float = _LIMIT, **settings: object) -> Outcome:
+    """Run a script of bash, in which "$@" is `mpired WORDS...`."""
+    done = subprocess.run(
+        ["bash", "-c", script, "bash", COMMAND, *words], capture_output=True, timeout=timeout, check=False, **settings
+    )
+    return Outcome(done.returncode, done.stdout, done.stderr.decode(errors="surrogateescape"))
+
+
+# A small process between, because what a process was before it became the command counts as its memory too.
+_MEASURING = """
+import json, os, subprocess, sys
+done = subprocess.run(sys.argv[1:], capture_output=True)
+import resource
+peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss << 10
+print(json.dumps([done.returncode, peak, done.stderr.decode(errors="replace")]))
+"""
+
+
+def measured(*words: str, **settings: object) -> tuple[int, int, str]:
+    """Run the installed command; return its status, the most bytes any of its processes held, and its messages."""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", _MEASURING, COMMAND, *words],
+        stdout=subprocess.PIPE,
+        timeout=_LIMIT,
+        check=True,
+        **settings,
+    )
+    status, peak, err = json.loads(done.stdout)
+    return status, peak, err
+
+
+def refused(outcome: Outcome, status: int, *reasons: str) -> None:
+    """Check that a run ended as every refusal does: one line that says why, and nothing else."""
+    assert "Traceback" not in outcome.err, outcome.err
+    assert outcome.status == status, outcome.err
+    assert outcome.out == b""
+    assert outcome.err.startswith("mpired: ")
+    assert outcome.err.count("\n") == 1, outcome.err
+    assert outcome.err.endswith("\n")
+    assert all(character.isprintable() for character in outcome.err[:-1])
+    for reason in reasons:
+        assert reason in outcome.err
+
+
+def succeeded(outcome: Outcome) -> None:
+    """Check that a run ended well without a word; it was run with `--quiet`."""
+    assert outcome.err == ""
+    assert outcome.status == 0
+
+
+def snapshot(folder: str | Path) -> dict[str, tuple[object, ...]]:
+    """Return what a folder and all below it hold: each name with inode, mode, size, time and content."""
+    found: dict[str, tuple[object, ...]] = {}
+    root = os.fsencode(folder)
+    for where, folders, files in os.walk(root):
+        for name in (*folders, *files):
+            path = os.path.join(where, name)
+            status = os.lstat(path)
+            content: object = None
+            if stat.S_ISLNK(status.st_mode):
+                content = os.readlink(path)
+            elif stat.S_ISREG(status.st_mode):
+                content = _digest(path)
+            regular = stat.S_ISREG(status.st_mode)
+            state = status.st_ino, status.st_mode, status.st_uid, regular and status.st_mtime_ns, content
+            found[os.fsdecode(os.path.relpath(path, root))] = state
+    return found
+
+
+def _digest(path: bytes) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def unchanged(folder: str | Path) -> Iterator[None]:
+    """Check that the block leaves a folder as it was, down to inodes and times."""
+    before = snapshot(folder)
+    yield
+    after = snapshot(folder)
+    assert sorted(after) == sorted(before)
+    assert after == before
+
+
+def become_nobody() -> None:
+    """Give up all rights for good, as a setup of `Child`."""
+    os.setgroups([])
+    os.setgid(NOBODY)
+    os.setuid(NOBODY)
+    ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1)  # as a process that was never root
+
+
+def children(pid: int) -> list[int]:
+    """Return the processes that a process has started and not yet waited for."""
+    found: list[int] = []
+    with contextlib.suppress(OSError):  # a process or a thread that ends while it is looked at
+        for task in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text().split())
+    return sorted(found)
+
+
+def alive(pid: int) -> bool:
+    """Tell whether a process runs; one that only waits for its parent does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def open_fifo(path: str | Path) -> io.BufferedWriter:
+    """Open a FIFO for writing when its reader has opened it."""
+    opened: list[int] = []
+
+    def open_now() -> bool:
+        with contextlib.suppress(OSError):  # ENXIO: no reader yet
+            opened.append(os.open(path, os.O_WRONLY | os.O_NONBLOCK))
+            os.set_blocking(opened[0], True)
+        return bool(opened)
+
+    wait_until(open_now)
+    return open(opened[0], "wb")
+
+
+def wait_until(condition: Callable[[], object], seconds: float = 20) -> float:
+    """Wait for a condition that another process brings about; return how long that took."""
+    started = time.monotonic()
+    while not condition():
+        waited = time.monotonic() - started
+        assert waited < seconds, f"nothing happened in {seconds} s"
+        time.sleep(0.001)
+    return time.monotonic() - started

@@ -1,0 +1,49 @@
+"""Fixtures for all tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+pytest.register_assert_rewrite("command")
+
+
+@pytest.fixture
+def open_folder() -> Iterator[Path]:
+    """A folder that every user can get to."""
+    folder = Path(tempfile.mkdtemp(prefix="mpired-test-"))
+    folder.chmod(0o755)
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def mounted(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
+    """A file system of its own, in memory, with the given mount options; this needs root."""
+    folder = tmp_path / "mounted"
+
+    def mount(options: str) -> Path:
+        folder.mkdir()
+        done = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, text=True, check=False
+        )
+        if done.returncode:
+            pytest.fail(f"these tests need root and the right to mount: {done.stderr.strip()}")
+        return folder
+
+    yield mount
+    if os.path.ismount(folder):
+        subprocess.run(["umount", folder], check=True)
+
+
+@pytest.fixture
+def as_root() -> None:
+    """Tests that take rights away need root."""
+    if os.geteuid() != 0:
+        pytest.fail("this test needs root, to become a user without rights")

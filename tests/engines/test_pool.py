@@ -1,0 +1,330 @@
+"""The pool of this machine: how many workers, how they are started, and that none is left.
+
+The functions that workers call are of the standard library, so that any process can import them.
+"""
+
+from __future__ import annotations
+
+import builtins
+import io
+import multiprocessing
+import operator
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import alive, in_child, wait_until
+
+import mpired
+from mpired.engines import pool
+from mpired.errors import WorkerError
+
+# How many
+
+
+@pytest.fixture
+def machine(monkeypatch) -> Callable[[Mapping[str, str]], None]:
+    """A machine of 64 cores, on which only the given files tell of control groups."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(64)))
+    monkeypatch.delenv("SLURM_CPUS_PER_TASK", raising=False)
+
+    def with_files(files: Mapping[str, str]) -> None:
+        def open_one(path: str, *arguments: object, **settings: object) -> io.TextIOBase:
+            if str(path).startswith(("/proc/self/cgroup", "/sys/fs/cgroup")):
+                if str(path) not in files:
+                    raise FileNotFoundError(2, "No such file or directory", path)
+                return io.StringIO(files[str(path)])
+            return builtins.open(path, *arguments, **settings)
+
+        monkeypatch.setattr(pool, "open", open_one, raising=False)
+
+    with_files({})
+    return with_files
+
+
+def test_cores_are_those_of_the_affinity():
+    def bound() -> int:
+        os.environ.pop("SLURM_CPUS_PER_TASK", None)
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        return pool.usable_cores()
+
+    assert in_child(bound) == 1
+    assert 1 <= pool.usable_cores() <= len(os.sched_getaffinity(0))
+
+
+def test_cores_without_a_limit(machine):
+    assert pool.usable_cores() == 64
+
+
+def test_affinity_limits(machine, monkeypatch):
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {3, 5, 7})
+    assert pool.usable_cores() == 3
+
+
+@pytest.mark.parametrize(
+    ("value", "cores"), [("1", 1), ("6", 6), ("64", 64), ("1000", 64), ("", 64), ("all", 64), ("-3", 64), ("0", 1)]
+)
+def test_slurm_limits(value, cores, machine, monkeypatch):
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", value)
+    assert pool.usable_cores() == cores
+
+
+@pytest.mark.parametrize(
+    ("quotas", "cores"),
+    [
+        ({"": "max 100000"}, 64),
+        ({"/a/b": "400000 100000\n"}, 4),
+        ({"/a/b": "150000 100000"}, 2),
+        ({"/a/b": "1000 100000"}, 1),
+        ({"/a/b": "max 100000", "/a": "300000 100000", "": "max 100000"}, 3),
+        ({"/a/b": "800000 100000", "/a": "300000 100000"}, 3),
+        ({"/a/b": "200000 100000", "/a": "300000 100000"}, 2),
+        ({"/a/b": "9900000 100000"}, 64),
+        ({"/a/b": "junk"}, 64),
+        ({"/a/b": ""}, 64),
+        ({"/a/other": "100000 100000"}, 64),
+    ],
+)
+def test_quota_of_control_groups_version_2(quotas, cores, machine):
+    files = {f"/sys/fs/cgroup{group}/cpu.max": text for group, text in quotas.items()}
+    machine({"/proc/self/cgroup": "0::/a/b\n", **files})
+    assert pool.usable_cores() == cores
+
+
+@pytest.mark.parametrize(("quota", "cores"), [("-1", 64), ("250000", 3), ("100000", 1), ("junk", 64)])
+def test_quota_of_control_groups_version_1(quota, cores, machine):
+    text = "12:memory:/m\n5:cpu,cpuacct:/docker/x\n3:cpuset:/s\n0::/\n"
+    group = "/sys/fs/cgroup/cpu,cpuacct/docker/x"
+    machine({"/proc/self/cgroup": text, f"{group}/cpu.cfs_quota_us": quota, f"{group}/cpu.cfs_period_us": "100000\n"})
+    assert pool.usable_cores() == cores
+
+
+def test_smallest_limit_counts(machine, monkeypatch):
+    machine({"/proc/self/cgroup": "0::/a\n", "/sys/fs/cgroup/a/cpu.max": "500000 100000"})
+    assert pool.usable_cores() == 5
+    monkeypatch.setenv("SLURM_CPUS_PER_TASK", "4")
+    assert pool.usable_cores() == 4
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: {1, 2})
+    assert pool.usable_cores() == 2
+
+
+# How they work
+
+
+@pytest.fixture(params=["one thread", "threads"])
+def within(request) -> Iterator[Callable[[Callable[[], object]], object]]:
+    """A process to call a function in: with one thread, which may fork, and with two, which may not."""
+    if request.param == "one thread":
+        yield in_child
+        return
+
+    def beside_a_thread(function: Callable[[], object]) -> object:
+        def call() -> object:
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+            return function()
+
+        return in_child(call)
+
+    yield beside_a_thread
+
+
+def call_all(*functions: Callable[[], object], jobs: int = 2) -> list[object]:
+    """Call functions in workers."""
+    return list(pool.run(operator.call, functions, jobs))
+
+
+def test_results_are_complete(within):
+    assert within(lambda: sorted(pool.run(abs, range(-50, 50), 3))) == sorted(abs(i) for i in range(-50, 50))
+
+
+def test_no_items(within):
+    assert within(lambda: list(pool.run(abs, [], 2))) == []
+
+
+def test_one_job_works_here_and_only_when_asked():
+    done = []
+    results = pool.run(done.append, [1, 2, 3], 1)
+    next(results)
+    assert done == [1]
+    assert list(results) == [None, None]
+    assert done == [1, 2, 3]
+
+
+def test_workers_are_other_processes(within):
+    def processes() -> bool:
+        found = set(call_all(*[os.getpid] * 8))
+        return os.getpid() not in found and 1 <= len(found) <= 2
+
+    assert within(processes)
+
+
+def test_start_depends_on_the_threads():
+    """A process with threads must not fork: what another thread holds is held for ever in the child."""
+
+    def with_one() -> bool:
+        return set(call_all(*[os.getppid] * 4)) == {os.getpid()}
+
+    def with_two() -> bool:
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+        return os.getpid() not in call_all(*[os.getppid] * 4)
+
+    assert in_child(with_one)
+    assert in_child(with_two)
+
+
+def test_threads_of_the_test_process_are_no_obstacle():
+    """In this process, with whatever runs beside."""
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    try:
+        assert sorted(pool.run(abs, [-1, -2], 2)) == [1, 2]
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_signals_in_workers(within):
+    def handlers() -> list[str]:
+        def handler(_number: int, _frame: object) -> None: ...
+
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, handler)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        asked = [partial(signal.getsignal, number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+        return [next(iter(call_all(each))).name for each in asked]
+
+    # Ctrl-C is the parent's matter, and what was ignored stays ignored.
+    assert within(handlers) == ["SIG_IGN", "SIG_DFL", "SIG_IGN"]
+
+
+def test_workers_write_no_core_dumps(within):
+    assert within(lambda: call_all(partial(resource.getrlimit, resource.RLIMIT_CORE))) == [[0, 0]]
+
+
+def test_workers_end_with_the_results(within):
+    processes = within(lambda: call_all(*[os.getpid] * 8))
+    wait_until(lambda: not any(map(alive, processes)))
+
+
+def test_workers_end_when_nobody_wants_more(within):
+    def left() -> None:
+        results = pool.run(operator.call, [os.getpid] * 100, 2)
+        first = next(results)
+        results.close()
+        wait_until(lambda: not alive(first))
+
+    within(left)
+
+
+# What goes wrong
+
+
+@pytest.mark.parametrize(
+    ("end", "how"),
+    [
+        (partial(os._exit, 0), "status 0"),
+        (partial(os._exit, 3), "status 3"),
+        (os.abort, "SIGABRT"),
+        (partial(signal.raise_signal, signal.SIGKILL), "SIGKILL"),
+        (partial(signal.raise_signal, signal.SIGSEGV), "SIGSEGV"),
+    ],
+)
+def test_worker_that_dies(end, how, within):
+    def error() -> list[object]:
+        try:
+            call_all(os.getpid, end, *[os.getpid] * 10)
+        except WorkerError as caught:
+            return [caught.exit_status, caught.mpi_class, caught.subject, caught.reason]
+        return []
+
+    status, mpi_class, subject, reason = within(error)
+    assert (status, mpi_class, subject) == (8, "MPI_ERR_INTERN", "worker pool")
+    assert "died" in reason
+    assert how in reason
+    assert "nothing was written" in reason
+
+
+def test_worker_that_dies_leaves_no_other(within):
+    def left() -> list[int]:
+        with pytest.raises(WorkerError):
+            call_all(partial(os._exit, 1), *[os.getpid] * 10)
+        return [child.pid for child in multiprocessing.active_children()]
+
+    assert within(left) == []
+
+
+@pytest.mark.parametrize(
+    ("function", "kind"), [(partial(int, "x"), ValueError), (partial(bytearray, 2**62), MemoryError)]
+)
+def test_errors_of_a_worker_arrive(function, kind, within):
+    def error() -> list[object]:
+        try:
+            call_all(os.getpid, function, *[os.getpid] * 10)
+        except (ValueError, MemoryError) as caught:
+            return [type(caught).__name__, [child.pid for child in multiprocessing.active_children()]]
+        return []
+
+    assert within(error) == [kind.__name__, []]
+
+
+def test_children_of_others_are_left_alone():
+    def survives() -> bool:
+        with subprocess.Popen(["sleep", "60"]) as other:
+            with pytest.raises(WorkerError):
+                call_all(partial(os._exit, 1), os.getpid)
+            lives = other.poll() is None
+            other.kill()
+        return lives
+
+    assert in_child(survives)
+
+
+_SCRIPT = """
+import sys, threading
+print("started", flush=True)
+import mpired
+if sys.argv[1:] == ["threads"]:
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+result = mpired.reduce(["rank.npy", "rank.npy"], op="sum", jobs=2)
+print(result[0], result[-1], len(result), flush=True)
+"""
+
+
+@pytest.mark.parametrize("words", [[], ["threads"]], ids=["one thread", "threads"])
+@pytest.mark.parametrize("way", ["file", "standard input", "-c"])
+def test_script_without_a_guard(words, way, tmp_path: Path):
+    """A script that calls `mpired.reduce` at its top level is run once, not again by each worker."""
+    np.save(tmp_path / "rank.npy", np.arange(4_000_000.0))
+    (tmp_path / "script.py").write_text(_SCRIPT)
+    start = {"file": ["script.py"], "standard input": ["-"], "-c": ["-c", _SCRIPT]}[way]
+    done = subprocess.run(
+        [sys.executable, *start, *words], cwd=tmp_path, input=_SCRIPT, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "started\n0.0 7999998.0 4000000\n"
+
+
+def test_reduce_in_a_process_with_threads(tmp_path: Path):
+    """The same bits, however the workers are started."""
+    array = np.random.default_rng(2).random(4_000_000)
+    np.save(tmp_path / "rank.npy", array)
+    paths = [tmp_path / "rank.npy"] * 3
+    stop = threading.Event()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
+    try:
+        result = mpired.reduce(paths, op="sum", jobs=2)
+    finally:
+        stop.set()
+        thread.join()
+    assert result.tobytes() == ((array + array) + array).tobytes()

@@ -1,0 +1,214 @@
+"""The order of the rooms: imports go downwards, one room writes files, and nothing is imported before it is needed."""
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mpired
+
+ROOT = Path(mpired.__file__).parent
+MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
+
+# A room may import what stands before it.
+ORDER = (
+    "errors", "datatypes", "ops", "storage", "buffers", "ranks", "collectives", "engines", "verbs", "report", "cli",
+)  # fmt: skip
+# The API, which names the verbs, and `python -m mpired`, which runs the command.
+DOORS = ("__init__.py", "__main__.py")
+
+# Calls that change the file system.
+OS_WRITES = {
+    "chmod", "chown", "copy_file_range", "fchmod", "fchown", "fdatasync", "fdopen", "fsync", "ftruncate", "lchown",
+    "link", "makedirs", "mkdir", "mkfifo", "mknod", "posix_fallocate", "pwrite", "pwritev", "remove", "removedirs",
+    "removexattr", "rename", "renames", "replace", "rmdir", "sendfile", "setxattr", "splice", "symlink", "truncate",
+    "unlink", "utime", "write", "writev",
+}  # fmt: skip
+NUMPY_WRITES = {"memmap", "save", "savetxt", "savez", "savez_compressed"}
+METHOD_WRITES = {
+    "hardlink_to", "mkdir", "rmdir", "symlink_to", "tofile", "touch", "unlink", "write_bytes", "write_text",
+}  # fmt: skip
+WRITING_FLAGS = {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND", "O_TMPFILE"}
+# What is done outside of storage all the same: filling closed standard descriptors with /dev/null, and
+# giving a library the descriptor that storage has opened.
+ALLOWED_WRITES = {
+    ("cli/__init__.py", "os.open"),
+    ("buffers/arrow.py", "os.fdopen"),
+    ("buffers/parquet.py", "os.fdopen"),
+    ("buffers/textual.py", "os.fdopen"),
+}
+
+
+def tree_of(module):
+    return ast.parse((ROOT / module).read_text(encoding="utf-8"))
+
+
+def room_of(module):
+    return module.split("/")[0].removesuffix(".py")
+
+
+def imported_names(module):
+    """Yield the full name of everything that a module imports, wherever in it."""
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports relatively"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def imported_rooms(module):
+    """Return the rooms that a module imports from; `mpired.__version__` is in none."""
+    parts = [name.split(".") for name in imported_names(module)]
+    return {part[1] for part in parts if part[0] == "mpired" and len(part) > 1} - {"__version__"}
+
+
+def imports_of(package):
+    return {module for module in MODULES if any(name.split(".")[0] == package for name in imported_names(module))}
+
+
+def writing_calls(module):
+    """Yield the calls of a module that write, by name."""
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.Call):
+            yield from _writing_call(node)
+
+
+def _writing_call(node):
+    match node.func:
+        case ast.Name(id="open") if _mode_of(node) != "r":
+            yield "open"
+        case ast.Attribute(value=ast.Name(id="os"), attr="open") if _may_write(node):
+            yield "os.open"
+        case ast.Attribute(value=ast.Name(id="os"), attr=name) if name in OS_WRITES:
+            yield f"os.{name}"
+        case ast.Attribute(value=ast.Name(id="np"), attr=name) if name in NUMPY_WRITES:
+            yield f"np.{name}"
+        case ast.Attribute(value=ast.Name(id="os" | "np" | "calls")):
+            return  # another function of these
+        case ast.Attribute(attr=name) if name in METHOD_WRITES:
+            yield f".{name}"
+
+
+def _mode_of(node):
+    given = [*node.args[1:2], *(keyword.value for keyword in node.keywords if keyword.arg == "mode")]
+    return given[0].value.replace("b", "").replace("t", "") if given else "r"
+
+
+def _may_write(node):
+    flags = {name.attr for name in ast.walk(node.args[1]) if isinstance(name, ast.Attribute)}
+    return bool(flags & WRITING_FLAGS) or "O_RDONLY" not in flags
+
+
+def test_every_module_is_in_a_room():
+    assert {room_of(module) for module in MODULES if module not in DOORS} == set(ORDER)
+
+
+@pytest.mark.parametrize("module", [module for module in MODULES if module not in DOORS])
+def test_imports_go_to_the_rooms_before(module):
+    room = room_of(module)
+    before = ORDER[: ORDER.index(room)]
+    assert imported_rooms(module) <= {room, *before}
+
+
+def test_main_runs_the_command():
+    assert imported_rooms("__main__.py") == {"cli"}
+
+
+def test_the_rule_finds_an_import_upwards():
+    assert "cli" in ORDER[ORDER.index("verbs") :]
+    assert imported_rooms("cli/reduce.py") >= {"cli", "verbs"}
+
+
+def test_only_the_command_line_knows_click():
+    assert {room_of(module) for module in imports_of("click")} == {"cli"}
+
+
+def test_pyarrow_is_imported_by_the_formats_with_columns_alone():
+    assert imports_of("pyarrow") == {"buffers/arrow.py", "buffers/columns.py", "buffers/parquet.py"}
+
+
+@pytest.mark.parametrize("package", ["shutil", "tempfile", "mmap"])
+def test_what_would_write_in_its_own_way_is_not_imported(package):
+    assert imports_of(package) == set()
+
+
+def test_only_storage_writes_to_the_file_system():
+    found = {
+        (module, call) for module in MODULES if room_of(module) != "storage" for call in writing_calls(module)
+    }  # fmt: skip
+    assert found == ALLOWED_WRITES
+
+
+def test_storage_is_where_the_writing_calls_are():
+    found = {call for module in MODULES if room_of(module) == "storage" for call in writing_calls(module)}
+    assert {"os.open", "os.pwrite", "os.write", "os.replace", "os.link", "os.unlink", "os.fsync"} <= found
+
+
+def modules_after(code, *words, **environment):
+    """Run code in a process of its own, and return the packages that it has imported."""
+    program = f"import json, sys\n{code}\nprint(json.dumps(sorted(sys.modules)), file=sys.stderr)"
+    words = [sys.executable, "-c", program, *map(str, words)]
+    done = subprocess.run(words, check=True, capture_output=True, text=True, env={**os.environ, **environment})
+    return set(json.loads(done.stderr.splitlines()[-1]))
+
+
+COMMAND = """
+from mpired.cli import main
+try:
+    main(sys.argv[1:])
+except SystemExit as ended:
+    assert not ended.code
+"""
+
+
+@pytest.fixture
+def npy_ranks(tmp_path):
+    paths = [tmp_path / f"rank{i}.npy" for i in range(2)]
+    for path in paths:
+        np.save(path, np.arange(10.0))
+    return paths
+
+
+def test_import_mpired_imports_neither_numpy_nor_click():
+    assert modules_after("import mpired") & {"numpy", "pyarrow", "click", "mpired.verbs"} == set()
+
+
+@pytest.mark.parametrize("words", [("--help",), ("--version",)])
+def test_the_commands_help_does_not_wait_for_numpy(words):
+    loaded = modules_after(COMMAND, *words)
+    assert "click" in loaded
+    assert loaded & {"numpy", "pyarrow"} == set()
+
+
+def test_the_api_does_not_import_click(npy_ranks):
+    loaded = modules_after("import mpired\nmpired.reduce(sys.argv[1:], 'sum')", *npy_ranks)
+    assert "numpy" in loaded
+    assert loaded & {"click", "pyarrow", "mpired.cli"} == set()
+
+
+def test_reducing_npy_imports_no_other_format(npy_ranks, tmp_path):
+    loaded = modules_after(COMMAND, "reduce", "-q", "--op", "sum", "-o", tmp_path / "sum.npy", *npy_ranks)
+    assert "numpy" in loaded
+    assert loaded & {"pyarrow", "mpired.buffers.columns", "mpired.buffers.parquet", "mpired.buffers.arrow"} == set()
+
+
+def test_little_data_imports_no_pool(npy_ranks, tmp_path):
+    loaded = modules_after(COMMAND, "reduce", "-q", "-j", "4", "--op", "sum", "-o", tmp_path / "sum.npy", *npy_ranks)
+    assert loaded & {"multiprocessing", "concurrent.futures.process"} == set()
+
+
+def test_reading_columns_starts_no_thread(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "rank.parquet"
+    pq.write_table(pa.table({"value": np.arange(10.0)}), path)
+    # Workers are forked only from a process with one thread.
+    code = "import os, mpired\nmpired.info(sys.argv[1])\nassert os.listdir('/proc/self/task') == [str(os.getpid())]"
+    assert "pyarrow" in modules_after(code, path, OPENBLAS_NUM_THREADS="1")

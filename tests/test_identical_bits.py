@@ -1,0 +1,364 @@
+"""The same bits for any number of workers, any blocks and any position of an element in the buffer."""
+
+import hashlib
+import itertools
+import json
+import os
+import random
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import reference
+import values
+
+import mpired
+
+COMMAND = os.path.join(sysconfig.get_path("scripts"), "mpired")
+NRANKS = 3
+FORMATS = ("raw", "npy", "parquet", "arrow")
+SUFFIXES = {"raw": "bin", "npy": "npy", "parquet": "parquet", "arrow": "arrow"}
+# Rows of a row group or record batch: another for each rank, so that no border falls together.
+GROUP_ROWS = (5, 11, 16)
+FLOATS = {
+    "REAL2": "f2", "FLOAT": "f4", "DOUBLE": "f8", "LONG_DOUBLE": "g",
+    "COMPLEX4": "f2", "C_COMPLEX": "f4", "C_DOUBLE_COMPLEX": "f8", "C_LONG_DOUBLE_COMPLEX": "g",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def directory():
+    with values.folder_in_memory() as folder:
+        yield folder
+
+
+@pytest.fixture
+def roomy():
+    """Give a folder for large files, which is emptied at once and not kept for three runs."""
+    with tempfile.TemporaryDirectory(prefix="mpired-test-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def engine(monkeypatch):
+    """Run the segments in this process, in no order, and keep the plan: (jobs, segments) of each reduction."""
+    seen = []
+
+    def run(function, items, jobs):
+        items = list(items)
+        seen.append((jobs, len(items)))
+        return map(function, random.Random(len(items)).sample(items, len(items)))
+
+    monkeypatch.setattr("mpired.engines.pool.run", run)
+    return seen
+
+
+@pytest.fixture
+def cut_into(monkeypatch):
+    """Return a function that makes blocks small and lets little data be enough for a pool."""
+
+    def cut(nbytes):
+        for name in ("_BLOCK_BYTES", "_STREAMED_BLOCK_BYTES", "_REOPENING_BLOCK_BYTES"):
+            monkeypatch.setattr(f"mpired.collectives.plan.{name}", nbytes)
+        monkeypatch.setattr("mpired.collectives.plan._SMALL_BYTES", 0)
+
+    return cut
+
+
+def ranks_of(name, count, nranks=NRANKS):
+    """Return the buffers of some ranks, a third of the elements values that bite, in this order for any count."""
+    return [rank[: count * reference.FORMS[name][1]] for rank in values.ranks(name, nranks, 150)]
+
+
+def write(directory, form, ranks, dtype):
+    """Write each buffer in the format, and return the paths."""
+    paths = []
+    for i, rank in enumerate(ranks):
+        array = np.frombuffer(rank, dtype)
+        paths.append(str(directory / f"rank{i}.{SUFFIXES[form]}"))
+        if form == "raw":
+            array.tofile(paths[-1])
+        elif form == "npy":
+            np.save(paths[-1], array)
+        else:
+            write_columns(paths[-1], form, array, GROUP_ROWS[i % len(GROUP_ROWS)])
+    return paths
+
+
+def write_columns(path, form, array, rows):
+    if array.dtype.names:
+        fields = [pa.array(array[part]) for part in array.dtype.names]
+        column = pa.StructArray.from_arrays(fields, names=array.dtype.names)
+    else:
+        column = pa.array(array)
+    table = pa.table({"value": column})
+    if form == "parquet":
+        pq.write_table(table, path, row_group_size=rows, use_dictionary=False, compression="none")
+    else:
+        with pa.ipc.new_file(path, table.schema) as file:
+            file.write_table(table, max_chunksize=rows)
+
+
+def said_of(form, name):
+    return {"type": name} if form == "raw" else {}
+
+
+# ---- small data: the plan's constants are made small, and the segments run here in a random order
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize(("op", "name"), [("SUM", "DOUBLE"), ("MAX", "FLOAT"), ("SUM", "REAL2")])
+def test_every_count_around_every_border(directory, engine, cut_into, form, op, name):
+    cut_into(64)
+    dtype = FLOATS[name]
+    block = 64 // np.dtype(dtype).itemsize  # elements
+    borders = range(0, 150, block)
+    counts = sorted({count for border in borders for count in (border - 1, border, border + 1) if 0 <= count <= 150})
+    for count in counts:
+        ranks = ranks_of(name, count)
+        paths = write(directory, form, ranks, dtype)
+        expected = reference.reduce(op, name, ranks)
+        for jobs in (1, 2, 7):
+            array = mpired.reduce(paths, op, jobs=jobs, **said_of(form, name))
+            assert array.tobytes() == expected, (count, jobs)
+    assert {1, 2} < {jobs for jobs, _ in engine}  # no more than there are blocks
+    assert max(segments for _, segments in engine) > 3
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("nbytes", [1, 8, 24, 56, 64, 1000, 1 << 20])
+def test_every_block_size(directory, engine, cut_into, form, nbytes):
+    ranks = ranks_of("DOUBLE", 150)
+    paths = write(directory, form, ranks, "f8")
+    cut_into(nbytes)
+    for jobs, op in itertools.product((1, 2, 7), ("SUM", "PROD", "MAX", "MIN")):
+        array = mpired.reduce(paths, op, jobs=jobs, **said_of(form, "DOUBLE"))
+        assert array.tobytes() == reference.reduce(op, "DOUBLE", ranks), (jobs, op)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("op", ["MAXLOC", "MINLOC"])
+def test_pairs_in_blocks(directory, engine, cut_into, form, op):
+    ranks = ranks_of("DOUBLE_INT", 150)
+    dtype = np.dtype([("value", "f8"), ("index", "i4")], align=True)
+    paths = write(directory, form, ranks, dtype)
+    cut_into(160)
+    for jobs in (1, 2, 7):
+        array = mpired.reduce(paths, op, jobs=jobs, **said_of(form, "DOUBLE_INT"))
+        assert array.tobytes() == reference.reduce(op, "DOUBLE_INT", ranks), jobs
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("to", FORMATS)
+def test_the_file_that_is_written_has_the_same_bytes(directory, engine, cut_into, form, to):
+    ranks = ranks_of("DOUBLE", 150)
+    paths = write(directory, form, ranks, "f8")
+    output = directory / f"result.{SUFFIXES[to]}"
+    contents = set()
+    for nbytes, jobs in itertools.product((8, 64, 1 << 20), (1, 2, 7)):
+        cut_into(nbytes)
+        mpired.reduce(paths, "SUM", output=output, overwrite=True, jobs=jobs, to=to, **said_of(form, "DOUBLE"))
+        contents.add(output.read_bytes())
+    assert len(contents) == 1
+
+
+@pytest.mark.parametrize("form", FORMATS)
+@pytest.mark.parametrize("max_open", [1, 2, 4])
+def test_more_ranks_than_open_files(directory, engine, cut_into, monkeypatch, form, max_open):
+    ranks = ranks_of("DOUBLE", 150, nranks=5)
+    paths = write(directory, form, ranks, "f8")
+    cut_into(64)
+    monkeypatch.setattr("mpired.collectives.plan._MAX_OPEN", max_open)
+    monkeypatch.setattr("mpired.collectives.plan._MAX_OPEN_STREAMED", max_open)
+    for jobs in (1, 2, 7):
+        array = mpired.reduce(paths, "SUM", jobs=jobs, **said_of(form, "DOUBLE"))
+        assert array.tobytes() == reference.reduce("SUM", "DOUBLE", ranks), jobs
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+@pytest.mark.parametrize("batch_rows", [1, 3, 7, 64])
+def test_batches_of_any_size(directory, engine, cut_into, monkeypatch, form, batch_rows):
+    monkeypatch.setattr(f"mpired.buffers.{form}._BATCH_ROWS", batch_rows)
+    ranks = ranks_of("DOUBLE", 150)
+    paths = write(directory, form, ranks, "f8")
+    for nbytes, jobs in itertools.product((8, 72, 1 << 20), (1, 2, 7)):
+        cut_into(nbytes)
+        array = mpired.reduce(paths, "SUM", jobs=jobs)
+        assert array.tobytes() == reference.reduce("SUM", "DOUBLE", ranks), (nbytes, jobs)
+
+
+def test_every_column_of_a_file(directory, engine, cut_into):
+    cut_into(64)
+    columns = {"a": ("f8", "DOUBLE"), "b": ("f4", "FLOAT"), "c": ("f2", "REAL2")}
+    ranks = {column: ranks_of(name, 150) for column, (_, name) in columns.items()}
+    paths = []
+    for i, rows in enumerate(GROUP_ROWS):
+        paths.append(directory / f"columns{i}.parquet")
+        table = pa.table({column: np.frombuffer(ranks[column][i], dtype) for column, (dtype, _) in columns.items()})
+        pq.write_table(table, paths[-1], row_group_size=rows)
+    for jobs in (1, 2, 7):
+        arrays = mpired.reduce(paths, "SUM", jobs=jobs)
+        assert {column: array.tobytes() for column, array in arrays.items()} == {
+            column: reference.reduce("SUM", name, ranks[column]) for column, (_, name) in columns.items()
+        }
+
+
+# ---- every position: NaNs of different payloads and zeros of different sign, wherever they lie in a vector
+
+LONGEST = 70  # over two of the longest vectors of the smallest elements
+
+
+def awkward_ranks(name):
+    """Return three ranks whose elements go through all triples of zeros, NaNs and infinities, one a position."""
+    parts, extent = reference.FORMS[name]
+    code = parts[0][0]
+    zeros_and_ones, infinities_and_nans = values.BITING[code][:3], values.BITING[code][9:]
+    triples = list(itertools.product((*zeros_and_ones, *infinities_and_nans), repeat=3))
+    random.Random(1).shuffle(triples)
+    ranks = []
+    for rank in range(3):
+        octets = bytearray(LONGEST * extent * 3)
+        for i, (start, (_, offset)) in enumerate(itertools.product(range(0, len(octets), extent), parts)):
+            component = triples[i % len(triples)][rank]
+            at = start + offset
+            octets[at : at + len(component)] = component
+        ranks.append(bytes(octets))
+    return ranks
+
+
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [
+        (op, name)
+        for op in ("SUM", "PROD", "MAX", "MIN")
+        for name in FLOATS
+        if "COMPLEX" not in name or op in ("SUM", "PROD")
+    ],
+)
+def test_bits_do_not_depend_on_the_position(directory, op, name):
+    ranks = awkward_ranks(name)
+    extent = reference.FORMS[name][1]
+    expected = reference.reduce(op, name, ranks)
+    paths = write(directory, "raw", ranks, np.uint8)
+    for start, count in [*((0, count) for count in range(LONGEST)), *((start, LONGEST) for start in range(LONGEST))]:
+        array = mpired.reduce(paths, op, type=name, offset=start * extent, count=count)
+        assert array.tobytes() == expected[start * extent : (start + count) * extent], (start, count)
+
+
+@pytest.mark.parametrize("name", ["REAL2", "FLOAT", "DOUBLE", "LONG_DOUBLE"])
+@pytest.mark.parametrize("op", ["MAX", "MIN"])
+def test_the_lower_ranks_zero_stays_at_every_position(directory, op, name):
+    code, extent = FLOATS[name], reference.FORMS[name][1]
+    plus, minus = (zero.ljust(extent, b"\0") for zero in values.BITING[code][:2])
+    for count in range(1, LONGEST):
+        lower = b"".join(plus if i % 3 else minus for i in range(count))
+        upper = b"".join(minus if i % 3 else plus for i in range(count))
+        paths = write(directory, "raw", [lower, upper, lower], np.uint8)
+        assert mpired.reduce(paths, op, type=name).tobytes() == lower, count
+
+
+@pytest.mark.parametrize("name", ["FLOAT_INT", "DOUBLE_INT", "LONG_DOUBLE_INT", "2REAL", "SHORT_INT", "2INT"])
+@pytest.mark.parametrize("op", ["MAXLOC", "MINLOC"])
+def test_pairs_do_not_depend_on_the_position(directory, op, name):
+    ranks = values.ranks(name, 3, 2 * LONGEST)
+    extent = reference.FORMS[name][1]
+    expected = reference.reduce(op, name, ranks)
+    paths = write(directory, "raw", ranks, np.uint8)
+    for start, count in [*((0, count) for count in range(LONGEST)), *((start, LONGEST) for start in range(LONGEST))]:
+        array = mpired.reduce(paths, op, type=name, offset=start * extent, count=count)
+        assert array.tobytes() == expected[start * extent : (start + count) * extent], (start, count)
+
+
+# ---- real workers
+
+
+# Run by a process of its own, which has one thread and can fork its workers: a test process may have several.
+ONE_THREAD = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+REAL_WORKERS = """
+import hashlib, json, sys
+import mpired
+from mpired.collectives import plan
+plan._BLOCK_BYTES = plan._STREAMED_BLOCK_BYTES = 64
+plan._SMALL_BYTES = 0
+for jobs in 1, 2, 7:
+    for paths, said in json.loads(sys.argv[1]):
+        array = mpired.reduce(paths, "SUM", jobs=jobs, **said)
+        print(hashlib.sha256(array.tobytes()).hexdigest())
+"""
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_real_workers_give_the_bits_of_this_process(tmp_path, form):
+    # Blocks of 8 elements: 1, 2 and 16 blocks, where the segments of two workers and of seven end.
+    counts = (0, 1, 7, 8, 9, 15, 16, 17, 55, 56, 57, 127, 128, 129)
+    if form == "arrow":  # Arrow starts threads of its own when it opens a file, and then workers start slowly
+        counts = (9, 128, 129)
+    requests, expected = [], []
+    for count in counts:
+        folder = tmp_path / str(count)
+        folder.mkdir()
+        ranks = ranks_of("DOUBLE", count)
+        requests.append((write(folder, form, ranks, "f8"), said_of(form, "DOUBLE")))
+        expected.append(hashlib.sha256(reference.reduce("SUM", "DOUBLE", ranks)).hexdigest())
+    words = [sys.executable, "-c", REAL_WORKERS, json.dumps(requests)]
+    done = subprocess.run(words, check=True, capture_output=True, text=True, env=ONE_THREAD)
+    digests = done.stdout.split()
+    assert digests == expected * 3
+
+
+def test_workers_of_a_fork_server_give_the_same_bits(directory, cut_into):
+    cut_into(64)
+    ranks = ranks_of("DOUBLE", 129)
+    paths = write(directory, "raw", ranks, "f8")
+    array = mpired.reduce(paths, "SUM", jobs=2, type="double")  # this process may have several threads
+    assert array.tobytes() == reference.reduce("SUM", "DOUBLE", ranks)
+
+
+def awkward_numbers(count, rank):
+    """Return random doubles of many magnitudes among which are NaNs of different payloads and both zeros."""
+    draw = np.random.default_rng(rank)
+    bits = draw.standard_normal(count).view(np.uint64)
+    biting = np.array([int.from_bytes(octets, "little") for octets in values.BITING["f8"]], np.uint64)
+    places = draw.integers(0, count, count // 16)
+    bits[places] = draw.choice(biting, len(places))
+    return bits.view(np.float64)
+
+
+def command(paths, output, *words):
+    """Run the command, and return the digest of the result and the number of workers."""
+    done = subprocess.run(
+        [COMMAND, "reduce", "--json", "-f", "-o", output, *words, *paths], check=True, capture_output=True, text=True
+    )
+    with open(output, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest(), json.loads(done.stderr)["workers"]
+
+
+@pytest.mark.parametrize(("form", "op"), [*((form, "SUM") for form in FORMATS), ("raw", "MAX")])
+def test_the_command_gives_the_same_bytes_with_any_workers_and_memory(roomy, form, op):
+    count = (50 << 20) // (NRANKS * 8) + 13  # more than 48 MiB in all, from where on a pool is used
+    arrays = [awkward_numbers(count, rank) for rank in range(NRANKS)]
+    paths = []
+    for i, array in enumerate(arrays):
+        paths.append(str(roomy / f"large{i}.{SUFFIXES[form]}"))
+        if form == "raw":
+            array.tofile(paths[-1])
+        elif form == "npy":
+            np.save(paths[-1], array)
+        else:
+            write_columns(paths[-1], form, array, 100_003 * (i + 1))
+    words = ("--op", op, *(("--type", "double") if form == "raw" else ()))
+    output = str(roomy / f"large.{SUFFIXES[form]}")
+    digest, workers = command(paths, output, *words, "-j", "1")
+    assert workers == 1
+    columns = form in ("parquet", "arrow")
+    assert command(paths, output, *words, "-j", "2") == (digest, 2)
+    assert command(paths, output, *words, "-j", "7") == (digest, 5 if columns else 7)  # 5 blocks of 4 MiB in a column
+    least = 180 if columns else 60
+    assert command(paths, output, *words, "-j", "1", "--max-memory", f"{least + 1}M") == (digest, 1)
+    assert command(paths, output, *words, "-j", "2", "--max-memory", f"{4 * least}M") == (digest, 2)
