@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from mpired.buffers import RankFile
-from mpired.datatypes import Datatype, Group
+from mpired.buffers.npy import dtype_text
+from mpired.datatypes import Datatype, Group, picture
 from mpired.verbs import Reduction
 
 
@@ -65,6 +66,36 @@ def _may_hold_nan(datatype: Datatype) -> bool:
     if datatype.group is Group.PAIR:
         return datatype.form[0].kind == "f"
     return datatype.group in Group.FLOATING_POINT | Group.COMPLEX
+
+
+_SHOWN_ENTRIES = 8
+
+
+def describe_datatype(datatype: Datatype) -> dict[str, Any]:
+    """Return what a datatype is, for printing and for JSON; of a long type map the first entries and the last."""
+    typemap, drawn = datatype.typemap, picture.draw(datatype.typemap)
+    numbers = range(typemap.entries)
+    if typemap.entries > _SHOWN_ENTRIES:
+        numbers = range(_SHOWN_ENTRIES - 1)
+    shown = [typemap.entry(number) for number in numbers]
+    last = [typemap.entry(typemap.entries - 1)] if len(shown) < typemap.entries else []
+    return {
+        "name": str(datatype),
+        "combiner": f"MPI_COMBINER_{datatype.combiner}",
+        "size": typemap.size,
+        "lb": typemap.lb,
+        "ub": typemap.ub,
+        "extent": typemap.extent,
+        "true_lb": typemap.true_lb,
+        "true_extent": typemap.true_extent,
+        "alignment": typemap.align,
+        "entries": typemap.entries,
+        "type_map": [[entry.name, entry.disp] for entry in shown + last],
+        "numpy": None if datatype.dtype is None else dtype_text(datatype.dtype),
+        "no_numpy": typemap.obstacle() if datatype.dtype is None else None,
+        "external32": typemap.external,
+        "picture": None if drawn is None else drawn._asdict(),
+    }
 
 
 def describe_file(file: RankFile) -> dict[str, Any]:

@@ -12,18 +12,20 @@ from mpired.buffers.npy import dtype_text
 from mpired.cli import params
 from mpired.cli.messages import show
 from mpired.datatypes import DATATYPES, Datatype, parse
+from mpired.report import describe_datatype
 
 
 @click.command()
 @params.JSON
+@click.argument("text", required=False, metavar="[TYPE]")
 @params.option(
     "--value-index",
     nargs=2,
     metavar="VALUE INDEX",
     help="Print the pair type of two types instead, or MPI_DATATYPE_NULL if there is none.",
 )
-def types(*, value_index: tuple[str, str] | None, as_json: bool) -> None:
-    """List the datatypes with group, size, extent and NumPy form.
+def types(*, text: str | None, value_index: tuple[str, str] | None, as_json: bool) -> None:
+    """List the datatypes with group, size, extent and NumPy form; or show one TYPE, with its type map.
 
     The size counts the bytes of the components, the extent the padding too: raw files hold extents.
 
@@ -32,7 +34,13 @@ def types(*, value_index: tuple[str, str] | None, as_json: bool) -> None:
       mpired types
       mpired types --json
       mpired types --value-index double uint64_t
+      mpired types 'vector(3,1,2,double)'
     """
+    if text is not None and value_index is not None:
+        raise click.UsageError("--value-index takes the place of TYPE")
+    if text is not None:
+        _tell_type(parse(text)[0], as_json=as_json)
+        return
     if value_index is not None:
         _tell_pair(*value_index, as_json=as_json)
         return
@@ -45,6 +53,43 @@ def types(*, value_index: tuple[str, str] | None, as_json: bool) -> None:
         form = row["numpy"] or "not available"
         also = f"  also {', '.join(row['synonyms'])}" if row["synonyms"] else ""
         show(f"{row['name']:28}{row['group']:18}{row['size']:5}{row['extent']:7}  {form}{also}")
+
+
+def _tell_type(datatype: Datatype, *, as_json: bool) -> None:
+    """Print the figures of one datatype, its type map and a picture."""
+    told = describe_datatype(datatype)
+    if as_json:
+        show(json.dumps(told, indent=1))
+        return
+    shown = [f"({name},{disp})" for name, disp in told["type_map"]]
+    left_out = told["entries"] - len(shown)
+    if left_out:
+        shown.insert(-1, f"... {left_out} more ...")
+    lines = {label: told[label.replace(" ", "_")] for label in _FIGURES} | {
+        "type map": " ".join(shown) or "empty",
+        "NumPy": f"none: {told['no_numpy']}" if told["numpy"] is None else _shortened(told["numpy"]),
+        "external32": f"{told['external32']} bytes",
+        "picture": _drawn(told["picture"]),
+    }
+    show(told["name"])
+    for label, value in lines.items():
+        show(f"  {label:12}{value}")
+
+
+_SHOWN_CODES = 8
+_FIGURES = ("combiner", "size", "lb", "ub", "extent", "true lb", "true extent", "alignment")
+
+
+def _shortened(form: str) -> str:
+    codes = form.split(", ")
+    return form if len(codes) <= _SHOWN_CODES else f"{', '.join(codes[:_SHOWN_CODES])}, ... {len(codes)} in all)"
+
+
+def _drawn(picture: dict[str, Any] | None) -> str:
+    if picture is None:
+        return "none: there are no bytes, or too many pieces"
+    each = f", {picture['nbytes']} bytes a character" if picture["nbytes"] > 1 else ""
+    return f"{picture['text']}  bytes {picture['start']} to {picture['stop']}{each}"
 
 
 def _tell_pair(value: str, index: str, *, as_json: bool) -> None:

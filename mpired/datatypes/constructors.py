@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
 
 from mpired.datatypes import derived
 from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group
 from mpired.datatypes.pairs import value_index
-from mpired.datatypes.typemap import Run, TypeMap, basic, combined
+from mpired.datatypes.typemap import TypeMap
 from mpired.errors import DatatypeError
 
 MAX_LENGTH = 64 << 10
 """Characters of a text that means a datatype."""
+
+MAX_DEPTH = 32
+"""Constructors in one another."""
+
+_STEPS = {"(": 1, ")": -1}
 
 
 class Constructor(NamedTuple):
@@ -41,24 +48,6 @@ def _pair(value: Datatype, index: Datatype) -> Datatype:
     return made
 
 
-def map_of(datatype: Datatype) -> TypeMap:
-    """Return the type map of a datatype: one entry for a plain type, two for a pair."""
-    if datatype.typemap is not None:
-        return datatype.typemap
-    form = datatype.form
-    if datatype.group is not Group.PAIR:
-        return basic(spelled(datatype), form)
-    fields = [form.fields[name] for name in form.names or ()] if form.fields else []
-    return combined([Run(basic(_FIELD_NAMES.get(field[0].str, field[0].str), field[0]), field[1]) for field in fields])
-
-
-_FIELD_NAMES = {"<f4": "float", "<f8": "double", "<f2": "real2", "<f16": "long_double"} | {
-    f"{'|' if nbits == 8 else '<'}{sign}{nbits // 8}": f"{'u' * (sign == 'u')}int{nbits}_t"  # noqa: PLR2004 - one byte has no order
-    for sign in "iu"
-    for nbits in (8, 16, 32, 64)
-}
-
-
 def spelled(argument: Any) -> str:
     """Return an argument as the grammar has it."""
     if isinstance(argument, Datatype):
@@ -66,24 +55,28 @@ def spelled(argument: Any) -> str:
     return f"[{','.join(map(spelled, argument))}]" if isinstance(argument, tuple) else str(argument)
 
 
-_instances: dict[str, Datatype] = {}
+# One instance of each, to compare ranks by; those that nobody uses any more are forgotten.
+_instances: WeakValueDictionary[str, Datatype] = WeakValueDictionary()
 
 
 def _derived(name: str, build: Callable[..., TypeMap]) -> Callable[..., Datatype]:
-    """Return what makes a datatype by a function of type maps; there is one instance of each, to compare ranks."""
+    """Return what makes a datatype by a function of type maps."""
 
     def make(*arguments: Any) -> Datatype:
         text = f"{name}({','.join(map(spelled, arguments))})"
         if len(text) > MAX_LENGTH:
             raise DatatypeError(name, f"is written with more than {MAX_LENGTH} characters")
-        if text not in _instances:
+        if _depth(text) > MAX_DEPTH:
+            raise DatatypeError(name, f"is nested deeper than {MAX_DEPTH}")
+        made = _instances.get(text)
+        if made is None:
             try:
-                typemap = build(*map(_mapped, arguments))
+                structure = build(*map(_mapped, arguments))
             except ValueError as error:
                 raise DatatypeError(name, str(error)) from None
-            form = typemap.form()
-            _instances[text] = Datatype(text, Group.DERIVED, form, handle=DATATYPE_NULL, typemap=typemap)
-        return _instances[text]
+            made = Datatype(text, Group.DERIVED, None, handle=DATATYPE_NULL, structure=structure)
+            _instances[text] = made
+        return made
 
     return make
 
@@ -91,7 +84,12 @@ def _derived(name: str, build: Callable[..., TypeMap]) -> Callable[..., Datatype
 def _mapped(argument: Any) -> Any:
     if isinstance(argument, tuple):
         return tuple(map(_mapped, argument))
-    return map_of(argument) if isinstance(argument, Datatype) else argument
+    return argument.typemap if isinstance(argument, Datatype) else argument
+
+
+def _depth(text: str) -> int:
+    """Return how deep parentheses are nested."""
+    return max(itertools.accumulate(_STEPS[each] for each in text if each in _STEPS), default=0)
 
 
 # the word, the sorts of its arguments, and what makes its type map

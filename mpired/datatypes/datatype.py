@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from mpired.datatypes.typemap import TypeMap
+from mpired.datatypes.typemap import Run, TypeMap, basic, combined
 from mpired.errors import DatatypeError
 
 
@@ -53,27 +53,30 @@ class Datatype:
         The MPI name without its prefix, in capitals; for a type without a name the text that means it.
     group
         The one class that it is in.
-    dtype
+    plain
         The NumPy form of one element in native byte order, padding included; None for a type
-        that NumPy cannot hold.
+        that NumPy cannot hold, or whose form follows from `structure`.
     synonyms
         Other MPI names of the same type.
     nbytes
-        Bytes of one element, needed only where `dtype` is None.
+        Bytes of one element, needed only for a type that NumPy cannot hold.
     handle
         The value of the handle in the MPI-5.0 ABI, which user ops in C compare; MPI_DATATYPE_NULL for types
         without a name.
-    typemap
-        What a constructor made it of; None for a type that is not made of others.
+    structure
+        The type map that a constructor made; None for a type that no constructor made.
+    parts
+        The types of value and index of a pair.
     """
 
     name: str
     group: Group
-    dtype: np.dtype | None
+    plain: np.dtype | None
     synonyms: tuple[str, ...] = ()
     nbytes: int = 0
     handle: int = 0
-    typemap: TypeMap | None = None
+    structure: TypeMap | None = None
+    parts: tuple[Datatype, ...] = ()
 
     def __str__(self) -> str:
         return f"MPI_{self.name}" if self.is_named else self.name
@@ -82,6 +85,30 @@ class Datatype:
     def is_named(self) -> bool:
         """Whether it is a row of the table, with a name and a handle in MPI."""
         return self.handle != DATATYPE_NULL
+
+    @cached_property
+    def dtype(self) -> np.dtype | None:
+        """The NumPy form of one element in native byte order, padding included; None where there is none."""
+        if self.plain is None and self.structure is not None:
+            return self.structure.form()
+        return self.plain
+
+    @cached_property
+    def typemap(self) -> TypeMap:
+        """Which basic types an element is made of, and where they lie: one for a plain type, two for a pair.
+
+        Raises
+        ------
+        DatatypeError
+            If the type is not available.
+        """
+        if self.structure is not None:
+            return self.structure
+        if not self.parts:
+            return basic(self.name.lower(), self.form)
+        disps = [field[1] for field in (self.form.fields or {}).values()]
+        pair = combined([Run(part.typemap, disp) for part, disp in zip(self.parts, disps, strict=True)])
+        return replace(pair, paired=True)
 
     @property
     def form(self) -> np.dtype:
@@ -92,13 +119,20 @@ class Datatype:
         DatatypeError
             If NumPy cannot hold the type.
         """
-        if self.dtype is None and self.typemap is not None:
-            reason = f"has no NumPy form: {self.typemap.obstacle()}"
+        if self.dtype is None and self.structure is not None:
+            reason = f"has no NumPy form: {self.structure.obstacle()}"
             raise DatatypeError(str(self), reason)
         if self.dtype is None:
             reason = f"is not available: NumPy has no {self.nbytes}-byte {self.group.title} type like it"
             raise DatatypeError(str(self), reason)
         return self.dtype
+
+    @property
+    def combiner(self) -> str:
+        """How it was made: NAMED, VALUE_INDEX for an unnamed pair, or the constructor (MPI_Type_get_envelope)."""
+        if self.is_named:
+            return "NAMED"
+        return "VALUE_INDEX" if self.parts else self.name.partition("(")[0].upper()
 
     @property
     def is_bool(self) -> bool:
@@ -108,8 +142,8 @@ class Datatype:
     @cached_property
     def extent(self) -> int:
         """Bytes from one element to the next, padding included (MPI_Type_get_extent)."""
-        if self.typemap is not None:
-            return self.typemap.extent
+        if self.structure is not None:
+            return self.structure.extent
         return self.nbytes if self.dtype is None else self.dtype.itemsize
 
     @cached_property
@@ -120,8 +154,8 @@ class Datatype:
     @cached_property
     def size(self) -> int:
         """Bytes of the components alone, without padding (MPI_Type_size)."""
-        if self.typemap is not None:
-            return self.typemap.size
+        if self.structure is not None:
+            return self.structure.size
         if self.dtype is None or self.dtype.fields is None:
             return self.extent
         return sum(field[0].itemsize for field in self.dtype.fields.values())

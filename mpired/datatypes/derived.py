@@ -147,7 +147,7 @@ def _row_major(rank: int, psizes: Sequence[int]) -> list[int]:
 
 def _fastest_first(order: str, *lists: Sequence[Any]) -> list[tuple[Any, ...]]:
     dimensions = list(zip(*lists, strict=True))
-    return dimensions[::-1] if order == "c" else dimensions
+    return dimensions[::-1] if order == "C" else dimensions
 
 
 def resized(lb: int, extent: int, old: TypeMap) -> TypeMap:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import copyreg
-import functools
 import re
 from collections.abc import Callable, Sequence
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -14,6 +14,7 @@ from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group
 from mpired.datatypes.named import NAMED
 from mpired.datatypes.pairs import PAIRS, value_index
 from mpired.datatypes.text import Reader
+from mpired.datatypes.typemap import Run, combined
 from mpired.errors import DatatypeError, UnknownDatatypeError
 
 DATATYPES: tuple[Datatype, ...] = NAMED + PAIRS
@@ -133,11 +134,19 @@ def _pair_of(dtype: np.dtype) -> Datatype | None:
     return value_index(parts[0], parts[1])
 
 
-@functools.cache
+_structures: WeakValueDictionary[np.dtype, Datatype] = WeakValueDictionary()
+
+
 def derived(form: np.dtype) -> Datatype:
     """Return the datatype of a structure in native form: the one instance, so that ranks can be compared."""
-    parts = ", ".join(f"{_components(form[name])[0][1:]} {name}" for name in form.names or ())
-    return Datatype(f"struct({parts})", Group.DERIVED, form, handle=DATATYPE_NULL)
+    made = _structures.get(form)
+    if made is None:
+        fields = [(name, *field[:2]) for name, field in (form.fields or {}).items()]
+        parts = ", ".join(f"{_components(field)[0][1:]} {name}" for name, field, _ in fields)
+        structure = combined([Run(from_dtype(field).typemap, disp) for _, field, disp in fields])
+        made = Datatype(f"struct({parts})", Group.DERIVED, form, handle=DATATYPE_NULL, structure=structure)
+        _structures[form] = made
+    return made
 
 
 def with_fields(datatype: Datatype, names: Sequence[str] | None) -> Datatype:
@@ -168,8 +177,7 @@ _BY_FORM = {_components(_BY_NAME[name].form): _BY_NAME[name] for name in _DEFAUL
 def _reduced(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object, ...]]:
     if datatype.is_named:
         return get, (datatype.name,)
-    from_structure = datatype.group is Group.DERIVED and datatype.typemap is None
-    return (derived, (datatype.dtype,)) if from_structure else (_parsed, (datatype.name,))
+    return (_parsed, (datatype.name,)) if datatype.plain is None or datatype.parts else (derived, (datatype.plain,))
 
 
 def _parsed(text: str) -> Datatype:

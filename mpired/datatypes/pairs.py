@@ -15,37 +15,27 @@ from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group
 from mpired.datatypes.named import NAMED
 
 _ROWS: tuple[tuple[str, str, str, int], ...] = (
-    ("FLOAT_INT", "f4", "i4", 0x228),
-    ("DOUBLE_INT", "f8", "i4", 0x229),
-    ("LONG_INT", "l", "i4", 0x22A),
-    ("2INT", "i4", "i4", 0x22B),
-    ("SHORT_INT", "i2", "i4", 0x22C),
-    ("LONG_DOUBLE_INT", "g", "i4", 0x22D),
-    ("2REAL", "f4", "f4", 0x230),
-    ("2DOUBLE_PRECISION", "f8", "f8", 0x231),
-    ("2INTEGER", "i4", "i4", 0x232),
+    ("FLOAT_INT", "FLOAT", "INT", 0x228),
+    ("DOUBLE_INT", "DOUBLE", "INT", 0x229),
+    ("LONG_INT", "LONG", "INT", 0x22A),
+    ("2INT", "INT", "INT", 0x22B),
+    ("SHORT_INT", "SHORT", "INT", 0x22C),
+    ("LONG_DOUBLE_INT", "LONG_DOUBLE", "INT", 0x22D),
+    ("2REAL", "REAL", "REAL", 0x230),
+    ("2DOUBLE_PRECISION", "DOUBLE_PRECISION", "DOUBLE_PRECISION", 0x231),
+    ("2INTEGER", "INTEGER", "INTEGER", 0x232),
 )
+_BY_NAME = {row.name: row for row in NAMED}
 
 
 def _pair(name: str, value: str, index: str, handle: int) -> Datatype:
-    dtype = np.dtype([("value", value), ("index", index)], align=True)
-    return Datatype(name, Group.PAIR, dtype, handle=handle)
+    parts = _BY_NAME[value], _BY_NAME[index]
+    dtype = np.dtype([("value", parts[0].form), ("index", parts[1].form)], align=True)
+    return Datatype(name, Group.PAIR, dtype, handle=handle, parts=parts)
 
 
-PAIRS: tuple[Datatype, ...] = tuple(_pair(*row) for row in _ROWS)
-
-_BY_NAME = {row.name: row for row in (*NAMED, *PAIRS)}
-_NAMED_PAIRS = {
-    ("FLOAT", "INT"): "FLOAT_INT",
-    ("DOUBLE", "INT"): "DOUBLE_INT",
-    ("LONG", "INT"): "LONG_INT",
-    ("INT", "INT"): "2INT",
-    ("SHORT", "INT"): "SHORT_INT",
-    ("LONG_DOUBLE", "INT"): "LONG_DOUBLE_INT",
-    ("REAL", "REAL"): "2REAL",
-    ("DOUBLE_PRECISION", "DOUBLE_PRECISION"): "2DOUBLE_PRECISION",
-    ("INTEGER", "INTEGER"): "2INTEGER",
-}
+_OF_PARTS = {(value, index): _pair(name, value, index, handle) for name, value, index, handle in _ROWS}
+PAIRS: tuple[Datatype, ...] = tuple(_OF_PARTS.values())
 _INDEX = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE
 _VALUE = _INDEX | Group.FLOATING_POINT
 
@@ -74,9 +64,9 @@ def value_index(value: Datatype, index: Datatype) -> Datatype | None:
     >>> str(value_index(parse("double")[0], parse("uint64_t")[0]))
     'pair(double,uint64_t)'
     """
-    name = _NAMED_PAIRS.get((value.name, index.name))
-    if name is not None:
-        return _BY_NAME[name]
+    named = _OF_PARTS.get((value.name, index.name))
+    if named is not None:
+        return named
     if value.group not in _VALUE or index.group not in _INDEX or value.dtype is None or index.dtype is None:
         return None
     return _unnamed(value.name, index.name)
@@ -85,6 +75,4 @@ def value_index(value: Datatype, index: Datatype) -> Datatype | None:
 @functools.cache
 def _unnamed(value: str, index: str) -> Datatype:
     """Return the one instance, so that ranks can be compared."""
-    fields = [("value", _BY_NAME[value].form), ("index", _BY_NAME[index].form)]
-    name = f"pair({value.lower()},{index.lower()})"
-    return Datatype(name, Group.PAIR, np.dtype(fields, align=True), handle=DATATYPE_NULL)
+    return _pair(f"pair({value.lower()},{index.lower()})", value, index, DATATYPE_NULL)

@@ -9,20 +9,19 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeAlias
 
-from mpired.datatypes.constructors import MAX_LENGTH, Constructor
+from mpired.datatypes.constructors import MAX_DEPTH, MAX_LENGTH, Constructor
 from mpired.datatypes.datatype import Datatype
 from mpired.errors import DatatypeError, UnknownDatatypeError
 
 Found: TypeAlias = tuple[Datatype, str | None]
 
-_MAX_DEPTH = 32
 _MAX_ITEMS = 10_000
 _LIMIT = 2**63
 _TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+|[-+]\d+|[(),\[\]]|$)")
 _NUMBER = re.compile(r"[-+]?\d{1,19}", re.ASCII)
 _AROUND = 24
 _WORDS: dict[str, dict[str, str]] = {
-    "order": {"c": "c", "f": "f", "fortran": "f"},
+    "order": {"c": "C", "f": "F", "fortran": "F"},
     "distribution": {"block": "block", "cyclic": "cyclic", "none": "none"},
     "darg": {"dflt": "dflt"},
 }
@@ -112,8 +111,8 @@ class Reader:
         if row is None:
             self._fail(f"the words that take arguments are {', '.join(self._constructors)}; this is none", at)
         self._depth += 1
-        if self._depth > _MAX_DEPTH:
-            self._fail(f"nested deeper than {_MAX_DEPTH}", at)
+        if self._depth > MAX_DEPTH:
+            self._fail(f"nested deeper than {MAX_DEPTH}", at)
         self._advance()
         arguments = []
         for i, sort in enumerate(row.sorts):

@@ -7,13 +7,18 @@ cheap as one and all figures are computed without looking at the entries.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
+from mpired.datatypes import external32
+
 _LIMIT = 2**63
+_MAX_ITEMSIZE = 2**31 - 1
 _MAX_FIELDS = 1000
+"""Entries that are looked at one by one, where a map is to become fields of NumPy."""
 
 
 class Run(NamedTuple):
@@ -61,6 +66,8 @@ class TypeMap:
         What the map is made of, empty for a basic type.
     basic
         The basic type, for a map that is one.
+    paired
+        Whether the entries are value and index of a pair.
     """
 
     size: int
@@ -72,7 +79,8 @@ class TypeMap:
     align: int
     marked: bool = False
     runs: tuple[Run, ...] = ()
-    basic: Entry | None = field(default=None)
+    basic: Entry | None = None
+    paired: bool = False
 
     @property
     def extent(self) -> int:
@@ -84,11 +92,61 @@ class TypeMap:
         """Bytes from the first byte of an entry to the end of the last."""
         return self.true_ub - self.true_lb
 
+    @cached_property
+    def dense(self) -> bool:
+        """Whether the bytes, in the order of the map, are those from `true_lb` to `true_ub` without a gap."""
+        at = self.true_lb
+        for run in self.runs:
+            if not run.of.dense or run.disp + run.of.true_lb != at or (run.copies > 1 and run.stride != run.of.size):
+                return False
+            at += run.copies * run.of.size
+        return self.basic is not None or at == self.true_ub
+
+    @cached_property
+    def external(self) -> int:
+        """Bytes of all entries in external32, where no element has gaps."""
+        if self.basic is not None:
+            return external32.form(self.basic.name, self.basic.form).itemsize
+        return sum(run.copies * run.of.external for run in self.runs)
+
+    @cached_property
+    def unit(self) -> tuple[Entry, ...] | None:
+        """The fewest entries that, repeated, are all of the map; None if they are too many to be fields."""
+        if self.basic is not None:
+            return (self.basic,)
+        if self.paired:
+            return tuple(self.walk())
+        units = [run.of.unit for run in self.runs]
+        if units and units[0] and all(_names(unit or ()) == _names(units[0]) for unit in units):
+            return units[0]
+        if self.entries > _MAX_FIELDS:
+            return None
+        entries = tuple(self.walk())
+        names = _names(entries)
+        lengths = (n for n in range(1, len(names) + 1) if len(names) % n == 0)
+        return next((entries[:n] for n in lengths if names == names[:n] * (len(names) // n)), ())
+
+    def entry(self, number: int) -> Entry:
+        """Return one entry, numbered from 0 in the order of the map, without looking at the others."""
+        if self.basic is not None:
+            return self.basic
+        for run in self.runs:
+            if number < run.copies * run.of.entries:
+                copy, inner = divmod(number, run.of.entries)
+                found = run.of.entry(inner)
+                return found._replace(disp=run.disp + copy * run.stride + found.disp)
+            number -= run.copies * run.of.entries
+        raise IndexError(number)
+
     def obstacle(self) -> str:
         """Return why an array cannot hold such elements one after another; empty if it can."""
         if self.entries > _MAX_FIELDS:
             return f"it has {self.entries} entries, more than {_MAX_FIELDS}"
-        if not self.entries or self.true_lb < 0 or self.true_ub > self.extent:
+        if not self.entries:
+            return "it has no entries"
+        if self.extent > _MAX_ITEMSIZE:
+            return f"its extent of {self.extent} bytes is more than {_MAX_ITEMSIZE}"
+        if self.true_lb < 0 or self.true_ub > self.extent:
             return f"bytes {self.true_lb} to {self.true_ub} do not lie in the extent of {self.extent}; see resized"
         entries = sorted(self.walk(), key=lambda entry: entry.disp)
         if any(entry.form.fields for entry in entries):
@@ -122,6 +180,10 @@ def basic(name: str, form: np.dtype) -> TypeMap:
     return TypeMap(nbytes, 1, 0, nbytes, 0, nbytes, _alignment(form), basic=Entry(name, form, 0))
 
 
+def _names(entries: Sequence[Entry]) -> list[str]:
+    return [entry.name for entry in entries]
+
+
 def _alignment(form: np.dtype) -> int:
     return form.alignment if form.fields is None else max(form[name].alignment for name in form.names or ())
 
@@ -134,7 +196,7 @@ def combined(runs: Sequence[Run]) -> TypeMap:
     ValueError
         If a figure is 2**63 or more.
     """
-    kept = tuple(run for run in runs if run.copies and run.of.entries)
+    kept = tuple(_simplified(run) for run in runs if run.copies and run.of.entries)
     marked = [run for run in runs if run.copies and run.of.marked]
     align = max((run.of.align for run in kept), default=1)
     true_lb = min((run.reach[0] + run.of.true_lb for run in kept), default=0)
@@ -149,10 +211,26 @@ def combined(runs: Sequence[Run]) -> TypeMap:
     return _checked(TypeMap(size, entries, true_lb, true_ub, lb, ub, align, marked=bool(marked), runs=kept))
 
 
+def _simplified(run: Run) -> Run:
+    """Return a run with the same entries in the same order, and as few levels as possible."""
+    while len(run.of.runs) == 1:
+        inner = run.of.runs[0]
+        if run.copies == 1:
+            run = Run(inner.of, run.disp + inner.disp, inner.copies, inner.stride)
+        elif inner.copies == 1:
+            run = Run(inner.of, run.disp + inner.disp, run.copies, run.stride)
+        elif run.stride == inner.copies * inner.stride:
+            run = Run(inner.of, run.disp + inner.disp, run.copies * inner.copies, inner.stride)
+        else:
+            break
+    return run
+
+
 def bounded(inner: TypeMap, lb: int, extent: int) -> TypeMap:
     """Return a map with the same entries and bounds that are set."""
     figures = inner.size, inner.entries, inner.true_lb, inner.true_ub
-    return _checked(TypeMap(*figures, lb, lb + extent, inner.align, marked=True, runs=(Run(inner),)))
+    made = TypeMap(*figures, lb, lb + extent, inner.align, marked=True, runs=inner.runs, basic=inner.basic)
+    return _checked(made)
 
 
 def _checked(made: TypeMap) -> TypeMap:
