@@ -72,8 +72,24 @@ OP = together(
     option("--op-timeout", type=float, metavar="SECONDS", help="The most that one call of a user-defined op may take."),
 )
 
+TYPES = option("--types", metavar="FILE", help="A TOML file of named datatypes, that TYPE may use.")
+
+RECORDS = together(
+    option("--type", required=True, metavar="TYPE", help="The datatype of an element, as 'resized(0,24,double)'."),
+    TYPES,
+    option("--offset", type=int, default=0, metavar="BYTES", help="Where the first element's displacement 0 is."),
+    option("--count", type=int, metavar="N", help="Elements; default all there are."),
+    option("--byte-order", type=click.Choice(["little", "big", "native"]), help="Of raw files; default native."),
+    option(
+        "--datarep",
+        type=click.Choice(["native", "external32"]),
+        help="The data representation of the packed elements, if raw; default native.",
+    ),
+)
+
 INPUTS = together(
     option("--type", metavar="TYPE", help="The MPI datatype or NumPy code of an element; raw files need it."),
+    TYPES,
     option(
         "--from",
         "format",
@@ -85,6 +101,22 @@ INPUTS = together(
     option("--offset", type=int, default=0, metavar="BYTES", help="Bytes to skip at the start of raw files."),
     option("--count", type=int, metavar="N", help="Elements to read of raw files; default all."),
     option("--byte-order", type=click.Choice(["little", "big", "native"]), help="Of raw files; default native."),
+    option(
+        "--datarep",
+        type=click.Choice(["native", "external32"]),
+        help="The data representation of raw files, those that are written too; default native.",
+    ),
+)
+
+FORCE = option(
+    "-f",
+    "--force",
+    "-O",
+    "--overwrite",
+    "overwrite",
+    is_flag=True,
+    envvar="MPIRED_FORCE",
+    help="Replace an existing file.",
 )
 
 OUTPUT = together(
@@ -96,16 +128,7 @@ OUTPUT = together(
         type=click.Choice(list(FORMATS)),
         help="Its format; default by suffix, then as the inputs.",
     ),
-    option(
-        "-f",
-        "--force",
-        "-O",
-        "--overwrite",
-        "overwrite",
-        is_flag=True,
-        envvar="MPIRED_FORCE",
-        help="Replace an existing file.",
-    ),
+    FORCE,
 )
 
 EFFORT = together(
@@ -120,8 +143,10 @@ EFFORT = together(
     option("--max-memory", type=MemorySize(), help="The most memory for all processes together, as 2G."),
 )
 
+QUIET = option("-q", "--quiet", is_flag=True, help="No summary on standard error.")
+
 REPORT = together(
-    option("-q", "--quiet", is_flag=True, help="No summary on standard error."),
+    QUIET,
     option("-v", "--verbose", is_flag=True, help="Also say how the work was cut."),
     option("--json", "as_json", is_flag=True, help="The summary as JSON."),
 )

@@ -12,11 +12,14 @@ from mpired.buffers.npy import dtype_text
 from mpired.cli import params
 from mpired.cli.messages import show
 from mpired.datatypes import DATATYPES, Datatype, parse
+from mpired.datatypes.definitions import Definitions
+from mpired.errors import escaped
 from mpired.report import describe_datatype
 
 
 @click.command()
 @params.JSON
+@params.TYPES
 @click.argument("text", required=False, metavar="[TYPE]")
 @params.option(
     "--value-index",
@@ -24,10 +27,11 @@ from mpired.report import describe_datatype
     metavar="VALUE INDEX",
     help="Print the pair type of two types instead, or MPI_DATATYPE_NULL if there is none.",
 )
-def types(*, text: str | None, value_index: tuple[str, str] | None, as_json: bool) -> None:
+def types(*, text: str | None, types: str | None, value_index: tuple[str, str] | None, as_json: bool) -> None:
     """List the datatypes with group, size, extent and NumPy form; or show one TYPE, with its type map.
 
-    The size counts the bytes of the components, the extent the padding too: raw files hold extents.
+    The size counts the bytes of the components, the extent the padding too: raw files hold extents. With --types
+    and no TYPE the datatypes of that file are listed.
 
     \b
     Examples:
@@ -38,11 +42,15 @@ def types(*, text: str | None, value_index: tuple[str, str] | None, as_json: boo
     """
     if text is not None and value_index is not None:
         raise click.UsageError("--value-index takes the place of TYPE")
+    defined = None if types is None else datatypes.definitions(types)
     if text is not None:
-        _tell_type(parse(text)[0], as_json=as_json)
+        _tell_type(parse(text, defined)[0], as_json=as_json)
         return
     if value_index is not None:
-        _tell_pair(*value_index, as_json=as_json)
+        _tell_pair(*(parse(each, defined)[0] for each in value_index), as_json=as_json)
+        return
+    if defined is not None:
+        _tell_definitions(defined, as_json=as_json)
         return
     rows = [_row(datatype) for datatype in DATATYPES]
     if as_json:
@@ -92,9 +100,25 @@ def _drawn(picture: dict[str, Any] | None) -> str:
     return f"{picture['text']}  bytes {picture['start']} to {picture['stop']}{each}"
 
 
-def _tell_pair(value: str, index: str, *, as_json: bool) -> None:
+def _tell_definitions(defined: Definitions, *, as_json: bool) -> None:
+    """Print the named datatypes of a file."""
+    rows = [_defined_row(defined, name) for name in defined]
+    if as_json:
+        show(json.dumps(rows, indent=1))
+        return
+    show(f"{'datatype':28}{'size':>10}{'extent':>10}  type")
+    for row in rows:
+        show(f"{row['name']:28}{row['size']:10}{row['extent']:10}  {escaped(row['type'])}")
+
+
+def _defined_row(defined: Definitions, name: str) -> dict[str, Any]:
+    datatype, _ = defined[name]
+    return {"name": name, "type": defined.text(name), "size": datatype.size, "extent": datatype.extent}
+
+
+def _tell_pair(value: Datatype, index: Datatype, *, as_json: bool) -> None:
     """Print what MPI_Type_get_value_index gives; that there is no such pair is no error (MPI-4.1, 6.9.4)."""
-    pair = datatypes.value_index(parse(value)[0], parse(index)[0])
+    pair = datatypes.value_index(value, index)
     if as_json:
         show(json.dumps(None if pair is None else _row(pair), indent=1))
     else:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
-from mpired.datatypes.typemap import Run, TypeMap, basic, combined
+from mpired.datatypes import external32
+from mpired.datatypes.typemap import Entry, Run, TypeMap, basic, combined
 from mpired.errors import DatatypeError
 
 
@@ -184,6 +186,31 @@ class Datatype:
             end = start + scalar.itemsize
         gaps += [slice(end, self.extent)]
         return tuple(gap for gap in gaps if gap.start < gap.stop)
+
+    @cached_property
+    def packed_form(self) -> np.dtype:
+        """The NumPy form without padding, the components in the order of the type map."""
+        return self._consecutive(lambda entry: entry.form)
+
+    @cached_property
+    def external_form(self) -> np.dtype:
+        """The NumPy form of an element in external32, which has no padding either (MPI-4.1, 14.5.2)."""
+        return self._consecutive(lambda entry: external32.form(entry.name, entry.form))
+
+    def _consecutive(self, form_of: Callable[[Entry], np.dtype]) -> np.dtype:
+        if self.structure is None and not self.parts:
+            return form_of(self.typemap.entry(0))
+        offsets, forms, end = [], [], 0
+        entries = list(self.typemap.walk())
+        for entry in entries:
+            offsets.append(end)
+            forms.append(form_of(entry))
+            end += forms[-1].itemsize
+        # The names stand in the order of the displacements.
+        ascending = sorted(range(len(entries)), key=lambda i: entries[i].disp)
+        names, formats = list(self.form.names or ()), [forms[i] for i in ascending]
+        positions = [offsets[i] for i in ascending]
+        return np.dtype({"names": names, "formats": formats, "offsets": positions, "itemsize": end})
 
     def clear_padding(self, block: np.ndarray) -> None:
         """Zero the bytes of `block` that carry no value, so that equal values are equal bytes."""

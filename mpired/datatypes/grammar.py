@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copyreg
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from mpired.datatypes.constructors import CONSTRUCTORS
 from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group
+from mpired.datatypes.definitions import Definitions, Found
 from mpired.datatypes.named import NAMED
 from mpired.datatypes.pairs import PAIRS, value_index
 from mpired.datatypes.text import Reader
@@ -44,7 +45,23 @@ def get(name: str) -> Datatype:
     return _BY_NAME[name]
 
 
-def parse(text: str) -> tuple[Datatype, str | None]:
+def definitions(path: str) -> Definitions:
+    """Read a file of named datatypes.
+
+    Raises
+    ------
+    DefinitionError, OSError
+        If it, or an entry of it, is wrong.
+    """
+    return Definitions(path, _is_taken, parse)
+
+
+def _is_taken(name: str) -> bool:
+    plain = canonical(name)
+    return plain in _BY_NAME or plain.lower() in CONSTRUCTORS or _NUMPY_CODE.fullmatch(name) is not None
+
+
+def parse(text: str, defined: Mapping[str, Found] | None = None) -> Found:
     """Read the text of `--type`.
 
     Parameters
@@ -52,6 +69,8 @@ def parse(text: str) -> tuple[Datatype, str | None]:
     text
         An MPI name in any case with or without `MPI_`, a NumPy code, or a constructor with its
         arguments as `pair(double,int64_t)`.
+    defined
+        Named datatypes that may be in the text.
 
     Returns
     -------
@@ -75,15 +94,20 @@ def parse(text: str) -> tuple[Datatype, str | None]:
     >>> str(parse("pair(double,int)")[0]), str(parse("pair(float, uint8_t)")[0])
     ('MPI_DOUBLE_INT', 'pair(float,uint8_t)')
     """
-    found = _plain(text)
+
+    def plain(word: str) -> Found | None:
+        found = _plain(word)
+        return found if found or not defined or word.strip() not in defined else defined[word.strip()]
+
+    found = plain(text)
     if found is None and "(" in text:
-        found = Reader(text, CONSTRUCTORS, _plain).whole()
+        found = Reader(text, CONSTRUCTORS, plain).whole()
     if found is None:
         raise UnknownDatatypeError(text or "''", f"is not an MPI datatype or a NumPy code; {_hint(text)}")
     return found
 
 
-def _plain(text: str) -> tuple[Datatype, str | None] | None:
+def _plain(text: str) -> Found | None:
     """Return the datatype that a name or a NumPy code means, and its byte order; None if it means none."""
     datatype = _BY_NAME.get(canonical(text))
     if datatype is not None:
@@ -146,6 +170,31 @@ def derived(form: np.dtype) -> Datatype:
         structure = combined([Run(from_dtype(field).typemap, disp) for _, field, disp in fields])
         made = Datatype(f"struct({parts})", Group.DERIVED, form, handle=DATATYPE_NULL, structure=structure)
         _structures[form] = made
+    return made
+
+
+def unit_of(datatype: Datatype) -> Datatype:
+    """Return the fewest entries of a type that, repeated, are all of it: a plain type, a pair, or a structure.
+
+    Raises
+    ------
+    DatatypeError
+        If that would be a structure that NumPy cannot hold.
+    """
+    unit = datatype.typemap.unit
+    if not unit:
+        count = datatype.typemap.entries
+        raise DatatypeError(str(datatype), f"its {count} entries are no structure that NumPy can hold; use --to raw")
+    types = tuple(_BY_NAME[entry.name.upper()] for entry in unit)
+    if len(types) == 1:
+        return types[0]
+    pair = value_index(*types) if len(types) == 2 else None  # noqa: PLR2004 - value and index
+    if pair is not None:
+        return pair
+    aligned = np.dtype([(f"f{i}", each.form) for i, each in enumerate(types)], align=True)
+    disps = tuple(field[1] for field in (aligned.fields or {}).values())
+    made = CONSTRUCTORS["struct"].make((1,) * len(types), disps, types)
+    _ = made.form
     return made
 
 

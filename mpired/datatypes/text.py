@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from mpired.datatypes.constructors import MAX_DEPTH, MAX_LENGTH, Constructor
 from mpired.datatypes.datatype import Datatype
-from mpired.errors import DatatypeError, UnknownDatatypeError
+from mpired.errors import DatatypeError, DefinitionError, UnknownDatatypeError
 
 Found: TypeAlias = tuple[Datatype, str | None]
 
@@ -96,6 +96,8 @@ class Reader:
             return self._constructed(word, at)
         try:
             found = self._plain(word)
+        except DefinitionError:
+            raise
         except DatatypeError as error:
             self._fail(f"{error.subject} {error.reason}", at)
         if found is None:
