@@ -16,7 +16,7 @@ from mpired.ops.kernels import Kernel
 def locate(better: np.ufunc) -> Kernel:
     """Return the kernel that picks the pair whose value is `better`: `np.greater` or `np.less`."""
 
-    def kernel(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
+    def kernel(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
         value, index = datatype.form.names or ()
         # One pass to bring the values together is cheaper than two comparisons over the gaps.
         lower, upper = np.ascontiguousarray(invec[value]), np.ascontiguousarray(inoutvec[value])
@@ -26,7 +26,7 @@ def locate(better: np.ufunc) -> Kernel:
             takes |= tied & ~np.less(inoutvec[index], invec[index])
             if lower.dtype.kind == "f":
                 _let_nan_win(takes, np.isnan(lower), np.isnan(upper))
-        _move(invec, inoutvec, takes)
+        return _gathered(invec, inoutvec, takes)
 
     return kernel
 
@@ -37,15 +37,14 @@ def _let_nan_win(takes: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> Non
     takes &= lower | ~upper
 
 
-def _move(invec: np.ndarray, inoutvec: np.ndarray, where: np.ndarray) -> None:
-    """Copy whole pairs from `invec` to `inoutvec`, by index the fewer of those that move and those that stay."""
+def _gathered(invec: np.ndarray, inoutvec: np.ndarray, takes: np.ndarray) -> np.ndarray:
+    """Bring the winners together where more of them are: invec's where `takes`, else inoutvec's; return that array."""
     pairs = f"V{invec.itemsize}"  # NumPy copies a structure field by field, but opaque bytes at once
     lower, upper = invec.view(pairs), inoutvec.view(pairs)
-    if 2 * np.count_nonzero(where) <= len(where):
-        moved = np.flatnonzero(where)
+    if 2 * np.count_nonzero(takes) <= len(takes):
+        moved = np.flatnonzero(takes)
         upper[moved] = lower[moved]
-    else:
-        stayed = np.flatnonzero(~where)
-        kept = upper[stayed]
-        inoutvec.view(np.uint64)[...] = invec.view(np.uint64)
-        upper[stayed] = kept
+        return inoutvec
+    moved = np.flatnonzero(~takes)
+    lower[moved] = upper[moved]
+    return invec
