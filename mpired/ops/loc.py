@@ -21,12 +21,16 @@ def locate(better: np.ufunc) -> Kernel:
         # One pass to bring the values together is cheaper than two comparisons over the gaps.
         lower, upper = np.ascontiguousarray(invec[value]), np.ascontiguousarray(inoutvec[value])
         takes, keeps = better(lower, upper), better(upper, lower)
-        if np.count_nonzero(takes) + np.count_nonzero(keeps) < len(takes):
+        taken, kept = np.count_nonzero(takes), np.count_nonzero(keeps)
+        if taken + kept < len(takes):
             tied = ~(takes | keeps)
             takes |= tied & ~np.less(inoutvec[index], invec[index])
             if lower.dtype.kind == "f":
                 _let_nan_win(takes, np.isnan(lower), np.isnan(upper))
-        return _gathered(invec, inoutvec, takes)
+            keeps = ~takes
+            kept = np.count_nonzero(keeps)
+        # The fewer winners come to the others.
+        return _moved(inoutvec, invec, keeps) if 2 * kept < len(keeps) else _moved(invec, inoutvec, takes)
 
     return kernel
 
@@ -37,14 +41,9 @@ def _let_nan_win(takes: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> Non
     takes &= lower | ~upper
 
 
-def _gathered(invec: np.ndarray, inoutvec: np.ndarray, takes: np.ndarray) -> np.ndarray:
-    """Bring the winners together where more of them are: invec's where `takes`, else inoutvec's; return that array."""
-    pairs = f"V{invec.itemsize}"  # NumPy copies a structure field by field, but opaque bytes at once
-    lower, upper = invec.view(pairs), inoutvec.view(pairs)
-    if 2 * np.count_nonzero(takes) <= len(takes):
-        moved = np.flatnonzero(takes)
-        upper[moved] = lower[moved]
-        return inoutvec
-    moved = np.flatnonzero(~takes)
-    lower[moved] = upper[moved]
-    return invec
+def _moved(source: np.ndarray, target: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """Copy whole pairs to the other array, and return that."""
+    pairs = f"V{source.itemsize}"  # NumPy copies a structure field by field, but opaque bytes at once
+    (moved,) = where.nonzero()
+    target.view(pairs)[moved] = source.view(pairs)[moved]
+    return target
