@@ -41,6 +41,7 @@ def open_ranks(words: Sequence[str], declared: Declared, *, raw_result: bool = F
     for rank, word in enumerate(words):
         try:
             file = open_rank(word, declared)
+            file.check_complete()
             reference = reference or (rank, file)
             _compare(rank, file, reference)
             files.append(file)

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from mpired.cli import params, progress, signals
-from mpired.cli.messages import say
 from mpired.records.pack import plan_pack
 from mpired.report import packing_line
 from mpired.storage.output import is_terminal
@@ -35,5 +34,4 @@ def pack(*, file: str, output: str, quiet: bool, **options: Any) -> None:
     plan = plan_pack(file, output, terminal=is_terminal(output), **options)
     watch = progress.bar if os.isatty(2) and not quiet else progress.unwatched
     plan.run(watch, overwrite=options["overwrite"], on_commit=signals.ignore)
-    if not quiet:
-        say(packing_line(plan))
+    params.tell(None if quiet else packing_line(plan))

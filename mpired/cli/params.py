@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from mpired.buffers import FORMATS
+from mpired.cli.messages import say
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -115,7 +117,7 @@ FORCE = option(
     "--overwrite",
     "overwrite",
     is_flag=True,
-    envvar="MPIRED_FORCE",
+    envvar=["MPIRED_OVERWRITE", "MPIRED_FORCE"],
     help="Replace an existing file.",
 )
 
@@ -154,8 +156,22 @@ REPORT = together(
 JSON = option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
-def from_environment(context: click.Context) -> list[str]:
+def tell(line: str | None) -> None:
+    """Say what was done, None for nothing, and which options nobody wrote on the command line: they are never silent."""
+    given = ", ".join(_from_environment(click.get_current_context()))
+    parts = [*([] if line is None else [line]), *([f"from the environment: {given}"] if given else [])]
+    if parts:
+        say("; ".join(parts))
+
+
+def _from_environment(context: click.Context) -> list[str]:
     """Return the options that environment variables gave, as `--jobs (MPIRED_JOBS)`."""
     environment = click.core.ParameterSource.ENVIRONMENT
     given = [each for each in context.command.params if context.get_parameter_source(each.name or "") is environment]
-    return [f"{max(each.opts, key=len)} ({each.envvar})" for each in given]
+    return [f"{max(each.opts, key=len)} ({_variable(each)})" for each in given]
+
+
+def _variable(parameter: click.Parameter) -> str:
+    """Return the environment variable that gave a parameter."""
+    names = [parameter.envvar] if isinstance(parameter.envvar, str) else parameter.envvar or []
+    return next((name for name in names if os.environ.get(name)), "")

@@ -56,9 +56,7 @@ def _tell(reduction: Reduction, root: int, *, quiet: bool, verbose: bool, as_jso
     summary = summarise(reduction, root)
     if as_json:
         write(summary.json())
-    elif not quiet:
-        given = params.from_environment(click.get_current_context())
-        say(summary.line() + (f"; from the environment: {', '.join(given)}" if given else ""))
+    params.tell(None if quiet or as_json else summary.line())
     if not quiet and reduction.doubtful_order:
         first, second = reduction.doubtful_order
         say(f"warning: {first} came before {second}, and the order shows in the last bits; `ls -v` sorts by number")

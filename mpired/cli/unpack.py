@@ -9,7 +9,6 @@ import click
 
 from mpired.buffers import FORMATS
 from mpired.cli import params, progress, signals
-from mpired.cli.messages import say
 from mpired.records.unpack import plan_unpack
 from mpired.report import unpacking_line
 
@@ -45,5 +44,4 @@ def unpack(*, packed: str, output: str, into: str | None, quiet: bool, **options
     plan = plan_unpack(packed, output, into, **options)
     watch = progress.bar if os.isatty(2) and not quiet else progress.unwatched
     plan.run(watch, overwrite=options["overwrite"], on_commit=signals.ignore)
-    if not quiet:
-        say(unpacking_line(plan))
+    params.tell(None if quiet else unpacking_line(plan))

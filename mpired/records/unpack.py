@@ -167,6 +167,7 @@ def plan_unpack(
     of_packed = said.of_units(form.datatype, declared(**inputs))
     file = open_rank(os.fspath(packed), of_packed)
     check_use(of_packed, [file], raw_result=True)
+    file.check_complete()
     buffer = file.only_buffer("raw")
     records = Records(datatype, _elements(buffer, form, said), said.offset)
     if records.reach[0] < 0:
