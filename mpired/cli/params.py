@@ -157,7 +157,7 @@ JSON = option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
 def tell(line: str | None) -> None:
-    """Say what was done, None for nothing, and which options nobody wrote on the command line: they are never silent."""
+    """Say what was done, if anything, and which options nobody wrote on the command line: they are never silent."""
     given = ", ".join(_from_environment(click.get_current_context()))
     parts = [*([] if line is None else [line]), *([f"from the environment: {given}"] if given else [])]
     if parts:
