@@ -103,7 +103,8 @@ def parse(text: str, defined: Mapping[str, Found] | None = None) -> Found:
     if found is None and "(" in text:
         found = Reader(text, CONSTRUCTORS, plain).whole()
     if found is None:
-        raise UnknownDatatypeError(text or "''", f"is not an MPI datatype or a NumPy code; {_hint(text)}")
+        shown = text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
+        raise UnknownDatatypeError(shown or "''", f"is not an MPI datatype or a NumPy code; {_hint(text)}")
     return found
 
 

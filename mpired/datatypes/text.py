@@ -19,6 +19,7 @@ _MAX_ITEMS = 10_000
 _LIMIT = 2**63
 _TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+|[-+]\d+|[(),\[\]]|$)")
 _NUMBER = re.compile(r"[-+]?\d{1,19}", re.ASCII)
+_NUMBERS = re.compile(r"\[([-+\d\s,]*)\]", re.ASCII)
 _AROUND = 24
 _WORDS: dict[str, dict[str, str]] = {
     "order": {"c": "C", "f": "F", "fortran": "F"},
@@ -143,6 +144,9 @@ class Reader:
         return self._number("count" if sort == "darg" else sort)
 
     def _list(self, sort: str) -> tuple[Any, ...]:
+        numbers = self._numbers(sort)
+        if numbers is not None:
+            return numbers
         self._take("[", "a list in brackets")
         items: list[Any] = []
         while self._word != "]":
@@ -153,6 +157,21 @@ class Reader:
             items.append(self._argument(sort))
         self._advance()
         return tuple(items)
+
+    def _numbers(self, sort: str) -> tuple[int, ...] | None:
+        """Return a list of numbers, read at once; None if it is anything else, to be read item by item."""
+        match = _NUMBERS.match(self._text, self._at)
+        if sort not in {"count", "number"} or match is None:
+            return None
+        words = [word.strip() for word in match[1].split(",")]
+        if len(words) > _MAX_ITEMS or not all(map(_NUMBER.fullmatch, words)):
+            return None
+        numbers = tuple(map(int, words))
+        if not (0 if sort == "count" else -_LIMIT) <= min(numbers) <= max(numbers) < _LIMIT:
+            return None
+        self._end = match.end()
+        self._advance()
+        return numbers
 
     def _number(self, sort: str) -> int:
         if not _NUMBER.fullmatch(self._word) or not -_LIMIT <= int(self._word) < _LIMIT:

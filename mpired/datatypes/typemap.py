@@ -234,7 +234,13 @@ def bounded(inner: TypeMap, lb: int, extent: int) -> TypeMap:
 
 
 def _checked(made: TypeMap) -> TypeMap:
-    figures = (made.size, made.true_lb, made.true_ub, made.lb, made.ub, made.extent, made.true_extent)
-    if any(not -_LIMIT <= figure < _LIMIT for figure in figures):
-        raise ValueError("its size, bounds or extent do not fit 63 bits")
+    for figure in (made.size, made.true_lb, made.true_ub, made.lb, made.ub, made.extent, made.true_extent):
+        bounds_checked(figure)
     return made
+
+
+def bounds_checked(nbytes: int) -> int:
+    """Return a size, a bound or an extent; raise `ValueError` if it does not fit 63 bits."""
+    if not -_LIMIT <= nbytes < _LIMIT:
+        raise ValueError("its size, bounds or extent do not fit 63 bits")
+    return nbytes
