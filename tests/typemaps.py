@@ -130,9 +130,9 @@ def wrapped(draw: Any, word: str, inner: Drawn, other: Drawn, *, like_mpich: boo
     lengths = draw(st.lists(st.integers(least, 3), min_size=number, max_size=number))
     far = [16 * disp for disp in disps] if like_mpich else [7 * disp for disp in disps]
     odd = [3 * a + b for a, b in zip(disps, near, strict=True)]
-    padded = any(each.extent != each.true_extent for each in (twin, other.twin))
-    kinds_of_bytes = {BASIC[name][0] for name, _ in twin.entries + other.twin.entries}
-    if like_mpich and (padded or number == 1 or len(kinds_of_bytes) == 1):
+    entries = twin.entries + other.twin.entries
+    plain = len(entries) == 2 and len({BASIC[name][0] for name, _ in entries}) == 2
+    if like_mpich and not (plain and number > 1):
         odd = far
     step = 16 * stride if like_mpich else 5 * stride
     match word:

@@ -49,7 +49,7 @@ def cut(run: Run) -> Iterator[Run]:
     of, (low, high) = run.of, reach(run)
     if not of.size or not run.copies:
         return
-    if high - low <= BLOCK_BYTES and run.copies * of.size <= BLOCK_BYTES:
+    if (high - low <= BLOCK_BYTES and run.copies * of.size <= BLOCK_BYTES) or (run.copies == 1 and of.basic):
         yield run
     elif run.copies > 1:
         step = _copies_at_once(run)
