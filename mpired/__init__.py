@@ -15,7 +15,19 @@ __version__ = "0.1.0"
 # Nothing is imported here that a folder of data could shadow under `python -m mpired`: typing neither.
 TYPE_CHECKING = False
 
-__all__ = ["DATATYPES", "OPS", "Abort", "MpiredError", "__version__", "datatypes", "info", "op", "reduce"]
+__all__ = [
+    "DATATYPES",
+    "OPS",
+    "Abort",
+    "MpiredError",
+    "__version__",
+    "datatypes",
+    "info",
+    "op",
+    "pack",
+    "reduce",
+    "unpack",
+]
 
 if TYPE_CHECKING:
     from typing import Any
@@ -25,6 +37,8 @@ if TYPE_CHECKING:
     from mpired.errors import Abort, MpiredError
     from mpired.ops import OPS
     from mpired.ops.user import op
+    from mpired.records.pack import pack
+    from mpired.records.unpack import unpack
     from mpired.verbs import info, reduce
 
 # Imported when first used: the command has things to set before NumPy starts.
@@ -35,7 +49,9 @@ _HOMES = {
     "OPS": "mpired.ops",
     "info": "mpired.verbs",
     "op": "mpired.ops.user",
+    "pack": "mpired.records.pack",
     "reduce": "mpired.verbs",
+    "unpack": "mpired.records.unpack",
 }
 
 
