@@ -5,6 +5,7 @@ A text comes from anywhere, so its length, its numbers, its lists and its nestin
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeAlias
@@ -17,15 +18,17 @@ Found: TypeAlias = tuple[Datatype, str | None]
 
 _MAX_ITEMS = 10_000
 _LIMIT = 2**63
-_TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+|[-+]\d+|[(),\[\]]|$)")
+# A name may be written as in C, with spaces: long double.
+_TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+(?:\s+[A-Za-z_][A-Za-z_0-9]*)*|[-+]\d+|[(),\[\]]|$)")
 _NUMBER = re.compile(r"[-+]?\d{1,19}", re.ASCII)
 _NUMBERS = re.compile(r"\[([-+\d\s,]*)\]", re.ASCII)
 _AROUND = 24
 _WORDS: dict[str, dict[str, str]] = {
     "order": {"c": "C", "f": "F", "fortran": "F"},
     "distribution": {"block": "block", "cyclic": "cyclic", "none": "none"},
-    "darg": {"dflt": "dflt"},
+    "darg": {"dflt": "dflt", "dflt_darg": "dflt"},
 }
+_PREFIXES = ("mpi_", "order_", "distribute_")
 
 
 class Reader:
@@ -135,8 +138,8 @@ class Reader:
         if sort == "type":
             return self._type()
         words = _WORDS.get(sort, {})
-        if self._word.lower() in words:
-            word = self._word.lower()
+        word = functools.reduce(str.removeprefix, _PREFIXES, self._word.lower())
+        if word in words:
             self._advance()
             return words[word]
         if words and sort != "darg":

@@ -50,6 +50,11 @@ def test_figures(text, size, lb, extent, true_lb, true_extent):
     assert (made.size, made.lb, made.extent, made.true_lb, made.true_extent) == (size, lb, extent, true_lb, true_extent)
 
 
+def test_words_of_mpi_are_taken():
+    long = "darray(4,1,[10],[MPI_DISTRIBUTE_CYCLIC],[MPI_DISTRIBUTE_DFLT_DARG],[4],MPI_ORDER_FORTRAN,MPI_DOUBLE)"
+    assert parse(long)[0] is parse("darray(4,1,[10],[cyclic],[dflt],[4],F,double)")[0]
+
+
 @pytest.mark.parametrize("row", GOLDEN)
 def test_there_is_one_instance_of_each(row):
     datatype = parse(row[0])[0]

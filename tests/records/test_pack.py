@@ -104,6 +104,11 @@ def test_a_matrix_of_any_size_is_seen_to_be_free_of_overlaps():
     assert packing.overlaps(parse("resized(0,8,vector(100000,1,100000,double))")[0].typemap, 100_000) is False
     assert packing.overlaps(parse("resized(0,8,vector(100000,1,100000,double))")[0].typemap, 100_001) is True
     assert packing.overlaps(parse("contiguous(1000000,vector(1000000,1,2,double))")[0].typemap, 1000) is False
+    two = "struct([90000000,80000000],[0,{}],[resized(0,16,double),resized(0,16,double)])"
+    assert packing.overlaps(parse(two.format(8))[0].typemap, 1) is False
+    assert packing.overlaps(parse(two.format(-88))[0].typemap, 3) is False
+    assert packing.overlaps(parse(two.format(7))[0].typemap, 1) is None
+    assert packing.overlaps(parse(two.format(8))[0].typemap, 0) is False
 
 
 def records(count=5):
