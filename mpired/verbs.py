@@ -67,8 +67,8 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
     byte_order = inputs.get("byte_order")
     if order is not None and byte_order not in (None, order):
         raise UsageError("--byte-order", f"{byte_order} contradicts --type {text}")
-    _check_word("--byte-order", byte_order, ("little", "big", "native"))
-    _check_word("--from", inputs.get("format"), [row.name for row in FORMATS.values() if row.readable])
+    check_word("--byte-order", byte_order, ("little", "big", "native"))
+    check_word("--from", inputs.get("format"), [row.name for row in FORMATS.values() if row.readable])
     columns, pair = _names(inputs.get("columns")), _names(inputs.get("pair")) or None
     if pair is not None and (columns or len(pair) != 2 or pair[0] == pair[1]):  # noqa: PLR2004 - a pair
         raise UsageError("--pair", "names two different columns, value and index, and takes the place of --columns")
@@ -89,7 +89,8 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
     )
 
 
-def _check_word(option: str, word: str | None, known: Sequence[str]) -> None:
+def check_word(option: str, word: str | None, known: Sequence[str]) -> None:
+    """Raise `UsageError` unless an option's word is known, or was not given."""
     if word is not None and word not in known:
         raise UsageError(option, f"{word!r} is none of {', '.join(known)}")
 
@@ -168,14 +169,14 @@ def plan_reduce(
     MpiredError, OSError
         If the reduction is not possible.
     """
-    _check_names(options, Options)
+    check_names(options, Options)
     if isinstance(ranks, (str, bytes, os.PathLike)):
         raise UsageError("ranks", "is one path; give a list of paths, one a rank")
     if (jobs := options.get("jobs", 0)) < 0:
         raise UsageError("--jobs", f"{jobs} is negative; 0 is all usable cores")
     chosen = _resolve(op, options)
     words = [os.fspath(rank) for rank in ranks]
-    said = replace(declared(**_only_inputs(options)), named=chosen.user)
+    said = replace(declared(**only_inputs(options)), named=chosen.user)
     root, in_place = options.get("root", 0), options.get("in_place", False)
     if in_place and output != "-":
         raise UsageError("--in-place", "writes over the root's file; leave --output out")
@@ -194,7 +195,7 @@ def plan_reduce(
     return Reduction(files, plan, path, result.name, layout, options.get("op_timeout"))
 
 
-def _check_names(options: Mapping[str, object], known: type) -> None:
+def check_names(options: Mapping[str, object], known: type) -> None:
     """Raise `TypeError` for a keyword that is no option, as a function with written-out parameters would."""
     for name in options.keys() - known.__annotations__.keys():
         raise TypeError(f"unexpected keyword argument {name!r}; the options are {', '.join(known.__annotations__)}")
@@ -220,7 +221,8 @@ def _resolve(op: str | Callable[..., Any], options: Options) -> ops.Op:
     return chosen
 
 
-def _only_inputs(options: Options) -> Inputs:
+def only_inputs(options: Mapping[str, Any]) -> Inputs:
+    """Return the options that describe the inputs."""
     names = Inputs.__annotations__
     return cast("Inputs", {name: value for name, value in options.items() if name in names})
 
@@ -330,7 +332,7 @@ def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
     MpiredError, OSError
         As `reduce` for one rank.
     """
-    _check_names(inputs, Inputs)
+    check_names(inputs, Inputs)
     said = declared(**inputs)
     file = open_rank(os.fspath(path), said)
     check_use(said, [file])

@@ -104,12 +104,19 @@ def open_rank(word: str, declared: Declared) -> RankFile:
         If the file cannot be used; the error names it.
     """
     source = open_source(word, declared.stream_limit)
-    row = FORMATS[declared.format] if declared.format else _recognise(source)
-    return row.inspect(source, declared)
+    return recognise(source, declared.format).inspect(source, declared)
 
 
-def _recognise(source: Source) -> Format:
-    """Return the format of a file by its content, which must agree with its suffix."""
+def recognise(source: Source, forced: str | None = None) -> Format:
+    """Return the format of a file: the one that is forced, or that of its content, which must agree with its suffix.
+
+    Raises
+    ------
+    BufferFileError
+        If it does not, or the content is of a format that cannot be an input.
+    """
+    if forced:
+        return FORMATS[forced]
     start = _first_bytes(source)
     by_content = next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None)
     named = by_suffix(source.name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from mpired.buffers.flat import FlatBuffer, FlatLayout
 from mpired.buffers.rank import Declared, Order, RankFile
 from mpired.buffers.source import Source
@@ -23,9 +25,16 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     """
     if declared.datatype is None:
         raise UsageError(source.name, "is raw binary, which says nothing of its elements; give --type")
-    stored = declared.datatype.form.newbyteorder(_ORDERS[declared.byte_order or declared.type_order])
     count = _count(source, declared, declared.datatype)
-    return RankFile(source, "raw", (FlatBuffer(source, declared.datatype, count, stored, declared.offset),))
+    return RankFile(
+        source, "raw", (FlatBuffer(source, declared.datatype, count, stored_form(declared), declared.offset),)
+    )
+
+
+def stored_form(declared: Declared) -> np.dtype:
+    """Return the form of the elements of a raw file: the declared datatype in the declared byte order."""
+    assert declared.datatype is not None  # noqa: S101 - the caller has refused that
+    return declared.datatype.form.newbyteorder(_ORDERS[declared.byte_order or declared.type_order])
 
 
 def _count(source: Source, declared: Declared, datatype: Datatype) -> int:
