@@ -48,6 +48,13 @@ def opened_for_writing(path: str, name: str) -> Iterator[int]:
         os.close(fd)
 
 
+def let_go(*fds: int) -> None:
+    """Close descriptors of what needs no more care: all that matters was synced, or was never to stay."""
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+
+
 def pread_into(fd: int, buffer: memoryview, offset: int) -> int:
     """Fill `buffer` from `offset` on, and return how many bytes there were before the end of the file."""
     done = 0

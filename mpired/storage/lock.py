@@ -6,6 +6,7 @@ so that none is ever stale. It covers the whole file.
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import time
@@ -18,6 +19,7 @@ from mpired.errors import LockError
 from mpired.storage import calls
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two attempts
+_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 _PATIENCE = 2.0  # seconds before somebody is told
 
 
@@ -73,8 +75,7 @@ class Target:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self.dirfd)
-        os.close(self.fd)
+        calls.let_go(self.dirfd, self.fd)
 
 
 def lock_target(name: str, waiting: Waiting) -> Target:
@@ -128,6 +129,9 @@ def _taken(fd: int, name: str, *, shared: bool) -> bool:
     try:
         return calls.lock(fd, shared=shared)
     except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            error.filename = name
+            raise
         kind = calls.filesystem_type(fd) or "unknown"
         reason = f"its file system ({kind}) has no locks ({error.strerror}), so no update is safe; copy it elsewhere"
         raise LockError(name, reason) from error

@@ -242,9 +242,7 @@ class FileOutput:
         if self._named:
             with contextlib.suppress(OSError):
                 calls.unlink(self._temporary, self._dirfd)
-        for fd in (self.fd, self._dirfd):
-            with contextlib.suppress(OSError):  # all that matters was synced before the commit
-                os.close(fd)
+        calls.let_go(self.fd, self._dirfd)
 
 
 def _existing_file(path: str) -> os.stat_result | None:

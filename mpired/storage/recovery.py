@@ -11,7 +11,7 @@ import os
 import stat
 from typing import NamedTuple
 
-from mpired.errors import BufferFileError, LockError, UnconfirmedError
+from mpired.errors import BufferFileError, LockError
 from mpired.storage import calls, journal
 from mpired.storage.journal import Journal
 from mpired.storage.lock import Target, Waiting, acquire, lock_target
@@ -60,7 +60,7 @@ def settle(target: Target, *, discard: bool = False) -> Found:
     ------
     BufferFileError
         If what is there cannot be trusted or belongs to another file.
-    UnconfirmedError
+    OSError
         If a committed update cannot be finished now; its journal stays.
     """
     if discard:
@@ -97,8 +97,8 @@ def _finish(target: Target, found: Journal) -> None:
         journal.apply(found, target.fd, durable=True)
         _remove(target)
     except OSError as error:
-        reason = f"the update in its journal cannot be finished ({error.strerror}); it is kept for the next run"
-        raise UnconfirmedError(target.name, reason) from error
+        reason = f"an earlier update in its journal cannot be finished yet, {error.strerror}; it is kept"
+        raise OSError(error.errno, reason, target.name) from error
 
 
 def _remove(target: Target) -> None:

@@ -32,11 +32,21 @@ def open_temporary(base: bytes, dirfd: int) -> tuple[int, bytes, bool]:
     for _ in range(_ATTEMPTS):
         name = temporary_name(base)
         fd = calls.open_new(name, dirfd)
-        # Between the opening and the lock somebody may have taken the file for a dead one.
-        if _lock(fd) and _has_name(fd, name, dirfd):
-            return fd, name, True
-        os.close(fd)
+        try:
+            # Between the opening and the lock somebody may have taken the file for a dead one.
+            if _lock(fd) and _has_name(fd, name, dirfd):
+                return fd, name, True
+        except BaseException:
+            _forget(fd, name, dirfd)
+            raise
+        _forget(fd, name, dirfd)
     raise OSError("cannot keep a temporary file: others remove it")
+
+
+def _forget(fd: int, name: bytes, dirfd: int) -> None:
+    os.close(fd)
+    with contextlib.suppress(OSError):
+        calls.unlink(name, dirfd)
 
 
 def _lock(fd: int) -> bool:

@@ -12,6 +12,7 @@ before `publish` changes nothing.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -182,7 +183,7 @@ class Journalled:
                 reason = f"the update is committed, but not finished ({error.strerror}); do not repeat it"
                 raise UnconfirmedError(target.name, f"{reason}, the next mpired command finishes it") from error
             finally:
-                os.close(writer.fd)
+                calls.let_go(writer.fd)
 
     def _commit(self, writer: JournalWriter) -> Journal:
         target = self._target
@@ -266,7 +267,9 @@ def _kept_keys(fd: int) -> bytes:
     """Return the keys that a new file takes over from the old one."""
     try:
         return journal.stored_keys(fd)
-    except OSError:
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
         return b""
 
 

@@ -6,6 +6,7 @@ forgotten when there are more than a file system has room for.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Iterable, Sequence
@@ -49,6 +50,9 @@ def stored(target: Target) -> list[bytes]:
     try:
         kept = journal.stored_keys(target.fd)
     except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            error.filename = target.name
+            raise
         reason = f"its file system keeps no extended attributes ({error.strerror}), so --once has no place for keys"
         raise UsageError(target.name, reason) from error
     keys = [kept[at : at + _KEY_NBYTES] for at in range(0, len(kept), _KEY_NBYTES)]
