@@ -39,6 +39,7 @@ def open_ranks(words: Sequence[str], declared: Declared) -> tuple[RankFile, ...]
     for rank, word in enumerate(words):
         try:
             file = open_rank(word, declared)
+            file.check_complete()
             reference = reference or (rank, file)
             _compare(rank, file, reference)
             files.append(file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -17,7 +18,7 @@ from mpired.buffers.source import STANDARD_INPUT
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.run import Progress, folded, run
 from mpired.datatypes import parse
-from mpired.engines import pool, userops
+from mpired.engines import cores, userops
 from mpired.errors import UsageError
 from mpired.ranks import check_root, check_use, open_ranks, unnatural
 from mpired.storage.output import nothing, open_output
@@ -75,7 +76,7 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
     if len(set(columns)) < len(columns):
         raise UsageError("--columns", "names a column twice")
     for name in ("offset", "count"):
-        if (number := inputs.get(name)) is not None and not 0 <= int(str(number)) < 2**63:
+        if (number := inputs.get(name)) is not None and not 0 <= _integer(f"--{name}", number) < 2**63:
             raise UsageError(f"--{name}", f"{number} is not between 0 and 2**63 - 1")
     return Declared(
         datatype=datatype,
@@ -93,6 +94,13 @@ def check_word(option: str, word: str | None, known: Sequence[str]) -> None:
     """Raise `UsageError` unless an option's word is known, or was not given."""
     if word is not None and word not in known:
         raise UsageError(option, f"{word!r} is none of {', '.join(known)}")
+
+
+def _integer(option: str, number: object) -> int:
+    try:
+        return operator.index(cast("Any", number))
+    except TypeError:
+        raise UsageError(option, f"{number!r} is not an integer") from None
 
 
 def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -172,12 +180,15 @@ def plan_reduce(
     check_names(options, Options)
     if isinstance(ranks, (str, bytes, os.PathLike)):
         raise UsageError("ranks", "is one path; give a list of paths, one a rank")
-    if (jobs := options.get("jobs", 0)) < 0:
+    jobs, root = _integer("--jobs", options.get("jobs", 0)), _integer("--root", options.get("root", 0))
+    if jobs < 0:
         raise UsageError("--jobs", f"{jobs} is negative; 0 is all usable cores")
+    if (memory := options.get("max_memory")) is not None:
+        _integer("--max-memory", memory)
     chosen = _resolve(op, options)
     words = [os.fspath(rank) for rank in ranks]
     said = replace(declared(**only_inputs(options)), named=chosen.user)
-    root, in_place = options.get("root", 0), options.get("in_place", False)
+    in_place = options.get("in_place", False)
     if in_place and output != "-":
         raise UsageError("--in-place", "writes over the root's file; leave --output out")
     files = open_ranks(words, said)
@@ -191,7 +202,7 @@ def plan_reduce(
     layout = result.prepare(template)
     if in_place:
         layout = _in_place(template, layout, options)
-    plan = make_plan(chosen, files, jobs or pool.usable_cores(), options.get("max_memory"))
+    plan = make_plan(chosen, files, jobs or cores.usable_cores(), memory)
     return Reduction(files, plan, path, result.name, layout, options.get("op_timeout"))
 
 

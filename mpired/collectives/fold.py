@@ -81,15 +81,15 @@ class Fold:
 def _left_fold(op: Op, readers: _Readers, start: int, blocks: Sequence[np.ndarray]) -> np.ndarray:
     """Fold the elements from `start` on of all ranks, in two blocks by turns; return the one with the result.
 
-    A kernel leaves its result in the upper rank's block, which is then the lower rank's for the next.
+    The block in which a kernel leaves its result is the lower rank's for the next; the other one is read into.
     """
     invec, inoutvec = blocks
     readers.read(0, start, invec)
     with np.errstate(all="ignore"):  # what overflow and NaN give is defined, and no warning's business
         for rank in range(1, len(readers)):
             readers.read(rank, start, inoutvec)
-            op.kernel(invec, inoutvec, readers.datatype)
-            invec, inoutvec = inoutvec, invec
+            if op.kernel(invec, inoutvec, readers.datatype) is inoutvec:
+                invec, inoutvec = inoutvec, invec
         if len(readers) > 1:  # the result of one rank is its copy, which no op touches (MPI-4.1, 6.9.5)
             op.finish(invec, readers.datatype)
     return invec

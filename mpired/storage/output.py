@@ -105,7 +105,7 @@ class StreamOutput(Scratch):
     directory = None
 
     def __init__(self, name: str, opener: Callable[[], int], on_commit: Callable[[], None] = nothing) -> None:
-        super().__init__()
+        super().__init__(name=f"{name}, kept in {_temporary_directory()} first")
         self.stream_name = name
         self._opener = opener
         self._on_commit = on_commit
@@ -153,10 +153,11 @@ class FileOutput:
         self._durable = durable
         self._existing = _existing_file(path)
         if self._existing is not None and not overwrite:
-            raise OutputExistsError(path, "is there already; --force replaces it")
+            raise OutputExistsError(path, "is there already; --force replaces it; in Python overwrite=True")
         if self._existing is not None:
             settle_for_reading(path)  # else its journal would outlive the file that it is of
-        self._path = os.path.realpath(path)
+        with calls.blaming(path):  # there may be no current directory
+            self._path = os.path.realpath(path)
         directory, base = os.path.split(os.fsencode(self._path))
         self.directory = os.fsdecode(directory)
         self._base = base
@@ -231,7 +232,9 @@ class FileOutput:
             else:
                 calls.link(self.fd, self._base, self._dirfd)
         except FileExistsError:
-            raise OutputExistsError(self.name, "appeared in the meantime; --force replaces it") from None
+            raise OutputExistsError(
+                self.name, "appeared in the meantime; --force replaces it; in Python overwrite=True"
+            ) from None
 
     def __enter__(self) -> Self:
         return self
@@ -247,10 +250,12 @@ class FileOutput:
 
 def _existing_file(path: str) -> os.stat_result | None:
     """Return what is at `path`, None if there is nothing; a directory is an error."""
+    if not path:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     try:
         found = os.stat(path)
     except FileNotFoundError:
-        if path.endswith("/") or not path:
+        if path.endswith("/"):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
         return None
     if stat.S_ISDIR(found.st_mode):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -42,7 +42,7 @@ def open_window(target: Target, declared: Declared) -> FlatBuffer:
         If the file is damaged, is not of the datatype, or has a format that is not changed in place.
     """
     source = Source.of(target.name, target.path)
-    row = recognise(source, declared.format)
+    row = recognise(source, declared)
     if row.name == "raw":
         if declared.datatype is None:
             raise UsageError(target.name, "is raw binary, which says nothing of its elements; give --type")
@@ -161,11 +161,9 @@ def applied(op: ops.Op, target: np.ndarray, origin: np.ndarray, datatype: Dataty
     The target is the lower operand, so that accumulating ranks gives the bits of reducing them after it. REPLACE
     and NO_OP know the target as inoutvec, as in `kernels`.
     """
-    kernel: Any = op.kernel
     lower, upper = (target, origin) if ops.Use.REDUCE in op.uses else (origin, target)
     with np.errstate(all="ignore"):  # what overflow and NaN give is defined, and no warning's business
-        result = kernel(lower, upper, datatype)
-    return upper if result is None else result
+        return op.kernel(lower, upper, datatype)
 
 
 def _with_padding_of(stored: np.ndarray, elements: np.ndarray, datatype: Datatype) -> np.ndarray:
