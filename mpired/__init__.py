@@ -15,7 +15,7 @@ __version__ = "0.1.0"
 # Nothing is imported here that a folder of data could shadow under `python -m mpired`: typing neither.
 TYPE_CHECKING = False
 
-__all__ = ["DATATYPES", "OPS", "Abort", "MpiredError", "__version__", "datatypes", "info", "op", "reduce"]
+__all__ = ["DATATYPES", "OPS", "Abort", "MpiredError", "Window", "__version__", "datatypes", "info", "op", "reduce"]
 
 if TYPE_CHECKING:
     from typing import Any
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mpired.errors import Abort, MpiredError
     from mpired.ops import OPS
     from mpired.ops.user import op
+    from mpired.rma import Window
     from mpired.verbs import info, reduce
 
 # Imported when first used: the command has things to set before NumPy starts.
@@ -33,6 +34,7 @@ _HOMES = {
     "DATATYPES": "mpired.datatypes",
     "MpiredError": "mpired.errors",
     "OPS": "mpired.ops",
+    "Window": "mpired.rma.window",
     "info": "mpired.verbs",
     "op": "mpired.ops.user",
     "reduce": "mpired.verbs",

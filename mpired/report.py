@@ -51,8 +51,8 @@ class Updated:
     ----------
     op
         What combined.
-    datatype, count
-        What the elements are, and how many each origin gave.
+    buffers
+        What the elements of each buffer are, and how many each origin gave.
     origins
         How many were applied.
     windows, protocols
@@ -62,8 +62,7 @@ class Updated:
     """
 
     op: str
-    datatype: str
-    count: int
+    buffers: tuple[dict[str, Any], ...]
     origins: int
     windows: tuple[str, ...]
     protocols: tuple[str, ...]
@@ -71,11 +70,15 @@ class Updated:
     recovered: tuple[str, ...]
 
     @classmethod
-    def of(cls, op: str, windows: Sequence[str], origins: Sequence[str], done: Done) -> Updated:
+    def of(cls, op: str, windows: Sequence[str], origins: Sequence[object], done: Done) -> Updated:
         """Return the figures of a request that is done."""
+        buffers = tuple(
+            {"datatype": str(datatype), "count": count}
+            for datatype, count in zip(done.datatypes, done.entries, strict=True)
+        )
         applied = len(origins) - len(done.skipped)
         names = tuple(map(str, windows))
-        return cls(op, str(done.datatype), done.entries, applied, names, done.protocols, done.skipped, done.recovered)
+        return cls(op, buffers, applied, names, done.protocols, done.skipped, done.recovered)
 
     def line(self) -> str:
         """Return the summary on one line."""
@@ -84,7 +87,9 @@ class Updated:
         ]
         where = ", ".join(changed) or "nothing to change"
         origins = f"{self.origins} origin{'' if self.origins == 1 else 's'}"
-        return f"{self.op} of {origins}, {self.count} x {self.datatype} -> {where}"
+        first, *others = self.buffers
+        what = f"{first['count']} x {first['datatype']}" + (f" and {len(others)} more columns" if others else "")
+        return f"{self.op} of {origins}, {what} -> {where}"
 
     def json(self) -> str:
         """Return the summary as one line of JSON."""

@@ -76,7 +76,7 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
     if len(set(columns)) < len(columns):
         raise UsageError("--columns", "names a column twice")
     for name in ("offset", "count"):
-        if (number := inputs.get(name)) is not None and not 0 <= _integer(f"--{name}", number) < 2**63:
+        if (number := inputs.get(name)) is not None and not 0 <= integer(f"--{name}", number) < 2**63:
             raise UsageError(f"--{name}", f"{number} is not between 0 and 2**63 - 1")
     return Declared(
         datatype=datatype,
@@ -96,7 +96,8 @@ def check_word(option: str, word: str | None, known: Sequence[str]) -> None:
         raise UsageError(option, f"{word!r} is none of {', '.join(known)}")
 
 
-def _integer(option: str, number: object) -> int:
+def integer(option: str, number: object) -> int:
+    """Return what an option was given as an integer, or raise `UsageError`."""
     try:
         return operator.index(cast("Any", number))
     except TypeError:
@@ -180,11 +181,11 @@ def plan_reduce(
     check_names(options, Options)
     if isinstance(ranks, (str, bytes, os.PathLike)):
         raise UsageError("ranks", "is one path; give a list of paths, one a rank")
-    jobs, root = _integer("--jobs", options.get("jobs", 0)), _integer("--root", options.get("root", 0))
+    jobs, root = integer("--jobs", options.get("jobs", 0)), integer("--root", options.get("root", 0))
     if jobs < 0:
         raise UsageError("--jobs", f"{jobs} is negative; 0 is all usable cores")
     if (memory := options.get("max_memory")) is not None:
-        _integer("--max-memory", memory)
+        integer("--max-memory", memory)
     chosen = _resolve(op, options)
     words = [os.fspath(rank) for rank in ranks]
     said = replace(declared(**only_inputs(options)), named=chosen.user)

@@ -20,6 +20,9 @@ from mpired.errors import MpiredError, WorkerError, describe, exit_status
 _COMMANDS = {
     "reduce": "Combine the same element of every rank (MPI_Reduce).",
     "accumulate": "Combine files into a target, in place (MPI_Accumulate).",
+    "get-accumulate": "The same, and give the old elements (MPI_Get_accumulate).",
+    "fetch-and-op": "Change one element, and print the old one (MPI_Fetch_and_op).",
+    "compare-and-swap": "Change one element if it is as expected, and print the old one (MPI_Compare_and_swap).",
     "recover": "Finish what a dead process has begun with a file.",
     "ops": "List the ops and the datatypes they take.",
     "types": "List the datatypes.",
@@ -38,7 +41,8 @@ class _Commands(click.Group):
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        command: click.Command = getattr(__import__(f"mpired.cli.{name}", fromlist=[name]), name)
+        word = name.replace("-", "_")
+        command: click.Command = getattr(__import__(f"mpired.cli.{word}", fromlist=[word]), word)
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:

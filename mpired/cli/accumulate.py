@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ from mpired.errors import UsageError
 from mpired.report import Updated
 from mpired.rma import plan_accumulate
 from mpired.storage.output import has_other_names
+from mpired.windows.transaction import Done
 
 
 @click.command()
@@ -27,6 +29,7 @@ from mpired.storage.output import has_other_names
     metavar="[KEY]",
     help="Apply an origin only if the target does not remember its key; without KEY its content is the key.",
 )
+@params.CREATE
 @params.REPORT
 @click.argument("files", nargs=-1, metavar="TARGET ORIGIN...")
 def accumulate(**options: Any) -> None:
@@ -52,7 +55,7 @@ def accumulate(**options: Any) -> None:
     done = plan.run(signals.ignore)
     for window in notes:
         say(f"{window} is a hard link; its other names keep the old content")
-    tell(Updated.of(str(plan.request.op), windows, origins, done), **report)
+    tell(str(plan.request.op), windows, origins, done, **report)
 
 
 def split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -75,8 +78,11 @@ def waits(name: str) -> None:
     say(f"{name}: waiting for others that update it")
 
 
-def tell(updated: Updated, *, quiet: bool, verbose: bool, as_json: bool) -> None:
+def tell(  # noqa: PLR0913 - three of them are the options of the report
+    op: str, windows: Sequence[str], origins: Sequence[object], done: Done, *, quiet: bool, verbose: bool, as_json: bool
+) -> None:
     """Say on standard error what was done."""
+    updated = Updated.of(op, windows, origins, done)
     if as_json:
         write(updated.json())
         return

@@ -124,6 +124,8 @@ EFFORT = together(
 # Predefined ops only, so that no variable of the environment could load code; still what is done is said in words.
 RMA_OP = click.option("--op", required=True, metavar="OP", help="A predefined op, with or without MPI_, or `replace`.")
 
+_WINDOW_HELP = "The window of a rank, in rank order; may be given several times. There is no TARGET then."
+
 WINDOW = together(
     option(
         "--window",
@@ -131,7 +133,7 @@ WINDOW = together(
         multiple=True,
         envvar=None,
         metavar="FILE",
-        help="The window of a rank, in rank order; may be given several times. There is no TARGET then.",
+        help=_WINDOW_HELP,
     ),
     option("--target-rank", type=int, metavar="R", help="Which of several windows is meant."),
     option("--target-disp", type=int, metavar="N", help="Where in the window, in units of --disp-unit; default 0."),
@@ -139,6 +141,22 @@ WINDOW = together(
     option("--target-count", type=int, metavar="N", help="Elements of the target; default as many as the origin has."),
     option("--at", metavar="INDEX", help="A box of an npy target, as `3,0:5`."),
     option("--map", metavar="FILE", help="A file of integers: where each element of the origin goes."),
+)
+
+ELEMENT = together(
+    option("--window", "windows", multiple=True, envvar=None, metavar="FILE", help=_WINDOW_HELP),
+    option("--target-rank", type=int, metavar="R", help="Which of several windows is meant."),
+    option("--target-disp", type=int, metavar="N", help="Where in the window, in units of --disp-unit; default 0."),
+    option("--disp-unit", type=int, metavar="BYTES", help="What displacements count; default an element."),
+    option("--at", metavar="INDEX", help="The index of the element of an npy target, as `3,0`."),
+    option("--type", metavar="TYPE", help="The MPI datatype or NumPy code of an element; raw files need it."),
+    option("--byte-order", type=click.Choice(["little", "big", "native"]), help="Of a raw file; default native."),
+)
+
+CREATE = option(
+    "--create",
+    metavar="COUNT|SHAPE",
+    help="Make a missing target, as 100 or 3,4, filled with the identity of the op.",
 )
 
 ORIGIN = together(

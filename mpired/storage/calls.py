@@ -120,6 +120,11 @@ def allocate(fd: int, nbytes: int) -> None:
         os.ftruncate(fd, nbytes)
 
 
+def set_size(fd: int, nbytes: int) -> None:
+    """Give a file a size; what is added is a hole, which reads as zeros."""
+    os.ftruncate(fd, nbytes)
+
+
 def filesystem_type(fd: int) -> str:
     """Return the name of the file system that `fd` lies on, "" if the system does not tell."""
     device = os.fstat(fd).st_dev

@@ -249,6 +249,21 @@ def stored_keys(fd: int) -> bytes:
         raise
 
 
+def remember(fd: int, keys: bytes) -> None:
+    """Let a file remember keys, in the place of those that it has."""
+    os.setxattr(fd, ONCE_ATTRIBUTE, keys)
+
+
+def kept_keys(fd: int) -> bytes:
+    """Return the keys that a new file takes over from the old one."""
+    try:
+        return stored_keys(fd)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        return b""
+
+
 def belongs(journal: Journal, target: int) -> bool:
     """Tell whether a journal is of this very file, as it was: inode, generation, size and header."""
     header, status = journal.header, os.fstat(target)
@@ -266,7 +281,7 @@ def apply(journal: Journal, target: int, *, durable: bool) -> None:
     for start, stop, position in _pieces(journal):
         calls.copy_range(journal.fd, target, start, stop, position)
     if journal.keys:
-        os.setxattr(target, ONCE_ATTRIBUTE, journal.keys)
+        remember(target, journal.keys)
     if durable:
         # Attributes are brought to the disk by a full sync only.
         (calls.fsync if journal.keys else calls.fdatasync)(target)

@@ -12,7 +12,6 @@ before `publish` changes nothing.
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from collections.abc import Callable, Iterator
 from types import TracebackType
@@ -20,7 +19,7 @@ from typing import NamedTuple, Protocol, Self
 
 from mpired.errors import UnconfirmedError
 from mpired.storage import calls, copying, journal
-from mpired.storage.journal import ONCE_ATTRIBUTE, Journal, JournalWriter
+from mpired.storage.journal import Journal, JournalWriter
 from mpired.storage.lock import Target
 from mpired.storage.output import FileOutput
 
@@ -91,8 +90,8 @@ class Replacement:
         """Copy the rest, and bring the new file to the disk."""
         with calls.blaming(self._target.name):
             self._copy(self._size)
-            if keys := keys or _kept_keys(self._target.fd):
-                os.setxattr(self._output.fd, ONCE_ATTRIBUTE, keys)
+            if keys := keys or journal.kept_keys(self._target.fd):
+                journal.remember(self._output.fd, keys)
         self._output.seal()
 
     def publish(self, on_commit: Callable[[], None]) -> None:
@@ -224,8 +223,8 @@ class Reading:
 
     protocol = ""
 
-    def __init__(self, target: Target) -> None:
-        self.source = target.fd
+    def __init__(self, source: int) -> None:
+        self.source = source
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
         """Write nothing: the bytes are the old ones."""
@@ -263,21 +262,11 @@ def _is_whole(fd: int) -> bool:
         return True
 
 
-def _kept_keys(fd: int) -> bytes:
-    """Return the keys that a new file takes over from the old one."""
-    try:
-        return journal.stored_keys(fd)
-    except OSError as error:
-        if error.errno != errno.EOPNOTSUPP:
-            raise
-        return b""
-
-
 def _reserve_keys(fd: int, keys: bytes) -> None:
     """Make room for the keys before the commit: after it there must be nothing left that can be refused."""
     old = journal.stored_keys(fd)
     # The keys that are there, and zeros, which are the key of nothing.
-    os.setxattr(fd, ONCE_ATTRIBUTE, old[-len(keys) :].rjust(len(keys), b"\0"))
+    journal.remember(fd, old[-len(keys) :].rjust(len(keys), b"\0"))
 
 
 def choose(target: Target, extent: Extent, commit: str, *, durable: bool) -> Update:

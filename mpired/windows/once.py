@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import os
 from collections.abc import Iterable, Sequence
 
-from mpired.buffers.source import Source
+import numpy as np
+
 from mpired.errors import UsageError
-from mpired.storage import calls, journal
+from mpired.storage import journal
 from mpired.storage.lock import Target
 
 _KEY_NBYTES = 10
@@ -26,16 +26,12 @@ def key_of(text: str) -> bytes:
     return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=_KEY_NBYTES).digest()
 
 
-def key_of_content(source: Source, request: str) -> bytes:
-    """Return the key of a request with a file: what it holds, and what is done with it."""
+def key_of_content(buffers: Iterable[Iterable[np.ndarray]], request: str) -> bytes:
+    """Return the key of a request with an origin: the blocks of its buffers, and what is done with them."""
     digest = hashlib.blake2b(request.encode(errors="surrogateescape"), digest_size=_KEY_NBYTES, person=b"content")
-    fd = source.open()
-    try:
-        with calls.blaming(source.name):
-            for block in calls.blocks(fd, 0, source.nbytes):
-                digest.update(block)
-    finally:
-        os.close(fd)
+    for blocks in buffers:
+        for block in blocks:
+            digest.update(block.view(np.uint8).data)
     return digest.digest()
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 
 import numpy as np
 
 from mpired.buffers import FlatBuffer, RankBuffer
 from mpired.buffers.flat import convert
-from mpired.datatypes import Datatype
-from mpired.errors import CountError
+from mpired.datatypes import Datatype, agrees, from_dtype
+from mpired.errors import CountError, DatatypeError
 from mpired.windows.address import Index, Runs
+
+_BLOCK_NBYTES = 1 << 20
 
 
 class Origin:
@@ -24,7 +27,12 @@ class Origin:
         The predefined datatype of an element.
     count
         How many elements are used.
+    shape, fortran_order
+        As the file says; None if it says nothing.
     """
+
+    shape: tuple[int, ...] | None = None
+    fortran_order = False
 
     def __init__(self, name: str, datatype: Datatype, count: int) -> None:
         self.name = name
@@ -44,6 +52,14 @@ class Origin:
     def _range(self, index: slice) -> np.ndarray:
         raise NotImplementedError
 
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yield all elements, in blocks, without the bytes that carry no value."""
+        step = max(1, _BLOCK_NBYTES // self.datatype.extent)
+        for start in range(0, self.count, step):
+            block = self.read(slice(start, min(start + step, self.count)))
+            self.datatype.clear_padding(block)
+            yield block
+
     def check_unchanged(self) -> None:
         """Raise `BufferFileError` if the elements may be others than those that were read first."""
 
@@ -55,6 +71,31 @@ class ArrayOrigin(Origin):
         super().__init__(name, datatype, len(elements))
         self._all = elements
 
+    @classmethod
+    def of(cls, array: np.ndarray, declared: Datatype | None, first: int, count: int | None) -> ArrayOrigin:
+        """Return the elements of any array, from the element `first` on.
+
+        Raises
+        ------
+        DatatypeError
+            If no MPI datatype has its form, or the declared one has another.
+        CountError
+            If it has fewer elements.
+        """
+        datatype = declared or from_dtype(array.dtype)
+        if not agrees(datatype, array.dtype):
+            raise DatatypeError("array", f"has elements of {array.dtype}, which are not {datatype}")
+        fortran = array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
+        flat = array.ravel(order="F" if fortran else "C")
+        if array.dtype.kind == "b":
+            flat = flat.view(np.uint8)
+        count = max(len(flat) - first, 0) if count is None else count
+        if first + count > len(flat):
+            raise CountError("array", f"has {len(flat)} elements, fewer than origin_disp {first} and {count} more")
+        made = cls("array", datatype, in_form(flat[first : first + count], datatype.form))
+        made.shape, made.fortran_order = array.shape, fortran
+        return made
+
 
 class FileOrigin(Origin):
     """Elements of a rank's buffer, from the element `first` on."""
@@ -62,6 +103,7 @@ class FileOrigin(Origin):
     def __init__(self, buffer: RankBuffer, first: int, count: int) -> None:
         super().__init__(buffer.source.name, buffer.datatype, count)
         self.buffer = buffer
+        self.shape, self.fortran_order = buffer.shape, buffer.fortran_order
         self._first = first
         if first + count > buffer.count:
             reason = f"has {buffer.count} elements, fewer than --origin-disp {first} and --origin-count {count} need"

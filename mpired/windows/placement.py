@@ -26,7 +26,7 @@ class Given:
     name
         What messages call the first of them.
     count
-        Elements of each.
+        Elements of each; None if that does not matter, because nothing is read of them.
     shape, fortran_order
         As the files say.
     whole
@@ -34,7 +34,7 @@ class Given:
     """
 
     name: str
-    count: int
+    count: int | None
     shape: tuple[int, ...] | None = None
     fortran_order: bool = False
     whole: bool = True
@@ -117,13 +117,15 @@ class Placement:
         if (self.disp, self.unit, self.count, self.element) == (None,) * 4:
             _check_whole(window, given)
         start = (self.disp or 0) * (self.unit or itemsize)
+        rest = max(window.count - start // itemsize, 0)
         if start >= 2**63:
             raise RangeError(window.source.name, f"the displacement of {start} bytes is outside of any window")
         if self.element is None:
-            return Runs.plain(start, given.count if self.count is None else self.count, itemsize)
+            wanted = rest if given.count is None else given.count
+            return Runs.plain(start, wanted if self.count is None else self.count, itemsize)
         count = self.count
         if count is None:
-            count = given.count // max(self.element.entries, 1)
+            count = 1 if given.count is None else given.count // max(self.element.entries, 1)
         return self.element.repeated(count, self.extent).moved(start)
 
     def _mapped(self, windows: Sequence[FlatBuffer], indices: np.ndarray, given: Given) -> list[Share | None]:
@@ -143,14 +145,14 @@ class Placement:
 
 
 def _check_counts(given: Given, count: int, what: str = "the target") -> None:
-    if given.count != count:
+    if given.count not in (None, count):
         reason = f"has {given.count} elements for {count} of {what}; both sides need as many (MPI-4.1, 12.3.4)"
         raise CountError(given.name, reason)
 
 
 def _check_whole(window: FlatBuffer, given: Given) -> None:
     """Without a word of where, the origin is the whole window: anything else may well be a mistake."""
-    if given.count != window.count:
+    if given.count not in (None, window.count):
         reason = f"has {given.count} elements, but the target has {window.count}; say where with --target-disp or --at"
         raise CountError(given.name, reason)
     if given.whole and None not in (given.shape, window.shape):

@@ -1,4 +1,4 @@
-"""A target file as a window: its elements in place, and the op that combines others into them."""
+"""The elements of a window: the op combines others into them, batch by batch."""
 
 from __future__ import annotations
 
@@ -8,53 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from mpired import ops
-from mpired.buffers import Declared, FlatBuffer, open_rank, recognise
+from mpired.buffers import FlatBuffer
 from mpired.buffers.flat import convert, lies_as
-from mpired.buffers.raw import stored_form
-from mpired.buffers.source import Source
 from mpired.datatypes import Datatype
-from mpired.errors import BufferFileError, UsageError
 from mpired.storage import calls
-from mpired.storage.lock import Target
 from mpired.storage.update import Update
-from mpired.windows.address import Access, Batch
+from mpired.windows.address import Access, Batch, Round
 from mpired.windows.origin import Origin, gathered, in_form, scattered
-
-
-def open_window(target: Target, declared: Declared) -> FlatBuffer:
-    """Look at the header of a locked file.
-
-    Parameters
-    ----------
-    target
-        The file.
-    declared
-        The datatype of its elements, and the byte order of a raw file.
-
-    Returns
-    -------
-    FlatBuffer
-        The window: its bytes begin at `offset`. The elements of a raw file are as many as fit.
-
-    Raises
-    ------
-    MpiredError
-        If the file is damaged, is not of the datatype, or has a format that is not changed in place.
-    """
-    source = Source.of(target.name, target.path)
-    row = recognise(source, declared)
-    if row.name == "raw":
-        if declared.datatype is None:
-            raise UsageError(target.name, "is raw binary, which says nothing of its elements; give --type")
-        stored = stored_form(declared)
-        return FlatBuffer(source, declared.datatype, source.nbytes // stored.itemsize, stored)
-    file = open_rank(target.path, declared)
-    buffer = file.only_buffer(row.name)
-    if not isinstance(buffer, FlatBuffer):
-        raise UsageError(target.name, f"{row.name} is rewritten whole")
-    if buffer.source.stamp != source.stamp:
-        raise BufferFileError(target.name, "changed while being read; something writes to it without the lock")
-    return buffer
 
 
 class Share(NamedTuple):
@@ -73,13 +33,11 @@ class Share(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the window."""
-        window = self.window
-        return (
-            max(window.source.nbytes - window.offset, 0)
-            if window.shape is None
-            else window.count * window.stored.itemsize
-        )
+        """Bytes of the window, the padding of its last element included."""
+        elements = self.window.count * self.window.stored.itemsize
+        if self.window.shape is not None:
+            return elements
+        return max(elements, self.window.source.nbytes - self.window.offset)  # a raw file is a window of bytes
 
 
 def fold(share: Share, op: ops.Op, origins: Sequence[Origin], update: Update, fetched: np.ndarray | None) -> None:
@@ -92,67 +50,67 @@ def fold(share: Share, op: ops.Op, origins: Sequence[Origin], update: Update, fe
     op
         What combines: `target op origin`, in the order of the origins.
     origins
-        What is combined; all have as many elements.
+        What is combined; all have as many elements. NO_OP needs none (MPI-4.1, 12.3.4).
     update
         Takes the new bytes.
     fetched
         Takes the old elements, at the positions of the origin's; None if nobody wants them.
     """
+    window = share.window
+    end = _end(window)
     for batch in share.access.batches():
-        octets = _read(update.source, batch, share.window)
-        old = gathered(octets, batch.at, share.window.stored)
-        new = _combined(old, batch, op, origins, share.window.datatype, fetched)
-        scattered(octets, batch.at, new)
-        _write(update, octets, batch, share.window.offset)
+        octets = _read(update.source, batch, window, end)
+        old = gathered(octets, batch.at, window.stored)
+        elements = old.copy() if lies_as(window.stored, window.datatype) else in_form(old, window.datatype.form)
+        if fetched is not None:
+            for turn in batch.rounds if op.name == "NO_OP" else ():
+                fetched[turn.index] = elements if turn.where is None else elements[turn.where]
+        for origin in origins:
+            for turn in batch.rounds:
+                elements = _one_round(elements, turn, op, origin, fetched)
+        if origins:
+            with np.errstate(all="ignore"):
+                op.finish(elements, window.datatype)
+        scattered(octets, batch.at, _with_padding_of(old, elements, window.datatype))
+        _write(update, octets, batch, window.offset, end)
 
 
-def _read(fd: int, batch: Batch, window: FlatBuffer) -> np.ndarray:
-    octets = np.empty(sum(stop - start for start, stop in batch.ranges), np.uint8)
+def _end(window: FlatBuffer) -> int | None:
+    """Return the size of a raw file whose last element lacks its padding (MPI-4.1, 5.1.6); None of any other."""
+    size = window.source.nbytes
+    return size if window.shape is None and window.end > size else None
+
+
+def _read(fd: int, batch: Batch, window: FlatBuffer, end: int | None) -> np.ndarray:
+    octets = np.zeros(sum(stop - start for start, stop in batch.ranges), np.uint8)
     at = 0
     with calls.blaming(window.source.name):
         for start, stop in batch.ranges:
-            if calls.pread_into(fd, octets[at : at + stop - start].data, window.offset + start) < stop - start:
+            there = stop - start if end is None else min(stop, end - window.offset) - start
+            if calls.pread_into(fd, octets[at : at + there].data, window.offset + start) < there:
                 raise window.source.changed()
             at += stop - start
     return octets
 
 
-def _write(update: Update, octets: np.ndarray, batch: Batch, offset: int) -> None:
+def _write(update: Update, octets: np.ndarray, batch: Batch, offset: int, end: int | None) -> None:
     at = 0
     for start, stop in batch.ranges:
-        update.write(octets[at : at + stop - start].data, offset + start)
+        there = stop - start if end is None else min(stop, end - offset) - start
+        update.write(octets[at : at + there].data, offset + start)
         at += stop - start
 
 
-def _combined(
-    stored: np.ndarray,
-    batch: Batch,
-    op: ops.Op,
-    origins: Sequence[Origin],
-    datatype: Datatype,
-    fetched: np.ndarray | None,
-) -> np.ndarray:
-    """Return the new elements of a batch in the form of the file, their padding as it was."""
-    direct = lies_as(stored.dtype, datatype)
-    elements = stored.copy() if direct else in_form(stored, datatype.form)
-    changed = False
-    for origin in origins:
-        for turn in batch.rounds:
-            where, index = turn.where, turn.index
-            old = elements if where is None else elements[where]
-            if fetched is not None:
-                fetched[index] = old
-            if op.name != "NO_OP":
-                new = applied(op, old.copy(), origin.read(index), datatype)
-                changed = True
-                if where is None:
-                    elements = new
-                else:
-                    elements[where] = new
-    if changed:
-        with np.errstate(all="ignore"):
-            op.finish(elements, datatype)
-    return _with_padding_of(stored, elements, datatype)
+def _one_round(elements: np.ndarray, turn: Round, op: ops.Op, origin: Origin, fetched: np.ndarray | None) -> np.ndarray:
+    """Return the elements after each of a round was combined with one of the origin."""
+    old = elements if turn.where is None else elements[turn.where]
+    if fetched is not None:
+        fetched[turn.index] = old
+    new = applied(op, old, origin.read(turn.index), origin.datatype)
+    if turn.where is None:
+        return new
+    elements[turn.where] = new
+    return elements
 
 
 def applied(op: ops.Op, target: np.ndarray, origin: np.ndarray, datatype: Datatype) -> np.ndarray:
