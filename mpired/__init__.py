@@ -15,7 +15,20 @@ __version__ = "0.1.0"
 # Nothing is imported here that a folder of data could shadow under `python -m mpired`: typing neither.
 TYPE_CHECKING = False
 
-__all__ = ["DATATYPES", "OPS", "Abort", "MpiredError", "Window", "__version__", "datatypes", "info", "op", "reduce"]
+__all__ = [
+    "DATATYPES",
+    "OPS",
+    "Abort",
+    "MpiredError",
+    "Window",
+    "__version__",
+    "datatypes",
+    "info",
+    "op",
+    "pack",
+    "reduce",
+    "unpack",
+]
 
 if TYPE_CHECKING:
     from typing import Any
@@ -25,6 +38,8 @@ if TYPE_CHECKING:
     from mpired.errors import Abort, MpiredError
     from mpired.ops import OPS
     from mpired.ops.user import op
+    from mpired.records.pack import pack
+    from mpired.records.unpack import unpack
     from mpired.rma import Window
     from mpired.verbs import info, reduce
 
@@ -37,7 +52,9 @@ _HOMES = {
     "Window": "mpired.rma.window",
     "info": "mpired.verbs",
     "op": "mpired.ops.user",
+    "pack": "mpired.records.pack",
     "reduce": "mpired.verbs",
+    "unpack": "mpired.records.unpack",
 }
 
 

@@ -8,10 +8,12 @@
     │   └── UnknownOpError      2
     ├── DatatypeError           3  MPI_ERR_TYPE
     │   └── UnknownDatatypeError 2
+    │       └── DefinitionError 2                    a file of named datatypes
     ├── CountError              3  MPI_ERR_COUNT
     ├── DisplacementError       3  MPI_ERR_DISP      a displacement that no window has
     ├── RangeError              3  MPI_ERR_RMA_RANGE elements outside of the window
     ├── OverlapError            3  MPI_ERR_TYPE      elements of the target that overlap
+    ├── ConversionError         3  MPI_ERR_CONVERSION a value that another form cannot hold
     ├── BufferFileError         3  MPI_ERR_FILE      a file that is not what it claims
     ├── LockError               5  MPI_ERR_RMA_SYNC  a target that others keep locked; may be repeated
     ├── RanksError              .  the worst of      several ranks that cannot be used
@@ -97,6 +99,10 @@ class UnknownDatatypeError(DatatypeError):
     exit_status = 2
 
 
+class DefinitionError(UnknownDatatypeError):
+    """Raised when a file of named datatypes, or an entry of it, is wrong."""
+
+
 class CountError(MpiredError, ValueError):
     """Raised when counts or shapes differ between ranks or do not fit a file."""
 
@@ -129,6 +135,12 @@ class LockError(MpiredError, TimeoutError):
 
     # TimeoutError is an OSError, whose __str__ and constructor mean something else.
     __str__ = MpiredError.__str__
+
+
+class ConversionError(MpiredError, ValueError):
+    """Raised when a value does not fit the form that it is to be read or written in, as external32."""
+
+    mpi_class = "MPI_ERR_CONVERSION"
 
 
 class BufferFileError(MpiredError, ValueError):

@@ -10,7 +10,7 @@ from mpired.buffers import Declared, RankBuffer, RankFile, open_rank
 from mpired.errors import CountError, DatatypeError, MpiredError, RanksError, RootError, UsageError
 
 
-def open_ranks(words: Sequence[str], declared: Declared) -> tuple[RankFile, ...]:
+def open_ranks(words: Sequence[str], declared: Declared, *, raw_result: bool = False) -> tuple[RankFile, ...]:
     """Look at every rank's header, and compare all with the first good one.
 
     Parameters
@@ -19,6 +19,8 @@ def open_ranks(words: Sequence[str], declared: Declared) -> tuple[RankFile, ...]
         Paths in rank order; `-` is standard input.
     declared
         What the user says of the inputs.
+    raw_result
+        Whether the result will be a raw file, so that something said of raw files is of use anyway.
 
     Raises
     ------
@@ -49,15 +51,16 @@ def open_ranks(words: Sequence[str], declared: Declared) -> tuple[RankFile, ...]
         raise errors[0]
     if errors:
         raise RanksError(len(words), errors)
-    check_use(declared, files)
+    check_use(declared, files, raw_result=raw_result)
     return tuple(files)
 
 
-def check_use(declared: Declared, files: Sequence[RankFile]) -> None:
+def check_use(declared: Declared, files: Sequence[RankFile], *, raw_result: bool = False) -> None:
     """Raise `UsageError` if something is declared that says nothing about any of the files."""
     formats = {file.format for file in files}
-    if declared.describes_raw and "raw" not in formats:
-        raise UsageError("--offset, --count and --byte-order", "describe raw files, and there is none")
+    of_input = bool(declared.offset) or declared.count is not None
+    if "raw" not in formats and (of_input or (declared.describes_bytes and not raw_result)):
+        raise UsageError("--offset, --count, --byte-order and --datarep", "describe raw files, and there is none")
     if (declared.columns or declared.pair) and not formats & {"parquet", "arrow"}:
         raise UsageError("--columns and --pair", "choose columns of parquet or arrow files, and there is none")
 

@@ -14,10 +14,11 @@ import numpy as np
 
 from mpired import ops
 from mpired.buffers import FORMATS, Declared, Encoder, FlatBuffer, FlatLayout, RankFile, open_rank, output_format
+from mpired.buffers.formats import by_suffix
 from mpired.buffers.source import STANDARD_INPUT
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.run import Progress, folded, run
-from mpired.datatypes import parse
+from mpired.datatypes import definitions, parse
 from mpired.engines import cores, userops
 from mpired.errors import UsageError
 from mpired.ranks import check_root, check_use, open_ranks, unnatural
@@ -30,12 +31,14 @@ class Inputs(TypedDict, total=False):
     """What may be said of the inputs; see `mpired reduce --help` for each."""
 
     type: str | None
+    types: PathLike | None
     format: str | None
     columns: Sequence[str]
     pair: Sequence[str] | None
     offset: int
     count: int | None
     byte_order: str | None
+    datarep: str | None
 
 
 class Options(Inputs, total=False):
@@ -64,11 +67,15 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
     text = inputs.get("type")
     if not isinstance(text, str | None):
         raise UsageError("--type", f"{text!r} is not the name of a datatype")
-    datatype, order = (None, None) if text is None else parse(text)
-    byte_order = inputs.get("byte_order")
+    defined = None if inputs.get("types") is None else definitions(os.fspath(inputs["types"] or ""))
+    datatype, order = (None, None) if text is None else parse(text, defined)
+    byte_order, datarep = inputs.get("byte_order"), inputs.get("datarep")
     if order is not None and byte_order not in (None, order):
         raise UsageError("--byte-order", f"{byte_order} contradicts --type {text}")
     check_word("--byte-order", byte_order, ("little", "big", "native"))
+    check_word("--datarep", datarep, ("native", "external32"))
+    if datarep == "external32" and {byte_order, order} - {"big", None}:
+        raise UsageError("--datarep", f"external32 is big-endian, not {byte_order or order}")
     check_word("--from", inputs.get("format"), [row.name for row in FORMATS.values() if row.readable])
     columns, pair = _names(inputs.get("columns")), _names(inputs.get("pair")) or None
     if pair is not None and (columns or len(pair) != 2 or pair[0] == pair[1]):  # noqa: PLR2004 - a pair
@@ -81,6 +88,7 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
     return Declared(
         datatype=datatype,
         byte_order=byte_order,
+        datarep=datarep,
         type_order=order,
         format=inputs.get("format"),
         columns=columns,
@@ -192,7 +200,7 @@ def plan_reduce(
     in_place = options.get("in_place", False)
     if in_place and output != "-":
         raise UsageError("--in-place", "writes over the root's file; leave --output out")
-    files = open_ranks(words, said)
+    files = open_ranks(words, said, raw_result=_is_raw(output, options))
     check_root(root, len(files))
     for buffer in files[0].buffers:
         ops.check(chosen, buffer.datatype, ops.Use.REDUCE)
@@ -203,6 +211,8 @@ def plan_reduce(
     layout = result.prepare(template)
     if in_place:
         layout = _in_place(template, layout, options)
+    elif result.name == "raw" and said.describes_bytes and isinstance(layout, FlatLayout):
+        layout = layout._replace(stored=said.stored(template.buffers[0].datatype))
     plan = make_plan(chosen, files, jobs or cores.usable_cores(), memory)
     return Reduction(files, plan, path, result.name, layout, options.get("op_timeout"))
 
@@ -233,6 +243,12 @@ def _resolve(op: str | Callable[..., Any], options: Options) -> ops.Op:
     return chosen
 
 
+def _is_raw(output: str, options: Options) -> bool:
+    """Tell whether the words ask for a raw result, so that they may also say how its bytes lie."""
+    suffix = by_suffix(output)
+    return options.get("to") == "raw" or (options.get("to") is None and suffix is not None and suffix.name == "raw")
+
+
 def only_inputs(options: Mapping[str, Any]) -> Inputs:
     """Return the options that describe the inputs."""
     names = Inputs.__annotations__
@@ -255,7 +271,8 @@ def _in_place(template: RankFile, layout: FlatLayout | Encoder, options: Options
     return layout
 
 
-def _unwatched(done: Iterable[int], _total: int) -> Iterable[int]:
+def unwatched(done: Iterable[int], _total: int) -> Iterable[int]:
+    """Pass the bytes on as they are done, and show nothing."""
     return done
 
 
@@ -281,8 +298,8 @@ def reduce(
         The file to write; None returns the result. An existing file is replaced only with
         `overwrite=True`. It appears whole and durable, or not at all.
     **options
-        As the options of `mpired reduce`: type, format (`--from`), columns, pair, offset, count,
-        byte_order, to, overwrite (`--force`), root, in_place, jobs, max_memory, commute, op_timeout.
+        As the options of `mpired reduce`: type, types, format (`--from`), columns, pair, offset, count,
+        byte_order, datarep, to, overwrite (`--force`), root, in_place, jobs, max_memory, commute, op_timeout.
 
     Returns
     -------
@@ -307,21 +324,21 @@ def reduce(
     reduction = plan_reduce(ranks, op, path, **options)
     if output is not None or options.get("in_place"):
         overwrite = options.get("overwrite", False) or options.get("in_place", False)
-        reduction.run(_unwatched, overwrite=overwrite)
+        reduction.run(unwatched, overwrite=overwrite)
         return None
     with (
         userops.deaths_explained(reduction.plan.op, reduction.timeout),
-        folded(reduction.plan, None, userops.engine(reduction.plan.op), _unwatched) as results,
+        folded(reduction.plan, None, userops.engine(reduction.plan.op), unwatched) as results,
     ):
         root = reduction.files[options.get("root", 0)]
         arrays = {
-            result.name: _shaped(result, buffer.shape, fortran_order=buffer.fortran_order)
+            result.name: shaped(result, buffer.shape, fortran_order=buffer.fortran_order)
             for result, buffer in zip(results, root.buffers, strict=True)
         }
     return arrays if len(arrays) > 1 else next(iter(arrays.values()))
 
 
-def _shaped(result: FlatBuffer, shape: tuple[int, ...] | None, *, fortran_order: bool) -> np.ndarray:
+def shaped(result: FlatBuffer, shape: tuple[int, ...] | None, *, fortran_order: bool) -> np.ndarray:
     """Read a result into an array of its own."""
     block = np.empty(result.count, result.datatype.form)
     with closing(result.open()) as reader:

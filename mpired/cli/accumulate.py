@@ -92,6 +92,4 @@ def tell(  # noqa: PLR0913 - three of them are the options of the report
     if verbose:
         for name in updated.recovered:
             say(f"{name}: finished the update of a process that died")
-    if not quiet:
-        given = params.from_environment(click.get_current_context())
-        say(updated.line() + (f"; from the environment: {', '.join(given)}" if given else ""))
+    params.tell(None if quiet else updated.line())

@@ -53,7 +53,9 @@ def _lines(file: dict[str, Any]) -> list[str]:
         details = [f"{buffer['count']} x {buffer['datatype']}"]
         if buffer["shape"] is not None:
             details.append(f"shape {tuple(buffer['shape'])}, {buffer['order']} order")
-        if buffer["byte_order"] is not None:
+        if buffer["datarep"] == "external32":
+            details.append("external32")
+        elif buffer["byte_order"] is not None:
             details.append(f"{buffer['byte_order']}-endian")
         lines.append(f"  {name}{', '.join(details)}")
     lines += [f"  {_prefix(other['name'])}{escaped(other['type'])}, no buffer" for other in file["other_columns"]]

@@ -54,13 +54,9 @@ def reduce(**options: Any) -> None:
 def _tell(reduction: Reduction, root: int, *, quiet: bool, verbose: bool, as_json: bool) -> None:
     """Say on standard error what was done."""
     summary = summarise(reduction, root)
-    given = ", ".join(params.from_environment(click.get_current_context()))
     if as_json:
         write(summary.json())
-    elif not quiet:
-        say(summary.line() + (f"; from the environment: {given}" if given else ""))
-    if given and (quiet or as_json):  # what nobody wrote on the command line is never silent
-        say(f"from the environment: {given}")
+    params.tell(None if quiet or as_json else summary.line())
     if not quiet and reduction.doubtful_order:
         first, second = reduction.doubtful_order
         say(f"warning: {first} came before {second}, and the order shows in the last bits; `ls -v` sorts by number")

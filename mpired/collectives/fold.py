@@ -33,11 +33,11 @@ class Region(NamedTuple):
         """Return the byte offset of an element."""
         return self.offset + element * self.stored.itemsize
 
-    def encoded(self, block: np.ndarray, datatype: Datatype) -> memoryview:
-        """Return the bytes of a block of the datatype as they lie in the file."""
+    def encoded(self, block: np.ndarray, datatype: Datatype, name: str, start: int) -> memoryview:
+        """Return the bytes of a block of the datatype as they lie in the file `name`, from element `start` on."""
         if not lies_as(self.stored, datatype):
             stored = np.zeros(len(block), self.stored)
-            convert(block, stored)
+            convert(block, stored, name, start)
             block = stored
         return block.view(np.uint8).data
 
@@ -74,7 +74,7 @@ class Fold:
                 result = _left_fold(self.plan.op, readers, start, [block[:count] for block in blocks])
                 datatype.clear_padding(result)
                 with calls.blaming(self.name):
-                    calls.pwrite_all(fd, region.encoded(result, datatype), region.position(start))
+                    calls.pwrite_all(fd, region.encoded(result, datatype, self.name, start), region.position(start))
         return (segment.stop - segment.start) * len(ranks) * datatype.extent
 
 

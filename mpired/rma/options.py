@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeAlias, TypedDict
+from typing import Any, NamedTuple, TypeAlias, TypedDict
 
 import numpy as np
 
 from mpired import ops
 from mpired.buffers import Declared, open_rank
+from mpired.datatypes import Datatype, definitions, parse
 from mpired.errors import DatatypeError, OpError, UsageError
 from mpired.storage.lock import Waiting
 from mpired.verbs import Inputs, PathLike, check_word, integer
 from mpired.windows.origin import FileOrigin
 from mpired.windows.placement import Placement
 from mpired.windows.target import Policy
+from mpired.windows.typed import component_of
 
 Tell: TypeAlias = Callable[[str], None]
 """Called with the name of a window whose lock takes long to get."""
@@ -28,8 +30,10 @@ class Where(TypedDict, total=False):
     target_disp: int | None
     disp_unit: int | None
     target_count: int | None
+    target_type: str | None
     origin_disp: int
     origin_count: int | None
+    origin_type: str | None
     at: str | None
     map: PathLike | None
     target_rank: int | None
@@ -100,8 +104,46 @@ def policy(options: Mapping[str, Any], tell: Tell) -> Policy:
     return Policy(commit, durability == "full", Waiting(timeout, tell))
 
 
-def place(options: Mapping[str, Any], nwindows: int) -> Placement:
-    """Return where elements go.
+class Sides(NamedTuple):
+    """The datatypes of the two sides; None for an ordinary run of elements."""
+
+    component: Datatype | None
+    target: Datatype | None
+    origin: Datatype | None
+
+
+def sides(options: Mapping[str, Any], said: Declared) -> Sides:
+    """Return the datatypes of both sides, which must be made of one predefined type (MPI-4.1, 12.3.4).
+
+    Raises
+    ------
+    DatatypeError
+        If they are not.
+    """
+    types = options.get("types")
+    defined = None if types is None else definitions(os.fspath(types))
+    components = {} if said.datatype is None else {"--type": said.datatype}
+    made: dict[str, Datatype | None] = {"--target-type": None, "--origin-type": None}
+    for option in made:
+        text = options.get(option[2:].replace("-", "_"))
+        if text is None:
+            continue
+        datatype, order = parse(text, defined)
+        if order is not None:
+            raise UsageError(option, f"{text!r} says a byte order; --byte-order says that of raw files")
+        components[option] = component_of(datatype)
+        if components[option] is not datatype:
+            made[option] = datatype
+    first, component = next(iter(components.items()), ("", None))
+    for option, other in components.items():
+        if component is not None and other is not component:
+            reason = f"has components of {other}, but {first} of {component}; both need the same (MPI-4.1, 12.3.4)"
+            raise DatatypeError(option, reason)
+    return Sides(component, made["--target-type"], made["--origin-type"])
+
+
+def place(options: Mapping[str, Any], nwindows: int, target: Datatype | None = None) -> Placement:
+    """Return where elements go; `target` is the datatype of the target, if it is derived.
 
     Raises
     ------
@@ -113,10 +155,13 @@ def place(options: Mapping[str, Any], nwindows: int) -> Placement:
         name: None if options.get(name) is None else integer(f"--{name.replace('_', '-')}", options[name])
         for name in ("target_disp", "disp_unit", "target_count", "target_rank")
     }
+    if options.get("target_type") is not None and numbers["target_disp"] is None:
+        numbers["target_disp"] = 0
     placement = Placement(
         disp=numbers["target_disp"],
         unit=numbers["disp_unit"],
         count=numbers["target_count"],
+        typemap=None if target is None else target.typemap,
         box=options.get("at"),
         indices=None if path is None else read_map(path),
         rank=numbers["target_rank"],

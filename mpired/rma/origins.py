@@ -7,32 +7,64 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from mpired.buffers import Declared, open_rank
+from mpired.buffers import Declared, FlatBuffer, RankBuffer, open_rank
 from mpired.datatypes import Datatype
 from mpired.errors import CountError, UsageError
 from mpired.ranks import check_use
 from mpired.rma.options import AccumulateOptions, FetchOptions, Where
 from mpired.verbs import PathLike, integer
 from mpired.windows import once
-from mpired.windows.origin import ArrayOrigin, FileOrigin, Origin
-from mpired.windows.placement import Given
+from mpired.windows.address import Runs
+from mpired.windows.origin import ArrayOrigin, FileOrigin, Origin, ScatteredOrigin
+from mpired.windows.placement import Given, check_layout
 from mpired.windows.transaction import Request
 from mpired.windows.value import parse_value
 
 
-def open_origin(origin: PathLike | np.ndarray, said: Declared, options: FetchOptions) -> list[Origin]:
-    """Open an origin: a buffer, or of a file with columns one for each."""
+def open_origin(
+    origin: PathLike | np.ndarray, said: Declared, options: FetchOptions, derived: Datatype | None
+) -> list[Origin]:
+    """Open an origin: a buffer, or of a file with columns one for each.
+
+    Parameters
+    ----------
+    origin
+        The file, or an array.
+    said, options
+        What the user says of it.
+    derived
+        Its datatype, if that is a derived one.
+    """
     first, count = integer("--origin-disp", options.get("origin_disp") or 0), options.get("origin_count")
     for name, number in (("--origin-disp", first), ("--origin-count", count or 0)):
         if integer(name, number) < 0:
             raise CountError(f"{name} {number}", "is negative")
+    if derived is not None and isinstance(origin, np.ndarray):
+        raise UsageError("--origin-type", "is for files; choose the elements of an array with NumPy")
     if isinstance(origin, np.ndarray):
         return [ArrayOrigin.of(origin, said.datatype, first, count)]
     file = open_rank(os.fspath(origin), said)
     check_use(said, [file])
+    if derived is not None:
+        return [_scattered(file.only_buffer("--origin-type"), derived, first, count)]
     return [
         FileOrigin(buffer, first, max(buffer.count - first, 0) if count is None else count) for buffer in file.buffers
     ]
+
+
+def _scattered(buffer: RankBuffer, derived: Datatype, first: int, count: int | None) -> Origin:
+    """Return the components of elements of a derived datatype, the first of them `first` components in."""
+    if not isinstance(buffer, FlatBuffer):
+        raise UsageError("--origin-type", f"is for raw and npy files, and {buffer.source.name} is none")
+    check_layout(buffer, "--origin-type")
+    itemsize, typemap = buffer.stored.itemsize, derived.typemap
+    if count is None:
+        rest = (buffer.count - first) * itemsize - typemap.true_ub
+        if typemap.extent <= 0:
+            raise UsageError("--origin-count", f"is needed, because {derived} has extent {typemap.extent}")
+        count = rest // typemap.extent + 1 if rest >= 0 else 1
+    runs = Runs.of(typemap, itemsize).repeated(count, typemap.extent).moved(first * itemsize)
+    return ScatteredOrigin(buffer, runs)
 
 
 def common(origins: Sequence[Sequence[Origin]], options: FetchOptions) -> list[Given]:
@@ -43,7 +75,7 @@ def common(origins: Sequence[Sequence[Origin]], options: FetchOptions) -> list[G
     CountError
         If their counts or shapes differ.
     """
-    whole = not options.get("origin_disp") and options.get("origin_count") is None
+    whole = not options.get("origin_disp") and {options.get("origin_count"), options.get("origin_type")} == {None}
     given = []
     for first, *others in zip(*origins, strict=False):
         for origin in others:

@@ -25,6 +25,7 @@ from mpired.rma.options import (
     place,
     policy,
     resolve,
+    sides,
 )
 from mpired.rma.origins import common, element_of, keys_of, open_origin
 from mpired.storage.output import nothing
@@ -201,8 +202,10 @@ def _request(
 ) -> Request:
     """Open the origins, and say where they go."""
     said = declared(**only_inputs(options))
-    opened = [open_origin(origin, said, options) for origin in origins]
-    placement = place(options, len(windows))
+    component, target, derived = sides(options, said)
+    said = replace(said, datatype=component)
+    opened = [open_origin(origin, said, options, derived) for origin in origins]
+    placement = place(options, len(windows), target)
     given = common(opened, options)
     if not given:  # NO_OP: as many elements as the target has, or is said to have
         count = options.get("target_count")

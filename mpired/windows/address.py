@@ -14,6 +14,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+from mpired.datatypes.typemap import TypeMap
 from mpired.errors import OverlapError, RangeError
 
 Index: TypeAlias = slice | np.ndarray
@@ -98,6 +99,11 @@ class Runs:
         """Return one run."""
         kept = 1 if count else 0
         return cls(np.array([start] * kept, np.int64), np.array([count] * kept, np.int64), itemsize)
+
+    @classmethod
+    def of(cls, typemap: TypeMap, itemsize: int) -> Runs:
+        """Return the elements of a type map, in its order."""
+        return cls(*_starts_counts(typemap, itemsize), itemsize)
 
     @property
     def entries(self) -> int:
@@ -219,6 +225,22 @@ class Map:
             Round(where[order[start:end]], index[order[start:end]])
             for start, end in zip((0, *ends[:-1]), ends, strict=True)
         ]
+
+
+def _starts_counts(typemap: TypeMap, itemsize: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return first byte and number of elements of the runs of a type map; a pair is one element."""
+    if typemap.basic is not None or typemap.paired:
+        return np.zeros(1, np.int64), np.ones(1, np.int64)
+    starts, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for run in typemap.runs:
+        inner, lengths = _starts_counts(run.of, itemsize)
+        copies, stride = run.copies, run.stride
+        if len(inner) == 1 and inner[0] == 0 and stride == lengths[0] * itemsize:  # one long run
+            lengths, copies = lengths * copies, 1
+        shifts = run.disp + np.arange(copies, dtype=np.int64) * stride
+        starts.append((shifts[:, None] + inner).ravel())
+        counts.append(np.tile(lengths, copies))
+    return np.concatenate(starts), np.concatenate(counts)
 
 
 def check_range(name: str, start: int, stop: int, window_nbytes: int) -> None:

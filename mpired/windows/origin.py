@@ -171,5 +171,5 @@ def _on_grid(at: np.ndarray, itemsize: int) -> bool:
 def in_form(elements: np.ndarray, form: np.dtype) -> np.ndarray:
     """Return a copy of elements in another form of the same datatype."""
     changed = np.zeros(len(elements), form)
-    convert(elements, changed)
+    convert(elements, changed, "an element", 0)
     return changed

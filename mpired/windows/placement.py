@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpired.buffers import FlatBuffer
+from mpired.datatypes.typemap import TypeMap
 from mpired.errors import CountError, DisplacementError, RangeError, UsageError
 from mpired.windows.address import Map, Runs
 from mpired.windows.window import Share
@@ -52,8 +53,8 @@ class Placement:
         Bytes; None for an element.
     count
         Elements of the target; None for as many as the origin has.
-    element, extent
-        Where the basic elements of one element of a derived datatype lie, and the bytes to the next.
+    typemap
+        Where the components of an element of a derived datatype lie; None for a run of elements.
     box
         The index of a box, as `3,0:5`.
     indices
@@ -65,15 +66,14 @@ class Placement:
     disp: int | None = None
     unit: int | None = None
     count: int | None = None
-    element: Runs | None = None
-    extent: int = 0
+    typemap: TypeMap | None = None
     box: str | None = None
     indices: np.ndarray | None = None
     rank: int | None = None
 
     def check(self, nwindows: int) -> None:
         """Raise `UsageError` if the words contradict each other, whatever the files hold."""
-        numbered = (self.disp, self.unit, self.count, self.element) != (None,) * 4
+        numbered = (self.disp, self.unit, self.count, self.typemap) != (None,) * 4
         ways = [numbered, self.box is not None, self.indices is not None]
         if sum(ways) > 1:
             raise UsageError("--at, --map and --target-*", "say in different ways where elements go; choose one")
@@ -114,19 +114,20 @@ class Placement:
         itemsize = window.stored.itemsize
         if self.box is not None:
             return _box(window, self.box, given)
-        if (self.disp, self.unit, self.count, self.element) == (None,) * 4:
+        if (self.disp, self.unit, self.count, self.typemap) == (None,) * 4:
             _check_whole(window, given)
         start = (self.disp or 0) * (self.unit or itemsize)
         rest = max(window.count - start // itemsize, 0)
         if start >= 2**63:
             raise RangeError(window.source.name, f"the displacement of {start} bytes is outside of any window")
-        if self.element is None:
+        if self.typemap is None:
             wanted = rest if given.count is None else given.count
             return Runs.plain(start, wanted if self.count is None else self.count, itemsize)
-        count = self.count
+        check_layout(window, "--target-type")
+        element, count = Runs.of(self.typemap, itemsize), self.count
         if count is None:
-            count = 1 if given.count is None else given.count // max(self.element.entries, 1)
-        return self.element.repeated(count, self.extent).moved(start)
+            count = 1 if given.count is None else given.count // max(element.entries, 1)
+        return element.repeated(count, self.typemap.extent).moved(start)
 
     def _mapped(self, windows: Sequence[FlatBuffer], indices: np.ndarray, given: Given) -> list[Share | None]:
         """Count the entries through all windows in order, as the ranks of one array."""
@@ -148,6 +149,13 @@ def _check_counts(given: Given, count: int, what: str = "the target") -> None:
     if given.count not in (None, count):
         reason = f"has {given.count} elements for {count} of {what}; both sides need as many (MPI-4.1, 12.3.4)"
         raise CountError(given.name, reason)
+
+
+def check_layout(buffer: FlatBuffer, option: str) -> None:
+    """Raise `UsageError` if elements lie closer in a file than in memory, so that no type map is of them."""
+    if buffer.stored.itemsize != buffer.datatype.extent:
+        reason = f"needs elements as in memory, and {buffer.source.name} has them packed; use raw, or an aligned dtype"
+        raise UsageError(option, reason)
 
 
 def _check_whole(window: FlatBuffer, given: Given) -> None:

@@ -15,7 +15,6 @@ import numpy as np
 from mpired.buffers import FORMATS, Declared, FlatBuffer, FlatLayout, RankFile, open_rank, output_format, recognise
 from mpired.buffers.formats import Encoder
 from mpired.buffers.rank import Order
-from mpired.buffers.raw import stored_form
 from mpired.buffers.source import Source, open_source
 from mpired.datatypes import Datatype
 from mpired.errors import BufferFileError, OutputExistsError, UsageError
@@ -105,7 +104,9 @@ def open_target(target: Target, declared: Declared, stack: ExitStack) -> Opened:
     if row.name == "raw":
         if declared.datatype is None:
             raise UsageError(target.name, "is raw binary, which says nothing of its elements; give --type")
-        stored = stored_form(declared)
+        if declared.is_external:
+            raise UsageError("--datarep external32", "describes origins; a window is in the native form")
+        stored = declared.stored(declared.datatype)
         # The padding of the last element may be missing (MPI-4.1, 5.1.6).
         tail = declared.datatype.extent - declared.datatype.true_extent if source.nbytes else 0
         count = (source.nbytes + tail) // stored.itemsize

@@ -128,7 +128,7 @@ def _with_padding_of(stored: np.ndarray, elements: np.ndarray, datatype: Datatyp
     """Return elements in the form of the file, the bytes that carry no value as they were there."""
     if stored.dtype.names is not None or not lies_as(stored.dtype, datatype):
         new = stored.copy()
-        convert(elements, new)
+        convert(elements, new, "an element", 0)
         return new
     for gap in datatype.padding:
         octets, kept = (each.view(np.uint8).reshape(-1, datatype.extent) for each in (elements, stored))
