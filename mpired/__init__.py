@@ -20,6 +20,7 @@ __all__ = [
     "OPS",
     "Abort",
     "MpiredError",
+    "Window",
     "__version__",
     "datatypes",
     "info",
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from mpired.ops.user import op
     from mpired.records.pack import pack
     from mpired.records.unpack import unpack
+    from mpired.rma import Window
     from mpired.verbs import info, reduce
 
 # Imported when first used: the command has things to set before NumPy starts.
@@ -47,6 +49,7 @@ _HOMES = {
     "DATATYPES": "mpired.datatypes",
     "MpiredError": "mpired.errors",
     "OPS": "mpired.ops",
+    "Window": "mpired.rma.window",
     "info": "mpired.verbs",
     "op": "mpired.ops.user",
     "pack": "mpired.records.pack",

@@ -10,8 +10,12 @@
     │   └── UnknownDatatypeError 2
     │       └── DefinitionError 2                    a file of named datatypes
     ├── CountError              3  MPI_ERR_COUNT
+    ├── DisplacementError       3  MPI_ERR_DISP      a displacement that no window has
+    ├── RangeError              3  MPI_ERR_RMA_RANGE elements outside of the window
+    ├── OverlapError            3  MPI_ERR_TYPE      elements of the target that overlap
     ├── ConversionError         3  MPI_ERR_CONVERSION a value that another form cannot hold
     ├── BufferFileError         3  MPI_ERR_FILE      a file that is not what it claims
+    ├── LockError               5  MPI_ERR_RMA_SYNC  a target that others keep locked; may be repeated
     ├── RanksError              .  the worst of      several ranks that cannot be used
     ├── UserOpError             7  MPI_ERR_OP        a user-defined op that failed
     ├── UnconfirmedError        6  MPI_ERR_IO        in place, but perhaps not on the disk
@@ -103,6 +107,34 @@ class CountError(MpiredError, ValueError):
     """Raised when counts or shapes differ between ranks or do not fit a file."""
 
     mpi_class = "MPI_ERR_COUNT"
+
+
+class DisplacementError(MpiredError, ValueError):
+    """Raised when a displacement is negative, or not a whole number of what it counts."""
+
+    mpi_class = "MPI_ERR_DISP"
+
+
+class RangeError(MpiredError, IndexError):
+    """Raised when elements of the target would lie outside of the window."""
+
+    mpi_class = "MPI_ERR_RMA_RANGE"
+
+
+class OverlapError(MpiredError, ValueError):
+    """Raised when elements of the target overlap, which no accumulate allows (MPI-4.1, 12.3.4)."""
+
+    mpi_class = "MPI_ERR_TYPE"
+
+
+class LockError(MpiredError, TimeoutError):
+    """Raised when the lock on a target cannot be had; nothing was changed, and a repetition may succeed."""
+
+    exit_status = 5
+    mpi_class = "MPI_ERR_RMA_SYNC"
+
+    # TimeoutError is an OSError, whose __str__ and constructor mean something else.
+    __str__ = MpiredError.__str__
 
 
 class ConversionError(MpiredError, ValueError):

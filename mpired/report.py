@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from mpired.buffers import RankFile
@@ -10,6 +12,7 @@ from mpired.datatypes import Datatype, Group, picture
 from mpired.records.pack import Packing
 from mpired.records.unpack import Unpacking
 from mpired.verbs import Reduction
+from mpired.windows.transaction import Done
 
 
 class Summary(NamedTuple):
@@ -41,6 +44,61 @@ class Summary(NamedTuple):
         import json  # noqa: PLC0415 - not for every run
 
         return json.dumps(self._asdict())
+
+
+@dataclass(frozen=True)
+class Updated:
+    """What became of windows, in figures.
+
+    Parameters
+    ----------
+    op
+        What combined.
+    buffers
+        What the elements of each buffer are, and how many each origin gave.
+    origins
+        How many were applied.
+    windows, protocols
+        The files, and how each was changed; "" if it was not.
+    skipped, recovered
+        The names of origins that had been applied before, and of windows whose last update was finished first.
+    """
+
+    op: str
+    buffers: tuple[dict[str, Any], ...]
+    origins: int
+    windows: tuple[str, ...]
+    protocols: tuple[str, ...]
+    skipped: tuple[str, ...]
+    recovered: tuple[str, ...]
+
+    @classmethod
+    def of(cls, op: str, windows: Sequence[str], origins: Sequence[object], done: Done) -> Updated:
+        """Return the figures of a request that is done."""
+        buffers = tuple(
+            {"datatype": str(datatype), "count": count}
+            for datatype, count in zip(done.datatypes, done.entries, strict=True)
+        )
+        applied = len(origins) - len(done.skipped)
+        names = tuple(map(str, windows))
+        return cls(op, buffers, applied, names, done.protocols, done.skipped, done.recovered)
+
+    def line(self) -> str:
+        """Return the summary on one line."""
+        changed = [
+            f"{name} ({protocol})" for name, protocol in zip(self.windows, self.protocols, strict=True) if protocol
+        ]
+        where = ", ".join(changed) or "nothing to change"
+        origins = f"{self.origins} origin{'' if self.origins == 1 else 's'}"
+        first, *others = self.buffers
+        what = f"{first['count']} x {first['datatype']}" + (f" and {len(others)} more columns" if others else "")
+        return f"{self.op} of {origins}, {what} -> {where}"
+
+    def json(self) -> str:
+        """Return the summary as one line of JSON."""
+        import json  # noqa: PLC0415 - not for every run
+
+        return json.dumps(asdict(self))
 
 
 def summarise(reduction: Reduction, root: int) -> Summary:

@@ -72,18 +72,18 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
     byte_order, datarep = inputs.get("byte_order"), inputs.get("datarep")
     if order is not None and byte_order not in (None, order):
         raise UsageError("--byte-order", f"{byte_order} contradicts --type {text}")
-    _check_word("--byte-order", byte_order, ("little", "big", "native"))
-    _check_word("--datarep", datarep, ("native", "external32"))
+    check_word("--byte-order", byte_order, ("little", "big", "native"))
+    check_word("--datarep", datarep, ("native", "external32"))
     if datarep == "external32" and {byte_order, order} - {"big", None}:
         raise UsageError("--datarep", f"external32 is big-endian, not {byte_order or order}")
-    _check_word("--from", inputs.get("format"), [row.name for row in FORMATS.values() if row.readable])
+    check_word("--from", inputs.get("format"), [row.name for row in FORMATS.values() if row.readable])
     columns, pair = _names(inputs.get("columns")), _names(inputs.get("pair")) or None
     if pair is not None and (columns or len(pair) != 2 or pair[0] == pair[1]):  # noqa: PLR2004 - a pair
         raise UsageError("--pair", "names two different columns, value and index, and takes the place of --columns")
     if len(set(columns)) < len(columns):
         raise UsageError("--columns", "names a column twice")
     for name in ("offset", "count"):
-        if (number := inputs.get(name)) is not None and not 0 <= _integer(f"--{name}", number) < 2**63:
+        if (number := inputs.get(name)) is not None and not 0 <= integer(f"--{name}", number) < 2**63:
             raise UsageError(f"--{name}", f"{number} is not between 0 and 2**63 - 1")
     return Declared(
         datatype=datatype,
@@ -98,12 +98,14 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
     )
 
 
-def _check_word(option: str, word: str | None, known: Sequence[str]) -> None:
+def check_word(option: str, word: str | None, known: Sequence[str]) -> None:
+    """Raise `UsageError` unless an option's word is known, or was not given."""
     if word is not None and word not in known:
         raise UsageError(option, f"{word!r} is none of {', '.join(known)}")
 
 
-def _integer(option: str, number: object) -> int:
+def integer(option: str, number: object) -> int:
+    """Return what an option was given as an integer, or raise `UsageError`."""
     try:
         return operator.index(cast("Any", number))
     except TypeError:
@@ -187,14 +189,14 @@ def plan_reduce(
     check_names(options, Options)
     if isinstance(ranks, (str, bytes, os.PathLike)):
         raise UsageError("ranks", "is one path; give a list of paths, one a rank")
-    jobs, root = _integer("--jobs", options.get("jobs", 0)), _integer("--root", options.get("root", 0))
+    jobs, root = integer("--jobs", options.get("jobs", 0)), integer("--root", options.get("root", 0))
     if jobs < 0:
         raise UsageError("--jobs", f"{jobs} is negative; 0 is all usable cores")
     if (memory := options.get("max_memory")) is not None:
-        _integer("--max-memory", memory)
+        integer("--max-memory", memory)
     chosen = _resolve(op, options)
     words = [os.fspath(rank) for rank in ranks]
-    said = replace(declared(**_only_inputs(options)), named=chosen.user)
+    said = replace(declared(**only_inputs(options)), named=chosen.user)
     in_place = options.get("in_place", False)
     if in_place and output != "-":
         raise UsageError("--in-place", "writes over the root's file; leave --output out")
@@ -247,7 +249,8 @@ def _is_raw(output: str, options: Options) -> bool:
     return options.get("to") == "raw" or (options.get("to") is None and suffix is not None and suffix.name == "raw")
 
 
-def _only_inputs(options: Options) -> Inputs:
+def only_inputs(options: Mapping[str, Any]) -> Inputs:
+    """Return the options that describe the inputs."""
     names = Inputs.__annotations__
     return cast("Inputs", {name: value for name, value in options.items() if name in names})
 

@@ -1,7 +1,7 @@
 """Where elements lie: the formats, and one rank's buffers."""
 
 from mpired.buffers.flat import FlatBuffer, FlatLayout
-from mpired.buffers.formats import FORMATS, Encoder, open_rank, output_format
+from mpired.buffers.formats import FORMATS, Encoder, open_rank, output_format, recognise
 from mpired.buffers.rank import Declared, RankBuffer, RankFile
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "RankFile",
     "open_rank",
     "output_format",
+    "recognise",
 ]

@@ -139,15 +139,21 @@ def open_rank(word: str, declared: Declared) -> RankFile:
         If the file cannot be used; the error names it.
     """
     source = open_source(word, declared.stream_limit)
-    row = FORMATS[declared.format] if declared.format else _recognise(source, declared)
-    return row.inspect(source, declared)
+    return recognise(source, declared).inspect(source, declared)
 
 
-def _recognise(source: Source, declared: Declared) -> Format:
-    """Return the format of a file by its content, which must agree with its suffix.
+def recognise(source: Source, declared: Declared) -> Format:
+    """Return the format of a file: the declared one, or that of its content, which must agree with its suffix.
 
     With a declared datatype any bytes can be raw, unless the suffix says too that they are something else.
+
+    Raises
+    ------
+    BufferFileError
+        If content and suffix disagree, or are of a format that cannot be an input.
     """
+    if declared.format:
+        return FORMATS[declared.format]
     start = _first_bytes(source)
     by_content = next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None)
     named = by_suffix(source.name)

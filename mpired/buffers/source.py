@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from mpired.errors import BufferFileError, UsageError
 from mpired.storage import calls
 from mpired.storage.output import Scratch
+from mpired.storage.recovery import has_journal, settle_for_reading
 
 STANDARD_INPUT = "standard input"
 
@@ -33,6 +34,12 @@ class Source(NamedTuple):
     path: str
     stamp: tuple[int, int, int, int]
     keep: Any = None
+
+    @classmethod
+    def of(cls, name: str, path: str) -> Source:
+        """Return the source of a regular file as it is now."""
+        with calls.blaming(name):
+            return cls(name, path, _stamp(os.stat(path)))
 
     @property
     def nbytes(self) -> int:
@@ -94,6 +101,8 @@ def open_source(word: str, limit: int | None = None) -> Source:
         If it is a device without an end and there is no limit.
     OSError
         If it cannot be opened or read.
+    MpiredError
+        If an update of it is half done and cannot be finished now.
     """
     name = STANDARD_INPUT if word == "-" else word
     with calls.blaming(name):
@@ -104,6 +113,9 @@ def open_source(word: str, limit: int | None = None) -> Source:
             raise OSError(errno.ENXIO, "is a socket and cannot be read as a file", name)
         if stat.S_ISREG(status.st_mode):
             path = f"/proc/{os.getpid()}/fd/0" if word == "-" else word
+            if word != "-" and has_journal(word):
+                settle_for_reading(word)
+                status = os.stat(word)
             return Source(name, path, _stamp(status))
         if not stat.S_ISFIFO(status.st_mode) and limit is None:
             raise UsageError(

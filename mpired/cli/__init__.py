@@ -19,6 +19,11 @@ from mpired.errors import MpiredError, WorkerError, describe, exit_status
 # Imported when called, so that --help does not wait for NumPy.
 _COMMANDS = {
     "reduce": "Combine the same element of every rank (MPI_Reduce).",
+    "accumulate": "Combine files into a target, in place (MPI_Accumulate).",
+    "get-accumulate": "The same, and give the old elements (MPI_Get_accumulate).",
+    "fetch-and-op": "Change one element, and print the old one (MPI_Fetch_and_op).",
+    "compare-and-swap": "Change one element if it is as expected, and print the old one (MPI_Compare_and_swap).",
+    "recover": "Finish what a dead process has begun with a file.",
     "ops": "List the ops and the datatypes they take.",
     "types": "List the datatypes.",
     "info": "Say what files hold.",
@@ -38,7 +43,8 @@ class _Commands(click.Group):
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        command: click.Command = getattr(__import__(f"mpired.cli.{name}", fromlist=[name]), name)
+        word = name.replace("-", "_")
+        command: click.Command = getattr(__import__(f"mpired.cli.{word}", fromlist=[word]), word)
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -53,7 +59,8 @@ def cli() -> None:
 
     \b
     Exit status: 0 done and durable, 1 a bug, 2 usage, 3 bad data or an MPI rule,
-    4 a system error before the result was in place, 6 in place but not confirmed by the disk,
+    4 a system error before the result was in place, 5 others keep the target locked,
+    6 in place but not confirmed by the disk, do not repeat,
     7 a user-defined op failed, 8 a worker died or memory ran out, 130/143/129 ended by a signal,
     141 the reader is gone.
     """

@@ -145,6 +145,73 @@ EFFORT = together(
     option("--max-memory", type=MemorySize(), help="The most memory for all processes together, as 2G."),
 )
 
+# Predefined ops only, so that no variable of the environment could load code; still what is done is said in words.
+RMA_OP = click.option("--op", required=True, metavar="OP", help="A predefined op, with or without MPI_, or `replace`.")
+
+_WINDOW_HELP = "The window of a rank, in rank order; may be given several times. There is no TARGET then."
+
+WINDOW = together(
+    option(
+        "--window",
+        "windows",
+        multiple=True,
+        envvar=None,
+        metavar="FILE",
+        help=_WINDOW_HELP,
+    ),
+    option("--target-rank", type=int, metavar="R", help="Which of several windows is meant."),
+    option("--target-disp", type=int, metavar="N", help="Where in the window, in units of --disp-unit; default 0."),
+    option("--disp-unit", type=int, metavar="BYTES", help="What displacements count; default an element."),
+    option("--target-count", type=int, metavar="N", help="Elements of the target; default as many as the origin has."),
+    option("--target-type", metavar="TYPE", help="Their datatype, as `vector(3,1,2,double)`: where they lie."),
+    option("--at", metavar="INDEX", help="A box of an npy target, as `3,0:5`."),
+    option("--map", metavar="FILE", help="A file of integers: where each element of the origin goes."),
+)
+
+ELEMENT = together(
+    option("--window", "windows", multiple=True, envvar=None, metavar="FILE", help=_WINDOW_HELP),
+    option("--target-rank", type=int, metavar="R", help="Which of several windows is meant."),
+    option("--target-disp", type=int, metavar="N", help="Where in the window, in units of --disp-unit; default 0."),
+    option("--disp-unit", type=int, metavar="BYTES", help="What displacements count; default an element."),
+    option("--at", metavar="INDEX", help="The index of the element of an npy target, as `3,0`."),
+    option("--type", metavar="TYPE", help="The MPI datatype or NumPy code of an element; raw files need it."),
+    option("--byte-order", type=click.Choice(["little", "big", "native"]), help="Of a raw file; default native."),
+)
+
+CREATE = option(
+    "--create",
+    metavar="COUNT|SHAPE",
+    help="Make a missing target, as 100 or 3,4, filled with the identity of the op.",
+)
+
+ORIGIN = together(
+    option("--origin-disp", type=int, default=0, metavar="N", help="Elements of the origin to leave out before."),
+    option("--origin-count", type=int, metavar="N", help="Elements of the origin to use; default all."),
+    option("--origin-type", metavar="TYPE", help="Their datatype, as for the target."),
+)
+
+TRANSACTION = together(
+    option(
+        "--commit",
+        type=click.Choice(["auto", "rename", "journal"]),
+        default="auto",
+        help="How the target changes: a new file in its place, or in place behind a journal; auto chooses.",
+    ),
+    option(
+        "--durability",
+        type=click.Choice(["full", "process", "none"]),
+        default="full",
+        help="full, the default, survives a loss of power; process and none sync nothing, and survive kill -9.",
+    ),
+    option(
+        "--lock-timeout",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="The most to wait for others at the target; default 60, 0 tries once.",
+    ),
+)
+
 QUIET = option("-q", "--quiet", is_flag=True, help="No summary on standard error.")
 
 REPORT = together(

@@ -142,8 +142,7 @@ def check(op: Op, datatype: Datatype, use: Use) -> None:
     OpError
         If the op is not for this use, or not defined for the datatype.
     """
-    if use not in op.uses:
-        raise OpError(str(op), f"is for accumulate and fetch only (MPI-4.1, 12.3.4); use one of {_listed(_for(use))}")
+    check_use(op, use)
     if op.datatypes and str(datatype) not in op.datatypes:
         raise OpError(str(op), f"is not defined for {datatype}; it takes {', '.join(op.datatypes)}")
     if datatype.group not in op.groups:
@@ -155,6 +154,17 @@ def check(op: Op, datatype: Datatype, use: Use) -> None:
         raise OpError(
             str(op), f"is not defined for {datatype} ({datatype.group.title}); it takes {op.groups.title}; {hint}"
         )
+
+
+_CALLS = {Use.REDUCE: "reductions", Use.ACCUMULATE: "accumulate", Use.FETCH: "fetch"}
+
+
+def check_use(op: Op, use: Use) -> None:
+    """Raise `OpError` unless the op is for this family of calls."""
+    if use not in op.uses:
+        families = [name for each, name in _CALLS.items() if each in op.uses]
+        calls = " and ".join(families)
+        raise OpError(str(op), f"is for {calls} only (MPI-4.1, 12.3.4); use one of {_listed(_for(use))}")
 
 
 def _for(use: Use) -> list[Op]:

@@ -11,16 +11,21 @@ import fcntl
 import os
 import resource
 import signal
+import stat
 import struct
 from collections.abc import Iterator
 
 # Linux refuses one transfer of 2 GiB or more; smaller ones also let a signal in between.
-_TRANSFER = 64 << 20
+TRANSFER = 64 << 20
 _COPY_BLOCK = 1 << 20
+# Extended attributes of mpired itself belong to the content, so another content does not inherit them.
+OWN_ATTRIBUTES = "user.mpired."
 _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
 _PREALLOCATING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
-_UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENOTTY})
+# A request of ioctl(2) that Python does not name.
+_FS_IOC_GETVERSION = 0x80087601
+UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENOTTY})
 
 
 @contextlib.contextmanager
@@ -44,11 +49,18 @@ def opened_for_writing(path: str, name: str) -> Iterator[int]:
         os.close(fd)
 
 
+def let_go(*fds: int) -> None:
+    """Close descriptors of what needs no more care: all that matters was synced, or was never to stay."""
+    for fd in fds:
+        with contextlib.suppress(OSError):
+            os.close(fd)
+
+
 def pread_into(fd: int, buffer: memoryview, offset: int) -> int:
     """Fill `buffer` from `offset` on, and return how many bytes there were before the end of the file."""
     done = 0
     while done < len(buffer):
-        got = os.preadv(fd, [buffer[done : done + _TRANSFER]], offset + done)
+        got = os.preadv(fd, [buffer[done : done + TRANSFER]], offset + done)
         if got == 0:
             break
         done += got
@@ -60,7 +72,7 @@ def pwrite_all(fd: int, data: memoryview | bytes, offset: int) -> None:
     view = memoryview(data)
     done = 0
     while done < len(view):
-        done += os.pwrite(fd, view[done : done + _TRANSFER], offset + done)
+        done += os.pwrite(fd, view[done : done + TRANSFER], offset + done)
 
 
 def write_all(fd: int, data: memoryview | bytes) -> None:
@@ -68,7 +80,7 @@ def write_all(fd: int, data: memoryview | bytes) -> None:
     view = memoryview(data)
     done = 0
     while done < len(view):
-        done += os.write(fd, view[done : done + _TRANSFER])
+        done += os.write(fd, view[done : done + TRANSFER])
 
 
 def blocks(fd: int, start: int, stop: int) -> Iterator[memoryview]:
@@ -103,9 +115,14 @@ def allocate(fd: int, nbytes: int) -> None:
     try:
         os.posix_fallocate(fd, 0, nbytes)
     except OSError as error:
-        if error.errno not in _UNSUPPORTED:
+        if error.errno not in UNSUPPORTED:
             raise
         os.ftruncate(fd, nbytes)
+
+
+def set_size(fd: int, nbytes: int) -> None:
+    """Give a file a size; what is added is a hole, which reads as zeros."""
+    os.ftruncate(fd, nbytes)
 
 
 def filesystem_type(fd: int) -> str:
@@ -129,17 +146,70 @@ def _lines(path: str) -> list[str]:
         return file.read().splitlines()
 
 
-def lock_exclusive(fd: int) -> bool:
-    """Take the write lock on the open file description, without waiting; tell whether that worked.
+def lock(fd: int, *, shared: bool = False) -> bool:
+    """Take the write lock, or a read lock, on the open file description, without waiting; tell whether it was free.
 
     Locks of this kind end with the last descriptor, so a lock that can be taken has no living owner.
+    They belong to the description: closing another descriptor of the file does not lose them, but a
+    forked child has them too.
+
+    Raises
+    ------
+    OSError
+        If the file system has no locks.
     """
-    request = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+    kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
     try:
-        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, request)
-    except OSError:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
+    except (BlockingIOError, PermissionError):
         return False
     return True
+
+
+def generation(fd: int) -> int:
+    """Return what tells a file from a later one with its inode number; 0 where the file system does not say."""
+    try:
+        return int(struct.unpack("q", fcntl.ioctl(fd, _FS_IOC_GETVERSION, bytes(8)))[0]) & 0xFFFFFFFF
+    except OSError:
+        return 0
+
+
+def open_existing(path: str, name: str, *, writable: bool = True) -> int:
+    """Open a regular file to look at it and, if `writable`, to change it; never through a link, never waiting.
+
+    Raises
+    ------
+    OSError
+        If there is none, or it is no regular file, or may not be changed.
+    """
+    mode = os.O_RDWR if writable else os.O_RDONLY
+    with blaming(name):
+        fd = os.open(path, mode | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK)
+        if not stat.S_ISREG(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.EINVAL, "is not a regular file")
+    return fd
+
+
+def open_directory(path: str | bytes) -> int:
+    """Open a directory, to name files in it and to sync their names."""
+    return os.open(path or b".", os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC)
+
+
+def reserve(fd: int, start: int, stop: int) -> None:
+    """Reserve the space of a range of an existing file, where the file system can promise that.
+
+    Raises
+    ------
+    OSError
+        ENOSPC, EDQUOT or EFBIG.
+    """
+    if start < stop and filesystem_type(fd) in _PREALLOCATING:
+        try:
+            os.posix_fallocate(fd, start, stop - start)
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
 
 
 def open_unnamed(dirfd: int) -> int | None:
@@ -157,7 +227,7 @@ def open_unnamed(dirfd: int) -> int | None:
 
 def open_scratch(directory: str) -> int:
     """Open a file without a name in a directory, on any file system."""
-    dirfd = os.open(directory, os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC)
+    dirfd = open_directory(directory)
     try:
         fd = open_unnamed(dirfd)
         if fd is None:
@@ -211,6 +281,11 @@ def fsync(fd: int) -> None:
     os.fsync(fd)
 
 
+def fdatasync(fd: int) -> None:
+    """Bring the content of a file to the disk, without times and attributes. A failure is final, as of `fsync`."""
+    os.fdatasync(fd)
+
+
 def fsync_directory(dirfd: int) -> None:
     """Bring the names in a directory to the disk, where the file system can."""
     try:
@@ -218,6 +293,12 @@ def fsync_directory(dirfd: int) -> None:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
+
+
+def give_to(fd: int, owner: os.stat_result) -> None:
+    """Give a file to the owner and group of another, as far as allowed."""
+    with contextlib.suppress(OSError):
+        os.fchown(fd, owner.st_uid, owner.st_gid)
 
 
 def copy_metadata(source: os.stat_result, path: str, fd: int) -> None:
@@ -236,7 +317,7 @@ def copy_metadata(source: os.stat_result, path: str, fd: int) -> None:
 def _copied_attributes(path: str) -> list[str]:
     with contextlib.suppress(OSError):
         kept = "user.", "security.selinux", "system.posix_acl_access"
-        return [name for name in os.listxattr(path) if name.startswith(kept)]
+        return [name for name in os.listxattr(path) if name.startswith(kept) and not name.startswith(OWN_ATTRIBUTES)]
     return []
 
 

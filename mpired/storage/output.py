@@ -17,6 +17,8 @@ from typing import Protocol, Self
 
 from mpired.errors import OutputExistsError, UnconfirmedError
 from mpired.storage import calls
+from mpired.storage.recovery import settle_for_reading
+from mpired.storage.temporary import open_temporary
 
 # Paths that mean a descriptor of this process: to be written to, never to be replaced.
 _NAMED_DESCRIPTORS = {"/dev/stdout": 1, "/dev/stderr": 2}
@@ -131,6 +133,8 @@ class FileOutput:
         Whether an existing file may be replaced.
     on_commit
         Called when the result is in place, while interruptions are still held back.
+    durable
+        Whether the file is synced before it gets its name, and its name after that.
 
     Raises
     ------
@@ -140,36 +144,30 @@ class FileOutput:
         If the name is a directory or the directory cannot be written to.
     """
 
-    def __init__(self, path: str, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> None:
+    def __init__(
+        self, path: str, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing, durable: bool = True
+    ) -> None:
         self.name = path
         self._overwrite = overwrite
         self._on_commit = on_commit
+        self._durable = durable
         self._existing = _existing_file(path)
         if self._existing is not None and not overwrite:
             raise OutputExistsError(path, "is there already; --force replaces it; in Python overwrite=True")
+        if self._existing is not None:
+            settle_for_reading(path)  # else its journal would outlive the file that it is of
         with calls.blaming(path):  # there may be no current directory
             self._path = os.path.realpath(path)
         directory, base = os.path.split(os.fsencode(self._path))
         self.directory = os.fsdecode(directory)
         self._base = base
-        # At most 121 bytes, so a name of 255 bytes still has a temporary one beside it.
-        self._temporary = b".%b.%b.mpired-tmp" % (base[:100], os.urandom(4).hex().encode())
-        self._named = False
         with calls.blaming(path):
-            self._dirfd = os.open(directory, os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC)
+            self._dirfd = calls.open_directory(directory)
             try:
-                self.fd = self._open_temporary()
+                self.fd, self._temporary, self._named = open_temporary(base, self._dirfd)
             except BaseException:
                 os.close(self._dirfd)
                 raise
-        calls.lock_exclusive(self.fd)
-
-    def _open_temporary(self) -> int:
-        fd = calls.open_unnamed(self._dirfd)
-        if fd is None:
-            fd = calls.open_new(self._temporary, self._dirfd)
-            self._named = True
-        return fd
 
     @property
     def shared_path(self) -> str:
@@ -191,20 +189,30 @@ class FileOutput:
         UnconfirmedError
             After it: the file is in place, but the disk has not confirmed its name.
         """
+        self.seal()
+        self.publish()
+
+    def seal(self) -> None:
+        """Make the file ready: all that can fail for want of space or rights fails here, with `OSError`."""
         with calls.blaming(self.name):
             if self._existing is not None:
                 calls.copy_metadata(self._existing, self._path, self.fd)
             else:
                 os.fchmod(self.fd, calls.default_mode())
-            calls.fsync(self.fd)
-            with calls.interruptions_blocked():
-                self._put_in_place()
-                self._on_commit()
-                try:
+            if self._durable:
+                calls.fsync(self.fd)
+
+    def publish(self, on_commit: Callable[[], None] | None = None) -> None:
+        """Put the sealed file in its place: the commit point; errors as of `commit`."""
+        with calls.blaming(self.name), calls.interruptions_blocked():
+            self._put_in_place()
+            (on_commit or self._on_commit)()
+            try:
+                if self._durable:
                     calls.fsync_directory(self._dirfd)
-                except OSError as error:
-                    reason = f"the result is in place, but its directory could not be synced ({error.strerror})"
-                    raise UnconfirmedError(self.name, reason) from error
+            except OSError as error:
+                reason = f"the result is in place, but its directory could not be synced ({error.strerror})"
+                raise UnconfirmedError(self.name, reason) from error
 
     def _put_in_place(self) -> None:
         if not self._overwrite:
@@ -237,9 +245,7 @@ class FileOutput:
         if self._named:
             with contextlib.suppress(OSError):
                 calls.unlink(self._temporary, self._dirfd)
-        for fd in (self.fd, self._dirfd):
-            with contextlib.suppress(OSError):  # all that matters was synced before the commit
-                os.close(fd)
+        calls.let_go(self.fd, self._dirfd)
 
 
 def _existing_file(path: str) -> os.stat_result | None:

@@ -148,7 +148,7 @@ def test_unavailable_datatype_is_said_to_be_so(directory, op, name):
 def test_ops_for_windows_are_no_reductions(directory, op, name):
     paths = write_ranks(directory, values.ranks(name, 2, 3))
     before = sorted(directory.iterdir())
-    with pytest.raises(OpError, match="is for accumulate and fetch only") as caught:
+    with pytest.raises(OpError, match=r"is for (accumulate and )?fetch only") as caught:
         mpired.reduce(paths, op, output=directory / "nothing.bin", type=name)
     assert sorted(directory.iterdir()) == before
     assert all(reduce_op.lower() in str(caught.value) for reduce_op in matrix.REDUCE_OPS)

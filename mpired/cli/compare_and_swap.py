@@ -1,0 +1,38 @@
+"""`mpired compare-and-swap`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mpired.cli import params
+from mpired.cli.accumulate import split, waits
+from mpired.cli.fetch_and_op import fetch
+from mpired.errors import UsageError
+from mpired.rma import plan_compare_and_swap
+
+_OPERANDS = 2
+
+
+@click.command(context_settings={"ignore_unknown_options": True})  # -5 is a value
+@params.ELEMENT
+@params.TRANSACTION
+@click.argument("words", nargs=-1, metavar="TARGET COMPARE VALUE")
+def compare_and_swap(**options: Any) -> None:
+    """Set one element of TARGET to VALUE if it is COMPARE, and print what it was before (MPI_Compare_and_swap).
+
+    The element has changed if COMPARE is printed. Elements are integers, truth values or bytes, and are
+    compared bit by bit. COMPARE and VALUE are numbers, or files with one element.
+
+    \b
+    Examples:
+      cp sample_data/counts_0.npy owner.npy
+      mpired compare-and-swap owner.npy 2 42
+      mpired compare-and-swap owner.npy 2 43
+      rm owner.npy
+    """
+    windows, operands = split(options.pop("windows"), options.pop("words"))
+    if len(operands) != _OPERANDS:
+        raise UsageError("COMPARE and VALUE", f"are two words after the target, and there are {len(operands)}")
+    fetch(plan_compare_and_swap(windows, operands[0], operands[1], waits, **options))

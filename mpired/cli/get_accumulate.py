@@ -1,0 +1,51 @@
+"""`mpired get-accumulate`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mpired.buffers import FORMATS
+from mpired.cli import params, signals
+from mpired.cli.accumulate import split, tell, waits
+from mpired.errors import UsageError
+from mpired.rma import plan_get_accumulate
+from mpired.storage.output import is_terminal
+from mpired.windows.fetched import FetchOutput
+
+
+@click.command()
+@params.RMA_OP
+@params.option("--fetch", default="-", metavar="OLD", help="The file for the old elements; default standard output.")
+@params.option("--to", type=click.Choice(list(FORMATS)), help="Its format; default by suffix, then as the target.")
+@params.option("-f", "--force", is_flag=True, help="Replace OLD if it is there.")
+@params.WINDOW
+@params.ORIGIN
+@params.INPUTS
+@params.TRANSACTION
+@params.REPORT
+@click.argument("files", nargs=-1, metavar="TARGET [ORIGIN]")
+def get_accumulate(**options: Any) -> None:
+    """Combine ORIGIN into TARGET as `accumulate` does, and give the old elements of TARGET (MPI_Get_accumulate).
+
+    Nobody comes between the reading and the change. With --op no_op there is no ORIGIN, and TARGET is
+    only read, as it is between two updates. OLD is in place before TARGET changes.
+
+    \b
+    Examples:
+      cp sample_data/counts_0.npy total.npy
+      mpired get-accumulate --op sum --to text total.npy sample_data/counts_1.npy
+      mpired get-accumulate --op no_op --target-disp 3 --target-count 2 --to text total.npy
+      rm total.npy
+    """
+    report = {name: options.pop(name) for name in ("quiet", "verbose", "as_json")}
+    windows, origins = split(options.pop("windows"), options.pop("files"))
+    if len(origins) > 1:
+        raise UsageError(origins[1], "is a second origin; a call that fetches takes one")
+    path, to, force = options.pop("fetch"), options.pop("to"), options.pop("force")
+    plan = plan_get_accumulate(windows, origins[0] if origins else None, options.pop("op"), waits, **options)
+    with FetchOutput(path, to, overwrite=force, terminal=is_terminal(path)) as output:
+        done = plan.run(signals.ignore, output.keep)
+        output.send(windows[0])
+    tell(str(plan.request.op), windows, origins, done, **report)

@@ -1,0 +1,191 @@
+"""What may be said of a one-sided call, and what it means."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypedDict
+
+import numpy as np
+
+from mpired import ops
+from mpired.buffers import Declared, open_rank
+from mpired.datatypes import Datatype, definitions, parse
+from mpired.errors import DatatypeError, OpError, UsageError
+from mpired.storage.lock import Waiting
+from mpired.verbs import Inputs, PathLike, check_word, integer
+from mpired.windows.origin import FileOrigin
+from mpired.windows.placement import Placement
+from mpired.windows.target import Policy
+from mpired.windows.typed import component_of
+
+Tell: TypeAlias = Callable[[str], None]
+"""Called with the name of a window whose lock takes long to get."""
+
+
+class Where(TypedDict, total=False):
+    """What may be said of where elements go and come from."""
+
+    target_disp: int | None
+    disp_unit: int | None
+    target_count: int | None
+    target_type: str | None
+    origin_disp: int
+    origin_count: int | None
+    origin_type: str | None
+    at: str | None
+    map: PathLike | None
+    target_rank: int | None
+
+
+class How(TypedDict, total=False):
+    """What may be said of the transaction."""
+
+    commit: str
+    durability: str
+    lock_timeout: float
+
+
+class FetchOptions(Inputs, Where, How, total=False):
+    """What may be said of a call that fetches."""
+
+
+class AccumulateOptions(FetchOptions, total=False):
+    """What may be said of an accumulate."""
+
+    once: str | bool | None
+    create: str | int | Sequence[int] | None
+
+
+class ElementOptions(How, total=False):
+    """What may be said of a call on one element."""
+
+    type: str | None
+    byte_order: str | None
+    target_disp: int | None
+    disp_unit: int | None
+    at: str | None
+    target_rank: int | None
+    create: str | int | Sequence[int] | None
+
+
+def resolve(op: str, use: ops.Use) -> ops.Op:
+    """Return the predefined op of that name; the one-sided calls take no other (MPI-4.1, 12.3.4).
+
+    Raises
+    ------
+    UnknownOpError, OpError
+        If there is none, or it is not for this use.
+    """
+    if not isinstance(op, str):
+        raise OpError("--op", "one-sided calls take predefined ops only (MPI-4.1, 12.3.4), no function")
+    if ":" in op:
+        raise OpError(op, "user-defined ops are for reductions only (MPI-4.1, 12.3.4); use a predefined op")
+    chosen = ops.resolve(op)
+    ops.check_use(chosen, use)
+    return chosen
+
+
+def policy(options: Mapping[str, Any], tell: Tell) -> Policy:
+    """Return how a target is changed.
+
+    Raises
+    ------
+    UsageError
+        If a word or the time makes no sense.
+    """
+    commit, durability = options.get("commit", "auto"), options.get("durability", "full")
+    check_word("--commit", commit, ("auto", "rename", "journal"))
+    check_word("--durability", durability, ("full", "process", "none"))
+    timeout = options.get("lock_timeout", 60.0)
+    if not 0 <= timeout < math.inf:
+        raise UsageError("--lock-timeout", f"{timeout} is not a time; give seconds, 0 to try once")
+    return Policy(commit, durability == "full", Waiting(timeout, tell))
+
+
+class Sides(NamedTuple):
+    """The datatypes of the two sides; None for an ordinary run of elements."""
+
+    component: Datatype | None
+    target: Datatype | None
+    origin: Datatype | None
+
+
+def sides(options: Mapping[str, Any], said: Declared) -> Sides:
+    """Return the datatypes of both sides, which must be made of one predefined type (MPI-4.1, 12.3.4).
+
+    Raises
+    ------
+    DatatypeError
+        If they are not.
+    """
+    types = options.get("types")
+    defined = None if types is None else definitions(os.fspath(types))
+    components = {} if said.datatype is None else {"--type": said.datatype}
+    made: dict[str, Datatype | None] = {"--target-type": None, "--origin-type": None}
+    for option in made:
+        text = options.get(option[2:].replace("-", "_"))
+        if text is None:
+            continue
+        datatype, order = parse(text, defined)
+        if order is not None:
+            raise UsageError(option, f"{text!r} says a byte order; --byte-order says that of raw files")
+        components[option] = component_of(datatype)
+        if components[option] is not datatype:
+            made[option] = datatype
+    first, component = next(iter(components.items()), ("", None))
+    for option, other in components.items():
+        if component is not None and other is not component:
+            reason = f"has components of {other}, but {first} of {component}; both need the same (MPI-4.1, 12.3.4)"
+            raise DatatypeError(option, reason)
+    return Sides(component, made["--target-type"], made["--origin-type"])
+
+
+def place(options: Mapping[str, Any], nwindows: int, target: Datatype | None = None) -> Placement:
+    """Return where elements go; `target` is the datatype of the target, if it is derived.
+
+    Raises
+    ------
+    MpiredError
+        If the words contradict each other.
+    """
+    path = options.get("map")
+    numbers = {
+        name: None if options.get(name) is None else integer(f"--{name.replace('_', '-')}", options[name])
+        for name in ("target_disp", "disp_unit", "target_count", "target_rank")
+    }
+    if options.get("target_type") is not None and numbers["target_disp"] is None:
+        numbers["target_disp"] = 0
+    placement = Placement(
+        disp=numbers["target_disp"],
+        unit=numbers["disp_unit"],
+        count=numbers["target_count"],
+        typemap=None if target is None else target.typemap,
+        box=options.get("at"),
+        indices=None if path is None else read_map(path),
+        rank=numbers["target_rank"],
+    )
+    placement.check(nwindows)
+    return placement
+
+
+def read_map(path: PathLike | np.ndarray) -> np.ndarray:
+    """Return the indices that a file, or an array, of integers holds.
+
+    Raises
+    ------
+    DatatypeError
+        If it holds something else.
+    """
+    if isinstance(path, np.ndarray):
+        name, indices = "map", path.ravel()
+    else:
+        name = os.fspath(path)
+        buffer = open_rank(name, Declared()).only_buffer("npy")
+        indices = FileOrigin(buffer, 0, buffer.count).read(slice(0, buffer.count))
+    if indices.dtype.kind not in "iu":
+        raise DatatypeError(name, f"holds elements of {indices.dtype}, and a map is of integers")
+    if indices.dtype == np.uint64:
+        indices = np.minimum(indices, np.uint64(2**63 - 1))
+    return indices.astype(np.int64)

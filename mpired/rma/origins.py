@@ -1,0 +1,121 @@
+"""What one-sided calls combine into a window: files, arrays, single values."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+
+from mpired.buffers import Declared, FlatBuffer, RankBuffer, open_rank
+from mpired.datatypes import Datatype
+from mpired.errors import CountError, UsageError
+from mpired.ranks import check_use
+from mpired.rma.options import AccumulateOptions, FetchOptions, Where
+from mpired.verbs import PathLike, integer
+from mpired.windows import once
+from mpired.windows.address import Runs
+from mpired.windows.origin import ArrayOrigin, FileOrigin, Origin, ScatteredOrigin
+from mpired.windows.placement import Given, check_layout
+from mpired.windows.transaction import Request
+from mpired.windows.value import parse_value
+
+
+def open_origin(
+    origin: PathLike | np.ndarray, said: Declared, options: FetchOptions, derived: Datatype | None
+) -> list[Origin]:
+    """Open an origin: a buffer, or of a file with columns one for each.
+
+    Parameters
+    ----------
+    origin
+        The file, or an array.
+    said, options
+        What the user says of it.
+    derived
+        Its datatype, if that is a derived one.
+    """
+    first, count = integer("--origin-disp", options.get("origin_disp") or 0), options.get("origin_count")
+    for name, number in (("--origin-disp", first), ("--origin-count", count or 0)):
+        if integer(name, number) < 0:
+            raise CountError(f"{name} {number}", "is negative")
+    if derived is not None and isinstance(origin, np.ndarray):
+        raise UsageError("--origin-type", "is for files; choose the elements of an array with NumPy")
+    if isinstance(origin, np.ndarray):
+        return [ArrayOrigin.of(origin, said.datatype, first, count)]
+    file = open_rank(os.fspath(origin), said)
+    check_use(said, [file])
+    if derived is not None:
+        return [_scattered(file.only_buffer("--origin-type"), derived, first, count)]
+    return [
+        FileOrigin(buffer, first, max(buffer.count - first, 0) if count is None else count) for buffer in file.buffers
+    ]
+
+
+def _scattered(buffer: RankBuffer, derived: Datatype, first: int, count: int | None) -> Origin:
+    """Return the components of elements of a derived datatype, the first of them `first` components in."""
+    if not isinstance(buffer, FlatBuffer):
+        raise UsageError("--origin-type", f"is for raw and npy files, and {buffer.source.name} is none")
+    check_layout(buffer, "--origin-type")
+    itemsize, typemap = buffer.stored.itemsize, derived.typemap
+    if count is None:
+        rest = (buffer.count - first) * itemsize - typemap.true_ub
+        if typemap.extent <= 0:
+            raise UsageError("--origin-count", f"is needed, because {derived} has extent {typemap.extent}")
+        count = rest // typemap.extent + 1 if rest >= 0 else 1
+    runs = Runs.of(typemap, itemsize).repeated(count, typemap.extent).moved(first * itemsize)
+    return ScatteredOrigin(buffer, runs)
+
+
+def common(origins: Sequence[Sequence[Origin]], options: FetchOptions) -> list[Given]:
+    """Return for each buffer what all origins have in common.
+
+    Raises
+    ------
+    CountError
+        If their counts or shapes differ.
+    """
+    whole = not options.get("origin_disp") and {options.get("origin_count"), options.get("origin_type")} == {None}
+    given = []
+    for first, *others in zip(*origins, strict=False):
+        for origin in others:
+            if origin.count != first.count:
+                raise CountError(origin.name, f"has {origin.count} elements, but {first.name!r} has {first.count}")
+            if None not in (origin.shape, first.shape) and origin.shape != first.shape:
+                raise CountError(origin.name, f"has shape {origin.shape}, but {first.name!r} has {first.shape}")
+        given.append(Given(first.name, first.count, first.shape, first.fortran_order, whole))
+    return given
+
+
+def element_of(value: object, datatype: Datatype, what: str) -> np.ndarray:
+    """Return an array of one element, from text, from a file, or from a Python number."""
+    if isinstance(value, str):
+        try:
+            return parse_value(value, datatype)
+        except UsageError:
+            if not os.path.exists(value):
+                raise
+    if isinstance(value, str | os.PathLike):
+        buffer = open_rank(os.fspath(value), Declared(datatype)).only_buffer(what)
+        if buffer.count != 1:
+            raise CountError(str(value), f"has {buffer.count} elements, and {what} is one")
+        return FileOrigin(buffer, 0, 1).read(slice(0, 1))
+    element = np.zeros(1, datatype.form)
+    try:
+        element[0] = value
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UsageError(what, f"{value!r} is no element of {datatype} ({error})") from None
+    return element
+
+
+def keys_of(request: Request, options: AccumulateOptions) -> list[bytes]:
+    """Return for each origin the key that the target is to remember; none without --once."""
+    key = options.get("once")
+    if key is None or key is False:
+        return []
+    numbers = range(len(request.origins))
+    if isinstance(key, str) and key:
+        return [once.key_of(key if number == 0 else f"{key}\0{number}") for number in numbers]
+    where = {name: str(options.get(name)) for name in Where.__annotations__ if options.get(name) is not None}
+    said = f"{request.op} {sorted(where.items())}"
+    return [once.key_of_content([origin.blocks() for origin in buffers], said) for buffers in request.origins]

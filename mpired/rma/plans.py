@@ -1,0 +1,260 @@
+"""The one-sided verbs: from words to a window that has changed (MPI-4.1, 12.3)."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any, NamedTuple, Unpack
+
+import numpy as np
+
+from mpired import ops
+from mpired.buffers import Declared, open_rank
+from mpired.datatypes import Datatype, Group
+from mpired.errors import UsageError
+from mpired.ops.identity import identity
+from mpired.rma.options import (
+    AccumulateOptions,
+    ElementOptions,
+    FetchOptions,
+    Tell,
+    place,
+    policy,
+    resolve,
+    sides,
+)
+from mpired.rma.origins import common, element_of, keys_of, open_origin
+from mpired.storage.output import nothing
+from mpired.verbs import PathLike, check_names, declared, only_inputs
+from mpired.windows.origin import ArrayOrigin
+from mpired.windows.placement import Given
+from mpired.windows.target import Filling, NewTarget, Policy
+from mpired.windows.transaction import Done, Keep, Request, transact
+
+_SHAPE = re.compile(r"\d{1,18}(,\d{1,18})*")
+
+
+class Call(NamedTuple):
+    """A request that has passed all checks that need no lock."""
+
+    request: Request
+    policy: Policy
+
+    def run(self, on_commit: Callable[[], None] = nothing, keep: Keep | None = None) -> Done:
+        """Lock the windows, check the rest, and change them."""
+        return transact(self.request, self.policy, on_commit=on_commit, keep=keep)
+
+
+def _silent(_name: str) -> None:
+    """Tell nobody."""
+
+
+def plan_accumulate(
+    windows: Sequence[PathLike],
+    origins: Sequence[PathLike | np.ndarray],
+    op: str,
+    tell: Tell = _silent,
+    **options: Unpack[AccumulateOptions],
+) -> Call:
+    """Check an accumulate as far as that can be without the lock: words, and every origin.
+
+    Parameters
+    ----------
+    windows
+        The target, or several: the windows of the ranks, in order.
+    origins
+        What is combined into it, one after another: files, or arrays.
+    op
+        The op's name.
+    tell
+        Called with the name of a window whose lock takes long to get.
+
+    Raises
+    ------
+    MpiredError, OSError
+        If the request makes no sense, or an origin cannot be used.
+    """
+    check_names(options, AccumulateOptions)
+    if not origins:
+        raise UsageError("ORIGIN", "there is none; name at least one file after the target")
+    request = _request(windows, origins, resolve(op, ops.Use.ACCUMULATE), options)
+    request = replace(request, use=ops.Use.ACCUMULATE, keys=keys_of(request, options))
+    return Call(_with_create(request, options), policy(options, tell))
+
+
+def plan_get_accumulate(
+    windows: Sequence[PathLike],
+    origin: PathLike | np.ndarray | None,
+    op: str,
+    tell: Tell = _silent,
+    **options: Unpack[FetchOptions],
+) -> Call:
+    """Check a get_accumulate, as `plan_accumulate`; NO_OP takes no origin (MPI-4.1, 12.3.4)."""
+    check_names(options, FetchOptions)
+    chosen = resolve(op, ops.Use.FETCH)
+    if (origin is None) != (chosen.name == "NO_OP"):
+        reason = "takes no origin" if chosen.name == "NO_OP" else "needs an origin, which is missing"
+        raise UsageError("ORIGIN", f"{chosen} {reason} (MPI-4.1, 12.3.4)")
+    request = _request(windows, [] if origin is None else [origin], chosen, options)
+    return Call(replace(request, fetch=True), policy(options, tell))
+
+
+def plan_fetch_and_op(
+    windows: Sequence[PathLike],
+    value: object,
+    op: str,
+    tell: Tell = _silent,
+    **options: Unpack[ElementOptions],
+) -> Call:
+    """Check a fetch_and_op on one element, as `plan_accumulate`.
+
+    Parameters
+    ----------
+    windows, op, tell
+        As of `plan_accumulate`; NO_OP is an atomic read.
+    value
+        The origin's element: text as on the command line, the path of a file with one element, or a number. None
+        for NO_OP.
+    """
+    check_names(options, ElementOptions)
+    chosen = resolve(op, ops.Use.FETCH)
+    if (value is None) != (chosen.name == "NO_OP"):
+        reason = "takes no value" if chosen.name == "NO_OP" else "needs a value, which is missing"
+        raise UsageError("VALUE", f"{chosen} {reason} (MPI-4.1, 12.3.5)")
+    return _on_one_element(windows, [] if value is None else [value], chosen, tell, options)
+
+
+def plan_compare_and_swap(
+    windows: Sequence[PathLike],
+    compare: object,
+    value: object,
+    tell: Tell = _silent,
+    **options: Unpack[ElementOptions],
+) -> Call:
+    """Check a compare_and_swap: the element becomes `value` if it is `compare`, bit by bit (MPI-4.1, 12.3.5).
+
+    Parameters
+    ----------
+    windows, tell
+        As of `plan_accumulate`.
+    compare, value
+        Elements, as of `plan_fetch_and_op`.
+    """
+    check_names(options, ElementOptions)
+    said = declared(type=options.get("type"), byte_order=options.get("byte_order"))
+    expected = element_of(compare, _datatype(windows, said, options), "COMPARE")
+    return _on_one_element(windows, [value], _compare_and_swap(expected), tell, options)
+
+
+def _compare_and_swap(expected: np.ndarray) -> ops.Op:
+    """Return what compare_and_swap does as an op: the origin takes the place of an element that is as expected."""
+
+    def kernel(invec: np.ndarray, inoutvec: np.ndarray, _datatype: Datatype) -> np.ndarray:
+        if inoutvec.tobytes() == expected.tobytes():
+            inoutvec[...] = invec
+        return inoutvec
+
+    groups = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.LOGICAL | Group.MULTI_LANGUAGE | Group.BYTE
+    return ops.Op("COMPARE_AND_SWAP", kernel, groups, "", commute=False, uses=ops.Use.FETCH)
+
+
+def _on_one_element(
+    windows: Sequence[PathLike], values: Sequence[object], op: ops.Op, tell: Tell, options: ElementOptions
+) -> Call:
+    said = declared(type=options.get("type"), byte_order=options.get("byte_order"))
+    datatype = _datatype(windows, said, options)
+    ops.check(op, datatype, ops.Use.FETCH)
+    where: dict[str, Any] = dict(options)
+    if where.get("at") is None:
+        where |= {"target_disp": where.get("target_disp") or 0, "target_count": 1}
+    placement = place(where, len(windows))
+    given = Given("VALUE", 1, (), whole=False)
+    request = Request(
+        windows=[os.fspath(window) for window in windows],
+        declared=_of_windows(said),
+        op=op,
+        use=ops.Use.FETCH,
+        origins=[[ArrayOrigin("VALUE", datatype, element_of(value, datatype, "VALUE"))] for value in values],
+        place=lambda _buffer, buffers: placement.shares(buffers, given),
+        fetch=True,
+    )
+    return Call(_with_create(request, options, datatype), policy(options, tell))
+
+
+def _datatype(windows: Sequence[PathLike], said: Declared, options: ElementOptions) -> Datatype:
+    """Return the datatype of the elements of a window, which is looked at again under the lock."""
+    if said.datatype is not None:
+        return said.datatype
+    if not windows:
+        raise UsageError("TARGET", "is missing; name the file to change")
+    path = os.fspath(windows[options.get("target_rank") or 0])
+    if options.get("create") is not None and not os.path.exists(path):
+        raise UsageError("--create", "needs --type, which says what the elements are")
+    return open_rank(path, said).only_buffer("fetch-and-op").datatype
+
+
+def _request(
+    windows: Sequence[PathLike], origins: Sequence[PathLike | np.ndarray], op: ops.Op, options: FetchOptions
+) -> Request:
+    """Open the origins, and say where they go."""
+    said = declared(**only_inputs(options))
+    component, target, derived = sides(options, said)
+    said = replace(said, datatype=component)
+    opened = [open_origin(origin, said, options, derived) for origin in origins]
+    placement = place(options, len(windows), target)
+    given = common(opened, options)
+    if not given:  # NO_OP: as many elements as the target has, or is said to have
+        count = options.get("target_count")
+        given = [Given("target", None if count is None else count, whole=False)]
+    return Request(
+        windows=[os.fspath(window) for window in windows],
+        declared=_of_windows(said),
+        op=op,
+        use=ops.Use.FETCH,
+        origins=opened,
+        place=lambda i, buffers: placement.shares(buffers, given[min(i, len(given) - 1)]),
+    )
+
+
+def _of_windows(said: Declared) -> Declared:
+    """Return what is said of the windows: the datatype, the columns, and of a raw one the byte order."""
+    return replace(said, format=None, offset=0, count=None, pair=None)
+
+
+def _with_create(
+    request: Request, options: AccumulateOptions | ElementOptions, datatype: Datatype | None = None
+) -> Request:
+    """Let a request make its target if that is missing.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be said what to make.
+    """
+    create = options.get("create")
+    if create is None:
+        return request
+    if len(request.windows) > 1:
+        raise UsageError("--create", "makes one target, not several windows")
+    if isinstance(create, str):
+        if not _SHAPE.fullmatch(create):
+            raise UsageError("--create", f"{create!r} is no count or shape; write 100, or 3,4")
+        shape = tuple(map(int, create.split(",")))
+    else:
+        shape = (create,) if isinstance(create, int) else tuple(create)
+    if any(dim < 0 for dim in shape) or math.prod(shape) >= 2**60:
+        raise UsageError("--create", f"{create} is no count or shape")
+    datatype = datatype or request.declared.datatype or request.origins[0][0].datatype
+    element, order = identity(request.op, datatype), request.declared
+    orders = {"little": "<", "big": ">"}
+    byte_order: Any = orders.get(order.byte_order or order.type_order or "", "=")
+    filling, durable = Filling(element, datatype, shape, byte_order), options.get("durability", "full") == "full"
+
+    def made(stack: ExitStack) -> NewTarget:
+        return NewTarget(request.windows[0], filling, stack, durable=durable)
+
+    return replace(request, create=made)

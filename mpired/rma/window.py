@@ -1,0 +1,166 @@
+"""The Python API of one-sided calls."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Unpack
+
+import numpy as np
+
+from mpired.buffers import FlatBuffer
+from mpired.rma.options import AccumulateOptions, ElementOptions, FetchOptions, How
+from mpired.rma.plans import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
+from mpired.verbs import PathLike
+from mpired.windows.transaction import Done
+
+
+class Window:
+    """A file, or one for each rank, that several processes combine their data into (MPI-4.1, 12.3).
+
+    Each call is a transaction: it locks the files, and changes a file wholly or, whatever happens, not at all.
+    Nothing is open between the calls.
+
+    Parameters
+    ----------
+    paths
+        The file, or the files of the ranks in order.
+    type
+        The MPI datatype or NumPy code of an element; raw files need it.
+    byte_order
+        "little" or "big", of raw files.
+    **how
+        As the options of `mpired accumulate`: commit, durability, lock_timeout.
+
+    Examples
+    --------
+    >>> import mpired, numpy as np
+    >>> np.save("total.npy", np.zeros(4))
+    >>> window = mpired.Window("total.npy")
+    >>> window.accumulate(np.arange(4.0), op="sum")
+    >>> window.get_accumulate(np.ones(2), op="max", target_disp=0)
+    array([0., 1.])
+    >>> window.fetch_and_op(10, op="replace", target_disp=3)
+    np.float64(3.0)
+    >>> np.load("total.npy")
+    array([ 1.,  1.,  2., 10.])
+    """
+
+    def __init__(
+        self,
+        *paths: PathLike,
+        type: str | None = None,  # noqa: A002 - the option's name
+        byte_order: str | None = None,
+        **how: Unpack[How],
+    ) -> None:
+        self.paths = tuple(os.fspath(path) for path in paths)
+        self._said: dict[str, Any] = {"type": type, "byte_order": byte_order, **how}
+
+    def __repr__(self) -> str:
+        return f"Window({', '.join(map(repr, self.paths))})"
+
+    def accumulate(
+        self,
+        origin: PathLike | np.ndarray | Sequence[PathLike | np.ndarray],
+        op: str,
+        **options: Unpack[AccumulateOptions],
+    ) -> None:
+        """Combine an origin into the window: `target = target op origin` (MPI_Accumulate; MPI-4.1, 12.3.4).
+
+        Parameters
+        ----------
+        origin
+            A file, an array, or a list of these, applied in order in one transaction.
+        op
+            The name of a predefined op, or "replace".
+        **options
+            As the options of `mpired accumulate`: target_disp, disp_unit (bytes), target_count, at, map, target_rank,
+            origin_disp, origin_count, once, create, and what describes origins that are files.
+
+        Raises
+        ------
+        mpired.errors.MpiredError
+            If the request breaks a rule of MPI or the lock is not free; the class says which. Nothing has
+            changed, except after an `UnconfirmedError`.
+        OSError
+            If the system refuses.
+        """
+        origins: Any = origin if isinstance(origin, list | tuple) else [origin]
+        plan_accumulate(self.paths, origins, op, **self._with(options)).run()
+
+    def get_accumulate(
+        self, origin: PathLike | np.ndarray | None, op: str, **options: Unpack[FetchOptions]
+    ) -> np.ndarray:
+        """Combine an origin into the window, and return the old elements (MPI_Get_accumulate; MPI-4.1, 12.3.4).
+
+        Parameters
+        ----------
+        origin
+            A file or an array; None for the op "no_op", which only reads.
+        op, **options
+            As of `accumulate`, without once and create.
+
+        Returns
+        -------
+        array
+            In native byte order, with the shape of the window if all of it is meant.
+
+        Raises
+        ------
+        mpired.errors.MpiredError, OSError
+            As of `accumulate`.
+        """
+        return _fetched(plan_get_accumulate(self.paths, origin, op, **self._with(options)))
+
+    def fetch_and_op(self, value: object, op: str, **options: Unpack[ElementOptions]) -> Any:
+        """Combine a value into one element, and return the old one (MPI_Fetch_and_op; MPI-4.1, 12.3.4).
+
+        Parameters
+        ----------
+        value
+            A number, a pair as (value, index), or the path of a file with one element; None for "no_op".
+        op
+            The name of a predefined op, "replace" or "no_op".
+        **options
+            target_disp, disp_unit (bytes), at, target_rank, create.
+
+        Raises
+        ------
+        mpired.errors.MpiredError, OSError
+            As of `accumulate`.
+        """
+        return _fetched(plan_fetch_and_op(self.paths, value, op, **self._with(options)))[0]
+
+    def compare_and_swap(self, compare: object, value: object, **options: Unpack[ElementOptions]) -> Any:
+        """Set one element to `value` if it is `compare`, and return the old one (MPI_Compare_and_swap; 12.3.4).
+
+        Parameters
+        ----------
+        compare, value
+            As the value of `fetch_and_op`; integers, truth values or bytes, compared bit by bit.
+        **options
+            target_disp, disp_unit (bytes), at, target_rank.
+
+        Raises
+        ------
+        mpired.errors.MpiredError, OSError
+            As of `accumulate`.
+        """
+        return _fetched(plan_compare_and_swap(self.paths, compare, value, **self._with(options)))[0]
+
+    def _with(self, options: Any) -> Any:
+        return {name: value for name, value in self._said.items() if value is not None} | options
+
+
+def _fetched(call: Call) -> np.ndarray:
+    """Carry out a call, and return the old elements in the shape of the window if they are all of it."""
+    windows: list[FlatBuffer] = []
+    done: Done = call.run(keep=lambda _elements, window: windows.append(window))
+    elements = done.fetched
+    assert elements is not None  # noqa: S101 - such a call fetches
+    window = windows[0]
+    if window.datatype.is_bool:
+        elements = elements != 0
+    if window.shape is None or len(elements) != window.count:
+        return elements
+    return elements.reshape(window.shape, order="F" if window.fortran_order else "C")

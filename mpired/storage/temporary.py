@@ -1,0 +1,96 @@
+"""Temporary files beside a result: hard to leave behind, and known for dead when they are."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+
+from mpired.storage import calls
+
+_NAME = re.compile(rb"\.(?P<base>.*)\.[0-9a-f]{8}\.mpired-tmp", re.DOTALL)
+# So that a name of 255 bytes still has a temporary one beside it, of at most 121.
+_KEPT_OF_A_NAME = 100
+_ATTEMPTS = 100
+
+
+def temporary_name(base: bytes) -> bytes:
+    """Return a new name for a file that is to replace `base`."""
+    return b".%b.%b.mpired-tmp" % (base[:_KEPT_OF_A_NAME], os.urandom(4).hex().encode())
+
+
+def open_temporary(base: bytes, dirfd: int) -> tuple[int, bytes, bool]:
+    """Open a locked file that is to replace `base`: its descriptor, its name, and whether it has the name already.
+
+    The lock tells others that its owner lives.
+    """
+    fd = calls.open_unnamed(dirfd)
+    if fd is not None:
+        _lock(fd)
+        return fd, temporary_name(base), False
+    for _ in range(_ATTEMPTS):
+        name = temporary_name(base)
+        fd = calls.open_new(name, dirfd)
+        try:
+            # Between the opening and the lock somebody may have taken the file for a dead one.
+            if _lock(fd) and _has_name(fd, name, dirfd):
+                return fd, name, True
+        except BaseException:
+            _forget(fd, name, dirfd)
+            raise
+        _forget(fd, name, dirfd)
+    raise OSError("cannot keep a temporary file: others remove it")
+
+
+def _forget(fd: int, name: bytes, dirfd: int) -> None:
+    os.close(fd)
+    with contextlib.suppress(OSError):
+        calls.unlink(name, dirfd)
+
+
+def _lock(fd: int) -> bool:
+    """Lock a file of our own; a file system without locks is no reason to fail, for nobody can take one then."""
+    try:
+        return calls.lock(fd)
+    except OSError:
+        return True
+
+
+def _has_name(fd: int, name: bytes, dirfd: int) -> bool:
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.stat(name, dir_fd=dirfd, follow_symlinks=False), os.fstat(fd))
+    return False
+
+
+def remove_dead(base: bytes, dirfd: int) -> list[bytes]:
+    """Remove the temporary files for `base` whose owner is dead, and return their names.
+
+    Only files of this user, and only those whose lock is free: what is alive keeps its lock.
+    """
+    return [name for name in leftovers(base, dirfd) if _remove_if_dead(name, dirfd)]
+
+
+def leftovers(base: bytes, dirfd: int) -> list[bytes]:
+    """Return the names of the temporary files for `base`, dead or alive."""
+    found = [os.fsencode(name) for name in os.listdir(dirfd) if name.endswith(".mpired-tmp")]
+    matches = [(name, _NAME.fullmatch(name)) for name in found]
+    return sorted(name for name, match in matches if match and match["base"] == base[:_KEPT_OF_A_NAME])
+
+
+def _remove_if_dead(name: bytes, dirfd: int) -> bool:
+    try:
+        fd = os.open(name, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=dirfd)
+    except OSError:
+        return False
+    try:
+        status = os.fstat(fd)
+        dead = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and calls.lock(fd)
+        if dead and _has_name(fd, name, dirfd):
+            calls.unlink(name, dirfd)
+            return True
+    except OSError:  # no locks here, so nobody knows who lives
+        pass
+    finally:
+        os.close(fd)
+    return False

@@ -1,0 +1,296 @@
+"""Where the elements of a request lie in a window: runs of elements, and the order in which they are visited.
+
+The k-th element of the origin goes to the k-th of the target, in the order of the type map
+(MPI-4.1, 12.3.4). A file is changed from front to back, so the elements are sorted here, and cut into
+batches that fit into memory. Offsets are bytes.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+from mpired.datatypes.typemap import TypeMap
+from mpired.errors import OverlapError, RangeError
+
+Index: TypeAlias = slice | np.ndarray
+
+# Bytes of a batch: large enough that the work of Python does not show, small enough for the caches.
+_BATCH_NBYTES = 1 << 20
+# Neighbours closer than this are read and written together with what lies between.
+_GAP_NBYTES = 512
+
+
+@dataclass(frozen=True)
+class Round:
+    """Elements of a batch that are combined at once, each with one element of the origin.
+
+    Parameters
+    ----------
+    where
+        Which elements of the batch, by position; None for all in order. Each at most once.
+    index
+        Which elements of the origin.
+    """
+
+    where: np.ndarray | None
+    index: Index
+
+
+class Batch(NamedTuple):
+    """Elements that are read, combined and written together.
+
+    Parameters
+    ----------
+    ranges
+        The bytes of the window that are read and written, from and to, ascending.
+    at
+        The byte position of each element in the joined ranges; None if they follow one another without gaps.
+    rounds
+        What is combined, in order.
+    """
+
+    ranges: list[tuple[int, int]]
+    at: np.ndarray | None
+    rounds: list[Round]
+
+
+class Access(Protocol):
+    """All elements of a window that a request combines something into."""
+
+    @property
+    def entries(self) -> int:
+        """How many elements of the origin are used."""
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes will be written."""
+
+    def check(self, name: str, window_nbytes: int) -> None:
+        """Raise an error unless all elements lie in the window, and none overlap."""
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield all elements, each once, ascending by their place in the window."""
+
+
+class Runs:
+    """Runs of elements, in the order of the type map.
+
+    Parameters
+    ----------
+    starts
+        The first byte of each run.
+    counts
+        Its number of elements.
+    itemsize
+        Bytes of an element.
+    """
+
+    def __init__(self, starts: np.ndarray, counts: np.ndarray, itemsize: int) -> None:
+        self.itemsize = itemsize
+        self.starts, self.counts = _joined(starts, counts, itemsize)
+
+    @classmethod
+    def plain(cls, start: int, count: int, itemsize: int) -> Runs:
+        """Return one run."""
+        kept = 1 if count else 0
+        return cls(np.array([start] * kept, np.int64), np.array([count] * kept, np.int64), itemsize)
+
+    @classmethod
+    def of(cls, typemap: TypeMap, itemsize: int) -> Runs:
+        """Return the elements of a type map, in its order."""
+        return cls(*_starts_counts(typemap, itemsize), itemsize)
+
+    @property
+    def entries(self) -> int:
+        """How many elements there are."""
+        return int(self.counts.sum())
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes will be written."""
+        return self.entries * self.itemsize
+
+    def repeated(self, count: int, extent: int) -> Runs:
+        """Return `count` copies, each `extent` bytes after the one before."""
+        shifts = np.arange(count, dtype=np.int64) * extent
+        starts = (shifts[:, None] + self.starts).ravel()
+        return Runs(starts, np.tile(self.counts, count), self.itemsize)
+
+    def moved(self, nbytes: int) -> Runs:
+        """Return the same elements, so many bytes later."""
+        return Runs(self.starts + nbytes, self.counts, self.itemsize)
+
+    def positions(self) -> np.ndarray:
+        """Return the first byte of each element, in the order of the type map."""
+        return _expanded(self.starts, self.counts, self.itemsize)
+
+    def check(self, name: str, window_nbytes: int) -> None:
+        """Raise an error unless all elements lie in the window, and none overlap."""
+        if not len(self.starts):
+            return
+        ends = self.starts + self.counts * self.itemsize
+        check_range(name, int(self.starts.min()), int(ends.max()), window_nbytes)
+        order = np.argsort(self.starts, kind="stable")
+        overlap = np.flatnonzero(ends[order][:-1] > self.starts[order][1:])
+        if len(overlap):
+            where = int(self.starts[order][overlap[0] + 1])
+            reason = f"two elements of the target overlap at byte {where} of the window (MPI-4.1, 12.3.4)"
+            raise OverlapError(name, f"{reason}; --map applies repeated entries one after another")
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield all elements, ascending by their place in the window."""
+        first = np.cumsum(self.counts) - self.counts
+        order = np.argsort(self.starts, kind="stable")
+        starts, counts, first = self._pieces(self.starts[order], self.counts[order], first[order])
+        for group in _groups(starts, starts + counts * self.itemsize):
+            if group.stop - group.start == 1:
+                start, count, index = (int(each[group.start]) for each in (starts, counts, first))
+                yield Batch([(start, start + count * self.itemsize)], None, [Round(None, slice(index, index + count))])
+            else:
+                ranges, at = _laid_out(starts[group], counts[group], self.itemsize)
+                yield Batch(ranges, at, [Round(None, _expanded(first[group], counts[group], 1))])
+
+    def _pieces(self, starts: np.ndarray, counts: np.ndarray, first: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Cut runs that are larger than a batch."""
+        most = max(1, _BATCH_NBYTES // self.itemsize)
+        if not len(counts) or counts.max() <= most:
+            return starts, counts, first
+        pieces = -(-counts // most)
+        within = _expanded(np.zeros_like(pieces), pieces, most)
+        counts = np.minimum(np.repeat(counts, pieces) - within, most)
+        return np.repeat(starts, pieces) + within * self.itemsize, counts, np.repeat(first, pieces) + within
+
+
+class Map:
+    """Elements of a window by index; an index may come again, and then all its entries are applied in order.
+
+    Parameters
+    ----------
+    indices
+        For each element of the origin that is used the element of the window.
+    index
+        Which elements of the origin these are.
+    itemsize
+        Bytes of an element.
+    """
+
+    def __init__(self, indices: np.ndarray, index: np.ndarray, itemsize: int) -> None:
+        order = np.argsort(indices, kind="stable")
+        self._index = index[order]
+        ascending = indices[order]
+        new = np.ones(len(ascending), bool)
+        new[1:] = ascending[1:] != ascending[:-1]
+        first = np.flatnonzero(new)
+        self._targets = ascending[first] * itemsize
+        self._bounds = np.append(first, len(ascending))
+        self._itemsize = itemsize
+
+    @property
+    def entries(self) -> int:
+        """How many elements of the origin are used."""
+        return len(self._index)
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes will be written."""
+        return len(self._targets) * self._itemsize
+
+    def check(self, name: str, window_nbytes: int) -> None:
+        """Raise an error unless all elements lie in the window."""
+        if len(self._targets):
+            check_range(name, int(self._targets[0]), int(self._targets[-1]) + self._itemsize, window_nbytes)
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield all elements, ascending by their place in the window."""
+        ones = np.ones(len(self._targets), np.int64)
+        for group in _groups(self._targets, self._targets + self._itemsize):
+            ranges, at = _laid_out(self._targets[group], ones[group], self._itemsize)
+            yield Batch(ranges, at, self._rounds(group))
+
+    def _rounds(self, group: slice) -> list[Round]:
+        """Return first what comes to each element first, then what comes to it second, and so on."""
+        bounds = self._bounds[group.start : group.stop + 1]
+        counts = np.diff(bounds)
+        where = np.repeat(np.arange(len(counts)), counts)
+        turn = np.arange(bounds[0], bounds[-1]) - np.repeat(bounds[:-1], counts)
+        order = np.argsort(turn, kind="stable")
+        ends = np.cumsum(np.bincount(turn))
+        index = self._index[bounds[0] : bounds[-1]]
+        return [
+            Round(where[order[start:end]], index[order[start:end]])
+            for start, end in zip((0, *ends[:-1]), ends, strict=True)
+        ]
+
+
+def _starts_counts(typemap: TypeMap, itemsize: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return first byte and number of elements of the runs of a type map; a pair is one element."""
+    if typemap.basic is not None or typemap.paired:
+        return np.zeros(1, np.int64), np.ones(1, np.int64)
+    starts, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    for run in typemap.runs:
+        inner, lengths = _starts_counts(run.of, itemsize)
+        copies, stride = run.copies, run.stride
+        if len(inner) == 1 and inner[0] == 0 and stride == lengths[0] * itemsize:  # one long run
+            lengths, copies = lengths * copies, 1
+        shifts = run.disp + np.arange(copies, dtype=np.int64) * stride
+        starts.append((shifts[:, None] + inner).ravel())
+        counts.append(np.tile(lengths, copies))
+    return np.concatenate(starts), np.concatenate(counts)
+
+
+def check_range(name: str, start: int, stop: int, window_nbytes: int) -> None:
+    """Raise `RangeError` unless the bytes from `start` to `stop` lie in the window."""
+    if start < 0 or stop > window_nbytes:
+        reason = f"the request reaches from byte {start} to {stop}, outside of the window of {window_nbytes} bytes"
+        raise RangeError(name, f"{reason}; nothing was changed")
+
+
+def _joined(starts: np.ndarray, counts: np.ndarray, itemsize: int) -> tuple[np.ndarray, np.ndarray]:
+    """Join runs that follow one another without a gap."""
+    used = counts > 0
+    starts, counts = starts[used], counts[used]
+    ends = starts + counts * itemsize
+    new = np.ones(len(starts), bool)
+    new[1:] = starts[1:] != ends[:-1]
+    first = np.flatnonzero(new)
+    return starts[first], np.add.reduceat(counts, first) if len(first) else counts
+
+
+def _expanded(starts: np.ndarray, counts: np.ndarray, step: int) -> np.ndarray:
+    """Return for each start so many numbers that begin with it and are `step` apart."""
+    if not len(counts):
+        return np.empty(0, np.int64)
+    within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
+    numbers: np.ndarray = np.repeat(starts, counts) + within * step
+    return numbers
+
+
+def _groups(starts: np.ndarray, ends: np.ndarray) -> Iterator[slice]:
+    """Yield neighbouring pieces that together are about a batch, with the small gaps between them."""
+    if not len(starts):
+        return
+    gaps = np.zeros_like(starts)
+    gaps[1:] = starts[1:] - ends[:-1]
+    costs = ends - starts + np.where(gaps <= _GAP_NBYTES, gaps, 0)
+    number = np.cumsum(costs) // _BATCH_NBYTES
+    borders = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(starts)]
+    for start, stop in itertools.pairwise(borders):
+        yield slice(start, stop)
+
+
+def _laid_out(starts: np.ndarray, counts: np.ndarray, itemsize: int) -> tuple[list[tuple[int, int]], np.ndarray]:
+    """Return the ranges that cover some ascending runs, and where each element is in the joined ranges."""
+    ends = starts + counts * itemsize
+    new = np.ones(len(starts), bool)
+    new[1:] = starts[1:] - ends[:-1] > _GAP_NBYTES
+    first = np.flatnonzero(new)
+    last = np.append(first[1:], len(starts)) - 1
+    lengths = ends[last] - starts[first]
+    shift = np.cumsum(lengths) - lengths - starts[first]
+    at = _expanded(starts + np.repeat(shift, np.diff(np.append(first, len(starts)))), counts, itemsize)
+    return list(zip(starts[first].tolist(), ends[last].tolist(), strict=True)), at

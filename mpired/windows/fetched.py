@@ -1,0 +1,95 @@
+"""The old elements that a request has fetched, on their way to a file or to standard output."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from types import TracebackType
+
+import numpy as np
+
+from mpired.buffers import FlatBuffer, FlatLayout, RankFile, output_format
+from mpired.buffers.flat import lies_as
+from mpired.buffers.source import open_source
+from mpired.errors import UnconfirmedError
+from mpired.storage import calls
+from mpired.storage.output import FileOutput, Output, Scratch, open_output
+from mpired.windows.origin import in_form
+
+
+class FetchOutput(AbstractContextManager["FetchOutput"]):
+    """Where fetched elements go.
+
+    A file is in place before the target changes: the old elements are never lost. A stream is written
+    when the target has changed.
+
+    Parameters
+    ----------
+    path
+        The file, or `-`.
+    to
+        The name of its format; None for that of its suffix, or of the target.
+    overwrite
+        Whether it may replace a file.
+    terminal
+        Whether it is a terminal, which gets a readable table.
+    """
+
+    def __init__(self, path: str, to: str | None = None, *, overwrite: bool = False, terminal: bool = False) -> None:
+        self._path = path
+        self._to = to
+        self._terminal = terminal
+        self._output: Output = open_output(path, overwrite=overwrite)
+
+    def keep(self, elements: np.ndarray, window: FlatBuffer) -> None:
+        """Take the elements of a window; a file is in place then.
+
+        Raises
+        ------
+        MpiredError, OSError
+            If the format cannot hold them, or the system refuses.
+        """
+        output = self._output
+        shape = window.shape if window.shape is not None and len(elements) == window.count else (len(elements),)
+        with Scratch(output.directory, output.name) as scratch:
+            calls.pwrite_all(scratch.fd, elements.view(np.uint8).data, 0)
+            source = open_source(scratch.shared_path)
+            buffer = FlatBuffer(source, window.datatype, len(elements), elements.dtype, 0, shape, window.fortran_order)
+            template = replace(buffer, stored=window.datatype.form.newbyteorder(window.byte_order))
+            kind = "npy" if window.name == "" and window.shape is not None else "raw"
+            chosen = output_format(self._path, self._to, RankFile(source, kind, (template,)), terminal=self._terminal)
+            layout = chosen.prepare(RankFile(source, "raw", (template,)))
+            with calls.blaming(output.name):
+                if isinstance(layout, FlatLayout):
+                    calls.pwrite_all(output.fd, layout.head, 0)
+                    stored = elements
+                    if not lies_as(layout.stored, window.datatype):
+                        stored = in_form(elements, layout.stored)
+                    calls.pwrite_all(output.fd, stored.view(np.uint8).data, layout.offset)
+                else:
+                    layout([buffer], output.fd)
+        if isinstance(output, FileOutput):
+            output.commit()
+
+    def send(self, name: str) -> None:
+        """Write the elements to a stream, now that the target `name` has changed.
+
+        Raises
+        ------
+        UnconfirmedError
+            If that fails: the target has changed all the same.
+        """
+        if isinstance(self._output, FileOutput):
+            return
+        try:
+            self._output.commit()
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            reason = f"has changed, but the old elements could not be written ({error.strerror}); do not repeat"
+            raise UnconfirmedError(name, reason) from error
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._output.__exit__(kind, error, trace)

@@ -1,0 +1,60 @@
+"""Exactly once: a target remembers the keys of what was combined into it, in an extended attribute.
+
+The attribute changes in the same transaction as the data. A key is kept as a digest; the oldest are
+forgotten when there are more than a file system has room for.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from mpired.errors import UsageError
+from mpired.storage import journal
+from mpired.storage.lock import Target
+
+_KEY_NBYTES = 10
+# ext4 has a block of 4096 bytes for all attributes of a file.
+MAX_KEYS = 384
+
+
+def key_of(text: str) -> bytes:
+    """Return what is kept of a key."""
+    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=_KEY_NBYTES).digest()
+
+
+def key_of_content(buffers: Iterable[Iterable[np.ndarray]], request: str) -> bytes:
+    """Return the key of a request with an origin: the blocks of its buffers, and what is done with them."""
+    digest = hashlib.blake2b(request.encode(errors="surrogateescape"), digest_size=_KEY_NBYTES, person=b"content")
+    for blocks in buffers:
+        for block in blocks:
+            digest.update(block.view(np.uint8).data)
+    return digest.digest()
+
+
+def stored(target: Target) -> list[bytes]:
+    """Return the keys that a target remembers, the oldest first.
+
+    Raises
+    ------
+    UsageError
+        If its file system cannot keep any.
+    """
+    try:
+        kept = journal.stored_keys(target.fd)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            error.filename = target.name
+            raise
+        reason = f"its file system keeps no extended attributes ({error.strerror}), so --once has no place for keys"
+        raise UsageError(target.name, reason) from error
+    keys = [kept[at : at + _KEY_NBYTES] for at in range(0, len(kept), _KEY_NBYTES)]
+    return [key for key in keys if any(key)]  # zeros hold a place for a key that did not come
+
+
+def encoded(keys: Sequence[bytes], new: Iterable[bytes]) -> bytes:
+    """Return the attribute for old and new keys."""
+    return b"".join([*keys, *new][-MAX_KEYS:])

@@ -1,0 +1,175 @@
+"""What is combined into a window: the elements of a file, or of an array, in the order of the type map."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import numpy as np
+
+from mpired.buffers import FlatBuffer, RankBuffer
+from mpired.buffers.flat import convert
+from mpired.datatypes import Datatype, agrees, from_dtype
+from mpired.errors import CountError, DatatypeError
+from mpired.windows.address import Index, Runs
+
+_BLOCK_NBYTES = 1 << 20
+
+
+class Origin:
+    """The origin of a request: its elements by position, in native byte order.
+
+    Parameters
+    ----------
+    name
+        What messages call it.
+    datatype
+        The predefined datatype of an element.
+    count
+        How many elements are used.
+    shape, fortran_order
+        As the file says; None if it says nothing.
+    """
+
+    shape: tuple[int, ...] | None = None
+    fortran_order = False
+
+    def __init__(self, name: str, datatype: Datatype, count: int) -> None:
+        self.name = name
+        self.datatype = datatype
+        self.count = count
+        self._all: np.ndarray | None = None
+
+    def read(self, index: Index) -> np.ndarray:
+        """Return elements in an array of the caller's own."""
+        if isinstance(index, slice) and self._all is None:
+            return self._range(index)
+        if self._all is None:
+            self._all = self._range(slice(0, self.count))
+        elements = self._all[index]
+        return elements.copy() if isinstance(index, slice) else elements
+
+    def _range(self, index: slice) -> np.ndarray:
+        raise NotImplementedError
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yield all elements, in blocks, without the bytes that carry no value."""
+        step = max(1, _BLOCK_NBYTES // self.datatype.extent)
+        for start in range(0, self.count, step):
+            block = self.read(slice(start, min(start + step, self.count)))
+            self.datatype.clear_padding(block)
+            yield block
+
+    def check_unchanged(self) -> None:
+        """Raise `BufferFileError` if the elements may be others than those that were read first."""
+
+
+class ArrayOrigin(Origin):
+    """Elements of an array in memory."""
+
+    def __init__(self, name: str, datatype: Datatype, elements: np.ndarray) -> None:
+        super().__init__(name, datatype, len(elements))
+        self._all = elements
+
+    @classmethod
+    def of(cls, array: np.ndarray, declared: Datatype | None, first: int, count: int | None) -> ArrayOrigin:
+        """Return the elements of any array, from the element `first` on.
+
+        Raises
+        ------
+        DatatypeError
+            If no MPI datatype has its form, or the declared one has another.
+        CountError
+            If it has fewer elements.
+        """
+        datatype = declared or from_dtype(array.dtype)
+        if not agrees(datatype, array.dtype):
+            raise DatatypeError("array", f"has elements of {array.dtype}, which are not {datatype}")
+        fortran = array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
+        flat = array.ravel(order="F" if fortran else "C")
+        if array.dtype.kind == "b":
+            flat = flat.view(np.uint8)
+        count = max(len(flat) - first, 0) if count is None else count
+        if first + count > len(flat):
+            raise CountError("array", f"has {len(flat)} elements, fewer than origin_disp {first} and {count} more")
+        made = cls("array", datatype, in_form(flat[first : first + count], datatype.form))
+        made.shape, made.fortran_order = array.shape, fortran
+        return made
+
+
+class FileOrigin(Origin):
+    """Elements of a rank's buffer, from the element `first` on."""
+
+    def __init__(self, buffer: RankBuffer, first: int, count: int) -> None:
+        super().__init__(buffer.source.name, buffer.datatype, count)
+        self.buffer = buffer
+        self.shape, self.fortran_order = buffer.shape, buffer.fortran_order
+        self._first = first
+        if first + count > buffer.count:
+            reason = f"has {buffer.count} elements, fewer than --origin-disp {first} and --origin-count {count} need"
+            raise CountError(self.name, reason)
+
+    def _range(self, index: slice) -> np.ndarray:
+        block = np.empty(index.stop - index.start, self.datatype.form)
+        with closing(self.buffer.open()) as reader:
+            reader.read(self._first + index.start, block)
+        return block
+
+    def check_unchanged(self) -> None:
+        """Raise `BufferFileError` if the file changed since it was looked at."""
+        self.buffer.source.check_unchanged()
+
+
+class ScatteredOrigin(FileOrigin):
+    """Elements of a flat file that lie as a type map says."""
+
+    def __init__(self, buffer: FlatBuffer, runs: Runs) -> None:
+        super().__init__(buffer, 0, 0)
+        self.count = runs.entries
+        self._stored = buffer.stored
+        self._runs = runs
+        nbytes = buffer.count * buffer.stored.itemsize
+        ends = runs.starts + runs.counts * runs.itemsize
+        if len(ends) and (runs.starts.min() < 0 or ends.max() > nbytes):
+            reach = f"from byte {runs.starts.min()} to {ends.max()}"
+            raise CountError(self.name, f"--origin-type and --origin-count reach {reach}, but it has {nbytes} bytes")
+
+    def _range(self, index: slice) -> np.ndarray:
+        octets = np.empty((self.buffer.count, self.datatype.extent), np.uint8)
+        with closing(self.buffer.open()) as reader:
+            reader.read(0, octets.reshape(-1).view(self.datatype.form))
+        return gathered(octets.reshape(-1), self._runs.positions()[index], self.datatype.form)
+
+
+def gathered(octets: np.ndarray, at: np.ndarray | None, form: np.dtype) -> np.ndarray:
+    """Return the elements at some byte positions, as an array of its own; None for all that there are."""
+    if at is None:
+        return octets.view(form).copy()
+    if _on_grid(at, form.itemsize):
+        whole = octets[: len(octets) // form.itemsize * form.itemsize]
+        elements: np.ndarray = whole.view(form)[at // form.itemsize]
+        return elements
+    rows: np.ndarray = octets[at[:, None] + np.arange(form.itemsize)]
+    return rows.view(form).reshape(-1)
+
+
+def scattered(octets: np.ndarray, at: np.ndarray | None, elements: np.ndarray) -> None:
+    """Put elements back to where `gathered` has them from."""
+    itemsize = elements.dtype.itemsize
+    if at is None:
+        octets.view(elements.dtype)[...] = elements
+    elif _on_grid(at, itemsize):
+        octets[: len(octets) // itemsize * itemsize].view(elements.dtype)[at // itemsize] = elements
+    else:
+        octets[at[:, None] + np.arange(itemsize)] = elements.view(np.uint8).reshape(-1, itemsize)
+
+
+def _on_grid(at: np.ndarray, itemsize: int) -> bool:
+    return not np.any(at % itemsize)
+
+
+def in_form(elements: np.ndarray, form: np.dtype) -> np.ndarray:
+    """Return a copy of elements in another form of the same datatype."""
+    changed = np.zeros(len(elements), form)
+    convert(elements, changed, "an element", 0)
+    return changed

@@ -1,0 +1,223 @@
+"""Which elements of a window a request means: by displacement, by index, or by a map."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpired.buffers import FlatBuffer
+from mpired.datatypes.typemap import TypeMap
+from mpired.errors import CountError, DisplacementError, RangeError, UsageError
+from mpired.windows.address import Map, Runs
+from mpired.windows.window import Share
+
+_SLICE = re.compile(r"\s*(?:(?P<at>-?\d+)|(?P<start>-?\d*)\s*:\s*(?P<stop>-?\d*)\s*(?::\s*(?P<step>\d+)\s*)?)\s*")
+
+
+@dataclass(frozen=True)
+class Given:
+    """What the origins have: how many elements, and a shape if all have one.
+
+    Parameters
+    ----------
+    name
+        What messages call the first of them.
+    count
+        Elements of each; None if that does not matter, because nothing is read of them.
+    shape, fortran_order
+        As the files say.
+    whole
+        Whether all elements of the file are meant, so that its shape is theirs.
+    """
+
+    name: str
+    count: int | None
+    shape: tuple[int, ...] | None = None
+    fortran_order: bool = False
+    whole: bool = True
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where the elements of the origin go.
+
+    Parameters
+    ----------
+    disp
+        The displacement, in units of `unit` bytes (MPI-4.1, 12.3.1); None if none was said.
+    unit
+        Bytes; None for an element.
+    count
+        Elements of the target; None for as many as the origin has.
+    typemap
+        Where the components of an element of a derived datatype lie; None for a run of elements.
+    box
+        The index of a box, as `3,0:5`.
+    indices
+        For each element of the origin the index of one of the window.
+    rank
+        The window that is meant, of several.
+    """
+
+    disp: int | None = None
+    unit: int | None = None
+    count: int | None = None
+    typemap: TypeMap | None = None
+    box: str | None = None
+    indices: np.ndarray | None = None
+    rank: int | None = None
+
+    def check(self, nwindows: int) -> None:
+        """Raise `UsageError` if the words contradict each other, whatever the files hold."""
+        numbered = (self.disp, self.unit, self.count, self.typemap) != (None,) * 4
+        ways = [numbered, self.box is not None, self.indices is not None]
+        if sum(ways) > 1:
+            raise UsageError("--at, --map and --target-*", "say in different ways where elements go; choose one")
+        if self.disp is not None and self.disp < 0:
+            raise DisplacementError(f"--target-disp {self.disp}", "is negative (MPI-4.1, 12.3.1)")
+        if self.unit is not None and self.unit < 1:
+            raise UsageError(f"--disp-unit {self.unit}", "is not a number of bytes above 0")
+        if self.count is not None and self.count < 0:
+            raise CountError(f"--target-count {self.count}", "is negative")
+        if self.rank is not None and not 0 <= self.rank < nwindows:
+            raise UsageError(f"--target-rank {self.rank}", f"is not a rank; there are {nwindows} windows")
+        if nwindows > 1 and self.rank is None and self.indices is None:
+            raise UsageError("--window", "is given several times; say which is meant with --target-rank, or use --map")
+
+    def shares(self, windows: Sequence[FlatBuffer], given: Given) -> list[Share | None]:
+        """Return for each window the elements that are meant, checked.
+
+        Raises
+        ------
+        MpiredError
+            If elements lie outside of the window or overlap, or there are not as many as in the origin.
+        """
+        if self.indices is not None and self.rank is None:
+            return self._mapped(windows, self.indices, given)
+        rank = self.rank or 0
+        window = windows[rank]
+        if self.indices is not None:
+            share = self._mapped([window], self.indices, given)[0]
+        else:
+            runs = self._runs(window, given)
+            _check_counts(given, runs.entries)
+            share = Share(window, runs)
+        if share is not None:
+            share.access.check(window.source.name, share.nbytes)
+        return [share if i == rank else None for i in range(len(windows))]
+
+    def _runs(self, window: FlatBuffer, given: Given) -> Runs:
+        itemsize = window.stored.itemsize
+        if self.box is not None:
+            return _box(window, self.box, given)
+        if (self.disp, self.unit, self.count, self.typemap) == (None,) * 4:
+            _check_whole(window, given)
+        start = (self.disp or 0) * (self.unit or itemsize)
+        rest = max(window.count - start // itemsize, 0)
+        if start >= 2**63:
+            raise RangeError(window.source.name, f"the displacement of {start} bytes is outside of any window")
+        if self.typemap is None:
+            wanted = rest if given.count is None else given.count
+            return Runs.plain(start, wanted if self.count is None else self.count, itemsize)
+        check_layout(window, "--target-type")
+        element, count = Runs.of(self.typemap, itemsize), self.count
+        if count is None:
+            count = 1 if given.count is None else given.count // max(element.entries, 1)
+        return element.repeated(count, self.typemap.extent).moved(start)
+
+    def _mapped(self, windows: Sequence[FlatBuffer], indices: np.ndarray, given: Given) -> list[Share | None]:
+        """Count the entries through all windows in order, as the ranks of one array."""
+        _check_counts(given, len(indices), "the map")
+        borders = [0, *itertools.accumulate(window.count for window in windows)]
+        wrong = np.flatnonzero((indices < 0) | (indices >= borders[-1]))
+        if len(wrong):
+            reason = f"entry {wrong[0]} is {indices[wrong[0]]}, which is no element; there are {borders[-1]}, from 0 on"
+            raise RangeError("--map", reason)
+        shares: list[Share | None] = []
+        for window, (start, stop) in zip(windows, itertools.pairwise(borders), strict=True):
+            index = np.flatnonzero((indices >= start) & (indices < stop))
+            access = Map(indices[index] - start, index, window.stored.itemsize)
+            shares.append(Share(window, access) if len(index) else None)
+        return shares
+
+
+def _check_counts(given: Given, count: int, what: str = "the target") -> None:
+    if given.count not in (None, count):
+        reason = f"has {given.count} elements for {count} of {what}; both sides need as many (MPI-4.1, 12.3.4)"
+        raise CountError(given.name, reason)
+
+
+def check_layout(buffer: FlatBuffer, option: str) -> None:
+    """Raise `UsageError` if elements lie closer in a file than in memory, so that no type map is of them."""
+    if buffer.stored.itemsize != buffer.datatype.extent:
+        reason = f"needs elements as in memory, and {buffer.source.name} has them packed; use raw, or an aligned dtype"
+        raise UsageError(option, reason)
+
+
+def _check_whole(window: FlatBuffer, given: Given) -> None:
+    """Without a word of where, the origin is the whole window: anything else may well be a mistake."""
+    if given.count not in (None, window.count):
+        reason = f"has {given.count} elements, but the target has {window.count}; say where with --target-disp or --at"
+        raise CountError(given.name, reason)
+    if given.whole and None not in (given.shape, window.shape):
+        if given.shape != window.shape:
+            reason = f"has shape {given.shape}, but the target has {window.shape}; say where with --target-disp"
+            raise CountError(given.name, reason)
+        if given.fortran_order != window.fortran_order:
+            raise CountError(given.name, "is in another order, C or Fortran, than the target; save both in one order")
+
+
+def _box(window: FlatBuffer, text: str, given: Given) -> Runs:
+    """Return the elements of a box of an array, in the order of the array."""
+    shape = window.shape
+    if shape is None:
+        raise UsageError("--at", f"needs an array with a shape, and {window.source.name} is raw; use --target-disp")
+    lists = _indices(text, shape)
+    kept = tuple(len(each) for each, single in lists if not single)
+    if given.whole and given.shape is not None and given.shape not in (kept, tuple(n for n in kept if n != 1)):
+        raise CountError(given.name, f"has shape {given.shape}, but the box {text} has {kept}")
+    if given.whole and given.shape is not None and len(given.shape) > 1 and given.fortran_order != window.fortran_order:
+        raise CountError(given.name, "is in another order, C or Fortran, than the target; save both in one order")
+    positions = np.zeros((), np.int64)
+    # The last index runs fastest, in Fortran order the first.
+    order = range(len(shape))[::-1] if window.fortran_order else range(len(shape))
+    strides = _strides(shape, fortran_order=window.fortran_order)
+    for axis in order:
+        positions = positions[..., None] + lists[axis][0] * strides[axis]
+    starts = positions.ravel() * window.stored.itemsize
+    return Runs(starts, np.ones(len(starts), np.int64), window.stored.itemsize)
+
+
+def _strides(shape: tuple[int, ...], *, fortran_order: bool) -> list[int]:
+    """Return for each axis how many elements lie from one index to the next."""
+    dims = shape if fortran_order else shape[::-1]
+    strides = [1, *itertools.accumulate(dims, lambda a, b: a * b)][: len(shape)]
+    return strides if fortran_order else strides[::-1]
+
+
+def _indices(text: str, shape: tuple[int, ...]) -> list[tuple[np.ndarray, bool]]:
+    """Return for each axis the indices that a box takes, and whether it is a single one."""
+    parts = text.split(",")
+    if len(parts) > len(shape):
+        raise UsageError(f"--at {text}", f"has {len(parts)} indices, but the target has shape {shape}")
+    parts += [":"] * (len(shape) - len(parts))
+    return [_along(text, part, axis, dim) for axis, (part, dim) in enumerate(zip(parts, shape, strict=True))]
+
+
+def _along(text: str, part: str, axis: int, dim: int) -> tuple[np.ndarray, bool]:
+    match = _SLICE.fullmatch(part)
+    if match is None or match["step"] == "0":
+        raise UsageError(f"--at {text}", f"{part!r} is no index; write a number, START:STOP or START:STOP:STEP")
+    if match["at"] is not None:
+        at = int(match["at"])
+        if not -dim <= at < dim:
+            raise RangeError(f"--at {text}", f"index {at} is out of bounds for axis {axis} with {dim} elements")
+        return np.array([at % dim], np.int64), True
+    bounds = [int(match[name]) if match[name] else None for name in ("start", "stop", "step")]
+    if any(bound is not None and not -dim <= bound <= dim for bound in bounds[:2]):
+        raise RangeError(f"--at {text}", f"{part.strip()} is out of bounds for axis {axis} with {dim} elements")
+    return np.arange(*slice(*bounds).indices(dim), dtype=np.int64), False

@@ -1,0 +1,356 @@
+"""A target that is open for a request: a flat file, a file with columns, or one that is still to be made."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
+
+import numpy as np
+
+from mpired.buffers import FORMATS, Declared, FlatBuffer, FlatLayout, RankFile, open_rank, output_format, recognise
+from mpired.buffers.formats import Encoder
+from mpired.buffers.rank import Order
+from mpired.buffers.source import Source, open_source
+from mpired.datatypes import Datatype
+from mpired.errors import BufferFileError, OutputExistsError, UsageError
+from mpired.storage import calls, journal
+from mpired.storage.lock import Target, Waiting
+from mpired.storage.output import FileOutput, Scratch
+from mpired.storage.recovery import has_journal
+from mpired.storage.update import Extent, Update, choose
+from mpired.windows import once
+
+_BLOCK_NBYTES = 4 << 20
+_ALIGNMENT = 64
+
+
+class Policy(NamedTuple):
+    """How a target is changed.
+
+    Parameters
+    ----------
+    commit
+        "rename", "journal" or "auto".
+    durable
+        Whether the disk has to confirm it.
+    waiting
+        How long to wait for its lock.
+    """
+
+    commit: str = "auto"
+    durable: bool = True
+    waiting: Waiting = Waiting()
+
+
+class Opened(Protocol):
+    """What a request needs of a target."""
+
+    name: str
+    source: int
+    """The descriptor that has the bytes of the windows."""
+    windows: Sequence[FlatBuffer]
+    """Where the elements are: one buffer, or one for each column."""
+
+    def remembered(self) -> list[bytes]:
+        """Return the keys of what was combined into it before."""
+
+    def begin(self, changed_nbytes: int, policy: Policy, /) -> Update:
+        """Begin to change it."""
+
+
+class FlatTarget:
+    """A raw or npy file, locked."""
+
+    def __init__(self, target: Target, window: FlatBuffer) -> None:
+        self.name = target.name
+        self.source = target.fd
+        self.windows: Sequence[FlatBuffer] = (window,)
+        self._target = target
+
+    def remembered(self) -> list[bytes]:
+        """Return the keys of what was combined into it before."""
+        return once.stored(self._target)
+
+    def begin(self, changed_nbytes: int, policy: Policy, /) -> Update:
+        """Begin to change it by the protocol of the policy."""
+        extent = Extent(self.windows[0].offset, changed_nbytes)
+        return choose(self._target, extent, policy.commit, durable=policy.durable)
+
+
+def open_target(target: Target, declared: Declared, stack: ExitStack) -> Opened:
+    """Look at a locked file.
+
+    Parameters
+    ----------
+    target
+        The file.
+    declared
+        The datatype of its elements, the byte order of a raw file, the columns that are meant.
+    stack
+        Closes what stays open.
+
+    Raises
+    ------
+    MpiredError
+        If the file is damaged, is not of the datatype, or would lose something if it were written again.
+    """
+    source = Source.of(target.name, target.path)
+    row = recognise(source, declared)
+    if row.name == "raw":
+        if declared.datatype is None:
+            raise UsageError(target.name, "is raw binary, which says nothing of its elements; give --type")
+        if declared.is_external:
+            raise UsageError("--datarep external32", "describes origins; a window is in the native form")
+        stored = declared.stored(declared.datatype)
+        # The padding of the last element may be missing (MPI-4.1, 5.1.6).
+        tail = declared.datatype.extent - declared.datatype.true_extent if source.nbytes else 0
+        count = (source.nbytes + tail) // stored.itemsize
+        return FlatTarget(target, FlatBuffer(source, declared.datatype, count, stored))
+    file = open_rank(target.name, replace(declared, columns=()))
+    if file.source.stamp != source.stamp:
+        raise BufferFileError(target.name, "changed while being read; something writes to it without the lock")
+    flat = file.buffers[0]
+    if isinstance(flat, FlatBuffer):
+        return FlatTarget(target, flat)
+    return ColumnTarget(target, file, declared.columns, stack)
+
+
+class ColumnTarget:
+    """A parquet or arrow file, locked: its columns are copied out, changed, and written to a new file.
+
+    Parameters
+    ----------
+    target
+        The file.
+    file
+        What it holds.
+    columns
+        The columns that are changed, in order; empty for all. The others stay.
+    stack
+        Closes the copy.
+    """
+
+    def __init__(self, target: Target, file: RankFile, columns: Sequence[str], stack: ExitStack) -> None:
+        self.name = target.name
+        self._target = target
+        encoder = FORMATS[file.format].prepare(file)
+        assert not isinstance(encoder, FlatLayout)  # noqa: S101 - a format with columns
+        self._encoder: Encoder = encoder
+        self._scratch = stack.enter_context(Scratch(os.path.dirname(target.path), target.name))
+        self.source = self._scratch.fd
+        self._all = self._copied_out(file)
+        names = [buffer.name for buffer in self._all]
+        for name in columns:
+            if name not in names:
+                raise BufferFileError(target.name, f"has no column {name!r}; its columns are {', '.join(names)}")
+        self.windows: Sequence[FlatBuffer] = tuple(self._all[names.index(name)] for name in columns or names)
+
+    def _copied_out(self, file: RankFile) -> list[FlatBuffer]:
+        """Copy all elements of all columns into the scratch file, as native elements."""
+        flat, end = [], 0
+        for buffer in file.buffers:
+            form = buffer.datatype.form
+            step = max(1, _BLOCK_NBYTES // form.itemsize)
+            with closing(buffer.open()) as reader:
+                for start in range(0, buffer.count, step):
+                    block = np.empty(min(step, buffer.count - start), form)
+                    reader.read(start, block)
+                    calls.pwrite_all(self._scratch.fd, block.view(np.uint8).data, end + start * form.itemsize)
+            source = Source(self.name, self._scratch.shared_path, file.source.stamp)
+            flat.append(FlatBuffer(source, buffer.datatype, buffer.count, form, end, (buffer.count,), name=buffer.name))
+            end += -(-buffer.count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
+        return flat
+
+    def remembered(self) -> list[bytes]:
+        """Return the keys of what was combined into it before."""
+        return once.stored(self._target)
+
+    def begin(self, _changed_nbytes: int, policy: Policy, /) -> Update:
+        """Begin to change it: always by a new file.
+
+        Raises
+        ------
+        UsageError
+            If the policy asks for a journal.
+        """
+        if policy.commit == "journal":
+            raise UsageError("--commit journal", f"changes raw and npy files; {self.name} is rewritten whole")
+        return _Rewritten(self._target, self._scratch, self._encode, durable=policy.durable)
+
+    def _encode(self, fd: int) -> None:
+        source = open_source(self._scratch.shared_path)
+        self._encoder([replace(buffer, source=source) for buffer in self._all], fd)
+
+
+class _Written:
+    """What updates by a whole new file have in common: new bytes go to a file that nobody sees yet."""
+
+    protocol = "rename"
+
+    def __init__(self, name: str, fd: int) -> None:
+        self._name = name
+        self.source = fd
+        self._output: FileOutput | None = None
+
+    def write(self, data: memoryview | bytes, offset: int) -> None:
+        """Put new bytes to their place."""
+        with calls.blaming(self._name):
+            calls.pwrite_all(self.source, data, offset)
+
+    def seal(self, keys: bytes) -> None:
+        """Bring the new file to the disk."""
+        assert self._output is not None  # noqa: S101 - opened by then
+        if keys:
+            with calls.blaming(self._name):
+                journal.remember(self._output.fd, keys)
+        self._output.seal()
+
+    def publish(self, on_commit: Callable[[], None]) -> None:
+        """Let the new file take its place."""
+        assert self._output is not None  # noqa: S101 - opened by then
+        self._output.publish(on_commit)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._output is not None:
+            self._output.__exit__(kind, error, trace)
+
+
+class _Rewritten(_Written):
+    """An update of a file with columns: the new elements are written to a new file at the end."""
+
+    def __init__(self, target: Target, scratch: Scratch, encode: Callable[[int], None], *, durable: bool) -> None:
+        super().__init__(target.name, scratch.fd)
+        self._target = target
+        self._encode = encode
+        self._durable = durable
+
+    def seal(self, keys: bytes) -> None:
+        """Write the new file, and bring it to the disk."""
+        with calls.blaming(self._name):
+            keys = keys or journal.kept_keys(self._target.fd)
+            self._output = FileOutput(self._target.path, overwrite=True, durable=self._durable)
+            self._encode(self._output.fd)
+        super().seal(keys)
+
+
+class Appeared(Exception):  # noqa: N818 - no error: the request starts again with the file that is there
+    """Raised when a target that was to be made has been made by somebody else."""
+
+
+class Filling(NamedTuple):
+    """What a new target is filled with.
+
+    Parameters
+    ----------
+    element
+        An array of one element.
+    datatype
+        What it is.
+    shape
+        How many there are; more than one number for formats that have a shape.
+    byte_order
+        Of the elements in the file.
+    """
+
+    element: np.ndarray
+    datatype: Datatype
+    shape: tuple[int, ...]
+    byte_order: Order = "="
+
+
+class NewTarget:
+    """A target that does not exist yet, filled with one element again and again.
+
+    Parameters
+    ----------
+    name
+        Its path.
+    filling
+        What it holds at first.
+    stack
+        Closes it.
+    durable
+        Whether the disk has to confirm the file.
+
+    Raises
+    ------
+    Appeared
+        If it is there.
+    UsageError
+        If its suffix means a format that cannot be made so.
+    """
+
+    def __init__(self, name: str, filling: Filling, stack: ExitStack, *, durable: bool) -> None:
+        self.name = name
+        if has_journal(name) and not os.path.lexists(name):
+            raise BufferFileError(name, "is missing, but its journal is there; find the file, or remove the journal")
+        try:
+            self._output = stack.enter_context(FileOutput(name, overwrite=False, durable=durable))
+        except OutputExistsError as error:
+            raise Appeared from error
+        self.source = self._output.fd
+        datatype, shape, count = filling.datatype, filling.shape, math.prod(filling.shape)
+        stored = datatype.form.newbyteorder(filling.byte_order)
+        source = Source.of(name, self._output.shared_path)
+        template = RankFile(source, "raw", (FlatBuffer(source, datatype, count, stored, 0, shape),))
+        layout = output_format(name, None, template, terminal=False).prepare(template)
+        if not isinstance(layout, FlatLayout):
+            raise UsageError("--create", f"makes raw and npy files; {name} would be something else")
+        with calls.blaming(name):
+            calls.pwrite_all(self._output.fd, layout.head, 0)
+            self._fill(filling.element.astype(layout.stored), layout.offset, count)
+        source = Source.of(name, self._output.shared_path)
+        shaped = shape if layout.head else None
+        self.windows: Sequence[FlatBuffer] = (
+            FlatBuffer(source, datatype, count, layout.stored, layout.offset, shaped),
+        )
+
+    def _fill(self, element: np.ndarray, offset: int, count: int) -> None:
+        step = max(1, _BLOCK_NBYTES // element.itemsize)
+        if not element.view(np.uint8).any():
+            calls.set_size(self._output.fd, offset + count * element.itemsize)
+            return
+        block = np.repeat(element, min(step, count)).view(np.uint8)
+        for start in range(0, count, step):
+            nbytes = min(step, count - start) * element.itemsize
+            calls.pwrite_all(self._output.fd, block[:nbytes].data, offset + start * element.itemsize)
+
+    def remembered(self) -> list[bytes]:
+        """Return no keys: nothing was combined into it yet."""
+        return []
+
+    def begin(self, _changed_nbytes: int, _policy: Policy, /) -> Update:
+        """Begin to change it."""
+        return _Made(self.name, self._output)
+
+
+class _Made(_Written):
+    """The update that makes a new file."""
+
+    protocol = "new file"
+
+    def __init__(self, name: str, output: FileOutput) -> None:
+        super().__init__(name, output.fd)
+        self._output: FileOutput = output
+
+    def publish(self, on_commit: Callable[[], None]) -> None:
+        """Give the new file its name, if that is still free."""
+        try:
+            self._output.publish(on_commit)
+        except OutputExistsError as error:
+            raise Appeared from error
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Leave the file to the one who opened it."""

@@ -1,0 +1,283 @@
+"""One request as one transaction: lock, recover, look, check, combine, commit (MPI-4.1, 12.3.4).
+
+All that can be refused is refused before the first byte is written. Each window is changed wholly or not
+at all. Several windows are locked together, but committed one after another.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from mpired import ops
+from mpired.buffers import Declared, FlatBuffer
+from mpired.datatypes import Datatype
+from mpired.errors import CountError, DatatypeError, UnconfirmedError, UsageError
+from mpired.storage import recovery
+from mpired.storage.lock import Target, Waiting, lock_target
+from mpired.storage.output import nothing
+from mpired.storage.update import Reading, Update
+from mpired.windows import once
+from mpired.windows.origin import Origin
+from mpired.windows.target import Appeared, NewTarget, Opened, Policy, open_target
+from mpired.windows.window import Share, fold
+
+Place = Callable[[int, Sequence[FlatBuffer]], Sequence[Share | None]]
+"""Given the number of a buffer and the windows, says which elements of which are meant, or why none can be."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be combined into which elements.
+
+    Parameters
+    ----------
+    windows
+        The files, one a rank of the window.
+    declared
+        What the user says of them.
+    op, use
+        What combines, and the call that it is for.
+    origins
+        What is combined, one after another; of each its buffers, of which a file with columns has several.
+    place
+        Where.
+    keys
+        For each origin the key that is remembered; empty without --once.
+    fetch
+        Whether the old elements are wanted.
+    create
+        Makes the target if it is missing; None to refuse that.
+    """
+
+    windows: Sequence[str]
+    declared: Declared
+    op: ops.Op
+    use: ops.Use
+    origins: Sequence[Sequence[Origin]]
+    place: Place
+    keys: Sequence[bytes] = ()
+    fetch: bool = False
+    create: Callable[[ExitStack], NewTarget] | None = None
+
+
+class Done(NamedTuple):
+    """What became of a request.
+
+    Parameters
+    ----------
+    protocols
+        For each window how it was changed; "" if it was not.
+    datatypes
+        The datatype of the elements, of each buffer.
+    entries
+        How many elements each origin gave, of each buffer.
+    skipped
+        The names of the origins that had been applied before.
+    recovered
+        The windows in which an update of a dead process was finished first.
+    fetched
+        The old elements.
+    """
+
+    protocols: tuple[str, ...]
+    datatypes: tuple[Datatype, ...]
+    entries: tuple[int, ...]
+    skipped: tuple[str, ...] = ()
+    recovered: tuple[str, ...] = ()
+    fetched: np.ndarray | None = None
+
+
+Keep = Callable[[np.ndarray, FlatBuffer], None]
+"""Takes the fetched elements and the window they are from, before the windows change."""
+
+
+def transact(
+    request: Request, policy: Policy, *, on_commit: Callable[[], None] = nothing, keep: Keep | None = None
+) -> Done:
+    """Carry out a request.
+
+    Parameters
+    ----------
+    request
+        What is to be done.
+    policy
+        How.
+    on_commit
+        Called when the first window is changed.
+    keep
+        Called with the old elements when all is ready.
+
+    Raises
+    ------
+    MpiredError, OSError
+        Nothing has changed, except after an `UnconfirmedError`.
+    """
+    while True:
+        with contextlib.suppress(Appeared), ExitStack() as stack:
+            targets, recovered = _open(request, policy, stack)
+            work = _Work(request, policy, targets, stack)
+            work.combine()
+            if keep is not None and work.fetched is not None:
+                keep(work.fetched, targets[0].windows[0])
+            _publish(targets, work.updates, on_commit)
+            return work.done(recovered)
+
+
+def _open(request: Request, policy: Policy, stack: ExitStack) -> tuple[Sequence[Opened], tuple[str, ...]]:
+    """Lock and recover the targets; return them, and the names of those that had something to finish."""
+    if request.create is not None and not os.path.exists(request.windows[0]):
+        return [request.create(stack)], ()
+    targets = stack.enter_context(locked(request.windows, policy.waiting))
+    recovered = tuple(target.name for target in targets if recovery.settle(target).journal == "finished")
+    return [open_target(target, request.declared, stack) for target in targets], recovered
+
+
+@contextlib.contextmanager
+def locked(names: Sequence[str], waiting: Waiting) -> Iterator[list[Target]]:
+    """Lock some files, in the order of their inodes so that two commands never wait for each other.
+
+    Raises
+    ------
+    UsageError
+        If two names lead to one file.
+    """
+
+    def inode(name: str) -> tuple[int, int]:
+        status = os.stat(name)
+        return status.st_dev, status.st_ino
+
+    inodes = {name: inode(name) for name in names}
+    if len(set(inodes.values())) < len(names):
+        raise UsageError("--window", "names one file twice; each window is a file of its own")
+    with ExitStack() as stack:
+        targets = {
+            name: stack.enter_context(lock_target(name, waiting))
+            for name in sorted(inodes, key=lambda name: inodes[name])
+        }
+        yield [targets[name] for name in names]
+
+
+class _Part(NamedTuple):
+    """What is done with one window: its elements by buffer, the numbers of the origins, and what it remembers then."""
+
+    shares: Sequence[Share]
+    origins: Sequence[int]
+    attribute: bytes
+
+
+class _Work:
+    """A request at work: all checks, and then the elements; nothing is visible of it until it is published."""
+
+    def __init__(self, request: Request, policy: Policy, targets: Sequence[Opened], stack: ExitStack) -> None:
+        self._request = request
+        self._policy = policy
+        self._targets = targets
+        self._stack = stack
+        self._check()
+        nbuffers = len(targets[0].windows)
+        placed = [request.place(i, [target.windows[i] for target in targets]) for i in range(nbuffers)]
+        shares = [[each for each in of_window if each] for of_window in zip(*placed, strict=True)]
+        self._parts = [self._part(target, mine) for target, mine in zip(targets, shares, strict=True)]
+        self._entries = tuple(sum(share.access.entries for share in row if share) for row in placed)
+        self.updates: list[Update | None] = []
+        self.fetched = np.zeros(self._entries[0], targets[0].windows[0].datatype.form) if request.fetch else None
+
+    def _check(self) -> None:
+        """Let a legal request pass, before anything is written."""
+        request = self._request
+        for target in self._targets:
+            for window in target.windows:
+                ops.check(request.op, window.datatype, request.use)
+            if len(target.windows) != len(self._targets[0].windows):
+                raise CountError(target.name, "has other buffers than the first window")
+            for buffers in request.origins:
+                self._compare(target, buffers)
+        if request.fetch and len(self._targets[0].windows) > 1:
+            raise UsageError("--columns", "has to choose one column to fetch")
+
+    @staticmethod
+    def _compare(target: Opened, buffers: Sequence[Origin]) -> None:
+        if len(buffers) != len(target.windows):
+            reason = f"has {len(buffers)} buffers, but the target has {len(target.windows)}; choose with --columns"
+            raise CountError(buffers[0].name, reason)
+        for origin, window in zip(buffers, target.windows, strict=True):
+            if origin.datatype is not window.datatype:
+                reason = f"has datatype {origin.datatype}, but the target has {window.datatype}"
+                raise DatatypeError(origin.name, f"{reason}; both sides need the same one (MPI-4.1, 12.3.4)")
+
+    def _part(self, target: Opened, shares: Sequence[Share]) -> _Part:
+        """Leave out what a window remembers; one that was changed before a crash is not changed again."""
+        shares = [share for share in shares if share.access.entries]
+        everything = range(len(self._request.origins))
+        if not shares:
+            return _Part((), (), b"")
+        if not self._request.keys:
+            return _Part(shares, everything, b"")
+        remembered = target.remembered()
+        new: dict[bytes, int] = {}
+        for number, key in zip(everything, self._request.keys, strict=True):
+            if key not in remembered:
+                new.setdefault(key, number)
+        return _Part(shares, tuple(new.values()), once.encoded(remembered, new))
+
+    def combine(self) -> None:
+        """Compute all new elements, and make the updates ready."""
+        request = self._request
+        for target, part in zip(self._targets, self._parts, strict=True):
+            update = self._begun(target, part)
+            self.updates.append(update)
+            for i, share in enumerate(part.shares if update else ()):
+                origins = [request.origins[number][i] for number in part.origins]
+                assert update is not None  # noqa: S101 - else there are no shares
+                fold(share, request.op, origins, update, self.fetched)
+        for origin in (origin for buffers in request.origins for origin in buffers):
+            origin.check_unchanged()
+        for update, part in zip(self.updates, self._parts, strict=True):
+            if update is not None:
+                update.seal(part.attribute)
+        if self.fetched is not None:
+            self._targets[0].windows[0].datatype.clear_padding(self.fetched)
+
+    def _begun(self, target: Opened, part: _Part) -> Update | None:
+        """Begin to change a target, if there is anything to change."""
+        made = isinstance(target, NewTarget)  # which comes into being even if nothing is combined into it
+        if not made and not part.shares:
+            return None
+        if self._request.op.name == "NO_OP":
+            return self._stack.enter_context(Reading(target.source))
+        if not made and not part.origins:
+            return None
+        nbytes = sum(share.access.nbytes for share in part.shares)
+        return self._stack.enter_context(target.begin(nbytes, self._policy))
+
+    def done(self, recovered: tuple[str, ...]) -> Done:
+        """Say what was done."""
+        applied = {number for part in self._parts for number in part.origins}
+        names = [buffers[0].name for buffers in self._request.origins]
+        skipped = [name for number, name in enumerate(names) if number not in applied] if self._request.keys else []
+        datatypes = tuple(window.datatype for window in self._targets[0].windows)
+        protocols = tuple(update.protocol if update else "" for update in self.updates)
+        return Done(protocols, datatypes, self._entries, tuple(skipped), recovered, self.fetched)
+
+
+def _publish(targets: Sequence[Opened], updates: Sequence[Update | None], on_commit: Callable[[], None]) -> None:
+    """Commit one window after another."""
+    changed: list[str] = []
+    for target, update in zip(targets, updates, strict=True):
+        if update is None:
+            continue
+        try:
+            update.publish(nothing if changed else on_commit)
+        except OSError as error:
+            if changed and not isinstance(error, UnconfirmedError):
+                reason = f"is not changed ({error.strerror}), but {', '.join(changed)} is; several windows are not one"
+                raise UnconfirmedError(target.name, f"{reason} transaction") from error
+            raise
+        changed.append(target.name)

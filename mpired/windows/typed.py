@@ -1,0 +1,41 @@
+"""Datatypes of the two sides of a request: all basic components of one predefined type (MPI-4.1, 12.3.4)."""
+
+from __future__ import annotations
+
+from mpired.datatypes import DATATYPES, Datatype, Group, value_index
+from mpired.datatypes.typemap import TypeMap
+from mpired.errors import DatatypeError
+
+_NAMED = {row.name: row for row in DATATYPES}
+_NAMED_PAIRS = {tuple(part.name for part in row.parts): row for row in DATATYPES if row.parts}
+
+
+def component_of(datatype: Datatype) -> Datatype:
+    """Return the predefined datatype that all components of a datatype are; a pair counts as one component.
+
+    Raises
+    ------
+    DatatypeError
+        If they are of several, or there are none.
+    """
+    if datatype.structure is None and datatype.group is not Group.DERIVED:
+        return datatype
+    leaves = _leaves(datatype.typemap)
+    if len(leaves) != 1:
+        found = ", ".join(sorted("+".join(leaf) for leaf in leaves)) or "none"
+        reason = f"has components of {len(leaves)} types ({found}); all have to be of one (MPI-4.1, 12.3.4)"
+        raise DatatypeError(str(datatype), reason)
+    names = tuple(name.upper() for name in leaves.pop())
+    if len(names) == 1:
+        return _NAMED[names[0]]
+    pair = _NAMED_PAIRS.get(names) or value_index(*(_NAMED[name] for name in names))
+    assert pair is not None  # noqa: S101 - there is a datatype that has it
+    return pair
+
+
+def _leaves(typemap: TypeMap) -> set[tuple[str, ...]]:
+    if typemap.basic is not None:
+        return {(typemap.basic.name,)}
+    if typemap.paired:
+        return {tuple(entry.name for entry in typemap.walk())}
+    return set().union(*(_leaves(run.of) for run in typemap.runs))

@@ -1,0 +1,136 @@
+"""The elements of a window: the op combines others into them, batch by batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mpired import ops
+from mpired.buffers import FlatBuffer
+from mpired.buffers.flat import convert, lies_as
+from mpired.datatypes import Datatype
+from mpired.storage import calls
+from mpired.storage.update import Update
+from mpired.windows.address import Access, Batch, Round
+from mpired.windows.origin import Origin, gathered, in_form, scattered
+
+
+class Share(NamedTuple):
+    """One window's part of a request.
+
+    Parameters
+    ----------
+    window
+        Its file.
+    access
+        The elements that are changed.
+    """
+
+    window: FlatBuffer
+    access: Access
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the window, the padding of its last element included."""
+        elements = self.window.count * self.window.stored.itemsize
+        if self.window.shape is not None:
+            return elements
+        return max(elements, self.window.source.nbytes - self.window.offset)  # a raw file is a window of bytes
+
+
+def fold(share: Share, op: ops.Op, origins: Sequence[Origin], update: Update, fetched: np.ndarray | None) -> None:
+    """Combine origins into a window, one after another, and give the new bytes to an update.
+
+    Parameters
+    ----------
+    share
+        The window and its elements.
+    op
+        What combines: `target op origin`, in the order of the origins.
+    origins
+        What is combined; all have as many elements. NO_OP needs none (MPI-4.1, 12.3.4).
+    update
+        Takes the new bytes.
+    fetched
+        Takes the old elements, at the positions of the origin's; None if nobody wants them.
+    """
+    window = share.window
+    end = _end(window)
+    for batch in share.access.batches():
+        octets = _read(update.source, batch, window, end)
+        old = gathered(octets, batch.at, window.stored)
+        elements = old.copy() if lies_as(window.stored, window.datatype) else in_form(old, window.datatype.form)
+        if fetched is not None:
+            for turn in batch.rounds if op.name == "NO_OP" else ():
+                fetched[turn.index] = elements if turn.where is None else elements[turn.where]
+        for origin in origins:
+            for turn in batch.rounds:
+                elements = _one_round(elements, turn, op, origin, fetched)
+        if origins:
+            with np.errstate(all="ignore"):
+                op.finish(elements, window.datatype)
+        scattered(octets, batch.at, _with_padding_of(old, elements, window.datatype))
+        _write(update, octets, batch, window.offset, end)
+
+
+def _end(window: FlatBuffer) -> int | None:
+    """Return the size of a raw file whose last element lacks its padding (MPI-4.1, 5.1.6); None of any other."""
+    size = window.source.nbytes
+    return size if window.shape is None and window.end > size else None
+
+
+def _read(fd: int, batch: Batch, window: FlatBuffer, end: int | None) -> np.ndarray:
+    octets = np.zeros(sum(stop - start for start, stop in batch.ranges), np.uint8)
+    at = 0
+    with calls.blaming(window.source.name):
+        for start, stop in batch.ranges:
+            there = stop - start if end is None else min(stop, end - window.offset) - start
+            if calls.pread_into(fd, octets[at : at + there].data, window.offset + start) < there:
+                raise window.source.changed()
+            at += stop - start
+    return octets
+
+
+def _write(update: Update, octets: np.ndarray, batch: Batch, offset: int, end: int | None) -> None:
+    at = 0
+    for start, stop in batch.ranges:
+        there = stop - start if end is None else min(stop, end - offset) - start
+        update.write(octets[at : at + there].data, offset + start)
+        at += stop - start
+
+
+def _one_round(elements: np.ndarray, turn: Round, op: ops.Op, origin: Origin, fetched: np.ndarray | None) -> np.ndarray:
+    """Return the elements after each of a round was combined with one of the origin."""
+    old = elements if turn.where is None else elements[turn.where]
+    if fetched is not None:
+        fetched[turn.index] = old
+    new = applied(op, old, origin.read(turn.index), origin.datatype)
+    if turn.where is None:
+        return new
+    elements[turn.where] = new
+    return elements
+
+
+def applied(op: ops.Op, target: np.ndarray, origin: np.ndarray, datatype: Datatype) -> np.ndarray:
+    """Return `target op origin` in one of the two arrays.
+
+    The target is the lower operand, so that accumulating ranks gives the bits of reducing them after it. REPLACE
+    and NO_OP know the target as inoutvec, as in `kernels`.
+    """
+    lower, upper = (target, origin) if ops.Use.REDUCE in op.uses else (origin, target)
+    with np.errstate(all="ignore"):  # what overflow and NaN give is defined, and no warning's business
+        return op.kernel(lower, upper, datatype)
+
+
+def _with_padding_of(stored: np.ndarray, elements: np.ndarray, datatype: Datatype) -> np.ndarray:
+    """Return elements in the form of the file, the bytes that carry no value as they were there."""
+    if stored.dtype.names is not None or not lies_as(stored.dtype, datatype):
+        new = stored.copy()
+        convert(elements, new, "an element", 0)
+        return new
+    for gap in datatype.padding:
+        octets, kept = (each.view(np.uint8).reshape(-1, datatype.extent) for each in (elements, stored))
+        octets[:, gap] = kept[:, gap]
+    return elements

@@ -1,0 +1,123 @@
+"""Faults at numbered system calls: the calls of `os` and `fcntl` that touch files, one after another.
+
+Counting starts when the target is opened, so that a run has the same numbers every time.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import mmap
+import os
+import signal
+from collections.abc import Callable
+from typing import NamedTuple
+
+# Whatever storage asks of the system; what only looks is in it too, because looking can fail.
+CALLS = (
+    "open", "preadv", "pwrite", "ftruncate", "posix_fallocate", "copy_file_range", "lseek", "fchown", "fchmod", "fsync",
+    "fdatasync", "link", "replace", "unlink", "setxattr", "getxattr", "listxattr", "close",
+)  # fmt: skip
+CHANGING = frozenset(CALLS) - {"open", "preadv", "lseek", "getxattr", "listxattr", "close"}
+SHORTENED = frozenset({"pwrite", "copy_file_range"})
+
+
+class Fault(NamedTuple):
+    """What happens at a call.
+
+    Parameters
+    ----------
+    name
+        "kill before", "kill after", "short, then kill", "short", "error", "error from here on", "signal", "stop".
+    number
+        The errno or the signal.
+    """
+
+    name: str
+    number: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.name} {errno.errorcode.get(self.number, self.number) if self.number else ''}".strip()
+
+
+class Counter:
+    """Tells the parent how many calls a run made, and the name of the one with the fault."""
+
+    def __init__(self) -> None:
+        self._shared = mmap.mmap(-1, 4096)
+
+    def note(self, made: int, fired: str = "") -> None:
+        self._shared.seek(0)
+        text = f"{made} {fired}".encode()
+        self._shared.write(text + b"\n")
+
+    def read(self) -> tuple[int, str]:
+        line = self._shared[:64].partition(b"\n")[0].rstrip(b"\0").decode()
+        made, _, fired = line.partition(" ")
+        return int(made or 0), fired
+
+    def clear(self) -> None:
+        self._shared[:] = bytes(4096)
+
+
+def kill() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def at(number: int, fault: Fault, counter: Counter, target: str) -> Callable[[], None]:
+    """Return a setup that lets a fault happen at the n-th call after the opening of `target`, or at none for 0."""
+
+    def setup() -> None:
+        made, counting = 0, False
+
+        def watched(name: str, original: Callable[..., object]) -> Callable[..., object]:
+            def call(*arguments: object, **settings: object) -> object:
+                nonlocal made, counting
+                if name == "open" and not counting:
+                    counting = isinstance(arguments[0], str) and arguments[0].endswith(target)
+                if not counting:
+                    return original(*arguments, **settings)
+                made += 1
+                hit = made == number
+                counter.note(made, name if hit else counter.read()[1])
+                if hit or (fault.name == "error from here on" and made > number > 0 and name in CHANGING):
+                    return _happen(fault, name, original, arguments, settings)
+                return original(*arguments, **settings)
+
+            return call
+
+        for name in CALLS:
+            setattr(os, name, watched(name, getattr(os, name)))
+        fcntl.fcntl = watched("fcntl", fcntl.fcntl)
+        fcntl.ioctl = watched("ioctl", fcntl.ioctl)
+
+    return setup
+
+
+def _happen(
+    fault: Fault, name: str, original: Callable[..., object], arguments: tuple[object, ...], settings: dict[str, object]
+) -> object:
+    if fault.name.startswith("short"):
+        if name == "pwrite":
+            fd, data, offset = arguments
+            done = original(fd, data[: max(1, len(data) // 2)], offset)
+        elif name == "copy_file_range":
+            source, to, count, *offsets = arguments
+            done = original(source, to, max(1, count // 2), *offsets)
+        else:
+            return original(*arguments, **settings)
+        if fault.name == "short":
+            return done
+        kill()
+    if fault.name.startswith("error"):
+        if name == "close":
+            original(*arguments)  # the descriptor is gone all the same
+        raise OSError(fault.number, os.strerror(fault.number))
+    if fault.name == "kill before":
+        kill()
+    if fault.name in {"signal", "stop"}:
+        os.kill(os.getpid(), fault.number)
+    done = original(*arguments, **settings)
+    if fault.name == "kill after":
+        kill()
+    return done
