@@ -15,7 +15,23 @@ __version__ = "0.1.0"
 # Nothing is imported here that a folder of data could shadow under `python -m mpired`: typing neither.
 TYPE_CHECKING = False
 
-__all__ = ["DATATYPES", "OPS", "Abort", "MpiredError", "__version__", "datatypes", "info", "op", "reduce"]
+__all__ = [
+    "DATATYPES",
+    "OPS",
+    "Abort",
+    "MpiredError",
+    "__version__",
+    "allreduce",
+    "datatypes",
+    "exscan",
+    "info",
+    "op",
+    "reduce",
+    "reduce_local",
+    "reduce_scatter",
+    "reduce_scatter_block",
+    "scan",
+]
 
 if TYPE_CHECKING:
     from typing import Any
@@ -25,6 +41,7 @@ if TYPE_CHECKING:
     from mpired.errors import Abort, MpiredError
     from mpired.ops import OPS
     from mpired.ops.user import op
+    from mpired.rankwise import allreduce, exscan, reduce_local, reduce_scatter, reduce_scatter_block, scan
     from mpired.verbs import info, reduce
 
 # Imported when first used: the command has things to set before NumPy starts.
@@ -33,9 +50,15 @@ _HOMES = {
     "DATATYPES": "mpired.datatypes",
     "MpiredError": "mpired.errors",
     "OPS": "mpired.ops",
+    "allreduce": "mpired.rankwise",
+    "exscan": "mpired.rankwise",
     "info": "mpired.verbs",
     "op": "mpired.ops.user",
     "reduce": "mpired.verbs",
+    "reduce_local": "mpired.rankwise",
+    "reduce_scatter": "mpired.rankwise",
+    "reduce_scatter_block": "mpired.rankwise",
+    "scan": "mpired.rankwise",
 }
 
 

@@ -19,6 +19,12 @@ from mpired.errors import MpiredError, WorkerError, describe, exit_status
 # Imported when called, so that --help does not wait for NumPy.
 _COMMANDS = {
     "reduce": "Combine the same element of every rank (MPI_Reduce).",
+    "allreduce": "The same, and every rank gets the result (MPI_Allreduce).",
+    "scan": "Rank i gets the ranks 0 to i combined (MPI_Scan).",
+    "exscan": "Rank i gets the ranks before it combined (MPI_Exscan).",
+    "reduce-scatter": "Every rank gets a block of the result (MPI_Reduce_scatter).",
+    "reduce-scatter-block": "The same in equal blocks (MPI_Reduce_scatter_block).",
+    "reduce-local": "Combine two files, in place in the second (MPI_Reduce_local).",
     "ops": "List the ops and the datatypes they take.",
     "types": "List the datatypes.",
     "info": "Say what files hold.",
@@ -36,7 +42,8 @@ class _Commands(click.Group):
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        command: click.Command = getattr(__import__(f"mpired.cli.{name}", fromlist=[name]), name)
+        module = name.replace("-", "_")
+        command: click.Command = getattr(__import__(f"mpired.cli.{module}", fromlist=[module]), module)
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -1,6 +1,19 @@
 """What combining means: the predefined MPI ops, user-defined ones, and the gate before them."""
 
+from mpired.ops.neutral import neutral
 from mpired.ops.resolve import check_file, of_function, resolve, with_properties
 from mpired.ops.table import OPS, Op, Use, check, get, user_op
 
-__all__ = ["OPS", "Op", "Use", "check", "check_file", "get", "of_function", "resolve", "user_op", "with_properties"]
+__all__ = [
+    "OPS",
+    "Op",
+    "Use",
+    "check",
+    "check_file",
+    "get",
+    "neutral",
+    "of_function",
+    "resolve",
+    "user_op",
+    "with_properties",
+]

@@ -144,7 +144,7 @@ class FileOutput:
         self.name = path
         self._overwrite = overwrite
         self._on_commit = on_commit
-        self._existing = _existing_file(path)
+        self._existing = existing_file(path)
         if self._existing is not None and not overwrite:
             raise OutputExistsError(path, "is there already; --force replaces it")
         self._path = os.path.realpath(path)
@@ -239,7 +239,7 @@ class FileOutput:
                 os.close(fd)
 
 
-def _existing_file(path: str) -> os.stat_result | None:
+def existing_file(path: str) -> os.stat_result | None:
     """Return what is at `path`, None if there is nothing; a directory is an error."""
     try:
         found = os.stat(path)
