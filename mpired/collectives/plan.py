@@ -23,6 +23,8 @@ _MAX_OPEN = 1024
 # An open column keeps a page and a read buffer.
 _MAX_OPEN_STREAMED = 16
 _SEGMENTS_PER_WORKER = 8
+# A segment opens all files again: with many results it takes at least so much of each.
+_SEGMENT_BYTES = 1 << 20
 # Below this a pool costs more than it gives.
 _SMALL_BYTES = 48 << 20
 # What a process needs before its blocks: Python and NumPy, with pyarrow for formats with columns.
@@ -101,19 +103,18 @@ def make_plan(
     wanted = _STREAMED_BLOCK_BYTES if streamed else _BLOCK_BYTES
     if max(len(files), noutputs) > max_open:
         wanted = max(wanted, _REOPENING_BLOCK_BYTES)
-    nbytes = sum(len(ranks) * ranks[0].count * ranks[0].datatype.extent for ranks in buffers)
-    small = nbytes < _SMALL_BYTES
+    sizes = [ranks[0].count * ranks[0].datatype.extent for ranks in buffers]
+    small = len(files) * sum(sizes) < _SMALL_BYTES
     if small or (op.user and not op.isolated):  # a function of this process is not sent to others
         jobs = 1
     if noutputs > 1:  # however large a block may be, there is one for each worker
-        rank_bytes = max(ranks[0].count * ranks[0].datatype.extent for ranks in buffers)
-        wanted = min(wanted, max(_BLOCK_BYTES, -(-rank_bytes // jobs)))
+        wanted = min(wanted, max(_BLOCK_BYTES, -(-max(sizes) // jobs)))
     jobs, block_bytes = _within(max_memory, jobs, wanted, _STREAMED_BASE_BYTES if streamed else _BASE_BYTES)
     block_counts = tuple(max(1, block_bytes // ranks[0].datatype.extent) for ranks in buffers)
     # What can only be decoded in sequence is cut as little as possible: every cut decodes a row group twice.
     pieces = jobs if small or streamed else jobs * _SEGMENTS_PER_WORKER
-    if noutputs > 1:  # every segment opens all files again, so it has to be worth it
-        pieces = max(jobs, min(pieces, max(ranks[0].count * ranks[0].datatype.extent for ranks in buffers) >> 20))
+    if noutputs > 1:  # nor are many files opened for little of each
+        pieces = max(jobs, min(pieces, max(sizes) // _SEGMENT_BYTES))
     segments = tuple(
         segment for i, ranks in enumerate(buffers) for segment in _segments(i, ranks[0].count, block_counts[i], pieces)
     )

@@ -62,7 +62,7 @@ class Draft:
     def created(self, nbytes: int | None = None) -> Generator[int, None, None]:
         """Create the file, with `nbytes` reserved for it, and give its descriptor for the block."""
         with calls.blaming(self.name):
-            fd = calls.open_new(self.shared_path)
+            fd = _create(self.shared_path)
             try:
                 if nbytes is not None:
                     calls.allocate(fd, nbytes)
@@ -138,27 +138,35 @@ class Together:
 
     def _staging(self, directory: str) -> str:
         """Return the staging directory beside the files of a directory."""
-        if directory not in self._stagings:
-            home = next(iter(self._stagings.values()), None)
-            for _ in range(_ATTEMPTS):
-                staging = os.path.join(directory, f".{os.urandom(4).hex()}.mpired-together")
+        for _ in range(_ATTEMPTS):
+            if directory in self._stagings:
+                return self._stagings[directory]
+            staging = os.path.join(directory, f".{os.urandom(4).hex()}.mpired-together")
+            try:
                 calls.make_private_directory(staging)
-                # Until the directory has its lock, somebody may take it for left behind and remove it.
-                with contextlib.suppress(FileNotFoundError):
-                    if home is not None:
-                        calls.symlink(home, os.path.join(staging, _HOME))
-                    elif not self._locked(staging):
-                        continue
+                if self._marked(staging):
                     self._stagings[directory] = staging
-                    break
-            else:
-                raise OSError(errno.EBUSY, "cannot keep a directory for the drafts: others remove it")
-        return self._stagings[directory]
+            except FileExistsError:  # the name is another command's
+                continue
+            except FileNotFoundError:
+                if not os.path.isdir(directory):
+                    raise
+            except OSError:
+                _discard(staging)
+                raise
+        raise OSError(errno.EBUSY, "cannot keep a directory for the drafts: others remove it")
+
+    def _marked(self, staging: str) -> bool:
+        """Mark a new staging directory as ours; until then somebody may take it for left behind and remove it."""
+        for home in self._stagings.values():
+            calls.symlink(home, os.path.join(staging, _HOME))
+            return True
+        return self._locked(staging)
 
     def _locked(self, staging: str) -> bool:
         """Take the lock that shows that this process lives."""
         path = os.path.join(staging, _LOCK)
-        fd = calls.open_new(path)
+        fd = _create(path)
         if calls.lock_exclusive(fd) and _is_there(path, fd):
             self._lock = fd
             return True
@@ -204,7 +212,7 @@ class Together:
             drafts = [draft for draft in self.drafts if draft.directory == directory]
             with calls.blaming(drafts[0].name):
                 manifest = _Manifest([(d.number, os.path.basename(d.target), self._old(d)) for d in drafts], members)
-                fd = calls.open_new(os.path.join(staging, _MANIFEST))
+                fd = _create(os.path.join(staging, _MANIFEST))
                 try:
                     calls.pwrite_all(fd, manifest.text(), 0)
                     calls.fsync(fd)
@@ -397,10 +405,21 @@ def _is_plain(name: str) -> bool:
     return name not in {"", ".", ".."} and "/" not in name and "\0" not in name
 
 
+def _create(path: str) -> int:
+    """Create a file that this user can open again, whatever the umask takes away."""
+    fd = calls.open_new(path)
+    try:
+        os.fchmod(fd, 0o600)
+    except OSError:
+        os.close(fd)
+        raise
+    return fd
+
+
 def _commit(home: str) -> None:
     """Make the commit durable: from here on the results go forward, whatever happens."""
     path = os.path.join(home, _COMMIT)
-    os.close(calls.open_new(path))
+    os.close(_create(path))
     try:
         calls.fsync_directory_at(home)
     except OSError:
