@@ -1,11 +1,21 @@
-"""`python -m mpired`, the same as the command."""
+"""The start of the command, and `python -m mpired`."""
 
 import sys
 
-# `-m` puts the working directory first, where data and anything else may lie: a numpy.py there is not NumPy.
-if not sys.flags.safe_path:
-    sys.path.pop(0)
 
-from mpired.cli import main
+def run() -> None:
+    """Run the command. Until it has handlers, ctrl-C ends the process without telling where the imports were."""
+    import signal  # noqa: PLC0415 - the search path is not safe before
 
-main()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from mpired.cli import main  # noqa: PLC0415 - most of the time of a start
+
+    main()
+
+
+if __name__ == "__main__":
+    # `-m` puts the working directory first, where data and anything else may lie: a numpy.py there is not NumPy.
+    if not sys.flags.safe_path:
+        sys.path.pop(0)
+    run()

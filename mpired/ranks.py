@@ -61,6 +61,7 @@ def _open_group(words: Sequence[str], declared: Declared) -> tuple[RankFile, ...
     for rank, word in enumerate(words):
         try:
             file = open_rank(word, declared)
+            file.check_complete()
             reference = reference or (f"rank {rank}", file)
             _compare(f"rank {rank}", file, reference)
             files.append(file)

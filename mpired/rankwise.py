@@ -12,7 +12,7 @@ from mpired.buffers import RankFile, output_format
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.run import Course, Progress, Result, folded, run_together
 from mpired.collectives.table import BEFORE, COLLECTIVES, Collective, Share, Task
-from mpired.engines import pool, userops
+from mpired.engines import cores, userops
 from mpired.errors import UsageError
 from mpired.patterns import Named, check_different, expand
 from mpired.ranks import unnatural
@@ -274,7 +274,7 @@ def _check_inputs(paths: Sequence[str], takers: Sequence[Named], request: Reques
 
 
 def _course(deal: _Deal, results: tuple[Result, ...], request: Request, options: _Options) -> Course:
-    jobs, max_memory = options.get("jobs", 0) or pool.usable_cores(), options.get("max_memory")
+    jobs, max_memory = options.get("jobs", 0) or cores.usable_cores(), options.get("max_memory")
     return Course(make_plan(request.op, deal.givers, jobs, max_memory, noutputs=len(deal.shares)), results)
 
 
@@ -390,9 +390,9 @@ def scan(
     >>> import mpired
     >>> for prefix in mpired.scan([f"sample_data/counts_{rank}.npy" for rank in range(3)], op="sum"):
     ...     print(prefix[:4])
-    [3 1 2 5]
-    [ 6  8  4 10]
-    [11 13 10 17]
+    [2 6 1 5]
+    [ 5 13  3 11]
+    [ 9 21  6 18]
     """
     return _call("scan", ranks, op, output, cast("_Options", options))
 
@@ -429,7 +429,7 @@ def exscan(
     >>> import mpired
     >>> first, second = mpired.exscan(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="sum")
     >>> first is None, second[:3]
-    (True, array([3, 1, 2], dtype=int32))
+    (True, array([2, 6, 1], dtype=int32))
     """
     return _call("exscan", ranks, op, output, cast("_Options", options))
 

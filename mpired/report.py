@@ -111,4 +111,5 @@ def describe_file(file: RankFile) -> dict[str, Any]:
             }
             for buffer in file.buffers
         ],
+        "other_columns": [{"name": name, "type": kind} for name, kind in file.others],
     }

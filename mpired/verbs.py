@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
@@ -18,7 +19,7 @@ from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.run import Progress, Result, folded, run
 from mpired.collectives.table import COLLECTIVES, Collective, Task
 from mpired.datatypes import parse
-from mpired.engines import pool, userops
+from mpired.engines import cores, userops
 from mpired.errors import UsageError
 from mpired.ranks import check_root, check_use, open_groups, unnatural
 from mpired.storage import together
@@ -78,7 +79,7 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
     if len(set(columns)) < len(columns):
         raise UsageError("--columns", "names a column twice")
     for name in ("offset", "count"):
-        if (number := inputs.get(name)) is not None and not 0 <= int(str(number)) < 2**63:
+        if (number := inputs.get(name)) is not None and not 0 <= _integer(f"--{name}", number) < 2**63:
             raise UsageError(f"--{name}", f"{number} is not between 0 and 2**63 - 1")
     return Declared(
         datatype=datatype,
@@ -95,6 +96,13 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
 def _check_word(option: str, word: str | None, known: Sequence[str]) -> None:
     if word is not None and word not in known:
         raise UsageError(option, f"{word!r} is none of {', '.join(known)}")
+
+
+def _integer(option: str, number: object) -> int:
+    try:
+        return operator.index(cast("Any", number))
+    except TypeError:
+        raise UsageError(option, f"{number!r} is not an integer") from None
 
 
 def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -203,7 +211,7 @@ def plan_reduce(
     if not is_stream(path):
         together.settle([path])
     (share,) = COLLECTIVES["reduce"].shares(Task(len(files) - 1, len(files), template.buffers[0].count, root=root))
-    plan = make_plan(chosen, files, options.get("jobs", 0) or pool.usable_cores(), options.get("max_memory"))
+    plan = make_plan(chosen, files, options.get("jobs", 0) or cores.usable_cores(), options.get("max_memory"))
     return Reduction(files, plan, template, Result(share, path, form.name, layout), options.get("op_timeout"))
 
 
@@ -226,8 +234,12 @@ def read_request(ranks: Sequence[PathLike], op: str | Callable[..., Any], option
     group_b = options.get("group_b") or ()
     if any(isinstance(group, (str, bytes, os.PathLike)) for group in (ranks, group_b)):
         raise UsageError("ranks", "is one path; give a list of paths, one a rank")
+    for name in ("--jobs", "--root"):
+        _integer(name, options.get(name[2:], 0))
     if (jobs := options.get("jobs", 0)) < 0:
         raise UsageError("--jobs", f"{jobs} is negative; 0 is all usable cores")
+    if (memory := options.get("max_memory")) is not None:
+        _integer("--max-memory", memory)
     if group_b and options.get("in_place"):
         raise UsageError("--in-place", "is not for two groups (MPI-4.1, 6.9.1); leave --group-b out, or name an output")
     chosen = resolve_op(op, options)

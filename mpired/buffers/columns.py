@@ -21,7 +21,7 @@ os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # else the import itself starts one
 import pyarrow as pa
 
-from mpired.buffers.rank import Declared, RankFile
+from mpired.buffers.rank import Declared, RankFile, no_number
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype, Group, agrees, from_dtype, with_fields
 from mpired.errors import BufferFileError, DatatypeError, MpiredError
@@ -106,8 +106,8 @@ def inspect(source: Source, declared: Declared, format_name: str, opener: Callab
     if source.nbytes == 0:
         raise BufferFileError(source.name, f"the file is empty; not a valid {format_name} file")
     with explaining(source.name), contextlib.closing(opener(source)) as file:
-        buffers = []
-        for columns in _chosen(source, file.schema, declared):
+        buffers, others = [], _others(file.schema, declared)
+        for columns in _chosen(source, file.schema, declared, [name for name, _ in others]):
             dtype = _column_dtype(source, file.schema, columns)
             datatype = declared.datatype or _datatype(source, columns, dtype)
             if declared.named or datatype.group is Group.DERIVED:
@@ -116,19 +116,26 @@ def inspect(source: Source, declared: Declared, format_name: str, opener: Callab
                 reason = f"column {','.join(columns)!r} holds {dtype}, which is not {datatype}; leave --type out"
                 raise DatatypeError(source.name, reason)
             buffers.append(ColumnBuffer(source, datatype, file.starts[-1], columns, opener))
-    return RankFile(source, format_name, tuple(buffers))
+    return RankFile(source, format_name, tuple(buffers), others)
 
 
-def _chosen(source: Source, schema: pa.Schema, declared: Declared) -> list[tuple[str, ...]]:
+def _others(schema: pa.Schema, declared: Declared) -> tuple[tuple[str, str], ...]:
+    """Return the columns that hold no numbers, and their types, unless the columns were chosen."""
+    if declared.columns or declared.pair:
+        return ()
+    return tuple((field.name, str(field.type)) for field in schema if not all(map(_is_number, _scalars(field.type))))
+
+
+def _chosen(source: Source, schema: pa.Schema, declared: Declared, others: Sequence[str]) -> list[tuple[str, ...]]:
     """Return the columns of each buffer."""
-    names = declared.columns or tuple(schema.names)
+    names = declared.columns or tuple(name for name in schema.names if name not in others)
     chosen: list[tuple[str, ...]] = [declared.pair] if declared.pair else [(name,) for name in names]
     for name in (name for columns in chosen for name in columns):
         found = schema.names.count(name)
         if found != 1:
             there = f"{found} columns named {name!r}" if found else f"no column {name!r}"
             raise BufferFileError(source.name, f"has {there}; its columns are {', '.join(map(repr, schema.names))}")
-    if not chosen:
+    if not schema.names:
         raise BufferFileError(source.name, "has no columns")
     return chosen
 
@@ -137,16 +144,20 @@ def _column_dtype(source: Source, schema: pa.Schema, columns: tuple[str, ...]) -
     """Return the NumPy form of the elements of a column, or of two columns as pairs."""
     types = [schema.field(name).type for name in columns]
     structured = len(columns) == 1 and pa.types.is_struct(types[0])
-    if structured:
-        types = [types[0].field(i).type for i in range(types[0].num_fields)]
+    if len(columns) == 1:
+        types = _scalars(types[0])
     if not all(map(_is_number, types)):
-        numbers = ",".join(field.name for field in schema if _is_number(field.type))
-        hint = f"choose with --columns {numbers}" if numbers else "there is no other that is one"
-        raise DatatypeError(source.name, f"column {columns[0]!r} is {schema.field(columns[0]).type}, no number; {hint}")
+        numbers = [field.name for field in schema if _is_number(field.type)]
+        raise no_number(source, columns[0], schema.field(columns[0]).type, numbers)
     plain: list[np.dtype] = [np.dtype(kind.to_pandas_dtype()) for kind in types]
     if not structured and len(columns) == 1:
         return plain[0]
     return np.dtype([(f"field{i}", each) for i, each in enumerate(plain)])
+
+
+def _scalars(kind: pa.DataType) -> list[pa.DataType]:
+    """Return the types of the fields of a structure, of another type only itself."""
+    return [kind.field(i).type for i in range(kind.num_fields)] if pa.types.is_struct(kind) else [kind]
 
 
 def _is_number(kind: pa.DataType) -> bool:

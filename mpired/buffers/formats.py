@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import os
+import sys
 from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import NamedTuple, Protocol, TypeAlias, cast
 
 from mpired.buffers.flat import FlatBuffer, FlatLayout
@@ -44,6 +46,8 @@ class Format(NamedTuple):
         Whether it can be an input.
     streamed
         Whether its elements can only be decoded in sequence; it is then read in larger blocks.
+    address_space
+        Bytes that its libraries need to be loaded; some crash where they cannot be mapped.
     """
 
     name: str
@@ -52,26 +56,45 @@ class Format(NamedTuple):
     readable: bool = True
     streamed: bool = False
     doc: str = ""
+    address_space: int = 0
 
     @property
-    def module_name(self) -> str:
+    def module(self) -> ModuleType:
         """The module that knows the format; imported only where the format is used."""
-        return f"mpired.buffers.{'' if self.readable else 'to_'}{self.name}"
+        name = f"mpired.buffers.{'' if self.readable else 'to_'}{self.name}"
+        if name not in sys.modules:
+            calls.check_address_space(self.address_space)
+        return importlib.import_module(name)
 
     def inspect(self, source: Source, declared: Declared) -> RankFile:
         """Describe a file of this format, from its header."""
-        return cast("InputModule", importlib.import_module(self.module_name)).inspect(source, declared)
+        return cast("InputModule", self.module).inspect(source, declared)
 
     def prepare(self, template: RankFile) -> FlatLayout | Encoder:
         """Say how a result like `template` is written in this format, or why it cannot be."""
-        return cast("OutputModule", importlib.import_module(self.module_name)).prepare(template)
+        return cast("OutputModule", self.module).prepare(template)
 
 
+_ARROW = 192 << 20
 _ROWS: tuple[Format, ...] = (
     Format("raw", (".bin", ".raw"), doc="elements of a declared datatype, nothing else"),
     Format("npy", (".npy",), b"\x93NUMPY", doc="NumPy's array file"),
-    Format("parquet", (".parquet", ".pq"), b"PAR1", streamed=True, doc="every numeric column a buffer"),
-    Format("arrow", (".arrow", ".feather"), b"ARROW1", streamed=True, doc="Arrow IPC file, as parquet"),
+    Format(
+        "parquet",
+        (".parquet", ".pq"),
+        b"PAR1",
+        streamed=True,
+        doc="every numeric column a buffer",
+        address_space=_ARROW,
+    ),
+    Format(
+        "arrow",
+        (".arrow", ".feather"),
+        b"ARROW1",
+        streamed=True,
+        doc="Arrow IPC file, as parquet",
+        address_space=_ARROW,
+    ),
     Format("text", (".txt",), readable=False, doc="an element a line"),
     Format("csv", (".csv",), readable=False, doc="a column a buffer, with a header line"),
     Format("json", (".json",), readable=False, doc="one object with all elements"),
@@ -80,19 +103,31 @@ _ROWS: tuple[Format, ...] = (
 FORMATS = {row.name: row for row in _ROWS}
 _BY_SUFFIX = {suffix: row for row in _ROWS for suffix in row.suffixes}
 
-# Other things that end up among rank files, by their first bytes.
-_STRANGERS = {
-    b"PK": "a zip archive, as .npz; save each array with numpy.save",
-    b"\x1f\x8b": "gzip; decompress it first",
-    b"\x28\xb5\x2f\xfd": "zstd; decompress it first",
-    b"\x89HDF": "HDF5",
-    b"CDF": "netCDF",
-}
+
+class _Stranger(NamedTuple):
+    """Another kind of file that ends up among rank files."""
+
+    magic: bytes
+    suffixes: tuple[str, ...]
+    text: str
+
+
+_STRANGERS = (
+    _Stranger(b"PK", (".npz", ".zip"), "a zip archive, as .npz; save each array with numpy.save"),
+    _Stranger(b"\x1f\x8b", (".gz", ".tgz"), "gzip; decompress it first"),
+    _Stranger(b"\x28\xb5\x2f\xfd", (".zst",), "zstd; decompress it first"),
+    _Stranger(b"\x89HDF", (".h5", ".hdf5", ".nc"), "HDF5"),
+    _Stranger(b"CDF", (".nc",), "netCDF"),
+)
 
 
 def by_suffix(path: str) -> Format | None:
     """Return the format that the ending of `path` means, None if it means none."""
-    return _BY_SUFFIX.get(os.path.splitext(path)[1].lower())
+    return _BY_SUFFIX.get(_suffix(path))
+
+
+def _suffix(path: str) -> str:
+    return os.path.splitext(path)[1].lower()
 
 
 def open_rank(word: str, declared: Declared) -> RankFile:
@@ -104,12 +139,15 @@ def open_rank(word: str, declared: Declared) -> RankFile:
         If the file cannot be used; the error names it.
     """
     source = open_source(word, declared.stream_limit)
-    row = FORMATS[declared.format] if declared.format else _recognise(source)
+    row = FORMATS[declared.format] if declared.format else _recognise(source, declared)
     return row.inspect(source, declared)
 
 
-def _recognise(source: Source) -> Format:
-    """Return the format of a file by its content, which must agree with its suffix."""
+def _recognise(source: Source, declared: Declared) -> Format:
+    """Return the format of a file by its content, which must agree with its suffix.
+
+    With a declared datatype any bytes can be raw, unless the suffix says too that they are something else.
+    """
     start = _first_bytes(source)
     by_content = next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None)
     named = by_suffix(source.name)
@@ -117,13 +155,19 @@ def _recognise(source: Source) -> Format:
         raise BufferFileError(
             source.name, f"{named.name} files cannot be inputs; --from raw reads the bytes as they are"
         )
-    stranger = next((text for magic, text in _STRANGERS.items() if start.startswith(magic)), None)
-    if stranger and by_content is None and (named is None or named.magic):
-        raise BufferFileError(source.name, f"is {stranger}; or force it with --from raw")
+    stranger = next((each for each in _STRANGERS if start.startswith(each.magic)), None)
+    if stranger and by_content is None and not _may_be_raw(source, named, declared, stranger):
+        raise BufferFileError(source.name, f"is {stranger.text}; or force it with --from raw")
     if named is not None and by_content is not None and named is not by_content:
         reason = f"holds {by_content.name} by its first bytes, but its suffix means {named.name}; say which with --from"
         raise BufferFileError(source.name, reason)
     return by_content or named or FORMATS["raw"]
+
+
+def _may_be_raw(source: Source, named: Format | None, declared: Declared, stranger: _Stranger) -> bool:
+    if named is not None:
+        return not named.magic
+    return declared.datatype is not None and _suffix(source.name) not in stranger.suffixes
 
 
 def _first_bytes(source: Source) -> bytes:

@@ -10,7 +10,7 @@ import numpy as np
 
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype
-from mpired.errors import UsageError
+from mpired.errors import DatatypeError, UsageError
 
 Order: TypeAlias = Literal["<", ">", "="]
 """A byte order as NumPy writes it."""
@@ -47,11 +47,17 @@ class RankBuffer(Protocol):
 
 
 class RankFile(NamedTuple):
-    """A rank: its file, the format's name, and its buffers in order."""
+    """A rank: its file, the format's name, its buffers in order, and the names and types of columns that are none."""
 
     source: Source
     format: str
     buffers: Sequence[RankBuffer]
+    others: Sequence[tuple[str, str]] = ()
+
+    def check_complete(self) -> None:
+        """Raise `DatatypeError` if not every column is a buffer: to leave one out is the user's decision."""
+        for name, kind in self.others:
+            raise no_number(self.source, name, kind, [buffer.name for buffer in self.buffers])
 
     def only_buffer(self, to: str) -> RankBuffer:
         """Return the one buffer, for a format `to` that holds only one.
@@ -66,6 +72,12 @@ class RankFile(NamedTuple):
             reason = f"holds one buffer, but there are {len(self.buffers)} ({names}); choose one with --columns"
             raise UsageError(f"--to {to}", reason)
         return self.buffers[0]
+
+
+def no_number(source: Source, column: str, kind: object, numbers: Sequence[str]) -> DatatypeError:
+    """Return the error for a column that cannot be a buffer; `numbers` are those that can."""
+    hint = f"choose with --columns {','.join(numbers)}" if numbers else "there is no other that is one"
+    return DatatypeError(source.name, f"column {column!r} is {kind}, no number; {hint}")
 
 
 @dataclass(frozen=True, eq=False)

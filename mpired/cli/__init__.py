@@ -81,7 +81,9 @@ def main(arguments: list[str] | None = None) -> None:
             error.filename = "standard output"  # every other file was given its name where it was opened
         say(describe(error))
         status = exit_status(error)
-    except MemoryError:
+    except (MemoryError, ImportError) as error:
+        if isinstance(error, ImportError) and not (error.path or "").endswith(".so"):
+            raise  # a bug; but a library that cannot be mapped is no more than want of memory
         say("memory: there is not enough; lower --jobs or set --max-memory")
         status = WorkerError.exit_status
     sys.exit(status)

@@ -47,11 +47,13 @@ def carry_out(
     pool.keep_freed_memory()
     watch = progress.bar if os.isatty(2) and not quiet else progress.unwatched
     planned.run(watch, overwrite=overwrite, on_commit=signals.ignore)
+    given = ", ".join(params.from_environment(click.get_current_context()))
     if as_json:
         write(summary.json())
     elif not quiet:
-        given = params.from_environment(click.get_current_context())
-        say(summary.line() + (f"; from the environment: {', '.join(given)}" if given else ""))
+        say(summary.line() + (f"; from the environment: {given}" if given else ""))
+    if given and (quiet or as_json):  # what nobody wrote on the command line is never silent
+        say(f"from the environment: {given}")
     if not quiet and planned.doubtful_order:
         first, second = planned.doubtful_order
         where = planned.order_shows

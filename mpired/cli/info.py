@@ -8,10 +8,13 @@ from typing import Any
 import click
 
 from mpired import verbs
+from mpired.buffers import FORMATS
 from mpired.cli import params
 from mpired.cli.messages import show
 from mpired.errors import MpiredError, RanksError, escaped
 from mpired.report import describe_file
+
+_WITH_COLUMNS = {row.name for row in FORMATS.values() if row.streamed}
 
 
 @click.command()
@@ -46,11 +49,16 @@ def info(*, files: tuple[str, ...], as_json: bool, **inputs: Any) -> None:
 def _lines(file: dict[str, Any]) -> list[str]:
     lines = [f"{escaped(file['file'])}: {file['format']}, {file['nbytes']} bytes"]
     for buffer in file["buffers"]:
-        name = f"{escaped(buffer['name'])}: " if buffer["name"] else ""
+        name = _prefix(buffer["name"]) if file["format"] in _WITH_COLUMNS else ""
         details = [f"{buffer['count']} x {buffer['datatype']}"]
         if buffer["shape"] is not None:
             details.append(f"shape {tuple(buffer['shape'])}, {buffer['order']} order")
         if buffer["byte_order"] is not None:
             details.append(f"{buffer['byte_order']}-endian")
         lines.append(f"  {name}{', '.join(details)}")
+    lines += [f"  {_prefix(other['name'])}{escaped(other['type'])}, no buffer" for other in file["other_columns"]]
     return lines
+
+
+def _prefix(name: str) -> str:
+    return f"{escaped(name) or repr(name)}: "

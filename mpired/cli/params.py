@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -137,7 +138,7 @@ FORCE = option(
     "--overwrite",
     "overwrite",
     is_flag=True,
-    envvar="MPIRED_FORCE",
+    envvar=["MPIRED_OVERWRITE", "MPIRED_FORCE"],
     help="Replace an existing file.",
 )
 
@@ -190,4 +191,10 @@ def from_environment(context: click.Context) -> list[str]:
     """Return the options that environment variables gave, as `--jobs (MPIRED_JOBS)`."""
     environment = click.core.ParameterSource.ENVIRONMENT
     given = [each for each in context.command.params if context.get_parameter_source(each.name or "") is environment]
-    return [f"{max(each.opts, key=len)} ({each.envvar})" for each in given]
+    return [f"{max(each.opts, key=len)} ({_variable(each)})" for each in given]
+
+
+def _variable(parameter: click.Parameter) -> str:
+    """Return the environment variable that gave a parameter."""
+    names = [parameter.envvar] if isinstance(parameter.envvar, str) else parameter.envvar or []
+    return next((name for name in names if os.environ.get(name)), "")

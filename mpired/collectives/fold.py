@@ -103,7 +103,7 @@ _Sinks = Mapping[int, Callable[[np.ndarray], None]]
 def _left_fold(op: Op, readers: _Readers, start: int, blocks: Sequence[np.ndarray], sinks: _Sinks) -> None:
     """Fold the elements from `start` on of all ranks, in two blocks by turns.
 
-    A kernel leaves its result in one of the two blocks, which is then the lower rank's for the next.
+    The block in which a kernel leaves its result is the lower rank's for the next; the other one is read into.
     """
     datatype = readers.datatype
     running, spare = blocks
@@ -115,8 +115,8 @@ def _left_fold(op: Op, readers: _Readers, start: int, blocks: Sequence[np.ndarra
         for rank in range(len(readers)):
             if rank:
                 readers.read(rank, start, spare)
-                op.kernel(running, spare, datatype)
-                running, spare = spare, running
+                if op.kernel(running, spare, datatype) is spare:
+                    running, spare = spare, running
             if rank in sinks:
                 # What is finished can be folded on: it gives defined bits to what is none of the ops' business.
                 if rank:  # the result of one rank is its copy, which no op touches (MPI-4.1, 6.9.5)

@@ -7,10 +7,10 @@ import ctypes
 import os
 import resource
 import signal
-import stat
 import sys
-import time
+import traceback
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 from mpired.errors import WorkerError
@@ -23,52 +23,6 @@ _IOLBF = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 1 << 20
 _GENERATIONS = 8
-_PATIENCE = 0.05  # seconds
-
-
-def usable_cores() -> int:
-    """Return how many processors this process may use: affinity, cgroup quota and SLURM's allotment."""
-    limits = [len(os.sched_getaffinity(0)), _cgroup_cores()]
-    slurm = os.environ.get("SLURM_CPUS_PER_TASK", "")
-    if slurm.isdecimal():
-        limits.append(int(slurm))
-    return max(1, min(limits))
-
-
-def _cgroup_cores(root: str = "/sys/fs/cgroup") -> int:
-    """Return the processors that the quotas of the control groups above this process allow, at least 1."""
-    cores = [os.cpu_count() or 1]
-    with contextlib.suppress(OSError):
-        for line in _text("/proc/self/cgroup").splitlines():
-            _, controllers, path = line.split(":", 2)
-            if not controllers:
-                cores += _quotas(root, path, _version_2)
-            elif "cpu" in controllers.split(","):
-                cores += _quotas(f"{root}/{controllers}", path, _version_1)
-    return max(1, min(cores))
-
-
-def _quotas(root: str, path: str, read: Callable[[str], list[str]]) -> Iterator[int]:
-    """Yield the quota of a control group and of each above it, in processors, rounded up."""
-    parts = [part for part in path.split("/") if part and part != ".."]
-    for depth in range(len(parts) + 1):
-        with contextlib.suppress(OSError, ValueError):  # a group without a quota says "max", or nothing
-            quota, period = map(int, read("/".join([root, *parts[:depth]])))
-            if quota > 0:
-                yield -(-quota // period)
-
-
-def _version_2(group: str) -> list[str]:
-    return _text(f"{group}/cpu.max").split()
-
-
-def _version_1(group: str) -> list[str]:
-    return [_text(f"{group}/cpu.cfs_quota_us"), _text(f"{group}/cpu.cfs_period_us")]
-
-
-def _text(path: str) -> str:
-    with open(path) as file:
-        return file.read()
 
 
 def run(function: Callable[[_T], _R], items: Iterable[_T], jobs: int, *, isolated: bool = False) -> Iterator[_R]:
@@ -80,45 +34,109 @@ def run(function: Callable[[_T], _R], items: Iterable[_T], jobs: int, *, isolate
     Raises
     ------
     WorkerError
-        If a worker died; the others are ended first.
+        If a worker died or could not be started; the others are ended first.
     """
     if jobs == 1 and not isolated:
         yield from map(function, items)
         return
-    from concurrent.futures import ProcessPoolExecutor, as_completed  # noqa: PLC0415 - 20 ms that small jobs save
-    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415
-
-    threads = _threads()
-    executor = ProcessPoolExecutor(jobs, _context(), initializer=_start_worker, initargs=(os.getpid(), function))
-    processes: list[Any] = []
+    waiting = list(items)
+    workers: list[_Worker] = []
     try:
         # Held back until the worker has its own handlers, so that none runs ours.
         with calls.interruptions_blocked(), _main_hidden():
-            try:
-                futures = _submitted(executor, items)
-            finally:
-                # Not active_children(), which has those of other threads too.
-                processes = list((executor._processes or {}).values())  # noqa: SLF001
-        for future in as_completed(futures):
-            yield future.result()
-    except BaseException as error:
-        _end(executor, processes)
-        if isinstance(error, BrokenProcessPool):
-            raise _death(process.exitcode for process in processes) from None
-        raise
-    _end(executor, processes)
-    _wait_for_threads(threads)
+            workers.extend(_Worker(function) for _ in waiting[:jobs])
+        yield from _results(workers, waiting)
+    finally:
+        _end(workers)
 
 
-def _end(executor: Any, processes: Iterable[Any]) -> None:
-    """End the workers, which have nothing to finish: one that waits for a thread of an op would never end."""
-    for process in processes:
-        # Each worker leads a process group, in which is what it started.
+class _Worker:
+    """A process that applies the function to one item after another.
+
+    A pool of `concurrent.futures` has threads, and waits for ever where one cannot be started.
+    """
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        context = _context()
+        self.connection, far_end = context.Pipe()
+        self.process = context.Process(target=_work, args=(os.getpid(), function, far_end))
+        try:
+            self.process.start()
+            self.ended = os.pidfd_open(self.process.pid)
+        except (OSError, EOFError) as error:  # EAGAIN of fork, or of the fork server
+            if self.process.pid is not None:
+                self.process.kill()
+            reason = f"no worker could be started ({error}); run with --jobs 1, or raise the limit of processes"
+            raise WorkerError("worker pool", reason) from None
+        finally:
+            far_end.close()
+
+    def give(self, item: Any) -> None:
+        """Hand over an item."""
+        try:
+            self.connection.send(item)
+        except OSError:
+            raise self.death() from None
+
+    def result(self) -> Any:
+        """Return the result of the item, or raise what came of it."""
+        try:
+            error, result = self.connection.recv()
+        except (OSError, EOFError):
+            raise self.death() from None
+        if error is not None:
+            raise error
+        return result
+
+    def death(self) -> WorkerError:
+        """Wait for the end of the process, and return the error that says how it ended."""
+        self.process.join()
+        code = self.process.exitcode or 0
+        how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with status {code}"
+        cause = ", perhaps because memory ran out" if code == -signal.SIGKILL else ""
+        return WorkerError("worker pool", f"a worker died: it {how}{cause}; nothing was written", code)
+
+    def end(self) -> None:
+        """End the process, which has nothing to finish: one that waits for a thread of an op would never end."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.kill()  # it may not have got that far, and waits for a lock that another one has taken along
-    with contextlib.suppress(RuntimeError):  # of an executor that could not start its thread
-        executor.shutdown(wait=True, cancel_futures=True)
+            os.killpg(self.process.pid or 0, signal.SIGKILL)  # it leads a group, in which is what it started
+        self.process.kill()  # it may not have got that far
+        self.process.join()
+        self.connection.close()
+        os.close(self.ended)
+
+
+def _results(workers: list[_Worker], items: list[Any]) -> Iterator[Any]:
+    """Yield what the workers make of the items, each of which goes to the next that is free."""
+    from multiprocessing.connection import wait  # noqa: PLC0415 - with it come sockets, which small jobs need not
+
+    rest = iter(items)
+    for worker, item in zip(workers, rest, strict=False):
+        worker.give(item)
+    busy = {worker.connection: worker for worker in workers}
+    deaths = {worker.ended: worker for worker in workers}
+    while busy:
+        ready = wait([*busy, *deaths])
+        for connection in busy.keys() & ready:
+            worker = busy[connection]
+            yield worker.result()
+            for item in rest:
+                worker.give(item)
+                break
+            else:
+                del busy[connection], deaths[worker.ended]
+        for ended in deaths.keys() & ready:
+            raise deaths[ended].death()
+
+
+def _signal_name(number: int) -> str:
+    return signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+
+
+def _end(workers: Iterable[_Worker]) -> None:
+    """End all workers, and what they may have left behind."""
+    for worker in workers:
+        worker.end()
     if _adopting:
         _end_adopted()
 
@@ -151,32 +169,8 @@ def _children() -> list[int]:
     found: list[int] = []
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(OSError):  # the thread has ended, or the kernel keeps no such file
-            found += map(int, _text(f"/proc/self/task/{thread}/children").split())
+            found += map(int, Path(f"/proc/self/task/{thread}/children").read_text().split())
     return found
-
-
-def _death(exitcodes: Iterable[int | None]) -> WorkerError:
-    """Return the error for workers of which one died by itself; then the executor ended the others by SIGTERM."""
-    codes = [code for code in exitcodes if code is not None]
-    code = next((code for code in codes if code not in (-signal.SIGTERM, -signal.SIGKILL)), -signal.SIGKILL)
-    if len(codes) == 1:
-        code = codes[0]
-    how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
-    cause = ", perhaps because memory ran out" if code == -signal.SIGKILL else ""
-    return WorkerError("worker pool", f"a worker died: it {how}{cause}; nothing was written", code)
-
-
-def _submitted(executor: Any, items: Iterable[Any]) -> list[Any]:
-    """Hand all items to the executor, which starts its workers."""
-    from concurrent.futures import BrokenExecutor  # noqa: PLC0415
-
-    try:
-        return [executor.submit(_work, item) for item in items]
-    except BrokenExecutor:
-        raise  # a worker died already
-    except (OSError, RuntimeError) as error:  # EAGAIN of fork, or "can't start new thread"
-        reason = f"no worker could be started ({error}); run with --jobs 1, or raise the limit of processes"
-        raise WorkerError("worker pool", reason) from None
 
 
 def _context() -> Any:
@@ -191,13 +185,6 @@ def _threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
-def _wait_for_threads(count: int) -> None:
-    """Wait until no more threads are left than there were; one that has been joined takes a moment to be gone."""
-    until = time.monotonic() + _PATIENCE
-    while _threads() > count and time.monotonic() < until:
-        time.sleep(_PATIENCE / 100)
-
-
 @contextlib.contextmanager
 def _main_hidden() -> Iterator[None]:
     """Hide the caller's script: a fork server would run it again in each worker, which needs nothing of it."""
@@ -209,16 +196,25 @@ def _main_hidden() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-_function: Callable[[Any], Any]
+def _work(parent: int, function: Callable[[Any], Any], connection: Any) -> None:
+    """Be a worker: apply the function to what comes through the connection until the end of the process."""
+    _start_worker(parent)
+    while True:
+        item = connection.recv()
+        outcome: tuple[BaseException | None, Any]
+        try:
+            outcome = None, function(item)
+        except BaseException as error:  # noqa: BLE001 - raised again by the parent
+            error.add_note("".join(traceback.format_tb(error.__traceback__)).rstrip())
+            outcome = error, None
+        _flush_streams()
+        connection.send(outcome)
 
 
-def _start_worker(parent: int, function: Callable[[Any], Any]) -> None:
+def _start_worker(parent: int) -> None:
     """Prepare a worker: ctrl-C is the parent's matter, and no worker outlives the parent."""
-    global _function  # noqa: PLW0603 - the initializer's only way to hand something to the tasks
-    _function = function
     with contextlib.suppress(PermissionError):
         os.setpgid(0, 0)
-    _keep_pipes_from_children()
     _redirect_streams()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
@@ -250,23 +246,6 @@ def _end_with(process: int) -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _keep_pipes_from_children() -> None:
-    """Let no child that an op forks hold the pipes by which the pool notices that this worker has died."""
-    fds = [int(name) for name in os.listdir("/proc/self/fd")]
-    pipes = []
-    for fd in fds:
-        with contextlib.suppress(OSError):  # the one that listed them
-            if fd > 2 and stat.S_ISFIFO(os.fstat(fd).st_mode):  # noqa: PLR2004 - after the standard streams
-                pipes.append(fd)
-
-    def close() -> None:
-        for fd in pipes:
-            with contextlib.suppress(OSError):
-                os.close(fd)
-
-    os.register_at_fork(after_in_child=close)
-
-
 def _redirect_streams() -> None:
     """Send what an op prints to standard error, line by line: it must not mix with a result, nor get lost."""
     with open(os.devnull) as nothing:
@@ -286,13 +265,6 @@ def keep_freed_memory() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
         libc.mallopt(_M_TRIM_THRESHOLD, 4 * _KEPT_BYTES)
-
-
-def _work(item: Any) -> Any:
-    try:
-        return _function(item)
-    finally:
-        _flush_streams()
 
 
 def _flush_streams() -> None:

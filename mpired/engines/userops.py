@@ -50,11 +50,12 @@ def engine(op: ops.Op) -> Engine:
 
 @contextmanager
 def deaths_explained(op: ops.Op, timeout: float | None) -> Generator[None, None, None]:
-    """Turn the death of a worker into an error of the user-defined op that ran there, unless the system killed it."""
+    """Turn the death of a worker into an error of the user-defined op that ran there, unless that is not to blame."""
     try:
         yield
     except WorkerError as error:
-        if not op.isolated or error.exitcode == -signal.SIGKILL:
+        # Memory that ran out, or a worker that could not be started.
+        if not op.isolated or error.exitcode in {None, -signal.SIGKILL}:
             raise
         reason = error.reason
         if error.exitcode == -signal.SIGALRM and timeout is not None:

@@ -54,13 +54,14 @@ class LibraryKernel:
         """What messages call the op."""
         return f"{self.path}:{self.symbol}"
 
-    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
+    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
         """Apply the function to copies between canaries, in as many calls as its counter needs."""
         with limited(self.timeout), Failing(self.place):
             function, step = _load(self), len(invec) if self.variant else _INT_MAX
             for start in range(0, len(invec), step):
                 part = slice(start, start + step)
                 self._call(function, invec[part], inoutvec[part], datatype)
+        return inoutvec
 
     def _call(self, function: Any, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         lower, upper = _guarded(0, invec), _guarded(1, inoutvec)

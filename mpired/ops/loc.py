@@ -16,17 +16,21 @@ from mpired.ops.kernels import Kernel
 def locate(better: np.ufunc) -> Kernel:
     """Return the kernel that picks the pair whose value is `better`: `np.greater` or `np.less`."""
 
-    def kernel(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
+    def kernel(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
         value, index = datatype.form.names or ()
         # One pass to bring the values together is cheaper than two comparisons over the gaps.
         lower, upper = np.ascontiguousarray(invec[value]), np.ascontiguousarray(inoutvec[value])
         takes, keeps = better(lower, upper), better(upper, lower)
-        if np.count_nonzero(takes) + np.count_nonzero(keeps) < len(takes):
+        taken, kept = np.count_nonzero(takes), np.count_nonzero(keeps)
+        if taken + kept < len(takes):
             tied = ~(takes | keeps)
             takes |= tied & ~np.less(inoutvec[index], invec[index])
             if lower.dtype.kind == "f":
                 _let_nan_win(takes, np.isnan(lower), np.isnan(upper))
-        _move(invec, inoutvec, takes)
+            keeps = ~takes
+            kept = np.count_nonzero(keeps)
+        # The fewer winners come to the others.
+        return _moved(inoutvec, invec, keeps) if 2 * kept < len(keeps) else _moved(invec, inoutvec, takes)
 
     return kernel
 
@@ -37,15 +41,9 @@ def _let_nan_win(takes: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> Non
     takes &= lower | ~upper
 
 
-def _move(invec: np.ndarray, inoutvec: np.ndarray, where: np.ndarray) -> None:
-    """Copy whole pairs from `invec` to `inoutvec`, by index the fewer of those that move and those that stay."""
-    pairs = f"V{invec.itemsize}"  # NumPy copies a structure field by field, but opaque bytes at once
-    lower, upper = invec.view(pairs), inoutvec.view(pairs)
-    if 2 * np.count_nonzero(where) <= len(where):
-        moved = np.flatnonzero(where)
-        upper[moved] = lower[moved]
-    else:
-        stayed = np.flatnonzero(~where)
-        kept = upper[stayed]
-        inoutvec.view(np.uint64)[...] = invec.view(np.uint64)
-        upper[stayed] = kept
+def _moved(source: np.ndarray, target: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """Copy whole pairs to the other array, and return that."""
+    pairs = f"V{source.itemsize}"  # NumPy copies a structure field by field, but opaque bytes at once
+    (moved,) = where.nonzero()
+    target.view(pairs)[moved] = source.view(pairs)[moved]
+    return target

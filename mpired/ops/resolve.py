@@ -29,9 +29,10 @@ def of_function(function: Callable[..., Any], *, commute: bool | None = None) ->
     """
     found = contract.as_op(function, str(getattr(function, "__name__", type(function).__name__)))
 
-    def kernel(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
+    def kernel(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
         with contract.Failing(found.place, Exception):
             found.apply(invec, inoutvec, datatype)
+        return inoutvec
 
     return with_properties(table.user_op(found.place, kernel, isolated=False), found.properties, commute=commute)
 

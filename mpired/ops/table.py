@@ -41,7 +41,7 @@ class Op(NamedTuple):
     name
         The MPI name without its prefix, in capitals.
     kernel
-        In place, `inoutvec[i] = invec[i] op inoutvec[i]`, invec the lower rank.
+        In place, `inoutvec[i] = invec[i] op inoutvec[i]`, invec the lower rank; returns the one with the result.
     groups
         The datatypes that the op is defined on.
     doc

@@ -95,10 +95,11 @@ class PythonKernel:
     place: str
     timeout: float | None = None
 
-    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
+    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
         """Apply the function, and hold it to its contract."""
         with limited(self.timeout), Failing(self.place):
             _load(self.place).apply(invec, inoutvec, datatype)
+        return inoutvec
 
     def properties(self) -> Properties:
         """Load the function and return what it says of itself.

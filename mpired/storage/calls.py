@@ -11,6 +11,7 @@ import errno
 import fcntl
 import functools
 import os
+import resource
 import signal
 import stat
 import struct
@@ -342,3 +343,14 @@ def interruptions_blocked() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def check_address_space(nbytes: int) -> None:
+    """Raise `MemoryError` if a limit leaves this process less address space than `nbytes`."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    if limit - used < nbytes:
+        raise MemoryError

@@ -103,7 +103,7 @@ class StreamOutput(Scratch):
     directory = None
 
     def __init__(self, name: str, opener: Callable[[], int], on_commit: Callable[[], None] = nothing) -> None:
-        super().__init__()
+        super().__init__(name=f"{name}, kept in {_temporary_directory()} first")
         self.stream_name = name
         self._opener = opener
         self._on_commit = on_commit
@@ -146,8 +146,9 @@ class FileOutput:
         self._on_commit = on_commit
         self._existing = existing_file(path)
         if self._existing is not None and not overwrite:
-            raise OutputExistsError(path, "is there already; --force replaces it")
-        self._path = os.path.realpath(path)
+            raise OutputExistsError(path, "is there already; --force replaces it; in Python overwrite=True")
+        with calls.blaming(path):  # there may be no current directory
+            self._path = os.path.realpath(path)
         directory, base = os.path.split(os.fsencode(self._path))
         self.directory = os.fsdecode(directory)
         self._base = base
@@ -223,7 +224,9 @@ class FileOutput:
             else:
                 calls.link(self.fd, self._base, self._dirfd)
         except FileExistsError:
-            raise OutputExistsError(self.name, "appeared in the meantime; --force replaces it") from None
+            raise OutputExistsError(
+                self.name, "appeared in the meantime; --force replaces it; in Python overwrite=True"
+            ) from None
 
     def __enter__(self) -> Self:
         return self
@@ -241,10 +244,12 @@ class FileOutput:
 
 def existing_file(path: str) -> os.stat_result | None:
     """Return what is at `path`, None if there is nothing; a directory is an error."""
+    if not path:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
     try:
         found = os.stat(path)
     except FileNotFoundError:
-        if path.endswith("/") or not path:
+        if path.endswith("/"):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
         return None
     if stat.S_ISDIR(found.st_mode):

@@ -224,7 +224,9 @@ class Together:
     def _old(self, draft: Draft) -> Stamp | None:
         old = _stamp(draft.target)
         if old is not None and not self._overwrite:
-            raise OutputExistsError(draft.name, "appeared in the meantime; --force replaces it")
+            raise OutputExistsError(
+                draft.name, "appeared in the meantime; --force replaces it; in Python overwrite=True"
+            )
         return old
 
     def _clear(self) -> None:
@@ -253,7 +255,7 @@ def check_outputs(paths: Sequence[str], *, overwrite: bool) -> None:
             if is_stream(path):
                 raise UsageError(path, "is a stream, and the results of many ranks are files")
             if existing_file(path) is not None and not overwrite:
-                raise OutputExistsError(path, "is there already; --force replaces it")
+                raise OutputExistsError(path, "is there already; --force replaces it; in Python overwrite=True")
         except (MpiredError, OSError) as error:
             errors.append(error)
     if len(errors) == 1:
@@ -287,8 +289,11 @@ def settle(paths: Iterable[str]) -> None:
     OSError
         If it cannot be finished, or a living command does not finish it.
     """
-    directories = {os.path.dirname(os.path.realpath(path) if os.path.islink(path) else path) for path in paths}
-    for directory in sorted({os.path.realpath(directory) for directory in directories}):
+    directories: list[str] = []
+    with contextlib.suppress(FileNotFoundError):  # there may be no current directory
+        named = {os.path.dirname(os.path.realpath(path) if os.path.islink(path) else path) for path in paths}
+        directories += sorted({os.path.realpath(directory) for directory in named})
+    for directory in directories:
         for each in pending(directory):
             finish(each)
 

@@ -1208,9 +1208,38 @@ def test_no_more_threads(folder):
 
         threading.Thread.start = start
 
-    with unchanged(folder):
-        words = ("--op", "sum", "--type", "double", "large.bin", "large.bin", "-j", "2", "-o", "out", "-f")
-        refused(reduce(*words, cwd=folder, setup=no_threads), 8, "worker", "thread")
+    words = ("--op", "sum", "--type", "double", "large.bin", "large.bin", "-j", "2", "-o", "new.bin")
+    succeeded(reduce(*words, cwd=folder, setup=no_threads))
+    assert (folder / "new.bin").stat().st_size == 64 << 20
+
+
+@pytest.fixture(scope="module")
+def needed() -> int:
+    """The megabytes of address space without which not even NumPy can be imported."""
+    words = [sys.executable, "-c", "import numpy"]
+    for megabytes in range(32, 1024, 8):
+        limited = ["bash", "-c", f'ulimit -v {megabytes << 10}; exec "$@"', "bash", *words]
+        environment = os.environ | {"OPENBLAS_NUM_THREADS": "1"}
+        if subprocess.run(limited, env=environment, capture_output=True, check=False).returncode == 0:
+            return megabytes
+    raise AssertionError("NumPy cannot be imported in a gigabyte")
+
+
+@covers(96)
+@pytest.mark.parametrize("more", range(8, 152, 12))
+@pytest.mark.parametrize("suffix", ["bin", "parquet"])
+def test_address_space_limit(suffix, more, needed, folder):
+    """Whatever is the first that does not fit, a library, an array or a worker: an end, and one line."""
+    with open(folder / "rank.bin", "wb") as file:
+        file.truncate(64 << 20)
+    pq.write_table(pa.table({"value": np.zeros(100_000)}), folder / "rank.parquet")
+    typed = ("--type", "double") if suffix == "bin" else ()
+    words = ("reduce", "-q", "--op", "sum", *typed, f"rank.{suffix}", f"rank.{suffix}", "-j", "2", "-o", "new.npy")
+    outcome = shell(f'ulimit -v {needed + more << 10}; "$@"', *words, cwd=folder)
+    if outcome.status:
+        refused(outcome, outcome.status)
+        assert outcome.status in {4, 8}
+    assert (folder / "new.npy").exists() == (outcome.status == 0)
 
 
 @covers(97)

@@ -777,10 +777,73 @@ def test_environment_that_makes_no_sense(folder):
     refused(outcome, 2, "jobs", "many")
 
 
-def test_force_from_the_environment(folder):
-    words = ("reduce", "-q", "--op", "sum", "a.npy", "b.npy", "-o", "c.npy")
-    succeeded(run(*words, cwd=folder, env={"MPIRED_FORCE": "1"}))
+@pytest.mark.parametrize("variable", ["MPIRED_FORCE", "MPIRED_OVERWRITE"])
+@pytest.mark.parametrize("report", ["-q", "--json", "-v"])
+def test_environment_is_never_silent(variable, report, folder):
+    words = ("reduce", report, "--op", "sum", "a.npy", "b.npy", "-o", "c.npy")
+    outcome = run(*words, cwd=folder, env={variable: "1"})
+    assert outcome.status == 0
+    assert f"from the environment: --overwrite ({variable})" in outcome.err
     np.testing.assert_array_equal(np.load(folder / "c.npy"), A + B)
+
+
+def test_quiet_from_the_environment_says_so(folder):
+    outcome = run("reduce", "--op", "sum", "a.npy", "-o", "new.npy", cwd=folder, env={"MPIRED_QUIET": "1"})
+    assert outcome == (0, b"", "mpired: from the environment: --quiet (MPIRED_QUIET)\n")
+
+
+def test_info_of_a_file_with_other_columns(folder):
+    """A column that is no number is shown; to reduce the others they must be chosen."""
+    pq.write_table(pa.table({"s": ["u", "v"], "d": [1.0, 2.0], "": [1, 2]}), folder / "mixed.parquet")
+    outcome = run("info", "mixed.parquet", cwd=folder)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.out.decode().splitlines()[1:] == [
+        "  d: 2 x MPI_DOUBLE",
+        "  '': 2 x MPI_INT64_T",
+        "  s: string, no buffer",
+    ]
+    described = json.loads(run("info", "--json", "mixed.parquet", cwd=folder).out)
+    assert described[0]["other_columns"] == [{"name": "s", "type": "string"}]
+    refused(reduce("--op", "sum", "mixed.parquet", cwd=folder), 3, "'s' is string", "--columns d,")
+    succeeded(reduce("--op", "sum", "mixed.parquet", "--columns", "d", "-o", "d.npy", cwd=folder))
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"), [("zip.dat", True), ("zip.bin", True), ("zip", True), ("zip.npz", False), ("zip.npy", False)]
+)
+def test_any_bytes_are_elements_of_a_declared_type(name, taken, folder):
+    (folder / name).write_bytes(b"PK\3\4abcd")
+    outcome = reduce("--op", "sum", "--type", "uint8_t", name, "--to", "raw", cwd=folder)
+    if taken:
+        assert outcome == (0, b"PK\3\4abcd", "")
+    else:
+        refused(outcome, 3, "zip archive", "--from raw")
+
+
+def test_current_directory_is_gone(folder):
+    script = f'mkdir gone; cd gone; rmdir ../gone; "$@" {folder}/a.npy -o new.npy'
+    refused(shell(script, "reduce", "-q", "--op", "sum", cwd=folder), 4, "mpired: new.npy: No such file")
+
+
+@pytest.mark.parametrize("way", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "the terminal's name"])
+def test_no_way_to_a_terminal_is_binary(way, folder):
+    master, slave = pty.openpty()
+    target = os.ttyname(slave) if way.startswith("the") else way
+    child = Child("reduce", "-q", "--op", "sum", "a.npy", "b.npy", "-o", target, cwd=folder, stdout=slave)
+    outcome = child.finish()
+    shown = os.read(master, 10_000).decode()
+    os.close(master)
+    os.close(slave)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert shown.split() == ["element", "value", "0", "11.5", "1", "2.25", "2", "2.0"]
+
+
+def test_file_size_limit_of_standard_output_names_it(folder):
+    with open(folder / "large.bin", "wb") as file:
+        file.truncate(1 << 20)
+    script = 'ulimit -f 100; "$@" > out'
+    outcome = shell(script, "reduce", "-q", "--op", "sum", "--type", "double", "large.bin", cwd=folder)
+    refused(outcome, 4, "mpired: standard output, kept in ", "File too large")
 
 
 # Effort

@@ -1,0 +1,63 @@
+"""The Python API: wrong words are the errors of the command, as exceptions, and nothing is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import unchanged
+
+import mpired
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch) -> Path:
+    """Two ranks of three doubles."""
+    for name, values in (("a", [1.0, 2.0, 3.0]), ("b", [10.0, 20.0, 30.0])):
+        np.save(tmp_path / f"{name}.npy", values)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "subject", "reason"),
+    [
+        ({"jobs": "x"}, "--jobs", "not an integer"),
+        ({"jobs": 1.5}, "--jobs", "not an integer"),
+        ({"jobs": -1}, "--jobs", "negative"),
+        ({"root": "0"}, "--root", "not an integer"),
+        ({"max_memory": "2G"}, "--max-memory", "not an integer"),
+        ({"offset": "x"}, "--offset", "not an integer"),
+        ({"count": -1}, "--count", "not between"),
+        ({"byte_order": "middle"}, "--byte-order", "none of"),
+        ({"format": "xls"}, "--from", "none of"),
+        ({"to": "xls"}, "--to", "not a format"),
+        ({"type": np.float64}, "--type", "not the name of a datatype"),
+        ({"columns": "d,i"}, "--columns and --pair", "parquet"),
+        ({"in_place": True, "output": "new.npy"}, "--in-place", "leave --output out"),
+        ({"output": "b.npy"}, "b.npy", "overwrite=True"),
+    ],
+)
+def test_wrong_words(options, subject, reason, folder):
+    with unchanged(folder), pytest.raises(mpired.MpiredError) as caught:
+        mpired.reduce(["a.npy", "b.npy"], "sum", **options)
+    assert caught.value.exit_status == 2
+    assert subject in caught.value.subject
+    assert reason in caught.value.reason
+
+
+@pytest.mark.parametrize("op", [None, 3, ["sum"]])
+def test_op_that_is_none(op, folder):
+    with pytest.raises(mpired.MpiredError, match="neither the name of an op nor a function"):
+        mpired.reduce(["a.npy", "b.npy"], op)
+
+
+def test_overwrite(folder):
+    mpired.reduce(["a.npy", "b.npy"], "sum", output="b.npy", overwrite=True)
+    np.testing.assert_array_equal(np.load("b.npy"), [11.0, 22.0, 33.0])
+
+
+def test_numpy_integers_are_integers(folder):
+    result = mpired.reduce(["a.npy", "b.npy"], "sum", jobs=np.int64(1), root=np.uint8(1))
+    np.testing.assert_array_equal(result, [11.0, 22.0, 33.0])
