@@ -58,7 +58,7 @@ def cli() -> None:
 
     \b
     Exit status: 0 done and durable, 1 a bug, 2 usage, 3 bad data or an MPI rule,
-    4 a system error before the result was in place, 6 in place but not confirmed by the disk,
+    4 a system error before the result was in place, 6 in place but not confirmed,
     7 a user-defined op failed, 8 a worker died or memory ran out, 130/143/129 ended by a signal,
     141 the reader is gone.
     """

@@ -19,7 +19,7 @@ from mpired.cli import carry_out, params
     default="none",
     help="What rank 0 gets: no file, or one with the op's neutral element.",
 )
-@params.GROUP_B
+@params.NO_GROUP_B
 @params.EFFORT
 @params.REPORT
 @click.argument("ranks", nargs=-1, metavar="RANK...")

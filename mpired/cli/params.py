@@ -157,6 +157,9 @@ GROUP_B = click.option(
     help="The ranks of a second group, up to the next option: each group gets what the other one reduces.",
 )
 
+# Scans are not defined between two groups, which is said where it is asked for.
+NO_GROUP_B = click.option("--group-b", multiple=True, hidden=True)
+
 PATTERN = together(
     option(
         "-o", "--output", metavar="PATTERN", help="The files to write, as 'out_{rank}.npy'; also {rank:05d}, {stem}."

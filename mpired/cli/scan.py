@@ -13,7 +13,7 @@ from mpired.cli import carry_out, params
 @params.OP
 @params.INPUTS
 @params.PATTERN
-@params.GROUP_B
+@params.NO_GROUP_B
 @params.EFFORT
 @params.REPORT
 @click.argument("ranks", nargs=-1, metavar="RANK...")
