@@ -53,6 +53,15 @@ class RankwiseOptions(Inputs, total=False):
     exscan_first: str
 
 
+class LocalOptions(Inputs, total=False):
+    """What may be said of `reduce_local`."""
+
+    jobs: int
+    max_memory: int | None
+    commute: bool | None
+    op_timeout: float | None
+
+
 class _Options(RankwiseOptions, total=False):
     counts: Sequence[int] | None
 
@@ -144,6 +153,8 @@ def plan_rankwise(
         If the call is not possible.
     """
     collective, in_place = COLLECTIVES[name], options.get("in_place", False)
+    if in_place and options.get("link"):
+        raise UsageError("--link", "would make all ranks' files one; in place each rank keeps its own")
     if in_place and output is not None:
         raise UsageError("--in-place", "writes over the ranks' files; leave --output out")
     if not in_place and output is None:
@@ -291,6 +302,9 @@ def _call(
         overwrite = options.get("overwrite", False) or options.get("in_place", False)
         planned.run(unwatched, overwrite=overwrite)
         return None
+    for said in ("to", "overwrite", "link"):
+        if options.get(said):
+            raise UsageError(f"--{said}", "is said of files; name them with output, or leave it out")
     collective = COLLECTIVES[name]
     request = _read(collective, ranks, op, options)
     lists = [
@@ -514,7 +528,7 @@ def reduce_scatter_block(
 
 
 def plan_reduce_local(
-    invec: PathLike, inoutvec: PathLike, op: str | Callable[..., Any], **options: Unpack[Options]
+    invec: PathLike, inoutvec: PathLike, op: str | Callable[..., Any], **options: Unpack[LocalOptions]
 ) -> Reduction:
     """Check one application of an op to two files, of which the second is replaced by the result.
 
@@ -523,12 +537,14 @@ def plan_reduce_local(
     MpiredError, OSError
         If it is not possible.
     """
-    options["root"], options["in_place"] = 1, True
-    planned = plan_reduce([invec, inoutvec], op, **options)
+    check_names(options, LocalOptions)
+    planned = plan_reduce([invec, inoutvec], op, root=1, in_place=True, **options)
     return planned._replace(collective=COLLECTIVES["reduce-local"])
 
 
-def reduce_local(invec: PathLike, inoutvec: PathLike, op: str | Callable[..., Any], **options: Unpack[Options]) -> None:
+def reduce_local(
+    invec: PathLike, inoutvec: PathLike, op: str | Callable[..., Any], **options: Unpack[LocalOptions]
+) -> None:
     """Replace the file `inoutvec` by `invec op inoutvec` (MPI_Reduce_local; MPI-4.1, 6.9.7).
 
     Parameters

@@ -394,10 +394,21 @@ def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
     MpiredError, OSError
         As `reduce` for one rank.
     """
-    check_names(inputs, Inputs)
-    said = declared(**inputs)
     if os.fspath(path) != "-":
         together.settle([os.fspath(path)])
+    return look(path, **inputs)
+
+
+def look(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
+    """Describe a file as `info` does, in whose directory nothing is left to finish.
+
+    Raises
+    ------
+    MpiredError, OSError
+        As `info`.
+    """
+    check_names(inputs, Inputs)
+    said = declared(**inputs)
     file = open_rank(os.fspath(path), said)
     check_use(said, [file])
     return file

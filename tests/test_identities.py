@@ -338,3 +338,24 @@ def test_every_column_of_a_file(directory, engine, cut_into):
     for column, (_, name) in names.items():
         whole = b"".join(block[column].tobytes() for block in blocks)
         assert whole == reference.reduce("SUM", name, ranks[column])
+
+
+def test_what_is_said_of_files_needs_files(directory):
+    paths = save(directory, "raw", "DOUBLE", [bytes(16)] * 2)
+    for options in {"to": "npy"}, {"overwrite": True}, {"link": True}:
+        with pytest.raises(ValueError, match="output"):
+            mpired.allreduce(paths, "sum", type="double", **options)
+    with pytest.raises(ValueError, match="in place each rank keeps its own"):
+        mpired.allreduce(paths, "sum", type="double", in_place=True, link=True)
+
+
+def test_options_of_other_calls_are_unknown(directory):
+    paths = save(directory, "raw", "DOUBLE", [bytes(16)] * 2)
+    for verb, option in (mpired.scan, "link"), (mpired.allreduce, "counts_b"), (mpired.scan, "exscan_first"):
+        with pytest.raises(TypeError, match=option):
+            verb(paths, "sum", type="double", **{option: None})
+    for option in "to", "root", "in_place", "overwrite", "group_b":
+        with pytest.raises(TypeError, match=option):
+            mpired.reduce_local(*paths, "sum", type="double", **{option: None})
+    with pytest.raises(TypeError, match="nonsense"):
+        mpired.scan(paths, "sum", nonsense=1)

@@ -31,6 +31,7 @@ _DRAFT = re.compile(r"\d{1,18}")
 # in the others `home` leads to it.
 _LOCK, _HOME, _MANIFEST, _COMMIT = "lock", "home", "manifest", "commit"
 _LONGEST_MANIFEST = 64 << 20  # bytes
+_VERSION = 1
 _ATTEMPTS = 100
 # Seconds to wait for a living process that puts its files in place.
 _PATIENCE, _PAUSE = 30.0, 0.005
@@ -197,7 +198,8 @@ class Together:
             self._committed = True
             self._on_commit()
             try:
-                _finish(list(self._stagings.values()))
+                # What has come there since the manifest was written is replaced, as it would have been before.
+                _finish(list(self._stagings.values()), overwrite=self._overwrite)
             except (OSError, MpiredError) as error:
                 reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
                 why = f"the results are committed, but not all in place or confirmed ({reason})"
@@ -341,7 +343,7 @@ def finish(left: Pending) -> None:
         try:
             if calls.lock_exclusive(fd):
                 if _is_there(os.path.join(home, _COMMIT)):
-                    _finish([staging for staging in _members(home) if _is_ours(staging)])
+                    _finish([staging for staging in _members(home) if _is_ours(staging)], overwrite=False)
                 else:
                     _discard(home)
                 return
@@ -375,7 +377,7 @@ class _Manifest(NamedTuple):
     members: Sequence[str]
 
     def text(self) -> bytes:
-        return json.dumps({"version": 1, "files": self.files, "members": self.members}).encode()
+        return json.dumps({"version": _VERSION, "files": self.files, "members": self.members}).encode()
 
     @classmethod
     def read(cls, staging: str) -> Self:
@@ -389,6 +391,8 @@ class _Manifest(NamedTuple):
         path = os.path.join(staging, _MANIFEST)
         try:
             said = json.loads(calls.read_small_file(path, _LONGEST_MANIFEST))
+            if said["version"] != _VERSION:
+                raise BufferFileError(path, f"is of version {said['version']!r}, which this mpired does not know")
             files = [(str(number), str(name), _as_stamp(old)) for number, name, old in said["files"]]
             members = [str(member) for member in said["members"]]
         except (ValueError, TypeError, KeyError) as error:
@@ -440,13 +444,16 @@ def _members(home: str) -> Sequence[str]:
         return [home]
 
 
-def _finish(stagings: Sequence[str]) -> None:
-    """Rename all drafts of a commit that are still there, sync, and remove the staging directories, the home last."""
+def _finish(stagings: Sequence[str], *, overwrite: bool) -> None:
+    """Rename all drafts of a commit that are still there, sync, and remove the staging directories, the home last.
+
+    Without `overwrite` only what was there at the commit is replaced.
+    """
     doubtful: list[MpiredError | OSError] = []
     for staging in stagings:
         with contextlib.suppress(FileNotFoundError):  # this one was done
             for number, name, old in _Manifest.read(staging).files:
-                doubtful += _put(staging, number, name, old)
+                doubtful += _put(staging, number, name, None if overwrite else [old])
             calls.fsync_directory_at(os.path.dirname(staging))
     if doubtful:
         raise doubtful[0] if len(doubtful) == 1 else RanksError(len(doubtful), doubtful, "results")
@@ -455,15 +462,18 @@ def _finish(stagings: Sequence[str]) -> None:
             _remove(staging)
 
 
-def _put(staging: str, number: str, name: str, old: Stamp | None) -> list[BufferFileError]:
-    """Put a draft in its place, unless it is there; return what speaks against it."""
+def _put(staging: str, number: str, name: str, expected: Sequence[Stamp | None] | None) -> list[BufferFileError]:
+    """Put a draft in its place, unless it is there; return what speaks against it.
+
+    If `expected` is given, only one of these is replaced, None for nothing.
+    """
     draft, target = os.path.join(staging, number), os.path.join(os.path.dirname(staging), name)
     if not _is_there(draft):
         return []
-    if _stamp(target) != old:
-        what = "was changed" if os.path.lexists(target) else "was removed"
-        way = f"remove {staging} to leave that so" if old or what == "was removed" else f"remove {staging} to keep it"
-        return [BufferFileError(target, f"{what} while a committed result for it waits in {staging}; {way}")]
+    if expected is not None and (found := _stamp(target)) not in expected:
+        what = "was removed" if found is None else "was changed"
+        reason = f"{what} while a committed result for it waits in {staging}"
+        return [BufferFileError(target, f"{reason}; move the result from there, or remove that directory")]
     with calls.blaming(target):
         calls.rename(draft, target)
     return []

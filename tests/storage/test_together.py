@@ -456,7 +456,7 @@ def test_a_file_that_was_changed_since_is_not_overwritten(committed, paths, tmp_
     with pytest.raises(BufferFileError, match="was changed while a committed result"):
         settle(map(str, paths))
     assert contents(paths) == [NEW[0], b"newer than all", *NEW[2:]]
-    with pytest.raises(BufferFileError, match=r"remove .*mpired-together"):
+    with pytest.raises(BufferFileError, match=r"waits in .*mpired-together; .* remove that directory"):
         settle(map(str, paths))
     for staging in committed:
         for file in staging.iterdir():
@@ -507,6 +507,7 @@ def test_every_command_finishes_first(words, committed, paths, tmp_path):
         b'{"version": 1, "files": [["0", "", null]], "members": []}',
         b'{"version": 1, "files": [["0", "0", [1, 2]]], "members": []}',
         b'{"version": 1, "files": [], "members": ["/etc"]}',
+        b'{"version": 2, "files": [], "members": []}',
         b"\xff" * 100,
     ],
 )
@@ -610,6 +611,25 @@ def test_a_living_command_that_does_not_end(committed, paths, tmp_path, monkeypa
         settle(map(str, paths))
     assert caught.value.errno == errno.EBUSY
     os.close(fd)
+
+
+def test_what_comes_between_manifest_and_rename_is_replaced_by_the_living(tmp_path, monkeypatch):
+    """Of two commands with --force on the same files the last one wins, as for a single file."""
+    paths = [tmp_path / str(number) for number in range(2)]
+    original = together._commit  # noqa: SLF001 - between this and the renames
+
+    def commit(home: str) -> None:
+        original(home)
+        paths[1].write_bytes(b"another command's")
+
+    monkeypatch.setattr(together, "_commit", commit)
+    write(paths)
+    assert contents(paths) == NEW[:2]
+    for path in paths:
+        path.unlink()
+    with pytest.raises(UnconfirmedError, match="was changed"):
+        write(paths, overwrite=False)
+    assert contents(paths) == [NEW[0], b"another command's"]
 
 
 def test_a_staging_directory_that_others_remove_is_made_again(tmp_path, monkeypatch):
