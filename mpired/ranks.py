@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from mpired.buffers import Declared, RankBuffer, RankFile, open_rank
 from mpired.errors import CountError, DatatypeError, MpiredError, RanksError, RootError, UsageError
-from mpired.storage import together
+from mpired.storage import staging
 
 
 def open_ranks(words: Sequence[str], declared: Declared) -> tuple[RankFile, ...]:
@@ -46,7 +46,7 @@ def open_groups(groups: Sequence[Sequence[str]], declared: Declared) -> tuple[tu
         raise UsageError("ranks", "there are none; name at least one file")
     if words.count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
-    together.settle(word for word in words if word != "-")
+    staging.settle(word for word in words if word != "-")
     opened = [_open_group(group, declared) for group in groups]
     for files in opened[1:]:
         _compare("rank 0 of group B", files[0], ("rank 0 of group A", opened[0][0]))

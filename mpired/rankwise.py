@@ -17,7 +17,8 @@ from mpired.errors import UsageError
 from mpired.patterns import Named, check_different, expand
 from mpired.ranks import unnatural
 from mpired.storage.output import nothing
-from mpired.storage.together import Together, check_outputs, settle
+from mpired.storage.staging import settle
+from mpired.storage.together import Together, check_outputs
 from mpired.verbs import (
     Inputs,
     Options,

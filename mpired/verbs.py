@@ -22,7 +22,7 @@ from mpired.datatypes import parse
 from mpired.engines import cores, userops
 from mpired.errors import UsageError
 from mpired.ranks import check_root, check_use, open_groups, unnatural
-from mpired.storage import together
+from mpired.storage import staging
 from mpired.storage.output import is_stream, nothing, open_output
 
 PathLike = str | os.PathLike[str]
@@ -209,7 +209,7 @@ def plan_reduce(
     if in_place:
         layout = keep_around(template, layout, options)
     if not is_stream(path):
-        together.settle([path])
+        staging.settle([path])
     (share,) = COLLECTIVES["reduce"].shares(Task(len(files) - 1, len(files), template.buffers[0].count, root=root))
     plan = make_plan(chosen, files, options.get("jobs", 0) or cores.usable_cores(), options.get("max_memory"))
     return Reduction(files, plan, template, Result(share, path, form.name, layout), options.get("op_timeout"))
@@ -395,7 +395,7 @@ def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
         As `reduce` for one rank.
     """
     if os.fspath(path) != "-":
-        together.settle([os.fspath(path)])
+        staging.settle([os.fspath(path)])
     return look(path, **inputs)
 
 

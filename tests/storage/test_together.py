@@ -16,8 +16,9 @@ import pytest
 from command import NOBODY, become_nobody, refused, run, snapshot, succeeded, unchanged
 
 from mpired.errors import BufferFileError, OutputExistsError, RanksError, UnconfirmedError, UsageError
-from mpired.storage import calls, together
-from mpired.storage.together import Together, check_outputs, pending, settle
+from mpired.storage import calls, staging
+from mpired.storage.staging import pending, settle
+from mpired.storage.together import Together, check_outputs
 
 # Every call of the operating system by which a file system is changed.
 CHANGING = (
@@ -458,10 +459,10 @@ def test_a_file_that_was_changed_since_is_not_overwritten(committed, paths, tmp_
     assert contents(paths) == [NEW[0], b"newer than all", *NEW[2:]]
     with pytest.raises(BufferFileError, match=r"waits in .*mpired-together; .* remove that directory"):
         settle(map(str, paths))
-    for staging in committed:
-        for file in staging.iterdir():
+    for folder in committed:
+        for file in folder.iterdir():
             file.unlink()
-        staging.rmdir()
+        folder.rmdir()
     settle(map(str, paths))
     assert contents(paths) == [NEW[0], b"newer than all", *NEW[2:]]
 
@@ -513,24 +514,24 @@ def test_every_command_finishes_first(words, committed, paths, tmp_path):
 )
 def test_a_damaged_manifest_is_an_error_and_harmless(text, committed, paths, tmp_path):
     (tmp_path / "victim").write_bytes(b"victim")
-    for staging in committed:
-        (staging / "manifest").write_bytes(text)
+    for folder in committed:
+        (folder / "manifest").write_bytes(text)
     with unchanged(tmp_path), pytest.raises(BufferFileError, match="manifest"):
         settle(map(str, paths))
 
 
 def test_what_others_left_is_not_followed(as_root, committed, paths, tmp_path):
-    for staging in committed:
-        os.chown(staging, NOBODY, NOBODY)
+    for folder in committed:
+        os.chown(folder, NOBODY, NOBODY)
     with unchanged(tmp_path):
         settle(map(str, paths))
     assert pending(str(tmp_path / "a")) == []
 
 
 def test_a_link_in_the_place_of_a_staging_directory_is_not_followed(committed, paths, tmp_path):
-    for number, staging in enumerate(committed):
-        staging.rename(tmp_path / f"moved{number}")
-        staging.symlink_to(tmp_path / f"moved{number}")
+    for number, folder in enumerate(committed):
+        folder.rename(tmp_path / f"moved{number}")
+        folder.symlink_to(tmp_path / f"moved{number}")
     with unchanged(tmp_path):
         settle(map(str, paths))
 
@@ -595,7 +596,7 @@ def test_a_living_command_that_renames_is_waited_for(committed, paths, tmp_path,
             os.waitpid(pid, 0)
         waited.append(1)
 
-    monkeypatch.setattr(together.time, "sleep", sleep)
+    monkeypatch.setattr(staging.time, "sleep", sleep)
     settle(map(str, paths))
     assert waited == [1]
     assert contents(paths) == NEW
@@ -606,7 +607,7 @@ def test_a_living_command_that_renames_is_waited_for(committed, paths, tmp_path,
 def test_a_living_command_that_does_not_end(committed, paths, tmp_path, monkeypatch):
     fd = os.open(committed[0] / "lock", os.O_RDWR)
     assert calls.lock_exclusive(fd)
-    monkeypatch.setattr(together, "_PATIENCE", 0.01)
+    monkeypatch.setattr(staging, "_PATIENCE", 0.01)
     with unchanged(tmp_path), pytest.raises(OSError, match="does not come to an end") as caught:
         settle(map(str, paths))
     assert caught.value.errno == errno.EBUSY
@@ -616,13 +617,13 @@ def test_a_living_command_that_does_not_end(committed, paths, tmp_path, monkeypa
 def test_what_comes_between_manifest_and_rename_is_replaced_by_the_living(tmp_path, monkeypatch):
     """Of two commands with --force on the same files the last one wins, as for a single file."""
     paths = [tmp_path / str(number) for number in range(2)]
-    original = together._commit  # noqa: SLF001 - between this and the renames
+    original = staging.commit
 
     def commit(home: str) -> None:
         original(home)
         paths[1].write_bytes(b"another command's")
 
-    monkeypatch.setattr(together, "_commit", commit)
+    monkeypatch.setattr(staging, "commit", commit)
     write(paths)
     assert contents(paths) == NEW[:2]
     for path in paths:
