@@ -22,11 +22,17 @@ __all__ = [
     "MpiredError",
     "Window",
     "__version__",
+    "allreduce",
     "datatypes",
+    "exscan",
     "info",
     "op",
     "pack",
     "reduce",
+    "reduce_local",
+    "reduce_scatter",
+    "reduce_scatter_block",
+    "scan",
     "unpack",
 ]
 
@@ -38,6 +44,7 @@ if TYPE_CHECKING:
     from mpired.errors import Abort, MpiredError
     from mpired.ops import OPS
     from mpired.ops.user import op
+    from mpired.rankwise import allreduce, exscan, reduce_local, reduce_scatter, reduce_scatter_block, scan
     from mpired.records.pack import pack
     from mpired.records.unpack import unpack
     from mpired.rma import Window
@@ -50,10 +57,16 @@ _HOMES = {
     "MpiredError": "mpired.errors",
     "OPS": "mpired.ops",
     "Window": "mpired.rma.window",
+    "allreduce": "mpired.rankwise",
+    "exscan": "mpired.rankwise",
     "info": "mpired.verbs",
     "op": "mpired.ops.user",
     "pack": "mpired.records.pack",
     "reduce": "mpired.verbs",
+    "reduce_local": "mpired.rankwise",
+    "reduce_scatter": "mpired.rankwise",
+    "reduce_scatter_block": "mpired.rankwise",
+    "scan": "mpired.rankwise",
     "unpack": "mpired.records.unpack",
 }
 

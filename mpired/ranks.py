@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from mpired.buffers import Declared, RankBuffer, RankFile, open_rank
 from mpired.errors import CountError, DatatypeError, MpiredError, RanksError, RootError, UsageError
+from mpired.storage import staging
 
 
 def open_ranks(words: Sequence[str], declared: Declared, *, raw_result: bool = False) -> tuple[RankFile, ...]:
@@ -31,19 +32,42 @@ def open_ranks(words: Sequence[str], declared: Declared, *, raw_result: bool = F
     RanksError
         If several cannot: one error that lists them all.
     """
-    if not words:
+    return open_groups([words], declared, raw_result=raw_result)[0]
+
+
+def open_groups(
+    groups: Sequence[Sequence[str]], declared: Declared, *, raw_result: bool = False
+) -> tuple[tuple[RankFile, ...], ...]:
+    """Look at the ranks of several groups as at those of one; datatypes and counts agree in all of them.
+
+    Raises
+    ------
+    MpiredError, OSError
+        As `open_ranks`.
+    """
+    words = [word for group in groups for word in group]
+    if not all(groups):
         raise UsageError("ranks", "there are none; name at least one file")
     if words.count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
+    staging.settle(word for word in words if word != "-")
+    opened = [_open_group(group, declared) for group in groups]
+    for files in opened[1:]:
+        _compare("rank 0 of group B", files[0], ("rank 0 of group A", opened[0][0]))
+    check_use(declared, [file for files in opened for file in files], raw_result=raw_result)
+    return tuple(opened)
+
+
+def _open_group(words: Sequence[str], declared: Declared) -> tuple[RankFile, ...]:
     files: list[RankFile] = []
     errors: list[MpiredError | OSError] = []
-    reference: tuple[int, RankFile] | None = None
+    reference: tuple[str, RankFile] | None = None
     for rank, word in enumerate(words):
         try:
             file = open_rank(word, declared)
             file.check_complete()
-            reference = reference or (rank, file)
-            _compare(rank, file, reference)
+            reference = reference or (f"rank {rank}", file)
+            _compare(f"rank {rank}", file, reference)
             files.append(file)
         except (MpiredError, OSError) as error:
             errors.append(error)
@@ -51,7 +75,6 @@ def open_ranks(words: Sequence[str], declared: Declared, *, raw_result: bool = F
         raise errors[0]
     if errors:
         raise RanksError(len(words), errors)
-    check_use(declared, files, raw_result=raw_result)
     return tuple(files)
 
 
@@ -86,14 +109,14 @@ def check_root(root: int, nranks: int) -> None:
         raise RootError(f"root {root}", f"is not a rank; there are {nranks} ranks, 0 to {nranks - 1}")
 
 
-def _compare(rank: int, file: RankFile, reference: tuple[int, RankFile]) -> None:
-    """Raise an error if a rank's buffers are not like those of the reference, (rank, file)."""
-    other = f"rank {reference[0]} ({reference[1].source.name!r})"
+def _compare(this: str, file: RankFile, reference: tuple[str, RankFile]) -> None:
+    """Raise an error if a rank's buffers are not like those of the reference, (what it is, file)."""
+    other = f"{reference[0]} ({reference[1].source.name!r})"
     mine, theirs = file.buffers, reference[1].buffers
     if len(mine) != len(theirs):
-        raise CountError(file.source.name, f"rank {rank} has {len(mine)} buffers, but {other} has {len(theirs)}")
+        raise CountError(file.source.name, f"{this} has {len(mine)} buffers, but {other} has {len(theirs)}")
     for buffer, like in zip(mine, theirs, strict=True):
-        _compare_buffers(f"rank {rank}", buffer, other, like)
+        _compare_buffers(this, buffer, other, like)
 
 
 def _compare_buffers(this: str, buffer: RankBuffer, other: str, like: RankBuffer) -> None:

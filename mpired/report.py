@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 
 from mpired.buffers import RankFile
 from mpired.buffers.npy import dtype_text
+from mpired.collectives.plan import Plan
 from mpired.datatypes import Datatype, Group, picture
+from mpired.rankwise import Rankwise
 from mpired.records.pack import Packing
 from mpired.records.unpack import Unpacking
 from mpired.verbs import Reduction
@@ -28,6 +30,8 @@ class Summary(NamedTuple):
     root: int
     output: str
     format: str
+    call: str = "MPI_Reduce"
+    noutputs: int = 1
 
     def line(self) -> str:
         """Return the summary on one line."""
@@ -36,8 +40,11 @@ class Summary(NamedTuple):
         policy = f", NaN {self.nan}" if self.nan else ""
         workers = f"{self.workers} worker{'s' if self.workers > 1 else ''}"
         where = "standard output" if self.output == "-" else self.output
+        if self.call != "MPI_Reduce":
+            where = f"{self.noutputs} file{'' if self.noutputs == 1 else 's'}, {where}"
         ranks = f"{self.nranks} rank{'s' if self.nranks > 1 else ''}"
-        return f"{self.op} of {ranks}, {what}{policy}, {workers} -> {where} ({self.format})"
+        call = "" if self.call == "MPI_Reduce" else f"{self.call} with "
+        return f"{call}{self.op} of {ranks}, {what}{policy}, {workers} -> {where} ({self.format})"
 
     def json(self) -> str:
         """Return the summary as one line of JSON."""
@@ -103,22 +110,41 @@ class Updated:
 
 def summarise(reduction: Reduction, root: int) -> Summary:
     """Return the summary of a reduction."""
-    plan = reduction.plan
-    datatypes = [buffer.datatype for buffer in reduction.files[0].buffers]
+    result = reduction.result
+    summary = _summary(reduction.plan, reduction.files, reduction.model)
+    call = reduction.collective.function
+    return summary._replace(root=root, output=result.path, format=result.format, call=call)
+
+
+def summarise_rankwise(done: Rankwise) -> Summary:
+    """Return the summary of a call whose results go to the ranks."""
+    plans = [course.plan for course in done.courses]
+    results = [result for course in done.courses for result in course.results]
+    files = [file for group in done.groups for file in group]
+    return _summary(plans[0], files, files[0])._replace(
+        nbytes=sum(plan.nbytes for plan in plans),
+        workers=max(plan.jobs for plan in plans),
+        output=done.pattern or "in place",
+        format=", ".join(sorted({result.format for result in results})) or files[0].format,
+        call=done.collective.function,
+        noutputs=len(results),
+    )
+
+
+def _summary(plan: Plan, files: Sequence[RankFile], model: RankFile) -> Summary:
     return Summary(
         op=str(plan.op),
         commute=plan.op.commute,
         buffers=[
-            {"name": buffer.name, "datatype": str(buffer.datatype), "count": buffer.count}
-            for buffer in reduction.files[root].buffers
+            {"name": buffer.name, "datatype": str(buffer.datatype), "count": buffer.count} for buffer in model.buffers
         ],
-        nranks=len(reduction.files),
+        nranks=len(files),
         nbytes=plan.nbytes,
-        nan="propagates" if not plan.op.user and any(_may_hold_nan(datatype) for datatype in datatypes) else None,
+        nan="propagates" if not plan.op.user and any(_may_hold_nan(each.datatype) for each in model.buffers) else None,
         workers=plan.jobs,
-        root=root,
-        output=reduction.path,
-        format=reduction.format,
+        root=0,
+        output="",
+        format="",
     )
 
 

@@ -13,16 +13,28 @@ from typing import Any, NamedTuple, TypedDict, Unpack, cast
 import numpy as np
 
 from mpired import ops
-from mpired.buffers import FORMATS, Declared, Encoder, FlatBuffer, FlatLayout, RankFile, open_rank, output_format
+from mpired.buffers import (
+    FORMATS,
+    Declared,
+    Encoder,
+    FlatBuffer,
+    FlatLayout,
+    Format,
+    RankFile,
+    open_rank,
+    output_format,
+)
 from mpired.buffers.formats import by_suffix
 from mpired.buffers.source import STANDARD_INPUT
 from mpired.collectives.plan import Plan, make_plan
-from mpired.collectives.run import Progress, folded, run
+from mpired.collectives.run import Progress, Result, folded, run
+from mpired.collectives.table import COLLECTIVES, Collective, Task
 from mpired.datatypes import definitions, parse
 from mpired.engines import cores, userops
 from mpired.errors import UsageError
-from mpired.ranks import check_root, check_use, open_ranks, unnatural
-from mpired.storage.output import nothing, open_output
+from mpired.ranks import check_root, check_use, open_groups, unnatural
+from mpired.storage import staging
+from mpired.storage.output import is_stream, nothing, open_output
 
 PathLike = str | os.PathLike[str]
 
@@ -48,6 +60,7 @@ class Options(Inputs, total=False):
     overwrite: bool
     root: int
     in_place: bool
+    group_b: Sequence[PathLike]
     jobs: int
     max_memory: int | None
     commute: bool | None
@@ -126,22 +139,32 @@ class Reduction(NamedTuple):
         The ranks.
     plan
         What is to be done.
-    path
-        Where the result goes; `-` is standard output.
-    format
-        The name of its format.
-    layout
-        How it lies there.
+    model
+        The root's file, which the result is modelled on.
+    result
+        Where the result goes, `-` is standard output, and how it lies there.
     timeout
         Seconds that one application of the op may take.
+    collective
+        Which call it is.
     """
 
     files: tuple[RankFile, ...]
     plan: Plan
-    path: str
-    format: str
-    layout: FlatLayout | Encoder
+    model: RankFile
+    result: Result
     timeout: float | None = None
+    collective: Collective = COLLECTIVES["reduce"]
+
+    @property
+    def plans(self) -> list[Plan]:
+        """What is to be done."""
+        return [self.plan]
+
+    @property
+    def paths(self) -> list[str]:
+        """Where the result goes."""
+        return [self.result.path]
 
     @property
     def doubtful_order(self) -> tuple[str, str] | None:
@@ -151,13 +174,18 @@ class Reduction(NamedTuple):
             return None
         return unnatural([file.source.name for file in self.files])
 
+    @property
+    def order_shows(self) -> str:
+        """Where the order of the ranks shows."""
+        return "last bits"
+
     def run(self, progress: Progress, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> None:
         """Do it, and commit the result."""
         with (
-            open_output(self.path, overwrite=overwrite, on_commit=on_commit) as output,
+            open_output(self.result.path, overwrite=overwrite, on_commit=on_commit) as output,
             userops.deaths_explained(self.plan.op, self.timeout),
         ):
-            run(self.plan, self.layout, output, userops.engine(self.plan.op), progress)
+            run(self.plan, self.result, output, userops.engine(self.plan.op), progress)
 
 
 def plan_reduce(
@@ -187,34 +215,69 @@ def plan_reduce(
         If the reduction is not possible.
     """
     check_names(options, Options)
-    if isinstance(ranks, (str, bytes, os.PathLike)):
+    request = read_request(ranks, op, options, raw_result=is_raw(output, options))
+    chosen, root, in_place = request.op, options.get("root", 0), options.get("in_place", False)
+    if in_place and output != "-":
+        raise UsageError("--in-place", "writes over the root's file; leave --output out")
+    check_root(root, len(request.groups[0]))
+    # With two groups the root is in the first, and gets what the second reduces (MPI-4.1, 6.9.1).
+    files, template = request.groups[-1], request.groups[0][root]
+    path = request.words[0][root] if in_place else output
+    to = template.format if in_place else options.get("to")
+    form = output_format(path, to, template, terminal=terminal and not in_place)
+    layout = keep_around(template, form, options) if in_place else laid_out(form, template, request.said)
+    if not is_stream(path):
+        staging.settle([path])
+    (share,) = COLLECTIVES["reduce"].shares(Task(len(files) - 1, len(files), template.buffers[0].count, root=root))
+    plan = make_plan(chosen, files, options.get("jobs", 0) or cores.usable_cores(), options.get("max_memory"))
+    return Reduction(files, plan, template, Result(share, path, form.name, layout), options.get("op_timeout"))
+
+
+class Request(NamedTuple):
+    """The words of a call, understood: the op, what is said of files, and the ranks of each group with the words."""
+
+    op: ops.Op
+    said: Declared
+    words: list[list[str]]
+    groups: tuple[tuple[RankFile, ...], ...]
+
+
+def read_request(
+    ranks: Sequence[PathLike], op: str | Callable[..., Any], options: Options, *, raw_result: bool = False
+) -> Request:
+    """Look at the op and at the ranks, and let the op pass or not.
+
+    Raises
+    ------
+    MpiredError, OSError
+        If they are not what a reduction needs.
+    """
+    group_b = options.get("group_b") or ()
+    if any(isinstance(group, (str, bytes, os.PathLike)) for group in (ranks, group_b)):
         raise UsageError("ranks", "is one path; give a list of paths, one a rank")
-    jobs, root = integer("--jobs", options.get("jobs", 0)), integer("--root", options.get("root", 0))
-    if jobs < 0:
+    for name in ("--jobs", "--root"):
+        integer(name, options.get(name[2:], 0))
+    if (jobs := options.get("jobs", 0)) < 0:
         raise UsageError("--jobs", f"{jobs} is negative; 0 is all usable cores")
     if (memory := options.get("max_memory")) is not None:
         integer("--max-memory", memory)
-    chosen = _resolve(op, options)
-    words = [os.fspath(rank) for rank in ranks]
+    if group_b and options.get("in_place"):
+        raise UsageError("--in-place", "is not for two groups (MPI-4.1, 6.9.1); leave --group-b out, or name an output")
+    chosen = resolve_op(op, options)
     said = replace(declared(**only_inputs(options)), named=chosen.user)
-    in_place = options.get("in_place", False)
-    if in_place and output != "-":
-        raise UsageError("--in-place", "writes over the root's file; leave --output out")
-    files = open_ranks(words, said, raw_result=_is_raw(output, options))
-    check_root(root, len(files))
-    for buffer in files[0].buffers:
+    words = [[os.fspath(rank) for rank in group] for group in ([ranks, group_b] if group_b else [ranks])]
+    groups = open_groups(words, said, raw_result=raw_result)
+    for buffer in groups[0][0].buffers:
         ops.check(chosen, buffer.datatype, ops.Use.REDUCE)
-    template = files[root]
-    path = words[root] if in_place else output
-    to = template.format if in_place else options.get("to")
-    result = output_format(path, to, template, terminal=terminal and not in_place)
-    layout = result.prepare(template)
-    if in_place:
-        layout = _in_place(template, layout, options)
-    elif result.name == "raw" and said.describes_bytes and isinstance(layout, FlatLayout):
-        layout = layout._replace(stored=said.stored(template.buffers[0].datatype))
-    plan = make_plan(chosen, files, jobs or cores.usable_cores(), memory)
-    return Reduction(files, plan, path, result.name, layout, options.get("op_timeout"))
+    return Request(chosen, said, words, groups)
+
+
+def laid_out(form: Format, template: RankFile, said: Declared) -> FlatLayout | Encoder:
+    """Return how a result like `template` lies in a file; of a raw file that may be said."""
+    layout = form.prepare(template)
+    if form.name == "raw" and said.describes_bytes and isinstance(layout, FlatLayout):
+        return layout._replace(stored=said.stored(template.buffers[0].datatype))
+    return layout
 
 
 def check_names(options: Mapping[str, object], known: type) -> None:
@@ -223,7 +286,7 @@ def check_names(options: Mapping[str, object], known: type) -> None:
         raise TypeError(f"unexpected keyword argument {name!r}; the options are {', '.join(known.__annotations__)}")
 
 
-def _resolve(op: str | Callable[..., Any], options: Options) -> ops.Op:
+def resolve_op(op: str | Callable[..., Any], options: Options) -> ops.Op:
     """Return the op that is meant; a user-defined one is loaded in a worker to learn its properties."""
     commute, timeout = options.get("commute"), options.get("op_timeout")
     if timeout is not None and not 0 < timeout < math.inf:
@@ -243,7 +306,7 @@ def _resolve(op: str | Callable[..., Any], options: Options) -> ops.Op:
     return chosen
 
 
-def _is_raw(output: str, options: Options) -> bool:
+def is_raw(output: str, options: Mapping[str, Any]) -> bool:
     """Tell whether the words ask for a raw result, so that they may also say how its bytes lie."""
     suffix = by_suffix(output)
     return options.get("to") == "raw" or (options.get("to") is None and suffix is not None and suffix.name == "raw")
@@ -255,12 +318,13 @@ def only_inputs(options: Mapping[str, Any]) -> Inputs:
     return cast("Inputs", {name: value for name, value in options.items() if name in names})
 
 
-def _in_place(template: RankFile, layout: FlatLayout | Encoder, options: Options) -> FlatLayout | Encoder:
+def keep_around(template: RankFile, form: Format, options: Options) -> FlatLayout | Encoder:
     """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
     if template.source.keep is not None or template.source.name == STANDARD_INPUT:
         raise UsageError("--in-place", f"the root's rank, {template.source.name}, is a stream and cannot be replaced")
     if options.get("to") not in (None, template.format):
         raise UsageError("--in-place", f"keeps the format of the root, {template.format}; leave --to out")
+    layout = form.prepare(template)
     if isinstance(layout, FlatLayout):
         buffer = template.buffers[0]
         assert isinstance(buffer, FlatBuffer)  # noqa: S101 - a flat layout comes from a flat file
@@ -299,7 +363,7 @@ def reduce(
         `overwrite=True`. It appears whole and durable, or not at all.
     **options
         As the options of `mpired reduce`: type, types, format (`--from`), columns, pair, offset, count,
-        byte_order, datarep, to, overwrite (`--force`), root, in_place, jobs, max_memory, commute, op_timeout.
+        byte_order, datarep, to, overwrite (`--force`), root, in_place, group_b, jobs, max_memory, commute, op_timeout.
 
     Returns
     -------
@@ -328,13 +392,19 @@ def reduce(
         return None
     with (
         userops.deaths_explained(reduction.plan.op, reduction.timeout),
-        folded(reduction.plan, None, userops.engine(reduction.plan.op), unwatched) as results,
+        folded(reduction.plan, [reduction.result.share], None, userops.engine(reduction.plan.op), unwatched) as (
+            results,
+        ),
     ):
-        root = reduction.files[options.get("root", 0)]
-        arrays = {
-            result.name: shaped(result, buffer.shape, fortran_order=buffer.fortran_order)
-            for result, buffer in zip(results, root.buffers, strict=True)
-        }
+        return as_arrays(results, reduction.model)
+
+
+def as_arrays(results: Sequence[FlatBuffer], model: RankFile) -> Any:
+    """Return an array with the shape of the model's buffer, or a dict of them where there are several."""
+    arrays = {
+        result.name: shaped(result, buffer.shape, fortran_order=buffer.fortran_order)
+        for result, buffer in zip(results, model.buffers, strict=True)
+    }
     return arrays if len(arrays) > 1 else next(iter(arrays.values()))
 
 
@@ -360,6 +430,19 @@ def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
     ------
     MpiredError, OSError
         As `reduce` for one rank.
+    """
+    if os.fspath(path) != "-":
+        staging.settle([os.fspath(path)])
+    return look(path, **inputs)
+
+
+def look(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
+    """Describe a file as `info` does, in whose directory nothing is left to finish.
+
+    Raises
+    ------
+    MpiredError, OSError
+        As `info`.
     """
     check_names(inputs, Inputs)
     said = declared(**inputs)

@@ -1,7 +1,7 @@
 """Where elements lie: the formats, and one rank's buffers."""
 
 from mpired.buffers.flat import FlatBuffer, FlatLayout
-from mpired.buffers.formats import FORMATS, Encoder, open_rank, output_format, recognise
+from mpired.buffers.formats import FORMATS, Encoder, Format, open_rank, output_format, recognise
 from mpired.buffers.rank import Declared, RankBuffer, RankFile
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "Encoder",
     "FlatBuffer",
     "FlatLayout",
+    "Format",
     "RankBuffer",
     "RankFile",
     "open_rank",

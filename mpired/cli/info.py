@@ -13,6 +13,7 @@ from mpired.cli import params
 from mpired.cli.messages import show
 from mpired.errors import MpiredError, RanksError, escaped
 from mpired.report import describe_file
+from mpired.storage import staging
 
 _WITH_COLUMNS = {row.name for row in FORMATS.values() if row.streamed}
 
@@ -29,10 +30,11 @@ def info(*, files: tuple[str, ...], as_json: bool, **inputs: Any) -> None:
       mpired info sample_data/maxloc_0.npy sample_data/maxloc_0.parquet
       mpired info --type double_int sample_data/maxloc_0.bin
     """
+    staging.settle(path for path in files if path != "-")
     described, errors = [], []
     for path in files:
         try:
-            described.append(describe_file(verbs.info(path, **inputs)))
+            described.append(describe_file(verbs.look(path, **inputs)))
         except (MpiredError, OSError) as error:
             errors.append(error)
     if as_json:

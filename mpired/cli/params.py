@@ -43,6 +43,47 @@ class Names(click.ParamType[tuple[str, ...]]):
         return names
 
 
+class Counts(click.ParamType[tuple[int, ...]]):
+    """Counts separated by commas."""
+
+    name = "N,..."
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        """Return the counts."""
+        if isinstance(value, tuple):
+            return value
+        if re.fullmatch(r"\d{1,19}(,\d{1,19})*", value) is None:
+            self.fail(f"{value!r} are no counts; write 3,0,5", param, ctx)
+        return tuple(map(int, value.split(",")))
+
+
+class Grouped(click.Command):
+    """A command whose `--group-b` takes all words up to the next option, as `--group-b r0.npy r1.npy -o out`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words, each of the group as an option of its own."""
+        spread: list[str] = []
+        inside = False
+        for number, word in enumerate(args):
+            if word == "--":
+                spread += args[number:]
+                break
+            if word == "--group-b":
+                inside = True
+                if number + 1 == len(args) or _is_option(args[number + 1]):
+                    raise click.BadOptionUsage("--group-b", "--group-b needs the ranks of the group", ctx)
+            elif _is_option(word):
+                inside = False
+                spread.append(word)
+            else:
+                spread.append(f"--group-b={word}" if inside else word)
+        return super().parse_args(ctx, spread)
+
+
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and word != "-"
+
+
 def option(*names: str, **settings: Any) -> Callable[[_F], _F]:
     """Return a click option that the environment variable `MPIRED_<OPTION>` can set too."""
     long = next(name for name in names if name.startswith("--")).split("/")[0]
@@ -121,15 +162,32 @@ FORCE = option(
     help="Replace an existing file.",
 )
 
+TO = option("--to", type=click.Choice(list(FORMATS)), help="Its format; default by suffix, then as the inputs.")
+
 OUTPUT = together(
     option(
         "-o", "--output", default="-", metavar="PATH", help="The file to write; `-`, the default, is standard output."
     ),
+    TO,
+    FORCE,
+)
+
+GROUP_B = click.option(
+    "--group-b",
+    multiple=True,
+    metavar="RANK...",
+    help="The ranks of a second group, up to the next option: each group gets what the other one reduces.",
+)
+
+# Scans are not defined between two groups, which is said where it is asked for.
+NO_GROUP_B = click.option("--group-b", multiple=True, hidden=True)
+
+PATTERN = together(
     option(
-        "--to",
-        type=click.Choice(list(FORMATS)),
-        help="Its format; default by suffix, then as the inputs.",
+        "-o", "--output", metavar="PATTERN", help="The files to write, as 'out_{rank}.npy'; also {rank:05d}, {stem}."
     ),
+    option("--in-place", is_flag=True, help="Replace every rank's file by its result (MPI_IN_PLACE)."),
+    TO,
     FORCE,
 )
 

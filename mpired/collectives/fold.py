@@ -2,12 +2,13 @@
 
 A worker reads the same block of every rank, one after another, and combines it with what the lower
 ranks gave. The parallel work is over elements, never over ranks, so the number of workers cannot
-show in the result.
+show in the result. Every partial result that somebody gets is written when the fold is there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -18,8 +19,9 @@ from mpired.buffers import RankBuffer
 from mpired.buffers.flat import convert, lies_as
 from mpired.buffers.rank import Reader
 from mpired.collectives.plan import Plan, Segment
+from mpired.collectives.table import BEFORE, Share
 from mpired.datatypes import Datatype
-from mpired.ops import Op
+from mpired.ops import Op, neutral
 from mpired.storage import calls
 
 
@@ -42,57 +44,85 @@ class Region(NamedTuple):
         return block.view(np.uint8).data
 
 
+class Target(NamedTuple):
+    """A file that takes a share of the result.
+
+    Parameters
+    ----------
+    path
+        The file.
+    name
+        What messages call it.
+    share
+        Which part of which partial result.
+    regions
+        For each buffer where in the file its part lies.
+    """
+
+    path: str
+    name: str
+    share: Share
+    regions: tuple[Region, ...]
+
+
 @dataclass(frozen=True)
 class Fold:
-    """Folds segments of a plan into a file. Picklable: it is sent once to each worker.
+    """Folds segments of a plan into files. Picklable: it is sent once to each worker.
 
     Parameters
     ----------
     plan
         What is to be done.
-    path
-        The file that takes the results.
-    name
-        What messages call that file.
-    regions
-        For each buffer where in the file its result lies.
+    targets
+        The files that take the results.
     """
 
     plan: Plan
-    path: str
-    name: str
-    regions: tuple[Region, ...]
+    targets: tuple[Target, ...]
 
     def __call__(self, segment: Segment) -> int:
-        """Fold one segment, write its result, and return the bytes that were read."""
-        ranks, region = self.plan.buffers[segment.buffer], self.regions[segment.buffer]
+        """Fold one segment, write its results, and return the bytes that were read."""
+        ranks = self.plan.buffers[segment.buffer]
         datatype, step = ranks[0].datatype, self.plan.block_counts[segment.buffer]
         blocks = [np.empty(min(step, segment.stop - segment.start), datatype.form) for _ in range(2)]
-        with _Readers(ranks, self.plan.max_open) as readers, calls.opened_for_writing(self.path, self.name) as fd:
+        with (
+            _Readers(ranks, self.plan.max_open) as readers,
+            _Writers(self.targets, segment.buffer, self.plan.max_open) as writers,
+        ):
             for start in range(segment.start, segment.stop, step):
                 count = min(step, segment.stop - start)
-                result = _left_fold(self.plan.op, readers, start, [block[:count] for block in blocks])
-                datatype.clear_padding(result)
-                with calls.blaming(self.name):
-                    calls.pwrite_all(fd, region.encoded(result, datatype, self.name, start), region.position(start))
+                current = [block[:count] for block in blocks]
+                _left_fold(self.plan.op, readers, start, current, writers.at(start, datatype))
         return (segment.stop - segment.start) * len(ranks) * datatype.extent
 
 
-def _left_fold(op: Op, readers: _Readers, start: int, blocks: Sequence[np.ndarray]) -> np.ndarray:
-    """Fold the elements from `start` on of all ranks, in two blocks by turns; return the one with the result.
+_Sinks = Mapping[int, Callable[[np.ndarray], None]]
+"""What takes the partial result after a rank, by rank."""
+
+
+def _left_fold(op: Op, readers: _Readers, start: int, blocks: Sequence[np.ndarray], sinks: _Sinks) -> None:
+    """Fold the elements from `start` on of all ranks, in two blocks by turns.
 
     The block in which a kernel leaves its result is the lower rank's for the next; the other one is read into.
     """
-    invec, inoutvec = blocks
-    readers.read(0, start, invec)
+    datatype = readers.datatype
+    running, spare = blocks
+    if BEFORE in sinks:
+        running[...] = neutral(op, datatype)
+        sinks[BEFORE](running)
+    readers.read(0, start, running)
     with np.errstate(all="ignore"):  # what overflow and NaN give is defined, and no warning's business
-        for rank in range(1, len(readers)):
-            readers.read(rank, start, inoutvec)
-            if op.kernel(invec, inoutvec, readers.datatype) is inoutvec:
-                invec, inoutvec = inoutvec, invec
-        if len(readers) > 1:  # the result of one rank is its copy, which no op touches (MPI-4.1, 6.9.5)
-            op.finish(invec, readers.datatype)
-    return invec
+        for rank in range(len(readers)):
+            if rank:
+                readers.read(rank, start, spare)
+                if op.kernel(running, spare, datatype) is spare:
+                    running, spare = spare, running
+            if rank in sinks:
+                # What is finished can be folded on: it gives defined bits to what is none of the ops' business.
+                if rank:  # the result of one rank is its copy, which no op touches (MPI-4.1, 6.9.5)
+                    op.finish(running, datatype)
+                datatype.clear_padding(running)
+                sinks[rank](running)
 
 
 class _Readers(AbstractContextManager["_Readers"]):
@@ -122,3 +152,48 @@ class _Readers(AbstractContextManager["_Readers"]):
     def __exit__(self, *_: object) -> None:
         for reader in self._open.values():
             reader.close()
+
+
+class _Writers(AbstractContextManager["_Writers"]):
+    """The files that take the results of one buffer, the first `max_open` kept open, the others opened in turn."""
+
+    def __init__(self, targets: Sequence[Target], buffer: int, max_open: int) -> None:
+        self._buffer = buffer
+        self._max_open = max_open
+        self._open: dict[str, int] = {}
+        self._by_last: dict[int, list[Target]] = {}
+        for target in targets:
+            self._by_last.setdefault(target.share.last, []).append(target)
+
+    def at(self, start: int, datatype: Datatype) -> _Sinks:
+        """Return what takes the partial results of the block that begins with the element `start`."""
+
+        def sink(targets: list[Target]) -> Callable[[np.ndarray], None]:
+            return lambda block: self._write(targets, start, block, datatype)
+
+        return {last: sink(targets) for last, targets in self._by_last.items()}
+
+    def _write(self, targets: Sequence[Target], start: int, block: np.ndarray, datatype: Datatype) -> None:
+        for target in targets:
+            low, high = max(start, target.share.start), min(start + len(block), target.share.stop)
+            if low < high:
+                region = target.regions[self._buffer]
+                data = region.encoded(block[low - start : high - start], datatype, target.name, low)
+                self._write_to(target, data, region.position(low - target.share.start))
+
+    def _write_to(self, target: Target, data: memoryview, offset: int) -> None:
+        fd = self._open.get(target.path)
+        if fd is None and len(self._open) < self._max_open:
+            fd = self._open[target.path] = calls.open_for_writing(target.path, target.name)
+        if fd is None:
+            with calls.opened_for_writing(target.path, target.name) as passing:
+                calls.pwrite_all(passing, data, offset)
+                calls.start_writing_out(passing, offset, len(data))
+        else:
+            with calls.blaming(target.name):
+                calls.pwrite_all(fd, data, offset)
+                calls.start_writing_out(fd, offset, len(data))
+
+    def __exit__(self, *_: object) -> None:
+        for fd in self._open.values():
+            os.close(fd)

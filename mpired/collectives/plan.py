@@ -23,6 +23,8 @@ _MAX_OPEN = 1024
 # An open column keeps a page and a read buffer.
 _MAX_OPEN_STREAMED = 16
 _SEGMENTS_PER_WORKER = 8
+# A segment opens all files again: with many results it takes at least so much of each.
+_SEGMENT_BYTES = 1 << 20
 # Below this a pool costs more than it gives.
 _SMALL_BYTES = 48 << 20
 # What a process needs before its blocks: Python and NumPy, with pyarrow for formats with columns.
@@ -56,7 +58,7 @@ class Plan(NamedTuple):
     jobs
         Number of workers; 1 means this process.
     max_open
-        Files that a worker keeps open.
+        Ranks that a worker keeps open, and results.
     """
 
     op: Op
@@ -72,7 +74,9 @@ class Plan(NamedTuple):
         return sum(len(ranks) * ranks[0].count * ranks[0].datatype.extent for ranks in self.buffers)
 
 
-def make_plan(op: Op, files: Sequence[RankFile], jobs: int, max_memory: int | None = None) -> Plan:
+def make_plan(
+    op: Op, files: Sequence[RankFile], jobs: int, max_memory: int | None = None, *, noutputs: int = 1
+) -> Plan:
     """Cut a reduction into segments.
 
     Parameters
@@ -85,6 +89,8 @@ def make_plan(op: Op, files: Sequence[RankFile], jobs: int, max_memory: int | No
         The most workers.
     max_memory
         The most bytes of memory for all processes together; None for the usual blocks.
+    noutputs
+        How many files take the results.
 
     Raises
     ------
@@ -93,27 +99,33 @@ def make_plan(op: Op, files: Sequence[RankFile], jobs: int, max_memory: int | No
     """
     buffers = tuple(zip(*(file.buffers for file in files), strict=True))
     streamed = any(FORMATS[file.format].streamed for file in files)
-    max_open = _max_open(streamed=streamed)
+    max_open = _max_open(streamed=streamed, noutputs=noutputs)
     wanted = _STREAMED_BLOCK_BYTES if streamed else _BLOCK_BYTES
-    if len(files) > max_open:
+    if max(len(files), noutputs) > max_open:
         wanted = max(wanted, _REOPENING_BLOCK_BYTES)
-    nbytes = sum(len(ranks) * ranks[0].count * ranks[0].datatype.extent for ranks in buffers)
-    small = nbytes < _SMALL_BYTES
+    sizes = [ranks[0].count * ranks[0].datatype.extent for ranks in buffers]
+    small = len(files) * sum(sizes) < _SMALL_BYTES
     if small or (op.user and not op.isolated):  # a function of this process is not sent to others
         jobs = 1
+    if noutputs > 1:  # however large a block may be, there is one for each worker
+        wanted = min(wanted, max(_BLOCK_BYTES, -(-max(sizes) // jobs)))
     jobs, block_bytes = _within(max_memory, jobs, wanted, _STREAMED_BASE_BYTES if streamed else _BASE_BYTES)
     block_counts = tuple(max(1, block_bytes // ranks[0].datatype.extent) for ranks in buffers)
     # What can only be decoded in sequence is cut as little as possible: every cut decodes a row group twice.
     pieces = jobs if small or streamed else jobs * _SEGMENTS_PER_WORKER
+    if noutputs > 1:  # nor are many files opened for little of each
+        pieces = max(jobs, min(pieces, max(sizes) // _SEGMENT_BYTES))
     segments = tuple(
         segment for i, ranks in enumerate(buffers) for segment in _segments(i, ranks[0].count, block_counts[i], pieces)
     )
     return Plan(op, buffers, segments, block_counts, max(1, min(jobs, len(segments))), max_open)
 
 
-def _max_open(*, streamed: bool) -> int:
+def _max_open(*, streamed: bool, noutputs: int) -> int:
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     allowed = _MAX_OPEN if soft == resource.RLIM_INFINITY else soft - _RESERVED_DESCRIPTORS
+    if noutputs > 1:
+        allowed //= 2
     return max(1, min(allowed, _MAX_OPEN_STREAMED if streamed else _MAX_OPEN))
 
 

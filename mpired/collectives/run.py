@@ -1,17 +1,19 @@
-"""Plan, map, commit: a reduction from checked ranks to a result that is in place."""
+"""Plan, map, commit: a call from checked ranks to results that are in place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from mpired.buffers import Encoder, FlatBuffer, FlatLayout
 from mpired.buffers.source import open_source
-from mpired.collectives.fold import Fold, Region
+from mpired.collectives.fold import Fold, Region, Target
 from mpired.collectives.plan import Plan, Segment
+from mpired.collectives.table import Share
 from mpired.storage import calls
 from mpired.storage.output import Output, Scratch
+from mpired.storage.together import Draft, Together
 
 Engine: TypeAlias = Callable[[Callable[[Segment], int], Iterable[Segment], int], Iterator[int]]
 """Applies a function to segments with so many workers; yields what it returns, as each is done."""
@@ -22,7 +24,35 @@ Progress: TypeAlias = Callable[[Iterable[int], int], Iterable[int]]
 _ALIGNMENT = 64
 
 
-def run(plan: Plan, layout: FlatLayout | Encoder, output: Output, engine: Engine, progress: Progress) -> None:
+class Result(NamedTuple):
+    """What one rank gets, and where.
+
+    Parameters
+    ----------
+    share
+        Which part of which partial result.
+    path
+        Its file.
+    format
+        The name of the format.
+    layout
+        How it lies there.
+    """
+
+    share: Share
+    path: str
+    format: str
+    layout: FlatLayout | Encoder
+
+
+class Course(NamedTuple):
+    """One fold over the ranks of a group, and all that is taken of it."""
+
+    plan: Plan
+    results: tuple[Result, ...]
+
+
+def run(plan: Plan, result: Result, output: Output, engine: Engine, progress: Progress) -> None:
     """Fold all segments into `output` and commit it.
 
     Raises
@@ -30,54 +60,143 @@ def run(plan: Plan, layout: FlatLayout | Encoder, output: Output, engine: Engine
     MpiredError, OSError
         Before the commit: the output is as it was. Only `UnconfirmedError` comes after it.
     """
+    layout = result.layout
     if isinstance(layout, FlatLayout):
-        _fold_into(plan, layout, output, engine, progress)
+        end = _end(layout, result.share)
+        output.allocate(end)
+        _write_around(layout, output.fd, output.name, end)
+        _fold(plan, [_target(result, layout, output)], engine, progress)
     else:
-        with folded(plan, output, engine, progress) as results, calls.blaming(output.name):
+        with folded(plan, [result.share], output, engine, progress) as (results,), calls.blaming(output.name):
             layout(results, output.fd)
     output.commit()
 
 
-def _fold_into(plan: Plan, layout: FlatLayout, output: Output, engine: Engine, progress: Progress) -> None:
-    """Let the workers write the result where it lies in the output."""
-    end = layout.offset + plan.buffers[0][0].count * layout.stored.itemsize
-    output.allocate(end)
-    if layout.around is None:
-        calls.pwrite_all(output.fd, layout.head, 0)
-    else:
-        _copy_around(layout.around, output, end)
-    _fold(Fold(plan, output.shared_path, output.name, (Region(layout.offset, layout.stored),)), engine, progress)
+def run_together(
+    courses: Sequence[Course], together: Together, engine: Engine, progress: Progress, *, link: bool = False
+) -> None:
+    """Fold all courses into the files of `together`, which are those of the results in order, and commit them.
+
+    Parameters
+    ----------
+    link
+        Whether results that are the same file become one file with several names.
+
+    Raises
+    ------
+    MpiredError, OSError
+        Before the commit: all outputs are as they were. Only `UnconfirmedError` comes after it.
+    """
+    drafts = iter(together.drafts)
+    for course in courses:
+        _fill(course, [next(drafts) for _ in course.results], engine, progress, link=link)
+    together.commit()
 
 
-def _copy_around(buffer: FlatBuffer, output: Output, end: int) -> None:
-    """Copy what a file has before and after its buffer."""
-    with closing(buffer.open()) as reader, calls.blaming(output.name):
-        calls.copy_range(reader.fd, output.fd, 0, buffer.offset, 0)
-        calls.copy_range(reader.fd, output.fd, buffer.end, buffer.source.nbytes, end)
+def _fill(course: Course, drafts: Sequence[Draft], engine: Engine, progress: Progress, *, link: bool) -> None:
+    """Fold one course into drafts: where a worker can write a result it does, the others are encoded afterwards."""
+    flat: list[Target] = []
+    encoded: list[tuple[Result, Draft]] = []
+    copied: list[tuple[Draft, Draft]] = []
+    first: dict[object, Draft] = {}
+    for result, draft in zip(course.results, drafts, strict=True):
+        layout = result.layout
+        same = result.share.part, id(layout)
+        if same in first and (link or not isinstance(layout, FlatLayout)):
+            copied.append((first[same], draft))
+            continue
+        first.setdefault(same, draft)
+        if isinstance(layout, FlatLayout):
+            end = _end(layout, result.share)
+            with draft.created(end) as fd:
+                _write_around(layout, fd, draft.name, end)
+            flat.append(_target(result, layout, draft))
+        else:
+            encoded.append((result, draft))
+    place = drafts[0] if encoded else None
+    shares = [result.share for result, _ in encoded]
+    with folded(course.plan, shares, place, engine, progress, also=flat) as results:
+        for (result, draft), buffers in zip(encoded, results, strict=True):
+            assert not isinstance(result.layout, FlatLayout)  # noqa: S101 - sorted so above
+            with draft.created() as fd:
+                result.layout(buffers, fd)
+    for original, draft in copied:
+        draft.repeat(original, link=link)
+
+
+def _end(layout: FlatLayout, share: Share) -> int:
+    return layout.offset + share.count * layout.stored.itemsize
+
+
+def _target(result: Result, layout: FlatLayout, output: Output | Draft) -> Target:
+    return Target(output.shared_path, output.name, result.share, (Region(layout.offset, layout.stored),))
+
+
+def _write_around(layout: FlatLayout, fd: int, name: str, end: int) -> None:
+    """Write what a flat file has before and after its elements."""
+    buffer = layout.around
+    if buffer is None:
+        calls.pwrite_all(fd, layout.head, 0)
+        return
+    with closing(buffer.open()) as reader, calls.blaming(name):
+        calls.copy_range(reader.fd, fd, 0, buffer.offset, 0)
+        calls.copy_range(reader.fd, fd, buffer.end, buffer.source.nbytes, end)
 
 
 @contextmanager
 def folded(
-    plan: Plan, output: Output | None, engine: Engine, progress: Progress
-) -> Generator[list[FlatBuffer], None, None]:
-    """Fold all segments into a scratch file beside the output, and give the results as native elements."""
-    regions, end = [], 0
-    for ranks in plan.buffers:
-        regions.append(Region(end, ranks[0].datatype.form))
-        end += -(-ranks[0].count * ranks[0].datatype.extent // _ALIGNMENT) * _ALIGNMENT
-    with Scratch(output.directory, output.name) if output else Scratch() as scratch:
+    plan: Plan,
+    shares: Sequence[Share],
+    beside: Output | Draft | None,
+    engine: Engine,
+    progress: Progress,
+    *,
+    also: Sequence[Target] = (),
+) -> Generator[list[list[FlatBuffer]], None, None]:
+    """Fold all segments into a scratch file beside an output, and give each share of the result as native elements.
+
+    Parameters
+    ----------
+    also
+        Files that take results as well.
+    """
+    if not shares:
+        _fold(plan, also, engine, progress)
+        yield []
+        return
+    regions, end = _regions(plan, shares)
+    with Scratch(beside.directory, beside.name) if beside else Scratch() as scratch:
         scratch.allocate(end)
-        _fold(Fold(plan, scratch.shared_path, scratch.name, tuple(regions)), engine, progress)
+        targets = [Target(scratch.shared_path, scratch.name, share, each) for share, each in regions.values()]
+        _fold(plan, [*also, *targets], engine, progress)
         source = open_source(scratch.shared_path)
         yield [
-            FlatBuffer(source, ranks[0].datatype, ranks[0].count, region.stored, region.offset, name=ranks[0].name)
-            for ranks, region in zip(plan.buffers, regions, strict=True)
+            [
+                FlatBuffer(source, ranks[0].datatype, share.count, region.stored, region.offset, name=ranks[0].name)
+                for ranks, region in zip(plan.buffers, regions[share.part][1], strict=True)
+            ]
+            for share in shares
         ]
 
 
-def _fold(fold: Fold, engine: Engine, progress: Progress) -> None:
-    plan = fold.plan
-    for _ in progress(engine(fold, plan.segments, plan.jobs), plan.nbytes):
+_Part: TypeAlias = tuple[int, int, int]
+
+
+def _regions(plan: Plan, shares: Sequence[Share]) -> tuple[dict[_Part, tuple[Share, tuple[Region, ...]]], int]:
+    """Give every different part of the result a place in a scratch file; return these and the bytes of all."""
+    regions: dict[_Part, tuple[Share, tuple[Region, ...]]] = {}
+    end = 0
+    for part, share in {share.part: share for share in shares}.items():
+        each = []
+        for ranks in plan.buffers:
+            each.append(Region(end, ranks[0].datatype.form))
+            end += -(-share.count * ranks[0].datatype.extent // _ALIGNMENT) * _ALIGNMENT
+        regions[part] = share, tuple(each)
+    return regions, end
+
+
+def _fold(plan: Plan, targets: Sequence[Target], engine: Engine, progress: Progress) -> None:
+    for _ in progress(engine(Fold(plan, tuple(targets)), plan.segments, plan.jobs), plan.nbytes):
         pass
     for rank in plan.buffers[0]:
         rank.source.check_unchanged()

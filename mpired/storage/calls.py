@@ -6,8 +6,10 @@ Everything that writes goes through here. Offsets and lengths are bytes.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
+import functools
 import os
 import resource
 import signal
@@ -21,6 +23,8 @@ _COPY_BLOCK = 1 << 20
 # Extended attributes of mpired itself belong to the content, so another content does not inherit them.
 OWN_ATTRIBUTES = "user.mpired."
 _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_SYNC_FILE_RANGE_WRITE = 2
+_FICLONE = 0x40049409  # ioctl_ficlone(2), which Python does not name
 # posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
 _PREALLOCATING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
 # A request of ioctl(2) that Python does not name.
@@ -38,13 +42,19 @@ def blaming(name: str) -> Iterator[None]:
         raise
 
 
-@contextlib.contextmanager
-def opened_for_writing(path: str, name: str) -> Iterator[int]:
+def open_for_writing(path: str, name: str) -> int:
     """Open an existing file to write ranges of it; messages call it `name`."""
     with blaming(name):
-        fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+
+
+@contextlib.contextmanager
+def opened_for_writing(path: str, name: str) -> Iterator[int]:
+    """Open an existing file to write ranges of it while the block runs; its errors are those of `name`."""
+    fd = open_for_writing(path, name)
     try:
-        yield fd
+        with blaming(name):
+            yield fd
     finally:
         os.close(fd)
 
@@ -73,6 +83,17 @@ def pwrite_all(fd: int, data: memoryview | bytes, offset: int) -> None:
     done = 0
     while done < len(view):
         done += os.pwrite(fd, view[done : done + TRANSFER], offset + done)
+
+
+def start_writing_out(fd: int, offset: int, nbytes: int) -> None:
+    """Let the system begin to bring a range to the disk, so that a later `fsync` has less to wait for."""
+    if nbytes:  # 0 would mean the rest of the file
+        _libc().sync_file_range(fd, ctypes.c_int64(offset), ctypes.c_int64(nbytes), _SYNC_FILE_RANGE_WRITE)
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
 
 
 def write_all(fd: int, data: memoryview | bytes) -> None:
@@ -127,7 +148,11 @@ def set_size(fd: int, nbytes: int) -> None:
 
 def filesystem_type(fd: int) -> str:
     """Return the name of the file system that `fd` lies on, "" if the system does not tell."""
-    device = os.fstat(fd).st_dev
+    return _type_of_device(os.fstat(fd).st_dev)
+
+
+@functools.lru_cache(maxsize=64)
+def _type_of_device(device: int) -> str:
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:
         mounts = _lines("/proc/self/mountinfo")
@@ -239,7 +264,7 @@ def open_scratch(directory: str) -> int:
         os.close(dirfd)
 
 
-def open_new(name: bytes, dirfd: int) -> int:
+def open_new(name: bytes | str, dirfd: int | None = None) -> int:
     """Create a file under a name that nothing has yet."""
     flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR | os.O_CLOEXEC
     return os.open(name, flags, 0o600, dir_fd=dirfd)
@@ -257,7 +282,26 @@ def link(fd: int, name: bytes, dirfd: int) -> None:
     os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=dirfd, dst_dir_fd=dirfd, follow_symlinks=True)
 
 
-def rename(old: bytes, new: bytes, dirfd: int) -> None:
+def linked(old: str, new: str) -> bool:
+    """Give a file a second name; tell whether the file system can, there and as often."""
+    try:
+        os.link(old, new)
+    except OSError as error:
+        if error.errno in UNSUPPORTED | {errno.EXDEV, errno.EMLINK, errno.EPERM}:
+            return False
+        raise
+    return True
+
+
+def copy_file(source: int, target: int) -> None:
+    """Copy a file to an empty one, by sharing its blocks where the file system can."""
+    try:
+        fcntl.ioctl(target, _FICLONE, source)
+    except OSError:
+        copy_range(source, target, 0, os.fstat(source).st_size, 0)
+
+
+def rename(old: bytes | str, new: bytes | str, dirfd: int | None = None) -> None:
     """Give `old` the name `new`, replacing what has it, in one step."""
     inode = os.stat(old, dir_fd=dirfd, follow_symlinks=False).st_ino
     try:
@@ -270,7 +314,7 @@ def rename(old: bytes, new: bytes, dirfd: int) -> None:
         raise
 
 
-def unlink(name: bytes, dirfd: int) -> None:
+def unlink(name: bytes | str, dirfd: int | None = None) -> None:
     """Remove a name; that it is gone already is no error."""
     with contextlib.suppress(FileNotFoundError):
         os.unlink(name, dir_fd=dirfd)
@@ -299,6 +343,48 @@ def give_to(fd: int, owner: os.stat_result) -> None:
     """Give a file to the owner and group of another, as far as allowed."""
     with contextlib.suppress(OSError):
         os.fchown(fd, owner.st_uid, owner.st_gid)
+
+
+def fsync_directory_at(path: str) -> None:
+    """Bring the names in the directory at `path` to the disk, where the file system can."""
+    dirfd = os.open(path, os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fsync_directory(dirfd)
+    finally:
+        os.close(dirfd)
+
+
+def make_private_directory(path: str) -> None:
+    """Make a directory that only this user can look into; its files get the group that the parent gives them."""
+    os.mkdir(path, 0o700)
+    # Whatever the umask takes away, it must not be taken away from us.
+    os.chmod(path, os.lstat(path).st_mode & stat.S_ISGID | 0o700)
+
+
+def remove_directory(path: str) -> None:
+    """Remove an empty directory; that it is gone already is no error."""
+    with contextlib.suppress(FileNotFoundError):
+        os.rmdir(path)
+
+
+def symlink(target: str, path: str) -> None:
+    """Make a symbolic link."""
+    os.symlink(target, path)
+
+
+def open_existing_lock(path: str) -> int:
+    """Open an existing file, to try whether its lock is free."""
+    return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+
+
+def read_small_file(path: str, limit: int) -> bytes:
+    """Return the content of a regular file of at most `limit` bytes; of a longer one so many."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        content = bytearray(min(os.fstat(fd).st_size, limit))
+        return bytes(content[: pread_into(fd, memoryview(content), 0)])
+    finally:
+        os.close(fd)
 
 
 def copy_metadata(source: os.stat_result, path: str, fd: int) -> None:

@@ -151,7 +151,7 @@ class FileOutput:
         self._overwrite = overwrite
         self._on_commit = on_commit
         self._durable = durable
-        self._existing = _existing_file(path)
+        self._existing = existing_file(path)
         if self._existing is not None and not overwrite:
             raise OutputExistsError(path, "is there already; --force replaces it; in Python overwrite=True")
         if self._existing is not None:
@@ -248,7 +248,7 @@ class FileOutput:
         calls.let_go(self.fd, self._dirfd)
 
 
-def _existing_file(path: str) -> os.stat_result | None:
+def existing_file(path: str) -> os.stat_result | None:
     """Return what is at `path`, None if there is nothing; a directory is an error."""
     if not path:
         raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)

@@ -154,6 +154,44 @@ def test_death_of_the_parent_with_a_fork_server(folder):
                 os.killpg(process.pid, signal.SIGKILL)
 
 
+# Many results: what was drafted is gone again
+
+
+# As endless as above, into as many files; all together they hold one rank.
+ENDLESS_BLOCKS = ("reduce-scatter-block", "--op", "sum", "--type", "uint8_t", "-j", "2", "-o", "new_{rank}",
+                  *["rank.bin"] * 4096)  # fmt: skip
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_while_many_results_are_made(number, folder):
+    with unchanged(folder), running(*ENDLESS_BLOCKS, cwd=folder) as command:
+        workers = command.workers()
+        os.kill(command.pid, number)
+        end_in_time([command.pid, *workers])
+        assert command.end() == (-number, b"", "")
+
+
+def test_death_of_a_worker_while_many_results_are_made(folder):
+    with unchanged(folder), running(*ENDLESS_BLOCKS, cwd=folder) as command:
+        workers = command.workers()
+        os.kill(workers[0], signal.SIGKILL)
+        assert wait_until(lambda: command.process.poll() is not None) < NOTICE
+        status, out, err = command.end()
+        assert (status, out) == (8, b"")
+        assert re.fullmatch(r"mpired: [^\n]*worker[^\n]*died[^\n]*\n", err)
+
+
+def test_death_of_the_parent_while_many_results_are_made(folder):
+    """What it leaves is removed by the next command in that folder."""
+    with unchanged(folder):
+        with running(*ENDLESS_BLOCKS, cwd=folder) as command:
+            workers = command.workers()
+            os.kill(command.pid, signal.SIGKILL)
+            end_in_time(workers)
+        assert any(name.endswith(".mpired-together") for name in os.listdir(folder))
+        assert installed("info", "--type", "byte", "rank.bin", cwd=folder).status == 0
+
+
 # Signals
 
 

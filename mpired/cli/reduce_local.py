@@ -1,0 +1,35 @@
+"""`mpired reduce-local`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mpired.cli import carry_out, params
+from mpired.engines import pool
+from mpired.rankwise import plan_reduce_local
+from mpired.report import summarise
+
+
+@click.command()
+@params.OP
+@params.INPUTS
+@params.EFFORT
+@params.REPORT
+@click.argument("invec")
+@click.argument("inoutvec")
+def reduce_local(**options: Any) -> None:
+    """Replace the file INOUTVEC by `INVEC op INOUTVEC`, as MPI_Reduce_local does.
+
+    One application of the op, INVEC the lower rank. The file appears with the result, whole and durable, or
+    stays as it was; what a raw file has before and after its elements stays.
+
+    \b
+    Examples:
+      mpired reduce-local --op sum sample_data/counts_0.npy sample_data/counts_1.npy
+    """
+    pool.adopt_orphans()
+    report = carry_out.taken(options)
+    planned = plan_reduce_local(options.pop("invec"), options.pop("inoutvec"), options.pop("op"), **options)
+    carry_out.carry_out(planned, summarise(planned, 1), overwrite=True, **report)

@@ -1,0 +1,33 @@
+"""`mpired reduce-scatter`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mpired.cli import carry_out, params
+
+
+@click.command(cls=params.Grouped)
+@params.OP
+@params.INPUTS
+@params.PATTERN
+@params.option("--counts", type=params.Counts(), required=True, help="How many elements each rank gets, as 3,0,5.")
+@params.option("--counts-b", type=params.Counts(), help="The same for the ranks of --group-b.")
+@params.GROUP_B
+@params.EFFORT
+@params.REPORT
+@click.argument("ranks", nargs=-1, metavar="RANK...")
+def reduce_scatter(**options: Any) -> None:
+    """Combine the same element of every RANK, and give each rank a block of the result, as MPI_Reduce_scatter does.
+
+    The blocks lie one after another: rank 0 gets the first --counts elements, and so on; 0 gives a file without
+    elements. Each result is modelled on its own rank's file, with one dimension. Put together they have
+    the bits of `mpired reduce`. All appear together, whole and durable, or none does.
+
+    \b
+    Examples:
+      mpired reduce-scatter --op sum --counts 3,0,4,5 sample_data/counts_?.npy -o 'part_{rank}.npy'
+    """
+    carry_out.rankwise("reduce-scatter", options)

@@ -1,0 +1,32 @@
+"""`mpired scan`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from mpired.cli import carry_out, params
+
+
+@click.command(cls=params.Grouped)
+@params.OP
+@params.INPUTS
+@params.PATTERN
+@params.NO_GROUP_B
+@params.EFFORT
+@params.REPORT
+@click.argument("ranks", nargs=-1, metavar="RANK...")
+def scan(**options: Any) -> None:
+    """Give rank i the RANKs 0 to i combined, as MPI_Scan does.
+
+    Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
+    --in-place replaces the ranks. Each is modelled on its own rank's file. The last one has the bits of
+    `mpired reduce`. All appear together, whole and durable, or none does.
+
+    \b
+    Examples:
+      mpired scan --op sum sample_data/counts_?.npy -o 'sums_{rank}.npy'
+      mpired scan --op maxloc sample_data/maxloc_?.parquet -o 'leader_{rank:03d}.parquet'
+    """
+    carry_out.rankwise("scan", options)

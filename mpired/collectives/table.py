@@ -1,0 +1,156 @@
+"""The collectives, one row each: which part of the fold goes to which rank (MPI-4.1, 6.9 to 6.11).
+
+All of them are one fold. It goes through the partial results `r0`, `r0 o r1`, `(r0 o r1) o r2`, ..., and
+a row says which of these, and which elements of it, a rank gets.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from mpired.errors import CountError
+
+BEFORE = -1
+"""The partial result before any rank: the op's neutral element."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """What one rank gets.
+
+    Parameters
+    ----------
+    rank
+        The rank.
+    last
+        The last rank in the partial result that it gets; `BEFORE` for the neutral element.
+    start, stop
+        The elements of it.
+    """
+
+    rank: int
+    last: int
+    start: int
+    stop: int
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return self.stop - self.start
+
+    @property
+    def part(self) -> tuple[int, int, int]:
+        """What is the same for all ranks that get the same."""
+        return self.last, self.start, self.stop
+
+
+@dataclass(frozen=True)
+class Task:
+    """A call as its row needs to know it.
+
+    Parameters
+    ----------
+    last
+        The last of the ranks that are combined.
+    nranks
+        How many ranks get something; with two groups not those that are combined.
+    count
+        Elements of a rank's buffer.
+    counts
+        What each rank gets of them, where the call says so.
+    root
+        The rank that gets the result, where only one does.
+    identity
+        Whether the first rank of an exclusive scan gets the neutral element, instead of nothing.
+    """
+
+    last: int
+    nranks: int
+    count: int
+    counts: tuple[int, ...] | None = None
+    root: int = 0
+    identity: bool = False
+
+
+class Collective(NamedTuple):
+    """A collective: a row of the table.
+
+    Parameters
+    ----------
+    name
+        The command.
+    function
+        The function of MPI.
+    section
+        Where the standard defines it.
+    shares
+        Says who gets what.
+    intercomm
+        Whether it is defined between two groups.
+    whole
+        Whether a rank gets as many elements as it gives.
+    alike
+        Whether all ranks get the same.
+    options
+        The options that only some calls have, by their names in Python.
+    """
+
+    name: str
+    function: str
+    section: str
+    shares: Callable[[Task], list[Share]]
+    intercomm: bool = True
+    whole: bool = True
+    alike: bool = False
+    options: tuple[str, ...] = ()
+
+
+def _root(task: Task) -> list[Share]:
+    return [Share(task.root, task.last, 0, task.count)]
+
+
+def _all(task: Task) -> list[Share]:
+    return [Share(rank, task.last, 0, task.count) for rank in range(task.nranks)]
+
+
+def _inclusive(task: Task) -> list[Share]:
+    return [Share(rank, rank, 0, task.count) for rank in range(task.nranks)]
+
+
+def _exclusive(task: Task) -> list[Share]:
+    # What rank 0 has afterwards is undefined (6.11.2): it gets no file, unless it is to be the neutral element.
+    return [Share(rank, rank - 1, 0, task.count) for rank in range(0 if task.identity else 1, task.nranks)]
+
+
+def _blocks(task: Task) -> list[Share]:
+    """Give consecutive blocks of the said counts to the ranks."""
+    counts: Sequence[int] = task.counts or ()
+    if len(counts) != task.nranks:
+        raise CountError("counts", f"there are {len(counts)} for {task.nranks} ranks; give one for each rank")
+    if sum(counts) != task.count:
+        raise CountError("counts", f"they sum to {sum(counts)}, but every rank has {task.count} elements")
+    stops = itertools.accumulate(counts)
+    return [Share(rank, task.last, stop - counts[rank], stop) for rank, stop in enumerate(stops)]
+
+
+def _equal_blocks(task: Task) -> list[Share]:
+    each, rest = divmod(task.count, task.nranks)
+    if rest:
+        reason = f"{task.count} elements are no {task.nranks} equal blocks; say the counts, with reduce-scatter"
+        raise CountError("count", reason)
+    return _blocks(replace(task, counts=(each,) * task.nranks))
+
+
+_ROWS = (
+    Collective("reduce", "MPI_Reduce", "6.9.1", _root),
+    Collective("reduce-local", "MPI_Reduce_local", "6.9.7", _root, intercomm=False),
+    Collective("allreduce", "MPI_Allreduce", "6.9.6", _all, alike=True, options=("link",)),
+    Collective("reduce-scatter", "MPI_Reduce_scatter", "6.10.2", _blocks, whole=False, options=("counts", "counts_b")),
+    Collective("reduce-scatter-block", "MPI_Reduce_scatter_block", "6.10.1", _equal_blocks, whole=False),
+    Collective("scan", "MPI_Scan", "6.11.1", _inclusive, intercomm=False),
+    Collective("exscan", "MPI_Exscan", "6.11.2", _exclusive, intercomm=False, options=("exscan_first",)),
+)
+COLLECTIVES = {row.name: row for row in _ROWS}

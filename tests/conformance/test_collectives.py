@@ -1,0 +1,336 @@
+"""Every collective against a real MPI, with 1 to 9 ranks: what each rank gets is compared.
+
+MPI may bracket as it likes, and where an op commutes also reorder. So the data is integers, or doubles that
+hold small integers, on which no order shows; and for an op that does not commute, products of matrices of
+small integers, on which brackets do not show but the order does.
+"""
+
+import functools
+import importlib.util
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import run, succeeded
+
+import mpired
+
+SCRIPTS = Path(sys.executable).parent
+MATRIX = np.dtype([(row + column, "i8") for row in "xy" for column in "xy"])
+PAIR = np.dtype([("value", "f8"), ("index", "i4")], align=True)
+NRANKS = range(1, 10)
+ORDINARY = 7
+COUNTS = (0, 1, ORDINARY, 64)
+# The MPI name of each datatype, its form, and the ops that it is combined with.
+DATA = {
+    "i4": ("INT", np.dtype("i4"), ("SUM", "PROD", "MAX", "MIN", "BXOR", "BAND", "LAND", "LXOR")),
+    "u1": ("UNSIGNED_CHAR", np.dtype("u1"), ("SUM", "BOR", "LOR")),
+    "f8": ("DOUBLE", np.dtype("f8"), ("SUM", "MAX")),
+    "pair": ("DOUBLE_INT", PAIR, ("MAXLOC", "MINLOC")),
+    "matrix": (None, MATRIX, ("matrix_product",)),
+}
+REQUESTS = [(data, op) for data, (_, _, ops) in DATA.items() for op in ops]
+# The first op of each datatype with every count, the others with one.
+CASES = [(data, op, count) for data, op in REQUESTS for count in COUNTS if op == DATA[data][2][0] or count == ORDINARY]
+OP_FILE = """
+import numpy as np
+
+def matrix_product(invec, inoutvec, count, datatype):
+    # Two by two, in integers, which wrap.
+    left = {name: invec[name].copy() for name in invec.dtype.names}
+    right = {name: inoutvec[name].copy() for name in inoutvec.dtype.names}
+    for row in "xy":
+        for column in "xy":
+            inoutvec[row + column] = left[row + "x"] * right["x" + column] + left[row + "y"] * right["y" + column]
+"""
+
+# Arguments: the folder. Each rank reads its buffers, and writes what it gets of every collective, one file each.
+PROGRAM = """
+import importlib.util, json, sys
+import numpy as np
+from mpi4py import MPI
+
+folder, comm = sys.argv[1], MPI.COMM_WORLD
+rank, size = comm.rank, comm.size
+spec = importlib.util.spec_from_file_location("ops", f"{folder}/ops.py")
+ops = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(ops)
+plan = json.load(open(f"{folder}/plan.json"))
+matrix = np.dtype([(row + column, "i8") for row in "xy" for column in "xy"])
+# Two groups: the first ranks are A, the others B.
+cut = plan["cut"]
+inter = None
+if 0 < cut < size:
+    local = comm.Split(rank >= cut, rank)
+    inter = local.Create_intercomm(0, comm, cut if rank < cut else 0)
+
+def called(invec, inoutvec, datatype):
+    lower, upper = np.frombuffer(invec, matrix), np.frombuffer(inoutvec, matrix)
+    ops.matrix_product(lower, upper, len(upper), datatype)
+
+product = MPI.Op.Create(called, commute=False)
+matrices = MPI.LONG.Create_contiguous(4).Commit()
+
+def save(name, data, call, array):
+    array.tofile(f"{folder}/{name}.{call}.{rank}.mpi")
+
+for name, mpi_name, extent, op_name in plan["requests"]:
+    datatype = matrices if mpi_name is None else getattr(MPI, mpi_name)
+    op = product if mpi_name is None else getattr(MPI, op_name)
+    for count in plan["counts"]:
+        data = np.fromfile(f"{folder}/{name}.{count}.{rank}.bin", np.uint8)
+        key = f"{name}.{op_name}.{count}"
+
+        def receive(nelements):
+            return np.zeros(nelements * extent, np.uint8)
+
+        def do(call, function, nelements, *arguments, given=count):
+            into = receive(nelements)
+            function([data, given, datatype], [into, nelements, datatype], *arguments)
+            save(key, data, call, into)
+
+        do("allreduce", comm.Allreduce, count, op)
+        do("scan", comm.Scan, count, op)
+        do("reduce", comm.Reduce, count, op, size - 1)
+        into = receive(count)
+        comm.Exscan([data, count, datatype], [into, count, datatype], op)
+        if rank:
+            save(key, data, "exscan", into)
+        mine = plan["recvcounts"][str(count)]
+        do("reduce_scatter", lambda s, r, o: comm.Reduce_scatter(s, r, mine, o), mine[rank], op)
+        if count % size == 0:
+            # Here mpi4py counts the elements of a block on both sides.
+            do("reduce_scatter_block", comm.Reduce_scatter_block, count // size, op, given=count // size)
+        # In place: what is received lies where the rank's own elements were.
+        own = data.copy()
+        comm.Scan(MPI.IN_PLACE, [own, count, datatype], op)
+        save(key, data, "scan_in_place", own)
+        own = data.copy()
+        comm.Exscan(MPI.IN_PLACE, [own, count, datatype], op)
+        save(key, data, "exscan_in_place", own)
+        own = data.copy()
+        comm.Allreduce(MPI.IN_PLACE, [own, count, datatype], op)
+        save(key, data, "allreduce_in_place", own)
+        if rank == 0 and size > 1:
+            upper = np.fromfile(f"{folder}/{name}.{count}.1.bin", np.uint8)
+            op.Reduce_local([data, count, datatype], [upper, count, datatype])
+            save(key, data, "reduce_local", upper)
+        if inter is not None:
+            do("inter_allreduce", inter.Allreduce, count, op)
+            groups = plan["inter_recvcounts"][str(count)]
+            mine = groups[rank >= cut]
+            here = rank - cut if rank >= cut else rank
+            do("inter_reduce_scatter", lambda s, r, o: inter.Reduce_scatter(s, r, mine, o), mine[here], op)
+            if count % cut == 0 and count % (size - cut) == 0:
+                blocks = count // (cut if rank < cut else size - cut)
+                do("inter_reduce_scatter_block", inter.Reduce_scatter_block, blocks, op, given=blocks)
+            root = (MPI.ROOT if rank == 0 else MPI.PROC_NULL) if rank < cut else 0
+            into = receive(count)
+            inter.Reduce([data, count, datatype], [into, count, datatype], op, root)
+            if rank == 0:
+                save(key, data, "inter_reduce", into)
+"""
+
+
+def elements(data, count, draw):
+    """Draw a rank's elements, on which the order of evaluation does not show."""
+    form = DATA[data][1]
+    array = np.zeros(count, form)
+    if data == "pair":
+        array["value"], array["index"] = draw.integers(-3, 4, count), draw.integers(0, 5, count)
+    elif data == "matrix":
+        for name in form.names:
+            array[name] = draw.integers(-9, 10, count)
+    else:
+        array[:] = draw.integers(0, 4 if data == "f8" else 256, count)
+    return array
+
+
+def cut_counts(count, nranks, draw):
+    """Cut a count into as many, some of them zero."""
+    cuts = sorted(draw.integers(0, count + 1, nranks - 1).tolist())
+    counts = [stop - start for start, stop in itertools.pairwise([0, *cuts, count])]
+    if nranks > 2:  # one rank at least gets nothing
+        counts[-1], counts[1] = counts[-1] + counts[1], 0
+    return counts
+
+
+class World:
+    """Some ranks: their buffers, and what MPI made of them."""
+
+    def __init__(self, folder: Path, nranks: int) -> None:
+        self.folder, self.nranks, self.cut = folder, nranks, max(1, nranks // 3)
+        draw = np.random.default_rng(nranks)
+        folder.mkdir()
+        for data, count, rank in itertools.product(DATA, COUNTS, range(nranks)):
+            elements(data, count, draw).tofile(folder / f"{data}.{count}.{rank}.bin")
+        self.recvcounts = {count: cut_counts(count, nranks, draw) for count in COUNTS}
+        sizes = (self.cut, nranks - self.cut)
+        self.inter_recvcounts = {
+            count: [cut_counts(count, size, draw) for size in sizes] if nranks > 1 else [] for count in COUNTS
+        }
+        requests = [(data, DATA[data][0], DATA[data][1].itemsize, op) for data, op in REQUESTS]
+        plan = {
+            "requests": requests,
+            "counts": COUNTS,
+            "recvcounts": self.recvcounts,
+            "inter_recvcounts": self.inter_recvcounts,
+            "cut": self.cut,
+        }
+        (folder / "plan.json").write_text(json.dumps(plan))
+        (folder / "ops.py").write_text(OP_FILE)
+        (folder / "program.py").write_text(PROGRAM)
+        words = [SCRIPTS / "mpiexec", "-n", str(nranks), sys.executable, folder / "program.py", folder]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=100)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    def paths(self, data, count):
+        return [self.folder / f"{data}.{count}.{rank}.bin" for rank in range(self.nranks)]
+
+    def mpi(self, data, op, count, call, rank):
+        octets = np.fromfile(self.folder / f"{data}.{op}.{count}.{call}.{rank}.mpi", DATA[data][1])
+        return cleared(octets)
+
+
+def cleared(array):
+    """Return the bytes of elements with zeros in their padding, which MPI leaves as it is."""
+    if array.dtype.names is None:
+        return array.tobytes()
+    clean = np.zeros(len(array), array.dtype)
+    for name in array.dtype.names:
+        clean[name] = array[name]
+    return clean.tobytes()
+
+
+@pytest.fixture(scope="module", params=NRANKS)
+def world(request, tmp_path_factory):
+    return World(tmp_path_factory.mktemp("world") / "ranks", request.param)
+
+
+def function(world, op):
+    """Return an op as this process can apply it: workers, which load it from its file, take their time."""
+    return load_ops(world.folder / "ops.py").matrix_product if op == "matrix_product" else op
+
+
+@functools.cache
+def load_ops(path):
+    spec = importlib.util.spec_from_file_location("ops_of_the_test", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def npy_paths(world, data, count):
+    """Return the ranks as npy files, which can hold structures."""
+    paths = []
+    for path in world.paths(data, count):
+        paths.append(path.with_suffix(".npy"))
+        if not paths[-1].exists():
+            np.save(paths[-1], np.fromfile(path, DATA[data][1]))
+    return paths
+
+
+def ours(world, verb, data, op, count, *arguments, **options):
+    """Return the bytes that mpired gives every rank, None for a rank that gets nothing."""
+    arrays = getattr(mpired, verb)(npy_paths(world, data, count), function(world, op), *arguments, **options)
+    return [None if array is None else cleared(array) for array in arrays]
+
+
+def theirs(world, data, op, count, call, ranks=None):
+    return [world.mpi(data, op, count, call, rank) for rank in (range(world.nranks) if ranks is None else ranks)]
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_every_rank_gets_what_mpi_gives_it(world, data):
+    for _, op, count in (case for case in CASES if case[0] == data):
+        compare(world, data, op, count)
+
+
+def compare(world, data, op, count):
+    for verb in "allreduce", "scan":
+        assert ours(world, verb, data, op, count) == theirs(world, data, op, count, verb)
+    later = theirs(world, data, op, count, "exscan", range(1, world.nranks))
+    assert ours(world, "exscan", data, op, count) == [None, *later]
+    counts = world.recvcounts[count]
+    blocks = ours(world, "reduce_scatter", data, op, count, counts)
+    assert blocks == theirs(world, data, op, count, "reduce_scatter")
+    if count % world.nranks == 0:
+        blocks = ours(world, "reduce_scatter_block", data, op, count)
+        assert blocks == theirs(world, data, op, count, "reduce_scatter_block")
+    else:
+        with pytest.raises(mpired.MpiredError, match="equal blocks"):
+            ours(world, "reduce_scatter_block", data, op, count)
+    whole = mpired.reduce(npy_paths(world, data, count), function(world, op))
+    assert cleared(whole) == world.mpi(data, op, count, "reduce", world.nranks - 1)
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_in_place(world, data, tmp_path):
+    op, count = DATA[data][2][0], ORDINARY
+    for verb in "scan", "exscan", "allreduce":
+        paths = []
+        for path in npy_paths(world, data, count):
+            paths.append(tmp_path / path.name)
+            paths[-1].write_bytes(path.read_bytes())
+        getattr(mpired, verb)(paths, function(world, op), in_place=True)
+        expected = theirs(world, data, op, count, f"{verb}_in_place")
+        assert [cleared(np.load(path)) for path in paths] == expected
+
+
+def test_reduce_local(world, tmp_path):
+    for data, op, count in CASES if world.nranks > 1 else []:
+        compare_reduce_local(world, data, op, count, tmp_path)
+
+
+def compare_reduce_local(world, data, op, count, tmp_path):
+    invec, inoutvec = (tmp_path / name for name in ("invec.npy", "inoutvec.npy"))
+    for path, source in zip((invec, inoutvec), npy_paths(world, data, count)[:2], strict=True):
+        path.write_bytes(source.read_bytes())
+    mpired.reduce_local(invec, inoutvec, function(world, op))
+    assert cleared(np.load(inoutvec)) == world.mpi(data, op, count, "reduce_local", 0)
+
+
+@pytest.mark.parametrize("data", DATA)
+def test_two_groups(world, data):
+    for _, op, count in (case for case in CASES if case[0] == data and world.nranks > 1):
+        compare_groups(world, data, op, count)
+
+
+def compare_groups(world, data, op, count):
+    paths, cut = npy_paths(world, data, count), world.cut
+    chosen = function(world, op)
+
+    def flat(lists):
+        return [cleared(array) for array in itertools.chain(*lists)]
+
+    both = mpired.allreduce(paths[:cut], chosen, group_b=paths[cut:])
+    assert flat(both) == theirs(world, data, op, count, "inter_allreduce")
+    for_a, for_b = world.inter_recvcounts[count]
+    both = mpired.reduce_scatter(paths[:cut], chosen, for_a, counts_b=for_b, group_b=paths[cut:])
+    assert flat(both) == theirs(world, data, op, count, "inter_reduce_scatter")
+    if count % cut == 0 and count % (world.nranks - cut) == 0:
+        both = mpired.reduce_scatter_block(paths[:cut], chosen, group_b=paths[cut:])
+        assert flat(both) == theirs(world, data, op, count, "inter_reduce_scatter_block")
+    one = mpired.reduce(paths[:cut], chosen, group_b=paths[cut:])
+    assert cleared(one) == world.mpi(data, op, count, "inter_reduce", 0)
+
+
+def test_an_op_from_a_file_is_that_of_mpi(world, tmp_path):
+    """As the command is used: the op runs in a worker, and the results are files."""
+    paths = npy_paths(world, "matrix", ORDINARY)
+    words = ["scan", "-q", "--op", f"{world.folder}/ops.py:matrix_product", "-o", str(tmp_path / "out_{rank}.npy")]
+    succeeded(run(*words, *map(str, paths), cwd=tmp_path))
+    outputs = [cleared(np.load(tmp_path / f"out_{rank}.npy")) for rank in range(world.nranks)]
+    assert outputs == theirs(world, "matrix", "matrix_product", ORDINARY, "scan")
+
+
+def test_the_order_of_matrices_shows(world):
+    if world.nranks == 1:
+        return  # there is one order only
+    paths = npy_paths(world, "matrix", 64)
+    forwards, backwards = (mpired.reduce(each, function(world, "matrix_product")) for each in (paths, paths[::-1]))
+    assert forwards.tobytes() != backwards.tobytes()

@@ -1,0 +1,700 @@
+"""Many files that appear together: whatever happens, all of them are old or, after the next command, all new."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import stat
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import NOBODY, become_nobody, refused, run, snapshot, succeeded, unchanged
+
+from mpired.errors import BufferFileError, OutputExistsError, RanksError, UnconfirmedError, UsageError
+from mpired.storage import calls, staging
+from mpired.storage.staging import pending, settle
+from mpired.storage.together import Together, check_outputs
+
+# Every call of the operating system by which a file system is changed.
+CHANGING = (
+    "chmod", "fchmod", "fsync", "ftruncate", "link", "mkdir", "open", "posix_fallocate", "pwrite", "replace", "rmdir",
+    "symlink", "unlink",
+)  # fmt: skip
+COMMITTING = {"commit", "manifest"}
+
+
+def old(number: int) -> bytes:
+    return b"old %d" % number
+
+
+def new(number: int) -> bytes:
+    return b"new content of %d" % number
+
+
+def write(paths: list[Path], *, overwrite: bool = True) -> None:
+    """Write the new files together."""
+    with Together([str(path) for path in paths], overwrite=overwrite) as outputs:
+        for number, draft in enumerate(outputs.drafts):
+            with draft.created(len(new(number))) as fd:
+                calls.pwrite_all(fd, new(number), 0)
+        outputs.commit()
+
+
+@pytest.fixture
+def paths(tmp_path: Path) -> list[Path]:
+    """Four old files in two folders; the third is reached by a link."""
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    found = [tmp_path / "a" / "0", tmp_path / "a" / "1", tmp_path / "b" / "link", tmp_path / "b" / "3"]
+    (tmp_path / "b" / "link").symlink_to("2")
+    for number, path in enumerate(found):
+        path.write_bytes(old(number))
+    return found
+
+
+def contents(paths: list[Path]) -> list[bytes | None]:
+    return [path.read_bytes() if path.exists() else None for path in paths]
+
+
+def litter(folder: Path) -> list[str]:
+    return [name for _, folders, files in os.walk(folder) for name in [*folders, *files] if "mpired" in name]
+
+
+OLD, NEW = [old(number) for number in range(4)], [new(number) for number in range(4)]
+
+
+# All is well
+
+
+def test_all_are_replaced(paths, tmp_path):
+    before = paths[0].stat().st_ino
+    write(paths)
+    assert contents(paths) == NEW
+    assert paths[2].is_symlink()
+    assert paths[0].stat().st_ino != before
+    assert litter(tmp_path) == []
+
+
+def test_all_are_new(tmp_path):
+    paths = [tmp_path / str(number) for number in range(4)]
+    write(paths, overwrite=False)
+    assert contents(paths) == NEW
+    assert sorted(os.listdir(tmp_path)) == ["0", "1", "2", "3"]
+
+
+def test_modes_are_kept_or_those_of_any_new_file(paths, tmp_path):
+    paths[1].chmod(0o640)
+    paths[3].unlink()
+    before = os.umask(0o027)
+    try:
+        write(paths)
+        (tmp_path / "like").touch()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(paths[1].stat().st_mode) == 0o640
+    assert paths[3].stat().st_mode == (tmp_path / "like").stat().st_mode
+
+
+def test_no_umask_is_in_the_way(as_root, open_folder):
+    open_folder.chmod(0o777)
+    np.save(open_folder / "r.npy", np.arange(3))
+    (open_folder / "r.npy").chmod(0o644)
+
+    def setup() -> None:
+        become_nobody()
+        os.umask(0o777)
+
+    succeeded(run("scan", "-q", "--op", "sum", "r.npy", "-o", "s_{rank}.npy", cwd=open_folder, setup=setup))
+    assert stat.S_IMODE((open_folder / "s_0.npy").stat().st_mode) == 0
+
+
+def test_files_get_the_group_of_their_folder(as_root, tmp_path):
+    os.chown(tmp_path, -1, 12345)
+    tmp_path.chmod(0o2755)
+    write([tmp_path / "x"])
+    assert (tmp_path / "x").stat().st_gid == 12345
+
+
+def test_nothing_is_nothing(tmp_path):
+    write([])
+    assert os.listdir(tmp_path) == []
+
+
+def test_long_names(tmp_path):
+    write([tmp_path / ("x" * 255), tmp_path / ("y" * 255)])
+    assert (tmp_path / ("y" * 255)).read_bytes() == new(1)
+
+
+def test_names_that_are_no_text(tmp_path):
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff\n\x1b[1m"))
+    write([path])
+    assert path.read_bytes() == new(0)
+
+
+@pytest.mark.parametrize("link", [False, True])
+def test_repeated_files(tmp_path, link):
+    with Together([str(tmp_path / "0"), str(tmp_path / "1")]) as outputs:
+        first, second = outputs.drafts
+        with first.created() as fd:
+            calls.pwrite_all(fd, b"content", 0)
+        second.repeat(first, link=link)
+        outputs.commit()
+    assert contents([tmp_path / "0", tmp_path / "1"]) == [b"content", b"content"]
+    assert os.path.samefile(tmp_path / "0", tmp_path / "1") == link
+
+
+@pytest.mark.parametrize("number", [errno.EMLINK, errno.EPERM, errno.EXDEV, errno.EOPNOTSUPP])
+def test_link_that_the_system_cannot_make_becomes_a_copy(tmp_path, monkeypatch, number):
+    def no_link(*_: object, **__: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "link", no_link)
+    with Together([str(tmp_path / "0"), str(tmp_path / "1")]) as outputs:
+        first, second = outputs.drafts
+        with first.created() as fd:
+            calls.pwrite_all(fd, b"content", 0)
+        second.repeat(first, link=True)
+        outputs.commit()
+    assert contents([tmp_path / "0", tmp_path / "1"]) == [b"content", b"content"]
+
+
+# What is refused
+
+
+def test_all_that_is_there_is_listed(paths, tmp_path):
+    with unchanged(tmp_path), pytest.raises(RanksError) as caught:
+        write(paths, overwrite=False)
+    assert len(caught.value.errors) == 4
+    assert caught.value.exit_status == 2
+    assert all(str(path) in str(caught.value) for path in paths)
+
+
+def test_directories_streams_and_files_in_the_way_are_one_error(paths, tmp_path):
+    os.mkfifo(tmp_path / "fifo")
+    names = [str(tmp_path / "a"), str(tmp_path / "fifo"), str(paths[0]), str(tmp_path / "free")]
+    with unchanged(tmp_path), pytest.raises(RanksError) as caught:
+        check_outputs(names, overwrite=False)
+    assert [type(error) for error in caught.value.errors] == [IsADirectoryError, UsageError, OutputExistsError]
+
+
+def test_folder_that_is_missing(paths, tmp_path):
+    with unchanged(tmp_path), pytest.raises(FileNotFoundError) as caught:
+        write([*paths, tmp_path / "missing" / "x"])
+    assert caught.value.filename == str(tmp_path / "missing" / "x")
+
+
+def test_folder_without_the_right_to_write(as_root, open_folder):
+    (open_folder / "open").mkdir(mode=0o777)
+    (open_folder / "open").chmod(0o777)
+    np.save(open_folder / "0.npy", np.arange(3))
+    np.save(open_folder / "open" / "1.npy", np.arange(3))
+    with unchanged(open_folder):
+        outcome = run(
+            "scan", "-q", "--op", "sum", "open/1.npy", "0.npy", "--in-place", cwd=open_folder, setup=become_nobody
+        )
+        refused(outcome, 4, "0.npy", "Permission denied")
+
+
+def test_file_that_appears_in_the_meantime(tmp_path):
+    with Together([str(tmp_path / "0"), str(tmp_path / "1")]) as outputs:
+        for draft in outputs.drafts:
+            with draft.created():
+                pass
+        (tmp_path / "1").write_bytes(b"other")
+        with pytest.raises(OutputExistsError, match="in the meantime"):
+            outputs.commit()
+    assert os.listdir(tmp_path) == ["1"]
+    assert (tmp_path / "1").read_bytes() == b"other"
+
+
+# Errors
+
+
+def failing(name: str, number: int, fails: Callable[[int], bool]) -> Callable[[pytest.MonkeyPatch], None]:
+    """Return what lets the calls of a function fail for which `fails` holds, counted from 0."""
+
+    def patch(monkeypatch: pytest.MonkeyPatch) -> None:
+        original, count = getattr(os, name), iter(range(10**6))
+
+        def patched(*arguments: object, **settings: object) -> object:
+            if fails(next(count)):
+                raise OSError(number, os.strerror(number))
+            return original(*arguments, **settings)
+
+        monkeypatch.setattr(os, name, patched)
+
+    return patch
+
+
+def calls_of_a_commit(paths: list[Path], monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """Return how often each changing call is made, and at which of the fsyncs and opens the commit point is."""
+    counts = dict.fromkeys(CHANGING, 0)
+    with monkeypatch.context() as patch:
+        for name in CHANGING:
+            original = getattr(os, name)
+
+            def counted(*arguments: object, _name=name, _original=original, **settings: object) -> object:
+                counts[_name] += 1
+                return _original(*arguments, **settings)
+
+            patch.setattr(os, name, counted)
+        write(paths)
+    for number, path in enumerate(paths):
+        path.write_bytes(old(number))
+    return counts
+
+
+def end_of_writing(paths: list[Path]) -> str:
+    """Tell how writing ended: before the commit, with a file's name in the error, or after it."""
+    try:
+        write(paths)
+    except UnconfirmedError:
+        return "committed"
+    except OSError as error:
+        return "before" if error.filename else f"nameless: {error}"
+    return "no error"
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
+@pytest.mark.parametrize(
+    "name", ["chmod", "fchmod", "fsync", "mkdir", "open", "posix_fallocate", "pwrite", "replace", "symlink"]
+)
+def test_error_of_every_call_leaves_all_old_or_all_new(name, number, paths, tmp_path, monkeypatch):
+    total = calls_of_a_commit(paths, monkeypatch)[name]
+    assert total > 0
+    ends = set()
+    for which in range(total):
+        with monkeypatch.context() as patch:
+            failing(name, number, lambda count, which=which: count == which)(patch)
+            ends.add(ending := end_of_writing(paths))
+            if ending == "before":
+                assert contents(paths) == OLD
+                assert litter(tmp_path) == []
+        committed = contents(paths) != OLD or any(pending(str(path.parent)) for path in paths)
+        settle(map(str, paths))
+        assert contents(paths) == (NEW if committed else OLD), (which, ends)
+        assert litter(tmp_path) == []
+        for i, path in enumerate(paths):
+            path.write_bytes(old(i))
+    assert ends <= {"before", "committed", "no error"}
+    assert ("committed" if name == "replace" else "before") in ends
+
+
+def test_error_of_a_rename_is_said_and_the_next_command_finishes(tmp_path):
+    for rank in range(3):
+        np.save(tmp_path / f"r{rank}.npy", np.full(3, rank + 1))
+
+    def setup() -> None:
+        original, count = os.replace, iter(range(100))
+
+        def replace(*arguments: object, **settings: object) -> None:
+            if next(count) == 1:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            original(*arguments, **settings)
+
+        os.replace = replace
+
+    outcome = run("scan", "-q", "--op", "sum", "r0.npy", "r1.npy", "r2.npy", "--in-place", cwd=tmp_path, setup=setup)
+    refused(outcome, 6, "committed", "next mpired command")
+    assert [np.load(tmp_path / f"r{rank}.npy")[0] for rank in range(3)] == [1, 2, 3]
+    succeeded(run("info", "r2.npy", cwd=tmp_path))
+    assert [np.load(tmp_path / f"r{rank}.npy")[0] for rank in range(3)] == [1, 3, 6]
+    assert litter(tmp_path) == []
+
+
+# Deaths: at every call that changes something, before it and after it
+
+
+def die_at(which: int, *, after: bool) -> Callable[[], None]:
+    """Return what kills this process at a changing call, counted over all of them."""
+
+    def patch() -> None:
+        count = iter(range(10**6))
+
+        def dying(original: Callable[..., object]) -> Callable[..., object]:
+            def call(*arguments: object, **settings: object) -> object:
+                mine = next(count) == which
+                if mine and not after:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                result = original(*arguments, **settings)
+                if mine:
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return result
+
+            return call
+
+        for name in CHANGING:
+            setattr(os, name, dying(getattr(os, name)))
+
+    return patch
+
+
+def in_child(function: Callable[[], object]) -> int:
+    """Run a function in a child, and return how that ended."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        try:
+            function()
+            os._exit(0)
+        finally:
+            os._exit(1)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def deaths(function: Callable[[], object], *, after: bool) -> Iterator[int]:
+    """Run a function again and again, each time killed one call later, until it comes to its end."""
+    for which in range(1000):
+
+        def child(which: int = which) -> None:
+            die_at(which, after=after)()
+            function()
+
+        status = in_child(child)
+        assert status in {0, -signal.SIGKILL}
+        if status == 0:
+            return
+        yield which
+    pytest.fail("it has no end")
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_death_at_every_call(after, paths, tmp_path):
+    states = []
+    for _ in deaths(lambda: write(paths), after=after):
+        found = contents(paths)
+        states.append(sum(content in NEW for content in found))
+        assert all(content in {old(i), new(i)} for i, content in enumerate(found))
+        committed = any(
+            {*os.listdir(tmp_path / name / staging)} >= COMMITTING
+            for name in "ab"
+            for staging in os.listdir(tmp_path / name)
+            if "mpired" in staging
+        )
+        settle([str(paths[0]), str(paths[3])])
+        settled = contents(paths)
+        assert settled in (OLD, NEW)
+        assert settled == NEW or not (committed or NEW[0] in found)
+        assert litter(tmp_path) == []
+        for i, path in enumerate(paths):
+            path.write_bytes(old(i))
+    assert {0, 1, 2, 3, 4} <= set(states)  # each of the renames was reached
+    assert states == sorted(states)
+
+
+@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("folder", ["a", "b"])
+def test_death_while_it_is_finished(after, folder, paths, tmp_path):
+    """The next command dies too, at each of its calls; the one after that finishes, from whichever folder."""
+
+    def dies_between_the_renames() -> None:
+        original, count = os.replace, iter(range(100))
+
+        def replace(*arguments: object, **settings: object) -> None:
+            original(*arguments, **settings)
+            if next(count) == 1:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        os.replace = replace
+        write(paths)
+
+    reached = 0
+    for which in range(1000):
+        assert in_child(dies_between_the_renames) == -signal.SIGKILL
+        assert contents(paths) == [*NEW[:2], *OLD[2:]]
+
+        def settles(which: int = which) -> None:
+            die_at(which, after=after)()
+            settle([str(tmp_path / folder / "x")])
+
+        status = in_child(settles)
+        settle([str(paths[0]), str(paths[3])])
+        assert contents(paths) == NEW
+        assert litter(tmp_path) == []
+        for i, path in enumerate(paths):
+            path.write_bytes(old(i))
+        if status == 0:
+            break
+        reached += 1
+    assert reached > 10
+
+
+def test_one_folder_is_enough_to_finish_all(paths, tmp_path):
+    def dies() -> None:
+        os.replace = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+        write(paths)
+
+    for folder in "ab":
+        assert in_child(dies) == -signal.SIGKILL
+        assert contents(paths) == OLD
+        settle([str(tmp_path / folder / "anything")])
+        assert contents(paths) == NEW
+        assert litter(tmp_path) == []
+        for number, path in enumerate(paths):
+            path.write_bytes(old(number))
+
+
+@pytest.fixture
+def committed(paths: list[Path], tmp_path: Path) -> list[Path]:
+    """A commit of which nothing is in place; return the staging directories."""
+
+    def dies() -> None:
+        os.replace = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+        write(paths)
+
+    assert in_child(dies) == -signal.SIGKILL
+    return [next((tmp_path / folder).glob(".*.mpired-together")) for folder in "ab"]
+
+
+def test_a_file_that_was_changed_since_is_not_overwritten(committed, paths, tmp_path):
+    paths[1].write_bytes(b"newer than all")
+    with pytest.raises(BufferFileError, match="was changed while a committed result"):
+        settle(map(str, paths))
+    assert contents(paths) == [NEW[0], b"newer than all", *NEW[2:]]
+    with pytest.raises(BufferFileError, match=r"waits in .*mpired-together; .* remove that directory"):
+        settle(map(str, paths))
+    for folder in committed:
+        for file in folder.iterdir():
+            file.unlink()
+        folder.rmdir()
+    settle(map(str, paths))
+    assert contents(paths) == [NEW[0], b"newer than all", *NEW[2:]]
+
+
+def test_a_file_that_was_removed_since_is_not_made_again(committed, paths):
+    paths[1].unlink()
+    with pytest.raises(BufferFileError, match="was removed"):
+        settle(map(str, paths))
+    assert contents(paths) == [NEW[0], None, *NEW[2:]]
+
+
+def test_links_lead_to_the_folder_that_matters(committed, paths, tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "alias").symlink_to(paths[0])
+    settle([str(tmp_path / "elsewhere" / "alias")])
+    assert contents(paths) == NEW
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("info", "a/0"),
+        ("reduce", "-q", "--op", "sum", "a/0"),
+        ("scan", "-q", "--op", "sum", "other.npy", "-o", "a/s_{rank}.npy"),
+        ("reduce", "-q", "--op", "sum", "other.npy", "-o", "b/3", "-f"),
+    ],
+)
+def test_every_command_finishes_first(words, committed, paths, tmp_path):
+    np.save(tmp_path / "other.npy", np.arange(3))
+    run(*words, "--from", "raw", "--type", "byte", cwd=tmp_path) if "a/0" in words else run(*words, cwd=tmp_path)
+    assert contents(paths)[:3] == NEW[:3]
+    assert litter(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b'{"version": 1, "files": [["0", "../victim", null]], "members": []}',
+        b'{"version": 1, "files": [["../victim", "0", null]], "members": []}',
+        b'{"version": 1, "files": [["0", "", null]], "members": []}',
+        b'{"version": 1, "files": [["0", "0", [1, 2]]], "members": []}',
+        b'{"version": 1, "files": [], "members": ["/etc"]}',
+        b'{"version": 2, "files": [], "members": []}',
+        b"\xff" * 100,
+    ],
+)
+def test_a_damaged_manifest_is_an_error_and_harmless(text, committed, paths, tmp_path):
+    (tmp_path / "victim").write_bytes(b"victim")
+    for folder in committed:
+        (folder / "manifest").write_bytes(text)
+    with unchanged(tmp_path), pytest.raises(BufferFileError, match="manifest"):
+        settle(map(str, paths))
+
+
+def test_what_others_left_is_not_followed(as_root, committed, paths, tmp_path):
+    for folder in committed:
+        os.chown(folder, NOBODY, NOBODY)
+    with unchanged(tmp_path):
+        settle(map(str, paths))
+    assert pending(str(tmp_path / "a")) == []
+
+
+def test_a_link_in_the_place_of_a_staging_directory_is_not_followed(committed, paths, tmp_path):
+    for number, folder in enumerate(committed):
+        folder.rename(tmp_path / f"moved{number}")
+        folder.symlink_to(tmp_path / f"moved{number}")
+    with unchanged(tmp_path):
+        settle(map(str, paths))
+
+
+def test_a_folder_that_is_gone_is_said(committed, paths, tmp_path):
+    (tmp_path / "a").rename(tmp_path / "c")
+    with unchanged(tmp_path), pytest.raises(BufferFileError, match="is not there"):
+        settle([str(paths[3])])
+    (tmp_path / "c").rename(tmp_path / "a")
+    settle([str(paths[3])])
+    assert contents(paths) == NEW
+
+
+def test_drafts_of_the_living_are_left_alone(paths, tmp_path):
+    with Together(list(map(str, paths)), overwrite=True) as outputs:
+        for draft in outputs.drafts:
+            with draft.created() as fd:
+                calls.pwrite_all(fd, b"draft", 0)
+        before = snapshot(tmp_path)
+        assert in_child(lambda: settle(map(str, paths))) == 0
+        assert snapshot(tmp_path) == before
+        outputs.commit()
+    assert contents(paths) == [b"draft"] * 4
+
+
+def test_two_at_the_same_time(tmp_path):
+    """Each is whole; which one was last is nobody's business."""
+    paths = [tmp_path / str(number) for number in range(4)]
+    with Together(list(map(str, paths)), overwrite=True) as outputs:
+        write(paths)
+        for draft in outputs.drafts:
+            with draft.created() as fd:
+                calls.pwrite_all(fd, b"second", 0)
+        outputs.commit()
+    assert contents(paths) == [b"second"] * 4
+    assert litter(tmp_path) == []
+
+
+def test_a_living_command_that_renames_is_waited_for(committed, paths, tmp_path, monkeypatch):
+    """Its lock is held by another process, which is told to go on when somebody waits."""
+    read, write_end = os.pipe()
+    ready, ready_end = os.pipe()
+
+    def holds() -> None:
+        fd = os.open(committed[0] / "lock", os.O_RDWR)
+        assert calls.lock_exclusive(fd)
+        os.write(ready_end, b"x")
+        os.read(read, 1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        pid = os.fork()
+    if pid == 0:
+        holds()
+        os._exit(0)
+    os.read(ready, 1)
+    waited = []
+
+    def sleep(_seconds: float) -> None:
+        if not waited:
+            os.write(write_end, b"x")
+            os.waitpid(pid, 0)
+        waited.append(1)
+
+    monkeypatch.setattr(staging.time, "sleep", sleep)
+    settle(map(str, paths))
+    assert waited == [1]
+    assert contents(paths) == NEW
+    for fd in (read, write_end, ready, ready_end):
+        os.close(fd)
+
+
+def test_a_living_command_that_does_not_end(committed, paths, tmp_path, monkeypatch):
+    fd = os.open(committed[0] / "lock", os.O_RDWR)
+    assert calls.lock_exclusive(fd)
+    monkeypatch.setattr(staging, "_PATIENCE", 0.01)
+    with unchanged(tmp_path), pytest.raises(OSError, match="does not come to an end") as caught:
+        settle(map(str, paths))
+    assert caught.value.errno == errno.EBUSY
+    os.close(fd)
+
+
+def test_what_comes_between_manifest_and_rename_is_replaced_by_the_living(tmp_path, monkeypatch):
+    """Of two commands with --force on the same files the last one wins, as for a single file."""
+    paths = [tmp_path / str(number) for number in range(2)]
+    original = staging.commit
+
+    def commit(home: str) -> None:
+        original(home)
+        paths[1].write_bytes(b"another command's")
+
+    monkeypatch.setattr(staging, "commit", commit)
+    write(paths)
+    assert contents(paths) == NEW[:2]
+    for path in paths:
+        path.unlink()
+    with pytest.raises(UnconfirmedError, match="was changed"):
+        write(paths, overwrite=False)
+    assert contents(paths) == [NEW[0], b"another command's"]
+
+
+def test_a_staging_directory_that_others_remove_is_made_again(tmp_path, monkeypatch):
+    original, made = calls.make_private_directory, []
+
+    def make(path: str) -> None:
+        original(path)
+        made.append(path)
+        if len(made) < 3:
+            os.rmdir(path)
+
+    monkeypatch.setattr(calls, "make_private_directory", make)
+    write([tmp_path / "0"])
+    assert len(made) == 3
+    assert os.listdir(tmp_path) == ["0"]
+
+
+def test_a_name_that_another_command_has_is_left_to_it(tmp_path, monkeypatch):
+    names = iter([b"\0\0\0\0", b"\0\0\0\0", b"\1\1\1\1"])
+    monkeypatch.setattr(os, "urandom", lambda _n: next(names))
+    with Together([str(tmp_path / "0")]) as first, Together([str(tmp_path / "1")]) as second:
+        for outputs in first, second:
+            for draft in outputs.drafts:
+                with draft.created():
+                    pass
+            outputs.commit()
+    assert sorted(os.listdir(tmp_path)) == ["0", "1"]
+
+
+def test_the_manifest_says_what_goes_where(committed, paths, tmp_path):
+    """The form is written down: another version has to read it."""
+    first, second = (json.loads((staging / "manifest").read_text()) for staging in committed)
+    assert first["version"] == second["version"] == 1
+    assert first["members"] == second["members"] == [str(staging) for staging in committed]
+    assert [(number, name) for number, name, _ in first["files"]] == [("0", "0"), ("1", "1")]
+    assert [(number, name) for number, name, _ in second["files"]] == [("2", "2"), ("3", "3")]
+    status = paths[0].stat()
+    assert first["files"][0][2] == [status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns]
+    assert os.readlink(committed[1] / "home") == str(committed[0])
+
+
+def _order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    steps: list[str] = []
+    for name in ("fsync", "replace", "open", "unlink", "rmdir"):
+        original = getattr(os, name)
+
+        def recorded(first: object, *others: object, _name=name, _original=original, **settings: object) -> object:
+            if _name == "fsync":
+                steps.append("sync " + os.path.basename(os.readlink(f"/proc/self/fd/{first}"))[-8:])
+            elif _name != "open" or os.path.basename(str(first)) == "commit":
+                steps.append(_name)
+            return _original(first, *others, **settings)
+
+        monkeypatch.setattr(os, name, recorded)
+    return steps
+
+
+def test_order_of_the_steps(tmp_path, monkeypatch):
+    """All content, then what goes where, then the names, then the commit, then the renames, then their names."""
+    (tmp_path / "folder").mkdir()
+    paths = [tmp_path / "folder" / str(number) for number in range(2)]
+    steps = _order(monkeypatch)
+    write(paths)
+    assert steps == [
+        "sync 0", "sync 1", "sync manifest", "sync together", "sync folder", "open", "sync together",
+        "replace", "replace", "sync folder", "unlink", "unlink", "unlink", "rmdir",
+    ]  # fmt: skip
