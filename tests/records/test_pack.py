@@ -156,7 +156,8 @@ def test_a_file_that_ends_before_is_refused(folder, missing):
 
 FORMS = {
     "double": ("<f8", ()), "vector(2,1,2,double)": ("<f8", (2,)), "struct([1,1],[8,0],[double,int])": ("f8,i4", ()),
-    "contiguous(3,double_int)": ("f8,i4", (3,)), "struct([1,1,1],[0,4,8],[int,short,double])": ("i4,i2,f8", ()),
+    "contiguous(3,double_int)": ("f8,i4", (3,)), "resized(0,24,2int)": ("i4,i4", ()),
+    "contiguous(2,2int)": ("i4,i4", (2,)), "struct([1,1,1],[0,4,8],[int,short,double])": ("i4,i2,f8", ()),
     "c_double_complex": ("<c16", ()), "contiguous(2,c_bool)": ("?", (2,)),
 }  # fmt: skip
 
