@@ -7,7 +7,7 @@ cheap as one and all figures are computed without looking at the entries.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -228,9 +228,7 @@ def _simplified(run: Run) -> Run:
 
 def bounded(inner: TypeMap, lb: int, extent: int) -> TypeMap:
     """Return a map with the same entries and bounds that are set."""
-    figures = inner.size, inner.entries, inner.true_lb, inner.true_ub
-    made = TypeMap(*figures, lb, lb + extent, inner.align, marked=True, runs=inner.runs, basic=inner.basic)
-    return _checked(made)
+    return _checked(replace(inner, lb=lb, ub=lb + extent, marked=True))
 
 
 def _checked(made: TypeMap) -> TypeMap:

@@ -60,6 +60,12 @@ def test_every_command_takes_them(file, tmp_path):
     assert shown.out == b"MPI_DOUBLE_INT\n"
 
 
+def test_a_file_of_the_environment(file, tmp_path):
+    environment = {"MPIRED_TYPES": "cells.toml"}
+    assert run("types", "row", cwd=tmp_path, env=environment).out.startswith(b"contiguous(3,")
+    assert run("types", cwd=tmp_path, env=environment).out == run("types", cwd=tmp_path).out
+
+
 @pytest.mark.parametrize(
     ("text", "reasons"),
     [

@@ -1,8 +1,10 @@
 """Pack and unpack: every constructor, the bytes between, formats, files that do not fit, and what a crash leaves."""
 
 import contextlib
+import errno
 import os
 import random
+import signal
 import struct
 
 import numpy as np
@@ -114,7 +116,7 @@ def test_a_matrix_of_any_size_is_seen_to_be_free_of_overlaps():
 def records(count=5):
     """Return records of 24 bytes: an int at 0, a double at 8, and junk between."""
     form = np.dtype({"names": ["i", "d"], "formats": ["<i4", "<f8"], "offsets": [0, 8], "itemsize": 24})
-    block = np.frombuffer(bytes(range(24)) * count, form).copy()
+    block = np.frombuffer(bytearray(range(24)) * count, form)  # a copy would lose what lies between
     block["i"], block["d"] = np.arange(count) * 3, np.arange(count) / 4
     return block
 
@@ -154,7 +156,8 @@ def test_a_file_that_ends_before_is_refused(folder, missing):
 
 FORMS = {
     "double": ("<f8", ()), "vector(2,1,2,double)": ("<f8", (2,)), "struct([1,1],[8,0],[double,int])": ("f8,i4", ()),
-    "contiguous(3,double_int)": ("f8,i4", (3,)), "struct([1,1,1],[0,4,8],[int,short,double])": ("i4,i2,f8", ()),
+    "contiguous(3,double_int)": ("f8,i4", (3,)), "resized(0,24,2int)": ("i4,i4", ()),
+    "contiguous(2,2int)": ("i4,i4", (2,)), "struct([1,1,1],[0,4,8],[int,short,double])": ("i4,i2,f8", ()),
     "c_double_complex": ("<c16", ()), "contiguous(2,c_bool)": ("?", (2,)),
 }  # fmt: skip
 
@@ -380,6 +383,60 @@ def test_a_full_disk_leaves_the_target(mounted):
     with unchanged(place):
         words = "--type", "resized(0,16,double)", "--count", "1000", "d.bin", "--into", "a.rec"
         refused(run("unpack", *words, cwd=place), 4, "No space left")
+
+
+WRITING = ("pwrite", "fsync", "link", "replace", "posix_fallocate", "ftruncate", "fchmod", "fchown")
+
+
+def at_call(number, happen):
+    """Return a setup that lets something happen before the writing call of that number."""
+    count = 0
+
+    def counted(call):
+        def wrapper(*arguments, **keywords):
+            nonlocal count
+            count += 1
+            if count == number:
+                happen()
+            return call(*arguments, **keywords)
+
+        return wrapper
+
+    def setup():
+        for name in WRITING:
+            setattr(os, name, counted(getattr(os, name)))
+
+    return setup
+
+
+def fail():
+    raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("happen", [fail, die])
+def test_whatever_happens_the_target_is_the_old_or_the_new(folder, happen):
+    np.save(folder / "d.npy", -np.arange(5.0))
+    old, new = records(), records()
+    new["d"] = -np.arange(5.0)
+    target = folder / "rank0.rec"
+    outcomes = []
+    for number in range(1, 21):
+        target.write_bytes(old.tobytes())
+        words = "unpack", "-q", "--type", CELL, "d.npy", "--into", "rank0.rec"
+        outcome = run(*words, cwd=folder, setup=at_call(number, happen))
+        found = target.read_bytes()
+        assert found in (old.tobytes(), new.tobytes())
+        outcomes.append(outcome.status)
+        if happen is fail:
+            assert found == (old.tobytes() if outcome.status == 4 else new.tobytes())
+            assert sorted(path.name for path in folder.iterdir()) == ["d.npy", "rank0.rec"]
+    assert outcomes[-1] == 0
+    assert set(outcomes) == ({0, 4, 6} if happen is fail else {0, -signal.SIGKILL})
+    assert sum(status != 0 for status in outcomes) >= 6
 
 
 def test_a_file_that_grows_meanwhile_is_noticed(folder, monkeypatch):
