@@ -166,13 +166,8 @@ def test_file_size_limit(commit, folder):
     import resource
 
     with unchanged(folder / "here"):
-        outcome = run(
-            *WORDS,
-            "--commit",
-            commit,
-            cwd=folder,
-            setup=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)),
-        )
+        words = (*WORDS, "--commit", commit)
+        outcome = run(*words, cwd=folder, setup=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)))
         refused(outcome, 4, "here/t.npy", "File too large")
 
 
@@ -391,9 +386,8 @@ def test_journal_without_its_target(folder):
 
 
 def test_dead_temporary_files_are_removed_and_living_ones_stay(folder):
-    dead, living, foreign = (
-        folder / "here" / f".{name}.0000000{i}.mpired-tmp" for i, name in enumerate(("t.npy", "t.npy", "u.npy"))
-    )
+    names = (".t.npy.00000000.mpired-tmp", ".t.npy.00000001.mpired-tmp", ".u.npy.00000002.mpired-tmp")
+    dead, living, foreign = (folder / "here" / name for name in names)
     for path in (dead, living, foreign):
         path.write_bytes(b"x")
     fd = hold(living)
