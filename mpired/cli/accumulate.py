@@ -43,7 +43,7 @@ def accumulate(**options: Any) -> None:
     Examples:
       mpired accumulate --op sum --create 12 total.npy sample_data/counts_?.npy
       mpired accumulate --op max --target-disp 8 --origin-count 4 total.npy sample_data/counts_0.npy
-      mpired accumulate --op replace --target-type 'vector(4,1,3,int32_t)' --origin-count 4 total.npy sample_data/counts_1.npy
+      mpired accumulate --op replace --at 0:4 --origin-count 4 total.npy sample_data/counts_1.npy
     """
     report = {name: options.pop(name) for name in ("quiet", "verbose", "as_json")}
     windows, origins = split(options.pop("windows"), options.pop("files"))
