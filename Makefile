@@ -15,17 +15,20 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test check docs bench clean
+.PHONY: help run test test-long check docs bench clean
 
 help: ## Show these lines.
 	@echo "Targets of this Makefile:"
-	@sed -n 's/^\([a-z]*\):[^#]*## /  make \1\t/p' Makefile | expand -t 16
+	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' Makefile | expand -t 20
 
 run: $(VENV)/.run ## Install into .venv, reduce sample_data with MAXLOC and print the result.
 	$(BIN)/mpired reduce --op maxloc --type double_int sample_data/maxloc_?.bin --to table
 
 test: $(VENV)/.test ## Install with the test tools and run all tests.
 	$(BIN)/python -m pytest -n auto $(ARGS)
+
+test-long: $(VENV)/.test ## The crash tests in their long forms, about twenty minutes.
+	$(BIN)/python -m pytest -n auto --long --timeout 1800 -k 'power or fault or strace or concurrency or model' tests $(ARGS)
 
 check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which find stale docs too.
 	$(BIN)/ruff format --check .

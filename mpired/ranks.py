@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from mpired.buffers import Declared, RankBuffer, RankFile, open_rank
 from mpired.errors import CountError, DatatypeError, MpiredError, RanksError, RootError, UsageError
@@ -80,11 +80,15 @@ def _open_group(words: Sequence[str], declared: Declared) -> tuple[RankFile, ...
 
 def check_use(declared: Declared, files: Sequence[RankFile], *, raw_result: bool = False) -> None:
     """Raise `UsageError` if something is declared that says nothing about any of the files."""
-    formats = {file.format for file in files}
+    check_formats(declared, {file.format for file in files}, raw_result=raw_result)
+
+
+def check_formats(declared: Declared, formats: Collection[str], *, raw_result: bool = False) -> None:
+    """Raise `UsageError` if something is declared that says nothing about files of any of the formats."""
     of_input = bool(declared.offset) or declared.count is not None
     if "raw" not in formats and (of_input or (declared.describes_bytes and not raw_result)):
         raise UsageError("--offset, --count, --byte-order and --datarep", "describe raw files, and there is none")
-    if (declared.columns or declared.pair) and not formats & {"parquet", "arrow"}:
+    if (declared.columns or declared.pair) and not set(formats) & {"parquet", "arrow"}:
         raise UsageError("--columns and --pair", "choose columns of parquet or arrow files, and there is none")
 
 

@@ -14,6 +14,17 @@ import pytest
 pytest.register_assert_rewrite("command")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--long`, which `make test-long` sets."""
+    parser.addoption("--long", action="store_true", help="run crash tests in their long forms")
+
+
+@pytest.fixture
+def long(request: pytest.FixtureRequest) -> bool:
+    """Whether the crash tests have time."""
+    return bool(request.config.getoption("--long"))
+
+
 @pytest.fixture
 def open_folder() -> Iterator[Path]:
     """A folder that every user can get to."""

@@ -41,10 +41,9 @@ def accumulate(**options: Any) -> None:
 
     \b
     Examples:
-      cp sample_data/counts_0.npy total.npy
-      mpired accumulate --op sum total.npy sample_data/counts_[123].npy
-      mpired accumulate --op max --target-disp 8 total.npy sample_data/counts_0.npy --origin-count 4
-      rm total.npy
+      mpired accumulate --op sum --create 12 total.npy sample_data/counts_?.npy
+      mpired accumulate --op max --target-disp 8 --origin-count 4 total.npy sample_data/counts_0.npy
+      mpired accumulate --op replace --at 0:4 --origin-count 4 total.npy sample_data/counts_1.npy
     """
     report = {name: options.pop(name) for name in ("quiet", "verbose", "as_json")}
     windows, origins = split(options.pop("windows"), options.pop("files"))

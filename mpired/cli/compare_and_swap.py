@@ -27,10 +27,9 @@ def compare_and_swap(**options: Any) -> None:
 
     \b
     Examples:
-      cp sample_data/counts_0.npy owner.npy
-      mpired compare-and-swap owner.npy 2 42
-      mpired compare-and-swap owner.npy 2 43
-      rm owner.npy
+      mpired fetch-and-op --op sum --type int32_t --create 1 owner.npy 0
+      mpired compare-and-swap owner.npy 0 42
+      mpired compare-and-swap owner.npy 0 43
     """
     windows, operands = split(options.pop("windows"), options.pop("words"))
     if len(operands) != _OPERANDS:

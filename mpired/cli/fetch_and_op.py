@@ -30,7 +30,6 @@ def fetch_and_op(**options: Any) -> None:
       mpired fetch-and-op --op sum --type int64_t --create 1 counter.npy 1
       mpired fetch-and-op --op sum counter.npy 1
       mpired fetch-and-op --op no_op counter.npy
-      rm counter.npy
     """
     windows, values = split(options.pop("windows"), options.pop("words"))
     if len(values) > 1:
@@ -43,3 +42,4 @@ def fetch(plan: Call) -> None:
     with FetchOutput("-", "text") as output:
         plan.run(signals.ignore, output.keep)
         output.send(plan.request.windows[0])
+    params.tell(None)

@@ -34,10 +34,9 @@ def get_accumulate(**options: Any) -> None:
 
     \b
     Examples:
-      cp sample_data/counts_0.npy total.npy
+      mpired accumulate --op sum --create 12 total.npy sample_data/counts_0.npy
       mpired get-accumulate --op sum --to text total.npy sample_data/counts_1.npy
       mpired get-accumulate --op no_op --target-disp 3 --target-count 2 --to text total.npy
-      rm total.npy
     """
     report = {name: options.pop(name) for name in ("quiet", "verbose", "as_json")}
     windows, origins = split(options.pop("windows"), options.pop("files"))

@@ -25,8 +25,9 @@ def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, lock_time
     whole never happened. --discard is for a journal that belongs to another file.
 
     \b
-    Example:
-      mpired recover sample_data/counts_0.npy
+    Examples:
+      mpired recover sample_data/counts_?.npy
+      mpired recover --list sample_data/counts_0.npy
     """
     errors: list[MpiredError | OSError] = []
     for name in files:
@@ -34,6 +35,7 @@ def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, lock_time
             show(_listed(name) if only_list else _recovered(name, Waiting(lock_timeout, waits), discard=discard))
         except (MpiredError, OSError) as error:
             errors.append(error)
+    params.tell(None)
     if len(errors) == 1:
         raise errors[0]
     if errors:

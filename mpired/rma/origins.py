@@ -10,7 +10,6 @@ import numpy as np
 from mpired.buffers import Declared, FlatBuffer, RankBuffer, open_rank
 from mpired.datatypes import Datatype
 from mpired.errors import CountError, UsageError
-from mpired.ranks import check_use
 from mpired.rma.options import AccumulateOptions, FetchOptions, Where
 from mpired.verbs import PathLike, integer
 from mpired.windows import once
@@ -44,12 +43,14 @@ def open_origin(
     if isinstance(origin, np.ndarray):
         return [ArrayOrigin.of(origin, said.datatype, first, count)]
     file = open_rank(os.fspath(origin), said)
-    check_use(said, [file])
     if derived is not None:
         return [_scattered(file.only_buffer("--origin-type"), derived, first, count)]
-    return [
+    origins: list[Origin] = [
         FileOrigin(buffer, first, max(buffer.count - first, 0) if count is None else count) for buffer in file.buffers
     ]
+    for each in origins:
+        each.format = file.format
+    return origins
 
 
 def _scattered(buffer: RankBuffer, derived: Datatype, first: int, count: int | None) -> Origin:

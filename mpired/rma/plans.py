@@ -17,6 +17,7 @@ from mpired.buffers import Declared, open_rank
 from mpired.datatypes import Datatype, Group
 from mpired.errors import UsageError
 from mpired.ops.identity import identity
+from mpired.ranks import check_formats
 from mpired.rma.options import (
     AccumulateOptions,
     ElementOptions,
@@ -181,6 +182,7 @@ def _on_one_element(
         origins=[[ArrayOrigin("VALUE", datatype, element_of(value, datatype, "VALUE"))] for value in values],
         place=lambda _buffer, buffers: placement.shares(buffers, given),
         fetch=True,
+        said=said,
     )
     return Call(_with_create(request, options, datatype), policy(options, tell))
 
@@ -210,12 +212,16 @@ def _request(
     if not given:  # NO_OP: as many elements as the target has, or is said to have
         count = options.get("target_count")
         given = [Given("target", None if count is None else count, whole=False)]
+    formats = frozenset(origin.format for buffers in opened for origin in buffers if origin.format)
+    check_formats(Declared(offset=said.offset, count=said.count), formats)  # which are said of origins alone
     return Request(
         windows=[os.fspath(window) for window in windows],
         declared=_of_windows(said),
         op=op,
         use=ops.Use.FETCH,
         origins=opened,
+        said=said,
+        formats=formats,
         place=lambda i, buffers: placement.shares(buffers, given[min(i, len(given) - 1)]),
     )
 

@@ -29,7 +29,11 @@ class Origin:
         How many elements are used.
     shape, fortran_order
         As the file says; None if it says nothing.
+    format
+        The format of its file.
     """
+
+    format = ""
 
     shape: tuple[int, ...] | None = None
     fortran_order = False

@@ -167,7 +167,7 @@ def _check_whole(window: FlatBuffer, given: Given) -> None:
         if given.shape != window.shape:
             reason = f"has shape {given.shape}, but the target has {window.shape}; say where with --target-disp"
             raise CountError(given.name, reason)
-        if given.fortran_order != window.fortran_order:
+        if given.fortran_order != window.fortran_order and window.count > 1:
             raise CountError(given.name, "is in another order, C or Fortran, than the target; save both in one order")
 
 
@@ -180,7 +180,8 @@ def _box(window: FlatBuffer, text: str, given: Given) -> Runs:
     kept = tuple(len(each) for each, single in lists if not single)
     if given.whole and given.shape is not None and given.shape not in (kept, tuple(n for n in kept if n != 1)):
         raise CountError(given.name, f"has shape {given.shape}, but the box {text} has {kept}")
-    if given.whole and given.shape is not None and len(given.shape) > 1 and given.fortran_order != window.fortran_order:
+    several = given.count is not None and given.count > 1 and given.shape is not None and len(given.shape) > 1
+    if given.whole and several and given.fortran_order != window.fortran_order:
         raise CountError(given.name, "is in another order, C or Fortran, than the target; save both in one order")
     positions = np.zeros((), np.int64)
     # The last index runs fastest, in Fortran order the first.

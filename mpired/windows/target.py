@@ -51,6 +51,7 @@ class Opened(Protocol):
     """What a request needs of a target."""
 
     name: str
+    format: str
     source: int
     """The descriptor that has the bytes of the windows."""
     windows: Sequence[FlatBuffer]
@@ -68,6 +69,7 @@ class FlatTarget:
 
     def __init__(self, target: Target, window: FlatBuffer) -> None:
         self.name = target.name
+        self.format = "raw" if window.shape is None else "npy"
         self.source = target.fd
         self.windows: Sequence[FlatBuffer] = (window,)
         self._target = target
@@ -137,6 +139,7 @@ class ColumnTarget:
 
     def __init__(self, target: Target, file: RankFile, columns: Sequence[str], stack: ExitStack) -> None:
         self.name = target.name
+        self.format = file.format
         self._target = target
         encoder = FORMATS[file.format].prepare(file)
         assert not isinstance(encoder, FlatLayout)  # noqa: S101 - a format with columns
@@ -311,6 +314,7 @@ class NewTarget:
             self._fill(filling.element.astype(layout.stored), layout.offset, count)
         source = Source.of(name, self._output.shared_path)
         shaped = shape if layout.head else None
+        self.format = "npy" if layout.head else "raw"
         self.windows: Sequence[FlatBuffer] = (
             FlatBuffer(source, datatype, count, layout.stored, layout.offset, shaped),
         )

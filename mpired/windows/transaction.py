@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from mpired import ops
 from mpired.buffers import Declared, FlatBuffer
 from mpired.datatypes import Datatype
 from mpired.errors import CountError, DatatypeError, UnconfirmedError, UsageError
+from mpired.ranks import check_formats
 from mpired.storage import recovery
 from mpired.storage.lock import Target, Waiting, lock_target
 from mpired.storage.output import nothing
@@ -54,6 +55,8 @@ class Request:
         Whether the old elements are wanted.
     create
         Makes the target if it is missing; None to refuse that.
+    said, formats
+        What the user says of all files, and the formats of the origins, so that nothing is said in vain.
     """
 
     windows: Sequence[str]
@@ -65,6 +68,8 @@ class Request:
     keys: Sequence[bytes] = ()
     fetch: bool = False
     create: Callable[[ExitStack], NewTarget] | None = None
+    said: Declared = field(default_factory=Declared)
+    formats: frozenset[str] = frozenset()
 
 
 class Done(NamedTuple):
@@ -192,6 +197,7 @@ class _Work:
     def _check(self) -> None:
         """Let a legal request pass, before anything is written."""
         request = self._request
+        check_formats(request.said, request.formats | {target.format for target in self._targets})
         for target in self._targets:
             for window in target.windows:
                 ops.check(request.op, window.datatype, request.use)

@@ -61,7 +61,7 @@ def fold(share: Share, op: ops.Op, origins: Sequence[Origin], update: Update, fe
     for batch in share.access.batches():
         octets = _read(update.source, batch, window, end)
         old = gathered(octets, batch.at, window.stored)
-        elements = old.copy() if lies_as(window.stored, window.datatype) else in_form(old, window.datatype.form)
+        elements = _native(old, window.datatype)
         if fetched is not None:
             for turn in batch.rounds if op.name == "NO_OP" else ():
                 fetched[turn.index] = elements if turn.where is None else elements[turn.where]
@@ -124,13 +124,19 @@ def applied(op: ops.Op, target: np.ndarray, origin: np.ndarray, datatype: Dataty
         return op.kernel(lower, upper, datatype)
 
 
+def _native(stored: np.ndarray, datatype: Datatype) -> np.ndarray:
+    """Return a copy of elements of a file in the native form."""
+    # A structure in a file has the names that its writer chose.
+    return stored.copy().view(datatype.form) if lies_as(stored.dtype, datatype) else in_form(stored, datatype.form)
+
+
 def _with_padding_of(stored: np.ndarray, elements: np.ndarray, datatype: Datatype) -> np.ndarray:
     """Return elements in the form of the file, the bytes that carry no value as they were there."""
-    if stored.dtype.names is not None or not lies_as(stored.dtype, datatype):
+    if not lies_as(stored.dtype, datatype):
         new = stored.copy()
         convert(elements, new, "an element", 0)
         return new
     for gap in datatype.padding:
         octets, kept = (each.view(np.uint8).reshape(-1, datatype.extent) for each in (elements, stored))
         octets[:, gap] = kept[:, gap]
-    return elements
+    return elements.view(stored.dtype)

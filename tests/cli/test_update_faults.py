@@ -21,7 +21,8 @@ BASE = "total.npy"
 COUNT = 1500  # elements: pages and a part of one
 OLD, NEW = 1.0, 3.0
 KILLS = [Fault("kill before"), Fault("kill after"), Fault("short, then kill")]
-NUMBERS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.EACCES)
+NUMBERS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.EACCES, errno.ENOMEM, errno.EPERM)
+IN_SHORT = 5  # of them
 ERRORS = [Fault("error", number) for number in NUMBERS]
 STICKY = [Fault("error from here on", number) for number in (errno.EIO, errno.ENOSPC, errno.EROFS)]
 
@@ -116,9 +117,9 @@ def truth_told(outcome: Outcome, left: float | None, after: float | None) -> boo
 
 
 @pytest.mark.parametrize("faults", [ERRORS, STICKY], ids=["once", "from here on"])
-def test_error_at_any_call_tells_the_truth(faults, commit, folder):
+def test_error_at_any_call_tells_the_truth(faults, commit, long, folder):
     points, ends = 0, set()
-    for fault, call, outcome, left in each_point(folder, commit, faults):
+    for fault, call, outcome, left in each_point(folder, commit, faults if long else faults[:IN_SHORT]):
         assert "Traceback" not in outcome.err, outcome.err
         assert outcome.err.count("\n") == (outcome.status != 0), (fault, call, outcome)
         litter = set(os.listdir(folder / "targets")) - {BASE}

@@ -1,0 +1,418 @@
+"""What an update keeps of a file, which protocol it takes, and what it makes of things beside the file."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import stat
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import NOBODY, Child, become_nobody, refused, run, snapshot, unchanged
+
+import mpired
+from mpired.errors import LockError, MpiredError
+from mpired.storage import copying, journal
+
+COMMITS = ("rename", "journal")
+JOURNAL = ".t.npy.mpired-journal"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A target of zeros alone in a folder, and ones beside it."""
+    (tmp_path / "here").mkdir()
+    np.save(tmp_path / "ones.npy", np.ones(500))
+    np.save(tmp_path / "here" / "t.npy", np.zeros(500))
+    return tmp_path
+
+
+def add(folder: Path, target: str = "here/t.npy", **how: object) -> None:
+    mpired.Window(folder / target, **how).accumulate(folder / "ones.npy", "sum")
+
+
+def value(folder: Path, target: str = "here/t.npy") -> float | None:
+    elements = np.load(folder / target)
+    return float(elements[0]) if (elements == elements[0]).all() else None
+
+
+WORDS = ("accumulate", "-q", "--op", "sum", "here/t.npy", "ones.npy")
+
+
+# What the file was it stays
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_mode_owner_and_attributes(commit, as_root, folder):
+    path = folder / "here" / "t.npy"
+    os.chown(path, 12345, 23456)
+    path.chmod(0o640)
+    os.setxattr(path, "user.origin", b"detector 7")
+    add(folder, commit=commit)
+    found = path.stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (12345, 23456, 0o640)
+    assert os.getxattr(path, "user.origin") == b"detector 7"
+    assert os.listdir(folder / "here") == ["t.npy"]
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_symbolic_link_stays(commit, folder):
+    os.symlink("here/t.npy", folder / "link.npy")
+    add(folder, "link.npy", commit=commit)
+    assert (folder / "link.npy").is_symlink()
+    assert value(folder) == 1
+    assert os.listdir(folder / "here") == ["t.npy"]
+
+
+def test_hard_links_stay_together(folder):
+    os.link(folder / "here" / "t.npy", folder / "other.npy")
+    add(folder)
+    assert value(folder, "other.npy") == 1
+    assert (folder / "other.npy").stat().st_nlink == 2
+    outcome = run("accumulate", "--op", "sum", "--commit", "rename", "here/t.npy", "ones.npy", cwd=folder)
+    assert "hard link" in outcome.err
+    assert (value(folder), value(folder, "other.npy")) == (2, 1)
+
+
+def test_inode_of_a_journalled_target_stays(folder):
+    before = (folder / "here" / "t.npy").stat().st_ino
+    add(folder, commit="journal")
+    assert (folder / "here" / "t.npy").stat().st_ino == before
+    add(folder, commit="rename")
+    assert (folder / "here" / "t.npy").stat().st_ino != before
+
+
+# Which protocol
+
+
+def protocol(folder: Path, nbytes: int, part: int, **changes: Callable[..., object]) -> str:
+    """Return how a target of that size is changed in its first bytes."""
+    path = folder / "big.bin"
+    with open(path, "wb") as file:
+        file.truncate(nbytes)
+    (folder / "part.bin").write_bytes(bytes(part))
+    words = ("accumulate", "--op", "sum", "--type", "int8_t", "--target-disp", "0", "--target-count", str(part))
+    outcome = run(*words, "big.bin", "part.bin", cwd=folder, setup=lambda: [call() for call in changes.values()])
+    assert outcome.status == 0, outcome.err
+    return outcome.err.rpartition("(")[2].rstrip(")\n")
+
+
+def _no_clone() -> None:
+    copying.clone = lambda _source, _target: False
+
+
+def _clone() -> None:
+    copying.clone = lambda _source, _target: True
+
+
+def test_auto_chooses_what_is_cheap_and_keeps_the_file(folder):
+    mebibyte = 1 << 20
+    assert protocol(folder, 64 * mebibyte, 100) == "rename"
+    assert protocol(folder, 65 * mebibyte, 100, clone=_no_clone) == "journal"
+    assert protocol(folder, 65 * mebibyte, 100, clone=_clone) == "rename"
+    assert protocol(folder, 66 * mebibyte, 17 * mebibyte, clone=_no_clone) == "rename"
+
+
+def test_a_foreign_owner_means_the_journal(as_root, open_folder):
+    np.save(open_folder / "t.npy", np.zeros(5))
+    np.save(open_folder / "ones.npy", np.ones(5))
+    (open_folder / "t.npy").chmod(0o666)
+    open_folder.chmod(0o777)
+    words = ("accumulate", "--op", "sum", "t.npy", "ones.npy")
+    outcome = run(*words, cwd=open_folder, setup=become_nobody)
+    assert outcome.err.endswith("t.npy (journal)\n"), outcome.err
+    os.chown(open_folder / "t.npy", NOBODY, NOBODY)
+    assert run(*words, cwd=open_folder, setup=become_nobody).err.endswith("t.npy (rename)\n")
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_folder_that_cannot_be_written_to(commit, as_root, open_folder):
+    np.save(open_folder / "t.npy", np.zeros(5))
+    (open_folder / "t.npy").chmod(0o666)
+    with unchanged(open_folder):
+        words = ("accumulate", "--op", "sum", "--commit", commit, "t.npy", "t.npy")
+        refused(run(*words, cwd=open_folder, setup=become_nobody), 4, "t.npy", "Permission denied")
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_full_disk(commit, mounted, folder):
+    where = mounted("size=1m")
+    (where / "t.bin").write_bytes(bytes(900 << 10))
+    (folder / "o.bin").write_bytes(bytes(900 << 10))
+    with unchanged(where):
+        words = ("accumulate", "--op", "sum", "--type", "double", "--commit", commit, str(where / "t.bin"), "o.bin")
+        refused(run(*words, cwd=folder), 4, str(where / "t.bin"), "No space left")
+
+
+def test_full_disk_under_a_sparse_target(mounted, folder):
+    """The holes that will be written to are filled before the commit, where that can still be refused."""
+    where = mounted("size=1m")
+    with open(where / "t.bin", "wb") as file:
+        file.truncate(8 << 20)
+    (folder / "o.bin").write_bytes(bytes(700 << 10))
+    words = ("accumulate", "--op", "sum", "--type", "int8_t", "--target-disp", "0", "--commit", "journal")
+    refused(run(*words, str(where / "t.bin"), "o.bin", cwd=folder), 4, str(where / "t.bin"), "No space left")
+    assert os.listdir(where) == ["t.bin"]
+    assert not any((where / "t.bin").read_bytes())
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_file_size_limit(commit, folder):
+    import resource
+
+    with unchanged(folder / "here"):
+        words = (*WORDS, "--commit", commit)
+        outcome = run(*words, cwd=folder, setup=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000)))
+        refused(outcome, 4, "here/t.npy", "File too large")
+
+
+# The lock
+
+
+def hold(path: Path, kind: int = fcntl.F_WRLCK) -> int:
+    """Hold the lock as another program may, and return the descriptor."""
+    fd = os.open(path, os.O_RDWR)
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
+    return fd
+
+
+@pytest.mark.parametrize("kind", [fcntl.F_WRLCK, fcntl.F_RDLCK])
+@pytest.mark.parametrize("timeout", ["0", "0.05"])
+def test_lock_that_is_held(kind, timeout, folder):
+    fd = hold(folder / "here" / "t.npy", kind)
+    with unchanged(folder):
+        refused(run(*WORDS, "--lock-timeout", timeout, cwd=folder), 5, "here/t.npy", "--lock-timeout")
+        with pytest.raises(LockError):
+            add(folder, lock_timeout=0)
+    os.close(fd)
+    add(folder, lock_timeout=0)
+
+
+def test_a_long_wait_is_told(folder):
+    fd = hold(folder / "here" / "t.npy")
+    refused_ = run(*WORDS, "--lock-timeout", "2.2", cwd=folder)
+    os.close(fd)
+    first, second = refused_.err.splitlines()
+    assert "waiting" in first
+    assert "--lock-timeout" in second
+
+
+def test_lock_of_a_dead_process_is_free(folder):
+    held = os.pipe()
+    child = Child("--version", cwd=folder, setup=lambda: (hold(folder / "here" / "t.npy"), os.kill(os.getpid(), 9)))
+    assert child.finish().status == -9
+    os.close(held[0])
+    os.close(held[1])
+    add(folder, lock_timeout=0)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_file_system_without_locks(number, folder):
+    def no_locks() -> None:
+        def refuse(*_arguments: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        fcntl.fcntl = refuse
+
+    with unchanged(folder):
+        refused(run(*WORDS, cwd=folder, setup=no_locks), 5, "here/t.npy", "has no locks")
+
+
+# What lies beside the file
+
+
+def pending(folder: Path) -> bytes:
+    """Leave a whole journal that was not applied, and return it."""
+    kept: list[bytes] = []
+    apply = journal.apply
+    try:
+
+        def stop(*_arguments: object, **_settings: object) -> None:
+            kept.append((folder / "here" / JOURNAL).read_bytes())
+            raise OSError(errno.EIO, "stopped")
+
+        journal.apply = stop
+        with pytest.raises(MpiredError, match="do not repeat"):
+            add(folder, commit="journal")
+    finally:
+        journal.apply = apply
+    assert value(folder) == 0
+    return kept[0]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("info", "here/t.npy"),
+        ("reduce", "-q", "--op", "sum", "here/t.npy", "-o", "result.npy"),
+        ("recover", "here/t.npy"),
+        ("accumulate", "-q", "--op", "max", "here/t.npy", "here/t.npy"),
+        ("get-accumulate", "-q", "--op", "no_op", "here/t.npy", "--fetch", "old.npy"),
+        ("reduce", "-q", "--op", "sum", "here/t.npy", "ones.npy", "--in-place"),
+    ],
+)
+def test_every_command_finishes_an_update(words, folder):
+    pending(folder)
+    assert run(*words, cwd=folder).status == 0
+    assert value(folder) == (2 if "--in-place" in words else 1)
+    assert os.listdir(folder / "here") == ["t.npy"]
+    if "result.npy" in words:
+        assert value(folder, "result.npy") == 1
+
+
+def test_recover_lists_and_discards(folder):
+    pending(folder)
+    with unchanged(folder):
+        listed = run("recover", "--list", "here/t.npy", "ones.npy", cwd=folder)
+        assert listed == (0, b"here/t.npy: a committed update to finish\nones.npy: nothing\n", "")
+    assert run("recover", "--discard", "here/t.npy", cwd=folder).status == 0
+    assert value(folder) == 0
+    assert os.listdir(folder / "here") == ["t.npy"]
+
+
+def test_who_may_not_write_does_not_read_the_half(as_root, open_folder):
+    np.save(open_folder / "ones.npy", np.ones(500))
+    (open_folder / "here").mkdir()
+    np.save(open_folder / "here" / "t.npy", np.zeros(500))
+    pending(open_folder)
+    with unchanged(open_folder):
+        refused(run("info", "here/t.npy", cwd=open_folder, setup=become_nobody), 3, "here/t.npy", "mpired recover")
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, 4095, 4096, 5000, -1])
+def test_journal_that_is_not_whole_never_happened(cut, folder):
+    whole = pending(folder)
+    (folder / "here" / JOURNAL).write_bytes(whole[:cut])
+    add(folder)
+    assert value(folder) == 1
+    assert os.listdir(folder / "here") == ["t.npy"]
+
+
+@pytest.mark.parametrize("at", [0, 8, 16, 24, 32, 48, 60, 80, 96, 110, 4000, 4096, 6000, -20])
+def test_journal_with_a_wrong_byte_never_happened(at, folder):
+    content = bytearray(pending(folder))
+    content[at] ^= 1
+    (folder / "here" / JOURNAL).write_bytes(content)
+    assert run("recover", "here/t.npy", cwd=folder).status == 0
+    assert value(folder) == 0
+    assert os.listdir(folder / "here") == ["t.npy"]
+
+
+def resealed(content: bytes, at: int, new: bytes) -> bytes:
+    """Change the header of a journal, with a digest that fits, as somebody could who knows the form."""
+    content = content[:at] + new + content[at + len(new) :]
+    size = struct.calcsize("<8sQQQQ16sQQQQ")
+    digest = hashlib.blake2b(content[4096:] + content[:size], digest_size=16).digest()
+    return content[:size] + digest + content[size + 16 :]
+
+
+@pytest.mark.parametrize(("at", "new"), [(16, b"\1" * 8), (24, b"\1" * 8), (32, bytes(8)), (40, bytes(16))])
+def test_journal_of_another_file_is_refused_and_kept(at, new, folder):
+    """Another inode, generation, size, header."""
+    content = resealed(pending(folder), at, new)
+    (folder / "here" / JOURNAL).write_bytes(content)
+    with unchanged(folder):
+        refused(run(*WORDS, cwd=folder), 3, "here/t.npy", "another file", "--discard")
+        refused(run("info", "here/t.npy", cwd=folder), 3, "here/t.npy", "another file")
+        assert b"not its own" in run("recover", "--list", "here/t.npy", cwd=folder).out
+    assert run("recover", "--discard", "here/t.npy", cwd=folder).status == 0
+    add(folder)
+
+
+def test_journal_that_points_out_of_the_elements_is_refused(folder):
+    content = pending(folder)
+    table = content[:-16] + struct.pack("<QQ", 0, 4000)
+    (folder / "here" / JOURNAL).write_bytes(resealed(table, 0, b"MPIREDJ1"))
+    with unchanged(folder):
+        refused(run(*WORDS, cwd=folder), 3, "another file")
+
+
+def _as_link(path: Path) -> None:
+    (path.parent.parent / "elsewhere").write_bytes(path.read_bytes())
+    path.unlink()
+    path.symlink_to("../elsewhere")
+
+
+def _as_fifo(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
+def _as_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        _as_link,
+        _as_fifo,
+        _as_folder,
+        lambda path: path.chmod(0o666),
+        lambda path: os.chown(path, 12345, 12345),
+        lambda path: os.link(path, path.parent.parent / "other"),
+    ],
+    ids=["link", "fifo", "folder", "mode", "owner", "hard link"],
+)
+def test_journal_that_cannot_be_trusted(make, as_root, folder):
+    pending(folder)
+    make(folder / "here" / JOURNAL)
+    before = snapshot(folder)
+    refused(run(*WORDS, cwd=folder), 3, JOURNAL)
+    refused(run("info", "here/t.npy", cwd=folder), 3, JOURNAL)
+    assert snapshot(folder) == before
+
+
+def test_large_sparse_journal_is_forgotten_at_once(folder):
+    with open(folder / "here" / JOURNAL, "wb") as file:
+        file.truncate(1 << 40)
+    add(folder)
+    assert value(folder) == 1
+
+
+def test_journal_without_its_target(folder):
+    content = pending(folder)
+    (folder / "here" / "t.npy").unlink()
+    refused(run("recover", "here/t.npy", cwd=folder), 4, "here/t.npy")
+    refused(run(*WORDS, "--create", "500", cwd=folder), 3, "here/t.npy", "journal")
+    assert (folder / "here" / JOURNAL).read_bytes() == content
+    assert os.listdir(folder / "here") == [JOURNAL]
+
+
+def test_dead_temporary_files_are_removed_and_living_ones_stay(folder):
+    names = (".t.npy.00000000.mpired-tmp", ".t.npy.00000001.mpired-tmp", ".u.npy.00000002.mpired-tmp")
+    dead, living, foreign = (folder / "here" / name for name in names)
+    for path in (dead, living, foreign):
+        path.write_bytes(b"x")
+    fd = hold(living)
+    assert run("recover", "here/t.npy", cwd=folder).out == f"here/t.npy: removed {dead.name}\n".encode()
+    assert sorted(os.listdir(folder / "here")) == sorted([living.name, foreign.name, "t.npy"])
+    os.close(fd)
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_target_replaced_while_waiting(commit, folder):
+    """The lock that was waited for is on a file that has no name any more: the new one is locked, and changed."""
+    path = folder / "here" / "t.npy"
+    fd = hold(path)
+    child = Child(*WORDS, "--commit", commit, cwd=folder)
+    while not any(os.path.realpath(f"/proc/{child.pid}/fd/{n}") == str(path) for n in _descriptors(child.pid)):
+        pass
+    np.save(folder / "new.npy", np.full(500, 10.0))
+    os.replace(folder / "new.npy", path)
+    os.close(fd)
+    assert child.finish() == (0, b"", "")
+    assert value(folder) == 11
+
+
+def _descriptors(pid: int) -> list[str]:
+    try:
+        return os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return []

@@ -1,0 +1,534 @@
+"""What accumulate does to which bytes, and what it refuses, through the Python API and the command."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import reference
+import values
+from command import refused, run, unchanged
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from matrix import LEGAL_PAIRS
+
+import mpired
+from mpired.errors import MpiredError
+from mpired.windows.address import Runs
+
+COMMITS = ("rename", "journal")
+
+
+@pytest.fixture(scope="module")
+def directory():
+    with values.folder_in_memory() as folder:
+        yield folder
+
+
+# Elements
+
+
+@pytest.mark.parametrize(("op", "name"), LEGAL_PAIRS)
+def test_accumulating_is_the_fold_that_goes_on(op, name, directory):
+    """Every op on every datatype: the bits of the slow twin, and what carries no value stays as it was."""
+    target, *origins = values.ranks(name, 4, 30)
+    (directory / "t.bin").write_bytes(target)
+    for i, origin in enumerate(origins):
+        (directory / f"o{i}.bin").write_bytes(origin)
+    commit = COMMITS[len(name) % 2]
+    mpired.Window(directory / "t.bin", type=name, commit=commit).accumulate(
+        [directory / f"o{i}.bin" for i in range(3)], op
+    )
+    expected = reference.elements(name, reference.reduce(op, name, [target, *origins]))
+    found = reference.elements(name, (directory / "t.bin").read_bytes())
+    for new, right, old in zip(found, expected, reference.elements(name, target), strict=True):
+        assert reference.without_padding(name, new) == right
+        assert bytes(a ^ b for a, b in zip(new, right, strict=True)) == _only_padding(name, old)
+
+
+def _only_padding(name: str, element: bytes) -> bytes:
+    kept = reference.without_padding(name, element)
+    return bytes(a ^ b for a, b in zip(element, kept, strict=True))
+
+
+@pytest.mark.parametrize("code", [">f8", "<f8", ">i2", ">u4", "|b1", ">c16", ">f2"])
+def test_byte_order_of_the_target_is_kept(code, tmp_path):
+    values_ = np.array([0, 1, 1, 0, 1]).astype(code)
+    np.save(tmp_path / "t.npy", values_)
+    np.save(tmp_path / "o.npy", values_.astype(np.dtype(code).newbyteorder("=")))
+    op = "lor" if code == "|b1" else "sum"
+    mpired.Window(tmp_path / "t.npy").accumulate(tmp_path / "o.npy", op)
+    found = np.load(tmp_path / "t.npy")
+    assert found.dtype == np.dtype(code)
+    assert (found == (values_ if op == "lor" else 2 * values_)).all()
+
+
+def test_packed_pairs_in_npy(tmp_path):
+    pairs = np.array([(1.5, 7), (2.5, 8)], [("a", "<f8"), ("b", "<i4")])
+    np.save(tmp_path / "t.npy", pairs)
+    np.save(tmp_path / "o.npy", np.array([(3.5, 1), (2.5, 2)], [("x", "<f8"), ("y", "<i4")]))
+    mpired.Window(tmp_path / "t.npy", commit="journal").accumulate(tmp_path / "o.npy", "maxloc")
+    found = np.load(tmp_path / "t.npy")
+    assert found.dtype == pairs.dtype
+    assert found.tolist() == [(3.5, 1), (2.5, 2)]
+
+
+def test_a_last_element_without_its_padding(tmp_path):
+    pairs = np.zeros(3, np.dtype([("v", "f8"), ("i", "i4")], align=True))
+    (tmp_path / "t.bin").write_bytes(pairs.tobytes()[:-4])
+    pairs["v"] = 9
+    (tmp_path / "o.bin").write_bytes(pairs.tobytes())
+    for commit in COMMITS:
+        mpired.Window(tmp_path / "t.bin", type="double_int", commit=commit).accumulate(tmp_path / "o.bin", "maxloc")
+        found = (tmp_path / "t.bin").read_bytes()
+        assert len(found) == 44
+        assert np.frombuffer(found + bytes(4), pairs.dtype)["v"].tolist() == [9, 9, 9]
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_target_that_is_an_origin_too(commit, tmp_path):
+    np.save(tmp_path / "t.npy", np.arange(1000.0))
+    os.symlink("t.npy", tmp_path / "link.npy")
+    mpired.Window(tmp_path / "t.npy", commit=commit).accumulate([tmp_path / "t.npy", tmp_path / "link.npy"], "sum")
+    assert (np.load(tmp_path / "t.npy") == 3 * np.arange(1000.0)).all()
+
+
+# Places
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_runs_reach_each_element_once_and_no_other(data):
+    itemsize = data.draw(st.sampled_from([1, 2, 8, 16]))
+    count = data.draw(st.integers(0, 40))
+    gaps = data.draw(st.lists(st.sampled_from([0, 0, 1, 3, 700, 1500]), min_size=count, max_size=count))
+    lengths = data.draw(st.lists(st.integers(1, 5), min_size=count, max_size=count))
+    starts, at = [], data.draw(st.integers(0, 9))
+    for gap, length in zip(gaps, lengths, strict=True):
+        starts.append(at + gap)
+        at += gap + length * itemsize
+    order = data.draw(st.permutations(range(count)))
+    runs = Runs(
+        np.array([starts[i] for i in order], np.int64), np.array([lengths[i] for i in order], np.int64), itemsize
+    )
+    runs.check("t", at)
+    expected = [starts[i] + j * itemsize for i in order for j in range(lengths[i])]
+    assert runs.entries == len(expected)
+    assert runs.positions().tolist() == expected
+    found: dict[int, int] = {}
+    last = 0
+    for batch in runs.batches():
+        assert all(last <= start < stop for start, stop in batch.ranges)
+        last = batch.ranges[-1][1]
+        places = [start + k for start, stop in batch.ranges for k in range(stop - start)]
+        at_ = range(0, len(places), itemsize) if batch.at is None else batch.at.tolist()
+        (turn,) = batch.rounds
+        index = range(turn.index.start, turn.index.stop) if isinstance(turn.index, slice) else turn.index.tolist()
+        for position, number in zip(at_, index, strict=True):
+            assert number not in found
+            found[number] = places[position]
+    assert [found[i] for i in range(len(expected))] == expected
+
+
+@given(
+    indices=st.lists(st.integers(0, 30), max_size=60), origin=st.lists(st.floats(-1e3, 1e3), min_size=60, max_size=60)
+)
+@settings(max_examples=100, deadline=None)
+def test_map_is_ufunc_at(indices, origin, directory):
+    """Repeated entries are all applied, in order: the bits of `np.add.at`."""
+    target, index = np.linspace(0, 1, 31), np.array(indices, np.int64)
+    np.save(directory / "t.npy", target)
+    np.save(directory / "m.npy", index)
+    values_ = np.array(origin[: len(indices)])
+    np.add.at(target, index, values_)
+    mpired.Window(directory / "t.npy").accumulate(values_, "sum", map=directory / "m.npy")
+    assert np.load(directory / "t.npy").tobytes() == target.tobytes()
+
+
+def test_map_applies_the_entries_in_order(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(3))
+    window = mpired.Window(tmp_path / "t.npy")
+    window.accumulate(np.array([1.0, 2, 3, 4]), "replace", map=np.array([1, 1, 0, 1]))
+    assert np.load(tmp_path / "t.npy").tolist() == [3, 4, 0]
+    assert window.get_accumulate(np.array([1.0, 1, 1]), "sum", map=np.array([2, 2, 2])).tolist() == [0, 1, 2]
+
+
+def test_a_map_in_batches(tmp_path):
+    """More than a batch, far apart and close, and again."""
+    draw = np.random.default_rng(5)
+    target = draw.integers(0, 100, 3_000_000)
+    index = np.concatenate([draw.integers(0, 3_000_000, 200_000), draw.integers(0, 50, 5000)])
+    origin = draw.integers(0, 100, len(index))
+    np.save(tmp_path / "t.npy", target)
+    for commit in COMMITS:
+        mpired.Window(tmp_path / "t.npy", commit=commit).accumulate(origin, "sum", map=index)
+        np.add.at(target, index, origin)
+        assert (np.load(tmp_path / "t.npy") == target).all()
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(
+    ("text", "index"),
+    [
+        ("3,0:5", np.s_[3, 0:5]),
+        ("1:3", np.s_[1:3]),
+        ("-1", np.s_[-1]),
+        (":,2", np.s_[:, 2]),
+        ("::2,1:5:3", np.s_[::2, 1:5:3]),
+        ("0:4,-3:", np.s_[0:4, -3:]),
+        ("2,3,1", np.s_[2, 3, 1]),
+        ("1:1", np.s_[1:1]),
+    ],
+)
+def test_boxes(text, index, order, tmp_path):
+    array = np.asarray(np.arange(120.0).reshape(4, 6, 5), order=order)
+    np.save(tmp_path / "t.npy", array)
+    origin = np.asarray(np.random.default_rng(1).random(array[index].shape), order=order)
+    np.save(tmp_path / "o.npy", origin)
+    mpired.Window(tmp_path / "t.npy").accumulate(tmp_path / "o.npy", "sum", at=text)
+    array[index] += origin
+    assert (np.load(tmp_path / "t.npy") == array).all()
+
+
+def test_windows_of_several_ranks(tmp_path):
+    for rank, count in enumerate((4, 0, 3)):
+        np.save(tmp_path / f"w{rank}.npy", np.zeros(count))
+    window = mpired.Window(*(tmp_path / f"w{rank}.npy" for rank in range(3)))
+    window.accumulate(np.array([1.0, 2, 3, 4]), "sum", map=np.array([6, 0, 6, 4]))
+    assert [np.load(tmp_path / f"w{rank}.npy").tolist() for rank in range(3)] == [[2, 0, 0, 0], [], [4, 0, 4]]
+    window.accumulate(np.array([5.0]), "sum", target_rank=2, target_disp=1)
+    assert np.load(tmp_path / "w2.npy").tolist() == [4, 5, 4]
+    assert window.fetch_and_op(1, "sum", target_rank=0, target_disp=3) == 0
+    with pytest.raises(MpiredError, match="--target-rank"):
+        window.accumulate(np.ones(4), "sum")
+    with pytest.raises(MpiredError, match="names one file twice"):
+        mpired.Window(tmp_path / "w0.npy", tmp_path / "w0.npy").accumulate(np.ones(4), "sum", target_rank=0)
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_far_into_a_sparse_file(commit, tmp_path):
+    """Beyond 4 GiB, and holes stay holes."""
+    path = tmp_path / "t.bin"
+    with open(path, "wb") as file:
+        file.truncate(6 << 30)
+    disp = (5 << 30) // 8 + 3
+    mpired.Window(path, type="int64_t", commit=commit).accumulate(np.array([7, 8]), "sum", target_disp=disp)
+    with open(path, "rb") as file:
+        file.seek(8 * disp - 8)
+        assert np.frombuffer(file.read(32), np.int64).tolist() == [0, 7, 8, 0]
+    assert path.stat().st_size == 6 << 30
+    assert path.stat().st_blocks * 512 < 1 << 20
+
+
+# Fetching
+
+
+def test_get_accumulate_writes_the_old_elements(tmp_path):
+    np.save(tmp_path / "t.npy", np.arange(6, dtype=">i4").reshape(2, 3))
+    np.save(tmp_path / "o.npy", np.ones((2, 3), "i4"))
+    words = ("get-accumulate", "-q", "--op", "sum", "t.npy", "o.npy")
+    assert run(*words, "--fetch", "old.npy", cwd=tmp_path) == (0, b"", "")
+    old = np.load(tmp_path / "old.npy")
+    assert old.dtype == np.dtype(">i4")
+    assert old.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert run(*words, "--to", "text", cwd=tmp_path) == (0, b"1\n2\n3\n4\n5\n6\n", "")
+    with unchanged(tmp_path):
+        refused(run(*words, "--fetch", "old.npy", cwd=tmp_path), 2, "old.npy", "--force")
+        refused(run(*words[:-1], cwd=tmp_path), 2, "needs an origin")
+        refused(run("get-accumulate", "--op", "no_op", "t.npy", "o.npy", cwd=tmp_path), 2, "takes no origin")
+        read = run("get-accumulate", "-q", "--op", "no_op", "--at", "1,:", "--to", "text", "t.npy", cwd=tmp_path)
+        assert read == (0, b"5\n6\n7\n", "")
+
+
+def test_old_elements_that_cannot_be_written_are_not_a_failure_that_may_be_repeated(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(3))
+    full = os.open("/dev/full", os.O_WRONLY)
+    outcome = run("fetch-and-op", "--op", "sum", "t.npy", "1", cwd=tmp_path, stdout=full)
+    os.close(full)
+    refused(outcome, 6, "t.npy", "do not repeat")
+    assert np.load(tmp_path / "t.npy").tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("type_", "op", "value", "old", "new"),
+    [
+        ("int8_t", "sum", "-5", b"0\n", -5),
+        ("uint64_t", "bor", "0xffffffffffffffff", b"0\n", 2**64 - 1),
+        ("double", "replace", "1e-300", b"0.0\n", 1e-300),
+        ("c_bool", "lor", "true", b"0\n", 1),
+        ("c_double_complex", "sum", "2-1j", b"0.0 0.0\n", 2 - 1j),
+    ],
+)
+def test_values_on_the_command_line(type_, op, value, old, new, tmp_path):
+    form = mpired.datatypes.parse(type_)[0].form
+    (tmp_path / "t.bin").write_bytes(np.zeros(3, form).tobytes())
+    words = ("fetch-and-op", "--type", type_, "--op", op, "--target-disp", "1", "t.bin", value)
+    assert run(*words, cwd=tmp_path) == (0, old, "")
+    assert np.fromfile(tmp_path / "t.bin", form).tolist() == [0, new, 0]
+
+
+def test_pairs_on_the_command_line(tmp_path):
+    np.save(tmp_path / "t.npy", np.array([(1.5, 3)], np.dtype([("v", "f8"), ("i", "i4")], align=True)))
+    assert run("fetch-and-op", "--op", "minloc", "t.npy", "1.5,2", cwd=tmp_path) == (0, b"1.5 3\n", "")
+    assert run("fetch-and-op", "--op", "no_op", "t.npy", cwd=tmp_path) == (0, b"1.5 2\n", "")
+
+
+@pytest.mark.parametrize("value", ["300", "x", "1.5", "", "1,2"])
+def test_values_that_are_none(value, tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(3, np.int8))
+    with unchanged(tmp_path):
+        refused(run("fetch-and-op", "--op", "sum", "t.npy", value, cwd=tmp_path), 2, "MPI_INT8_T")
+
+
+def test_compare_and_swap(tmp_path):
+    np.save(tmp_path / "t.npy", np.array([3, 4]))
+    assert run("compare-and-swap", "t.npy", "3", "-9", cwd=tmp_path) == (0, b"3\n", "")
+    assert run("compare-and-swap", "t.npy", "3", "10", cwd=tmp_path) == (0, b"-9\n", "")
+    assert mpired.Window(tmp_path / "t.npy").compare_and_swap(4, 5, target_disp=1) == 4
+    assert np.load(tmp_path / "t.npy").tolist() == [-9, 5]
+    np.save(tmp_path / "d.npy", np.zeros(2))
+    with unchanged(tmp_path):
+        refused(run("compare-and-swap", "d.npy", "0", "1", cwd=tmp_path), 3, "MPI_COMPARE_AND_SWAP", "MPI_DOUBLE")
+        refused(run("compare-and-swap", "t.npy", "0", cwd=tmp_path), 2, "COMPARE")
+
+
+# Making a target
+
+
+def test_create_fills_with_the_identity(tmp_path):
+    words = ("accumulate", "-q", "--create", "2,3", "new.npy", "o.npy", "--target-disp", "1", "--op")
+    np.save(tmp_path / "o.npy", np.array([5, -5], np.int16))
+    for op, rest in (("sum", 0), ("prod", 1), ("max", -(2**15)), ("min", 2**15 - 1), ("band", -1), ("bxor", 0)):
+        assert run(*words, op, cwd=tmp_path) == (0, b"", ""), op
+        found = np.load(tmp_path / "new.npy")
+        assert found.dtype == np.int16
+        assert found.tolist() == [[rest, 5, -5], [rest, rest, rest]], op
+        assert (tmp_path / "new.npy").stat().st_mode & 0o777 == 0o644
+        (tmp_path / "new.npy").unlink()
+    refused(run(*words, "replace", cwd=tmp_path), 3, "MPI_REPLACE", "identity")
+    refused(run(*words, "sum", "--create", "2,x", cwd=tmp_path), 2, "2,x")
+    refused(run(*words, "sum", "--create", "2", cwd=tmp_path), 3, "window")
+    refused(run("accumulate", "--op", "sum", "new.npy", "o.npy", cwd=tmp_path), 4, "new.npy", "No such file")
+    refused(run(*words[:3], "2", "new.parquet", "o.npy", "--op", "sum", cwd=tmp_path), 2, "--create")
+    assert os.listdir(tmp_path) == ["o.npy"]
+
+
+def test_create_of_pairs_and_raw(tmp_path):
+    pair = np.array([(2.5, 4)], np.dtype([("v", "f8"), ("i", "i4")], align=True))
+    mpired.Window(tmp_path / "new.bin").accumulate(pair, "minloc", create=3, target_disp=1)
+    found = np.fromfile(tmp_path / "new.bin", pair.dtype)
+    assert found.tolist() == [(np.inf, 2**31 - 1), (2.5, 4), (np.inf, 2**31 - 1)]
+
+
+def test_many_create_one_file(tmp_path):
+    pids = []
+    for _ in range(8):
+        pid = os.fork()
+        if pid == 0:
+            try:
+                for _ in range(5):
+                    mpired.Window(tmp_path / "new.npy").accumulate(np.ones(100), "sum", create=100)
+            finally:
+                os._exit(0)
+        pids.append(pid)
+    for pid in pids:
+        os.waitpid(pid, 0)
+    assert (np.load(tmp_path / "new.npy") == 40).all()
+
+
+# Columns
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_columns(suffix, tmp_path):
+    table = pa.table({"x": [1.0, 2, 3], "n": pa.array([1, 2, 3], pa.int32()), "b": [True, False, True]})
+    write = pq.write_table if suffix == "parquet" else _write_arrow
+    read = pq.read_table if suffix == "parquet" else _read_arrow
+    write(table, tmp_path / f"t.{suffix}")
+    words = ("accumulate", "-q", "--op", "max", f"t.{suffix}")
+    np.save(tmp_path / "o.npy", np.array([9, 0], np.int32))
+    assert run(*words, "o.npy", "--columns", "n", "--target-disp", "0", cwd=tmp_path) == (0, b"", "")
+    assert read(tmp_path / f"t.{suffix}")["n"].to_pylist() == [9, 2, 3]
+    with unchanged(tmp_path):
+        refused(run(*words[:-1], "o.npy", "o.npy", "--columns", "n", cwd=tmp_path), 2, "--columns")
+        refused(run(*words[:-1], "o.npy", "o.npy", "--byte-order", "big", cwd=tmp_path), 2, "--byte-order")
+    write(table, tmp_path / f"t.{suffix}")
+    write(pa.table({"n": pa.array([9, 0], pa.int32())}), tmp_path / f"o.{suffix}")
+    assert run(*words, f"o.{suffix}", "--columns", "n", "--target-disp", "1", cwd=tmp_path) == (0, b"", "")
+    found = read(tmp_path / f"t.{suffix}")
+    assert found.to_pydict() == {"x": [1, 2, 3], "n": [1, 9, 3], "b": [True, False, True]}
+    assert found.schema == table.schema
+    with unchanged(tmp_path):
+        refused(
+            run(*words, f"o.{suffix}", "--commit", "journal", "--columns", "n", "--target-disp", "0", cwd=tmp_path), 2
+        )
+        refused(run(*words, f"o.{suffix}", cwd=tmp_path), 3)
+
+
+def _write_arrow(table, path):
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
+        writer.write_table(table)
+
+
+def _read_arrow(path):
+    with pa.OSFile(str(path), "rb") as file:
+        return pa.ipc.open_file(file).read_all()
+
+
+def test_all_columns_at_once(tmp_path):
+    table = pa.table({"x": np.arange(1e5), "y": np.arange(100_000)})
+    pq.write_table(table, tmp_path / "t.parquet")
+    mpired.Window(tmp_path / "t.parquet").accumulate([tmp_path / "t.parquet"] * 2, "sum")
+    found = pq.read_table(tmp_path / "t.parquet")
+    assert (found["x"].to_numpy() == 3 * np.arange(1e5)).all()
+    assert (found["y"].to_numpy() == 3 * np.arange(100_000)).all()
+
+
+# Exactly once
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_once(commit, tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(3))
+    for number in (1, 2):
+        np.save(tmp_path / f"o{number}.npy", np.full(3, float(number)))
+    words = ("accumulate", "--op", "sum", "--commit", commit, "t.npy")
+    assert run(*words, "o1.npy", "--once", cwd=tmp_path).status == 0
+    outcome = run(*words, "o1.npy", "o2.npy", "--once", cwd=tmp_path)
+    assert outcome.status == 0
+    assert "o1.npy: already applied" in outcome.err
+    assert np.load(tmp_path / "t.npy").tolist() == [3, 3, 3]
+    with unchanged(tmp_path):
+        assert run(*words, "o2.npy", "o1.npy", "--once", cwd=tmp_path).status == 0
+    assert run(*words, "o1.npy", "--once", "task 7", cwd=tmp_path).status == 0
+    with unchanged(tmp_path):
+        assert "already applied" in run(*words, "o2.npy", "--once", "task 7", cwd=tmp_path).err
+    assert run(*words, "o2.npy", cwd=tmp_path).status == 0  # without a key, but the keys stay
+    with unchanged(tmp_path):
+        run(*words, "o2.npy", "--once", "task 7", cwd=tmp_path)
+    assert np.load(tmp_path / "t.npy").tolist() == [6, 6, 6]
+    # A result that takes its place is another file, which remembers nothing of it.
+    assert run("reduce", "-q", "--op", "sum", "o1.npy", "-o", "t.npy", "-f", cwd=tmp_path).status == 0
+    assert run(*words, "o2.npy", "--once", "task 7", cwd=tmp_path).status == 0
+    assert np.load(tmp_path / "t.npy").tolist() == [3, 3, 3]
+
+
+def test_once_remembers_hundreds(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(1))
+    window = mpired.Window(tmp_path / "t.npy", durability="process")
+    for _ in range(2):
+        for number in range(300):
+            window.accumulate(np.ones(1), "sum", once=f"task {number}")
+    assert np.load(tmp_path / "t.npy").tolist() == [300]
+
+
+def test_once_on_a_file_system_without_attributes(tmp_path, monkeypatch):
+    def refuse(*_arguments):
+        raise OSError(95, "Operation not supported")
+
+    np.save(tmp_path / "t.npy", np.zeros(1))
+    monkeypatch.setattr(os, "getxattr", refuse)
+    with unchanged(tmp_path):
+        refused(run("accumulate", "--op", "sum", "t.npy", "t.npy", "--once", "k", cwd=tmp_path), 2, "t.npy", "--once")
+    assert run("accumulate", "-q", "--op", "sum", "t.npy", "t.npy", cwd=tmp_path) == (0, b"", "")
+
+
+# What is refused, without a byte written
+
+
+def _case(*words: str, status: int, reason: str):
+    return pytest.param(words, status, reason, id=" ".join(words))
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "reason"),
+    [
+        _case("--op", "sum", status=2, reason="TARGET"),
+        _case("--op", "sum", "t.npy", status=2, reason="ORIGIN"),
+        _case("--op", "nope", "t.npy", "o.npy", status=2, reason="is not an MPI op"),
+        _case("--op", "no_op", "t.npy", "o.npy", status=3, reason="fetch only"),
+        _case("--op", "./f.py:g", "t.npy", "o.npy", status=3, reason="user-defined"),
+        _case("--op", "band", "t.npy", "o.npy", status=3, reason="is not defined for MPI_DOUBLE"),
+        _case("--op", "sum", "t.npy", "int.npy", status=3, reason="MPI_INT32_T"),
+        _case("--op", "sum", "t.npy", "o.npy", status=3, reason="has 3 elements, but the target has 12"),
+        _case("--op", "sum", "t.npy", "shape.npy", status=3, reason="shape (4, 3)"),
+        _case("--op", "sum", "t.npy", "fortran.npy", status=3, reason="order"),
+        _case("--op", "sum", "--target-disp", "10", "t.npy", "o.npy", status=3, reason="outside of the window"),
+        _case("--op", "sum", "--target-disp", "-1", "t.npy", "o.npy", status=3, reason="is negative"),
+        _case("--op", "sum", "--target-disp", "99999999999999999999", "t.npy", "o.npy", status=3, reason="window"),
+        _case("--op", "sum", "--target-disp", "9223372036854775807", "t.npy", "o.npy", status=3, reason="window"),
+        _case("--op", "sum", "--disp-unit", "0", "t.npy", "o.npy", status=2, reason="--disp-unit"),
+        _case("--op", "sum", "--offset", "8", "t.npy", "o.npy", status=2, reason="--offset"),
+        _case("--op", "sum", "--target-count", "2", "t.npy", "o.npy", status=3, reason="3 elements for 2"),
+        _case("--op", "sum", "--target-count", "-2", "t.npy", "o.npy", status=3, reason="negative"),
+        _case("--op", "sum", "--origin-disp", "2", "--origin-count", "2", "t.npy", "o.npy", status=3, reason="fewer"),
+        _case("--op", "sum", "--target-type", "vector(3,1,0,double)", "t.npy", "o.npy", status=3, reason="overlap"),
+        _case("--op", "sum", "--target-type", "int", "t.npy", "o.npy", status=3, reason="MPI_INT"),
+        _case("--op", "sum", "--type", "long", "--origin-type", "int64_t", "t.npy", "o.npy", status=3, reason="same"),
+        _case("--op", "sum", "--at", "5,0:3", "t.npy", "o.npy", status=3, reason="out of bounds"),
+        _case("--op", "sum", "--at", "0,0:9", "t.npy", "o.npy", status=3, reason="out of bounds"),
+        _case("--op", "sum", "--at", "0,a", "t.npy", "o.npy", status=2, reason="no index"),
+        _case("--op", "sum", "--at", "0,0,0", "t.npy", "o.npy", status=2, reason="3 indices"),
+        _case("--op", "sum", "--at", "0", "--target-disp", "1", "t.npy", "o.npy", status=2, reason="choose one"),
+        _case("--op", "sum", "--map", "bad.npy", "t.npy", "o.npy", status=3, reason="entry 1 is 12"),
+        _case("--op", "sum", "--map", "o.npy", "t.npy", "o.npy", status=3, reason="integers"),
+        _case("--op", "sum", "--map", "long.npy", "t.npy", "o.npy", status=3, reason="3 elements for 4"),
+        _case("--op", "sum", "--lock-timeout", "-1", "t.npy", "o.npy", status=2, reason="--lock-timeout"),
+        _case("--op", "sum", "--lock-timeout", "nan", "t.npy", "o.npy", status=2, reason="--lock-timeout"),
+        _case("--op", "sum", "missing.npy", "o.npy", status=4, reason="missing.npy"),
+        _case("--op", "sum", "t.npy", "missing.npy", status=4, reason="missing.npy"),
+        _case("--op", "sum", "folder", "o.npy", status=4, reason="folder"),
+        _case("--op", "sum", "fifo", "o.npy", status=4, reason="regular"),
+        _case("--op", "sum", "/dev/null", "o.npy", status=4, reason="regular"),
+        _case("--op", "sum", "t.bin", "o.npy", status=2, reason="--type"),
+        _case("--op", "sum", "cut.npy", "o.npy", status=3, reason="not a valid npy"),
+        _case("--op", "sum", "dangling.npy", "o.npy", status=4, reason="dangling.npy"),
+        _case("--op", "sum", "loop.npy", "o.npy", status=4, reason="loop.npy"),
+        _case("--op", "sum", "--commit", "direct", "t.npy", "o.npy", status=2, reason="--commit"),
+        _case("--op", "sum", "--durability", "some", "t.npy", "o.npy", status=2, reason="--durability"),
+        _case("--op", "sum", "--target-rank", "1", "t.npy", "o.npy", status=2, reason="--target-rank"),
+    ],
+)  # fmt: skip
+def test_refusals(words, status, reason, tmp_path):
+    np.save(tmp_path / "t.npy", np.arange(12.0).reshape(3, 4))
+    np.save(tmp_path / "o.npy", np.ones(3))
+    np.save(tmp_path / "int.npy", np.ones(12, np.int32))
+    np.save(tmp_path / "shape.npy", np.ones((4, 3)))
+    np.save(tmp_path / "fortran.npy", np.ones((3, 4), order="F"))
+    np.save(tmp_path / "bad.npy", np.array([0, 12, 1]))
+    np.save(tmp_path / "long.npy", np.array([0, 2, 1, 3]))
+    (tmp_path / "t.bin").write_bytes(bytes(96))
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "t.npy").read_bytes()[:-1])
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "fifo")
+    os.symlink("nowhere", tmp_path / "dangling.npy")
+    os.symlink("loop.npy", tmp_path / "loop.npy")
+    with unchanged(tmp_path):
+        refused(run("accumulate", *words, cwd=tmp_path), status, reason)
+
+
+def test_summary_and_json(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(3))
+    words = ("accumulate", "--op", "sum", "t.npy", "t.npy")
+    assert run(*words, cwd=tmp_path).err == "mpired: MPI_SUM of 1 origin, 3 x MPI_DOUBLE -> t.npy (rename)\n"
+    found = json.loads(run(*words, "--json", cwd=tmp_path).err)
+    assert found == {
+        "op": "MPI_SUM", "buffers": [{"datatype": "MPI_DOUBLE", "count": 3}], "origins": 1, "windows": ["t.npy"],
+        "protocols": ["rename"], "skipped": [], "recovered": [],
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["-t.npy", "a b.npy", "\n.npy", "é" * 125 + ".npy", "\udcff.npy", "x" * 251 + ".npy"])
+@pytest.mark.parametrize("commit", COMMITS)
+def test_names(name, commit, tmp_path):
+    path = Path(os.fsdecode(os.path.join(os.fsencode(tmp_path), os.fsencode(name))))
+    with open(path, "wb") as file:
+        np.save(file, np.zeros(3))
+    words = ("accumulate", "-q", "--op", "sum", "--commit", commit, "--", name, name)
+    assert run(*words, cwd=tmp_path) == (0, b"", "")
+    assert len(os.listdir(tmp_path)) == 1
