@@ -37,11 +37,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mpired import datatypes
+    from mpired.api import allreduce, exscan, reduce_local, reduce_scatter, reduce_scatter_block, scan
     from mpired.datatypes import DATATYPES
     from mpired.errors import Abort, MpiredError
     from mpired.ops import OPS
     from mpired.ops.user import op
-    from mpired.rankwise import allreduce, exscan, reduce_local, reduce_scatter, reduce_scatter_block, scan
     from mpired.verbs import info, reduce
 
 # Imported when first used: the command has things to set before NumPy starts.
@@ -50,15 +50,15 @@ _HOMES = {
     "DATATYPES": "mpired.datatypes",
     "MpiredError": "mpired.errors",
     "OPS": "mpired.ops",
-    "allreduce": "mpired.rankwise",
-    "exscan": "mpired.rankwise",
+    "allreduce": "mpired.api",
+    "exscan": "mpired.api",
     "info": "mpired.verbs",
     "op": "mpired.ops.user",
     "reduce": "mpired.verbs",
-    "reduce_local": "mpired.rankwise",
-    "reduce_scatter": "mpired.rankwise",
-    "reduce_scatter_block": "mpired.rankwise",
-    "scan": "mpired.rankwise",
+    "reduce_local": "mpired.api",
+    "reduce_scatter": "mpired.api",
+    "reduce_scatter_block": "mpired.api",
+    "scan": "mpired.api",
 }
 
 
