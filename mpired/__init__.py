@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mpired import datatypes
+    from mpired.api import allreduce, exscan, reduce_local, reduce_scatter, reduce_scatter_block, scan
     from mpired.datatypes import DATATYPES
     from mpired.errors import Abort, MpiredError
     from mpired.ops import OPS
     from mpired.ops.user import op
-    from mpired.rankwise import allreduce, exscan, reduce_local, reduce_scatter, reduce_scatter_block, scan
     from mpired.records.pack import pack
     from mpired.records.unpack import unpack
     from mpired.rma import Window
@@ -57,16 +57,16 @@ _HOMES = {
     "MpiredError": "mpired.errors",
     "OPS": "mpired.ops",
     "Window": "mpired.rma.window",
-    "allreduce": "mpired.rankwise",
-    "exscan": "mpired.rankwise",
+    "allreduce": "mpired.api",
+    "exscan": "mpired.api",
     "info": "mpired.verbs",
     "op": "mpired.ops.user",
     "pack": "mpired.records.pack",
     "reduce": "mpired.verbs",
-    "reduce_local": "mpired.rankwise",
-    "reduce_scatter": "mpired.rankwise",
-    "reduce_scatter_block": "mpired.rankwise",
-    "scan": "mpired.rankwise",
+    "reduce_local": "mpired.api",
+    "reduce_scatter": "mpired.api",
+    "reduce_scatter_block": "mpired.api",
+    "scan": "mpired.api",
     "unpack": "mpired.records.unpack",
 }
 

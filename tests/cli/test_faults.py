@@ -159,7 +159,7 @@ def test_death_of_the_parent_with_a_fork_server(folder):
 
 # As endless as above, into as many files; all together they hold one rank.
 ENDLESS_BLOCKS = ("reduce-scatter-block", "--op", "sum", "--type", "uint8_t", "-j", "2", "-o", "new_{rank}",
-                  *["rank.bin"] * 4096)  # fmt: skip
+                  *["rank.bin"] * 1024)  # fmt: skip
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -1,0 +1,286 @@
+"""The verbs for Python whose results go to the ranks: allreduce, the scans, the reduce-scatters, and reduce-local."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Any, Unpack, cast
+
+from mpired.collectives.run import folded
+from mpired.collectives.table import COLLECTIVES, Collective
+from mpired.engines import userops
+from mpired.errors import UsageError
+from mpired.rankwise import (
+    AllOptions,
+    Deal,
+    LocalOptions,
+    RankwiseOptions,
+    deals,
+    make_course,
+    part_of,
+    plan_rankwise,
+    plan_reduce_local,
+    read_call,
+)
+from mpired.verbs import PathLike, Request, as_arrays, unwatched
+
+
+def _call(
+    name: str,
+    ranks: Sequence[PathLike],
+    op: str | Callable[..., Any],
+    output: PathLike | None,
+    options: AllOptions,
+) -> Any:
+    """Run a collective for the Python API: into files, or into arrays, a list for each group."""
+    if output is not None or options.get("in_place"):
+        planned = plan_rankwise(name, ranks, op, None if output is None else os.fspath(output), **options)
+        overwrite = options.get("overwrite", False) or options.get("in_place", False)
+        planned.run(unwatched, overwrite=overwrite)
+        return None
+    for said in ("to", "overwrite", "link"):
+        if options.get(said):
+            raise UsageError(f"--{said}", "is said of files; name them with output, or leave it out")
+    collective = COLLECTIVES[name]
+    request = read_call(collective, ranks, op, options)
+    lists = [
+        _arrays(deal, collective, request, len(group), options)
+        for deal, group in zip(deals(collective, request, options), request.groups, strict=True)
+    ]
+    return lists[0] if len(lists) == 1 else tuple(lists)
+
+
+def _arrays(deal: Deal, collective: Collective, request: Request, nranks: int, options: AllOptions) -> list[Any]:
+    """Return what each rank of a group gets, None for a rank that gets nothing."""
+    arrays: list[Any] = [None] * nranks
+    plan = make_course(deal, (), request, options).plan
+    with (
+        userops.deaths_explained(request.op, options.get("op_timeout")),
+        folded(plan, deal.shares, None, userops.engine(request.op), unwatched) as results,
+    ):
+        for taker, share, buffers in zip(deal.takers, deal.shares, results, strict=True):
+            model = taker.file if collective.whole else part_of(taker.file, share)
+            arrays[share.rank] = as_arrays(buffers, model)
+    return arrays
+
+
+def allreduce(
+    ranks: Sequence[PathLike],
+    op: str | Callable[..., Any],
+    *,
+    output: PathLike | None = None,
+    **options: Unpack[RankwiseOptions],
+) -> Any:
+    """Combine all ranks, and give every rank the result (MPI_Allreduce; MPI-4.1, 6.9.6).
+
+    Parameters
+    ----------
+    ranks
+        One file a rank, in rank order.
+    op
+        As for `mpired.reduce`.
+    output
+        The files to write, a pattern as `"out_{rank}.npy"`; None returns the results. All files appear
+        together, whole and durable, or none does.
+    **options
+        As the options of `mpired allreduce`: type, format (`--from`), columns, pair, offset, count,
+        byte_order, to, overwrite (`--force`), in_place, link, group_b, jobs, max_memory, commute, op_timeout.
+
+    Returns
+    -------
+    list or None
+        An array for each rank, as `mpired.reduce` gives one; two lists if there is `group_b`; None if
+        files were written.
+
+    Raises
+    ------
+    mpired.errors.MpiredError
+        If the request breaks a rule of MPI or a file is not usable; the class says which.
+    OSError
+        If the system refuses.
+
+    Examples
+    --------
+    >>> import mpired
+    >>> first, second = mpired.allreduce(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="max")
+    >>> first[:3], second[:3]
+    (array([3, 7, 2], dtype=int32), array([3, 7, 2], dtype=int32))
+    """
+    return _call("allreduce", ranks, op, output, cast("AllOptions", options))
+
+
+def scan(
+    ranks: Sequence[PathLike],
+    op: str | Callable[..., Any],
+    *,
+    output: PathLike | None = None,
+    **options: Unpack[RankwiseOptions],
+) -> Any:
+    """Give rank i the ranks 0 to i combined (MPI_Scan; MPI-4.1, 6.11.1).
+
+    Parameters
+    ----------
+    ranks, op, output
+        As for `allreduce`.
+    **options
+        As for `allreduce`, without link and group_b.
+
+    Returns
+    -------
+    list or None
+        An array for each rank; None if files were written.
+
+    Raises
+    ------
+    mpired.errors.MpiredError, OSError
+        As `allreduce`.
+
+    Examples
+    --------
+    >>> import mpired
+    >>> for prefix in mpired.scan([f"sample_data/counts_{rank}.npy" for rank in range(3)], op="sum"):
+    ...     print(prefix[:4])
+    [2 6 1 5]
+    [ 5 13  3 11]
+    [ 9 21  6 18]
+    """
+    return _call("scan", ranks, op, output, cast("AllOptions", options))
+
+
+def exscan(
+    ranks: Sequence[PathLike],
+    op: str | Callable[..., Any],
+    *,
+    output: PathLike | None = None,
+    **options: Unpack[RankwiseOptions],
+) -> Any:
+    """Give rank i the ranks before it combined (MPI_Exscan; MPI-4.1, 6.11.2).
+
+    Parameters
+    ----------
+    ranks, op, output
+        As for `allreduce`.
+    **options
+        As for `scan`; and exscan_first, "identity" to give rank 0, which has none before it, the op's
+        neutral element.
+
+    Returns
+    -------
+    list or None
+        An array for each rank, None for rank 0 unless it gets the neutral element; None if files were written.
+
+    Raises
+    ------
+    mpired.errors.MpiredError, OSError
+        As `allreduce`.
+
+    Examples
+    --------
+    >>> import mpired
+    >>> first, second = mpired.exscan(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="sum")
+    >>> first is None, second[:3]
+    (True, array([2, 6, 1], dtype=int32))
+    """
+    return _call("exscan", ranks, op, output, cast("AllOptions", options))
+
+
+def reduce_scatter(
+    ranks: Sequence[PathLike],
+    op: str | Callable[..., Any],
+    counts: Sequence[int],
+    *,
+    output: PathLike | None = None,
+    **options: Unpack[RankwiseOptions],
+) -> Any:
+    """Combine all ranks, and give each a block of the result (MPI_Reduce_scatter; MPI-4.1, 6.10.2).
+
+    Parameters
+    ----------
+    ranks, op, output
+        As for `allreduce`.
+    counts
+        How many elements each rank gets, 0 allowed; they sum to the count of a rank.
+    **options
+        As for `allreduce`, without link; and counts_b, the counts of the ranks of group_b.
+
+    Returns
+    -------
+    list or None
+        An array of one dimension for each rank; two lists if there is `group_b`; None if files were written.
+
+    Raises
+    ------
+    mpired.errors.CountError
+        If the counts do not sum to that of a rank.
+    mpired.errors.MpiredError, OSError
+        As `allreduce`.
+
+    Examples
+    --------
+    >>> import mpired
+    >>> ranks = ["sample_data/counts_0.npy", "sample_data/counts_1.npy"]
+    >>> [len(block) for block in mpired.reduce_scatter(ranks, "max", [5, 7])]
+    [5, 7]
+    """
+    return _call("reduce-scatter", ranks, op, output, {**options, "counts": counts})
+
+
+def reduce_scatter_block(
+    ranks: Sequence[PathLike],
+    op: str | Callable[..., Any],
+    *,
+    output: PathLike | None = None,
+    **options: Unpack[RankwiseOptions],
+) -> Any:
+    """Combine all ranks, and give each an equal block of the result (MPI_Reduce_scatter_block; MPI-4.1, 6.10.1).
+
+    Parameters
+    ----------
+    ranks, op, output
+        As for `allreduce`.
+    **options
+        As for `allreduce`, without link.
+
+    Returns
+    -------
+    list or None
+        An array of one dimension for each rank; two lists if there is `group_b`; None if files were written.
+
+    Raises
+    ------
+    mpired.errors.CountError
+        If the elements cannot be divided evenly.
+    mpired.errors.MpiredError, OSError
+        As `allreduce`.
+
+    Examples
+    --------
+    >>> import mpired
+    >>> ranks = ["sample_data/counts_0.npy", "sample_data/counts_1.npy"]
+    >>> [len(block) for block in mpired.reduce_scatter_block(ranks, "max")]
+    [6, 6]
+    """
+    return _call("reduce-scatter-block", ranks, op, output, cast("AllOptions", options))
+
+
+def reduce_local(
+    invec: PathLike, inoutvec: PathLike, op: str | Callable[..., Any], **options: Unpack[LocalOptions]
+) -> None:
+    """Replace the file `inoutvec` by `invec op inoutvec` (MPI_Reduce_local; MPI-4.1, 6.9.7).
+
+    Parameters
+    ----------
+    invec, inoutvec
+        Two files; the second appears with the result, whole and durable, or stays as it was.
+    op
+        As for `mpired.reduce`.
+    **options
+        As the options of `mpired reduce-local`: type, format (`--from`), columns, pair, offset, count,
+        byte_order, jobs, max_memory, commute, op_timeout.
+
+    Raises
+    ------
+    mpired.errors.MpiredError, OSError
+        As `mpired.reduce`.
+    """
+    plan_reduce_local(invec, inoutvec, op, **options).run(unwatched, overwrite=True)
