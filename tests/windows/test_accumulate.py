@@ -468,7 +468,7 @@ def _case(*words: str, status: int, reason: str):
         _case("--op", "sum", "--target-disp", "99999999999999999999", "t.npy", "o.npy", status=3, reason="window"),
         _case("--op", "sum", "--target-disp", HUGE, "t.npy", "o.npy", status=3, reason="window"),
         _case("--op", "sum", "--disp-unit", "1", "--target-disp", HUGE, "t.npy", "o.npy", status=3, reason="window"),
-        _case("--op", "sum", "--target-type", TWO, "--target-count", "99999999", "t.npy", "o.npy", status=3, reason="3 "),
+        _case("--op", "sum", "--target-type", TWO, "--target-count", "9999999", "t.npy", "o.npy", status=3, reason="3"),
         _case("--op", "sum", "--disp-unit", "0", "t.npy", "o.npy", status=2, reason="--disp-unit"),
         _case("--op", "sum", "--offset", "8", "t.npy", "o.npy", status=2, reason="--offset"),
         _case("--op", "sum", "--target-count", "2", "t.npy", "o.npy", status=3, reason="3 elements for 2"),
