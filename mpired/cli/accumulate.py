@@ -52,7 +52,7 @@ def accumulate(**options: Any) -> None:
     plan = plan_accumulate(windows, origins, op, waits, once=True if once == "" else once, **options)
     notes = [window for window in windows if options["commit"] == "rename" and has_other_names(window)]
     done = plan.run(signals.ignore)
-    for window in notes:
+    for window in () if report["quiet"] else notes:
         say(f"{window} is a hard link; its other names keep the old content")
     tell(str(plan.request.op), windows, origins, done, **report)
 

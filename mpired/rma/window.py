@@ -9,6 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from mpired.buffers import FlatBuffer
+from mpired.errors import UsageError
 from mpired.rma.options import AccumulateOptions, ElementOptions, FetchOptions, How
 from mpired.rma.plans import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.verbs import PathLike
@@ -53,6 +54,8 @@ class Window:
         byte_order: str | None = None,
         **how: Unpack[How],
     ) -> None:
+        if not paths:
+            raise UsageError("Window", "needs a path, or one for each rank")
         self.paths = tuple(os.fspath(path) for path in paths)
         self._said: dict[str, Any] = {"type": type, "byte_order": byte_order, **how}
 

@@ -169,6 +169,10 @@ class FileOutput:
                 os.close(self._dirfd)
                 raise
 
+    def replaces(self, inode: tuple[int, int]) -> bool:
+        """Tell whether the file that it replaces is the one of that device and inode."""
+        return self._existing is not None and (self._existing.st_dev, self._existing.st_ino) == inode
+
     @property
     def shared_path(self) -> str:
         """The path under which other processes of this user can open the new file."""

@@ -94,8 +94,9 @@ def _open(target: Target) -> int | None:
 
 def _finish(target: Target, found: Journal) -> None:
     try:
-        journal.apply(found, target.fd, durable=True)
-        _remove(target)
+        with calls.interruptions_blocked():  # so that who is interrupted leaves no half
+            journal.apply(found, target.fd, durable=True)
+            _remove(target)
     except OSError as error:
         reason = f"an earlier update in its journal cannot be finished yet, {error.strerror}; it is kept"
         raise OSError(error.errno, reason, target.name) from error

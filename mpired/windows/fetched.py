@@ -11,7 +11,7 @@ import numpy as np
 from mpired.buffers import FlatBuffer, FlatLayout, RankFile, output_format
 from mpired.buffers.flat import lies_as
 from mpired.buffers.source import open_source
-from mpired.errors import UnconfirmedError
+from mpired.errors import UnconfirmedError, UsageError
 from mpired.storage import calls
 from mpired.storage.output import FileOutput, Output, Scratch, open_output
 from mpired.windows.origin import in_form
@@ -50,6 +50,8 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
             If the format cannot hold them, or the system refuses.
         """
         output = self._output
+        if isinstance(output, FileOutput) and output.replaces(window.source.stamp[:2]):
+            raise UsageError("--fetch", f"{self._path} is the target; choose another file")
         shape = window.shape if window.shape is not None and len(elements) == window.count else (len(elements),)
         with Scratch(output.directory, output.name) as scratch:
             calls.pwrite_all(scratch.fd, elements.view(np.uint8).data, 0)

@@ -15,6 +15,7 @@ from mpired.errors import CountError, DisplacementError, RangeError, UsageError
 from mpired.windows.address import Map, Runs
 from mpired.windows.window import Share
 
+_FARTHEST = 2**62  # bytes; no file is that large, and sums of two such offsets still fit 64 bits
 _SLICE = re.compile(r"\s*(?:(?P<at>-?\d+)|(?P<start>-?\d*)\s*:\s*(?P<stop>-?\d*)\s*(?::\s*(?P<step>\d+)\s*)?)\s*")
 
 
@@ -118,8 +119,12 @@ class Placement:
             _check_whole(window, given)
         start = (self.disp or 0) * (self.unit or itemsize)
         rest = max(window.count - start // itemsize, 0)
-        if start >= 2**63:
-            raise RangeError(window.source.name, f"the displacement of {start} bytes is outside of any window")
+        wanted = self.count if self.count is not None else given.count or 0
+        reach = start + wanted * (
+            itemsize if self.typemap is None else abs(self.typemap.extent) + self.typemap.true_extent
+        )
+        if reach >= _FARTHEST:
+            raise RangeError(window.source.name, f"the request reaches to byte {reach}, outside of any window")
         if self.typemap is None:
             wanted = rest if given.count is None else given.count
             return Runs.plain(start, wanted if self.count is None else self.count, itemsize)
@@ -127,6 +132,7 @@ class Placement:
         element, count = Runs.of(self.typemap, itemsize), self.count
         if count is None:
             count = 1 if given.count is None else given.count // max(element.entries, 1)
+        _check_counts(given, element.entries * count)  # before they are all laid out
         return element.repeated(count, self.typemap.extent).moved(start)
 
     def _mapped(self, windows: Sequence[FlatBuffer], indices: np.ndarray, given: Given) -> list[Share | None]:

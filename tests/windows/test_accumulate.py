@@ -22,6 +22,8 @@ from mpired.errors import MpiredError
 from mpired.windows.address import Runs
 
 COMMITS = ("rename", "journal")
+HUGE = str(2**63 - 1)
+TWO = "vector(2,1,4,double)"
 
 
 @pytest.fixture(scope="module")
@@ -239,6 +241,9 @@ def test_get_accumulate_writes_the_old_elements(tmp_path):
     assert run(*words, "--to", "text", cwd=tmp_path) == (0, b"1\n2\n3\n4\n5\n6\n", "")
     with unchanged(tmp_path):
         refused(run(*words, "--fetch", "old.npy", cwd=tmp_path), 2, "old.npy", "--force")
+        refused(run(*words, "--fetch", "t.npy", "--force", cwd=tmp_path), 2, "--fetch", "is the target")
+        far = ("get-accumulate", "--op", "no_op", "--target-count", str(2**61), "t.npy")
+        refused(run(*far, cwd=tmp_path), 3, "window")
         refused(run(*words[:-1], cwd=tmp_path), 2, "needs an origin")
         refused(run("get-accumulate", "--op", "no_op", "t.npy", "o.npy", cwd=tmp_path), 2, "takes no origin")
         read = run("get-accumulate", "-q", "--op", "no_op", "--at", "1,:", "--to", "text", "t.npy", cwd=tmp_path)
@@ -461,7 +466,9 @@ def _case(*words: str, status: int, reason: str):
         _case("--op", "sum", "--target-disp", "10", "t.npy", "o.npy", status=3, reason="outside of the window"),
         _case("--op", "sum", "--target-disp", "-1", "t.npy", "o.npy", status=3, reason="is negative"),
         _case("--op", "sum", "--target-disp", "99999999999999999999", "t.npy", "o.npy", status=3, reason="window"),
-        _case("--op", "sum", "--target-disp", "9223372036854775807", "t.npy", "o.npy", status=3, reason="window"),
+        _case("--op", "sum", "--target-disp", HUGE, "t.npy", "o.npy", status=3, reason="window"),
+        _case("--op", "sum", "--disp-unit", "1", "--target-disp", HUGE, "t.npy", "o.npy", status=3, reason="window"),
+        _case("--op", "sum", "--target-type", TWO, "--target-count", "9999999", "t.npy", "o.npy", status=3, reason="3"),
         _case("--op", "sum", "--disp-unit", "0", "t.npy", "o.npy", status=2, reason="--disp-unit"),
         _case("--op", "sum", "--offset", "8", "t.npy", "o.npy", status=2, reason="--offset"),
         _case("--op", "sum", "--target-count", "2", "t.npy", "o.npy", status=3, reason="3 elements for 2"),
