@@ -26,11 +26,13 @@ __all__ = [
     "exscan",
     "info",
     "op",
+    "pack",
     "reduce",
     "reduce_local",
     "reduce_scatter",
     "reduce_scatter_block",
     "scan",
+    "unpack",
 ]
 
 if TYPE_CHECKING:
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from mpired.errors import Abort, MpiredError
     from mpired.ops import OPS
     from mpired.ops.user import op
+    from mpired.records.pack import pack
+    from mpired.records.unpack import unpack
     from mpired.verbs import info, reduce
 
 # Imported when first used: the command has things to set before NumPy starts.
@@ -54,11 +58,13 @@ _HOMES = {
     "exscan": "mpired.api",
     "info": "mpired.verbs",
     "op": "mpired.ops.user",
+    "pack": "mpired.records.pack",
     "reduce": "mpired.verbs",
     "reduce_local": "mpired.api",
     "reduce_scatter": "mpired.api",
     "reduce_scatter_block": "mpired.api",
     "scan": "mpired.api",
+    "unpack": "mpired.records.unpack",
 }
 
 

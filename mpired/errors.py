@@ -8,7 +8,9 @@
     │   └── UnknownOpError      2
     ├── DatatypeError           3  MPI_ERR_TYPE
     │   └── UnknownDatatypeError 2
+    │       └── DefinitionError 2                    a file of named datatypes
     ├── CountError              3  MPI_ERR_COUNT
+    ├── ConversionError         3  MPI_ERR_CONVERSION a value that another form cannot hold
     ├── BufferFileError         3  MPI_ERR_FILE      a file that is not what it claims
     ├── RanksError              .  the worst of      several ranks that cannot be used
     ├── UserOpError             7  MPI_ERR_OP        a user-defined op that failed
@@ -93,10 +95,20 @@ class UnknownDatatypeError(DatatypeError):
     exit_status = 2
 
 
+class DefinitionError(UnknownDatatypeError):
+    """Raised when a file of named datatypes, or an entry of it, is wrong."""
+
+
 class CountError(MpiredError, ValueError):
     """Raised when counts or shapes differ between ranks or do not fit a file."""
 
     mpi_class = "MPI_ERR_COUNT"
+
+
+class ConversionError(MpiredError, ValueError):
+    """Raised when a value does not fit the form that it is to be read or written in, as external32."""
+
+    mpi_class = "MPI_ERR_CONVERSION"
 
 
 class BufferFileError(MpiredError, ValueError):

@@ -11,7 +11,7 @@ from mpired.errors import CountError, DatatypeError, MpiredError, RanksError, Ro
 from mpired.storage import staging
 
 
-def open_ranks(words: Sequence[str], declared: Declared) -> tuple[RankFile, ...]:
+def open_ranks(words: Sequence[str], declared: Declared, *, raw_result: bool = False) -> tuple[RankFile, ...]:
     """Look at every rank's header, and compare all with the first good one.
 
     Parameters
@@ -20,6 +20,8 @@ def open_ranks(words: Sequence[str], declared: Declared) -> tuple[RankFile, ...]
         Paths in rank order; `-` is standard input.
     declared
         What the user says of the inputs.
+    raw_result
+        Whether the result will be a raw file, so that something said of raw files is of use anyway.
 
     Raises
     ------
@@ -30,10 +32,12 @@ def open_ranks(words: Sequence[str], declared: Declared) -> tuple[RankFile, ...]
     RanksError
         If several cannot: one error that lists them all.
     """
-    return open_groups([words], declared)[0]
+    return open_groups([words], declared, raw_result=raw_result)[0]
 
 
-def open_groups(groups: Sequence[Sequence[str]], declared: Declared) -> tuple[tuple[RankFile, ...], ...]:
+def open_groups(
+    groups: Sequence[Sequence[str]], declared: Declared, *, raw_result: bool = False
+) -> tuple[tuple[RankFile, ...], ...]:
     """Look at the ranks of several groups as at those of one; datatypes and counts agree in all of them.
 
     Raises
@@ -46,11 +50,11 @@ def open_groups(groups: Sequence[Sequence[str]], declared: Declared) -> tuple[tu
         raise UsageError("ranks", "there are none; name at least one file")
     if words.count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
-    staging.settle(word for word in words if word != "-")
+    staging.settle(words)
     opened = [_open_group(group, declared) for group in groups]
     for files in opened[1:]:
         _compare("rank 0 of group B", files[0], ("rank 0 of group A", opened[0][0]))
-    check_use(declared, [file for files in opened for file in files])
+    check_use(declared, [file for files in opened for file in files], raw_result=raw_result)
     return tuple(opened)
 
 
@@ -74,11 +78,12 @@ def _open_group(words: Sequence[str], declared: Declared) -> tuple[RankFile, ...
     return tuple(files)
 
 
-def check_use(declared: Declared, files: Sequence[RankFile]) -> None:
+def check_use(declared: Declared, files: Sequence[RankFile], *, raw_result: bool = False) -> None:
     """Raise `UsageError` if something is declared that says nothing about any of the files."""
     formats = {file.format for file in files}
-    if declared.describes_raw and "raw" not in formats:
-        raise UsageError("--offset, --count and --byte-order", "describe raw files, and there is none")
+    of_input = bool(declared.offset) or declared.count is not None
+    if "raw" not in formats and (of_input or (declared.describes_bytes and not raw_result)):
+        raise UsageError("--offset, --count, --byte-order and --datarep", "describe raw files, and there is none")
     if (declared.columns or declared.pair) and not formats & {"parquet", "arrow"}:
         raise UsageError("--columns and --pair", "choose columns of parquet or arrow files, and there is none")
 

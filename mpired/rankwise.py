@@ -161,7 +161,7 @@ def plan_rankwise(
     if not in_place and output is None:
         reason = "is missing; name the results by a pattern, as 'out_{rank}.npy', or replace the ranks with --in-place"
         raise UsageError("--output", reason)
-    request = read_call(collective, ranks, op, options)
+    request = read_call(collective, ranks, op, options, output)
     dealt = [_results(deal, collective, request, output, options) for deal in deals(collective, request, options)]
     results = [result for _, each in dealt for result in each]
     takers = [taker for deal, each in dealt for taker in deal.takers]
@@ -184,7 +184,11 @@ class Deal(NamedTuple):
 
 
 def read_call(
-    collective: Collective, ranks: Sequence[PathLike], op: str | Callable[..., Any], options: AllOptions
+    collective: Collective,
+    ranks: Sequence[PathLike],
+    op: str | Callable[..., Any],
+    options: AllOptions,
+    output: str | None = None,
 ) -> Request:
     """Look at the op, the options and the ranks of a call.
 
@@ -202,7 +206,8 @@ def read_call(
     if (first := options.get("exscan_first", "none")) not in _EXSCAN_FIRST:
         raise UsageError("--exscan-first", f"{first!r} is none of {', '.join(_EXSCAN_FIRST)}")
     known = Options.__annotations__
-    return read_request(ranks, op, cast("Options", {key: value for key, value in options.items() if key in known}))
+    shared = cast("Options", {key: value for key, value in options.items() if key in known})
+    return read_request(ranks, op, shared, output or "")
 
 
 def deals(collective: Collective, request: Request, options: AllOptions) -> Iterator[Deal]:
@@ -249,21 +254,23 @@ def _results(
         if results and collective.alike and output is not None:  # all are modelled on one, to be the same file
             results.append(results[0]._replace(share=share, path=path))
         else:
-            results.append(_result(path, taker.file, share, collective, options))
+            results.append(_result(path, taker.file, share, collective, request, options))
     return deal, tuple(results)
 
 
-def _result(path: str, file: RankFile, share: Share, collective: Collective, options: AllOptions) -> Result:
+def _result(
+    path: str, file: RankFile, share: Share, collective: Collective, request: Request, options: AllOptions
+) -> Result:
     """Model a result on the file of its rank, which it replaces if it is to be in place."""
     in_place = options.get("in_place", False)
     model = file if collective.whole else part_of(file, share)
     form = output_format(path, file.format if in_place else options.get("to"), model, terminal=False)
+    if not in_place:
+        return Result(share, path, form.name, request.lay_out(form, model))
     layout = form.prepare(model)
-    if in_place:
-        kept = keep_around(file, layout, cast("Options", options))
-        # The header of npy says how many elements there are.
-        layout = layout if form.name == "npy" and not collective.whole else kept
-    return Result(share, path, form.name, layout)
+    kept = keep_around(file, layout, cast("Options", options))
+    # The header of npy says how many elements there are.
+    return Result(share, path, form.name, layout if form.name == "npy" and not collective.whole else kept)
 
 
 def part_of(file: RankFile, share: Share) -> RankFile:

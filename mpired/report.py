@@ -6,9 +6,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from mpired.buffers import RankFile
+from mpired.buffers.npy import dtype_text
 from mpired.collectives.plan import Plan
-from mpired.datatypes import Datatype, Group
+from mpired.datatypes import Datatype, Group, picture
 from mpired.rankwise import Rankwise
+from mpired.records.pack import Packing
+from mpired.records.unpack import Unpacking
 from mpired.verbs import Reduction
 
 
@@ -94,6 +97,59 @@ def _may_hold_nan(datatype: Datatype) -> bool:
     return datatype.group in Group.FLOATING_POINT | Group.COMPLEX
 
 
+_LONGEST_TYPE = 60
+
+
+def _type_text(datatype: Datatype) -> str:
+    text = str(datatype)
+    return text if len(text) <= _LONGEST_TYPE else f"{text[:_LONGEST_TYPE]}..."
+
+
+def packing_line(plan: Packing) -> str:
+    """Return the summary of a packing on one line."""
+    where = "standard output" if plan.path == "-" else plan.path
+    what = f"{plan.records.count} x {_type_text(plan.records.datatype)}"
+    return f"packed {what}, {plan.count} x {_type_text(plan.packed.datatype)} -> {where} ({plan.format})"
+
+
+def unpacking_line(plan: Unpacking) -> str:
+    """Return the summary of an unpacking on one line."""
+    where = "standard output" if plan.path == "-" else plan.path
+    kept = ", the bytes between kept" if plan.target is not None else ""
+    what = f"{plan.buffer.count} x {_type_text(plan.packed.datatype)}"
+    return f"unpacked {what}, {plan.records.count} x {_type_text(plan.records.datatype)}{kept} -> {where} (raw)"
+
+
+_SHOWN_ENTRIES = 8
+
+
+def describe_datatype(datatype: Datatype) -> dict[str, Any]:
+    """Return what a datatype is, for printing and for JSON; of a long type map the first entries and the last."""
+    typemap, drawn = datatype.typemap, picture.draw(datatype.typemap)
+    numbers = range(typemap.entries)
+    if typemap.entries > _SHOWN_ENTRIES:
+        numbers = range(_SHOWN_ENTRIES - 1)
+    shown = [typemap.entry(number) for number in numbers]
+    last = [typemap.entry(typemap.entries - 1)] if len(shown) < typemap.entries else []
+    return {
+        "name": str(datatype),
+        "combiner": f"MPI_COMBINER_{datatype.combiner}",
+        "size": typemap.size,
+        "lb": typemap.lb,
+        "ub": typemap.ub,
+        "extent": typemap.extent,
+        "true_lb": typemap.true_lb,
+        "true_extent": typemap.true_extent,
+        "alignment": typemap.align,
+        "entries": typemap.entries,
+        "type_map": [[entry.name, entry.disp] for entry in shown + last],
+        "numpy": None if datatype.dtype is None else dtype_text(datatype.dtype),
+        "no_numpy": typemap.obstacle() if datatype.dtype is None else None,
+        "external32": typemap.external,
+        "picture": None if drawn is None else drawn._asdict(),
+    }
+
+
 def describe_file(file: RankFile) -> dict[str, Any]:
     """Return what a file holds, for printing and for JSON."""
     return {
@@ -107,6 +163,7 @@ def describe_file(file: RankFile) -> dict[str, Any]:
                 "count": buffer.count,
                 "shape": None if buffer.shape is None else list(buffer.shape),
                 "order": None if buffer.shape is None else "Fortran" if buffer.fortran_order else "C",
+                "datarep": buffer.datarep if file.format == "raw" else None,
                 "byte_order": {"<": "little", ">": "big", "=": None}[buffer.byte_order],
             }
             for buffer in file.buffers

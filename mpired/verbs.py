@@ -14,16 +14,17 @@ import numpy as np
 
 from mpired import ops
 from mpired.buffers import FORMATS, Declared, Encoder, FlatBuffer, FlatLayout, RankFile, open_rank, output_format
+from mpired.buffers.formats import Format, by_suffix
 from mpired.buffers.source import STANDARD_INPUT
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.run import Progress, Result, folded, run
 from mpired.collectives.table import COLLECTIVES, Collective, Task
-from mpired.datatypes import parse
+from mpired.datatypes import definitions, parse
 from mpired.engines import cores, userops
 from mpired.errors import UsageError
 from mpired.ranks import check_root, check_use, open_groups, unnatural
 from mpired.storage import staging
-from mpired.storage.output import is_stream, nothing, open_output
+from mpired.storage.output import nothing, open_output
 
 PathLike = str | os.PathLike[str]
 
@@ -32,12 +33,14 @@ class Inputs(TypedDict, total=False):
     """What may be said of the inputs; see `mpired reduce --help` for each."""
 
     type: str | None
+    types: PathLike | None
     format: str | None
     columns: Sequence[str]
     pair: Sequence[str] | None
     offset: int
     count: int | None
     byte_order: str | None
+    datarep: str | None
 
 
 class Options(Inputs, total=False):
@@ -67,11 +70,15 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
     text = inputs.get("type")
     if not isinstance(text, str | None):
         raise UsageError("--type", f"{text!r} is not the name of a datatype")
-    datatype, order = (None, None) if text is None else parse(text)
-    byte_order = inputs.get("byte_order")
+    defined = None if inputs.get("types") is None else definitions(os.fspath(inputs["types"] or ""))
+    datatype, order = (None, None) if text is None else parse(text, defined)
+    byte_order, datarep = inputs.get("byte_order"), inputs.get("datarep")
     if order is not None and byte_order not in (None, order):
         raise UsageError("--byte-order", f"{byte_order} contradicts --type {text}")
     _check_word("--byte-order", byte_order, ("little", "big", "native"))
+    _check_word("--datarep", datarep, ("native", "external32"))
+    if datarep == "external32" and {byte_order, order} - {"big", None}:
+        raise UsageError("--datarep", f"external32 is big-endian, not {byte_order or order}")
     _check_word("--from", inputs.get("format"), [row.name for row in FORMATS.values() if row.readable])
     columns, pair = _names(inputs.get("columns")), _names(inputs.get("pair")) or None
     if pair is not None and (columns or len(pair) != 2 or pair[0] == pair[1]):  # noqa: PLR2004 - a pair
@@ -84,6 +91,7 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
     return Declared(
         datatype=datatype,
         byte_order=byte_order,
+        datarep=datarep,
         type_order=order,
         format=inputs.get("format"),
         columns=columns,
@@ -195,7 +203,7 @@ def plan_reduce(
         If the reduction is not possible.
     """
     check_names(options, Options)
-    request = read_request(ranks, op, options)
+    request = read_request(ranks, op, options, output)
     chosen, root, in_place = request.op, options.get("root", 0), options.get("in_place", False)
     if in_place and output != "-":
         raise UsageError("--in-place", "writes over the root's file; leave --output out")
@@ -205,26 +213,38 @@ def plan_reduce(
     path = request.words[0][root] if in_place else output
     to = template.format if in_place else options.get("to")
     form = output_format(path, to, template, terminal=terminal and not in_place)
-    layout = form.prepare(template)
-    if in_place:
-        layout = keep_around(template, layout, options)
-    if not is_stream(path):
-        staging.settle([path])
+    layout = keep_around(template, form.prepare(template), options) if in_place else request.lay_out(form, template)
+    staging.settle([path])
     (share,) = COLLECTIVES["reduce"].shares(Task(len(files) - 1, len(files), template.buffers[0].count, root=root))
     plan = make_plan(chosen, files, options.get("jobs", 0) or cores.usable_cores(), options.get("max_memory"))
     return Reduction(files, plan, template, Result(share, path, form.name, layout), options.get("op_timeout"))
 
 
 class Request(NamedTuple):
-    """The words of a call, understood: the op, and the ranks of each group with the words for them."""
+    """The words of a call, understood: the op, the ranks of each group with the words for them, and what is said."""
 
     op: ops.Op
     words: list[list[str]]
     groups: tuple[tuple[RankFile, ...], ...]
+    said: Declared
+
+    def lay_out(self, form: Format, model: RankFile) -> FlatLayout | Encoder:
+        """Lay out a result like `model` in a format, raw as its bytes are said to lie."""
+        layout = form.prepare(model)
+        if form.name == "raw" and self.said.describes_bytes and isinstance(layout, FlatLayout):
+            return layout._replace(stored=self.said.stored(model.buffers[0].datatype))
+        return layout
 
 
-def read_request(ranks: Sequence[PathLike], op: str | Callable[..., Any], options: Options) -> Request:
+def read_request(
+    ranks: Sequence[PathLike], op: str | Callable[..., Any], options: Options, output: str = ""
+) -> Request:
     """Look at the op and at the ranks, and let the op pass or not.
+
+    Parameters
+    ----------
+    output
+        Where the result goes, "" if it is no file.
 
     Raises
     ------
@@ -244,10 +264,11 @@ def read_request(ranks: Sequence[PathLike], op: str | Callable[..., Any], option
         raise UsageError("--in-place", "is not for two groups (MPI-4.1, 6.9.1); leave --group-b out, or name an output")
     chosen = resolve_op(op, options)
     words = [[os.fspath(rank) for rank in group] for group in ([ranks, group_b] if group_b else [ranks])]
-    groups = open_groups(words, replace(declared(**only_inputs(options)), named=chosen.user))
+    said = replace(declared(**only_inputs(options)), named=chosen.user)
+    groups = open_groups(words, said, raw_result=_is_raw(output, options))
     for buffer in groups[0][0].buffers:
         ops.check(chosen, buffer.datatype, ops.Use.REDUCE)
-    return Request(chosen, words, groups)
+    return Request(chosen, words, groups, said)
 
 
 def check_names(options: Mapping[str, object], known: type) -> None:
@@ -276,6 +297,12 @@ def resolve_op(op: str | Callable[..., Any], options: Options) -> ops.Op:
     return chosen
 
 
+def _is_raw(output: str, options: Options) -> bool:
+    """Tell whether the words ask for a raw result, so that they may also say how its bytes lie."""
+    suffix = by_suffix(output)
+    return options.get("to") == "raw" or (options.get("to") is None and suffix is not None and suffix.name == "raw")
+
+
 def only_inputs(options: Options) -> Inputs:
     """Return what is said of the inputs."""
     names = Inputs.__annotations__
@@ -299,7 +326,7 @@ def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: Optio
 
 
 def unwatched(done: Iterable[int], _total: int) -> Iterable[int]:
-    """Pass the bytes on as they are done: nobody watches."""
+    """Pass the bytes on as they are done, and show nothing."""
     return done
 
 
@@ -325,8 +352,9 @@ def reduce(
         The file to write; None returns the result. An existing file is replaced only with
         `overwrite=True`. It appears whole and durable, or not at all.
     **options
-        As the options of `mpired reduce`: type, format (`--from`), columns, pair, offset, count,
-        byte_order, to, overwrite (`--force`), root, in_place, group_b, jobs, max_memory, commute, op_timeout.
+        As the options of `mpired reduce`: type, types, format (`--from`), columns, pair, offset, count,
+        byte_order, datarep, to, overwrite (`--force`), root, in_place, group_b, jobs, max_memory, commute,
+        op_timeout.
 
     Returns
     -------
@@ -365,13 +393,13 @@ def reduce(
 def as_arrays(results: Sequence[FlatBuffer], model: RankFile) -> Any:
     """Return an array with the shape of the model's buffer, or a dict of them where there are several."""
     arrays = {
-        result.name: _shaped(result, buffer.shape, fortran_order=buffer.fortran_order)
+        result.name: shaped(result, buffer.shape, fortran_order=buffer.fortran_order)
         for result, buffer in zip(results, model.buffers, strict=True)
     }
     return arrays if len(arrays) > 1 else next(iter(arrays.values()))
 
 
-def _shaped(result: FlatBuffer, shape: tuple[int, ...] | None, *, fortran_order: bool) -> np.ndarray:
+def shaped(result: FlatBuffer, shape: tuple[int, ...] | None, *, fortran_order: bool) -> np.ndarray:
     """Read a result into an array of its own."""
     block = np.empty(result.count, result.datatype.form)
     with closing(result.open()) as reader:
@@ -394,8 +422,7 @@ def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
     MpiredError, OSError
         As `reduce` for one rank.
     """
-    if os.fspath(path) != "-":
-        staging.settle([os.fspath(path)])
+    staging.settle([os.fspath(path)])
     return look(path, **inputs)
 
 

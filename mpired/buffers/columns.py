@@ -67,6 +67,7 @@ class ColumnBuffer:
     shape: tuple[int, ...] | None = None
     fortran_order: bool = False
     byte_order: Literal["<", ">", "="] = "="
+    datarep: str = "native"
 
     @property
     def name(self) -> str:

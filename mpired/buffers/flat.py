@@ -9,7 +9,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 
 from mpired.buffers.source import Source
-from mpired.datatypes import Datatype
+from mpired.datatypes import Datatype, external32
+from mpired.errors import ConversionError
 from mpired.storage import calls
 
 
@@ -35,6 +36,8 @@ class FlatBuffer:
         Whether the first index of `shape` runs fastest.
     name
         The column's name, for results of formats with columns.
+    datarep
+        "external32" if the elements are stored in that.
     """
 
     source: Source
@@ -45,10 +48,13 @@ class FlatBuffer:
     shape: tuple[int, ...] | None = None
     fortran_order: bool = False
     name: str = ""
+    datarep: str = "native"
 
     @property
     def byte_order(self) -> Literal["<", ">", "="]:
         """The byte order of the stored elements: "<", ">" or, for single bytes, "="."""
+        if self.datarep == "external32":
+            return ">"
         plain = self.stored if self.stored.names is None else self.stored[self.stored.names[0]]
         orders: dict[str, Literal["<", ">", "="]] = {"<": "<", ">": ">"}
         return orders.get(plain.str[0], "=")
@@ -102,6 +108,8 @@ class FlatReader:
         ------
         BufferFileError
             If the file has become shorter.
+        ConversionError
+            If it holds a value that the native form cannot.
         """
         try:
             # The usual case first, and in one call: it is made for every block of every rank.
@@ -113,7 +121,7 @@ class FlatReader:
         stored = block if self._direct else np.empty(len(block), self._buffer.stored)
         self._fill(start, stored.view(np.uint8))
         if not self._direct:
-            convert(stored, block)
+            convert(stored, block, self._buffer.source.name, start)
 
     def _position(self, start: int) -> int:
         return self._buffer.offset + start * self._itemsize
@@ -125,7 +133,8 @@ class FlatReader:
         missing = len(octets) - got
         if missing:
             # A raw file may end with the last element's last component, before its padding (MPI-4.1, 5.1.6).
-            if missing > buffer.datatype.extent - buffer.datatype.true_extent:
+            external = buffer.datarep == "external32"
+            if external or missing > buffer.datatype.extent - buffer.datatype.true_extent:
                 raise buffer.source.changed()
             octets[got:] = 0
 
@@ -144,10 +153,20 @@ def _layout(dtype: np.dtype) -> tuple[int, list[tuple[int, str]]]:
     return dtype.itemsize, [(offset, field.str) for offset, field in fields]
 
 
-def convert(source: np.ndarray, target: np.ndarray) -> None:
-    """Copy elements into another form of the same datatype: byte order, padding, names of the fields."""
-    if source.dtype.names is None or target.dtype.names is None:
-        target[...] = source
-        return
-    for old, new in zip(source.dtype.names, target.dtype.names, strict=True):
-        target[new] = source[old]
+def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> None:
+    """Copy elements into another form of the same datatype: byte order, padding, names of fields, external32.
+
+    Raises
+    ------
+    ConversionError
+        If a value does not fit; it names `file`, and the element, `start` being the number of the first.
+    """
+    parts = [(source, target)]
+    if source.dtype.names is not None and target.dtype.names is not None:
+        names = zip(source.dtype.names, target.dtype.names, strict=True)
+        parts = [(source[old], target[new]) for old, new in names]
+    for old, new in parts:
+        try:
+            external32.convert(old, new)
+        except external32.Misfit as misfit:
+            raise ConversionError(file, f"element {start + misfit.position}: {misfit.reason}") from None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -14,6 +14,9 @@ from mpired.errors import DatatypeError, UsageError
 
 Order: TypeAlias = Literal["<", ">", "="]
 """A byte order as NumPy writes it."""
+
+
+_ORDERS: dict[str | None, Order] = {"little": "<", "big": ">", "native": "=", None: "="}
 
 
 class Reader(Protocol):
@@ -43,6 +46,8 @@ class RankBuffer(Protocol):
     def fortran_order(self) -> bool: ...
     @property
     def byte_order(self) -> Order: ...
+    @property
+    def datarep(self) -> str: ...
     def open(self) -> Reader: ...
 
 
@@ -90,6 +95,8 @@ class Declared:
         The MPI datatype of an element; needed for raw, elsewhere it must agree.
     byte_order
         "little", "big" or "native", of raw files.
+    datarep
+        "native" or "external32", the data representation of raw files (MPI-4.1, 14.5).
     type_order
         The byte order that `datatype` was given with, "little", "big" or "native"; of every file.
     format
@@ -102,28 +109,59 @@ class Declared:
         Bytes before the first element, of raw files.
     count
         Number of elements, of raw files; None for all there are.
+    packed
+        Whether elements lie in raw files without any gaps, as MPI_Pack leaves them.
     named
         Whether the fields of a structure keep their names, because a user-defined op sees them.
     """
 
     datatype: Datatype | None = None
     byte_order: str | None = None
+    datarep: str | None = None
     type_order: str | None = None
     format: str | None = None
     columns: tuple[str, ...] = ()
     pair: tuple[str, str] | None = None
     offset: int = 0
     count: int | None = None
+    packed: bool = False
     named: bool = False
 
     @property
-    def describes_raw(self) -> bool:
-        """Whether something is said that only raw files need."""
-        return bool(self.offset) or self.count is not None or self.byte_order is not None
+    def describes_bytes(self) -> bool:
+        """Whether it is said how elements lie in raw files, those that are written too."""
+        return self.byte_order is not None or self.datarep is not None
+
+    @property
+    def is_external(self) -> bool:
+        """Whether raw files are in external32."""
+        return self.datarep == "external32"
+
+    def stored(self, datatype: Datatype) -> np.dtype:
+        """Return the NumPy form of elements of a datatype in a raw file."""
+        if self.is_external:
+            return datatype.external_form
+        if self.packed:
+            return self.packed_form(datatype)
+        return datatype.form.newbyteorder(_ORDERS[self.byte_order or self.type_order])
+
+    def packed_form(self, datatype: Datatype) -> np.dtype:
+        """Return the NumPy form of packed elements of a datatype in the byte order that is declared."""
+        return datatype.packed_form.newbyteorder(_ORDERS[self.byte_order or self.type_order])
+
+    def of_units(self, unit: Datatype, packed: Declared) -> Declared:
+        """Return what is said of packed elements, `packed`, with what is said of the bytes here."""
+        return replace(
+            packed,
+            datatype=unit,
+            byte_order=self.byte_order or self.type_order,
+            datarep=self.datarep,
+            packed=True,
+        )
 
     @property
     def stream_limit(self) -> int | None:
         """The most bytes that a stream has to give, None if that is not known."""
         if self.count is None or self.datatype is None:
             return None
-        return self.offset + self.count * self.datatype.extent
+        return self.offset + self.count * self.stored(self.datatype).itemsize

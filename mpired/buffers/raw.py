@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from mpired.buffers.flat import FlatBuffer, FlatLayout
-from mpired.buffers.rank import Declared, Order, RankFile
+from mpired.buffers.rank import Declared, RankFile
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype
 from mpired.errors import CountError, UsageError
-
-_ORDERS: dict[str | None, Order] = {"little": "<", "big": ">", "native": "=", None: "="}
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
@@ -23,18 +23,19 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     """
     if declared.datatype is None:
         raise UsageError(source.name, "is raw binary, which says nothing of its elements; give --type")
-    stored = declared.datatype.form.newbyteorder(_ORDERS[declared.byte_order or declared.type_order])
-    count = _count(source, declared, declared.datatype)
-    return RankFile(source, "raw", (FlatBuffer(source, declared.datatype, count, stored, declared.offset),))
+    stored = declared.stored(declared.datatype)
+    count = _count(source, declared, declared.datatype, stored)
+    buffer = FlatBuffer(source, declared.datatype, count, stored, declared.offset, datarep=declared.datarep or "native")
+    return RankFile(source, "raw", (buffer,))
 
 
-def _count(source: Source, declared: Declared, datatype: Datatype) -> int:
+def _count(source: Source, declared: Declared, datatype: Datatype, stored: np.dtype) -> int:
     nbytes = source.nbytes - declared.offset
     if nbytes < 0:
         raise CountError(source.name, f"has {source.nbytes} bytes, fewer than --offset {declared.offset} skips")
-    # The padding of the last element may be missing (MPI-4.1, 5.1.6).
-    tail = datatype.extent - datatype.true_extent
-    available, rest = divmod(nbytes + tail if nbytes else 0, datatype.extent)
+    # The padding of the last element may be missing (MPI-4.1, 5.1.6); external32 has none.
+    tail = 0 if declared.is_external or declared.packed else datatype.extent - datatype.true_extent
+    available, rest = divmod(nbytes + tail if nbytes else 0, stored.itemsize)
     if declared.count is not None:
         if declared.count > available:
             raise CountError(
@@ -43,12 +44,16 @@ def _count(source: Source, declared: Declared, datatype: Datatype) -> int:
         return declared.count
     if rest > tail:
         where = f" after the {declared.offset} skipped" if declared.offset else ""
-        reason = f"{nbytes} bytes{where} is not a multiple of {datatype.extent}, the extent of {datatype}"
+        packed = "in external32" if declared.is_external else "without gaps" if declared.packed else None
+        what = f"the bytes of {datatype} {packed}" if packed else f"the extent of {datatype}"
+        reason = f"{nbytes} bytes{where} is not a multiple of {stored.itemsize}, {what}"
         raise CountError(source.name, reason)
     return available
 
 
 def prepare(template: RankFile) -> FlatLayout:
-    """Lay out a result like `template`: no header, its byte order."""
+    """Lay out a result like `template`: no header, its byte order, or external32 as it is."""
     root = template.only_buffer("raw")
+    if root.datarep == "external32":
+        return FlatLayout(root.datatype.external_form)
     return FlatLayout(root.datatype.form.newbyteorder(root.byte_order))

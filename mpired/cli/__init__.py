@@ -28,6 +28,8 @@ _COMMANDS = {
     "ops": "List the ops and the datatypes they take.",
     "types": "List the datatypes.",
     "info": "Say what files hold.",
+    "pack": "Take elements of a datatype out of a file of records (MPI_Pack).",
+    "unpack": "Put elements back where they belong in a file of records (MPI_Unpack).",
 }
 _READER_GONE = 141
 _COMPLETION = "_MPIRED_COMPLETE"

@@ -6,8 +6,6 @@ import os
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import click
-
 from mpired.cli import params, progress, signals
 from mpired.cli.messages import say, write
 from mpired.collectives.plan import Plan
@@ -47,13 +45,9 @@ def carry_out(
     pool.keep_freed_memory()
     watch = progress.bar if os.isatty(2) and not quiet else progress.unwatched
     planned.run(watch, overwrite=overwrite, on_commit=signals.ignore)
-    given = ", ".join(params.from_environment(click.get_current_context()))
     if as_json:
         write(summary.json())
-    elif not quiet:
-        say(summary.line() + (f"; from the environment: {given}" if given else ""))
-    if given and (quiet or as_json):  # what nobody wrote on the command line is never silent
-        say(f"from the environment: {given}")
+    params.tell(None if quiet or as_json else summary.line())
     if not quiet and planned.doubtful_order:
         first, second = planned.doubtful_order
         where = planned.order_shows

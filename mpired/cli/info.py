@@ -30,7 +30,7 @@ def info(*, files: tuple[str, ...], as_json: bool, **inputs: Any) -> None:
       mpired info sample_data/maxloc_0.npy sample_data/maxloc_0.parquet
       mpired info --type double_int sample_data/maxloc_0.bin
     """
-    staging.settle(path for path in files if path != "-")
+    staging.settle(files)
     described, errors = [], []
     for path in files:
         try:
@@ -55,7 +55,9 @@ def _lines(file: dict[str, Any]) -> list[str]:
         details = [f"{buffer['count']} x {buffer['datatype']}"]
         if buffer["shape"] is not None:
             details.append(f"shape {tuple(buffer['shape'])}, {buffer['order']} order")
-        if buffer["byte_order"] is not None:
+        if buffer["datarep"] == "external32":
+            details.append("external32")
+        elif buffer["byte_order"] is not None:
             details.append(f"{buffer['byte_order']}-endian")
         lines.append(f"  {name}{', '.join(details)}")
     lines += [f"  {_prefix(other['name'])}{escaped(other['type'])}, no buffer" for other in file["other_columns"]]

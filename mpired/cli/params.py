@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from mpired.buffers import FORMATS
+from mpired.cli.messages import say
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -114,8 +115,24 @@ OP = together(
     option("--op-timeout", type=float, metavar="SECONDS", help="The most that one call of a user-defined op may take."),
 )
 
+TYPES = option("--types", metavar="FILE", help="A TOML file of named datatypes, that TYPE may use.")
+
+RECORDS = together(
+    option("--type", required=True, metavar="TYPE", help="The datatype of an element, as 'resized(0,24,double)'."),
+    TYPES,
+    option("--offset", type=int, default=0, metavar="BYTES", help="Where the first element's displacement 0 is."),
+    option("--count", type=int, metavar="N", help="Elements; default all there are."),
+    option("--byte-order", type=click.Choice(["little", "big", "native"]), help="Of raw files; default native."),
+    option(
+        "--datarep",
+        type=click.Choice(["native", "external32"]),
+        help="The data representation of the packed elements, if raw; default native.",
+    ),
+)
+
 INPUTS = together(
     option("--type", metavar="TYPE", help="The MPI datatype or NumPy code of an element; raw files need it."),
+    TYPES,
     option(
         "--from",
         "format",
@@ -127,9 +144,12 @@ INPUTS = together(
     option("--offset", type=int, default=0, metavar="BYTES", help="Bytes to skip at the start of raw files."),
     option("--count", type=int, metavar="N", help="Elements to read of raw files; default all."),
     option("--byte-order", type=click.Choice(["little", "big", "native"]), help="Of raw files; default native."),
+    option(
+        "--datarep",
+        type=click.Choice(["native", "external32"]),
+        help="The data representation of raw files, those that are written too; default native.",
+    ),
 )
-
-TO = option("--to", type=click.Choice(list(FORMATS)), help="Its format; default by suffix, then as the inputs.")
 
 FORCE = option(
     "-f",
@@ -141,6 +161,8 @@ FORCE = option(
     envvar=["MPIRED_OVERWRITE", "MPIRED_FORCE"],
     help="Replace an existing file.",
 )
+
+TO = option("--to", type=click.Choice(list(FORMATS)), help="Its format; default by suffix, then as the inputs.")
 
 OUTPUT = together(
     option(
@@ -181,8 +203,10 @@ EFFORT = together(
     option("--max-memory", type=MemorySize(), help="The most memory for all processes together, as 2G."),
 )
 
+QUIET = option("-q", "--quiet", is_flag=True, help="No summary on standard error.")
+
 REPORT = together(
-    option("-q", "--quiet", is_flag=True, help="No summary on standard error."),
+    QUIET,
     option("-v", "--verbose", is_flag=True, help="Also say how the work was cut."),
     option("--json", "as_json", is_flag=True, help="The summary as JSON."),
 )
@@ -190,7 +214,15 @@ REPORT = together(
 JSON = option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
-def from_environment(context: click.Context) -> list[str]:
+def tell(line: str | None) -> None:
+    """Say what was done, if anything, and which options nobody wrote on the command line: they are never silent."""
+    given = ", ".join(_from_environment(click.get_current_context()))
+    parts = [*([] if line is None else [line]), *([f"from the environment: {given}"] if given else [])]
+    if parts:
+        say("; ".join(parts))
+
+
+def _from_environment(context: click.Context) -> list[str]:
     """Return the options that environment variables gave, as `--jobs (MPIRED_JOBS)`."""
     environment = click.core.ParameterSource.ENVIRONMENT
     given = [each for each in context.command.params if context.get_parameter_source(each.name or "") is environment]

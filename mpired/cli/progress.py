@@ -20,12 +20,14 @@ def bar(done: Iterable[int], total: int) -> Iterator[int]:
     """Pass the bytes on as they are done, out of `total`, and show a bar with rate and time left."""
     started, read = time.monotonic(), 0
     shown = click.progressbar(length=total, file=sys.stderr)
-    for nbytes in done:
-        read += nbytes
-        seconds = time.monotonic() - started
-        if seconds > _PATIENCE:
-            shown.label = f"{read / seconds / 1e9:.1f} GB/s"
-            shown.update(read - shown.pos)
-        yield nbytes
-    if shown.pos:
-        shown.render_finish()
+    try:
+        for nbytes in done:
+            read += nbytes
+            seconds = time.monotonic() - started
+            if seconds > _PATIENCE:
+                shown.label = f"{read / seconds / 1e9:.1f} GB/s"
+                shown.update(read - shown.pos)
+            yield nbytes
+    finally:
+        if shown.pos:
+            shown.render_finish()  # with which the cursor comes back, after ctrl-C too

@@ -7,24 +7,51 @@ from typing import Any
 
 import click
 
+from mpired import datatypes
 from mpired.buffers.npy import dtype_text
 from mpired.cli import params
 from mpired.cli.messages import show
-from mpired.datatypes import DATATYPES, Datatype
+from mpired.datatypes import DATATYPES, Datatype, parse
+from mpired.datatypes.definitions import Definitions
+from mpired.errors import escaped
+from mpired.report import describe_datatype
 
 
 @click.command()
 @params.JSON
-def types(*, as_json: bool) -> None:
-    """List the datatypes with group, size, extent and NumPy form.
+@params.TYPES
+@click.argument("text", required=False, metavar="[TYPE]")
+@params.option(
+    "--value-index",
+    nargs=2,
+    metavar="VALUE INDEX",
+    help="Print the pair type of two types instead, or MPI_DATATYPE_NULL if there is none.",
+)
+def types(*, text: str | None, types: str | None, value_index: tuple[str, str] | None, as_json: bool) -> None:
+    """List the datatypes with group, size, extent and NumPy form; or show one TYPE, with its type map.
 
-    The size counts the bytes of the components, the extent the padding too: raw files hold extents.
+    The size counts the bytes of the components, the extent the padding too: raw files hold extents. With --types
+    and no TYPE the datatypes of that file are listed.
 
     \b
     Examples:
       mpired types
       mpired types --json
+      mpired types --value-index double uint64_t
+      mpired types 'vector(3,1,2,double)'
     """
+    if text is not None and value_index is not None:
+        raise click.UsageError("--value-index takes the place of TYPE")
+    defined = None if types is None else datatypes.definitions(types)
+    if text is not None:
+        _tell_type(parse(text, defined)[0], as_json=as_json)
+        return
+    if value_index is not None:
+        _tell_pair(*(parse(each, defined)[0] for each in value_index), as_json=as_json)
+        return
+    if defined is not None:
+        _tell_definitions(defined, as_json=as_json)
+        return
     rows = [_row(datatype) for datatype in DATATYPES]
     if as_json:
         show(json.dumps(rows, indent=1))
@@ -34,6 +61,68 @@ def types(*, as_json: bool) -> None:
         form = row["numpy"] or "not available"
         also = f"  also {', '.join(row['synonyms'])}" if row["synonyms"] else ""
         show(f"{row['name']:28}{row['group']:18}{row['size']:5}{row['extent']:7}  {form}{also}")
+
+
+def _tell_type(datatype: Datatype, *, as_json: bool) -> None:
+    """Print the figures of one datatype, its type map and a picture."""
+    told = describe_datatype(datatype)
+    if as_json:
+        show(json.dumps(told, indent=1))
+        return
+    shown = [f"({name},{disp})" for name, disp in told["type_map"]]
+    left_out = told["entries"] - len(shown)
+    if left_out:
+        shown.insert(-1, f"... {left_out} more ...")
+    lines = {label: told[label.replace(" ", "_")] for label in _FIGURES} | {
+        "type map": " ".join(shown) or "empty",
+        "NumPy": f"none: {told['no_numpy']}" if told["numpy"] is None else _shortened(told["numpy"]),
+        "external32": f"{told['external32']} bytes",
+        "picture": _drawn(told["picture"]),
+    }
+    show(told["name"])
+    for label, value in lines.items():
+        show(f"  {label:12}{value}")
+
+
+_SHOWN_CODES = 8
+_FIGURES = ("combiner", "size", "lb", "ub", "extent", "true lb", "true extent", "alignment")
+
+
+def _shortened(form: str) -> str:
+    codes = form.split(", ")
+    return form if len(codes) <= _SHOWN_CODES else f"{', '.join(codes[:_SHOWN_CODES])}, ... {len(codes)} in all)"
+
+
+def _drawn(picture: dict[str, Any] | None) -> str:
+    if picture is None:
+        return "none: there are no bytes, or too many pieces"
+    each = f", {picture['nbytes']} bytes a character" if picture["nbytes"] > 1 else ""
+    return f"{picture['text']}  bytes {picture['start']} to {picture['stop']}{each}"
+
+
+def _tell_definitions(defined: Definitions, *, as_json: bool) -> None:
+    """Print the named datatypes of a file."""
+    rows = [_defined_row(defined, name) for name in defined]
+    if as_json:
+        show(json.dumps(rows, indent=1))
+        return
+    show(f"{'datatype':28}{'size':>10}{'extent':>10}  type")
+    for row in rows:
+        show(f"{row['name']:28}{row['size']:10}{row['extent']:10}  {escaped(row['type'])}")
+
+
+def _defined_row(defined: Definitions, name: str) -> dict[str, Any]:
+    datatype, _ = defined[name]
+    return {"name": name, "type": defined.text(name), "size": datatype.size, "extent": datatype.extent}
+
+
+def _tell_pair(value: Datatype, index: Datatype, *, as_json: bool) -> None:
+    """Print what MPI_Type_get_value_index gives; that there is no such pair is no error (MPI-4.1, 6.9.4)."""
+    pair = datatypes.value_index(value, index)
+    if as_json:
+        show(json.dumps(None if pair is None else _row(pair), indent=1))
+    else:
+        show("MPI_DATATYPE_NULL" if pair is None else str(pair))
 
 
 def _row(datatype: Datatype) -> dict[str, Any]:

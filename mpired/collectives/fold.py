@@ -35,11 +35,11 @@ class Region(NamedTuple):
         """Return the byte offset of an element."""
         return self.offset + element * self.stored.itemsize
 
-    def encoded(self, block: np.ndarray, datatype: Datatype) -> memoryview:
-        """Return the bytes of a block of the datatype as they lie in the file."""
+    def encoded(self, block: np.ndarray, datatype: Datatype, name: str, start: int) -> memoryview:
+        """Return the bytes of a block of the datatype as they lie in the file `name`, from element `start` on."""
         if not lies_as(self.stored, datatype):
             stored = np.zeros(len(block), self.stored)
-            convert(block, stored)
+            convert(block, stored, name, start)
             block = stored
         return block.view(np.uint8).data
 
@@ -178,8 +178,9 @@ class _Writers(AbstractContextManager["_Writers"]):
             low, high = max(start, target.share.start), min(start + len(block), target.share.stop)
             if low < high:
                 region = target.regions[self._buffer]
-                data = region.encoded(block[low - start : high - start], datatype)
-                self._write_to(target, data, region.position(low - target.share.start))
+                first = low - target.share.start
+                data = region.encoded(block[low - start : high - start], datatype, target.name, first)
+                self._write_to(target, data, region.position(first))
 
     def _write_to(self, target: Target, data: memoryview, offset: int) -> None:
         fd = self._open.get(target.path)

@@ -1,9 +1,21 @@
-"""What an element is: the predefined MPI datatypes."""
+"""What an element is: the predefined MPI datatypes, and those made of them."""
 
 from mpired.datatypes.datatype import Datatype, Group
-from mpired.datatypes.grammar import DATATYPES, agrees, from_dtype, get, parse, with_fields
+from mpired.datatypes.grammar import DATATYPES, agrees, definitions, from_dtype, get, parse, unit_of, with_fields
+from mpired.datatypes.pairs import value_index
 
-__all__ = ["DATATYPES", "Datatype", "Group", "agrees", "from_dtype", "parse", "with_fields"]
+__all__ = [
+    "DATATYPES",
+    "Datatype",
+    "Group",
+    "agrees",
+    "definitions",
+    "from_dtype",
+    "parse",
+    "unit_of",
+    "value_index",
+    "with_fields",
+]
 
 
 def __getattr__(name: str) -> Datatype:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 
+from mpired.datatypes import external32
+from mpired.datatypes.typemap import Entry, Run, TypeMap, basic, combined
 from mpired.errors import DatatypeError
 
 
@@ -26,7 +28,7 @@ class Group(enum.Flag):
     # Printable characters and PACKED are in no class of the standard: no reduction takes them
     # (6.9.3), but MPI_REPLACE takes any predefined type (12.3.4), so they need a name.
     CHARACTER = enum.auto()
-    # Structures of predefined types: user ops take them, predefined ops do not (6.9.2).
+    # Made of predefined types: user ops take them, predefined ops do not (6.9.2).
     DERIVED = enum.auto()
 
     @property
@@ -39,41 +41,76 @@ class Group(enum.Flag):
 _PROPER_NAMES = {"c integer": "C integer", "fortran integer": "Fortran integer", "pair": "value-index pair"}
 
 
+DATATYPE_NULL = 0x200
+"""The handle of no datatype in the MPI-5.0 ABI; types without a name of their own have no other."""
+
+
 @dataclass(frozen=True, eq=False)  # every row exists once
 class Datatype:
-    """One predefined MPI datatype: a row of the table.
+    """One MPI datatype: a row of the table of predefined ones, or made from others.
 
     Parameters
     ----------
     name
-        The MPI name without its prefix, in capitals.
+        The MPI name without its prefix, in capitals; for a type without a name the text that means it.
     group
         The one class that it is in.
-    dtype
+    plain
         The NumPy form of one element in native byte order, padding included; None for a type
-        that NumPy cannot hold.
+        that NumPy cannot hold, or whose form follows from `structure`.
     synonyms
         Other MPI names of the same type.
     nbytes
-        Bytes of one element, needed only where `dtype` is None.
+        Bytes of one element, needed only for a type that NumPy cannot hold.
     handle
-        The value of the handle in the MPI-5.0 ABI, which user ops in C compare; MPI_DATATYPE_NULL for derived types.
+        The value of the handle in the MPI-5.0 ABI, which user ops in C compare; MPI_DATATYPE_NULL for types
+        without a name.
+    structure
+        The type map that a constructor made; None for a type that no constructor made.
+    parts
+        The types of value and index of a pair.
     """
 
     name: str
     group: Group
-    dtype: np.dtype | None
+    plain: np.dtype | None
     synonyms: tuple[str, ...] = ()
     nbytes: int = 0
     handle: int = 0
+    structure: TypeMap | None = None
+    parts: tuple[Datatype, ...] = ()
 
     def __str__(self) -> str:
-        return self.name if self.group is Group.DERIVED else f"MPI_{self.name}"
+        return f"MPI_{self.name}" if self.is_named else self.name
 
-    def __reduce__(self) -> tuple[Callable[..., Datatype], tuple[str | np.dtype | None]]:
-        from mpired.datatypes import grammar  # noqa: PLC0415 - the table is made of these rows
+    @property
+    def is_named(self) -> bool:
+        """Whether it is a row of the table, with a name and a handle in MPI."""
+        return self.handle != DATATYPE_NULL
 
-        return (grammar.derived, (self.dtype,)) if self.group is Group.DERIVED else (grammar.get, (self.name,))
+    @cached_property
+    def dtype(self) -> np.dtype | None:
+        """The NumPy form of one element in native byte order, padding included; None where there is none."""
+        if self.plain is None and self.structure is not None:
+            return self.structure.form()
+        return self.plain
+
+    @cached_property
+    def typemap(self) -> TypeMap:
+        """Which basic types an element is made of, and where they lie: one for a plain type, two for a pair.
+
+        Raises
+        ------
+        DatatypeError
+            If the type is not available.
+        """
+        if self.structure is not None:
+            return self.structure
+        if not self.parts:
+            return basic(self.name.lower(), self.form)
+        disps = [field[1] for field in (self.form.fields or {}).values()]
+        pair = combined([Run(part.typemap, disp) for part, disp in zip(self.parts, disps, strict=True)])
+        return replace(pair, paired=True)
 
     @property
     def form(self) -> np.dtype:
@@ -84,10 +121,20 @@ class Datatype:
         DatatypeError
             If NumPy cannot hold the type.
         """
+        if self.dtype is None and self.structure is not None:
+            reason = f"has no NumPy form: {self.structure.obstacle()}"
+            raise DatatypeError(str(self), reason)
         if self.dtype is None:
             reason = f"is not available: NumPy has no {self.nbytes}-byte {self.group.title} type like it"
             raise DatatypeError(str(self), reason)
         return self.dtype
+
+    @property
+    def combiner(self) -> str:
+        """How it was made: NAMED, VALUE_INDEX for an unnamed pair, or the constructor (MPI_Type_get_envelope)."""
+        if self.is_named:
+            return "NAMED"
+        return "VALUE_INDEX" if self.parts else self.name.partition("(")[0].upper()
 
     @property
     def is_bool(self) -> bool:
@@ -97,6 +144,8 @@ class Datatype:
     @cached_property
     def extent(self) -> int:
         """Bytes from one element to the next, padding included (MPI_Type_get_extent)."""
+        if self.structure is not None:
+            return self.structure.extent
         return self.nbytes if self.dtype is None else self.dtype.itemsize
 
     @cached_property
@@ -107,6 +156,8 @@ class Datatype:
     @cached_property
     def size(self) -> int:
         """Bytes of the components alone, without padding (MPI_Type_size)."""
+        if self.structure is not None:
+            return self.structure.size
         if self.dtype is None or self.dtype.fields is None:
             return self.extent
         return sum(field[0].itemsize for field in self.dtype.fields.values())
@@ -135,6 +186,31 @@ class Datatype:
             end = start + scalar.itemsize
         gaps += [slice(end, self.extent)]
         return tuple(gap for gap in gaps if gap.start < gap.stop)
+
+    @cached_property
+    def packed_form(self) -> np.dtype:
+        """The NumPy form without padding, the components in the order of the type map."""
+        return self._consecutive(lambda entry: entry.form)
+
+    @cached_property
+    def external_form(self) -> np.dtype:
+        """The NumPy form of an element in external32, which has no padding either (MPI-4.1, 14.5.2)."""
+        return self._consecutive(lambda entry: external32.form(entry.name, entry.form))
+
+    def _consecutive(self, form_of: Callable[[Entry], np.dtype]) -> np.dtype:
+        if self.structure is None and not self.parts:
+            return form_of(self.typemap.entry(0))
+        offsets, forms, end = [], [], 0
+        entries = list(self.typemap.walk())
+        for entry in entries:
+            offsets.append(end)
+            forms.append(form_of(entry))
+            end += forms[-1].itemsize
+        # The names stand in the order of the displacements.
+        ascending = sorted(range(len(entries)), key=lambda i: entries[i].disp)
+        names, formats = list(self.form.names or ()), [forms[i] for i in ascending]
+        positions = [offsets[i] for i in ascending]
+        return np.dtype({"names": names, "formats": formats, "offsets": positions, "itemsize": end})
 
     def clear_padding(self, block: np.ndarray) -> None:
         """Zero the bytes of `block` that carry no value, so that equal values are equal bytes."""

@@ -1,16 +1,21 @@
-"""Text to datatype: MPI names in any case with or without `MPI_`, and NumPy codes as `<f8`."""
+"""Text to datatype: MPI names in any case with or without `MPI_`, NumPy codes as `<f8`, and types made of types."""
 
 from __future__ import annotations
 
-import functools
+import copyreg
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from weakref import WeakValueDictionary
 
 import numpy as np
 
-from mpired.datatypes.datatype import Datatype, Group
+from mpired.datatypes.constructors import CONSTRUCTORS
+from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group
+from mpired.datatypes.definitions import Definitions, Found
 from mpired.datatypes.named import NAMED
-from mpired.datatypes.pairs import PAIRS
+from mpired.datatypes.pairs import PAIRS, value_index
+from mpired.datatypes.text import Reader
+from mpired.datatypes.typemap import Run, combined
 from mpired.errors import DatatypeError, UnknownDatatypeError
 
 DATATYPES: tuple[Datatype, ...] = NAMED + PAIRS
@@ -25,8 +30,8 @@ _DEFAULTS = ("INT8_T", "UINT8_T", "INT16_T", "UINT16_T", "INT32_T", "UINT32_T", 
              "FLOAT_INT", "DOUBLE_INT", "LONG_INT", "2INT", "SHORT_INT", "LONG_DOUBLE_INT", "2REAL",
              "2DOUBLE_PRECISION")  # fmt: skip
 
-_DATATYPE_NULL = 0x200
 _NUMPY_CODE = re.compile(r"([<>=|])?([biufc]\d{1,2}|\?)")
+_LONGEST_NAME = 40
 _BYTE_ORDERS = {"<": "little", ">": "big", "=": "native"}
 
 
@@ -40,13 +45,32 @@ def get(name: str) -> Datatype:
     return _BY_NAME[name]
 
 
-def parse(text: str) -> tuple[Datatype, str | None]:
+def definitions(path: str) -> Definitions:
+    """Read a file of named datatypes.
+
+    Raises
+    ------
+    DefinitionError, OSError
+        If it, or an entry of it, is wrong.
+    """
+    return Definitions(path, _is_taken, parse)
+
+
+def _is_taken(name: str) -> bool:
+    plain = canonical(name)
+    return plain in _BY_NAME or plain.lower() in CONSTRUCTORS or _NUMPY_CODE.fullmatch(name) is not None
+
+
+def parse(text: str, defined: Mapping[str, Found] | None = None) -> Found:
     """Read the text of `--type`.
 
     Parameters
     ----------
     text
-        An MPI name in any case with or without `MPI_`, or a NumPy code.
+        An MPI name in any case with or without `MPI_`, a NumPy code, or a constructor with its
+        arguments as `pair(double,int64_t)`.
+    defined
+        Named datatypes that may be in the text.
 
     Returns
     -------
@@ -56,7 +80,7 @@ def parse(text: str) -> tuple[Datatype, str | None]:
     Raises
     ------
     UnknownDatatypeError
-        If no datatype has that name or code.
+        If no datatype has that name or code, or the text is wrong elsewhere; the message shows where.
     DatatypeError
         If the type is known but NumPy cannot hold it.
 
@@ -67,29 +91,49 @@ def parse(text: str) -> tuple[Datatype, str | None]:
     ('MPI_DOUBLE_INT', 12, 16, None)
     >>> str(parse(">f8")[0]), parse(">f8")[1]
     ('MPI_DOUBLE', 'big')
+    >>> str(parse("pair(double,int)")[0]), str(parse("pair(float, uint8_t)")[0])
+    ('MPI_DOUBLE_INT', 'pair(float,uint8_t)')
     """
+
+    def plain(word: str) -> Found | None:
+        found = _plain(word)
+        return found if found or not defined or word.strip() not in defined else defined[word.strip()]
+
+    found = plain(text)
+    if found is None and "(" in text:
+        found = Reader(text, CONSTRUCTORS, plain).whole()
+    if found is None:
+        raise UnknownDatatypeError(text or "''", f"is not an MPI datatype or a NumPy code; {_hint(text)}")
+    return found
+
+
+def _plain(text: str) -> Found | None:
+    """Return the datatype that a name or a NumPy code means, and its byte order; None if it means none."""
     datatype = _BY_NAME.get(canonical(text))
     if datatype is not None:
         _ = datatype.form
         return datatype, None
     code = _NUMPY_CODE.fullmatch(text.strip())
-    if code is not None:
-        try:
-            return from_dtype(np.dtype(code[2])), _BYTE_ORDERS.get(code[1] or "")
-        except TypeError:  # NumPy has no such code, or mpired no such type
-            pass
+    if code is None:
+        return None
+    try:
+        return from_dtype(np.dtype(code[2])), _BYTE_ORDERS.get(code[1] or "")
+    except TypeError:  # NumPy has no such code, or mpired no such type
+        return None
+
+
+def _hint(text: str) -> str:
     import difflib  # noqa: PLC0415 - only for an error
 
-    close = difflib.get_close_matches(canonical(text), _BY_NAME, n=3)
-    hint = f"did you mean {' or '.join(name.lower() for name in close)}?" if close else "`mpired types` lists them all"
-    raise UnknownDatatypeError(text or "''", f"is not an MPI datatype or a NumPy code; {hint}")
+    close = difflib.get_close_matches(canonical(text[:_LONGEST_NAME]), _BY_NAME, n=3)
+    return f"did you mean {' or '.join(name.lower() for name in close)}?" if close else "`mpired types` lists them all"
 
 
 def from_dtype(dtype: np.dtype) -> Datatype:
     """Return the datatype that elements of the NumPy `dtype` are, whatever their byte order.
 
-    A structure of two plain fields is a pair if MPI has one of them, whether it is aligned as in C
-    or packed; any other structure of plain fields is a derived datatype.
+    A structure of a number and an integer is a pair, whether it is aligned as in C or packed; any
+    other structure of plain fields is a derived datatype.
 
     Raises
     ------
@@ -98,7 +142,7 @@ def from_dtype(dtype: np.dtype) -> Datatype:
     """
     if dtype.kind == "b":
         return _BY_NAME["C_BOOL"]
-    datatype = _BY_FORM.get(_components(dtype))
+    datatype = _BY_FORM.get(_components(dtype)) or _pair_of(dtype)
     if datatype is None and dtype.names is not None and all(dtype[name].kind in "biufc" for name in dtype.names):
         fields = [(name, dtype[name].newbyteorder("=")) for name in dtype.names]
         return derived(np.dtype(fields, align=True))
@@ -107,11 +151,51 @@ def from_dtype(dtype: np.dtype) -> Datatype:
     return datatype
 
 
-@functools.cache
+def _pair_of(dtype: np.dtype) -> Datatype | None:
+    parts = [_BY_FORM.get((component,)) for component in _components(dtype)]
+    if len(parts) != 2 or parts[0] is None or parts[1] is None:  # noqa: PLR2004 - a pair
+        return None
+    return value_index(parts[0], parts[1])
+
+
+_structures: WeakValueDictionary[np.dtype, Datatype] = WeakValueDictionary()
+
+
 def derived(form: np.dtype) -> Datatype:
     """Return the datatype of a structure in native form: the one instance, so that ranks can be compared."""
-    parts = ", ".join(f"{_components(form[name])[0][1:]} {name}" for name in form.names or ())
-    return Datatype(f"struct({parts})", Group.DERIVED, form, handle=_DATATYPE_NULL)
+    made = _structures.get(form)
+    if made is None:
+        fields = [(name, *field[:2]) for name, field in (form.fields or {}).items()]
+        parts = ", ".join(f"{_components(field)[0][1:]} {name}" for name, field, _ in fields)
+        structure = combined([Run(from_dtype(field).typemap, disp) for _, field, disp in fields])
+        made = Datatype(f"struct({parts})", Group.DERIVED, form, handle=DATATYPE_NULL, structure=structure)
+        _structures[form] = made
+    return made
+
+
+def unit_of(datatype: Datatype) -> Datatype:
+    """Return the fewest entries of a type that, repeated, are all of it: a plain type, a pair, or a structure.
+
+    Raises
+    ------
+    DatatypeError
+        If that would be a structure that NumPy cannot hold.
+    """
+    unit = datatype.typemap.unit
+    if not unit:
+        count = datatype.typemap.entries
+        raise DatatypeError(str(datatype), f"its {count} entries are no structure that NumPy can hold; use --to raw")
+    types = tuple(_BY_NAME[entry.name.upper()] for entry in unit)
+    if len(types) == 1:
+        return types[0]
+    pair = value_index(*types) if len(types) == 2 else None  # noqa: PLR2004 - value and index
+    if pair is not None:
+        return pair
+    aligned = np.dtype([(f"f{i}", each.form) for i, each in enumerate(types)], align=True)
+    disps = tuple(field[1] for field in (aligned.fields or {}).values())
+    made = CONSTRUCTORS["struct"].make((1,) * len(types), disps, types)
+    _ = made.form
+    return made
 
 
 def with_fields(datatype: Datatype, names: Sequence[str] | None) -> Datatype:
@@ -137,3 +221,17 @@ def _components(dtype: np.dtype) -> tuple[str, ...]:
 
 
 _BY_FORM = {_components(_BY_NAME[name].form): _BY_NAME[name] for name in _DEFAULTS}
+
+
+def _reduced(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object, ...]]:
+    if datatype.is_named:
+        return get, (datatype.name,)
+    return (_parsed, (datatype.name,)) if datatype.plain is None or datatype.parts else (derived, (datatype.plain,))
+
+
+def _parsed(text: str) -> Datatype:
+    return parse(text)[0]
+
+
+# Rows are compared by identity, so a worker gets its own row of the same name.
+copyreg.pickle(Datatype, _reduced)

@@ -1,4 +1,4 @@
-"""The nine named value-index types of MINLOC and MAXLOC (MPI-4.1, 6.9.4).
+"""The value-index types of MINLOC and MAXLOC: nine with names, and the pair of any two types (MPI-4.1, 6.9.4).
 
 NumPy's `align=True` lays a structure out as the C compiler does, so the extents include the same
 padding: MPI_DOUBLE_INT has 12 bytes in 16. In MPI_2REAL and MPI_2DOUBLE_PRECISION the index is a
@@ -7,26 +7,72 @@ floating-point number too, because Fortran of old had no mixed pairs.
 
 from __future__ import annotations
 
+import functools
+
 import numpy as np
 
-from mpired.datatypes.datatype import Datatype, Group
+from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group
+from mpired.datatypes.named import NAMED
 
 _ROWS: tuple[tuple[str, str, str, int], ...] = (
-    ("FLOAT_INT", "f4", "i4", 0x228),
-    ("DOUBLE_INT", "f8", "i4", 0x229),
-    ("LONG_INT", "l", "i4", 0x22A),
-    ("2INT", "i4", "i4", 0x22B),
-    ("SHORT_INT", "i2", "i4", 0x22C),
-    ("LONG_DOUBLE_INT", "g", "i4", 0x22D),
-    ("2REAL", "f4", "f4", 0x230),
-    ("2DOUBLE_PRECISION", "f8", "f8", 0x231),
-    ("2INTEGER", "i4", "i4", 0x232),
+    ("FLOAT_INT", "FLOAT", "INT", 0x228),
+    ("DOUBLE_INT", "DOUBLE", "INT", 0x229),
+    ("LONG_INT", "LONG", "INT", 0x22A),
+    ("2INT", "INT", "INT", 0x22B),
+    ("SHORT_INT", "SHORT", "INT", 0x22C),
+    ("LONG_DOUBLE_INT", "LONG_DOUBLE", "INT", 0x22D),
+    ("2REAL", "REAL", "REAL", 0x230),
+    ("2DOUBLE_PRECISION", "DOUBLE_PRECISION", "DOUBLE_PRECISION", 0x231),
+    ("2INTEGER", "INTEGER", "INTEGER", 0x232),
 )
+_BY_NAME = {row.name: row for row in NAMED}
 
 
 def _pair(name: str, value: str, index: str, handle: int) -> Datatype:
-    dtype = np.dtype([("value", value), ("index", index)], align=True)
-    return Datatype(name, Group.PAIR, dtype, handle=handle)
+    parts = _BY_NAME[value], _BY_NAME[index]
+    dtype = np.dtype([("value", parts[0].form), ("index", parts[1].form)], align=True)
+    return Datatype(name, Group.PAIR, dtype, handle=handle, parts=parts)
 
 
-PAIRS: tuple[Datatype, ...] = tuple(_pair(*row) for row in _ROWS)
+_OF_PARTS = {(value, index): _pair(name, value, index, handle) for name, value, index, handle in _ROWS}
+PAIRS: tuple[Datatype, ...] = tuple(_OF_PARTS.values())
+_INDEX = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE
+_VALUE = _INDEX | Group.FLOATING_POINT
+
+
+def value_index(value: Datatype, index: Datatype) -> Datatype | None:
+    """Return the pair type of a value and an index (MPI_Type_get_value_index; MPI-4.1, 6.9.4).
+
+    Parameters
+    ----------
+    value
+        A type that MAX and MIN are defined on.
+    index
+        An integer type.
+
+    Returns
+    -------
+    Datatype or None
+        The type that has a name, or else the one unnamed type of these two; None, MPI_DATATYPE_NULL,
+        for other types, which is no error.
+
+    Examples
+    --------
+    >>> from mpired.datatypes import parse
+    >>> str(value_index(parse("double")[0], parse("int")[0]))
+    'MPI_DOUBLE_INT'
+    >>> str(value_index(parse("double")[0], parse("uint64_t")[0]))
+    'pair(double,uint64_t)'
+    """
+    named = _OF_PARTS.get((value.name, index.name))
+    if named is not None:
+        return named
+    if value.group not in _VALUE or index.group not in _INDEX or value.dtype is None or index.dtype is None:
+        return None
+    return _unnamed(value.name, index.name)
+
+
+@functools.cache
+def _unnamed(value: str, index: str) -> Datatype:
+    """Return the one instance, so that ranks can be compared."""
+    return _pair(f"pair({value.lower()},{index.lower()})", value, index, DATATYPE_NULL)

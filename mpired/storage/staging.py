@@ -216,6 +216,8 @@ class Pending(NamedTuple):
 def settle(paths: Iterable[str]) -> None:
     """Finish what an interrupted command has committed in the directories of these files, and clear what it has not.
 
+    A path that is none, as `-`, is taken for a name in the current directory, where that does no harm.
+
     Raises
     ------
     BufferFileError

@@ -916,6 +916,7 @@ def test_info_as_json(folder):
             "count": 6,
             "shape": [2, 3],
             "order": "Fortran",
+            "datarep": None,
             "byte_order": "big",
         }
     ]
@@ -983,7 +984,9 @@ def test_types(folder):
     assert "MPI_LONG_LONG" in rows["MPI_LONG_LONG_INT"]["synonyms"]
 
 
-@pytest.mark.parametrize("words", [(), ("reduce",), ("ops",), ("types",), ("info",)], ids=" ".join)
+@pytest.mark.parametrize(
+    "words", [(), ("reduce",), ("ops",), ("types",), ("info",), ("pack",), ("unpack",)], ids=" ".join
+)
 @pytest.mark.parametrize("flag", ["--help", "-h"])
 def test_help(words, flag, tmp_path):
     outcome = run(*words, flag, cwd=tmp_path)
@@ -1001,7 +1004,7 @@ def test_help_has_every_option(tmp_path):
     for option in (
         *("--op", "--type", "--from", "--to", "-o, --output", "-f, -O, --force, --overwrite", "-j, --jobs"),
         *("-q, --quiet", "-v, --verbose", "--columns", "--pair", "--offset", "--count", "--byte-order", "--root"),
-        *("--in-place", "--max-memory", "--json"),
+        *("--in-place", "--max-memory", "--json", "--types", "--datarep"),
     ):
         assert f"  {option} " in text
 

@@ -1,0 +1,37 @@
+"""`mpired pack`."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import click
+
+from mpired.cli import params, progress, signals
+from mpired.records.pack import plan_pack
+from mpired.report import packing_line
+from mpired.storage.output import is_terminal
+
+
+@click.command()
+@params.RECORDS
+@params.OUTPUT
+@params.QUIET
+@click.argument("file", metavar="FILE")
+def pack(*, file: str, output: str, quiet: bool, **options: Any) -> None:
+    """Take elements of a datatype out of a raw FILE, without the gaps, as MPI_Pack does.
+
+    FILE holds elements one extent apart; it may end after the last entry of the last one. The result is a plain
+    buffer that can be reduced: npy has one value or one row an element, the other formats one line or
+    row a value. Raw results are the bytes in the order of the type map, or with --datarep external32 what
+    MPI_Pack_external writes. `mpired unpack` is the way back.
+
+    \b
+    Examples:
+      mpired pack --type 'resized(0,16,double)' sample_data/maxloc_0.bin -o values.npy
+      mpired pack --type double_int sample_data/maxloc_0.bin --datarep external32 | od -An -t x1 | head -2
+    """
+    plan = plan_pack(file, output, terminal=is_terminal(output), **options)
+    watch = progress.bar if os.isatty(2) and not quiet else progress.unwatched
+    plan.run(watch, overwrite=options["overwrite"], on_commit=signals.ignore)
+    params.tell(None if quiet else packing_line(plan))

@@ -1,0 +1,114 @@
+"""The table of what makes datatypes out of datatypes: one row a word of the grammar."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+from weakref import WeakValueDictionary
+
+from mpired.datatypes import derived
+from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group
+from mpired.datatypes.pairs import value_index
+from mpired.datatypes.typemap import TypeMap
+from mpired.errors import DatatypeError
+
+MAX_LENGTH = 64 << 10
+"""Characters of a text that means a datatype."""
+
+MAX_DEPTH = 32
+"""Constructors in one another."""
+
+_STEPS = {"(": 1, ")": -1}
+
+
+class Constructor(NamedTuple):
+    """A row: the word, the sorts of its arguments, and what it makes.
+
+    Parameters
+    ----------
+    name
+        The word.
+    sorts
+        What each argument is: a sort that the reader of texts knows, in the order of MPI.
+    make
+        Takes the arguments and returns the datatype.
+    """
+
+    name: str
+    sorts: tuple[str, ...]
+    make: Callable[..., Datatype]
+
+
+def _pair(value: Datatype, index: Datatype) -> Datatype:
+    made = value_index(value, index)
+    if made is None:
+        reason = "a pair has a value that MAX and MIN take and an integer index (MPI-4.1, 6.9.4)"
+        raise DatatypeError(f"pair of {value} and {index}", reason)
+    return made
+
+
+def spelled(argument: Any) -> str:
+    """Return an argument as the grammar has it."""
+    if isinstance(argument, Datatype):
+        return argument.name.lower() if argument.is_named else argument.name
+    return f"[{','.join(map(spelled, argument))}]" if isinstance(argument, tuple) else str(argument)
+
+
+# One instance of each, to compare ranks by; those that nobody uses any more are forgotten.
+_instances: WeakValueDictionary[str, Datatype] = WeakValueDictionary()
+
+
+def _derived(name: str, build: Callable[..., TypeMap]) -> Callable[..., Datatype]:
+    """Return what makes a datatype by a function of type maps."""
+
+    def make(*arguments: Any) -> Datatype:
+        text = f"{name}({','.join(map(spelled, arguments))})"
+        if len(text) > MAX_LENGTH:
+            raise DatatypeError(name, f"is written with more than {MAX_LENGTH} characters")
+        if _depth(text) > MAX_DEPTH:
+            raise DatatypeError(name, f"is nested deeper than {MAX_DEPTH}")
+        made = _instances.get(text)
+        if made is None:
+            try:
+                structure = build(*map(_mapped, arguments))
+            except ValueError as error:
+                raise DatatypeError(name, str(error)) from None
+            made = Datatype(text, Group.DERIVED, None, handle=DATATYPE_NULL, structure=structure)
+            _instances[text] = made
+        return made
+
+    return make
+
+
+def _mapped(argument: Any) -> Any:
+    if isinstance(argument, tuple):
+        return tuple(map(_mapped, argument))
+    return argument.typemap if isinstance(argument, Datatype) else argument
+
+
+def _depth(text: str) -> int:
+    """Return how deep parentheses are nested."""
+    return max(itertools.accumulate(_STEPS[each] for each in text if each in _STEPS), default=0)
+
+
+# the word, the sorts of its arguments, and what makes its type map
+_ROWS: tuple[tuple[str, str, Callable[..., TypeMap]], ...] = (
+    ("contiguous", "count type", derived.contiguous),
+    ("vector", "count count number type", derived.vector),
+    ("hvector", "count count number type", derived.hvector),
+    ("indexed", "counts numbers type", derived.indexed),
+    ("hindexed", "counts numbers type", derived.hindexed),
+    ("indexed_block", "count numbers type", derived.indexed_block),
+    ("hindexed_block", "count numbers type", derived.hindexed_block),
+    ("struct", "counts numbers types", derived.struct),
+    ("subarray", "counts counts counts order type", derived.subarray),
+    ("darray", "count count counts distributions dargs counts order type", derived.darray),
+    ("resized", "number number type", derived.resized),
+    ("dup", "type", derived.dup),
+)
+
+CONSTRUCTORS = {
+    "pair": Constructor("pair", ("type", "type"), _pair),
+    **{name: Constructor(name, tuple(sorts.split()), _derived(name, build)) for name, sorts, build in _ROWS},
+}

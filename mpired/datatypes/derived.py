@@ -1,0 +1,165 @@
+"""The constructors of derived datatypes, as type maps (MPI-4.1, 5.1.2 to 5.1.7).
+
+Every function takes the arguments of the MPI function of its name. Strides and displacements are in
+extents, those of the h-constructors in bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from mpired.datatypes.typemap import Run, TypeMap, bounded, combined
+
+DFLT_DARG = "dflt"
+
+
+def contiguous(count: int, old: TypeMap) -> TypeMap:
+    """Return `count` elements one after another."""
+    return combined([Run(old, 0, count, old.extent)])
+
+
+def vector(count: int, blocklength: int, stride: int, old: TypeMap) -> TypeMap:
+    """Return blocks `stride` extents apart."""
+    return hvector(count, blocklength, stride * old.extent, old)
+
+
+def hvector(count: int, blocklength: int, stride: int, old: TypeMap) -> TypeMap:
+    """Return blocks `stride` bytes apart."""
+    return combined([Run(contiguous(blocklength, old), 0, count, stride)])
+
+
+def indexed(blocklengths: Sequence[int], displacements: Sequence[int], old: TypeMap) -> TypeMap:
+    """Return blocks at displacements in extents."""
+    return hindexed(blocklengths, [disp * old.extent for disp in displacements], old)
+
+
+def hindexed(blocklengths: Sequence[int], displacements: Sequence[int], old: TypeMap) -> TypeMap:
+    """Return blocks at displacements in bytes."""
+    return struct(blocklengths, displacements, [old] * len(blocklengths))
+
+
+def indexed_block(blocklength: int, displacements: Sequence[int], old: TypeMap) -> TypeMap:
+    """Return blocks of one length at displacements in extents."""
+    return indexed([blocklength] * len(displacements), displacements, old)
+
+
+def hindexed_block(blocklength: int, displacements: Sequence[int], old: TypeMap) -> TypeMap:
+    """Return blocks of one length at displacements in bytes."""
+    return hindexed([blocklength] * len(displacements), displacements, old)
+
+
+def struct(blocklengths: Sequence[int], displacements: Sequence[int], olds: Sequence[TypeMap]) -> TypeMap:
+    """Return blocks of several types at displacements in bytes.
+
+    Raises
+    ------
+    ValueError
+        If the lists are not of one length.
+    """
+    _same_lengths(blocklengths, displacements, olds)
+    blocks = zip(blocklengths, displacements, olds, strict=True)
+    return combined([Run(old, disp, count, old.extent) for count, disp, old in blocks])
+
+
+def subarray(sizes: Sequence[int], subsizes: Sequence[int], starts: Sequence[int], order: str, old: TypeMap) -> TypeMap:
+    """Return a box out of an array; the extent is that of the array.
+
+    Raises
+    ------
+    ValueError
+        If the box is not in the array.
+    """
+    _same_lengths(sizes, subsizes, starts)
+    box, stride = old, old.extent
+    for size, subsize, start in _fastest_first(order, sizes, subsizes, starts):
+        if not (1 <= subsize <= size and 0 <= start <= size - subsize):
+            raise ValueError(f"{subsize} elements from {start} on are not in a dimension of {size}")
+        box = combined([Run(box, start * stride, subsize, stride)])
+        stride *= size
+    return bounded(box, 0, stride)
+
+
+def darray(  # noqa: PLR0913, PLR0917 - the arguments are those of MPI_Type_create_darray
+    size: int,
+    rank: int,
+    gsizes: Sequence[int],
+    distribs: Sequence[str],
+    dargs: Sequence[Any],
+    psizes: Sequence[int],
+    order: str,
+    old: TypeMap,
+) -> TypeMap:
+    """Return what a process owns of an array that is distributed as in HPF; the extent is that of the array.
+
+    Raises
+    ------
+    ValueError
+        If the processes or the blocks do not fit.
+    """
+    _same_lengths(gsizes, distribs, dargs, psizes)
+    if math.prod(psizes) != size or not 0 <= rank < size:
+        raise ValueError(f"rank {rank} and a grid of {'x'.join(map(str, psizes))} do not fit {size} processes")
+    owned, stride = old, old.extent
+    coordinates = _row_major(rank, psizes)
+    for gsize, distrib, darg, psize, at in _fastest_first(order, gsizes, distribs, dargs, psizes, coordinates):
+        block = _block(gsize, distrib, darg, psize)
+        owned = _dealt(owned, stride, gsize, block, psize, at)
+        stride *= gsize
+    return bounded(owned, 0, stride)
+
+
+def _block(gsize: int, distrib: str, darg: Any, psize: int) -> int:
+    """Return how many elements a process has at a time."""
+    if gsize < 1 or darg == 0:
+        raise ValueError("sizes and dargs are at least 1")
+    if distrib == "none":
+        if psize != 1:
+            raise ValueError(f"a dimension that is not distributed has 1 process, not {psize}")
+        return gsize
+    if distrib == "cyclic":
+        return 1 if darg == DFLT_DARG else int(darg)
+    block = -(-gsize // psize) if darg == DFLT_DARG else int(darg)
+    if block * psize < gsize:
+        raise ValueError(f"{psize} blocks of {block} are fewer than {gsize}")
+    return block
+
+
+def _dealt(old: TypeMap, stride: int, gsize: int, block: int, psize: int, at: int) -> TypeMap:
+    """Return the blocks at, at + psize, ... of one dimension; the last may be short."""
+    turn = block * psize
+    full = max(0, (gsize - at * block - block) // turn + 1) if gsize >= at * block + block else 0
+    start = at * block + full * turn
+    rest = max(0, min(block, gsize - start))
+    whole = combined([Run(old, 0, block, stride)])
+    return combined([Run(whole, at * block * stride, full, turn * stride), Run(old, start * stride, rest, stride)])
+
+
+def _row_major(rank: int, psizes: Sequence[int]) -> list[int]:
+    """Return the coordinates of a process; they are in row-major order whatever that of the array is."""
+    coordinates = []
+    for psize in reversed(psizes):
+        rank, at = divmod(rank, psize)
+        coordinates.append(at)
+    return coordinates[::-1]
+
+
+def _fastest_first(order: str, *lists: Sequence[Any]) -> list[tuple[Any, ...]]:
+    dimensions = list(zip(*lists, strict=True))
+    return dimensions[::-1] if order == "C" else dimensions
+
+
+def resized(lb: int, extent: int, old: TypeMap) -> TypeMap:
+    """Return the same entries with other bounds."""
+    return bounded(old, lb, extent)
+
+
+def dup(old: TypeMap) -> TypeMap:
+    """Return the same again."""
+    return old
+
+
+def _same_lengths(*lists: Sequence[object]) -> None:
+    if len({len(each) for each in lists}) > 1:
+        raise ValueError(f"the lists have {', '.join(str(len(each)) for each in lists)} items; they go together")

@@ -1,0 +1,196 @@
+"""Moving the bytes of elements between where a type map says and one after another, in the order of the map.
+
+Everything works on runs, so that it costs as many steps of Python as a type has branches, not entries.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from mpired.datatypes.typemap import Run, TypeMap
+
+BLOCK_BYTES = 1 << 20
+"""The most bytes, gaps included, that are moved at a time."""
+
+_FAR = 64 << 10  # bytes between two copies that are not worth being read along
+_MAX_DIMENSIONS = 24
+_MAX_PIECES = 4 << 20
+_NUMBERS = (1, 2, 4, 8)  # bytes that NumPy copies as numbers, which is faster
+
+
+class _Leaf(NamedTuple):
+    """Stretches of `nbytes` without a gap, `shape` of them with the strides of either side."""
+
+    disp: int
+    at: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    packed_strides: tuple[int, ...]
+    nbytes: int
+
+
+def reach(run: Run) -> tuple[int, int]:
+    """Return the first byte of any entry of a run, and the end of the last."""
+    low, high = run.reach
+    return low + run.of.true_lb, high + run.of.true_ub
+
+
+def is_dense(run: Run) -> bool:
+    """Tell whether the bytes of a run, in the order of the map, lie one after another."""
+    return run.of.dense and (run.copies == 1 or run.stride == run.of.size)
+
+
+def cut(run: Run) -> Iterator[Run]:
+    """Cut a run into smaller ones, in the order of the map, each within `BLOCK_BYTES`."""
+    of, (low, high) = run.of, reach(run)
+    if not of.size or not run.copies:
+        return
+    if high - low <= BLOCK_BYTES and run.copies * of.size <= BLOCK_BYTES:
+        yield run
+    elif run.copies > 1:
+        step = _copies_at_once(run)
+        for first in range(0, run.copies, step):
+            yield from cut(Run(of, run.disp + first * run.stride, min(step, run.copies - first), run.stride))
+    else:
+        for inner in of.runs:
+            yield from cut(inner._replace(disp=run.disp + inner.disp))
+
+
+def _copies_at_once(run: Run) -> int:
+    of, stride = run.of, abs(run.stride)
+    if stride - of.true_extent > _FAR:
+        return 1
+    step = BLOCK_BYTES // of.size
+    if stride:
+        step = min(step, (BLOCK_BYTES - of.true_extent) // stride + 1)
+    return max(1, step)
+
+
+def gather(run: Run, window: np.ndarray, first: int, packed: np.ndarray) -> None:
+    """Copy the bytes of a run from `window`, which starts with the byte at `first`, to `packed`."""
+    for leaf in _leaves(run):
+        spread, dense = _views(leaf, window, first, packed)
+        dense[...] = spread
+
+
+def scatter(run: Run, window: np.ndarray, first: int, packed: np.ndarray) -> None:
+    """Copy the bytes of a run from `packed` to where they belong in `window`; its other bytes stay."""
+    for leaf in _leaves(run):
+        spread, dense = _views(leaf, window, first, packed)
+        spread[...] = dense
+
+
+def _views(leaf: _Leaf, window: np.ndarray, first: int, packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    dtype = np.dtype(f"{'u' if leaf.nbytes in _NUMBERS else 'V'}{leaf.nbytes}")
+    # The constructor checks that every element is in the buffer.
+    spread: np.ndarray = np.ndarray(leaf.shape, dtype, window.data, leaf.disp - first, leaf.strides)
+    dense: np.ndarray = np.ndarray(leaf.shape, dtype, packed.data, leaf.at, leaf.packed_strides)
+    return spread, dense
+
+
+def _leaves(run: Run) -> Iterator[_Leaf]:
+    yield from _below(run, run.disp, 0, ())
+
+
+def _below(run: Run, disp: int, at: int, dims: tuple[tuple[int, int, int], ...]) -> Iterator[_Leaf]:
+    """Yield the leaves of a run at `disp`; `dims` are the copies around it with both strides."""
+    of = run.of
+    if run.copies > 1 and len(dims) >= _MAX_DIMENSIONS:
+        for copy in range(run.copies):
+            yield from _below(run._replace(copies=1), disp + copy * run.stride, at + copy * of.size, dims)
+        return
+    if run.copies > 1:
+        dims = (*dims, (run.copies, run.stride, of.size))
+    if of.dense:
+        shape, strides, packed_strides = zip(*dims, strict=True) if dims else ((), (), ())
+        yield _Leaf(disp + of.true_lb, at, shape, strides, packed_strides, of.size)
+        return
+    for inner in of.runs:
+        yield from _below(inner, disp + inner.disp, at, dims)
+        at += inner.copies * inner.of.size
+
+
+def pieces(typemap: TypeMap) -> np.ndarray | None:
+    """Return the start and the end of each stretch without a gap, in the order of the map; None if they are too many.
+
+    Returns
+    -------
+    array of int64, shape (n, 2), or None
+        Displacements in bytes.
+    """
+    return None if _count_pieces(typemap) > _MAX_PIECES else _pieces(typemap)
+
+
+def _count_pieces(typemap: TypeMap) -> int:
+    if typemap.dense:
+        return 1
+    return sum(run.copies * _count_pieces(run.of) for run in typemap.runs)
+
+
+def _pieces(typemap: TypeMap) -> np.ndarray:
+    if typemap.dense:
+        return np.array([[typemap.true_lb, typemap.true_ub]][: typemap.size], np.int64).reshape(-1, 2)
+    found = []
+    for run in typemap.runs:
+        shifts = run.disp + run.stride * np.arange(run.copies, dtype=np.int64)
+        found.append((_pieces(run.of) + shifts[:, None, None]).reshape(-1, 2))
+    return np.concatenate(found)
+
+
+def overlaps(typemap: TypeMap, count: int) -> bool | None:
+    """Tell whether any byte is in two entries of `count` elements, one extent apart; None if that is too much work.
+
+    No entry of what is written to may overlap another (MPI-4.1, 5.1.11, 12.3.1).
+    """
+    if not count or not typemap.size or _plainly_apart(Run(typemap, 0, count, typemap.extent)):
+        return False
+    found = pieces(typemap)
+    if found is None:
+        return None
+    found = found[np.argsort(found[:, 0], kind="stable")]
+    if (found[1:, 0] < found[:-1, 1]).any():
+        return True
+    return count > 1 and _copies_overlap(found, count, abs(typemap.extent))
+
+
+def _plainly_apart(run: Run) -> bool:
+    """Tell whether no two parts of a run come near each other; if they do, they may still be apart."""
+    of = run.of
+    if run.copies > 1 and abs(run.stride) < of.true_extent:
+        return False
+    if of.dense:
+        return True
+    hulls = sorted(reach(inner) for inner in of.runs)
+    return all(low >= end for (_, end), (low, _) in itertools.pairwise(hulls)) and all(map(_plainly_apart, of.runs))
+
+
+def _copies_overlap(found: np.ndarray, count: int, stride: int) -> bool | None:
+    """Tell whether pieces that are apart meet those of another copy, out of `count` with a distance of `stride`.
+
+    Two pieces can meet only where they have the same remainder by the stride, and do if their quotients
+    differ by less than the number of copies.
+    """
+    if stride == 0 or (found[:, 1] - found[:, 0] > stride).any():
+        return True
+    starts, ends = found[:, 0], found[:, 1]
+    border = (starts // stride + 1) * stride
+    crossing = ends > border
+    starts = np.concatenate([starts, border[crossing]])
+    ends = np.concatenate([np.minimum(ends, border), ends[crossing]])
+    quotients, lows = np.divmod(starts, stride)
+    highs = lows + (ends - starts)
+    # Cut at every remainder where a piece starts or ends, remainders are the same or apart.
+    marks = np.unique(np.concatenate([lows, highs]))
+    first, last = np.searchsorted(marks, lows), np.searchsorted(marks, highs)
+    widths = last - first
+    if widths.sum() > _MAX_PIECES:
+        return None
+    cells = np.repeat(first - np.cumsum(widths) + widths, widths) + np.arange(widths.sum())
+    quotients = np.repeat(quotients, widths)
+    order = np.lexsort([quotients, cells])
+    same = np.diff(cells[order]) == 0
+    return bool((same & (np.diff(quotients[order]) < count)).any())

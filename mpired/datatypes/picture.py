@@ -1,0 +1,77 @@
+"""Where the bytes of an element lie, drawn with a character for each byte, or for several."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mpired.datatypes.packing import pieces
+from mpired.datatypes.typemap import TypeMap
+
+_COLUMNS = 64
+_GLYPHS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_NONE, _SOME, _ALL = ".+#"
+
+
+class Picture(NamedTuple):
+    """A drawing: its text, the first and the end of the bytes in it, and how many a character stands for."""
+
+    text: str
+    start: int
+    stop: int
+    nbytes: int
+
+
+def draw(typemap: TypeMap) -> Picture | None:
+    """Draw an element, its bounds as bars; None if it has no bytes, or too many pieces to look at.
+
+    Where a character is a byte, it is the number of the entry that the byte belongs to, or `.`. Where it is
+    several, `#` says that all of them belong to entries, `+` some, `.` none.
+    """
+    start = min(typemap.lb, typemap.ub, typemap.true_lb)
+    stop = max(typemap.lb, typemap.ub, typemap.true_ub)
+    width = -(-(stop - start) // _COLUMNS)
+    cells = (
+        None if not width else _entries(typemap, start, stop) if width == 1 else _shares(typemap, start, stop, width)
+    )
+    if cells is None:
+        return None
+    text = "".join(cells)
+    for bound in sorted({typemap.lb, typemap.ub}, reverse=True):
+        at = -(-(bound - start) // width)
+        text = f"{text[:at]}|{text[at:]}"
+    return Picture(text, start, stop, width)
+
+
+def _entries(typemap: TypeMap, start: int, stop: int) -> list[str]:
+    cells = [_NONE] * (stop - start)
+    for number in range(min(typemap.entries, 8 * _COLUMNS)):
+        entry = typemap.entry(number)
+        at = entry.disp - start
+        cells[at : at + entry.form.itemsize] = _GLYPHS[number % len(_GLYPHS)] * entry.form.itemsize
+    return cells
+
+
+def _shares(typemap: TypeMap, start: int, stop: int, width: int) -> list[str] | None:
+    found = pieces(typemap)
+    if found is None:
+        return None
+    starts, ends = _merged(found)
+    cells = []
+    for low in range(start, stop, width):
+        high = min(low + width, stop)
+        first = int(np.searchsorted(ends, low, side="right"))  # the first piece that ends in the cell or after
+        if first == len(starts) or starts[first] >= high:
+            cells.append(_NONE)
+        else:
+            cells.append(_ALL if starts[first] <= low and ends[first] >= high else _SOME)
+    return cells
+
+
+def _merged(found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return starts and ends of pieces in ascending order, those that touch or overlap as one."""
+    found = found[np.argsort(found[:, 0], kind="stable")]
+    reached = np.maximum.accumulate(found[:, 1])
+    apart = np.flatnonzero(found[1:, 0] > reached[:-1])
+    return found[np.r_[: len(found[:1]), apart + 1], 0], reached[np.r_[apart, len(found) - 1]]

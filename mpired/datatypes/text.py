@@ -1,0 +1,164 @@
+"""The reader of texts like `pair(double,int64_t)`: recursive descent, one error, which shows the place.
+
+A text comes from anywhere, so its length, its numbers, its lists and its nesting have limits.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn, TypeAlias
+
+from mpired.datatypes.constructors import MAX_DEPTH, MAX_LENGTH, Constructor
+from mpired.datatypes.datatype import Datatype
+from mpired.errors import DatatypeError, DefinitionError, UnknownDatatypeError
+
+Found: TypeAlias = tuple[Datatype, str | None]
+
+_MAX_ITEMS = 10_000
+_LIMIT = 2**63
+_TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+|[-+]\d+|[(),\[\]]|$)")
+_NUMBER = re.compile(r"[-+]?\d{1,19}", re.ASCII)
+_AROUND = 24
+_WORDS: dict[str, dict[str, str]] = {
+    "order": {"c": "C", "f": "F", "fortran": "F"},
+    "distribution": {"block": "block", "cyclic": "cyclic", "none": "none"},
+    "darg": {"dflt": "dflt"},
+}
+
+
+class Reader:
+    """Reads one text.
+
+    Parameters
+    ----------
+    text
+        The whole text.
+    constructors
+        The words that take arguments.
+    plain
+        Returns the datatype and byte order of a name or a NumPy code, None if it is neither.
+    """
+
+    def __init__(
+        self, text: str, constructors: Mapping[str, Constructor], plain: Callable[[str], Found | None]
+    ) -> None:
+        self._text = text
+        self._constructors = constructors
+        self._plain = plain
+        self._order: str | None = None
+        self._depth = 0
+        self._at = self._end = 0
+        self._word = ""
+
+    def whole(self) -> Found:
+        """Return what the whole text means.
+
+        Raises
+        ------
+        UnknownDatatypeError
+            If it means nothing; the message shows the place with a caret.
+        """
+        if len(self._text) > MAX_LENGTH:
+            raise UnknownDatatypeError(f"{self._text[:_AROUND]}...", f"is longer than {MAX_LENGTH} characters")
+        self._advance()
+        datatype = self._type()
+        if self._word:
+            self._fail("expected the end of the text")
+        return datatype, self._order
+
+    def _advance(self) -> None:
+        match = _TOKEN.match(self._text, self._end)
+        if match is None:
+            self._at = self._end + len(self._text[self._end :]) - len(self._text[self._end :].lstrip())
+            self._fail("this character has no meaning here")
+        self._at, self._end = match.span(1)
+        self._word = match[1]
+
+    def _fail(self, reason: str, at: int | None = None) -> NoReturn:
+        at = self._at if at is None else at
+        before, after = self._text[max(at - _AROUND, 0) : at], self._text[at : at + _AROUND]
+        left, right = "..." if at > _AROUND else "", "..." if at + _AROUND < len(self._text) else ""
+        place = f"{left}{before}^{after}{right}"
+        raise UnknownDatatypeError(place, f"{reason}, at the caret (character {at + 1})")
+
+    def _take(self, token: str, what: str) -> None:
+        if self._word != token:
+            self._fail(f"expected {what}")
+        self._advance()
+
+    def _type(self) -> Datatype:
+        word, at = self._word, self._at
+        if not re.match(r"[<>=|A-Za-z_0-9?]", word):
+            self._fail("expected a datatype")
+        self._advance()
+        if self._word == "(":
+            return self._constructed(word, at)
+        try:
+            found = self._plain(word)
+        except DefinitionError:
+            raise
+        except DatatypeError as error:
+            self._fail(f"{error.subject} {error.reason}", at)
+        if found is None:
+            self._fail("no datatype has this name", at)
+        datatype, order = found
+        if order is not None and self._order not in (None, order):
+            self._fail("all parts have one byte order, and this one contradicts", at)
+        self._order = order or self._order
+        return datatype
+
+    def _constructed(self, word: str, at: int) -> Datatype:
+        row = self._constructors.get(word.lower().removeprefix("mpi_"))
+        if row is None:
+            self._fail(f"the words that take arguments are {', '.join(self._constructors)}; this is none", at)
+        self._depth += 1
+        if self._depth > MAX_DEPTH:
+            self._fail(f"nested deeper than {MAX_DEPTH}", at)
+        self._advance()
+        arguments = []
+        for i, sort in enumerate(row.sorts):
+            if i:
+                self._take(",", f"a comma; {row.name} has {len(row.sorts)} arguments")
+            arguments.append(self._argument(sort))
+        self._take(")", f"a closing parenthesis; {row.name} has {len(row.sorts)} arguments")
+        self._depth -= 1
+        try:
+            return row.make(*arguments)
+        except DatatypeError as error:
+            self._fail(f"{error.subject}: {error.reason}", at)
+
+    def _argument(self, sort: str) -> Any:
+        if sort.endswith("s"):
+            return self._list(sort[:-1])
+        if sort == "type":
+            return self._type()
+        words = _WORDS.get(sort, {})
+        if self._word.lower() in words:
+            word = self._word.lower()
+            self._advance()
+            return words[word]
+        if words and sort != "darg":
+            self._fail(f"expected one of {', '.join(words)}")
+        return self._number("count" if sort == "darg" else sort)
+
+    def _list(self, sort: str) -> tuple[Any, ...]:
+        self._take("[", "a list in brackets")
+        items: list[Any] = []
+        while self._word != "]":
+            if items:
+                self._take(",", "a comma or a closing bracket")
+            if len(items) >= _MAX_ITEMS:
+                self._fail(f"more than {_MAX_ITEMS} items")
+            items.append(self._argument(sort))
+        self._advance()
+        return tuple(items)
+
+    def _number(self, sort: str) -> int:
+        if not _NUMBER.fullmatch(self._word) or not -_LIMIT <= int(self._word) < _LIMIT:
+            self._fail("expected a whole number below 2**63")
+        number = int(self._word)
+        if number < 0 and sort == "count":
+            self._fail("a count cannot be negative")
+        self._advance()
+        return number

@@ -1,0 +1,1 @@
+"""Records: files whose elements are of derived types, packed and unpacked."""

@@ -1,0 +1,117 @@
+"""Elements of a datatype where they lie in a raw file, and what they are when packed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+import numpy as np
+
+from mpired.buffers import Declared
+from mpired.buffers.source import Source
+from mpired.datatypes import Datatype, packing, parse, unit_of
+from mpired.datatypes.typemap import Run
+from mpired.errors import CountError, DatatypeError, UsageError
+from mpired.verbs import PathLike, declared
+
+_BYTE = parse("byte")[0]
+
+
+class RecordOptions(TypedDict, total=False):
+    """What may be said of the file with the records; see `mpired pack --help` for each."""
+
+    type: str
+    types: PathLike | None
+    offset: int
+    count: int | None
+    byte_order: str | None
+    datarep: str | None
+    overwrite: bool
+
+
+@dataclass(frozen=True)
+class Records:
+    """Elements of a datatype where they lie in a raw file.
+
+    Parameters
+    ----------
+    datatype
+        What an element is.
+    count
+        How many there are.
+    offset
+        Where displacement 0 of the first element is, in bytes.
+    """
+
+    datatype: Datatype
+    count: int
+    offset: int
+
+    @property
+    def run(self) -> Run:
+        """The elements as copies of the type map."""
+        return Run(self.datatype.typemap, self.offset, self.count, self.datatype.extent)
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The first byte that belongs to an element, and the end of the last; both 0 if there is none."""
+        return packing.reach(self.run) if self.count and self.datatype.size else (0, 0)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements without the gaps."""
+        return self.count * self.datatype.size
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Elements one after another: units that are predefined types, pairs or structures of them.
+
+    Parameters
+    ----------
+    datatype
+        The unit: the fewest entries that, repeated, are an element.
+    per_element
+        How many units an element is.
+    stored
+        The NumPy form of a unit as it comes out of the records: without gaps, in their byte order.
+    """
+
+    datatype: Datatype
+    per_element: int
+    stored: np.dtype
+
+    @classmethod
+    def of(cls, said: Declared, datatype: Datatype, *, as_bytes: bool) -> Packed:
+        """Return the packed form of a type; `as_bytes` allows bytes where the entries are no type for NumPy."""
+        try:
+            unit = unit_of(datatype)
+            return cls(unit, datatype.size // unit.size, said.packed_form(unit))
+        except DatatypeError:
+            if not as_bytes:
+                raise
+            return cls(_BYTE, datatype.size, _BYTE.form)
+
+
+def check_inside(records: Records, source: Source) -> None:
+    """Raise an error unless all elements lie in a file."""
+    low, high = records.reach
+    if low < 0:
+        raise UsageError("--offset", f"the elements start {-low} bytes before the file; give --offset")
+    if high > source.nbytes:
+        what = f"{records.count} elements of {records.datatype}"
+        raise CountError(source.name, f"has {source.nbytes} bytes, and {what} end at byte {high}")
+
+
+def octets(block: np.ndarray) -> np.ndarray:
+    """Return the bytes of a block as an array."""
+    return np.ascontiguousarray(block).view(np.uint8)
+
+
+def said_of(options: RecordOptions) -> tuple[Declared, Datatype]:
+    """Return what is said of the records, and their datatype."""
+    names = ("type", "types", "offset", "count", "byte_order", "datarep")
+    said = declared(**{name: options[name] for name in names if name in options})  # type: ignore[literal-required]
+    if said.datatype is None:
+        raise UsageError("--type", "is missing; say what an element of the records is")
+    return said, said.datatype

@@ -1,0 +1,228 @@
+"""Pack: elements of a derived type out of a raw file, one after another (MPI_Pack; MPI-4.1, 5.2)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import numpy as np
+
+from mpired.buffers import Declared, Encoder, FlatBuffer, FlatLayout, RankFile, output_format
+from mpired.buffers.flat import convert
+from mpired.buffers.source import Source, open_source
+from mpired.collectives.run import Progress
+from mpired.datatypes import Datatype, packing
+from mpired.datatypes.typemap import Run
+from mpired.errors import CountError, UsageError
+from mpired.records.form import Packed, RecordOptions, Records, check_inside, octets, said_of
+from mpired.storage import calls
+from mpired.storage.output import Output, Scratch, nothing, open_output
+from mpired.storage.staging import settle
+from mpired.verbs import PathLike, check_names, shaped, unwatched
+
+
+class PackOptions(RecordOptions, total=False):
+    """What may be said when packing."""
+
+    to: str | None
+
+
+@dataclass(frozen=True)
+class Packing:
+    """A packing that has passed all checks."""
+
+    source: Source
+    records: Records
+    packed: Packed
+    path: str
+    format: str
+    layout: FlatLayout | Encoder
+
+    @property
+    def count(self) -> int:
+        """The units in the result."""
+        return self.records.count * self.packed.per_element
+
+    def run(self, progress: Progress, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> None:
+        """Do it, and commit the result."""
+        with open_output(self.path, overwrite=overwrite, on_commit=on_commit) as output:
+            if isinstance(self.layout, FlatLayout):
+                output.allocate(self.layout.offset + self.count * self.layout.stored.itemsize)
+                with calls.blaming(output.name):
+                    calls.pwrite_all(output.fd, self.layout.head, 0)
+                self._write(output, self.layout, progress)
+            else:
+                with Scratch(output.directory, output.name) as scratch, calls.blaming(output.name):
+                    self.layout([self.gathered(scratch, progress)], output.fd)
+            self.source.check_unchanged()
+            output.commit()
+
+    def gathered(self, scratch: Scratch, progress: Progress) -> FlatBuffer:
+        """Pack into a scratch file, and return what is there."""
+        scratch.allocate(self.records.nbytes)
+        self._write(scratch, FlatLayout(self.packed.stored), progress)
+        return FlatBuffer(open_source(scratch.shared_path), self.packed.datatype, self.count, self.packed.stored)
+
+    def _write(self, output: Output | Scratch, layout: FlatLayout, progress: Progress) -> None:
+        """Write the units in the form of the layout."""
+        at = 0
+        direct = layout.stored == self.packed.stored
+        for units in _whole(self._blocks(progress), self.packed.stored.itemsize):
+            block = units.view(self.packed.stored)
+            if not direct:
+                block = np.zeros(len(block), layout.stored)
+                convert(units.view(self.packed.stored), block, output.name, at)
+            with calls.blaming(output.name):
+                calls.pwrite_all(output.fd, octets(block).data, layout.offset + at * layout.stored.itemsize)
+            at += len(block)
+
+    def _blocks(self, progress: Progress) -> Iterator[np.ndarray]:
+        """Yield the packed bytes in order."""
+        done: list[np.ndarray] = []
+        fd = self.source.open()
+        try:
+            for _ in progress(self._read(fd, done), self.records.nbytes):
+                yield done.pop()
+        finally:
+            os.close(fd)
+
+    def _read(self, fd: int, done: list[np.ndarray]) -> Iterator[int]:
+        for run in packing.cut(self.records.run):
+            window, first = _window(fd, run, self.source)
+            block = window
+            if not packing.is_dense(run):
+                block = np.empty(run.copies * run.of.size, np.uint8)
+                packing.gather(run, window, first, block)
+            done.append(block)
+            yield len(block)
+
+
+def _window(fd: int, run: Run, source: Source) -> tuple[np.ndarray, int]:
+    """Read the bytes of a run with the gaps; return them and the position of the first."""
+    low, high = packing.reach(run)
+    window = np.empty(high - low, np.uint8)
+    with calls.blaming(source.name):
+        if calls.pread_into(fd, window.data, low) < len(window):
+            raise source.changed()
+    return window, low
+
+
+def _whole(blocks: Iterable[np.ndarray], nbytes: int) -> Iterator[np.ndarray]:
+    """Join blocks of bytes, and cut them where units of `nbytes` end."""
+    kept: list[np.ndarray] = []
+    have = 0
+    for block in blocks:
+        kept.append(block)
+        have += len(block)
+        if have >= packing.BLOCK_BYTES:
+            joined = np.concatenate(kept)
+            end = have - have % nbytes
+            yield joined[:end]
+            kept, have = [joined[end:]], have - end
+    if have:
+        yield np.concatenate(kept)
+
+
+def plan_pack(file: PathLike, output: str = "-", *, terminal: bool = False, **options: Unpack[PackOptions]) -> Packing:
+    """Check a packing: the type, the file, the form of the result. Nothing is written.
+
+    Parameters
+    ----------
+    file
+        A raw file of records; `-` is standard input.
+    output
+        Where the result goes.
+    terminal
+        Whether that is a terminal, which gets a readable table.
+
+    Raises
+    ------
+    MpiredError, OSError
+        If it is not possible.
+    """
+    check_names(options, PackOptions)
+    said, datatype = said_of(options)
+    settle([os.fspath(file), output])
+    limit = None if said.count is None else Records(datatype, said.count, said.offset).reach[1]
+    source = open_source(os.fspath(file), limit)
+    records = Records(datatype, _count(source, said, datatype), said.offset)
+    check_inside(records, source)
+    to = options.get("to")
+    raw = to == "raw" or (to is None and not terminal)
+    packed = Packed.of(said, datatype, as_bytes=raw and not said.is_external)
+    shape = (records.count,) if packed.per_element == 1 else (records.count, packed.per_element)
+    total = records.count * packed.per_element
+    template = RankFile(source, "raw", (FlatBuffer(source, packed.datatype, total, packed.stored, shape=shape),))
+    chosen = output_format(output, to, template, terminal=terminal)
+    if said.is_external and chosen.name != "raw":
+        raise UsageError("--datarep", f"external32 is a form of raw results, not of {chosen.name}; add --to raw")
+    if chosen.name != "raw" and packed.datatype.name == "BYTE":
+        Packed.of(said, datatype, as_bytes=False)  # says why there is no other form
+    layout = chosen.prepare(template)
+    if chosen.name == "raw":
+        layout = FlatLayout(packed.datatype.external_form if said.is_external else packed.stored)
+    return Packing(source, records, packed, output, chosen.name, layout)
+
+
+def _count(source: Source, said: Declared, datatype: Datatype) -> int:
+    """Return how many elements are to be read of a file: those declared, or all that are in it."""
+    if said.count is not None:
+        return said.count
+    typemap, nbytes = datatype.typemap, source.nbytes - said.offset
+    if nbytes < 0:
+        raise CountError(source.name, f"has {source.nbytes} bytes, fewer than --offset {said.offset} skips")
+    if typemap.extent <= 0 or not typemap.size:
+        raise UsageError("--count", f"is needed: the extent of {datatype} is {typemap.extent}, its size {typemap.size}")
+    count = max(0, (nbytes - typemap.true_ub) // typemap.extent + 1) if nbytes else 0
+    # The last element may end with its last entry, or with its extent (MPI-4.1, 5.1.6).
+    end = (count - 1) * typemap.extent + max(typemap.true_ub, typemap.ub) if count else 0
+    if nbytes > end:
+        reason = f"{nbytes - end} bytes are left after {count} elements of {datatype}, whose extent is {typemap.extent}"
+        raise CountError(source.name, f"{reason}; say with --count how many to take")
+    return count
+
+
+def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[PackOptions]) -> Any:
+    """Take the elements of a datatype out of a raw file and put them one after another (MPI_Pack; MPI-4.1, 5.2).
+
+    Parameters
+    ----------
+    file
+        The records.
+    output
+        The file to write; None returns the elements.
+    **options
+        As the options of `mpired pack`: type, types, offset, count, byte_order, datarep, to,
+        overwrite (`--force`).
+
+    Returns
+    -------
+    array or None
+        The elements in native byte order: one value each, or a row of them; None if they were written.
+
+    Raises
+    ------
+    mpired.errors.MpiredError
+        If the file does not hold such elements, or a value does not fit external32.
+    OSError
+        If the system refuses.
+
+    Examples
+    --------
+    >>> import mpired
+    >>> mpired.pack("sample_data/maxloc_1.bin", type="resized(0,16,double)")[:3]
+    array([0., 1., 2.])
+    """
+    if output is not None:
+        plan_pack(file, os.fspath(output), **options).run(unwatched, overwrite=options.get("overwrite", False))
+        return None
+    if options.get("to") or options.get("datarep"):
+        raise UsageError("--to and --datarep", "are said of a file; name one with output")
+    plan = plan_pack(file, **options | {"to": "npy"})
+    shape = (plan.records.count,) if plan.packed.per_element == 1 else (plan.records.count, plan.packed.per_element)
+    with Scratch() as scratch:
+        result = plan.gathered(scratch, unwatched)
+        plan.source.check_unchanged()
+        return shaped(result, shape, fortran_order=False)

@@ -1,0 +1,255 @@
+"""Unpack: elements that lie one after another to where a datatype says (MPI_Unpack; MPI-4.1, 5.2)."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Unpack
+
+import numpy as np
+
+from mpired.buffers import Declared, RankBuffer, open_rank
+from mpired.buffers.flat import convert, lies_as
+from mpired.buffers.source import Source, open_source
+from mpired.collectives.run import Progress
+from mpired.datatypes import packing
+from mpired.errors import CountError, DatatypeError, UsageError
+from mpired.ranks import check_use
+from mpired.records.form import Packed, RecordOptions, Records, check_inside, octets, said_of
+from mpired.storage import calls
+from mpired.storage.output import Output, is_stream, nothing, open_output
+from mpired.storage.staging import settle
+from mpired.verbs import PathLike, check_names, declared, unwatched
+
+
+class UnpackOptions(RecordOptions, total=False):
+    """What may be said when unpacking."""
+
+    format: str | None
+    columns: str | Iterable[str]
+
+
+@dataclass(frozen=True)
+class Unpacking:
+    """An unpacking that has passed all checks.
+
+    Parameters
+    ----------
+    buffer
+        The units.
+    records
+        Where they go.
+    packed
+        What they are.
+    path
+        The file to write.
+    target
+        The file whose other bytes stay; None for zeros.
+    """
+
+    buffer: RankBuffer
+    records: Records
+    packed: Packed
+    path: str
+    target: Source | None
+
+    @property
+    def end(self) -> int:
+        """The bytes of the result."""
+        typemap = self.records.datatype.typemap
+        if self.target is not None:
+            return self.target.nbytes
+        if not self.records.count:
+            return self.records.offset
+        padded = self.records.offset + (self.records.count - 1) * max(typemap.extent, 0) + typemap.ub
+        return max(self.records.reach[1], padded)
+
+    def run(self, progress: Progress, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> None:
+        """Do it, and commit the result."""
+        replace = overwrite or self.target is not None
+        with open_output(self.path, overwrite=replace, on_commit=on_commit) as output:
+            output.allocate(self.end)
+            if self.target is not None:
+                _copy(self.target, output)
+            for _ in progress(self._write(output), self.records.nbytes):
+                pass
+            self.buffer.source.check_unchanged()
+            if self.target is not None:
+                self.target.check_unchanged()
+            output.commit()
+
+    def _write(self, output: Output) -> Iterator[int]:
+        units = _Units(self.buffer, self.packed)
+        with closing(units), calls.blaming(output.name):
+            for run in packing.cut(self.records.run):
+                block = units.take(run.copies * run.of.size)
+                low, high = packing.reach(run)
+                window = block
+                if not packing.is_dense(run):
+                    window = np.zeros(high - low, np.uint8)
+                    calls.pread_into(output.fd, window.data, low)
+                    packing.scatter(run, window, low, block)
+                calls.pwrite_all(output.fd, window.data, low)
+                yield len(block)
+
+
+class _Units:
+    """Gives the bytes of packed units in order."""
+
+    def __init__(self, buffer: RankBuffer, packed: Packed) -> None:
+        self._reader = buffer.open()
+        self._count = buffer.count
+        self._name = buffer.source.name
+        self._packed = packed
+        self._step = max(1, packing.BLOCK_BYTES // packed.stored.itemsize)
+        self._next = 0
+        self._rest = np.empty(0, np.uint8)
+
+    def take(self, nbytes: int) -> np.ndarray:
+        """Return the next bytes."""
+        kept = []
+        while nbytes > len(self._rest):
+            kept.append(self._rest)
+            nbytes -= len(self._rest)
+            self._rest = self._read()
+        kept.append(self._rest[:nbytes])
+        self._rest = self._rest[nbytes:]
+        return np.concatenate(kept) if len(kept) > 1 else np.ascontiguousarray(kept[0])
+
+    def _read(self) -> np.ndarray:
+        block = np.empty(min(self._step, self._count - self._next), self._packed.datatype.form)
+        self._reader.read(self._next, block)
+        stored = block
+        if not lies_as(self._packed.stored, self._packed.datatype):
+            stored = np.empty(len(block), self._packed.stored)
+            convert(block, stored, self._name, self._next)
+        self._next += len(block)
+        return octets(stored)
+
+    def close(self) -> None:
+        """Close the file."""
+        self._reader.close()
+
+
+def _copy(target: Source, output: Output) -> None:
+    fd = target.open()
+    try:
+        with calls.blaming(output.name):
+            calls.copy_range(fd, output.fd, 0, target.nbytes, 0)
+    finally:
+        os.close(fd)
+
+
+def plan_unpack(
+    packed: PathLike, output: str = "-", into: PathLike | None = None, **options: Unpack[UnpackOptions]
+) -> Unpacking:
+    """Check an unpacking: the type, the file, where its elements go. Nothing is written.
+
+    Parameters
+    ----------
+    packed
+        The file with the elements one after another: raw, npy, or a column of parquet or arrow.
+    output
+        The new file to write; the bytes between the elements are zeros.
+    into
+        An existing file to write into instead; the bytes between the elements stay.
+
+    Raises
+    ------
+    MpiredError, OSError
+        If it is not possible.
+    """
+    check_names(options, UnpackOptions)
+    said, datatype = said_of(options)
+    form = Packed.of(said, datatype, as_bytes=not said.is_external)
+    inputs: dict[str, Any] = {name: options[name] for name in ("format", "columns") if name in options}
+    of_packed = said.of_units(form.datatype, declared(**inputs))
+    settle([os.fspath(packed), output if into is None else os.fspath(into)])
+    file = open_rank(os.fspath(packed), of_packed)
+    check_use(of_packed, [file], raw_result=True)
+    file.check_complete()
+    buffer = file.only_buffer("raw")
+    records = Records(datatype, _elements(buffer, form, said), said.offset)
+    if records.reach[0] < 0:
+        raise UsageError("--offset", f"the elements start {-records.reach[0]} bytes before the file; give --offset")
+    _check_apart(records)
+    if into is None:
+        return Unpacking(buffer, records, form, output, None)
+    path = os.fspath(into)
+    if output != "-":
+        raise UsageError("--into", "names the file to write; leave --output out")
+    if is_stream(path):
+        raise UsageError("--into", f"{path} is a stream; give a file")
+    target = open_source(path)
+    check_inside(records, target)
+    return Unpacking(buffer, records, form, path, target)
+
+
+def _elements(buffer: RankBuffer, packed: Packed, said: Declared) -> int:
+    """Return how many whole elements a buffer of units holds, or those that are declared."""
+    name = buffer.source.name
+    if not packed.per_element:
+        return said.count or 0
+    available, rest = divmod(buffer.count, packed.per_element)
+    if said.count is not None:
+        if said.count > available:
+            raise CountError(name, f"has {available} elements, fewer than --count {said.count}")
+        return said.count
+    if rest:
+        reason = f"{buffer.count} x {packed.datatype} is not a multiple of {packed.per_element}, which an element has"
+        raise CountError(name, reason)
+    return available
+
+
+def _check_apart(records: Records) -> None:
+    """Raise an error if an entry would be written over another (MPI-4.1, 5.1.11)."""
+    overlap = packing.overlaps(records.datatype.typemap, records.count)
+    what = f"{records.count} elements of it"
+    if overlap is None:
+        raise DatatypeError(str(records.datatype), f"{what} have too many pieces to tell that none overlap")
+    if overlap:
+        raise DatatypeError(str(records.datatype), f"in {what} entries overlap, and none may be written twice")
+
+
+def unpack(
+    packed: PathLike,
+    *,
+    output: PathLike | None = None,
+    into: PathLike | None = None,
+    **options: Unpack[UnpackOptions],
+) -> None:
+    """Put elements that lie one after another where a datatype says (MPI_Unpack; MPI-4.1, 5.2).
+
+    Parameters
+    ----------
+    packed
+        The file with the elements.
+    output
+        The new file to write, with zeros between the elements; or
+    into
+        an existing file, whose other bytes stay. It is replaced in one step.
+    **options
+        As the options of `mpired unpack`: type, types, offset, count, byte_order, datarep, format (`--from`),
+        columns, overwrite (`--force`).
+
+    Raises
+    ------
+    mpired.errors.MpiredError
+        If the elements do not fit, or would overlap.
+    OSError
+        If the system refuses.
+
+    Examples
+    --------
+    >>> import mpired
+    >>> mpired.pack("sample_data/maxloc_1.bin", type="resized(0,16,double)", output="values.npy")
+    >>> mpired.unpack("values.npy", type="resized(0,24,double)", output="spread.rec")
+    >>> mpired.pack("spread.rec", type="resized(0,24,double)")[:3]
+    array([0., 1., 2.])
+    """
+    if output is None and into is None:
+        raise UsageError("output", "is missing; name a new file, or with into an existing one")
+    plan = plan_unpack(packed, "-" if output is None else os.fspath(output), into, **options)
+    plan.run(unwatched, overwrite=options.get("overwrite", False))

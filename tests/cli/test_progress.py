@@ -1,0 +1,69 @@
+"""The bar on a terminal: it shows how far the work is, and leaves the terminal as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pty
+import sys
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from mpired.cli import progress
+
+HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
+
+
+@contextlib.contextmanager
+def terminal(monkeypatch, patience: float = -1.0) -> Iterator[Callable[[], str]]:
+    """Make a terminal of standard error, and give what reads the text that it shows."""
+    master, slave = pty.openpty()
+    os.set_blocking(master, False)
+
+    def shown() -> str:
+        sys.stderr.flush()
+        with contextlib.suppress(BlockingIOError):
+            return os.read(master, 100_000).decode()
+        return ""
+
+    with os.fdopen(slave, "w") as stream, monkeypatch.context() as changed:
+        changed.setattr(progress, "_PATIENCE", patience)
+        changed.setattr(sys, "stderr", stream)
+        yield shown
+    os.close(master)
+
+
+def test_bar_shows_how_far_the_work_is(monkeypatch):
+    with terminal(monkeypatch) as shown:
+        assert list(progress.bar([10, 20, 70], 100)) == [10, 20, 70]
+        text = shown()
+    assert all(f"{percent}%" in text for percent in (10, 30, 100))
+    assert "GB/s" in text
+
+
+@pytest.mark.parametrize("end", [KeyboardInterrupt, MemoryError, None])
+def test_the_cursor_comes_back(end, monkeypatch):
+    def work() -> Iterator[int]:
+        yield 10
+        if end is not None:
+            raise end
+        yield 90
+
+    with terminal(monkeypatch) as shown:
+        watched = progress.bar(work(), 100)
+        next(watched)
+        if end is None:
+            watched.close()
+        else:
+            with pytest.raises(end):
+                next(watched)
+        text = shown()
+    assert HIDE in text
+    assert text.rindex(SHOW) > text.rindex(HIDE)
+
+
+def test_short_work_has_no_bar(monkeypatch):
+    with terminal(monkeypatch, patience=60.0) as shown:
+        assert list(progress.bar([50, 50], 100)) == [50, 50]
+        assert shown() == ""

@@ -1,0 +1,357 @@
+"""external32: the bytes that a real MPI packs, the binary128 of gcc, and what does not fit."""
+
+import struct
+import subprocess
+from fractions import Fraction
+
+import matrix
+import numpy as np
+import pytest
+import reference
+import values
+from command import refused, run, unchanged
+
+import mpired
+from mpired.datatypes import parse
+from mpired.errors import ConversionError, CountError, UsageError
+
+SCALARS = [name for name in matrix.AVAILABLE if name not in matrix.PAIR]
+COUNT = 203
+
+# MPICH stops the process at these, and takes the last for two doubles; its long doubles are compared apart.
+MPICH_CANNOT = {"WCHAR", "REAL2", "COMPLEX4", "LOGICAL1", "LOGICAL2", "LOGICAL4", "LOGICAL8", "CXX_LONG_DOUBLE_COMPLEX"}
+# In external32 these have fewer bytes (MPI-4.1, 14.5.2).
+NARROW = {"LONG": "i4", "UNSIGNED_LONG": "u4", "WCHAR": "u2"}
+
+
+def fitting(name, nranks=1):
+    """Draw ranks of elements; those of the narrow types fit."""
+    drawn = values.ranks(name, nranks, COUNT)
+    if name not in NARROW:
+        return drawn
+    (code, _), nbytes = reference.FORMS[name][0][0], reference.FORMS[name][1]
+    limits = np.iinfo(NARROW[name])
+    lists = [np.frombuffer(rank, f"{code[0]}{nbytes}").copy() for rank in drawn]
+    for numbers in lists:
+        numbers %= limits.max
+        numbers[: min(4, COUNT)] = [limits.min, limits.max, 0, 1]
+    return [numbers.tobytes() for numbers in lists]
+
+
+def binary128(octets):
+    """Return the binary128, big-endian, of an x87 number, worked out with fractions."""
+    significand = int.from_bytes(octets[:8], "little")
+    sign, exponent = divmod(int.from_bytes(octets[8:10], "little"), 1 << 15)
+    if exponent == 0x7FFF:
+        return (sign << 127 | exponent << 112 | (significand & (1 << 63) - 1) << 49).to_bytes(16, "big")
+    value = Fraction(significand) * Fraction(2) ** (max(exponent, 1) - 16383 - 63)
+    if not value:
+        return (sign << 127).to_bytes(16, "big")
+    power = value.numerator.bit_length() - value.denominator.bit_length()
+    power -= value < Fraction(2) ** power
+    power = max(power, -16382)
+    units = value / Fraction(2) ** (power - 112)
+    assert units.denominator == 1
+    normal = units.numerator >= 1 << 112
+    fraction = units.numerator - (1 << 112 if normal else 0)
+    return (sign << 127 | (power + 16383 if normal else 0) << 112 | fraction).to_bytes(16, "big")
+
+
+def external(name, buffer):
+    """Return the bytes in external32 of elements, component by component."""
+    packed = b""
+    for element in reference.elements(name, buffer):
+        for code, at in reference.FORMS[name][0]:
+            component = element[at : at + reference.VALUE_BYTES[code]]
+            if code == "g":
+                packed += binary128(component)
+            elif name in NARROW:
+                packed += component[: np.dtype(NARROW[name]).itemsize][::-1]
+            else:
+                packed += component[::-1]
+    return packed
+
+
+def packed_by_mpired(tmp_path, name, buffer, **options):
+    (tmp_path / "native.bin").write_bytes(buffer)
+    output = tmp_path / "packed.ext"
+    mpired.pack(tmp_path / "native.bin", type=name, output=output, datarep="external32", overwrite=True, **options)
+    return output.read_bytes()
+
+
+# The value of LONG_INT has four bytes there: see test_pairs.
+@pytest.mark.parametrize("name", [name for name in (*SCALARS, *matrix.PAIR) if name != "LONG_INT"])
+def test_pack_and_unpack(tmp_path, name):
+    (buffer,) = fitting(name)
+    assert packed_by_mpired(tmp_path, name, buffer).hex(" ", 8) == external(name, buffer).hex(" ", 8)
+    mpired.unpack(tmp_path / "packed.ext", type=name, output=tmp_path / "again.bin", datarep="external32")
+    again = (tmp_path / "again.bin").read_bytes()
+    expected = b"".join(reference.without_padding(name, element) for element in reference.elements(name, buffer))
+    assert again.hex(" ", 8) == expected.hex(" ", 8)
+
+
+@pytest.mark.parametrize("name", [name for name in SCALARS if name not in MPICH_CANNOT])
+def test_the_bytes_are_those_of_a_real_mpi(tmp_path, name):
+    from mpi4py import MPI
+
+    renamed = {"LONG_LONG_INT": "LONG_LONG"}.get(name, name)
+    real = getattr(MPI, renamed)
+    (buffer,) = fitting(name)
+    if "LONG_DOUBLE" in name:  # the library's conversion makes signalling NaNs quiet
+        wanted = [each for each in reference.elements(name, buffer) if not reference.has_nan(name, each)]
+        buffer = b"".join(wanted)
+    ours = packed_by_mpired(tmp_path, name, buffer)
+    theirs = bytearray(len(ours))
+    assert real.Pack_external_size("external32", COUNT) == COUNT * parse(name)[0].typemap.external
+    assert real.Pack_external("external32", bytearray(buffer), theirs, 0) == len(ours)
+    assert ours.hex(" ", 8) == theirs.hex(" ", 8)
+    back = bytearray(len(buffer))
+    real.Unpack_external("external32", theirs, 0, back)
+    mpired.unpack(tmp_path / "packed.ext", type=name, output=tmp_path / "again.bin", datarep="external32")
+    ours = (tmp_path / "again.bin").read_bytes()
+    cleared = [b"".join(reference.without_padding(name, e) for e in reference.elements(name, b)) for b in (ours, back)]
+    assert cleared[0] == cleared[1]
+
+
+GCC = r"""
+#include <stdio.h>
+#include <string.h>
+int main(int argc, char **argv) {
+    unsigned char in[16], out[16];
+    while (fread(in, 1, 16, stdin) == 16) {
+        memset(out, 0, 16);
+        if (argv[1][0] == 'w') {
+            long double x; __float128 y;
+            memcpy(&x, in, 16); y = x; memcpy(out, &y, 16);
+        } else {
+            __float128 x; long double y;
+            memcpy(&x, in, 16); y = x; memcpy(out, &y, 10);
+        }
+        fwrite(out, 1, 16, stdout);
+    }
+    return 0;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def gcc(tmp_path_factory):
+    """Give the conversion that gcc does: "widen" x87 to binary128, "narrow" the other way."""
+    folder = tmp_path_factory.mktemp("gcc")
+    (folder / "convert.c").write_text(GCC)
+    subprocess.run(["gcc", "-O0", "-o", folder / "convert", folder / "convert.c"], check=True)
+
+    def convert(direction, numbers):
+        done = subprocess.run([folder / "convert", direction], input=numbers, capture_output=True, check=True)
+        return done.stdout
+
+    return convert
+
+
+def x87(count):
+    """Draw x87 numbers of all magnitudes, subnormal ones and limits among them, but no NaN."""
+    drawn = [each for rank in values.ranks("LONG_DOUBLE", 3, count) for each in reference.elements("LONG_DOUBLE", rank)]
+    draw = np.random.default_rng(11)
+    for shift in range(63):  # the next one is written as subnormal but is none, and gcc takes it for 0
+        drawn.append((1 << shift).to_bytes(8, "little") + bytes(8))
+        drawn.append(int(draw.integers(1, 1 << 63)).to_bytes(8, "little") + b"\0\x80" + bytes(6))
+    drawn = [each[:10] + bytes(6) for each in drawn]
+    return [each for each in drawn if not reference.has_nan("LONG_DOUBLE", each)]
+
+
+def test_binary128_is_that_of_gcc(tmp_path, gcc):
+    numbers = x87(2000)
+    theirs = gcc("widen", b"".join(numbers))
+    expected = b"".join(theirs[at : at + 16][::-1] for at in range(0, len(theirs), 16))
+    assert packed_by_mpired(tmp_path, "long_double", b"".join(numbers)).hex(" ", 16) == expected.hex(" ", 16)
+    narrowed = gcc("narrow", theirs)
+    mpired.unpack(tmp_path / "packed.ext", type="long_double", output=tmp_path / "again.bin", datarep="external32")
+    assert (tmp_path / "again.bin").read_bytes() == narrowed == b"".join(numbers)
+
+
+@pytest.mark.parametrize(
+    ("number", "octets"),
+    [
+        ("1.5", "3fff8000000000000000000000000000"),
+        ("-2", "c0000000000000000000000000000000"),
+        ("0", "00000000000000000000000000000000"),
+        ("-0.0", "80000000000000000000000000000000"),
+        ("inf", "7fff0000000000000000000000000000"),
+        ("-inf", "ffff0000000000000000000000000000"),
+        ("nan", "7fff8000000000000000000000000000"),
+        ("1.18973149535723176502e+4932", "7ffefffffffffffffffe000000000000"),
+        ("3.36210314311209350626e-4932", "00010000000000000000000000000000"),
+        ("0.1", "3ffb999999999999999a000000000000"),
+    ],
+)
+def test_known_binary128(tmp_path, number, octets):
+    number = np.array([np.longdouble(number)])
+    assert packed_by_mpired(tmp_path, "long_double", number.tobytes()).hex() == octets
+    np.testing.assert_array_equal(read_binary128(tmp_path, octets), number)
+
+
+def test_the_least_long_double(tmp_path):
+    number = np.array([np.ldexp(np.longdouble(1), -16445)])
+    assert packed_by_mpired(tmp_path, "long_double", number.tobytes()).hex() == "00000000000000000002000000000000"
+    np.testing.assert_array_equal(read_binary128(tmp_path, "00000000000000000002000000000000"), number)
+
+
+def read_binary128(tmp_path, octets):
+    (tmp_path / "x.ext").write_bytes(bytes.fromhex(octets))
+    return mpired.reduce([tmp_path / "x.ext"], "max", type="long_double", datarep="external32", format="raw")
+
+
+@pytest.mark.parametrize(
+    "octets",
+    [
+        "3fff0000000000000000000000000001",
+        "3fff0000000000000001000000000000",  # half of the last digit that fits
+        "00000000000000000000000000000001",
+        "00000000000000000001ffffffffffff",
+        "7ffeffffffffffffffffffffffffffff",
+        "3ffd5555555555555555555555555555",  # a third
+    ],
+)
+def test_a_binary128_with_too_many_digits_is_an_error(tmp_path, octets):
+    with pytest.raises(ConversionError, match=rf"x\.ext: element 1: the binary128 number .* {octets} has more digits"):
+        read_binary128(tmp_path, "3fff" + "00" * 14 + octets)
+
+
+@pytest.mark.parametrize("octets", ["7fff0000000000000000000000000001", "ffff0000000000000001000000000000"])
+def test_a_nan_is_one_with_fewer_digits_too(tmp_path, octets):
+    assert np.isnan(read_binary128(tmp_path, octets)).all()
+
+
+@pytest.mark.parametrize("exponent", [1, 0x3FFF, 0x7FFF])
+def test_what_is_no_long_double_is_an_error(tmp_path, exponent):
+    octets = struct.pack("<QH6x", 1 << 62, exponent)
+    with pytest.raises(ConversionError, match=rf"element 0: the bytes {octets[:10].hex()} are no number"):
+        packed_by_mpired(tmp_path, "long_double", octets)
+
+
+def test_a_number_written_as_subnormal_is_the_least_normal_one(tmp_path):
+    octets = struct.pack("<QH6x", 3 << 62, 0)
+    assert packed_by_mpired(tmp_path, "long_double", octets).hex() == "0001" + "80" + "00" * 13
+
+
+LIMITS = {
+    "LONG": ("q", -(2**31), 2**31 - 1), "UNSIGNED_LONG": ("Q", 0, 2**32 - 1), "WCHAR": ("i", 0, 2**16 - 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIMITS)
+def test_what_does_not_fit_names_file_element_and_value(tmp_path, name):
+    code, low, high = LIMITS[name]
+    outside = [number for number in (low - 1, high + 1) if number >= 0 or code != "Q"]
+    for number in outside:
+        numbers = [low, high, 0, number, 1, number]
+        (tmp_path / "a.bin").write_bytes(struct.pack(f"6{code}", *numbers))
+        with unchanged(tmp_path):
+            outcome = run("pack", "--type", name, "--datarep", "external32", "a.bin", "-o", "out.ext", cwd=tmp_path)
+            refused(outcome, 3, "out.ext: element 3", f"{number} does not fit")
+    for fits in (low, high):
+        assert packed_by_mpired(tmp_path, name, struct.pack(code, fits)) == fits.to_bytes(
+            np.dtype(NARROW[name]).itemsize, "big", signed=fits < 0
+        )
+
+
+def test_a_result_that_does_not_fit_is_an_error_and_leaves_nothing(tmp_path):
+    (tmp_path / "a.ext").write_bytes(struct.pack(">3i", 1, 2**31 - 1, 5))
+    with unchanged(tmp_path):
+        words = [
+            "--op",
+            "sum",
+            "--type",
+            "long",
+            "--datarep",
+            "external32",
+            "--from",
+            "raw",
+            "--to",
+            "raw",
+            "a.ext",
+            "a.ext",
+            "-o",
+            "out.ext",
+        ]
+        refused(run("reduce", *words, cwd=tmp_path), 3, "out.ext: element 1", "4294967294 does not fit the 4 bytes")
+
+
+PAIRS = [
+    ("float_int", "fi", ">fi"), ("double_int", "di4x", ">di"), ("long_int", "qi4x", ">ii"), ("2int", "ii", ">ii"),
+    ("short_int", "hi", ">hi"), ("2real", "ff", ">ff"), ("2double_precision", "dd", ">dd"), ("2integer", "ii", ">ii"),
+    ("pair(double,int64_t)", "dq", ">dq"), ("pair(long,unsigned_long)", "qQ", ">iI"),
+    ("pair(int8_t,long)", "bq", ">bi"), ("pair(uint64_t,int8_t)", "Qb7x", ">Qb"), ("pair(aint,count)", "qq", ">qq"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "native", "there"), PAIRS)
+def test_pairs(tmp_path, name, native, there):
+    elements = [(3, 7), (5, 1), (100, 127)]
+    buffer = b"".join(struct.pack(native, *element) for element in elements)
+    expected = b"".join(struct.pack(there, *element) for element in elements)
+    assert packed_by_mpired(tmp_path, name, buffer) == expected
+    assert parse(name)[0].typemap.external == struct.calcsize(there)
+    (tmp_path / "other.ext").write_bytes(b"".join(struct.pack(there, *element) for element in [(9, 9), (5, 0), (7, 7)]))
+    ranks = [tmp_path / "packed.ext", tmp_path / "other.ext"]
+    output = tmp_path / "best.ext"
+    mpired.reduce(ranks, "maxloc", type=name, datarep="external32", format="raw", to="raw", output=output)
+    best = [(9, 9), (5, 0), (100, 127)]
+    assert output.read_bytes() == b"".join(struct.pack(there, *element) for element in best)
+    assert mpired.info(output, type=name, datarep="external32").buffers[0].count == 3
+
+
+@pytest.mark.parametrize(("op", "name"), [pair for pair in matrix.LEGAL_PAIRS if pair[1] in SCALARS][::2])
+def test_reduce_reads_and_writes_it(tmp_path, op, name):
+    ranks = fitting(name, 3)
+    paths, natives = [], []
+    for i, rank in enumerate(ranks):
+        small = b"".join(reference.without_padding(name, each) for each in reference.elements(name, rank))
+        if name in NARROW:  # so that the result fits too
+            small = bytes(np.frombuffer(small, f"i{reference.FORMS[name][1]}") % 100)
+        natives.append(tmp_path / f"{i}.bin")
+        natives[-1].write_bytes(small)
+        paths.append(tmp_path / f"{i}.ext")
+        mpired.pack(natives[-1], type=name, output=paths[-1], datarep="external32")
+    there, here = tmp_path / "there.ext", tmp_path / "here.bin"
+    mpired.reduce(paths, op, type=name, datarep="external32", format="raw", to="raw", output=there)
+    mpired.reduce(natives, op, type=name, output=here)
+    assert there.read_bytes() == packed_by_mpired(tmp_path, name, here.read_bytes())
+
+
+def test_other_formats_become_external32_and_back(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([1.5, -2.0]))
+    mpired.reduce([tmp_path / "a.npy"], "sum", datarep="external32", output=tmp_path / "a.bin")
+    assert (tmp_path / "a.bin").read_bytes() == struct.pack(">2d", 1.5, -2)
+    mpired.reduce([tmp_path / "a.npy"], "sum", byte_order="big", to="raw", output=tmp_path / "b.bin")
+    assert (tmp_path / "b.bin").read_bytes() == struct.pack(">2d", 1.5, -2)
+    mpired.reduce([tmp_path / "a.bin"], "sum", type="double", datarep="external32", output=tmp_path / "c.npy")
+    assert np.load(tmp_path / "c.npy").tolist() == [1.5, -2]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "reason"),
+    [
+        ({"byte_order": "little"}, UsageError, "big-endian, not little"),
+        ({"type": "<i4"}, UsageError, "big-endian, not little"),
+        ({"type": "=i4"}, UsageError, "big-endian, not native"),
+        ({"datarep": "internal"}, UsageError, "none of native, external32"),
+        ({"type": "double_int"}, CountError, "is not a multiple of 12, the bytes of MPI_DOUBLE_INT in external32"),
+    ],
+)
+def test_wrong_words(tmp_path, options, error, reason):
+    (tmp_path / "a.bin").write_bytes(bytes(16))
+    with pytest.raises(error, match=reason):
+        mpired.info(tmp_path / "a.bin", **{"type": "int", "datarep": "external32"} | options)
+
+
+def test_it_is_said_of_raw_files(tmp_path):
+    np.save(tmp_path / "a.npy", [1.0])
+    outcome = run("reduce", "--op", "sum", "--datarep", "external32", "a.npy", "-o", "b.npy", cwd=tmp_path)
+    refused(outcome, 2, "--datarep", "describe raw files, and there is none")
+
+
+def test_info_tells_of_it(tmp_path):
+    (tmp_path / "a.bin").write_bytes(bytes(24))
+    outcome = run("info", "--type", "long", "--datarep", "external32", "a.bin", cwd=tmp_path)
+    assert outcome.out.decode().splitlines() == ["a.bin: raw, 24 bytes", "  6 x MPI_LONG, external32"]

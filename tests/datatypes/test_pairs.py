@@ -1,0 +1,149 @@
+"""Pairs of any value and any integer index: layout, identity, and MINLOC and MAXLOC as the twin has them."""
+
+import json
+import pickle
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import reference
+import values
+from click.testing import CliRunner
+
+import mpired
+from mpired.cli.types import types
+from mpired.datatypes import Group, parse, value_index
+from mpired.errors import OpError, UnknownDatatypeError
+
+INTEGERS = ["signed_char", "unsigned_char", "short", "unsigned_short", "int", "unsigned", "long", "unsigned_long",
+            "long_long_int", "unsigned_long_long", "int8_t", "uint8_t", "int16_t", "uint16_t", "int32_t", "uint32_t",
+            "int64_t", "uint64_t", "integer", "integer1", "integer2", "integer4", "integer8", "aint", "offset",
+            "count"]  # fmt: skip
+FLOATS = ["float", "double", "long_double", "real", "double_precision", "real2", "real4", "real8"]
+
+UNNAMED = [
+    *(("double", index) for index in INTEGERS if index != "int"),
+    *((value, "int64_t") for value in (*INTEGERS, *FLOATS) if value != "double"),
+    *((value, "int8_t") for value in ("int8_t", "uint8_t", "short", "float", "long_double", "real2")),
+    *((value, "uint64_t") for value in ("uint64_t", "int8_t", "real2", "long_double")),
+    ("float", "uint8_t"), ("int32_t", "int"), ("integer", "int"), ("int16_t", "int8_t"), ("real", "integer"),
+]  # fmt: skip
+
+
+def component(name):
+    ((code, _),), nbytes = reference.FORMS[name.upper()]
+    return code, nbytes
+
+
+def layout(value, index):
+    """Lay a pair out as the C compiler does."""
+    (value_code, value_bytes), (index_code, index_bytes) = component(value), component(index)
+    offset = -(-value_bytes // index_bytes) * index_bytes
+    align = max(value_bytes, index_bytes)
+    extent = -(-(offset + index_bytes) // align) * align
+    return ((value_code, 0), (index_code, offset)), extent
+
+
+def write(directory, ranks):
+    paths = []
+    for i, rank in enumerate(ranks):
+        paths.append(directory / f"rank{i}.bin")
+        paths[-1].write_bytes(rank)
+    return paths
+
+
+def test_there_are_enough_of_them():
+    assert len(set(UNNAMED)) >= 60
+
+
+@pytest.mark.parametrize("op", ["MAXLOC", "MINLOC"])
+@pytest.mark.parametrize(("value", "index"), sorted(set(UNNAMED)))
+def test_an_unnamed_pair_gives_the_bits_of_the_twin(tmp_path, monkeypatch, op, value, index):
+    name = f"pair({value},{index})"
+    monkeypatch.setitem(reference.FORMS, name, layout(value, index))
+    ranks = values.ranks(name, 5, 203)
+    output = tmp_path / "result.bin"
+    mpired.reduce(write(tmp_path, ranks), op, output=output, type=name, format="raw")
+    assert output.read_bytes().hex(" ") == reference.reduce(op, name, ranks).hex(" ")
+
+
+@pytest.mark.parametrize("value", [*INTEGERS, *FLOATS])
+def test_every_combination_exists_once(value):
+    for index in INTEGERS:
+        datatype, order = parse(f"pair({value},{index})")
+        assert order is None
+        assert datatype.group is Group.PAIR
+        assert datatype is parse(f" MPI_PAIR( mpi_{value} ,{index.upper()}) ")[0]
+        assert datatype is value_index(parse(value)[0], parse(index)[0])
+        assert pickle.loads(pickle.dumps(datatype)) is datatype
+        parts, extent = layout(value, index)
+        assert datatype.extent == extent
+        assert datatype.form.fields["index"][1] == parts[1][1]
+        assert datatype.size == component(value)[1] + component(index)[1]
+
+
+@pytest.mark.parametrize(
+    ("value", "index", "name"),
+    [
+        ("float", "int", "FLOAT_INT"), ("double", "int", "DOUBLE_INT"), ("long", "int", "LONG_INT"),
+        ("int", "int", "2INT"), ("short", "int", "SHORT_INT"), ("long_double", "int", "LONG_DOUBLE_INT"),
+        ("real", "real", "2REAL"), ("double_precision", "double_precision", "2DOUBLE_PRECISION"),
+        ("integer", "integer", "2INTEGER"),
+    ],
+)  # fmt: skip
+def test_a_pair_with_a_name_has_it(value, index, name):
+    assert parse(f"pair({value},{index})")[0] is parse(name)[0]
+
+
+@pytest.mark.parametrize(
+    ("value", "index"),
+    [("double", "double"), ("double", "float"), ("c_complex", "int"), ("c_bool", "int"), ("byte", "int"),
+     ("int", "byte"), ("int", "logical"), ("double_int", "int"), ("char", "int"), ("real", "double_precision")],
+)  # fmt: skip
+def test_other_combinations_are_no_type(value, index):
+    assert value_index(parse(value)[0], parse(index)[0]) is None
+    with pytest.raises(UnknownDatatypeError, match=r"\^pair"):
+        parse(f"pair({value},{index})")
+    shown = CliRunner().invoke(types, ["--value-index", value, index])
+    assert (shown.exit_code, shown.output) == (0, "MPI_DATATYPE_NULL\n")
+
+
+def test_the_command_says_the_pair():
+    assert CliRunner().invoke(types, ["--value-index", "double", "uint64_t"]).output == "pair(double,uint64_t)\n"
+    assert CliRunner().invoke(types, ["--value-index", "short", "int"]).output == "MPI_SHORT_INT\n"
+    shown = json.loads(CliRunner().invoke(types, ["--value-index", "double", "uint64_t", "--json"]).output)
+    assert (shown["name"], shown["size"], shown["extent"]) == ("pair(double,uint64_t)", 16, 16)
+    assert json.loads(CliRunner().invoke(types, ["--value-index", "double", "byte", "--json"]).output) is None
+
+
+@pytest.mark.parametrize("align", [True, False])
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_structures_of_two_fields_are_pairs(tmp_path, align, order):
+    form = np.dtype([("energy", f"{order}f8"), ("cell", f"{order}i8")], align=align)
+    ranks = [np.array(rows, form) for rows in ([(1.5, 9), (2, 7), (3, 1)], [(1.5, 4), (np.nan, 8), (2, 2)])]
+    for i, rank in enumerate(ranks):
+        np.save(tmp_path / f"{i}.npy", rank)
+    paths = sorted(tmp_path.glob("*.npy"))
+    assert str(mpired.info(paths[0]).buffers[0].datatype) == "pair(double,int64_t)"
+    for jobs in (1, 2):
+        result = mpired.reduce(paths, "maxloc", jobs=jobs)
+        assert result["index"].tolist() == [4, 8, 1]
+
+
+def test_columns_are_pairs(tmp_path):
+    energies = pa.table({"energy": [1.0, 5.0], "cell": pa.array([2**40, 7], pa.int64())})
+    columns = [column.combine_chunks() for column in energies.columns]
+    structures = pa.table({"least": pa.StructArray.from_arrays(columns, ["e", "c"])})
+    pq.write_table(energies, tmp_path / "two.parquet")
+    pq.write_table(structures, tmp_path / "one.parquet")
+    one, two = mpired.info(tmp_path / "one.parquet"), mpired.info(tmp_path / "two.parquet", pair=("energy", "cell"))
+    assert one.buffers[0].datatype is two.buffers[0].datatype is parse("pair(double,int64_t)")[0]
+    result = mpired.reduce([tmp_path / "one.parquet"] * 2, "minloc")
+    assert result.tolist() == [(1.0, 2**40), (5.0, 7)]
+
+
+def test_other_ops_refuse_a_pair(tmp_path):
+    paths = write(tmp_path, [bytes(32)])
+    with pytest.raises(OpError, match=r"pair\(double,int64_t\) takes maxloc, minloc"):
+        mpired.reduce(paths, "sum", type="pair(double,int64_t)")
