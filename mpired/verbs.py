@@ -20,6 +20,7 @@ from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.run import Progress, Result, folded, run
 from mpired.collectives.table import COLLECTIVES, Collective, Task
 from mpired.datatypes import definitions, parse
+from mpired.datatypes.definitions import Definitions
 from mpired.engines import cores, userops
 from mpired.errors import UsageError
 from mpired.ranks import check_root, check_use, open_groups, unnatural
@@ -70,7 +71,7 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
     text = inputs.get("type")
     if not isinstance(text, str | None):
         raise UsageError("--type", f"{text!r} is not the name of a datatype")
-    defined = None if inputs.get("types") is None else definitions(os.fspath(inputs["types"] or ""))
+    defined = _definitions(inputs.get("types"))
     datatype, order = (None, None) if text is None else parse(text, defined)
     byte_order, datarep = inputs.get("byte_order"), inputs.get("datarep")
     if order is not None and byte_order not in (None, order):
@@ -99,6 +100,12 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
         offset=inputs.get("offset", 0),
         count=inputs.get("count"),
     )
+
+
+def _definitions(path: object) -> Definitions | None:
+    if not isinstance(path, str | os.PathLike | None):
+        raise UsageError("--types", f"{path!r} is not the path of a file")
+    return None if path is None else definitions(os.fspath(path))
 
 
 def _check_word(option: str, word: str | None, known: Sequence[str]) -> None:

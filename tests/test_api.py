@@ -31,6 +31,8 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
         ({"offset": "x"}, "--offset", "not an integer"),
         ({"count": -1}, "--count", "not between"),
         ({"byte_order": "middle"}, "--byte-order", "none of"),
+        ({"datarep": "internal"}, "--datarep", "none of"),
+        ({"types": 3}, "--types", "not the path"),
         ({"format": "xls"}, "--from", "none of"),
         ({"to": "xls"}, "--to", "not a format"),
         ({"type": np.float64}, "--type", "not the name of a datatype"),

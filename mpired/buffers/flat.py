@@ -133,8 +133,8 @@ class FlatReader:
         missing = len(octets) - got
         if missing:
             # A raw file may end with the last element's last component, before its padding (MPI-4.1, 5.1.6).
-            external = buffer.datarep == "external32"
-            if external or missing > buffer.datatype.extent - buffer.datatype.true_extent:
+            padded = self._itemsize == buffer.datatype.extent
+            if not padded or missing > buffer.datatype.extent - buffer.datatype.true_extent:
                 raise buffer.source.changed()
             octets[got:] = 0
 

@@ -214,6 +214,11 @@ REPORT = together(
 JSON = option("--json", "as_json", is_flag=True, help="As JSON.")
 
 
+def is_written(name: str) -> bool:
+    """Tell whether an option stands on the command line, and is not from the environment."""
+    return click.get_current_context().get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+
+
 def tell(line: str | None) -> None:
     """Say what was done, if anything, and which options nobody wrote on the command line: they are never silent."""
     given = ", ".join(_from_environment(click.get_current_context()))

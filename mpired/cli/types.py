@@ -49,7 +49,7 @@ def types(*, text: str | None, types: str | None, value_index: tuple[str, str] |
     if value_index is not None:
         _tell_pair(*(parse(each, defined)[0] for each in value_index), as_json=as_json)
         return
-    if defined is not None:
+    if defined is not None and params.is_written("types"):
         _tell_definitions(defined, as_json=as_json)
         return
     rows = [_row(datatype) for datatype in DATATYPES]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -13,13 +12,11 @@ from mpired.datatypes.pairs import value_index
 from mpired.datatypes.typemap import TypeMap
 from mpired.errors import DatatypeError
 
-MAX_LENGTH = 64 << 10
+MAX_LENGTH = 32 << 10
 """Characters of a text that means a datatype."""
 
 MAX_DEPTH = 32
 """Constructors in one another."""
-
-_STEPS = {"(": 1, ")": -1}
 
 
 class Constructor(NamedTuple):
@@ -66,7 +63,8 @@ def _derived(name: str, build: Callable[..., TypeMap]) -> Callable[..., Datatype
         text = f"{name}({','.join(map(spelled, arguments))})"
         if len(text) > MAX_LENGTH:
             raise DatatypeError(name, f"is written with more than {MAX_LENGTH} characters")
-        if _depth(text) > MAX_DEPTH:
+        depth = 1 + max(_depths(arguments))
+        if depth > MAX_DEPTH:
             raise DatatypeError(name, f"is nested deeper than {MAX_DEPTH}")
         made = _instances.get(text)
         if made is None:
@@ -74,7 +72,7 @@ def _derived(name: str, build: Callable[..., TypeMap]) -> Callable[..., Datatype
                 structure = build(*map(_mapped, arguments))
             except ValueError as error:
                 raise DatatypeError(name, str(error)) from None
-            made = Datatype(text, Group.DERIVED, None, handle=DATATYPE_NULL, structure=structure)
+            made = Datatype(text, Group.DERIVED, None, handle=DATATYPE_NULL, structure=structure, depth=depth)
             _instances[text] = made
         return made
 
@@ -87,9 +85,14 @@ def _mapped(argument: Any) -> Any:
     return argument.typemap if isinstance(argument, Datatype) else argument
 
 
-def _depth(text: str) -> int:
-    """Return how deep parentheses are nested."""
-    return max(itertools.accumulate(_STEPS[each] for each in text if each in _STEPS), default=0)
+def _depths(arguments: tuple[Any, ...]) -> Iterator[int]:
+    for argument in arguments:
+        if isinstance(argument, Datatype):
+            yield argument.depth
+        elif isinstance(argument, tuple) and argument and isinstance(argument[0], Datatype):
+            yield from _depths(argument)
+        else:
+            yield 0
 
 
 # the word, the sorts of its arguments, and what makes its type map

@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from mpired.datatypes.typemap import Run, TypeMap, bounded, combined
+from mpired.datatypes.typemap import Run, TypeMap, bounded, bounds_checked, combined
 
 DFLT_DARG = "dflt"
 
@@ -76,8 +76,9 @@ def subarray(sizes: Sequence[int], subsizes: Sequence[int], starts: Sequence[int
     for size, subsize, start in _fastest_first(order, sizes, subsizes, starts):
         if not (1 <= subsize <= size and 0 <= start <= size - subsize):
             raise ValueError(f"{subsize} elements from {start} on are not in a dimension of {size}")
-        box = combined([Run(box, start * stride, subsize, stride)])
-        stride *= size
+        if size > 1:  # which is at most 63 times
+            box = combined([Run(box, start * stride, subsize, stride)])
+            stride = bounds_checked(stride * size)
     return bounded(box, 0, stride)
 
 
@@ -105,8 +106,9 @@ def darray(  # noqa: PLR0913, PLR0917 - the arguments are those of MPI_Type_crea
     coordinates = _row_major(rank, psizes)
     for gsize, distrib, darg, psize, at in _fastest_first(order, gsizes, distribs, dargs, psizes, coordinates):
         block = _block(gsize, distrib, darg, psize)
-        owned = _dealt(owned, stride, gsize, block, psize, at)
-        stride *= gsize
+        if gsize > 1 or psize > 1:
+            owned = _dealt(owned, stride, gsize, block, psize, at)
+            stride = bounds_checked(stride * gsize)
     return bounded(owned, 0, stride)
 
 

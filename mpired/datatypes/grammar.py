@@ -36,8 +36,8 @@ _BYTE_ORDERS = {"<": "little", ">": "big", "=": "native"}
 
 
 def canonical(name: str) -> str:
-    """Return `name` as the tables spell it: capitals, no `MPI_`."""
-    return name.strip().upper().removeprefix("MPI_")
+    """Return `name` as the tables spell it: capitals, no `MPI_`, and `_` for the spaces of a C type."""
+    return "_".join(name.split()).upper().removeprefix("MPI_")
 
 
 def get(name: str) -> Datatype:
@@ -67,7 +67,7 @@ def parse(text: str, defined: Mapping[str, Found] | None = None) -> Found:
     Parameters
     ----------
     text
-        An MPI name in any case with or without `MPI_`, a NumPy code, or a constructor with its
+        An MPI name in any case with or without `MPI_`, or as in C with spaces, a NumPy code, or a constructor with its
         arguments as `pair(double,int64_t)`.
     defined
         Named datatypes that may be in the text.
@@ -103,7 +103,8 @@ def parse(text: str, defined: Mapping[str, Found] | None = None) -> Found:
     if found is None and "(" in text:
         found = Reader(text, CONSTRUCTORS, plain).whole()
     if found is None:
-        raise UnknownDatatypeError(text or "''", f"is not an MPI datatype or a NumPy code; {_hint(text)}")
+        shown = text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
+        raise UnknownDatatypeError(shown or "''", f"is not an MPI datatype or a NumPy code; {_hint(text)}")
     return found
 
 

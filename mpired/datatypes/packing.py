@@ -18,7 +18,7 @@ BLOCK_BYTES = 1 << 20
 
 _FAR = 64 << 10  # bytes between two copies that are not worth being read along
 _MAX_DIMENSIONS = 24
-_MAX_PIECES = 4 << 20
+_MAX_PIECES = 1 << 20
 _NUMBERS = (1, 2, 4, 8)  # bytes that NumPy copies as numbers, which is faster
 
 
@@ -49,7 +49,7 @@ def cut(run: Run) -> Iterator[Run]:
     of, (low, high) = run.of, reach(run)
     if not of.size or not run.copies:
         return
-    if high - low <= BLOCK_BYTES and run.copies * of.size <= BLOCK_BYTES:
+    if (high - low <= BLOCK_BYTES and run.copies * of.size <= BLOCK_BYTES) or (run.copies == 1 and of.basic):
         yield run
     elif run.copies > 1:
         step = _copies_at_once(run)
@@ -148,13 +148,30 @@ def overlaps(typemap: TypeMap, count: int) -> bool | None:
     """
     if not count or not typemap.size or _plainly_apart(Run(typemap, 0, count, typemap.extent)):
         return False
+    apart = count == 1 or abs(typemap.extent) >= typemap.true_extent
+    if apart and _combed(typemap):
+        return False
     found = pieces(typemap)
-    if found is None:
-        return None
+    return None if found is None else _meet(found, count, abs(typemap.extent))
+
+
+def _combed(typemap: TypeMap) -> bool:
+    """Tell whether the runs of a map are apart because they go in equal steps, like the teeth of combs."""
+    strides = {abs(run.stride) for run in typemap.runs if run.copies > 1}
+    parts = [pieces(run.of) for run in typemap.runs]
+    if len(strides) != 1 or any(part is None for part in parts):
+        return False
+    placed = [part + run.reach[0] for part, run in zip(parts, typemap.runs, strict=True) if part is not None]
+    copies = max(run.copies for run in typemap.runs)
+    return _meet(np.concatenate(placed), copies, strides.pop()) is False
+
+
+def _meet(found: np.ndarray, count: int, stride: int) -> bool | None:
+    """Tell whether any two pieces meet, of one copy or of two, out of `count` with a distance of `stride`."""
     found = found[np.argsort(found[:, 0], kind="stable")]
     if (found[1:, 0] < found[:-1, 1]).any():
         return True
-    return count > 1 and _copies_overlap(found, count, abs(typemap.extent))
+    return count > 1 and _copies_overlap(found, count, stride)
 
 
 def _plainly_apart(run: Run) -> bool:

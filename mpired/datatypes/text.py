@@ -5,6 +5,7 @@ A text comes from anywhere, so its length, its numbers, its lists and its nestin
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeAlias
@@ -17,14 +18,17 @@ Found: TypeAlias = tuple[Datatype, str | None]
 
 _MAX_ITEMS = 10_000
 _LIMIT = 2**63
-_TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+|[-+]\d+|[(),\[\]]|$)")
+# A name may be written as in C, with spaces: long double.
+_TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+(?:\s+[A-Za-z_][A-Za-z_0-9]*)*|[-+]\d+|[(),\[\]]|$)")
 _NUMBER = re.compile(r"[-+]?\d{1,19}", re.ASCII)
+_NUMBERS = re.compile(r"\[([-+\d\s,]*)\]", re.ASCII)
 _AROUND = 24
 _WORDS: dict[str, dict[str, str]] = {
     "order": {"c": "C", "f": "F", "fortran": "F"},
     "distribution": {"block": "block", "cyclic": "cyclic", "none": "none"},
-    "darg": {"dflt": "dflt"},
+    "darg": {"dflt": "dflt", "dflt_darg": "dflt"},
 }
+_PREFIXES = ("mpi_", "order_", "distribute_")
 
 
 class Reader:
@@ -134,8 +138,8 @@ class Reader:
         if sort == "type":
             return self._type()
         words = _WORDS.get(sort, {})
-        if self._word.lower() in words:
-            word = self._word.lower()
+        word = functools.reduce(str.removeprefix, _PREFIXES, self._word.lower())
+        if word in words:
             self._advance()
             return words[word]
         if words and sort != "darg":
@@ -143,6 +147,9 @@ class Reader:
         return self._number("count" if sort == "darg" else sort)
 
     def _list(self, sort: str) -> tuple[Any, ...]:
+        numbers = self._numbers(sort)
+        if numbers is not None:
+            return numbers
         self._take("[", "a list in brackets")
         items: list[Any] = []
         while self._word != "]":
@@ -153,6 +160,21 @@ class Reader:
             items.append(self._argument(sort))
         self._advance()
         return tuple(items)
+
+    def _numbers(self, sort: str) -> tuple[int, ...] | None:
+        """Return a list of numbers, read at once; None if it is anything else, to be read item by item."""
+        match = _NUMBERS.match(self._text, self._at)
+        if sort not in {"count", "number"} or match is None:
+            return None
+        words = [word.strip() for word in match[1].split(",")]
+        if len(words) > _MAX_ITEMS or not all(map(_NUMBER.fullmatch, words)):
+            return None
+        numbers = tuple(map(int, words))
+        if not (0 if sort == "count" else -_LIMIT) <= min(numbers) <= max(numbers) < _LIMIT:
+            return None
+        self._end = match.end()
+        self._advance()
+        return numbers
 
     def _number(self, sort: str) -> int:
         if not _NUMBER.fullmatch(self._word) or not -_LIMIT <= int(self._word) < _LIMIT:

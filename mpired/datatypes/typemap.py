@@ -7,7 +7,7 @@ cheap as one and all figures are computed without looking at the entries.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -228,13 +228,17 @@ def _simplified(run: Run) -> Run:
 
 def bounded(inner: TypeMap, lb: int, extent: int) -> TypeMap:
     """Return a map with the same entries and bounds that are set."""
-    figures = inner.size, inner.entries, inner.true_lb, inner.true_ub
-    made = TypeMap(*figures, lb, lb + extent, inner.align, marked=True, runs=inner.runs, basic=inner.basic)
-    return _checked(made)
+    return _checked(replace(inner, lb=lb, ub=lb + extent, marked=True))
 
 
 def _checked(made: TypeMap) -> TypeMap:
-    figures = (made.size, made.true_lb, made.true_ub, made.lb, made.ub, made.extent, made.true_extent)
-    if any(not -_LIMIT <= figure < _LIMIT for figure in figures):
-        raise ValueError("its size, bounds or extent do not fit 63 bits")
+    for figure in (made.size, made.true_lb, made.true_ub, made.lb, made.ub, made.extent, made.true_extent):
+        bounds_checked(figure)
     return made
+
+
+def bounds_checked(nbytes: int) -> int:
+    """Return a size, a bound or an extent; raise `ValueError` if it does not fit 63 bits."""
+    if not -_LIMIT <= nbytes < _LIMIT:
+        raise ValueError("its size, bounds or extent do not fit 63 bits")
+    return nbytes

@@ -150,7 +150,8 @@ def check(op: Op, datatype: Datatype, use: Use) -> None:
         others = [row for row in _for(use) if datatype.group in row.groups]
         hint = f"{datatype} takes {_listed(others)}" if others else f"{datatype} takes no predefined op"
         if datatype.group is Group.DERIVED:
-            hint = f"{datatype} is derived, and takes user-defined ops only (MPI-4.1, 6.9.2); use --op FILE.py:FUNCTION"
+            way_out = "--op FILE.py:FUNCTION, or numbers out of it by `mpired pack`"
+            hint = f"{datatype} is derived, and takes user-defined ops only (MPI-4.1, 6.9.2); use {way_out}"
         raise OpError(
             str(op), f"is not defined for {datatype} ({datatype.group.title}); it takes {op.groups.title}; {hint}"
         )

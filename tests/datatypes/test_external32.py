@@ -33,7 +33,7 @@ def fitting(name, nranks=1):
     limits = np.iinfo(NARROW[name])
     lists = [np.frombuffer(rank, f"{code[0]}{nbytes}").copy() for rank in drawn]
     for numbers in lists:
-        numbers %= limits.max
+        np.remainder(numbers, limits.max, out=numbers)
         numbers[: min(4, COUNT)] = [limits.min, limits.max, 0, 1]
     return [numbers.tobytes() for numbers in lists]
 
@@ -258,23 +258,10 @@ def test_what_does_not_fit_names_file_element_and_value(tmp_path, name):
 def test_a_result_that_does_not_fit_is_an_error_and_leaves_nothing(tmp_path):
     (tmp_path / "a.ext").write_bytes(struct.pack(">3i", 1, 2**31 - 1, 5))
     with unchanged(tmp_path):
-        words = [
-            "--op",
-            "sum",
-            "--type",
-            "long",
-            "--datarep",
-            "external32",
-            "--from",
-            "raw",
-            "--to",
-            "raw",
-            "a.ext",
-            "a.ext",
-            "-o",
-            "out.ext",
-        ]
-        refused(run("reduce", *words, cwd=tmp_path), 3, "out.ext: element 1", "4294967294 does not fit the 4 bytes")
+        words = "--op sum --type long --datarep external32 --from raw --to raw -o out.ext a.ext a.ext"
+        refused(
+            run("reduce", *words.split(), cwd=tmp_path), 3, "out.ext: element 1", "4294967294 does not fit the 4 bytes"
+        )
 
 
 PAIRS = [

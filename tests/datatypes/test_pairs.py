@@ -68,6 +68,18 @@ def test_an_unnamed_pair_gives_the_bits_of_the_twin(tmp_path, monkeypatch, op, v
     assert output.read_bytes().hex(" ") == reference.reduce(op, name, ranks).hex(" ")
 
 
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("pair(long double,int64_t)", "pair(long_double,int64_t)"),
+        (" PAIR ( unsigned  long\tlong , signed char ) ", "pair(unsigned_long_long,signed_char)"),
+        ("pair(MPI_LONG DOUBLE,int)", "long_double_int"), ("long double", "long_double"), ("double int", "double_int"),
+    ],
+)  # fmt: skip
+def test_names_as_in_c(text, same):
+    assert parse(text)[0] is parse(same)[0]
+
+
 @pytest.mark.parametrize("value", [*INTEGERS, *FLOATS])
 def test_every_combination_exists_once(value):
     for index in INTEGERS:

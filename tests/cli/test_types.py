@@ -1,0 +1,147 @@
+"""`mpired types TYPE`: the figures, the type map, and the picture, for every sort of type."""
+
+import json
+
+import matrix
+import pytest
+import typemaps
+from command import refused, run
+from hypothesis import given, settings
+
+from mpired.datatypes import parse, picture
+
+LINES = """\
+vector(3,1,2,double)
+  combiner    MPI_COMBINER_VECTOR
+  size        24
+  lb          0
+  ub          40
+  extent      40
+  true lb     0
+  true extent 40
+  alignment   8
+  type map    (double,0) (double,16) (double,32)
+  NumPy       (<f8, <f8, <f8)
+  external32  24 bytes
+  picture     |00000000........11111111........22222222|  bytes 0 to 40
+"""
+
+
+def shown(text, cwd):
+    """Return the lines of a type by their labels."""
+    outcome = run("types", text, cwd=cwd)
+    assert (outcome.status, outcome.err) == (0, "")
+    return {line[2:14].strip(): line[14:] for line in outcome.out.decode().splitlines()[1:]}
+
+
+def test_the_whole(tmp_path):
+    assert run("types", "vector(3,1,2,double)", cwd=tmp_path).out.decode() == LINES
+
+
+@pytest.mark.parametrize(
+    ("text", "combiner"),
+    [
+        ("double", "NAMED"), ("mpi_double_int", "NAMED"), ("<f8", "NAMED"), ("pair(double,int)", "NAMED"),
+        ("pair(double,int64_t)", "VALUE_INDEX"), ("dup(int)", "DUP"), ("contiguous(1,int)", "CONTIGUOUS"),
+        ("hvector(1,1,1,int)", "HVECTOR"), ("indexed([1],[1],int)", "INDEXED"), ("hindexed([1],[1],int)", "HINDEXED"),
+        ("indexed_block(1,[1],int)", "INDEXED_BLOCK"), ("hindexed_block(1,[1],int)", "HINDEXED_BLOCK"),
+        ("struct([1],[1],[int])", "STRUCT"), ("subarray([1],[1],[0],C,int)", "SUBARRAY"),
+        ("darray(1,0,[1],[none],[dflt],[1],F,int)", "DARRAY"), ("resized(0,9,int)", "RESIZED"),
+    ],
+)  # fmt: skip
+def test_combiner(tmp_path, text, combiner):
+    assert shown(text, tmp_path)["combiner"] == f"MPI_COMBINER_{combiner}"
+
+
+@pytest.mark.parametrize(
+    ("text", "drawn"),
+    [
+        ("double_int", "|000000001111....|  bytes 0 to 16"),
+        ("struct([1],[3],[int])", "|0000|  bytes 3 to 7"),
+        ("resized(-4,24,double)", "|....00000000............|  bytes -4 to 20"),
+        ("resized(0,-8,double)", "|........|00000000  bytes -8 to 8"),
+        ("resized(0,4,double)", "|0000|0000  bytes 0 to 8"),
+        ("resized(2,4,double)", "00|0000|00  bytes 0 to 8"),
+        ("hvector(3,1,-1,short)", "|2210|  bytes -2 to 2"),
+        ("contiguous(0,int)", "none: there are no bytes, or too many pieces"),
+        ("resized(0,64,byte)", f"|0{'.' * 63}|  bytes 0 to 64"),
+        ("resized(0,65,byte)", f"|+{'.' * 32}|  bytes 0 to 65, 2 bytes a character"),
+        ("contiguous(100,short)", f"|{'#' * 50}|  bytes 0 to 200, 4 bytes a character"),
+        ("vector(2,32,64,int)", f"|{'#' * 21}+{'.' * 20}+{'#' * 21}|  bytes 0 to 384, 6 bytes a character"),
+    ],
+)
+def test_picture(tmp_path, text, drawn):
+    assert shown(text, tmp_path)["picture"] == drawn
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(drawn=typemaps.types(["int8_t", "short", "double", "short_int"]))
+def test_a_picture_shows_every_byte(drawn):
+    found = picture.draw(parse(drawn.text)[0].typemap)
+    places = typemaps.positions(drawn.twin, 1)
+    used = {at for start, nbytes in places for at in range(start, start + nbytes)}
+    if found is None:
+        assert not used
+        return
+    cells = found.text.replace("|", "")
+    assert found.start + len(cells) * found.nbytes >= found.stop
+    for i, cell in enumerate(cells):
+        low = found.start + i * found.nbytes
+        inside = [at in used for at in range(low, min(low + found.nbytes, found.stop))]
+        if found.nbytes > 1:
+            assert cell == ("#" if all(inside) else "+" if any(inside) else "."), drawn.text
+        else:
+            assert (cell != ".") == inside[0], drawn.text
+
+
+@pytest.mark.parametrize("name", matrix.AVAILABLE)
+def test_every_predefined_type(tmp_path, name):
+    row = next(row for row in json.loads(run("types", "--json", cwd=tmp_path).out) if row["name"] == f"MPI_{name}")
+    told = json.loads(run("types", name, "--json", cwd=tmp_path).out)
+    assert (told["name"], told["size"], told["extent"]) == (row["name"], row["size"], row["extent"])
+    assert told["combiner"] == "MPI_COMBINER_NAMED"
+    assert told["numpy"] == row["numpy"]
+    assert told["entries"] == (2 if name in matrix.PAIR else 1)
+    narrow = {"LONG": 4, "UNSIGNED_LONG": 4, "WCHAR": 2, "LONG_INT": 8}
+    assert told["external32"] == narrow.get(name, row["size"])
+
+
+def test_a_long_map_is_shortened(tmp_path):
+    told = shown("contiguous(1000,vector(1000,1,2,double))", tmp_path)
+    assert told["type map"].startswith("(double,0) (double,16) ")
+    assert told["type map"].endswith(" ... 999992 more ... (double,15991992)")
+    assert told["NumPy"] == "none: it has 1000000 entries, more than 1000"
+    assert shown("contiguous(600,double)", tmp_path)["NumPy"].endswith("<f8, ... 600 in all)")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("contiguous(0,int)", "it has no entries"),
+        ("vector(3,2,0,double)", "its entries overlap"),
+        ("hvector(2,1,1,resized(0,16,int))", "its entries overlap"),
+        ("resized(0,9223372036854775807,byte)", "is more than 2147483647"),
+        ("hindexed([1],[-8],int)", "do not lie in the extent"),
+        ("contiguous(2,complex4)", "structures themselves"),
+    ],
+)
+def test_why_there_is_no_array(tmp_path, text, why):
+    told = json.loads(run("types", text, "--json", cwd=tmp_path).out)
+    assert told["numpy"] is None
+    assert why in told["no_numpy"]
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "reason"),
+    [
+        (["vector(3,1,2,doubel)"], 2, "vector(3,1,2,^doubel)"),
+        (["nothing"], 2, "is not an MPI datatype"),
+        (["x" * 5000], 2, "xxx...: is not an MPI datatype"),
+        (["real16"], 3, "is not available"),
+        (["int", "--value-index", "int", "int"], 2, "takes the place of TYPE"),
+        (["--value-index", "int", "nothing"], 2, "nothing"),
+        (["int", "double"], 2, "double"),
+    ],
+)
+def test_wrong_words(tmp_path, words, status, reason):
+    refused(run("types", *words, cwd=tmp_path), status, reason)
