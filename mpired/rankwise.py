@@ -26,9 +26,7 @@ from mpired.verbs import (
     Reduction,
     Request,
     check_names,
-    is_raw,
     keep_around,
-    laid_out,
     plan_reduce,
     read_request,
 )
@@ -163,7 +161,7 @@ def plan_rankwise(
     if not in_place and output is None:
         reason = "is missing; name the results by a pattern, as 'out_{rank}.npy', or replace the ranks with --in-place"
         raise UsageError("--output", reason)
-    request = read_call(collective, ranks, op, options, raw_result=output is not None and is_raw(output, options))
+    request = read_call(collective, ranks, op, options, output)
     dealt = [_results(deal, collective, request, output, options) for deal in deals(collective, request, options)]
     results = [result for _, each in dealt for result in each]
     takers = [taker for deal, each in dealt for taker in deal.takers]
@@ -190,8 +188,7 @@ def read_call(
     ranks: Sequence[PathLike],
     op: str | Callable[..., Any],
     options: AllOptions,
-    *,
-    raw_result: bool = False,
+    output: str | None = None,
 ) -> Request:
     """Look at the op, the options and the ranks of a call.
 
@@ -209,8 +206,8 @@ def read_call(
     if (first := options.get("exscan_first", "none")) not in _EXSCAN_FIRST:
         raise UsageError("--exscan-first", f"{first!r} is none of {', '.join(_EXSCAN_FIRST)}")
     known = Options.__annotations__
-    told = cast("Options", {key: value for key, value in options.items() if key in known})
-    return read_request(ranks, op, told, raw_result=raw_result)
+    shared = cast("Options", {key: value for key, value in options.items() if key in known})
+    return read_request(ranks, op, shared, output or "")
 
 
 def deals(collective: Collective, request: Request, options: AllOptions) -> Iterator[Deal]:
@@ -268,12 +265,12 @@ def _result(
     in_place = options.get("in_place", False)
     model = file if collective.whole else part_of(file, share)
     form = output_format(path, file.format if in_place else options.get("to"), model, terminal=False)
-    layout = laid_out(form, model, request.said)
-    if in_place:
-        kept = keep_around(file, form, cast("Options", options))
-        # The header of npy says how many elements there are.
-        layout = layout if form.name == "npy" and not collective.whole else kept
-    return Result(share, path, form.name, layout)
+    if not in_place:
+        return Result(share, path, form.name, request.lay_out(form, model))
+    layout = form.prepare(model)
+    kept = keep_around(file, layout, cast("Options", options))
+    # The header of npy says how many elements there are.
+    return Result(share, path, form.name, layout if form.name == "npy" and not collective.whole else kept)
 
 
 def part_of(file: RankFile, share: Share) -> RankFile:

@@ -13,18 +13,8 @@ from typing import Any, NamedTuple, TypedDict, Unpack, cast
 import numpy as np
 
 from mpired import ops
-from mpired.buffers import (
-    FORMATS,
-    Declared,
-    Encoder,
-    FlatBuffer,
-    FlatLayout,
-    Format,
-    RankFile,
-    open_rank,
-    output_format,
-)
-from mpired.buffers.formats import by_suffix
+from mpired.buffers import FORMATS, Declared, Encoder, FlatBuffer, FlatLayout, RankFile, open_rank, output_format
+from mpired.buffers.formats import Format, by_suffix
 from mpired.buffers.source import STANDARD_INPUT
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.run import Progress, Result, folded, run
@@ -35,7 +25,7 @@ from mpired.engines import cores, userops
 from mpired.errors import UsageError
 from mpired.ranks import check_root, check_use, open_groups, unnatural
 from mpired.storage import staging
-from mpired.storage.output import is_stream, nothing, open_output
+from mpired.storage.output import nothing, open_output
 
 PathLike = str | os.PathLike[str]
 
@@ -222,7 +212,7 @@ def plan_reduce(
         If the reduction is not possible.
     """
     check_names(options, Options)
-    request = read_request(ranks, op, options, raw_result=is_raw(output, options))
+    request = read_request(ranks, op, options, output)
     chosen, root, in_place = request.op, options.get("root", 0), options.get("in_place", False)
     if in_place and output != "-":
         raise UsageError("--in-place", "writes over the root's file; leave --output out")
@@ -232,27 +222,38 @@ def plan_reduce(
     path = request.words[0][root] if in_place else output
     to = template.format if in_place else options.get("to")
     form = output_format(path, to, template, terminal=terminal and not in_place)
-    layout = keep_around(template, form, options) if in_place else laid_out(form, template, request.said)
-    if not is_stream(path):
-        staging.settle([path])
+    layout = keep_around(template, form.prepare(template), options) if in_place else request.lay_out(form, template)
+    staging.settle([path])
     (share,) = COLLECTIVES["reduce"].shares(Task(len(files) - 1, len(files), template.buffers[0].count, root=root))
     plan = make_plan(chosen, files, options.get("jobs", 0) or cores.usable_cores(), options.get("max_memory"))
     return Reduction(files, plan, template, Result(share, path, form.name, layout), options.get("op_timeout"))
 
 
 class Request(NamedTuple):
-    """The words of a call, understood: the op, what is said of files, and the ranks of each group with the words."""
+    """The words of a call, understood: the op, the ranks of each group with the words for them, and what is said."""
 
     op: ops.Op
-    said: Declared
     words: list[list[str]]
     groups: tuple[tuple[RankFile, ...], ...]
+    said: Declared
+
+    def lay_out(self, form: Format, model: RankFile) -> FlatLayout | Encoder:
+        """Lay out a result like `model` in a format, raw as its bytes are said to lie."""
+        layout = form.prepare(model)
+        if form.name == "raw" and self.said.describes_bytes and isinstance(layout, FlatLayout):
+            return layout._replace(stored=self.said.stored(model.buffers[0].datatype))
+        return layout
 
 
 def read_request(
-    ranks: Sequence[PathLike], op: str | Callable[..., Any], options: Options, *, raw_result: bool = False
+    ranks: Sequence[PathLike], op: str | Callable[..., Any], options: Options, output: str = ""
 ) -> Request:
     """Look at the op and at the ranks, and let the op pass or not.
+
+    Parameters
+    ----------
+    output
+        Where the result goes, "" if it is no file.
 
     Raises
     ------
@@ -271,20 +272,12 @@ def read_request(
     if group_b and options.get("in_place"):
         raise UsageError("--in-place", "is not for two groups (MPI-4.1, 6.9.1); leave --group-b out, or name an output")
     chosen = resolve_op(op, options)
-    said = replace(declared(**only_inputs(options)), named=chosen.user)
     words = [[os.fspath(rank) for rank in group] for group in ([ranks, group_b] if group_b else [ranks])]
-    groups = open_groups(words, said, raw_result=raw_result)
+    said = replace(declared(**only_inputs(options)), named=chosen.user)
+    groups = open_groups(words, said, raw_result=_is_raw(output, options))
     for buffer in groups[0][0].buffers:
         ops.check(chosen, buffer.datatype, ops.Use.REDUCE)
-    return Request(chosen, said, words, groups)
-
-
-def laid_out(form: Format, template: RankFile, said: Declared) -> FlatLayout | Encoder:
-    """Return how a result like `template` lies in a file; of a raw file that may be said."""
-    layout = form.prepare(template)
-    if form.name == "raw" and said.describes_bytes and isinstance(layout, FlatLayout):
-        return layout._replace(stored=said.stored(template.buffers[0].datatype))
-    return layout
+    return Request(chosen, words, groups, said)
 
 
 def check_names(options: Mapping[str, object], known: type) -> None:
@@ -313,7 +306,7 @@ def resolve_op(op: str | Callable[..., Any], options: Options) -> ops.Op:
     return chosen
 
 
-def is_raw(output: str, options: Mapping[str, Any]) -> bool:
+def _is_raw(output: str, options: Options) -> bool:
     """Tell whether the words ask for a raw result, so that they may also say how its bytes lie."""
     suffix = by_suffix(output)
     return options.get("to") == "raw" or (options.get("to") is None and suffix is not None and suffix.name == "raw")
@@ -325,13 +318,12 @@ def only_inputs(options: Mapping[str, Any]) -> Inputs:
     return cast("Inputs", {name: value for name, value in options.items() if name in names})
 
 
-def keep_around(template: RankFile, form: Format, options: Options) -> FlatLayout | Encoder:
+def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: Options) -> FlatLayout | Encoder:
     """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
     if template.source.keep is not None or template.source.name == STANDARD_INPUT:
         raise UsageError("--in-place", f"the root's rank, {template.source.name}, is a stream and cannot be replaced")
     if options.get("to") not in (None, template.format):
         raise UsageError("--in-place", f"keeps the format of the root, {template.format}; leave --to out")
-    layout = form.prepare(template)
     if isinstance(layout, FlatLayout):
         buffer = template.buffers[0]
         assert isinstance(buffer, FlatBuffer)  # noqa: S101 - a flat layout comes from a flat file
@@ -370,7 +362,8 @@ def reduce(
         `overwrite=True`. It appears whole and durable, or not at all.
     **options
         As the options of `mpired reduce`: type, types, format (`--from`), columns, pair, offset, count,
-        byte_order, datarep, to, overwrite (`--force`), root, in_place, group_b, jobs, max_memory, commute, op_timeout.
+        byte_order, datarep, to, overwrite (`--force`), root, in_place, group_b, jobs, max_memory, commute,
+        op_timeout.
 
     Returns
     -------
@@ -438,8 +431,7 @@ def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
     MpiredError, OSError
         As `reduce` for one rank.
     """
-    if os.fspath(path) != "-":
-        staging.settle([os.fspath(path)])
+    staging.settle([os.fspath(path)])
     return look(path, **inputs)
 
 

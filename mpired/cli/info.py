@@ -30,7 +30,7 @@ def info(*, files: tuple[str, ...], as_json: bool, **inputs: Any) -> None:
       mpired info sample_data/maxloc_0.npy sample_data/maxloc_0.parquet
       mpired info --type double_int sample_data/maxloc_0.bin
     """
-    staging.settle(path for path in files if path != "-")
+    staging.settle(files)
     described, errors = [], []
     for path in files:
         try:

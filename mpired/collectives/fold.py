@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -57,12 +57,15 @@ class Target(NamedTuple):
         Which part of which partial result.
     regions
         For each buffer where in the file its part lies.
+    soon
+        Whether the file is to be on the disk soon, so that writing it out may begin.
     """
 
     path: str
     name: str
     share: Share
     regions: tuple[Region, ...]
+    soon: bool = False
 
 
 @dataclass(frozen=True)
@@ -178,21 +181,19 @@ class _Writers(AbstractContextManager["_Writers"]):
             low, high = max(start, target.share.start), min(start + len(block), target.share.stop)
             if low < high:
                 region = target.regions[self._buffer]
-                data = region.encoded(block[low - start : high - start], datatype, target.name, low)
-                self._write_to(target, data, region.position(low - target.share.start))
+                first = low - target.share.start
+                data = region.encoded(block[low - start : high - start], datatype, target.name, first)
+                self._write_to(target, data, region.position(first))
 
     def _write_to(self, target: Target, data: memoryview, offset: int) -> None:
         fd = self._open.get(target.path)
         if fd is None and len(self._open) < self._max_open:
             fd = self._open[target.path] = calls.open_for_writing(target.path, target.name)
-        if fd is None:
-            with calls.opened_for_writing(target.path, target.name) as passing:
-                calls.pwrite_all(passing, data, offset)
-                calls.start_writing_out(passing, offset, len(data))
-        else:
-            with calls.blaming(target.name):
-                calls.pwrite_all(fd, data, offset)
-                calls.start_writing_out(fd, offset, len(data))
+        kept = nullcontext(fd) if fd is not None else calls.opened_for_writing(target.path, target.name)
+        with calls.blaming(target.name), kept as open_fd:
+            calls.pwrite_all(open_fd, data, offset)
+            if target.soon:
+                calls.start_writing_out(open_fd, offset, len(data))
 
     def __exit__(self, *_: object) -> None:
         for fd in self._open.values():

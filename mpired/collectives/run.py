@@ -110,7 +110,7 @@ def _fill(course: Course, drafts: Sequence[Draft], engine: Engine, progress: Pro
             end = _end(layout, result.share)
             with draft.created(end) as fd:
                 _write_around(layout, fd, draft.name, end)
-            flat.append(_target(result, layout, draft))
+            flat.append(_target(result, layout, draft, soon=True))
         else:
             encoded.append((result, draft))
     place = drafts[0] if encoded else None
@@ -128,8 +128,8 @@ def _end(layout: FlatLayout, share: Share) -> int:
     return layout.offset + share.count * layout.stored.itemsize
 
 
-def _target(result: Result, layout: FlatLayout, output: Output | Draft) -> Target:
-    return Target(output.shared_path, output.name, result.share, (Region(layout.offset, layout.stored),))
+def _target(result: Result, layout: FlatLayout, output: Output | Draft, *, soon: bool = False) -> Target:
+    return Target(output.shared_path, output.name, result.share, (Region(layout.offset, layout.stored),), soon)
 
 
 def _write_around(layout: FlatLayout, fd: int, name: str, end: int) -> None:

@@ -19,6 +19,7 @@ from mpired.errors import CountError, UsageError
 from mpired.records.form import Packed, RecordOptions, Records, check_inside, octets, said_of
 from mpired.storage import calls
 from mpired.storage.output import Output, Scratch, nothing, open_output
+from mpired.storage.staging import settle
 from mpired.verbs import PathLike, check_names, shaped, unwatched
 
 
@@ -143,6 +144,7 @@ def plan_pack(file: PathLike, output: str = "-", *, terminal: bool = False, **op
     """
     check_names(options, PackOptions)
     said, datatype = said_of(options)
+    settle([os.fspath(file), output])
     limit = None if said.count is None else Records(datatype, said.count, said.offset).reach[1]
     source = open_source(os.fspath(file), limit)
     records = Records(datatype, _count(source, said, datatype), said.offset)

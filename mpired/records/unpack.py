@@ -20,6 +20,7 @@ from mpired.ranks import check_use
 from mpired.records.form import Packed, RecordOptions, Records, check_inside, octets, said_of
 from mpired.storage import calls
 from mpired.storage.output import Output, is_stream, nothing, open_output
+from mpired.storage.staging import settle
 from mpired.verbs import PathLike, check_names, declared, unwatched
 
 
@@ -165,6 +166,7 @@ def plan_unpack(
     form = Packed.of(said, datatype, as_bytes=not said.is_external)
     inputs: dict[str, Any] = {name: options[name] for name in ("format", "columns") if name in options}
     of_packed = said.of_units(form.datatype, declared(**inputs))
+    settle([os.fspath(packed), output if into is None else os.fspath(into)])
     file = open_rank(os.fspath(packed), of_packed)
     check_use(of_packed, [file], raw_result=True)
     file.check_complete()

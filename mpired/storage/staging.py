@@ -153,13 +153,29 @@ def _put(staging: str, number: str, name: str, old: Stamp | None, *, overwrite: 
     draft, target = os.path.join(staging, number), os.path.join(os.path.dirname(staging), name)
     if not is_there(draft):
         return []
-    if not overwrite and (found := stamp(target)) != old:
-        what = "was removed" if found is None else "was changed"
-        reason = f"{what} while a committed result for it waits in {staging}"
-        return [BufferFileError(target, f"{reason}; move the result from there, or remove that directory")]
+    found = stamp(target)
     with calls.blaming(target):
-        calls.rename(draft, target)
+        if found is not None and os.path.samestat(os.lstat(draft), os.lstat(target)):
+            calls.unlink(draft)  # its owner died when it had both names
+        elif overwrite or (found is not None and found == old):
+            calls.rename(draft, target)
+        elif found is not None or old is not None or not _takes_free_name(draft, target):
+            what = "was removed" if found is None and old else "was changed" if old else "appeared"
+            reason = f"{what} while a committed result for it waits in {staging}"
+            return [BufferFileError(target, f"{reason}; move the result from there, or remove that directory")]
     return []
+
+
+def _takes_free_name(draft: str, target: str) -> bool:
+    """Put a draft in a place where nothing is; tell whether still nothing was there."""
+    try:
+        if calls.linked(draft, target):
+            calls.unlink(draft)
+        else:
+            calls.rename(draft, target)  # a file system without hard links
+    except FileExistsError:
+        return False
+    return True
 
 
 def _remove(staging: str) -> None:
@@ -215,6 +231,8 @@ class Pending(NamedTuple):
 
 def settle(paths: Iterable[str]) -> None:
     """Finish what an interrupted command has committed in the directories of these files, and clear what it has not.
+
+    A path that is none, as `-`, is taken for a name in the current directory, where that does no harm.
 
     Raises
     ------

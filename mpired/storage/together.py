@@ -128,9 +128,10 @@ class Together:
                 return self._folders[directory]
             folder = staging.new_name(directory)
             try:
-                calls.make_private_directory(folder)
-                if self._marked(folder):
-                    self._folders[directory] = folder
+                with calls.interruptions_blocked():  # so that none leaves it behind
+                    calls.make_private_directory(folder)
+                    if self._marked(folder):
+                        self._folders[directory] = folder
             except FileExistsError:  # the name is another command's
                 continue
             except FileNotFoundError:

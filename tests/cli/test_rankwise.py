@@ -253,6 +253,45 @@ def test_standard_input_is_a_rank(folder):
         refused(run("scan", *SUM, "r0.npy", "-", "--in-place", cwd=folder, stdin=content), 2, "standard input")
 
 
+def test_external32(folder):
+    """Big-endian, without padding, LONG in four bytes (MPI-4.1, 14.5.2)."""
+    for rank in range(NRANKS):
+        (folder / f"e{rank}.bin").write_bytes(struct.pack(f">{COUNT}i", *numbers(rank)))
+    ranks = tuple(f"e{rank}.bin" for rank in range(NRANKS))
+    said = ("--type", "long", "--datarep", "external32")
+    succeeded(run("scan", *SUM, *said, *ranks, "-o", "out_{rank}.bin", cwd=folder))
+    for rank in range(NRANKS):
+        assert (folder / f"out_{rank}.bin").read_bytes() == struct.pack(f">{COUNT}i", *prefix(rank))
+    words = ("exscan", "-q", "--op", "max", "--exscan-first", "identity", *said, *ranks, "-o", "x_{rank}.bin")
+    with unchanged(folder):  # the lowest number of 64 bits has no form in 32
+        refused(run(*words, cwd=folder), 3, "x_0.bin", "element 0")
+    succeeded(run("reduce-scatter-block", *SUM, *said, *ranks, "--in-place", cwd=folder))
+    parts = [(folder / rank).read_bytes() for rank in ranks]
+    assert b"".join(parts) == struct.pack(f">{COUNT}i", *prefix(NRANKS - 1))
+    assert set(map(len, parts)) == {12}
+
+
+def test_raw_results_of_other_formats_have_the_byte_order_that_is_said(folder):
+    succeeded(run("scan", *SUM, "--byte-order", "big", *NPY, "-o", "out_{rank}.bin", cwd=folder))
+    assert (folder / "out_3.bin").read_bytes() == struct.pack(f">{COUNT}q", *prefix(3))
+    with unchanged(folder):
+        refused(run("scan", *SUM, "--byte-order", "big", *NPY, "-o", "x_{rank}.npy", cwd=folder), 2, "--byte-order")
+
+
+def test_derived_datatypes_with_a_user_op(tmp_path):
+    (tmp_path / "op.py").write_text(
+        "def swap(a, b, count, datatype):\n    b['f0'] += a['f0']\n    b['f1'] *= a['f1']\n"
+    )
+    form = np.dtype([("f0", "i4"), ("f1", "f8")], align=True)
+    for rank in range(3):
+        np.save(tmp_path / f"r{rank}.npy", np.array([(rank + 1, rank + 2.0)] * 4, form))
+    ranks = tuple(f"r{rank}.npy" for rank in range(3))
+    succeeded(run("scan", "-q", "--op", "op.py:swap", *ranks, "-o", "out_{rank}.npy", cwd=tmp_path))
+    assert np.load(tmp_path / "out_2.npy").tolist() == [(6, 24.0)] * 4
+    with unchanged(tmp_path):
+        refused(run("scan", *SUM, *ranks, "-o", "x_{rank}.npy", cwd=tmp_path), 3, "MPI_SUM", "user-defined ops only")
+
+
 # Two groups
 
 

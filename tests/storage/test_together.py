@@ -389,6 +389,24 @@ def test_death_at_every_call(after, paths, tmp_path):
 
 
 @pytest.mark.parametrize("after", [False, True])
+def test_death_at_every_call_while_new_names_are_taken(after, tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    paths = [tmp_path / "ab"[number % 2] / str(number) for number in range(4)]
+    states = []
+    for _ in deaths(lambda: write(paths, overwrite=False), after=after):
+        found = contents(paths)
+        states.append(4 - found.count(None))
+        settle(map(str, paths))
+        assert contents(paths) in ([None] * 4, NEW)
+        assert contents(paths) == NEW or found == [None] * 4
+        assert litter(tmp_path) == []
+        for path in paths:
+            path.unlink(missing_ok=True)
+    assert {0, 1, 2, 3, 4} <= set(states)
+
+
+@pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("folder", ["a", "b"])
 def test_death_while_it_is_finished(after, folder, paths, tmp_path):
     """The next command dies too, at each of its calls; the one after that finishes, from whichever folder."""
@@ -488,11 +506,14 @@ def test_links_lead_to_the_folder_that_matters(committed, paths, tmp_path):
         ("reduce", "-q", "--op", "sum", "a/0"),
         ("scan", "-q", "--op", "sum", "other.npy", "-o", "a/s_{rank}.npy"),
         ("reduce", "-q", "--op", "sum", "other.npy", "-o", "b/3", "-f"),
+        ("pack", "-q", "--type", "byte", "a/0", "-o", "packed"),
+        ("unpack", "-q", "--type", "byte", "other.npy", "-o", "a/new"),
     ],
 )
 def test_every_command_finishes_first(words, committed, paths, tmp_path):
     np.save(tmp_path / "other.npy", np.arange(3))
-    run(*words, "--from", "raw", "--type", "byte", cwd=tmp_path) if "a/0" in words else run(*words, cwd=tmp_path)
+    raw = words[0] in {"info", "reduce"} and "a/0" in words
+    run(*words, *(("--from", "raw", "--type", "byte") if raw else ()), cwd=tmp_path)
     assert contents(paths)[:3] == NEW[:3]
     assert litter(tmp_path) == []
 
@@ -628,9 +649,41 @@ def test_what_comes_between_manifest_and_rename_is_replaced_by_the_living(tmp_pa
     assert contents(paths) == NEW[:2]
     for path in paths:
         path.unlink()
-    with pytest.raises(UnconfirmedError, match="was changed"):
+    with pytest.raises(UnconfirmedError, match="appeared"):
         write(paths, overwrite=False)
     assert contents(paths) == [NEW[0], b"another command's"]
+
+
+def test_a_name_is_taken_only_if_it_is_free_at_that_moment(tmp_path, monkeypatch):
+    """Between the last look and the link somebody else takes it."""
+    paths = [tmp_path / str(number) for number in range(2)]
+    original = os.link
+
+    def link(draft: str, target: str) -> None:
+        if target == str(paths[1]):
+            paths[1].write_bytes(b"somebody's")
+        original(draft, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", link)
+        with pytest.raises(UnconfirmedError, match="appeared"):
+            write(paths, overwrite=False)
+    assert contents(paths) == [NEW[0], b"somebody's"]
+    paths[1].unlink()
+    settle(map(str, paths))
+    assert contents(paths) == NEW[:2]
+    assert litter(tmp_path) == []
+
+
+def test_new_names_where_there_are_no_hard_links(tmp_path, monkeypatch):
+    def no_link(*_: object, **__: object) -> None:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+    monkeypatch.setattr(os, "link", no_link)
+    paths = [tmp_path / str(number) for number in range(2)]
+    write(paths, overwrite=False)
+    assert contents(paths) == NEW[:2]
+    assert litter(tmp_path) == []
 
 
 def test_a_staging_directory_that_others_remove_is_made_again(tmp_path, monkeypatch):
