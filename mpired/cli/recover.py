@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 import click
 
 from mpired.cli import params
 from mpired.cli.accumulate import waits
 from mpired.cli.messages import show
 from mpired.errors import MpiredError, RanksError, escaped
-from mpired.storage import recovery
+from mpired.storage import recovery, staging
 from mpired.storage.lock import Waiting, lock_target
 
 
@@ -30,6 +32,8 @@ def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, lock_time
       mpired recover --list sample_data/counts_0.npy
     """
     errors: list[MpiredError | OSError] = []
+    if not only_list:
+        staging.settle(files)
     for name in files:
         try:
             show(_listed(name) if only_list else _recovered(name, Waiting(lock_timeout, waits), discard=discard))
@@ -66,4 +70,6 @@ def _listed(name: str) -> str:
         "foreign": ["a journal that is not its own"],
     }
     found = words[state] + [f"temporary file {temporary}" for temporary in temporaries]
+    if staging.pending(os.path.dirname(os.path.realpath(name))):
+        found.append("results of an interrupted or a living command in its directory")
     return escaped(f"{name}: {', '.join(found) or 'nothing'}")

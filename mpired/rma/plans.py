@@ -29,6 +29,7 @@ from mpired.rma.options import (
     sides,
 )
 from mpired.rma.origins import common, element_of, keys_of, open_origin
+from mpired.storage import staging
 from mpired.storage.output import nothing
 from mpired.verbs import PathLike, check_names, declared, only_inputs
 from mpired.windows.origin import ArrayOrigin
@@ -206,6 +207,7 @@ def _request(
     said = declared(**only_inputs(options))
     component, target, derived = sides(options, said)
     said = replace(said, datatype=component)
+    staging.settle(os.fspath(origin) for origin in origins if isinstance(origin, str | os.PathLike))
     opened = [open_origin(origin, said, options, derived) for origin in origins]
     placement = place(options, len(windows), target)
     given = common(opened, options)

@@ -16,6 +16,7 @@ from typing import Self
 from mpired.errors import MpiredError, OutputExistsError, RanksError, UnconfirmedError, UsageError
 from mpired.storage import calls, staging
 from mpired.storage.output import existing_file, is_stream, nothing
+from mpired.storage.recovery import settle_for_reading
 
 _ATTEMPTS = 100
 
@@ -236,8 +237,11 @@ def check_outputs(paths: Sequence[str], *, overwrite: bool) -> None:
         try:
             if is_stream(path):
                 raise UsageError(path, "is a stream, and the results of many ranks are files")
-            if existing_file(path) is not None and not overwrite:
+            if existing_file(path) is None:
+                continue
+            if not overwrite:
                 raise OutputExistsError(path, "is there already; --force replaces it; in Python overwrite=True")
+            settle_for_reading(path)  # else its journal would outlive the file that it is of
         except (MpiredError, OSError) as error:
             errors.append(error)
     if len(errors) == 1:

@@ -20,7 +20,7 @@ from mpired.buffers import Declared, FlatBuffer
 from mpired.datatypes import Datatype
 from mpired.errors import CountError, DatatypeError, UnconfirmedError, UsageError
 from mpired.ranks import check_formats
-from mpired.storage import recovery
+from mpired.storage import recovery, staging
 from mpired.storage.lock import Target, Waiting, lock_target
 from mpired.storage.output import nothing
 from mpired.storage.update import Reading, Update
@@ -124,6 +124,7 @@ def transact(
     MpiredError, OSError
         Nothing has changed, except after an `UnconfirmedError`.
     """
+    staging.settle(request.windows)
     while True:
         with contextlib.suppress(Appeared), ExitStack() as stack:
             targets, recovered = _open(request, policy, stack)

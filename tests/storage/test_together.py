@@ -508,14 +508,25 @@ def test_links_lead_to_the_folder_that_matters(committed, paths, tmp_path):
         ("reduce", "-q", "--op", "sum", "other.npy", "-o", "b/3", "-f"),
         ("pack", "-q", "--type", "byte", "a/0", "-o", "packed"),
         ("unpack", "-q", "--type", "byte", "other.npy", "-o", "a/new"),
+        ("accumulate", "-q", "--op", "bor", "--type", "byte", "a/0", "zero.bin"),
+        ("accumulate", "-q", "--op", "bor", "--type", "byte", "zero.bin", "a/0", "--origin-count", "1"),
+        ("fetch-and-op", "--op", "no_op", "--type", "byte", "a/0"),
+        ("recover", "a/0"),
     ],
 )
 def test_every_command_finishes_first(words, committed, paths, tmp_path):
     np.save(tmp_path / "other.npy", np.arange(3))
+    (tmp_path / "zero.bin").write_bytes(b"\0")
     raw = words[0] in {"info", "reduce"} and "a/0" in words
     run(*words, *(("--from", "raw", "--type", "byte") if raw else ()), cwd=tmp_path)
     assert contents(paths)[:3] == NEW[:3]
     assert litter(tmp_path) == []
+
+
+def test_recover_lists_what_there_is(committed, tmp_path):
+    with unchanged(tmp_path):
+        outcome = run("recover", "--list", "a/0", cwd=tmp_path)
+    assert outcome == (0, b"a/0: results of an interrupted or a living command in its directory\n", "")
 
 
 @pytest.mark.parametrize(
