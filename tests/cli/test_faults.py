@@ -157,22 +157,29 @@ def test_death_of_the_parent_with_a_fork_server(folder):
 # Many results: what was drafted is gone again
 
 
-# As endless as above, into as many files; all together they hold one rank.
+# As endless, into as many files as ranks; all together they hold one rank.
 ENDLESS_BLOCKS = ("reduce-scatter-block", "--op", "sum", "--type", "uint8_t", "-j", "2", "-o", "new_{rank}",
-                  *["rank.bin"] * 1024)  # fmt: skip
+                  *["rank.bin"] * 256)  # fmt: skip
+
+
+@pytest.fixture
+def large_folder(folder: Path) -> Path:
+    """A rank of 256 MiB that takes no space."""
+    os.truncate(folder / "rank.bin", 256 * MEBIBYTE)
+    return folder
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_signal_while_many_results_are_made(number, folder):
-    with unchanged(folder), running(*ENDLESS_BLOCKS, cwd=folder) as command:
+def test_signal_while_many_results_are_made(number, large_folder):
+    with unchanged(large_folder), running(*ENDLESS_BLOCKS, cwd=large_folder) as command:
         workers = command.workers()
         os.kill(command.pid, number)
         end_in_time([command.pid, *workers])
         assert command.end() == (-number, b"", "")
 
 
-def test_death_of_a_worker_while_many_results_are_made(folder):
-    with unchanged(folder), running(*ENDLESS_BLOCKS, cwd=folder) as command:
+def test_death_of_a_worker_while_many_results_are_made(large_folder):
+    with unchanged(large_folder), running(*ENDLESS_BLOCKS, cwd=large_folder) as command:
         workers = command.workers()
         os.kill(workers[0], signal.SIGKILL)
         assert wait_until(lambda: command.process.poll() is not None) < NOTICE
@@ -181,15 +188,15 @@ def test_death_of_a_worker_while_many_results_are_made(folder):
         assert re.fullmatch(r"mpired: [^\n]*worker[^\n]*died[^\n]*\n", err)
 
 
-def test_death_of_the_parent_while_many_results_are_made(folder):
-    """What it leaves is removed by the next command in that folder."""
-    with unchanged(folder):
-        with running(*ENDLESS_BLOCKS, cwd=folder) as command:
+def test_death_of_the_parent_while_many_results_are_made(large_folder):
+    """What it leaves is removed by the next command in that large_folder."""
+    with unchanged(large_folder):
+        with running(*ENDLESS_BLOCKS, cwd=large_folder) as command:
             workers = command.workers()
             os.kill(command.pid, signal.SIGKILL)
             end_in_time(workers)
-        assert any(name.endswith(".mpired-together") for name in os.listdir(folder))
-        assert installed("info", "--type", "byte", "rank.bin", cwd=folder).status == 0
+        assert any(name.endswith(".mpired-together") for name in os.listdir(large_folder))
+        assert installed("info", "--type", "byte", "rank.bin", cwd=large_folder).status == 0
 
 
 # Signals
