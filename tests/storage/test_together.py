@@ -609,7 +609,7 @@ def test_a_living_command_that_renames_is_waited_for(committed, paths, tmp_path,
 
     def holds() -> None:
         fd = os.open(committed[0] / "lock", os.O_RDWR)
-        assert calls.lock_exclusive(fd)
+        assert calls.lock(fd)
         os.write(ready_end, b"x")
         os.read(read, 1)
 
@@ -617,8 +617,10 @@ def test_a_living_command_that_renames_is_waited_for(committed, paths, tmp_path,
         warnings.simplefilter("ignore", DeprecationWarning)
         pid = os.fork()
     if pid == 0:
-        holds()
-        os._exit(0)
+        try:
+            holds()
+        finally:
+            os._exit(0)
     os.read(ready, 1)
     waited = []
 
@@ -638,7 +640,7 @@ def test_a_living_command_that_renames_is_waited_for(committed, paths, tmp_path,
 
 def test_a_living_command_that_does_not_end(committed, paths, tmp_path, monkeypatch):
     fd = os.open(committed[0] / "lock", os.O_RDWR)
-    assert calls.lock_exclusive(fd)
+    assert calls.lock(fd)
     monkeypatch.setattr(staging, "_PATIENCE", 0.01)
     with unchanged(tmp_path), pytest.raises(OSError, match="does not come to an end") as caught:
         settle(map(str, paths))
