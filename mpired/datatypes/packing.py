@@ -156,7 +156,8 @@ def _shifts(runs: list[Run]) -> np.ndarray:
     disps = np.array([_wrapped(run.disp) for run in runs], np.int64)
     strides = np.array([_wrapped(run.stride) for run in runs], np.int64)
     numbers = np.arange(copies.sum()) - np.repeat(np.cumsum(copies) - copies, copies)
-    return np.repeat(disps, copies) + np.repeat(strides, copies) * numbers
+    shifts: np.ndarray = np.repeat(disps, copies) + np.repeat(strides, copies) * numbers
+    return shifts
 
 
 def _wrapped(number: int) -> int:

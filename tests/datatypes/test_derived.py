@@ -189,7 +189,7 @@ ALPHABET = ["(", ")", "[", "]", ",", " ", "-1", "0", "3", "9" * 30, "92233720368
 
 
 def seconds(text):
-    """Return the processor time that telling what a text means takes, the least of three, so that only its own work counts."""
+    """Return the processor time that telling what a text means takes, the least of three: only its own work counts."""
     times = []
     while len(times) < 3 and (not times or min(times) > LIMIT):
         started = time.process_time()
