@@ -115,6 +115,15 @@ def test_figures_at_the_limit(tmp_path, text):
     assert shown(text, tmp_path)["size"] == "2"
 
 
+@pytest.mark.parametrize(
+    ("text", "numpy"),
+    [(">i4", ">i4"), ("<i4", "<i4"), ("=i4", "<i4"), ("contiguous(2,>i4)", "(>i4, >i4)"), (">i1", "|i1"),
+     ("struct([1,1],[0,4],[>i4,short])", "(>i4, >i2)"), ("pair(>f8,>i4)", "(>f8, >i4)"), (">c8", ">c8")],
+)  # fmt: skip
+def test_the_byte_order_is_that_of_the_text(tmp_path, text, numpy):
+    assert shown(text, tmp_path)["NumPy"] == numpy
+
+
 @pytest.mark.parametrize("name", matrix.AVAILABLE)
 def test_every_predefined_type(tmp_path, name):
     row = next(row for row in json.loads(run("types", "--json", cwd=tmp_path).out) if row["name"] == f"MPI_{name}")

@@ -359,3 +359,27 @@ def test_predefined_ops_refuse_derived_types(tmp_path, text):
     paths = write(tmp_path, bytes(16), bytes(16))
     with pytest.raises(OpError, match="takes user-defined ops only"):
         mpired.reduce(paths, "sum", type=text, format="raw")
+
+
+@pytest.mark.parametrize("op", ["sum", "maxloc"])
+def test_an_op_that_is_not_defined_is_said_before_what_is_wrong_with_the_files(tmp_path, op):
+    paths = write(tmp_path, bytes(72), bytes(71))
+    with pytest.raises(OpError, match="is derived"):
+        mpired.reduce([*paths, tmp_path / "missing"], op, type="struct([1,1],[0,8],[double,int])", format="raw")
+
+
+@pytest.mark.parametrize(
+    ("text", "way_out"),
+    [
+        ("struct([1,1],[0,8],[double,int])", "use --type MPI_DOUBLE_INT, which has the same layout"),
+        ("struct([1,1],[0,8],[double,int64_t])", "use --type pair(double,int64_t), which has"),
+        ("struct([1,1],[8,0],[double,int])", "by `mpired pack`"),
+        ("resized(0,24,struct([1,1],[0,8],[double,int]))", "by `mpired pack`"),
+        ("struct([1,1],[0,8],[int,double])", "by `mpired pack`"),
+        ("contiguous(2,double_int)", "by `mpired pack`"),
+    ],
+)
+def test_what_maxloc_takes_instead_of_a_structure(tmp_path, text, way_out):
+    with pytest.raises(OpError) as caught:
+        mpired.reduce(write(tmp_path, bytes(96)), "maxloc", type=text, format="raw")
+    assert way_out in str(caught.value)
