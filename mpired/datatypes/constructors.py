@@ -15,8 +15,8 @@ from mpired.errors import DatatypeError
 MAX_LENGTH = 32 << 10
 """Characters of a text that means a datatype."""
 
-MAX_DEPTH = 32
-"""Constructors in one another."""
+MAX_DEPTH = 100
+"""Constructors in one another: what reads them, and walks through their maps, takes up to five calls for each."""
 
 
 class Constructor(NamedTuple):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import mpired
 from mpired.datatypes import constructors, packing, parse
 from mpired.datatypes.typemap import Run
-from mpired.errors import OpError, UnknownDatatypeError
+from mpired.errors import DatatypeError, OpError, UnknownDatatypeError
 from mpired.report import describe_datatype
 
 GOLDEN = [  # size, lb, extent, true lb, true extent
@@ -234,7 +234,9 @@ def many(count, text):
 
 
 BOMBS = {
-    "dup": "dup(" * 32 + "int" + ")" * 32,
+    "dup": "dup(" * 100 + "int" + ")" * 100,
+    "structures": "struct([1,1],[1,0],[byte," * 100 + "byte" + "])" * 100,
+    "lines": "vector(1,1,2,resized(0,9," * 50 + "byte" + "))" * 50,
     "deep": "dup(" * 6000 + "int" + ")" * 6000,
     "open": "struct(" * 4000,
     "brackets": "struct(" + "[" * 30_000,
@@ -243,7 +245,7 @@ BOMBS = {
     "letters": "x" * 30_000,
     "longer": "x" * 10_000_000,
     "much": "contiguous(1000000000," * 7 + "byte" + ")" * 7,
-    "doubling": "hvector(2,1,0," * 32 + "byte" + ")" * 32,
+    "doubling": "hvector(2,1,0," * 62 + "byte" + ")" * 62,
     "struct": many(4000, "int"),
     "structs": many(1500, "contiguous(999,int)"),
     "various": f"struct([{'1,' * 699}1],[{'1,' * 699}1],[{','.join(f'vector({i},1,2,int)' for i in range(700))}])",
@@ -312,7 +314,7 @@ def test_a_subarray_of_many_dimensions_is_no_deep_tree():
         ("struct([1,1],[0],[int,int])", "^struct("),
         ("subarray([4],[5],[0],C,int)", "^subarray("),
         ("subarray([4],[2],[0],X,int)", "[0],^X,int)"),
-        ("dup(" * 40 + "int" + ")" * 40, "dup(^dup("),
+        ("dup(" * 101 + "int" + ")" * 101, "dup(^dup("),
         ("contiguous(2,real16)", "contiguous(2,^real16)"),
         ("struct([1,1],[0,8],[<i4,>i4])", "[<i4,^>i4])"),
         ("contiguous(1," + "x" * 70_000, "..."),
@@ -323,6 +325,23 @@ def test_an_error_shows_the_place(text, place):
         parse(text)
     assert place in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_hundred_levels_are_read_shown_packed_and_sent(tmp_path):
+    assert parse("dup(" * 100 + "int" + ")" * 100)[0].typemap.extent == 4
+    text = "struct([1,1],[1,0],[int8_t," * 100 + "resized(0,0,uint8_t)" + "])" * 100
+    with pytest.raises(UnknownDatatypeError, match="nested deeper than 100"):
+        parse(text)
+    text = text.replace("resized(0,0,uint8_t)", "uint8_t")
+    datatype = parse(text)[0]
+    assert (datatype.size, datatype.extent, datatype.typemap.unit[-1].name) == (101, 2, "uint8_t")
+    assert pickle.loads(pickle.dumps(datatype)) is datatype
+    assert describe_datatype(datatype)["external32"] == 101
+    (tmp_path / "a.bin").write_bytes(b"ab")
+    mpired.pack(tmp_path / "a.bin", type=text, to="raw", output=tmp_path / "b.bin")
+    assert (tmp_path / "b.bin").read_bytes() == b"b" * 100 + b"a"
+    with pytest.raises(DatatypeError, match="entries overlap"):
+        mpired.unpack(tmp_path / "b.bin", type=text, format="raw", output=tmp_path / "c.bin")
 
 
 def write(directory, *ranks):
