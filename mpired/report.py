@@ -180,8 +180,11 @@ def unpacking_line(plan: Unpacking) -> str:
 _SHOWN_ENTRIES = 8
 
 
-def describe_datatype(datatype: Datatype) -> dict[str, Any]:
-    """Return what a datatype is, for printing and for JSON; of a long type map the first entries and the last."""
+def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict[str, Any]:
+    """Return what a datatype is, for printing and for JSON; of a long type map the first entries and the last.
+
+    `byte_order` is what its text says: "little", "big", "native" or nothing.
+    """
     typemap, drawn = datatype.typemap, picture.draw(datatype.typemap)
     numbers = range(typemap.entries)
     if typemap.entries > _SHOWN_ENTRIES:
@@ -200,7 +203,7 @@ def describe_datatype(datatype: Datatype) -> dict[str, Any]:
         "alignment": typemap.align,
         "entries": typemap.entries,
         "type_map": [[entry.name, entry.disp] for entry in shown + last],
-        "numpy": None if datatype.dtype is None else dtype_text(datatype.dtype),
+        "numpy": None if datatype.dtype is None else dtype_text(datatype.dtype, byte_order),
         "no_numpy": typemap.obstacle() if datatype.dtype is None else None,
         "external32": typemap.external,
         "picture": None if drawn is None else drawn._asdict(),

@@ -274,6 +274,8 @@ def read_request(
     chosen = resolve_op(op, options)
     words = [[os.fspath(rank) for rank in group] for group in ([ranks, group_b] if group_b else [ranks])]
     said = replace(declared(**only_inputs(options)), named=chosen.user)
+    if said.datatype is not None:
+        ops.check(chosen, said.datatype, ops.Use.REDUCE)  # whatever the files hold
     groups = open_groups(words, said, raw_result=_is_raw(output, options))
     for buffer in groups[0][0].buffers:
         ops.check(chosen, buffer.datatype, ops.Use.REDUCE)

@@ -72,8 +72,10 @@ def _datatype(source: Source, dtype: np.dtype) -> Any:
         raise DatatypeError(source.name, f"no predefined MPI datatype for elements of {dtype_text(dtype)}") from None
 
 
-def dtype_text(dtype: np.dtype) -> str:
-    """Return a short text for a dtype: `<f8`, or `(<f8, <i4)` for a structure."""
+def dtype_text(dtype: np.dtype, byte_order: str | None = None) -> str:
+    """Return a short text for a dtype, perhaps in another byte order: `<f8`, or `(<f8, <i4)` for a structure."""
+    if byte_order is not None:
+        dtype = dtype.newbyteorder(_LETTERS[byte_order])
     if dtype.names is None:
         return dtype.str
     return f"({', '.join(dtype[name].str for name in dtype.names)})"

@@ -44,7 +44,7 @@ def types(*, text: str | None, types: str | None, value_index: tuple[str, str] |
         raise click.UsageError("--value-index takes the place of TYPE")
     defined = None if types is None else datatypes.definitions(types)
     if text is not None:
-        _tell_type(parse(text, defined)[0], as_json=as_json)
+        _tell_type(*parse(text, defined), as_json=as_json)
         return
     if value_index is not None:
         _tell_pair(*(parse(each, defined)[0] for each in value_index), as_json=as_json)
@@ -63,9 +63,9 @@ def types(*, text: str | None, types: str | None, value_index: tuple[str, str] |
         show(f"{row['name']:28}{row['group']:18}{row['size']:5}{row['extent']:7}  {form}{also}")
 
 
-def _tell_type(datatype: Datatype, *, as_json: bool) -> None:
+def _tell_type(datatype: Datatype, byte_order: str | None, *, as_json: bool) -> None:
     """Print the figures of one datatype, its type map and a picture."""
-    told = describe_datatype(datatype)
+    told = describe_datatype(datatype, byte_order)
     if as_json:
         show(json.dumps(told, indent=1))
         return

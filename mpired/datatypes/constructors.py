@@ -8,6 +8,7 @@ from weakref import WeakValueDictionary
 
 from mpired.datatypes import derived
 from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group
+from mpired.datatypes.named import NAMED
 from mpired.datatypes.pairs import value_index
 from mpired.datatypes.typemap import TypeMap
 from mpired.errors import DatatypeError
@@ -15,8 +16,8 @@ from mpired.errors import DatatypeError
 MAX_LENGTH = 32 << 10
 """Characters of a text that means a datatype."""
 
-MAX_DEPTH = 32
-"""Constructors in one another."""
+MAX_DEPTH = 100
+"""Constructors in one another: what reads them, and walks through their maps, takes up to five calls for each."""
 
 
 class Constructor(NamedTuple):
@@ -37,11 +38,16 @@ class Constructor(NamedTuple):
     make: Callable[..., Datatype]
 
 
+_INDEX = next(row for row in NAMED if row.name == "INT")
+
+
 def _pair(value: Datatype, index: Datatype) -> Datatype:
     made = value_index(value, index)
     if made is None:
         reason = "a pair has a value that MAX and MIN take and an integer index (MPI-4.1, 6.9.4)"
-        raise DatatypeError(f"pair of {value} and {index}", reason)
+        # What can be a value with the index int, is not to blame.
+        blamed = 0 if value_index(value, _INDEX) is None else 1
+        raise DatatypeError(f"pair of {value} and {index}", reason) from derived.ArgumentError(reason, blamed)
     return made
 
 
@@ -71,7 +77,7 @@ def _derived(name: str, build: Callable[..., TypeMap]) -> Callable[..., Datatype
             try:
                 structure = build(*map(_mapped, arguments))
             except ValueError as error:
-                raise DatatypeError(name, str(error)) from None
+                raise DatatypeError(name, str(error)) from error
             made = Datatype(text, Group.DERIVED, None, handle=DATATYPE_NULL, structure=structure, depth=depth)
             _instances[text] = made
         return made

@@ -88,6 +88,8 @@ class Definitions(Mapping[str, Found]):
                 raise
             except DatatypeError as error:
                 raise self._error(f"{written}: {error.subject}", error.reason) from None
+            except RecursionError:
+                raise self._error(written, "is nested too deep, together with what it is made of") from None
             finally:
                 self._open.pop()
         return self._found[key]

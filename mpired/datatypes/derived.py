@@ -15,6 +15,15 @@ from mpired.datatypes.typemap import Run, TypeMap, bounded, bounds_checked, comb
 DFLT_DARG = "dflt"
 
 
+class ArgumentError(ValueError):
+    """Raised when one of the arguments is wrong: it has the number of that, and of the item in it if it is a list."""
+
+    def __init__(self, reason: str, argument: int, item: int | None = None) -> None:
+        super().__init__(reason)
+        self.argument = argument
+        self.item = item
+
+
 def contiguous(count: int, old: TypeMap) -> TypeMap:
     """Return `count` elements one after another."""
     return combined([Run(old, 0, count, old.extent)])
@@ -36,7 +45,13 @@ def indexed(blocklengths: Sequence[int], displacements: Sequence[int], old: Type
 
 
 def hindexed(blocklengths: Sequence[int], displacements: Sequence[int], old: TypeMap) -> TypeMap:
-    """Return blocks at displacements in bytes."""
+    """Return blocks at displacements in bytes.
+
+    Raises
+    ------
+    ValueError
+        If the lists are not of one length.
+    """
     return struct(blocklengths, displacements, [old] * len(blocklengths))
 
 
@@ -72,10 +87,12 @@ def subarray(sizes: Sequence[int], subsizes: Sequence[int], starts: Sequence[int
         If the box is not in the array.
     """
     _same_lengths(sizes, subsizes, starts)
+    for i, (size, subsize, start) in enumerate(zip(sizes, subsizes, starts, strict=True)):
+        if not (1 <= subsize <= size and 0 <= start <= size - subsize):
+            reason = f"{subsize} elements from {start} on are not in a dimension of {size}"
+            raise ArgumentError(reason, 2 if 1 <= subsize <= size else 1, i)
     box, stride = old, old.extent
     for size, subsize, start in _fastest_first(order, sizes, subsizes, starts):
-        if not (1 <= subsize <= size and 0 <= start <= size - subsize):
-            raise ValueError(f"{subsize} elements from {start} on are not in a dimension of {size}")
         if size > 1:  # which is at most 63 times
             box = combined([Run(box, start * stride, subsize, stride)])
             stride = bounds_checked(stride * size)
@@ -99,7 +116,7 @@ def darray(  # noqa: PLR0913, PLR0917 - the arguments are those of MPI_Type_crea
     ValueError
         If the processes or the blocks do not fit.
     """
-    _same_lengths(gsizes, distribs, dargs, psizes)
+    _same_lengths(gsizes, distribs, dargs, psizes, first=2)
     if math.prod(psizes) != size or not 0 <= rank < size:
         raise ValueError(f"rank {rank} and a grid of {'x'.join(map(str, psizes))} do not fit {size} processes")
     owned, stride = old, old.extent
@@ -162,6 +179,9 @@ def dup(old: TypeMap) -> TypeMap:
     return old
 
 
-def _same_lengths(*lists: Sequence[object]) -> None:
-    if len({len(each) for each in lists}) > 1:
-        raise ValueError(f"the lists have {', '.join(str(len(each)) for each in lists)} items; they go together")
+def _same_lengths(*lists: Sequence[object], first: int = 0) -> None:
+    """Raise an error unless lists go together; `first` is the number of the argument that the first one is."""
+    for i, each in enumerate(lists):
+        if len(each) != len(lists[0]):
+            reason = f"the lists have {', '.join(str(len(each)) for each in lists)} items; they go together"
+            raise ArgumentError(reason, first + i)

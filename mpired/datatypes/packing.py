@@ -114,31 +114,55 @@ def _below(run: Run, disp: int, at: int, dims: tuple[tuple[int, int, int], ...])
         at += inner.copies * inner.of.size
 
 
-def pieces(typemap: TypeMap) -> np.ndarray | None:
-    """Return the start and the end of each stretch without a gap, in the order of the map; None if they are too many.
+def pieces(typemap: TypeMap, most: int = _MAX_PIECES) -> np.ndarray | None:
+    """Return the start and the end of each stretch without a gap, in the order of the map; None if over `most`.
+
+    A map that is in another many times is looked at once. They are too many too if the maps on the way have many.
 
     Returns
     -------
     array of int64, shape (n, 2), or None
         Displacements in bytes.
     """
-    return None if _count_pieces(typemap) > _MAX_PIECES else _pieces(typemap)
+    counts: dict[TypeMap, int] = {}
+    if _count_pieces(typemap, counts) > most or sum(counts.values()) > 4 * most:
+        return None
+    return _pieces(typemap, {})
 
 
-def _count_pieces(typemap: TypeMap) -> int:
+def _count_pieces(typemap: TypeMap, known: dict[TypeMap, int]) -> int:
+    if typemap not in known:
+        inner = (run.copies * _count_pieces(run.of, known) for run in typemap.runs)
+        known[typemap] = 1 if typemap.dense else sum(inner)
+    return known[typemap]
+
+
+def _pieces(typemap: TypeMap, known: dict[TypeMap, np.ndarray]) -> np.ndarray:
+    if typemap in known:
+        return known[typemap]
     if typemap.dense:
-        return 1
-    return sum(run.copies * _count_pieces(run.of) for run in typemap.runs)
+        found = np.array([[typemap.true_lb, typemap.true_ub]][: typemap.size], np.int64).reshape(-1, 2)
+    else:
+        alike = itertools.groupby(typemap.runs, key=lambda run: run.of)
+        found = np.concatenate(
+            [(_pieces(of, known) + _shifts(list(runs))[:, None, None]).reshape(-1, 2) for of, runs in alike]
+        )
+    return known.setdefault(typemap, found)
 
 
-def _pieces(typemap: TypeMap) -> np.ndarray:
-    if typemap.dense:
-        return np.array([[typemap.true_lb, typemap.true_ub]][: typemap.size], np.int64).reshape(-1, 2)
-    found = []
-    for run in typemap.runs:
-        shifts = run.disp + run.stride * np.arange(run.copies, dtype=np.int64)
-        found.append((_pieces(run.of) + shifts[:, None, None]).reshape(-1, 2))
-    return np.concatenate(found)
+def _shifts(runs: list[Run]) -> np.ndarray:
+    """Return the displacement of each copy of some runs, in order."""
+    copies = np.array([run.copies for run in runs], np.int64)
+    disps = np.array([_wrapped(run.disp) for run in runs], np.int64)
+    strides = np.array([_wrapped(run.stride) for run in runs], np.int64)
+    numbers = np.arange(copies.sum()) - np.repeat(np.cumsum(copies) - copies, copies)
+    shifts: np.ndarray = np.repeat(disps, copies) + np.repeat(strides, copies) * numbers
+    return shifts
+
+
+def _wrapped(number: int) -> int:
+    """Return a number modulo 2**64: bytes of entries fit 63 bits, what they are computed from need not."""
+    return (number + 2**63) % 2**64 - 2**63
 
 
 def overlaps(typemap: TypeMap, count: int) -> bool | None:
@@ -182,7 +206,10 @@ def _plainly_apart(run: Run) -> bool:
     if of.dense:
         return True
     hulls = sorted(reach(inner) for inner in of.runs)
-    return all(low >= end for (_, end), (low, _) in itertools.pairwise(hulls)) and all(map(_plainly_apart, of.runs))
+    if any(low < end for (_, end), (low, _) in itertools.pairwise(hulls)):
+        return False
+    # Where a run is makes no difference to its parts, so that those that are the same are looked at once.
+    return all(map(_plainly_apart, {inner._replace(disp=0) for inner in of.runs}))
 
 
 def _copies_overlap(found: np.ndarray, count: int, stride: int) -> bool | None:

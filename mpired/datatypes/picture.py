@@ -10,6 +10,8 @@ from mpired.datatypes.packing import pieces
 from mpired.datatypes.typemap import TypeMap
 
 _COLUMNS = 64
+_MAX_ENTRIES = 8 * _COLUMNS  # that are drawn with their numbers
+_MAX_PIECES = 1 << 17
 _GLYPHS = "0123456789abcdefghijklmnopqrstuvwxyz"
 _NONE, _SOME, _ALL = ".+#"
 
@@ -27,14 +29,15 @@ def draw(typemap: TypeMap) -> Picture | None:
     """Draw an element, its bounds as bars; None if it has no bytes, or too many pieces to look at.
 
     Where a character is a byte, it is the number of the entry that the byte belongs to, or `.`. Where it is
-    several, `#` says that all of them belong to entries, `+` some, `.` none.
+    several, or the entries are many, `#` says that all of the bytes belong to entries, `+` some, `.` none.
     """
     start = min(typemap.lb, typemap.ub, typemap.true_lb)
     stop = max(typemap.lb, typemap.ub, typemap.true_ub)
     width = -(-(stop - start) // _COLUMNS)
-    cells = (
-        None if not width else _entries(typemap, start, stop) if width == 1 else _shares(typemap, start, stop, width)
-    )
+    if not width:
+        return None
+    numbered = width == 1 and typemap.entries <= _MAX_ENTRIES
+    cells = _entries(typemap, start, stop) if numbered else _shares(typemap, start, stop, width)
     if cells is None:
         return None
     text = "".join(cells)
@@ -46,15 +49,14 @@ def draw(typemap: TypeMap) -> Picture | None:
 
 def _entries(typemap: TypeMap, start: int, stop: int) -> list[str]:
     cells = [_NONE] * (stop - start)
-    for number in range(min(typemap.entries, 8 * _COLUMNS)):
-        entry = typemap.entry(number)
+    for number, entry in enumerate(typemap.walk()):
         at = entry.disp - start
         cells[at : at + entry.form.itemsize] = _GLYPHS[number % len(_GLYPHS)] * entry.form.itemsize
     return cells
 
 
 def _shares(typemap: TypeMap, start: int, stop: int, width: int) -> list[str] | None:
-    found = pieces(typemap)
+    found = pieces(typemap, _MAX_PIECES)
     if found is None:
         return None
     starts, ends = _merged(found)
@@ -71,7 +73,9 @@ def _shares(typemap: TypeMap, start: int, stop: int, width: int) -> list[str] | 
 
 def _merged(found: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return starts and ends of pieces in ascending order, those that touch or overlap as one."""
+    if not len(found):
+        return found[:, 0], found[:, 1]
     found = found[np.argsort(found[:, 0], kind="stable")]
     reached = np.maximum.accumulate(found[:, 1])
     apart = np.flatnonzero(found[1:, 0] > reached[:-1])
-    return found[np.r_[: len(found[:1]), apart + 1], 0], reached[np.r_[apart, len(found) - 1]]
+    return found[np.r_[0, apart + 1], 0], reached[np.r_[apart, len(found) - 1]]

@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeAlias
 
 from mpired.datatypes.constructors import MAX_DEPTH, MAX_LENGTH, Constructor
 from mpired.datatypes.datatype import Datatype
+from mpired.datatypes.derived import ArgumentError
 from mpired.errors import DatatypeError, DefinitionError, UnknownDatatypeError
 
 Found: TypeAlias = tuple[Datatype, str | None]
@@ -22,6 +23,7 @@ _LIMIT = 2**63
 _TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+(?:\s+[A-Za-z_][A-Za-z_0-9]*)*|[-+]\d+|[(),\[\]]|$)")
 _NUMBER = re.compile(r"[-+]?\d{1,19}", re.ASCII)
 _NUMBERS = re.compile(r"\[([-+\d\s,]*)\]", re.ASCII)
+_NUMBER_AT = re.compile(r"[-+\d]", re.ASCII)
 _AROUND = 24
 _WORDS: dict[str, dict[str, str]] = {
     "order": {"c": "C", "f": "F", "fortran": "F"},
@@ -120,17 +122,29 @@ class Reader:
         if self._depth > MAX_DEPTH:
             self._fail(f"nested deeper than {MAX_DEPTH}", at)
         self._advance()
-        arguments = []
+        arguments, places = [], []
         for i, sort in enumerate(row.sorts):
             if i:
                 self._take(",", f"a comma; {row.name} has {len(row.sorts)} arguments")
+            places.append(self._at)
             arguments.append(self._argument(sort))
         self._take(")", f"a closing parenthesis; {row.name} has {len(row.sorts)} arguments")
         self._depth -= 1
         try:
             return row.make(*arguments)
         except DatatypeError as error:
+            if isinstance(error.__cause__, ArgumentError):
+                at = self._place(places[error.__cause__.argument], error.__cause__.item)
             self._fail(f"{error.subject}: {error.reason}", at)
+
+    def _place(self, at: int, item: int | None) -> int:
+        """Return where an item of the list of numbers at a place is; None is the list itself."""
+        if item is None:
+            return at
+        for _ in range(item):
+            at = self._text.index(",", at) + 1
+        found = _NUMBER_AT.search(self._text, at)
+        return found.start() if found else at
 
     def _argument(self, sort: str) -> Any:
         if sort.endswith("s"):

@@ -116,7 +116,7 @@ class TypeMap:
             return (self.basic,)
         if self.paired:
             return tuple(self.walk())
-        units = [run.of.unit for run in self.runs]
+        units = [of.unit for of in dict.fromkeys(run.of for run in self.runs)]
         if units and units[0] and all(_names(unit or ()) == _names(units[0]) for unit in units):
             return units[0]
         if self.entries > _MAX_FIELDS:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpired.datatypes import Datatype, Group
+from mpired.datatypes import Datatype, Group, unit_of
 from mpired.datatypes.grammar import canonical
-from mpired.errors import OpError, UnknownOpError
+from mpired.errors import DatatypeError, OpError, UnknownOpError
 from mpired.ops import kernels, loc
 from mpired.ops.kernels import Kernel
 
@@ -149,11 +150,24 @@ def check(op: Op, datatype: Datatype, use: Use) -> None:
         others = [row for row in _for(use) if datatype.group in row.groups]
         hint = f"{datatype} takes {_listed(others)}" if others else f"{datatype} takes no predefined op"
         if datatype.group is Group.DERIVED:
-            way_out = "--op FILE.py:FUNCTION, or numbers out of it by `mpired pack`"
+            pair = _pair_like(datatype) if Group.PAIR in op.groups else None
+            numbers = "--op FILE.py:FUNCTION, or numbers out of it by `mpired pack`"
+            way_out = numbers if pair is None else f"--type {pair}, which has the same layout"
             hint = f"{datatype} is derived, and takes user-defined ops only (MPI-4.1, 6.9.2); use {way_out}"
         raise OpError(
             str(op), f"is not defined for {datatype} ({datatype.group.title}); it takes {op.groups.title}; {hint}"
         )
+
+
+def _pair_like(datatype: Datatype) -> Datatype | None:
+    """Return the pair of value and index that lies as one element of a structure does, None if there is none."""
+    with contextlib.suppress(DatatypeError):
+        pair = unit_of(datatype)
+        maps = (datatype.typemap, pair.typemap)
+        first, second = ([(entry.name, entry.disp) for entry in each.unit or ()] for each in maps)
+        if pair.group is Group.PAIR and first == second and maps[0].size == maps[1].size:
+            return pair if maps[0].extent == maps[1].extent else None
+    return None
 
 
 _CALLS = {Use.REDUCE: "reductions", Use.ACCUMULATE: "accumulate", Use.FETCH: "fetch"}

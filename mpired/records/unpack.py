@@ -15,13 +15,16 @@ from mpired.buffers.flat import convert, lies_as
 from mpired.buffers.source import Source, open_source
 from mpired.collectives.run import Progress
 from mpired.datatypes import packing
-from mpired.errors import CountError, DatatypeError, UsageError
+from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
 from mpired.ranks import check_use
 from mpired.records.form import Packed, RecordOptions, Records, check_inside, octets, said_of
 from mpired.storage import calls
 from mpired.storage.output import Output, is_stream, nothing, open_output
 from mpired.storage.staging import settle
 from mpired.verbs import PathLike, check_names, declared, unwatched
+
+_MAX_END = 2**63 - 1
+"""The most bytes of a file, whatever the file system."""
 
 
 class UnpackOptions(RecordOptions, total=False):
@@ -171,12 +174,19 @@ def plan_unpack(
     check_use(of_packed, [file], raw_result=True)
     file.check_complete()
     buffer = file.only_buffer("raw")
+    if buffer.fortran_order and sum(dim > 1 for dim in buffer.shape or ()) > 1:
+        reason = f"lies in Fortran order, and an element is taken from a row of {buffer.shape}"
+        raise BufferFileError(buffer.source.name, f"{reason}; save it with numpy.ascontiguousarray")
     records = Records(datatype, _elements(buffer, form, said), said.offset)
     if records.reach[0] < 0:
         raise UsageError("--offset", f"the elements start {-records.reach[0]} bytes before the file; give --offset")
     _check_apart(records)
     if into is None:
-        return Unpacking(buffer, records, form, output, None)
+        plan = Unpacking(buffer, records, form, output, None)
+        if plan.end > _MAX_END:
+            what = f"{records.count} elements of {datatype} at --offset {records.offset}"
+            raise CountError(output, f"{what} end at byte {plan.end}; files end at byte 2**63 - 1")
+        return plan
     path = os.fspath(into)
     if output != "-":
         raise UsageError("--into", "names the file to write; leave --output out")
@@ -191,6 +201,8 @@ def _elements(buffer: RankBuffer, packed: Packed, said: Declared) -> int:
     """Return how many whole elements a buffer of units holds, or those that are declared."""
     name = buffer.source.name
     if not packed.per_element:
+        if said.count is None and buffer.count:
+            raise CountError(name, f"has {buffer.source.nbytes} bytes, and elements of {said.datatype} have none")
         return said.count or 0
     available, rest = divmod(buffer.count, packed.per_element)
     if said.count is not None:

@@ -8,7 +8,7 @@ import typemaps
 from command import refused, run
 from hypothesis import given, settings
 
-from mpired.datatypes import parse, picture
+from mpired.datatypes import packing, parse, picture
 
 LINES = """\
 vector(3,1,2,double)
@@ -67,6 +67,11 @@ def test_combiner(tmp_path, text, combiner):
         ("resized(0,64,byte)", f"|0{'.' * 63}|  bytes 0 to 64"),
         ("resized(0,65,byte)", f"|+{'.' * 32}|  bytes 0 to 65, 2 bytes a character"),
         ("contiguous(100,short)", f"|{'#' * 50}|  bytes 0 to 200, 4 bytes a character"),
+        ("darray(4,3,[9],[block],[dflt],[4],C,double)", f"|{'.' * 36}|  bytes 0 to 72, 2 bytes a character"),
+        ("resized(0,65,contiguous(0,double))", f"|{'.' * 33}|  bytes 0 to 65, 2 bytes a character"),
+        ("resized(18,119,contiguous(0,double))", f"{'.' * 6}|{'.' * 40}|  bytes 0 to 137, 3 bytes a character"),
+        ("contiguous(600,resized(0,0,byte))", "|#  bytes 0 to 1"),
+        ("vector(1000000,1,2,double)", "none: there are no bytes, or too many pieces"),
         ("vector(2,32,64,int)", f"|{'#' * 21}+{'.' * 20}+{'#' * 21}|  bytes 0 to 384, 6 bytes a character"),
     ],
 )
@@ -92,6 +97,31 @@ def test_a_picture_shows_every_byte(drawn):
             assert cell == ("#" if all(inside) else "+" if any(inside) else "."), drawn.text
         else:
             assert (cell != ".") == inside[0], drawn.text
+
+
+def test_pieces_of_maps_in_maps():
+    twice = "hindexed([1,2,1],[100,0,50],hindexed_block(1,[9,3,0],vector(2,1,2,byte)))"
+    places = [disp + 12 * copy + inner + at for disp, copies in ((100, 1), (0, 2), (50, 1))
+              for copy in range(copies) for inner in (9, 3, 0) for at in (0, 2)]  # fmt: skip
+    assert packing.pieces(parse(twice)[0].typemap).tolist() == [[place, place + 1] for place in places]
+
+
+@pytest.mark.parametrize(
+    "text", ["hvector(1,1,9223372036854775807,resized(0,99,vector(2,1,2,byte)))",
+             "hindexed([1],[9223372036854775800],hindexed([1,1],[-9223372036854775000,0],byte))",
+             "contiguous(1,resized(-9223372036854775808,9223372036854775807,vector(2,1,2,byte)))"]
+)  # fmt: skip
+def test_figures_at_the_limit(tmp_path, text):
+    assert shown(text, tmp_path)["size"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("text", "numpy"),
+    [(">i4", ">i4"), ("<i4", "<i4"), ("=i4", "<i4"), ("contiguous(2,>i4)", "(>i4, >i4)"), (">i1", "|i1"),
+     ("struct([1,1],[0,4],[>i4,short])", "(>i4, >i2)"), ("pair(>f8,>i4)", "(>f8, >i4)"), (">c8", ">c8")],
+)  # fmt: skip
+def test_the_byte_order_is_that_of_the_text(tmp_path, text, numpy):
+    assert shown(text, tmp_path)["NumPy"] == numpy
 
 
 @pytest.mark.parametrize("name", matrix.AVAILABLE)

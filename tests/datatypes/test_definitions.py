@@ -66,6 +66,11 @@ def test_a_file_of_the_environment(file, tmp_path):
     assert run("types", cwd=tmp_path, env=environment).out == run("types", cwd=tmp_path).out
 
 
+def nested(depth, count):
+    """Return definitions that are so deep, each made of the next."""
+    return "\n".join(f'a{i} = "{"dup(" * depth}a{i + 1}{")" * depth}"' for i in range(count))
+
+
 @pytest.mark.parametrize(
     ("text", "reasons"),
     [
@@ -92,8 +97,9 @@ def test_a_file_of_the_environment(file, tmp_path):
         ("a = " + "[" * 5000, ("is not TOML",)),
         ("#" * (1 << 20) + "\n", ("is larger than",)),
         ('a = "struct([1,1],[0,8],[<i4,>i4])"', ("a: struct([1,1],[0,8],[<i4,^>i4])",)),
-        ("\n".join(f'a{i} = "dup(a{i + 1})"' for i in range(40)) + '\na40 = "int"', ("nested deeper than 32",)),
         ("\n".join(f'a{i} = "a{i + 1}"' for i in range(400)) + '\na400 = "int"', ("too long a chain",)),
+        (nested(4, 32) + '\na32 = "int"', ("nested deeper than 100",)),
+        (nested(60, 60) + '\na60 = "int"', ("nested too deep",)),
     ],
 )
 def test_an_error_names_file_and_entry(tmp_path, text, reasons):

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 import mpired
 from mpired.datatypes import constructors, packing, parse
 from mpired.datatypes.typemap import Run
-from mpired.errors import OpError, UnknownDatatypeError
+from mpired.errors import DatatypeError, OpError, UnknownDatatypeError
+from mpired.report import describe_datatype
 
 GOLDEN = [  # size, lb, extent, true lb, true extent
     ("struct([1,1],[0,8],[double,char])", 9, 0, 16, 0, 9),
@@ -188,12 +189,12 @@ ALPHABET = ["(", ")", "[", "]", ",", " ", "-1", "0", "3", "9" * 30, "92233720368
 
 
 def seconds(text):
-    """Return the processor time that reading a text takes, the least of three, so that only its own work counts."""
+    """Return the processor time that telling what a text means takes, the least of three: only its own work counts."""
     times = []
     while len(times) < 3 and (not times or min(times) > LIMIT):
         started = time.process_time()
         with contextlib.suppress(UnknownDatatypeError):
-            parse(text)
+            describe_datatype(parse(text)[0])
         times.append(time.process_time() - started)
     return min(times)
 
@@ -216,6 +217,14 @@ def fuzzed(count):
             yield "".join(letters)
 
 
+def scattered(*counts, of="byte", reach=100_000):
+    """Return blocks at random displacements, of blocks at random displacements, ..."""
+    draw = random.Random(5)
+    for count in counts:
+        of = f"hindexed_block(1,[{','.join(str(draw.randrange(reach)) for _ in range(count))}],{of})"
+    return of
+
+
 def some(count, item):
     return f"[{','.join([str(item)] * count)}]"
 
@@ -225,7 +234,9 @@ def many(count, text):
 
 
 BOMBS = {
-    "dup": "dup(" * 32 + "int" + ")" * 32,
+    "dup": "dup(" * 100 + "int" + ")" * 100,
+    "structures": "struct([1,1],[1,0],[byte," * 100 + "byte" + "])" * 100,
+    "lines": "vector(1,1,2,resized(0,9," * 50 + "byte" + "))" * 50,
     "deep": "dup(" * 6000 + "int" + ")" * 6000,
     "open": "struct(" * 4000,
     "brackets": "struct(" + "[" * 30_000,
@@ -234,7 +245,7 @@ BOMBS = {
     "letters": "x" * 30_000,
     "longer": "x" * 10_000_000,
     "much": "contiguous(1000000000," * 7 + "byte" + ")" * 7,
-    "doubling": "hvector(2,1,0," * 32 + "byte" + ")" * 32,
+    "doubling": "hvector(2,1,0," * 62 + "byte" + ")" * 62,
     "struct": many(4000, "int"),
     "structs": many(1500, "contiguous(999,int)"),
     "various": f"struct([{'1,' * 699}1],[{'1,' * 699}1],[{','.join(f'vector({i},1,2,int)' for i in range(700))}])",
@@ -245,6 +256,13 @@ BOMBS = {
     "subarray": f"subarray({some(5000, 1)},{some(5000, 1)},{some(5000, 0)},C,int)",
     "box": f"subarray({some(5000, 2)},{some(5000, 1)},{some(5000, 0)},F,int)",
     "darray": f"darray(1,0,{some(2500, 1)},{some(2500, 'none')},{some(2500, 1)},{some(2500, 1)},C,int)",
+    "scattered": scattered(100, 100, 100, 100),
+    "scattered far": scattered(100, 100, 100, 100, reach=10**9),
+    "scattered wide": scattered(900, 900),
+    "scattered near": scattered(2500, 2500, of="resized(0,1,int)", reach=60),
+    "scattered pieces": scattered(360, 360, reach=10**9),
+    "wrapped": "struct([1,1],[9,0],[byte," * 25 + scattered(360, 360, reach=10**9) + "])" * 25,
+    "in one": f"hindexed_block(1,[{'0,' * 2500}0],{many(1000, 'int')})",
 }
 
 
@@ -263,7 +281,8 @@ def test_no_text_takes_much_memory():
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
             with contextlib.suppress(UnknownDatatypeError):
-                _ = parse(text)[0].typemap.unit
+                datatype = parse(text)[0]
+                _ = datatype.typemap.unit, describe_datatype(datatype)
             _, peak = tracemalloc.get_traced_memory()
             assert peak - before < 50 << 20, text[:60]
     finally:
@@ -292,10 +311,21 @@ def test_a_subarray_of_many_dimensions_is_no_deep_tree():
         ("contiguous(-1,int)", "contiguous(^-1,int)"),
         ("contiguous(9223372036854775808,int)", "contiguous(^92233"),
         ("contiguous(9223372036854775807,int)", "^contiguous("),
-        ("struct([1,1],[0],[int,int])", "^struct("),
-        ("subarray([4],[5],[0],C,int)", "^subarray("),
+        ("struct([1,1],[0],[int,int])", "struct([1,1],^[0],[int,int])"),
+        ("struct([1,1],[0,4],[int])", "struct([1,1],[0,4],^[int])"),
+        ("indexed([1,2],[0],int)", "indexed([1,2],^[0],int)"),
+        ("hindexed([1],[0,1],int)", "hindexed([1],^[0,1],int)"),
+        ("subarray([4],[5],[0],C,int)", "subarray([4],[^5],[0],C,int)"),
+        ("subarray([4,6],[2,3],[3,2],C,double)", "subarray([4,6],[2,3],[^3,2],C,double)"),
+        ("subarray([4,6],[2,3],[1 , 4],F,double)", ",[2,3],[1 , ^4],F,double)"),
+        ("subarray([4,6],[2,0],[1,4],F,double)", "[2,^0],[1,4],F,double)"),
+        ("subarray([4,6],[2],[1,4],F,double)", "subarray([4,6],^[2],[1,4],F"),
+        ("darray(4,1,[10],[cyclic],[2,2],[4],C,double)", "[cyclic],^[2,2],[4],C"),
+        ("pair(int,byte)", "pair(int,^byte)"),
+        ("pair(byte,int)", "pair(^byte,int)"),
+        ("dup(pair(double,double))", "dup(pair(double,^double))"),
         ("subarray([4],[2],[0],X,int)", "[0],^X,int)"),
-        ("dup(" * 40 + "int" + ")" * 40, "dup(^dup("),
+        ("dup(" * 101 + "int" + ")" * 101, "dup(^dup("),
         ("contiguous(2,real16)", "contiguous(2,^real16)"),
         ("struct([1,1],[0,8],[<i4,>i4])", "[<i4,^>i4])"),
         ("contiguous(1," + "x" * 70_000, "..."),
@@ -306,6 +336,23 @@ def test_an_error_shows_the_place(text, place):
         parse(text)
     assert place in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_hundred_levels_are_read_shown_packed_and_sent(tmp_path):
+    assert parse("dup(" * 100 + "int" + ")" * 100)[0].typemap.extent == 4
+    text = "struct([1,1],[1,0],[int8_t," * 100 + "resized(0,0,uint8_t)" + "])" * 100
+    with pytest.raises(UnknownDatatypeError, match="nested deeper than 100"):
+        parse(text)
+    text = text.replace("resized(0,0,uint8_t)", "uint8_t")
+    datatype = parse(text)[0]
+    assert (datatype.size, datatype.extent, datatype.typemap.unit[-1].name) == (101, 2, "uint8_t")
+    assert pickle.loads(pickle.dumps(datatype)) is datatype
+    assert describe_datatype(datatype)["external32"] == 101
+    (tmp_path / "a.bin").write_bytes(b"ab")
+    mpired.pack(tmp_path / "a.bin", type=text, to="raw", output=tmp_path / "b.bin")
+    assert (tmp_path / "b.bin").read_bytes() == b"b" * 100 + b"a"
+    with pytest.raises(DatatypeError, match="entries overlap"):
+        mpired.unpack(tmp_path / "b.bin", type=text, format="raw", output=tmp_path / "c.bin")
 
 
 def write(directory, *ranks):
@@ -342,3 +389,27 @@ def test_predefined_ops_refuse_derived_types(tmp_path, text):
     paths = write(tmp_path, bytes(16), bytes(16))
     with pytest.raises(OpError, match="takes user-defined ops only"):
         mpired.reduce(paths, "sum", type=text, format="raw")
+
+
+@pytest.mark.parametrize("op", ["sum", "maxloc"])
+def test_an_op_that_is_not_defined_is_said_before_what_is_wrong_with_the_files(tmp_path, op):
+    paths = write(tmp_path, bytes(72), bytes(71))
+    with pytest.raises(OpError, match="is derived"):
+        mpired.reduce([*paths, tmp_path / "missing"], op, type="struct([1,1],[0,8],[double,int])", format="raw")
+
+
+@pytest.mark.parametrize(
+    ("text", "way_out"),
+    [
+        ("struct([1,1],[0,8],[double,int])", "use --type MPI_DOUBLE_INT, which has the same layout"),
+        ("struct([1,1],[0,8],[double,int64_t])", "use --type pair(double,int64_t), which has"),
+        ("struct([1,1],[8,0],[double,int])", "by `mpired pack`"),
+        ("resized(0,24,struct([1,1],[0,8],[double,int]))", "by `mpired pack`"),
+        ("struct([1,1],[0,8],[int,double])", "by `mpired pack`"),
+        ("contiguous(2,double_int)", "by `mpired pack`"),
+    ],
+)
+def test_what_maxloc_takes_instead_of_a_structure(tmp_path, text, way_out):
+    with pytest.raises(OpError) as caught:
+        mpired.reduce(write(tmp_path, bytes(96)), "maxloc", type=text, format="raw")
+    assert way_out in str(caught.value)

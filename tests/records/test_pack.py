@@ -339,6 +339,14 @@ WRONG_BACK = [
     (["--type", "double", "--columns", "z", "two.parquet", "-o", "out"], 3, "no column 'z'"),
     (["--type", "double", "odd.bin", "-o", "out"], 3, "is not a multiple of 8"),
     (["--type", "hindexed([1],[-8],double)", "--count", "1", "d.npy", "-o", "out"], 2, "8 bytes before the file"),
+    (["--type", "resized(0,9223372036854775800,double)", "d.npy", "-o", "out"], 3, "files end at byte 2**63 - 1"),
+    (["--type", "double", "--offset", "9223372036854775800", "--count", "1", "d.npy", "-o", "out"], 3, "2**63 - 1"),
+    (["--type", "hindexed([1],[9223372036854775799],double)", "d.npy", "-o", "out"], 3, "2**63 - 1"),
+    (["--type", "hindexed([1],[9223372036854775799],double)", "d.npy", "--into", "rank0.rec"], 3, "end at byte"),
+    (["--type", "contiguous(2,double)", "fortran.npy", "-o", "out"], 3, "Fortran order", "numpy.ascontiguousarray"),
+    (["--type", "double", "fortran.npy", "-o", "out"], 3, "Fortran order"),
+    (["--type", "contiguous(0,double)", "odd.bin", "--from", "raw", "-o", "out"], 3, "has 17 bytes"),
+    (["--type", "contiguous(0,double)", "odd.bin", "--from", "raw", "--into", "rank0.rec"], 3, "has 17 bytes"),
 ]  # fmt: skip
 
 
@@ -348,9 +356,18 @@ def test_what_cannot_be_unpacked(folder, row):
     np.save(folder / "d.npy", np.arange(5.0))
     (folder / "small.rec").write_bytes(bytes(50))
     (folder / "odd.bin").write_bytes(bytes(17))
+    np.save(folder / "fortran.npy", np.asfortranarray(np.arange(6.0).reshape(3, 2)))
     pq.write_table(pa.table({"x": [1.0], "y": [2.0]}), folder / "two.parquet")
     with unchanged(folder):
         refused(run("unpack", *words, cwd=folder), status, *reasons)
+
+
+def test_fortran_order_of_one_row_or_column_is_no_other_order(folder):
+    header = "{'descr': '<f8', 'fortran_order': True, 'shape': (3, 1), }"
+    octets = b"\x93NUMPY\1\0" + struct.pack("<H", len(header)) + header.encode() + struct.pack("<3d", 1, 2, 3)
+    (folder / "column.npy").write_bytes(octets)
+    mpired.unpack(folder / "column.npy", type="double", output=folder / "out")
+    assert (folder / "out").read_bytes() == struct.pack("<3d", 1, 2, 3)
 
 
 def test_a_column_can_be_chosen(folder):
