@@ -503,7 +503,7 @@ def test_links_lead_to_the_folder_that_matters(committed, paths, tmp_path):
     "words",
     [
         ("info", "a/0"),
-        ("reduce", "-q", "--op", "sum", "a/0"),
+        ("reduce", "-q", "--op", "bor", "a/0"),
         ("scan", "-q", "--op", "sum", "other.npy", "-o", "a/s_{rank}.npy"),
         ("reduce", "-q", "--op", "sum", "other.npy", "-o", "b/3", "-f"),
         ("pack", "-q", "--type", "byte", "a/0", "-o", "packed"),
