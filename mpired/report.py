@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mpired.buffers import RankFile
-from mpired.buffers.npy import dtype_text
-from mpired.collectives.plan import Plan
-from mpired.datatypes import Datatype, Group, picture
-from mpired.rankwise import Rankwise
-from mpired.records.pack import Packing
-from mpired.records.unpack import Unpacking
-from mpired.verbs import Reduction
-from mpired.windows.transaction import Done
+from mpired.datatypes import Datatype, Group
+
+if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
+    from mpired.buffers import RankFile
+    from mpired.collectives.plan import Plan
+    from mpired.rankwise import Rankwise
+    from mpired.records.pack import Packing
+    from mpired.records.unpack import Unpacking
+    from mpired.verbs import Reduction
+    from mpired.windows.transaction import Done
 
 
 class Summary(NamedTuple):
@@ -185,6 +186,9 @@ def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict
 
     `byte_order` is what its text says: "little", "big", "native" or nothing.
     """
+    from mpired.buffers.npy import dtype_text  # noqa: PLC0415 - for this description only
+    from mpired.datatypes import picture  # noqa: PLC0415
+
     typemap, drawn = datatype.typemap, picture.draw(datatype.typemap)
     numbers = range(typemap.entries)
     if typemap.entries > _SHOWN_ENTRIES:

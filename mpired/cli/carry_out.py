@@ -11,7 +11,6 @@ from mpired.cli.messages import say, write
 from mpired.collectives.plan import Plan
 from mpired.collectives.run import Progress
 from mpired.engines import pool
-from mpired.rankwise import plan_rankwise
 from mpired.report import Summary, summarise_rankwise
 from mpired.storage.output import has_other_names
 
@@ -67,6 +66,8 @@ def rankwise(name: str, options: dict[str, Any]) -> None:
     pool.adopt_orphans()
     report = taken(options)
     ranks, op, output = options.pop("ranks"), options.pop("op"), options.pop("output")
+    from mpired.rankwise import plan_rankwise  # noqa: PLC0415 - not for `reduce`, which comes here too
+
     planned = plan_rankwise(name, ranks, op, output, **options)
     overwrite = options["overwrite"] or options["in_place"]
     carry_out(planned, summarise_rankwise(planned), overwrite=overwrite, **report)

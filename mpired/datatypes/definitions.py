@@ -9,7 +9,6 @@ The names can be used in each other, in any order.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
@@ -99,6 +98,8 @@ class Definitions(Mapping[str, Found]):
 
 
 def _entries(path: str) -> dict[str, object]:
+    import tomllib  # noqa: PLC0415 - with it come dates, which nobody needs without a file of types
+
     try:
         with open(path, "rb") as file:
             octets = file.read(_MAX_BYTES + 1)

@@ -12,12 +12,11 @@ what bytes the target has to have, not how to change them: applying it twice doe
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import stat
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mpired.errors import BufferFileError
 from mpired.storage import calls
@@ -59,19 +58,26 @@ class Journal(NamedTuple):
     keys: bytes
 
 
+def _blake2b(data: bytes, nbytes: int) -> Any:
+    import hashlib  # noqa: PLC0415 - a tenth of the start of a command that meets no journal
+
+    return hashlib.blake2b(data, digest_size=nbytes)
+
+
 def journal_name(base: bytes) -> bytes:
     """Return the name of the journal of the file `base`, which fits beside the longest names."""
     if len(base) > _LONGEST_BASE:
-        base = base[:100] + b"." + hashlib.blake2b(base, digest_size=16).hexdigest().encode()
+        base = base[:100] + b"." + _blake2b(base, 16).hexdigest().encode()
     return b".%b.mpired-journal" % base
 
 
 def head_digest(fd: int, nbytes: int) -> bytes:
     """Return the digest of the first bytes of a target, its header."""
-    digest = hashlib.blake2b(digest_size=_DIGEST_NBYTES)
+    digest = _blake2b(b"", _DIGEST_NBYTES)
     for block in calls.blocks(fd, 0, nbytes):
         digest.update(block)
-    return digest.digest()
+    found: bytes = digest.digest()
+    return found
 
 
 class JournalWriter:
@@ -95,7 +101,7 @@ class JournalWriter:
         self.fd = calls.open_new(self.name, dirfd)
         self.ranges: list[tuple[int, int]] = []
         self._end = _HEADER_NBYTES
-        self._digest = hashlib.blake2b(digest_size=_DIGEST_NBYTES)
+        self._digest = _blake2b(b"", _DIGEST_NBYTES)
         status = os.fstat(target)
         try:
             # Whoever may change the target may finish its update, and nobody else learns its content.
@@ -214,7 +220,7 @@ def read_journal(fd: int) -> Journal | None:
     header = Header(*_HEADER.unpack(fixed))
     if (header.magic, header.version) != (_MAGIC, _VERSION) or not _is_sane(header, size):
         return None
-    found = hashlib.blake2b(digest_size=_DIGEST_NBYTES)
+    found = _blake2b(b"", _DIGEST_NBYTES)
     for block in calls.blocks(fd, _HEADER_NBYTES, size):
         found.update(block)
     found.update(fixed)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
 import re
 import stat
@@ -57,6 +56,8 @@ class Manifest(NamedTuple):
 
     def write(self, folder: str) -> None:
         """Write it into a staging directory, and bring it to the disk."""
+        import json  # noqa: PLC0415 - for commits of many files only
+
         text = json.dumps({"version": _VERSION, "files": self.files, "members": self.members})
         fd = create(os.path.join(folder, MANIFEST))
         try:
@@ -74,6 +75,8 @@ class Manifest(NamedTuple):
         BufferFileError
             If it is damaged.
         """
+        import json  # noqa: PLC0415 - for commits of many files only
+
         path = os.path.join(staging, MANIFEST)
         try:
             said = json.loads(calls.read_small_file(path, _LONGEST_MANIFEST))
