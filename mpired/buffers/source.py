@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import select
 import stat
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ from mpired.storage.output import Scratch
 from mpired.storage.recovery import has_journal, settle_for_reading
 
 STANDARD_INPUT = "standard input"
+_PATIENCE = 200  # milliseconds
 
 
 class Source(NamedTuple):
@@ -124,13 +126,22 @@ def open_source(word: str, limit: int | None = None) -> Source:
         return _keep_stream(name, word, limit)
 
 
+def _read(ready: select.poll, stream: int, nbytes: int) -> bytes:
+    """Read from a stream; one call never waits long, because a signal just before it shows only after it."""
+    while not ready.poll(_PATIENCE):
+        pass
+    return os.read(stream, nbytes)
+
+
 def _keep_stream(name: str, word: str, limit: int | None) -> Source:
     """Read a stream to its end or to `limit` bytes into a scratch file."""
     scratch = Scratch()
     stream = 0 if word == "-" else os.open(word, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
     try:
         done = 0
-        while block := os.read(stream, 1 << 20 if limit is None else min(limit - done, 1 << 20)):
+        ready = select.poll()
+        ready.register(stream, select.POLLIN)
+        while block := _read(ready, stream, 1 << 20 if limit is None else min(limit - done, 1 << 20)):
             calls.pwrite_all(scratch.fd, block, done)
             done += len(block)
     finally:

@@ -16,7 +16,7 @@ from values import folder_in_memory
 
 from mpired.errors import MpiredError
 from mpired.rma import plan_accumulate
-from mpired.storage import journal, recovery
+from mpired.storage import recovery
 from mpired.storage.lock import Waiting, lock_target
 
 BASE = "total.npy"
@@ -196,7 +196,7 @@ class _NoDigest:
 
 
 def test_the_digest_is_needed(folder, monkeypatch):
-    monkeypatch.setattr(journal.hashlib, "blake2b", _NoDigest)
+    monkeypatch.setattr(hashlib, "blake2b", _NoDigest)
     start, events, ends = recorded(folder, ("journal",))
     assert violations(folder, start, events, ends)[1] > 0
     assert hashlib.blake2b is _NoDigest
