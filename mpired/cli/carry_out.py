@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
@@ -42,7 +41,7 @@ def carry_out(
         for path in filter(has_other_names, planned.paths):
             say(f"{path} is a hard link; its other names keep the old content")
     pool.keep_freed_memory()
-    watch = progress.bar if os.isatty(2) and not quiet else progress.unwatched
+    watch = progress.chosen(quiet=quiet)
     planned.run(watch, overwrite=overwrite, on_commit=signals.ignore)
     if as_json:
         write(summary.json())

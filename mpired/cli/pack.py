@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
@@ -32,6 +31,6 @@ def pack(*, file: str, output: str, quiet: bool, **options: Any) -> None:
       mpired pack --type double_int sample_data/maxloc_0.bin --datarep external32 | od -An -t x1 | head -2
     """
     plan = plan_pack(file, output, terminal=is_terminal(output), **options)
-    watch = progress.bar if os.isatty(2) and not quiet else progress.unwatched
+    watch = progress.chosen(quiet=quiet)
     plan.run(watch, overwrite=options["overwrite"], on_commit=signals.ignore)
     params.tell(None if quiet else packing_line(plan))

@@ -117,12 +117,16 @@ OP = together(
 
 TYPES = option("--types", metavar="FILE", help="A TOML file of named datatypes, that TYPE may use.")
 
+BYTE_ORDER = option(
+    "--byte-order", type=click.Choice(["little", "big", "native"]), help="Of raw files; default native."
+)
+
 RECORDS = together(
     option("--type", required=True, metavar="TYPE", help="The datatype of an element, as 'resized(0,24,double)'."),
     TYPES,
     option("--offset", type=int, default=0, metavar="BYTES", help="Where the first element's displacement 0 is."),
     option("--count", type=int, metavar="N", help="Elements; default all there are."),
-    option("--byte-order", type=click.Choice(["little", "big", "native"]), help="Of raw files; default native."),
+    BYTE_ORDER,
     option(
         "--datarep",
         type=click.Choice(["native", "external32"]),
@@ -143,7 +147,7 @@ INPUTS = together(
     option("--pair", type=Names(), metavar="VALUE,INDEX", help="Two columns that are one buffer of pairs."),
     option("--offset", type=int, default=0, metavar="BYTES", help="Bytes to skip at the start of raw files."),
     option("--count", type=int, metavar="N", help="Elements to read of raw files; default all."),
-    option("--byte-order", type=click.Choice(["little", "big", "native"]), help="Of raw files; default native."),
+    BYTE_ORDER,
     option(
         "--datarep",
         type=click.Choice(["native", "external32"]),

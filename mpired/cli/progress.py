@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
 
 import click
+
+from mpired.collectives.run import Progress
 
 _PATIENCE = 1.0  # seconds without a bar
 
@@ -14,6 +17,11 @@ _PATIENCE = 1.0  # seconds without a bar
 def unwatched(done: Iterable[int], _total: int) -> Iterable[int]:
     """Pass the bytes on as they are done, and show nothing."""
     return done
+
+
+def chosen(*, quiet: bool) -> Progress:
+    """Return what watches the work: a bar on a terminal, unless that is to be quiet."""
+    return bar if os.isatty(2) and not quiet else unwatched
 
 
 def bar(done: Iterable[int], total: int) -> Iterator[int]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import click
@@ -42,6 +41,6 @@ def unpack(*, packed: str, output: str, into: str | None, quiet: bool, **options
       mpired unpack --type 'resized(0,24,double)' values.npy --into spread.rec
     """
     plan = plan_unpack(packed, output, into, **options)
-    watch = progress.bar if os.isatty(2) and not quiet else progress.unwatched
+    watch = progress.chosen(quiet=quiet)
     plan.run(watch, overwrite=options["overwrite"], on_commit=signals.ignore)
     params.tell(None if quiet else unpacking_line(plan))

@@ -24,7 +24,6 @@ _COPY_BLOCK = 1 << 20
 OWN_ATTRIBUTES = "user.mpired."
 _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SYNC_FILE_RANGE_WRITE = 2
-_FICLONE = 0x40049409  # ioctl_ficlone(2), which Python does not name
 # posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
 _PREALLOCATING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
 # A request of ioctl(2) that Python does not name.
@@ -291,14 +290,6 @@ def linked(old: str, new: str) -> bool:
             return False
         raise
     return True
-
-
-def copy_file(source: int, target: int) -> None:
-    """Copy a file to an empty one, by sharing its blocks where the file system can."""
-    try:
-        fcntl.ioctl(target, _FICLONE, source)
-    except OSError:
-        copy_range(source, target, 0, os.fstat(source).st_size, 0)
 
 
 def rename(old: bytes | str, new: bytes | str, dirfd: int | None = None) -> None:

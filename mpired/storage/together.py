@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from mpired.errors import MpiredError, OutputExistsError, RanksError, UnconfirmedError, UsageError
-from mpired.storage import calls, staging
+from mpired.storage import calls, copying, staging
 from mpired.storage.output import existing_file, is_stream, nothing
 from mpired.storage.recovery import settle_for_reading
 
@@ -63,7 +63,7 @@ class Draft:
         with self.created() as fd:
             source = os.open(original.shared_path, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                calls.copy_file(source, fd)
+                copying.copy_file(source, fd)
             finally:
                 os.close(source)
 
