@@ -276,6 +276,7 @@ def read_request(
     said = replace(declared(**only_inputs(options)), named=chosen.user)
     if said.datatype is not None:
         ops.check(chosen, said.datatype, ops.Use.REDUCE)  # whatever the files hold
+        _ = said.datatype.form
     groups = open_groups(words, said, raw_result=_is_raw(output, options))
     for buffer in groups[0][0].buffers:
         ops.check(chosen, buffer.datatype, ops.Use.REDUCE)

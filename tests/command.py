@@ -151,9 +151,7 @@ def _run_in_child(
                 os.environ[name] = value
         if setup is not None:
             setup()
-        main(list(words))
-    except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+        status = main(list(words))
     except BaseException:  # noqa: BLE001 - as the interpreter does
         traceback.print_exc()
     finally:

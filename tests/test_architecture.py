@@ -161,10 +161,7 @@ def modules_after(code, *words, **environment):
 
 COMMAND = """
 from mpired.cli import main
-try:
-    main(sys.argv[1:])
-except SystemExit as ended:
-    assert not ended.code
+assert main(sys.argv[1:]) == 0
 """
 
 

@@ -57,7 +57,7 @@ class FlatBuffer:
             return ">"
         plain = self.stored if self.stored.names is None else self.stored[self.stored.names[0]]
         orders: dict[str, Literal["<", ">", "="]] = {"<": "<", ">": ">"}
-        return orders.get(plain.str[0], "=")
+        return orders.get(plain.base.str[0], "=")
 
     @property
     def end(self) -> int:
@@ -150,7 +150,7 @@ def lies_as(stored: np.dtype, datatype: Datatype) -> bool:
 
 def _layout(dtype: np.dtype) -> tuple[int, list[tuple[int, str]]]:
     fields = [(0, dtype)] if dtype.fields is None else [(dtype.fields[n][1], dtype[n]) for n in dtype.names or ()]
-    return dtype.itemsize, [(offset, field.str) for offset, field in fields]
+    return dtype.itemsize, [(offset, f"{field.shape}{field.base.str}") for offset, field in fields]
 
 
 def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> None:

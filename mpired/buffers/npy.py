@@ -27,6 +27,9 @@ MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 64 << 10
 _MAX_NDIM = 64
 _MAX_DIM = 2**63 - 1
+_MAX_FIELD = 1 << 20
+_MAX_FIELD_NDIM = 32
+_MAX_ITEMSIZE = 2**31 - 1
 _KEYS = {"descr", "fortran_order", "shape"}
 _LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
 _CODE = re.compile(r"[<>|=]?(?:[biufc]\d{1,2}|\?)")
@@ -78,7 +81,11 @@ def dtype_text(dtype: np.dtype, byte_order: str | None = None) -> str:
         dtype = dtype.newbyteorder(_LETTERS[byte_order])
     if dtype.names is None:
         return dtype.str
-    return f"({', '.join(dtype[name].str for name in dtype.names)})"
+    return f"({', '.join(_field_text(dtype[name]) for name in dtype.names)})"
+
+
+def _field_text(field: np.dtype) -> str:
+    return field.base.str + "".join(f"[{n}]" for n in field.shape)
 
 
 def _bad(source: Source, reason: str) -> NoReturn:
@@ -139,21 +146,32 @@ def _dtype(source: Source, descr: Any) -> np.dtype:
         _bad(source, "the descr is neither a code nor a list of fields")
     names, formats, offsets, offset = [], [], [], 0
     for field in descr:
-        if not isinstance(field, tuple) or len(field) != 2 or not all(isinstance(part, str) for part in field):  # noqa: PLR2004 - name and code
-            raise DatatypeError(
-                source.name, "fields with a shape or fields of their own are no predefined MPI datatype"
-            )
-        name, code = field
+        name, code, shape = _field(source, field)
         if not name and _PADDING.fullmatch(code):
             offset += int(code.lstrip("|")[1:])
             continue
         names.append(name)
-        formats.append(_plain(source, code))
+        formats.append(np.dtype((_plain(source, code), shape)))
         offsets.append(offset)
         offset += formats[-1].itemsize
+    if offset > _MAX_ITEMSIZE:
+        raise DatatypeError(source.name, f"elements of {offset} bytes are more than NumPy can hold")
     if len(set(names)) < len(names):
         _bad(source, "two fields have one name")
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": offset})
+
+
+def _field(source: Source, field: Any) -> tuple[str, str, tuple[int, ...]]:
+    """Return the name, the code and the shape, () for one number, of a field of a structure."""
+    name, code, shape = (*field, ())[:3] if isinstance(field, tuple) and len(field) in (2, 3) else (None, None, ())
+    if not isinstance(name, str) or not isinstance(code, str):
+        raise DatatypeError(source.name, "structures with fields of their own are no predefined MPI datatype")
+    dims = shape if isinstance(shape, tuple) else None
+    if dims is None or len(dims) > _MAX_FIELD_NDIM or any(type(dim) is not int or dim < 1 for dim in dims):
+        _bad(source, f"the shape of the field {name!r} is not a tuple of counts from 1 on")
+    if math.prod(dims) > _MAX_FIELD:
+        raise DatatypeError(source.name, f"the field {name!r} has more than {_MAX_FIELD} numbers")
+    return name, code, dims
 
 
 def _plain(source: Source, code: str) -> np.dtype:

@@ -145,6 +145,10 @@ class Declared:
             return self.packed_form(datatype)
         return datatype.form.newbyteorder(_ORDERS[self.byte_order or self.type_order])
 
+    def start(self, datatype: Datatype) -> int:
+        """Return the bytes before the form of the first element in a raw file; its displacement 0 is at `offset`."""
+        return self.offset - (0 if self.is_external or self.packed else datatype.origin)
+
     def packed_form(self, datatype: Datatype) -> np.dtype:
         """Return the NumPy form of packed elements of a datatype in the byte order that is declared."""
         return datatype.packed_form.newbyteorder(_ORDERS[self.byte_order or self.type_order])
@@ -164,4 +168,4 @@ class Declared:
         """The most bytes that a stream has to give, None if that is not known."""
         if self.count is None or self.datatype is None:
             return None
-        return self.offset + self.count * self.stored(self.datatype).itemsize
+        return self.start(self.datatype) + self.count * self.stored(self.datatype).itemsize

@@ -25,12 +25,23 @@ def inspect(source: Source, declared: Declared) -> RankFile:
         raise UsageError(source.name, "is raw binary, which says nothing of its elements; give --type")
     stored = declared.stored(declared.datatype)
     count = _count(source, declared, declared.datatype, stored)
-    buffer = FlatBuffer(source, declared.datatype, count, stored, declared.offset, datarep=declared.datarep or "native")
+    buffer = FlatBuffer(
+        source,
+        declared.datatype,
+        count,
+        stored,
+        declared.start(declared.datatype),
+        datarep=declared.datarep or "native",
+    )
     return RankFile(source, "raw", (buffer,))
 
 
 def _count(source: Source, declared: Declared, datatype: Datatype, stored: np.dtype) -> int:
-    nbytes = source.nbytes - declared.offset
+    start = declared.start(datatype)
+    if start < 0:
+        reason = f"the first element of {datatype} starts {-start} bytes before the file; give an --offset"
+        raise CountError(source.name, reason)
+    nbytes = source.nbytes - start
     if nbytes < 0:
         raise CountError(source.name, f"has {source.nbytes} bytes, fewer than --offset {declared.offset} skips")
     # The padding of the last element may be missing (MPI-4.1, 5.1.6); external32 has none.
@@ -43,7 +54,7 @@ def _count(source: Source, declared: Declared, datatype: Datatype, stored: np.dt
             )
         return declared.count
     if rest > tail:
-        where = f" after the {declared.offset} skipped" if declared.offset else ""
+        where = f" after the {start} skipped" if start else ""
         packed = "in external32" if declared.is_external else "without gaps" if declared.packed else None
         what = f"the bytes of {datatype} {packed}" if packed else f"the extent of {datatype}"
         reason = f"{nbytes} bytes{where} is not a multiple of {stored.itemsize}, {what}"
@@ -56,4 +67,5 @@ def prepare(template: RankFile) -> FlatLayout:
     root = template.only_buffer("raw")
     if root.datarep == "external32":
         return FlatLayout(root.datatype.external_form)
-    return FlatLayout(root.datatype.form.newbyteorder(root.byte_order))
+    # A first entry that lies behind the start of its element does so in the result.
+    return FlatLayout(root.datatype.form.newbyteorder(root.byte_order), bytes(max(0, -root.datatype.origin)))

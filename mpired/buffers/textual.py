@@ -38,14 +38,24 @@ def component_names(datatype: Datatype) -> tuple[str, ...]:
     """Return what the components of an element are called: value and index, or real and imag."""
     if datatype.group is Group.COMPLEX:
         return "real", "imag"
-    return datatype.form.names or ("value",)
+    form = datatype.form
+    if form.names is None:
+        return ("value",)
+    return tuple(f"{name}{place}" for name in form.names for place in _places(form[name].shape))
+
+
+def _places(shape: tuple[int, ...]) -> list[str]:
+    """Return what is to be written behind a field's name for each of its numbers."""
+    return ["".join(f"[{i}]" for i in index) for index in np.ndindex(shape)]
 
 
 def components(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
     """Return the components of the elements as arrays."""
     if datatype.group is Group.COMPLEX:
         return list(block.view(datatype.component).reshape(-1, 2).T)
-    return [block] if block.dtype.names is None else [block[name] for name in block.dtype.names]
+    if block.dtype.names is None:
+        return [block]
+    return [part for name in block.dtype.names for part in block[name].reshape(len(block), -1).T]
 
 
 def elements(result: FlatBuffer, join: Callable[[tuple[str, ...]], str]) -> Generator[str, None, None]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
 # A pool may fork only while there is one thread, and BLAS starts its own when NumPy is imported;
 # no op uses it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from typing import TextIO
 
 import click
 
@@ -72,13 +75,13 @@ def cli() -> None:
     """
 
 
-def main(arguments: list[str] | None = None) -> None:
-    """Run the command, and end the process with the status that says what happened."""
+def main(arguments: list[str] | None = None) -> int:
+    """Run the command, and return the exit status that says what happened; all that was printed is written."""
     _fill_closed_descriptors()
     signals.install()
     try:
         status = _run(arguments)
-        _flush()
+        _flush(sys.stdout)
     except signals.Interrupted as interrupted:
         signals.die_of(interrupted.number)
     except BrokenPipeError:
@@ -94,7 +97,10 @@ def main(arguments: list[str] | None = None) -> None:
             raise  # a bug; but a library that cannot be mapped is no more than want of memory
         say("memory: there is not enough; lower --jobs or set --max-memory")
         status = WorkerError.exit_status
-    sys.exit(status)
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError):  # said above, or nobody is there to be told
+            _flush(stream)
+    return status
 
 
 def _run(arguments: list[str] | None) -> int:
@@ -119,9 +125,9 @@ def _run(arguments: list[str] | None) -> int:
     return 0
 
 
-def _flush() -> None:
-    if sys.stdout is not None:
-        sys.stdout.flush()
+def _flush(stream: TextIO | None) -> None:
+    if stream is not None:
+        stream.flush()
 
 
 def _fill_closed_descriptors() -> None:

@@ -24,6 +24,8 @@ from mpired.datatypes import Datatype
 from mpired.ops import Op, neutral
 from mpired.storage import calls
 
+_PAGE = 4096
+
 
 class Region(NamedTuple):
     """Where the result of one buffer goes: elements in the form `stored` from `offset` bytes on."""
@@ -87,7 +89,7 @@ class Fold:
         """Fold one segment, write its results, and return the bytes that were read."""
         ranks = self.plan.buffers[segment.buffer]
         datatype, step = ranks[0].datatype, self.plan.block_counts[segment.buffer]
-        blocks = [np.empty(min(step, segment.stop - segment.start), datatype.form) for _ in range(2)]
+        blocks = [_block(min(step, segment.stop - segment.start), datatype.form) for _ in range(2)]
         with (
             _Readers(ranks, self.plan.max_open) as readers,
             _Writers(self.targets, segment.buffer, self.plan.max_open) as writers,
@@ -97,6 +99,13 @@ class Fold:
                 current = [block[:count] for block in blocks]
                 _left_fold(self.plan.op, readers, start, current, writers.at(start, datatype))
         return (segment.stop - segment.start) * len(ranks) * datatype.extent
+
+
+def _block(count: int, form: np.dtype) -> np.ndarray:
+    """Return an array that starts on a page: the kernel copies to there fastest, and SIMD crosses no cache line."""
+    room = np.empty(count * form.itemsize + _PAGE, np.uint8)
+    start = -room.ctypes.data % _PAGE
+    return room[start : start + count * form.itemsize].view(form)
 
 
 _Sinks = Mapping[int, Callable[[np.ndarray], None]]

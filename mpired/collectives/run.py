@@ -65,7 +65,7 @@ def run(plan: Plan, result: Result, output: Output, engine: Engine, progress: Pr
         end = _end(layout, result.share)
         output.allocate(end)
         _write_around(layout, output.fd, output.name, end)
-        _fold(plan, [_target(result, layout, output)], engine, progress)
+        _fold(plan, [_target(result, layout, output, soon=True)], engine, progress)
     else:
         with folded(plan, [result.share], output, engine, progress) as (results,), calls.blaming(output.name):
             layout(results, output.fd)

@@ -133,6 +133,11 @@ class Datatype:
         return self.dtype
 
     @property
+    def origin(self) -> int:
+        """Where displacement 0 is in the NumPy form, in bytes, which need not be in it for derived types."""
+        return 0 if self.structure is None else self.structure.origin
+
+    @property
     def combiner(self) -> str:
         """How it was made: NAMED, VALUE_INDEX for an unnamed pair, or the constructor (MPI_Type_get_envelope)."""
         if self.is_named:
@@ -204,7 +209,7 @@ class Datatype:
         if self.structure is None and not self.parts:
             return form_of(self.typemap.entry(0))
         offsets, forms, end = [], [], 0
-        entries = list(self.typemap.walk())
+        entries = self.typemap.fields
         for entry in entries:
             offsets.append(end)
             forms.append(form_of(entry))
@@ -225,7 +230,7 @@ class Datatype:
 
 def _scalar_padding(scalar: np.dtype) -> list[slice]:
     """Return the unused bytes of the x87 formats: 10 bytes of value in 16 of storage."""
-    if scalar.char not in "gG" or np.finfo(np.longdouble).nmant != 63:  # noqa: PLR2004 - bits of an x87 fraction
+    if scalar.base.char not in "gG" or np.finfo(np.longdouble).nmant != 63:  # noqa: PLR2004 - bits of an x87 fraction
         return []
     each = np.dtype(np.longdouble).itemsize
     return [slice(start + 10, start + each) for start in range(0, scalar.itemsize, each)]

@@ -117,31 +117,35 @@ def darray(  # noqa: PLR0913, PLR0917 - the arguments are those of MPI_Type_crea
         If the processes or the blocks do not fit.
     """
     _same_lengths(gsizes, distribs, dargs, psizes, first=2)
-    if math.prod(psizes) != size or not 0 <= rank < size:
-        raise ValueError(f"rank {rank} and a grid of {'x'.join(map(str, psizes))} do not fit {size} processes")
+    if math.prod(psizes) != size:
+        raise ArgumentError(f"a grid of {'x'.join(map(str, psizes))} is not {size} processes", 5)
+    if rank >= size:
+        raise ArgumentError(f"there is no rank {rank} among {size} processes", 1)
     owned, stride = old, old.extent
     coordinates = _row_major(rank, psizes)
-    for gsize, distrib, darg, psize, at in _fastest_first(order, gsizes, distribs, dargs, psizes, coordinates):
-        block = _block(gsize, distrib, darg, psize)
+    blocks = [_block(i, *each) for i, each in enumerate(zip(gsizes, distribs, dargs, psizes, strict=True))]
+    for gsize, block, psize, at in _fastest_first(order, gsizes, blocks, psizes, coordinates):
         if gsize > 1 or psize > 1:
             owned = _dealt(owned, stride, gsize, block, psize, at)
             stride = bounds_checked(stride * gsize)
     return bounded(owned, 0, stride)
 
 
-def _block(gsize: int, distrib: str, darg: Any, psize: int) -> int:
-    """Return how many elements a process has at a time."""
-    if gsize < 1 or darg == 0:
-        raise ValueError("sizes and dargs are at least 1")
+def _block(dimension: int, gsize: int, distrib: str, darg: Any, psize: int) -> int:
+    """Return how many elements of a dimension a process has at a time."""
+    if gsize < 1:
+        raise ArgumentError("a size is at least 1", 2, dimension)
+    if darg == 0:
+        raise ArgumentError("a darg is at least 1", 4, dimension)
     if distrib == "none":
         if psize != 1:
-            raise ValueError(f"a dimension that is not distributed has 1 process, not {psize}")
+            raise ArgumentError(f"a dimension that is not distributed has 1 process, not {psize}", 5, dimension)
         return gsize
     if distrib == "cyclic":
         return 1 if darg == DFLT_DARG else int(darg)
     block = -(-gsize // psize) if darg == DFLT_DARG else int(darg)
     if block * psize < gsize:
-        raise ValueError(f"{psize} blocks of {block} are fewer than {gsize}")
+        raise ArgumentError(f"{psize} blocks of {block} are fewer than {gsize}", 4, dimension)
     return block
 
 

@@ -38,6 +38,9 @@ class Misfit(Exception):  # noqa: N818 - it becomes an error where file and elem
 
 def form(name: str, native: np.dtype) -> np.dtype:
     """Return the form in external32 of the predefined type `name`, in lower case, that NumPy has as `native`."""
+    if native.subdtype is not None:
+        base, shape = native.subdtype
+        return np.dtype((form(name, base), shape))
     if name in _NARROWER:
         return np.dtype(_NARROWER[name])
     if native.char in "gG" and _IS_X87:
@@ -53,7 +56,12 @@ def convert(source: np.ndarray, target: np.ndarray) -> None:
     Misfit
         If `target` cannot hold a number exactly.
     """
-    _conversion(source.dtype, target.dtype)(source, target)
+    conversion = _conversion(source.dtype, target.dtype)
+    if source.ndim == 1 or conversion is _assign:
+        conversion(source, target)
+        return
+    for old, new in zip(source.T, target.T, strict=True):
+        conversion(old, new)
 
 
 def _conversion(source: np.dtype, target: np.dtype) -> Callable[[np.ndarray, np.ndarray], None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from weakref import WeakValueDictionary
@@ -16,7 +17,7 @@ from mpired.datatypes.named import NAMED
 from mpired.datatypes.pairs import PAIRS, value_index
 from mpired.datatypes.text import Reader
 from mpired.datatypes.typemap import Run, combined
-from mpired.errors import DatatypeError, UnknownDatatypeError
+from mpired.errors import DatatypeError
 
 DATATYPES: tuple[Datatype, ...] = NAMED + PAIRS
 
@@ -99,13 +100,7 @@ def parse(text: str, defined: Mapping[str, Found] | None = None) -> Found:
         found = _plain(word)
         return found if found or not defined or word.strip() not in defined else defined[word.strip()]
 
-    found = plain(text)
-    if found is None and "(" in text:
-        found = Reader(text, CONSTRUCTORS, plain).whole()
-    if found is None:
-        shown = text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}..."
-        raise UnknownDatatypeError(shown or "''", f"is not an MPI datatype or a NumPy code; {_hint(text)}")
-    return found
+    return plain(text) or Reader(text, CONSTRUCTORS, plain, _hint).whole()
 
 
 def _plain(text: str) -> Found | None:
@@ -123,10 +118,11 @@ def _plain(text: str) -> Found | None:
         return None
 
 
-def _hint(text: str) -> str:
+def _hint(word: str) -> str:
+    """Return what may help who wrote a word that means nothing."""
     import difflib  # noqa: PLC0415 - only for an error
 
-    close = difflib.get_close_matches(canonical(text[:_LONGEST_NAME]), _BY_NAME, n=3)
+    close = difflib.get_close_matches(canonical(word[:_LONGEST_NAME]), _BY_NAME, n=3)
     return f"did you mean {' or '.join(name.lower() for name in close)}?" if close else "`mpired types` lists them all"
 
 
@@ -144,7 +140,7 @@ def from_dtype(dtype: np.dtype) -> Datatype:
     if dtype.kind == "b":
         return _BY_NAME["C_BOOL"]
     datatype = _BY_FORM.get(_components(dtype)) or _pair_of(dtype)
-    if datatype is None and dtype.names is not None and all(dtype[name].kind in "biufc" for name in dtype.names):
+    if datatype is None and dtype.names is not None and all(dtype[name].base.kind in "biufc" for name in dtype.names):
         fields = [(name, dtype[name].newbyteorder("=")) for name in dtype.names]
         return derived(np.dtype(fields, align=True))
     if datatype is None:
@@ -167,11 +163,20 @@ def derived(form: np.dtype) -> Datatype:
     made = _structures.get(form)
     if made is None:
         fields = [(name, *field[:2]) for name, field in (form.fields or {}).items()]
-        parts = ", ".join(f"{_components(field)[0][1:]} {name}" for name, field, _ in fields)
-        structure = combined([Run(from_dtype(field).typemap, disp) for _, field, disp in fields])
+        parts = ", ".join(f"{_code(field)} {name}" for name, field, _ in fields)
+        structure = combined([_run(field, disp) for _, field, disp in fields])
         made = Datatype(f"struct({parts})", Group.DERIVED, form, handle=DATATYPE_NULL, structure=structure)
         _structures[form] = made
     return made
+
+
+def _code(field: np.dtype) -> str:
+    times = "".join(f"[{n}]" for n in field.shape)
+    return f"{field.base.newbyteorder('=').str[1:]}{times}"
+
+
+def _run(field: np.dtype, disp: int) -> Run:
+    return Run(from_dtype(field.base).typemap, disp, math.prod(field.shape), field.base.itemsize)
 
 
 def unit_of(datatype: Datatype) -> Datatype:
@@ -218,7 +223,7 @@ def agrees(datatype: Datatype, dtype: np.dtype) -> bool:
 def _components(dtype: np.dtype) -> tuple[str, ...]:
     """Return the native codes of an element's components, without names, offsets and byte order."""
     fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
-    return tuple(field.newbyteorder("=").str for field in fields)
+    return tuple(f"{field.shape or ''}{field.base.newbyteorder('=').str}" for field in fields)
 
 
 _BY_FORM = {_components(_BY_NAME[name].form): _BY_NAME[name] for name in _DEFAULTS}

@@ -44,14 +44,21 @@ class Reader:
         The words that take arguments.
     plain
         Returns the datatype and byte order of a name or a NumPy code, None if it is neither.
+    hint
+        Returns what may help with a word that means nothing.
     """
 
     def __init__(
-        self, text: str, constructors: Mapping[str, Constructor], plain: Callable[[str], Found | None]
+        self,
+        text: str,
+        constructors: Mapping[str, Constructor],
+        plain: Callable[[str], Found | None],
+        hint: Callable[[str], str],
     ) -> None:
         self._text = text
         self._constructors = constructors
         self._plain = plain
+        self._hint = hint
         self._order: str | None = None
         self._depth = 0
         self._at = self._end = 0
@@ -81,12 +88,12 @@ class Reader:
         self._at, self._end = match.span(1)
         self._word = match[1]
 
-    def _fail(self, reason: str, at: int | None = None) -> NoReturn:
+    def _fail(self, reason: str, at: int | None = None, hint: str = "") -> NoReturn:
         at = self._at if at is None else at
         before, after = self._text[max(at - _AROUND, 0) : at], self._text[at : at + _AROUND]
         left, right = "..." if at > _AROUND else "", "..." if at + _AROUND < len(self._text) else ""
         place = f"{left}{before}^{after}{right}"
-        raise UnknownDatatypeError(place, f"{reason}, at the caret (character {at + 1})")
+        raise UnknownDatatypeError(place, f"{reason}, at the caret (character {at + 1}){hint}")
 
     def _take(self, token: str, what: str) -> None:
         if self._word != token:
@@ -106,8 +113,10 @@ class Reader:
             raise
         except DatatypeError as error:
             self._fail(f"{error.subject} {error.reason}", at)
+        if found is None and (row := self._constructor(word)):
+            self._fail(f"{row.name} has {len(row.sorts)} arguments, in parentheses", at)
         if found is None:
-            self._fail("no datatype has this name", at)
+            self._fail("no datatype has this name", at, f"; {self._hint(word)}")
         datatype, order = found
         if order is not None and self._order not in (None, order):
             self._fail("all parts have one byte order, and this one contradicts", at)
@@ -115,7 +124,7 @@ class Reader:
         return datatype
 
     def _constructed(self, word: str, at: int) -> Datatype:
-        row = self._constructors.get(word.lower().removeprefix("mpi_"))
+        row = self._constructor(word)
         if row is None:
             self._fail(f"the words that take arguments are {', '.join(self._constructors)}; this is none", at)
         self._depth += 1
@@ -136,6 +145,9 @@ class Reader:
             if isinstance(error.__cause__, ArgumentError):
                 at = self._place(places[error.__cause__.argument], error.__cause__.item)
             self._fail(f"{error.subject}: {error.reason}", at)
+
+    def _constructor(self, word: str) -> Constructor | None:
+        return self._constructors.get(word.lower().removeprefix("mpi_"))
 
     def _place(self, at: int, item: int | None) -> int:
         """Return where an item of the list of numbers at a place is; None is the list itself."""

@@ -8,9 +8,7 @@ import os
 import resource
 import signal
 import sys
-import traceback
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import Any, TypeVar
 
 from mpired.errors import WorkerError
@@ -168,8 +166,9 @@ def _children() -> list[int]:
     """Return the children of this process that its threads have started or adopted."""
     found: list[int] = []
     for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(OSError):  # the thread has ended, or the kernel keeps no such file
-            found += map(int, Path(f"/proc/self/task/{thread}/children").read_text().split())
+        # The thread may have ended, and some kernels keep no such file.
+        with contextlib.suppress(OSError), open(f"/proc/self/task/{thread}/children") as children:
+            found += map(int, children.read().split())
     return found
 
 
@@ -205,6 +204,8 @@ def _work(parent: int, function: Callable[[Any], Any], connection: Any) -> None:
         try:
             outcome = None, function(item)
         except BaseException as error:  # noqa: BLE001 - raised again by the parent
+            import traceback  # noqa: PLC0415 - only for an error
+
             error.add_note("".join(traceback.format_tb(error.__traceback__)).rstrip())
             outcome = error, None
         _flush_streams()

@@ -66,7 +66,8 @@ class LibraryKernel:
     def _call(self, function: Any, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         lower, upper = _guarded(0, invec), _guarded(1, inoutvec)
         counter, handle = _COUNTERS[self.variant](len(invec)), ctypes.c_void_p(datatype.handle)
-        function(_address(lower), _address(upper), ctypes.byref(counter), ctypes.byref(handle))
+        buffers = (_address(each, datatype.origin) for each in (lower, upper))
+        function(*buffers, ctypes.byref(counter), ctypes.byref(handle))
         if not (_intact(lower) and _intact(upper)):
             raise UserOpError(self.place, f"wrote outside its buffers of {len(invec)} elements of {datatype}")
         inoutvec.view(np.uint8)[...] = upper[_CANARY_BYTES:-_CANARY_BYTES]
@@ -109,8 +110,9 @@ def _guarded(which: int, block: np.ndarray) -> np.ndarray:
     return room
 
 
-def _address(room: np.ndarray) -> ctypes.c_void_p:
-    return ctypes.c_void_p(room.ctypes.data + _CANARY_BYTES)
+def _address(room: np.ndarray, origin: int) -> ctypes.c_void_p:
+    """Return where displacement 0 of the first element is."""
+    return ctypes.c_void_p(room.ctypes.data + _CANARY_BYTES + origin)
 
 
 def _intact(room: np.ndarray) -> bool:

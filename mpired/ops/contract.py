@@ -6,7 +6,6 @@ import importlib
 import inspect
 import os
 import signal
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
@@ -178,6 +177,8 @@ class Failing(AbstractContextManager[None]):
 
 def raised(error: BaseException) -> str:
     """Return what foreign code raised, and the line of its own where that came from."""
+    import traceback  # noqa: PLC0415 - only for an error
+
     text = _text(error)
     frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
     foreign = [each for each in frames if not each[0].startswith(_OUR_FRAMES)]

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -121,7 +120,8 @@ def acquire(fd: int, name: str, waiting: Waiting, *, shared: bool = False) -> No
         if waited > _PATIENCE and not told:
             waiting.tell(name)
             told = True
-        time.sleep(min(pause * random.uniform(0.5, 1.5), max(waiting.timeout - waited, 0)))  # noqa: S311 - no secret
+        spread = 0.5 + os.urandom(1)[0] / 255  # so that those who wait do not go on in step
+        time.sleep(min(pause * spread, max(waiting.timeout - waited, 0)))
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 

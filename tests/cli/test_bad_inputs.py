@@ -287,7 +287,7 @@ RAW = (
     _bad_raw(42, "text", DATA, "--type U", "U", status=2),
     _bad_raw(42, "void", DATA, "--type V8", "V8", status=2),
     _bad_raw(42, "dates", DATA, "--type <M8[ns]", "<M8[ns]", status=2),
-    _bad_raw(42, "a list", DATA, "--type f8,f8", "f8,f8", status=2),
+    _bad_raw(42, "a list", DATA, "--type f8,f8", "f8^,f8", status=2),
     _bad_raw(42, "no such width", DATA, "--type <f7", "<f7", status=2),
     _bad_raw(42, "not available", DATA, "--type real16", "MPI_REAL16", "not available"),
     _bad_raw(43, "count beyond the end", DATA, "--type double --count 4", "bad.bin", "3 elements", "--count 4"),

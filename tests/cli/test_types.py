@@ -140,7 +140,7 @@ def test_a_long_map_is_shortened(tmp_path):
     told = shown("contiguous(1000,vector(1000,1,2,double))", tmp_path)
     assert told["type map"].startswith("(double,0) (double,16) ")
     assert told["type map"].endswith(" ... 999992 more ... (double,15991992)")
-    assert told["NumPy"] == "none: it has 1000000 entries, more than 1000"
+    assert told["NumPy"] == "none: it has 1000000 entries in 1000000 places, more than 1000"
     assert shown("contiguous(600,double)", tmp_path)["NumPy"].endswith("<f8, ... 600 in all)")
 
 
@@ -151,7 +151,8 @@ def test_a_long_map_is_shortened(tmp_path):
         ("vector(3,2,0,double)", "its entries overlap"),
         ("hvector(2,1,1,resized(0,16,int))", "its entries overlap"),
         ("resized(0,9223372036854775807,byte)", "is more than 2147483647"),
-        ("hindexed([1],[-8],int)", "do not lie in the extent"),
+        ("resized(0,16,vector(2,1,2,double))", "interleave; see mpired pack"),
+        ("resized(0,0,int)", "interleave"),
         ("contiguous(2,complex4)", "structures themselves"),
     ],
 )
@@ -165,8 +166,9 @@ def test_why_there_is_no_array(tmp_path, text, why):
     ("words", "status", "reason"),
     [
         (["vector(3,1,2,doubel)"], 2, "vector(3,1,2,^doubel)"),
-        (["nothing"], 2, "is not an MPI datatype"),
-        (["x" * 5000], 2, "xxx...: is not an MPI datatype"),
+        (["nothing"], 2, "^nothing: no datatype has this name, at the caret (character 1); `mpired types` lists"),
+        ([""], 2, "^: expected a datatype"),
+        (["x" * 5000], 2, "^xxxxxxxxxxxxxxxxxxxxxxxx...: no datatype has this name"),
         (["real16"], 3, "is not available"),
         (["int", "--value-index", "int", "int"], 2, "takes the place of TYPE"),
         (["--value-index", "int", "nothing"], 2, "nothing"),

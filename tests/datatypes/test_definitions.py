@@ -79,7 +79,7 @@ def nested(depth, count):
             ("a: struct([1],[8],[^doubel])", "no datatype has this name", "character 17"),
         ),
         ('a = "dup(b)"\nb = "vector(1,2,int)"', ("b: vector(1,2,^int)",)),
-        ('a = "b"', ("a: b", "is not an MPI datatype")),
+        ('a = "b"', ("a: ^b", "no datatype has this name")),
         ('a = "dup(a)"', ("a: is defined by itself", "a -> a")),
         ('a = "dup(b)"\nb = "dup(c)"\nc = "dup(a)"', ("is defined by itself", "a -> b -> c -> a")),
         ("a = 3", ("a: a definition is a text in quotes",)),

@@ -189,6 +189,42 @@ def test_the_handle_of_a_structure_is_null(tmp_path, library, mpi_h):
     assert set(result.view("u8").tolist()) == {mpi_h["DATATYPE_NULL"]}
 
 
+def test_displacement_0_need_not_be_in_an_element(tmp_path):
+    source = """
+    void behind(double *in, double *inout, int *len, void **datatype)  /* vector(2,1,-2,double): 0 and -16 */
+    {
+        for (int i = 0; i < *len; i++) {
+            inout[3 * i] += in[3 * i];
+            inout[3 * i - 2] -= in[3 * i - 2];
+        }
+    }
+    void ahead(char *in, char *inout, int *len, void **datatype)  /* struct([2],[5],[int8_t]): 5 and 6, extent 2 */
+    {
+        for (int i = 0; i < *len; i++) {
+            inout[2 * i + 5] += in[2 * i + 5];
+            inout[2 * i + 6] -= in[2 * i + 6];
+        }
+    }
+    """
+    library = gcc(source, tmp_path / "displaced.so")
+    ranks = [np.arange(60.0), np.arange(60.0) ** 2]
+    paths = [tmp_path / f"rank{rank}.bin" for rank in range(2)]
+    for path, array in zip(paths, ranks, strict=True):
+        path.write_bytes(array.tobytes())
+    expected = np.zeros(60)
+    expected[2::3], expected[0::3] = (ranks[0] + ranks[1])[2::3], (ranks[1] - ranks[0])[0::3]
+    mpired.reduce(paths, f"{library}:behind", type="vector(2,1,-2,double)", offset=16, output=tmp_path / "behind.bin")
+    assert np.fromfile(tmp_path / "behind.bin").tolist() == expected.tolist()
+
+    octets = [array.astype(np.int8)[:45] for array in ranks]
+    for path, array in zip(paths, octets, strict=True):
+        path.write_bytes(array.tobytes())
+    expected = np.zeros(45, np.int8)
+    expected[5::2], expected[6::2] = (octets[0] + octets[1])[5::2], (octets[1] - octets[0])[6::2]
+    mpired.reduce(paths, f"{library}:ahead", type="struct([2],[5],[int8_t])", output=tmp_path / "ahead.bin")
+    assert np.fromfile(tmp_path / "ahead.bin", np.int8).tolist() == expected.tolist()
+
+
 def test_code_that_is_compiled_with_the_mpi_h_of_the_abi(tmp_path):
     source = """
     #include <mpi.h>

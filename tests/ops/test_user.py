@@ -5,6 +5,7 @@ import itertools
 import os
 import pickle
 import random
+import re
 import sys
 import traceback
 from pathlib import Path
@@ -462,6 +463,85 @@ def test_a_declared_type_of_pairs_renames_the_fields(tmp_path):
     mpired.reduce(paths, lambda _, inoutvec: seen.append(inoutvec.dtype.names) or inoutvec, type="double_int")
     mpired.reduce(paths, lambda _, inoutvec: seen.append(inoutvec.dtype.names) or inoutvec)
     assert seen == [("value", "index"), ("energy", "cell")]
+
+
+def matrix_product(invec, inoutvec, count, datatype):
+    shape = count, 40, 40
+    inoutvec["f0"] = (invec["f0"].reshape(shape) @ inoutvec["f0"].reshape(shape)).reshape(count, -1)
+
+
+def stacks_of_matrices(draw):
+    """Three ranks of five matrices of integers, so that every product is exact."""
+    return [draw.integers(-9, 9, (5, 40, 40)).astype(float) for _ in range(3)]
+
+
+@pytest.mark.parametrize("suffix", ["bin", "npy"])
+@pytest.mark.parametrize("byte_order", ["little", "big"])
+def test_elements_of_many_entries_are_fields_with_a_shape(tmp_path, suffix, byte_order):
+    stacks = stacks_of_matrices(np.random.default_rng(7))
+    form = np.dtype([("f0", {"little": "<f8", "big": ">f8"}[byte_order], (1600,))])
+    paths = [tmp_path / f"rank{rank}.{suffix}" for rank in range(3)]
+    for path, stack in zip(paths, stacks, strict=True):
+        array = stack.astype(form["f0"].base).reshape(5, 1600).view(form).reshape(5)
+        np.save(path, array) if suffix == "npy" else array.tofile(path)
+    said = {"type": "contiguous(1600,double)", "byte_order": byte_order} if suffix == "bin" else {}
+    mpired.reduce(paths, matrix_product, output=tmp_path / f"result.{suffix}", **said)
+    if suffix == "npy":
+        assert np.load(tmp_path / "result.npy").dtype == form
+        result = np.load(tmp_path / "result.npy")["f0"]
+    else:
+        result = np.fromfile(tmp_path / "result.bin", form["f0"].base)
+    assert np.array_equal(result.reshape(5, 40, 40), stacks[0] @ stacks[1] @ stacks[2])
+
+
+@pytest.mark.parametrize("to", ["csv", "json", "text"])
+def test_every_number_of_a_field_with_a_shape_is_in_the_text(tmp_path, to):
+    array = np.arange(12.0).reshape(2, 6).view([("w", "f8", (2, 2)), ("n", "f8"), ("m", "f8", (1,))]).reshape(2)
+    np.save(tmp_path / "rank.npy", array)
+    mpired.reduce([tmp_path / "rank.npy"] * 2, lambda _, inoutvec: inoutvec, to=to, output=tmp_path / "result")
+    text = (tmp_path / "result").read_text()
+    if to == "csv":
+        assert text.startswith("w[0][0],w[0][1],w[1][0],w[1][1],n,m[0]\n")
+    assert re.findall(r"\d+\.0", text) == [f"{number}.0" for number in range(12)]
+
+
+def test_long_doubles_in_a_field_keep_their_padding_and_go_to_external32(tmp_path):
+    numbers = np.arange(1, 2401, dtype=np.longdouble) / 3
+    octets = numbers.view(np.uint8).reshape(-1, 16).copy()
+    octets[:, 10:] = 0xFF
+    (tmp_path / "rank.bin").write_bytes(octets.tobytes())
+    said = {"type": "contiguous(1200,long_double)"}
+
+    def keep(invec, inoutvec):
+        return inoutvec
+
+    mpired.reduce([tmp_path / "rank.bin"] * 2, keep, output=tmp_path / "native.bin", **said)
+    octets[:, 10:] = 0
+    assert (tmp_path / "native.bin").read_bytes() == octets.tobytes()
+    mpired.pack(tmp_path / "native.bin", output=tmp_path / "packed.bin", datarep="external32", **said)
+    external = {"datarep": "external32", "to": "raw", **said}
+    mpired.reduce([tmp_path / "packed.bin"] * 2, keep, output=tmp_path / "result.bin", **external)
+    assert (tmp_path / "result.bin").read_bytes() == (tmp_path / "packed.bin").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("descr", "reason"),
+    [
+        ("[('a', '<f8', (0,))]", "tuple of counts"),
+        ("[('a', '<f8', 3)]", "tuple of counts"),
+        ("[('a', '<f8', (True,))]", "tuple of counts"),
+        ("[('a', '<f8', (1048577,))]", "more than 1048576 numbers"),
+        ("[('a', '<f8', (65536, 65536, 65536, 65536))]", "more than 1048576 numbers"),
+        (f"[('a', '<f8', {(1,) * 40})]", "tuple of counts"),
+        ("[('a', [('b', '<f8')])]", "fields of their own"),
+        (f"{[(f'f{i}', '<f8', (1048576,)) for i in range(300)]}", "more than NumPy can hold"),
+    ],
+)
+def test_fields_with_a_bad_shape(tmp_path, descr, reason):
+    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (0,), }}\n".encode()
+    (tmp_path / "rank.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    with pytest.raises(mpired.MpiredError, match=reason):
+        mpired.reduce([tmp_path / "rank.npy"] * 2, take_turns)
 
 
 @pytest.mark.parametrize("op", matrix.REDUCE_OPS)
