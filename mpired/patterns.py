@@ -11,6 +11,7 @@ from typing import NamedTuple
 from mpired.buffers import RankFile
 from mpired.buffers.source import STANDARD_INPUT
 from mpired.errors import UsageError
+from mpired.storage import calls
 
 # What may stand behind the colon of a field: for a number its digits, for texts nothing.
 _FIELDS = {"rank": re.compile(r"(0?[1-9]\d?d?)?"), "stem": re.compile(""), "group": re.compile("")}
@@ -69,8 +70,8 @@ def _check(pattern: str) -> None:
 def check_different(names: Sequence[str], ranks: Sequence[Named]) -> None:
     """Raise `UsageError` if two names are one file."""
     first: dict[str, Named] = {}
-    for name, each in zip(names, ranks, strict=True):
-        other = first.setdefault(os.path.realpath(name), each)
+    for name, path, each in zip(names, calls.real_paths(names), ranks, strict=True):
+        other = first.setdefault(path, each)
         if other is not each:
             both = f"ranks {other.rank} and {each.rank}"
             if other.group != each.group:

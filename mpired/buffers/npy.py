@@ -8,6 +8,7 @@ dictionary with exactly the keys descr, fortran_order and shape.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 import re
@@ -121,12 +122,18 @@ def _read_header(source: Source) -> tuple[int, dict[str, Any]]:
 
 def _parse(source: Source, text: bytes, encoding: str) -> dict[str, Any]:
     try:
-        value = Literal(text.decode(encoding)).whole()
+        value = _value(text, encoding)
     except ValueError as error:
         _bad(source, f"the header cannot be read ({error})")
     if not isinstance(value, dict) or value.keys() != _KEYS:
         _bad(source, "the header has not exactly the keys descr, fortran_order and shape")
     return value
+
+
+@functools.lru_cache(maxsize=64)
+def _value(text: bytes, encoding: str) -> Any:
+    """Return the value of a header's text, which is mostly that of the rank before."""
+    return Literal(text.decode(encoding)).whole()
 
 
 def _shape(source: Source, value: Any) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ import resource
 import signal
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 # Linux refuses one transfer of 2 GiB or more; smaller ones also let a signal in between.
 TRANSFER = 64 << 20
@@ -56,6 +56,26 @@ def opened_for_writing(path: str, name: str) -> Iterator[int]:
             yield fd
     finally:
         os.close(fd)
+
+
+def followed(path: str) -> str:
+    """Return the path that a link leads to; one that is no link as it is, without a look at its directories."""
+    return os.path.realpath(path) if os.path.islink(path) else path
+
+
+def real_paths(paths: Iterable[str]) -> list[str]:
+    """Return many paths as `os.path.realpath` does, each directory being looked at once."""
+    directories: dict[str, str] = {}
+    found = []
+    for path in map(followed, paths):
+        directory, base = os.path.split(path)
+        if base in {"", ".", ".."}:
+            found.append(os.path.realpath(path))
+            continue
+        if directory not in directories:
+            directories[directory] = os.path.realpath(directory)
+        found.append(os.path.join(directories[directory], base))
+    return found
 
 
 def let_go(*fds: int) -> None:

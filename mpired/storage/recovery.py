@@ -38,7 +38,7 @@ class Found(NamedTuple):
 
 def has_journal(path: str) -> bool:
     """Tell whether something with the name of a journal lies beside the file that `path` leads to."""
-    directory, base = os.path.split(os.fsencode(os.path.realpath(path)))
+    directory, base = os.path.split(os.fsencode(calls.followed(path)))
     try:
         os.lstat(os.path.join(directory, journal.journal_name(base)))
     except OSError:

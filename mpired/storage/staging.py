@@ -246,7 +246,7 @@ def settle(paths: Iterable[str]) -> None:
     """
     directories: list[str] = []
     with contextlib.suppress(FileNotFoundError):  # there may be no current directory
-        named = {os.path.dirname(os.path.realpath(path) if os.path.islink(path) else path) for path in paths}
+        named = {os.path.dirname(calls.followed(path)) for path in paths}
         directories += sorted({os.path.realpath(directory) for directory in named})
     for directory in directories:
         for each in pending(directory):

@@ -113,9 +113,8 @@ class Together:
         self._lock = -1
         self.drafts: list[Draft] = []
         try:
-            for number, path in enumerate(paths):
+            for number, (path, target) in enumerate(zip(paths, calls.real_paths(paths), strict=True)):
                 with calls.blaming(path):
-                    target = os.path.realpath(path)
                     folder = self._staging_folder(os.path.dirname(target))
                 self.drafts.append(Draft(path, target, folder, number))
         except BaseException:
