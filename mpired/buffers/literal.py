@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from typing import Any
 
+_SPACE = " \t\n\r\f"
 # Texts without escapes, integers as Python 2 wrote them too, True and False, and the marks between.
 _TOKEN = re.compile(
-    r"""\s*(?:(?P<text>'[^'\\\n]*'|"[^"\\\n]*")|(?P<integer>\d{1,19})L?\b|(?P<word>[A-Za-z]+)|(?P<mark>[][(){},:]))"""
+    r"""[ \t\n\r\f]*(?:(?P<text>'[^'\\\n]*'|"[^"\\\n]*")|(?P<integer>\d{1,19})L?\b|(?P<word>[A-Za-z]+)|(?P<mark>[][(){},:]))""",
+    re.ASCII,
 )
 
 
@@ -17,7 +19,7 @@ class Literal:
     _DEPTH = 5
 
     def __init__(self, text: str) -> None:
-        self._text = text.rstrip()
+        self._text = text.rstrip(_SPACE)
         self._at = 0
         self._next()
 

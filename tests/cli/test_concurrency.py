@@ -214,12 +214,12 @@ def test_other_ops_are_exact(op, start, origin, times, folder):
 
 def test_the_installed_command_many_times(folder):
     def work(commit: str) -> None:
-        for _ in range(6):
+        for _ in range(25):
             subprocess.run([COMMAND, *words(1, commit)], cwd=folder, check=True)
 
     with many([lambda commit=commit: work(commit) for commit in ("rename", "journal", "auto", "journal")]):
         pass
-    assert value(folder) == 24
+    assert value(folder) == 100
 
 
 # Killed and killed again

@@ -140,6 +140,11 @@ def test_short_writes_are_continued(commit, folder):
         assert (outcome.status, outcome.err, left) == (0, "", NEW), (fault, call)
 
 
+def test_to_continue_short_writes_is_needed(commit, folder, monkeypatch):
+    monkeypatch.setattr(calls, "pwrite_all", lambda fd, data, offset: os.pwrite(fd, data, offset))
+    assert any(left != NEW for *_, left in each_point(folder, commit, [Fault("short")]))
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signal_at_any_call_means_nothing_changed_or_success(number, commit, folder):
     ends = set()

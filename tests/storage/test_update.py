@@ -17,7 +17,7 @@ from command import NOBODY, Child, become_nobody, refused, run, snapshot, unchan
 
 import mpired
 from mpired.errors import LockError, MpiredError
-from mpired.storage import copying, journal
+from mpired.storage import calls, copying, journal
 
 COMMITS = ("rename", "journal")
 JOURNAL = ".t.npy.mpired-journal"
@@ -367,6 +367,63 @@ def test_journal_that_cannot_be_trusted(make, as_root, folder):
     refused(run(*WORDS, cwd=folder), 3, JOURNAL)
     refused(run("info", "here/t.npy", cwd=folder), 3, JOURNAL)
     assert snapshot(folder) == before
+
+
+def test_not_to_follow_links_is_needed(folder, monkeypatch):
+    """Without the flag the bytes of a file elsewhere would get into the target."""
+    pending(folder)
+    _as_link(folder / "here" / JOURNAL)
+    monkeypatch.setattr(os, "O_NOFOLLOW", 0)
+    assert run("recover", "here/t.npy", cwd=folder).status == 0
+    assert value(folder) == 1
+
+
+def _intrude(monkeypatch, folder: Path, make: Callable[[Path], None]) -> None:
+    """Let somebody take the name of a new file just before it is opened; temporary files have names from the start."""
+    original = calls.open_new
+
+    def open_new(name, dirfd=None):
+        make(folder / "here" / os.fsdecode(name))
+        return original(name, dirfd)
+
+    monkeypatch.setattr(calls, "open_new", open_new)
+    monkeypatch.setattr(calls, "open_unnamed", lambda _dirfd: None)
+
+
+def _file(path: Path) -> None:
+    path.write_bytes(b"another's")
+
+
+def _link(path: Path) -> None:
+    (path.parent.parent / "elsewhere").write_bytes(b"another's")
+    path.symlink_to("../elsewhere")
+
+
+@pytest.mark.parametrize("make", [_file, _link])
+@pytest.mark.parametrize("commit", COMMITS)
+def test_a_name_that_somebody_takes_is_left_to_him(commit, make, folder, monkeypatch):
+    _intrude(monkeypatch, folder, make)
+    refused(run(*WORDS, "--commit", commit, cwd=folder), 4, "here/t.npy")
+    assert value(folder) == 0
+    (intruder,) = (path for path in (folder / "here").iterdir() if path.name != "t.npy")
+    assert intruder.read_bytes() == b"another's"
+
+
+@pytest.mark.parametrize(
+    ("commit", "make", "flags"),
+    [
+        ("rename", _file, ["O_EXCL"]),
+        ("journal", _file, ["O_EXCL"]),
+        ("journal", _link, ["O_EXCL", "O_NOFOLLOW"]),  # either is enough
+    ],
+)
+def test_to_create_exclusively_is_needed(commit, make, flags, folder, monkeypatch):
+    _intrude(monkeypatch, folder, make)
+    for flag in flags:
+        monkeypatch.setattr(os, flag, 0)
+    run(*WORDS, "--commit", commit, cwd=folder)
+    left = [path for path in folder.rglob("*") if path.is_file() and path.read_bytes()[:9] == b"another's"]
+    assert left == []
 
 
 def test_large_sparse_journal_is_forgotten_at_once(folder):

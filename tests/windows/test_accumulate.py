@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -517,6 +519,20 @@ def test_refusals(words, status, reason, tmp_path):
     os.symlink("loop.npy", tmp_path / "loop.npy")
     with unchanged(tmp_path):
         refused(run("accumulate", *words, cwd=tmp_path), status, reason)
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_a_program_that_runs(commit, tmp_path):
+    shutil.copy(shutil.which("sleep"), tmp_path / "program")
+    (tmp_path / "byte").write_bytes(b"1")
+    running = subprocess.Popen([tmp_path / "program", "100"])
+    try:
+        words = ("--op", "replace", "--type", "byte", "--commit", commit, "--from", "raw", "program", "byte")
+        with unchanged(tmp_path):
+            refused(run("accumulate", *words, "--target-count", "1", cwd=tmp_path), 4, "program", "busy")
+    finally:
+        running.kill()
+        running.wait()
 
 
 def test_summary_and_json(tmp_path):
