@@ -9,7 +9,6 @@ from typing import Any, Unpack, cast
 from mpired.collectives.run import folded
 from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.engines import userops
-from mpired.errors import UsageError
 from mpired.rankwise import (
     AllOptions,
     Deal,
@@ -22,7 +21,7 @@ from mpired.rankwise import (
     plan_reduce_local,
     read_call,
 )
-from mpired.verbs import PathLike, Request, as_arrays, unwatched
+from mpired.verbs import PathLike, Request, as_arrays, check_no_file, unwatched
 
 
 def _call(
@@ -38,9 +37,7 @@ def _call(
         overwrite = options.get("overwrite", False) or options.get("in_place", False)
         planned.run(unwatched, overwrite=overwrite)
         return None
-    for said in ("to", "overwrite", "link"):
-        if options.get(said):
-            raise UsageError(f"--{said}", "is said of files; name them with output, or leave it out")
+    check_no_file(options)
     collective = COLLECTIVES[name]
     request = read_call(collective, ranks, op, options)
     lists = [

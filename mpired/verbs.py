@@ -393,6 +393,7 @@ def reduce(
         overwrite = options.get("overwrite", False) or options.get("in_place", False)
         reduction.run(unwatched, overwrite=overwrite)
         return None
+    check_no_file(options)
     with (
         userops.deaths_explained(reduction.plan.op, reduction.timeout),
         folded(reduction.plan, [reduction.result.share], None, userops.engine(reduction.plan.op), unwatched) as (
@@ -400,6 +401,13 @@ def reduce(
         ),
     ):
         return as_arrays(results, reduction.model)
+
+
+def check_no_file(options: Mapping[str, Any]) -> None:
+    """Raise `UsageError` if something is said of files while the results are arrays."""
+    for said in ("to", "overwrite", "link"):
+        if options.get(said):
+            raise UsageError(f"--{said}", "is said of files; name them with output, or leave it out")
 
 
 def as_arrays(results: Sequence[FlatBuffer], model: RankFile) -> Any:

@@ -35,6 +35,8 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
         ({"types": 3}, "--types", "not the path"),
         ({"format": "xls"}, "--from", "none of"),
         ({"to": "xls"}, "--to", "not a format"),
+        ({"to": "csv"}, "--to", "is said of files"),
+        ({"overwrite": True}, "--overwrite", "is said of files"),
         ({"type": np.float64}, "--type", "not the name of a datatype"),
         ({"columns": "d,i"}, "--columns and --pair", "parquet"),
         ({"in_place": True, "output": "new.npy"}, "--in-place", "leave --output out"),

@@ -8,8 +8,10 @@ from typing import Any
 _SPACE = " \t\n\r\f"
 # Texts without escapes, integers as Python 2 wrote them too, True and False, and the marks between.
 _TOKEN = re.compile(
-    r"""[ \t\n\r\f]*(?:(?P<text>'[^'\\\n]*'|"[^"\\\n]*")|(?P<integer>\d{1,19})L?\b|(?P<word>[A-Za-z]+)|(?P<mark>[][(){},:]))""",
-    re.ASCII,
+    rf"""[{_SPACE}]*(?:
+        (?P<text>'[^'\\\n]*'|"[^"\\\n]*") | (?P<integer>\d{{1,19}})L?\b | (?P<word>[A-Za-z]+) | (?P<mark>[][(){{}},:])
+    )""",
+    re.ASCII | re.VERBOSE,
 )
 
 

@@ -24,6 +24,7 @@ from mpired.windows.fetched import FetchOutput
 @params.ORIGIN
 @params.INPUTS
 @params.TRANSACTION
+@params.CREATE
 @params.REPORT
 @click.argument("files", nargs=-1, metavar="TARGET [ORIGIN]")
 def get_accumulate(**options: Any) -> None:

@@ -50,12 +50,13 @@ class How(TypedDict, total=False):
 class FetchOptions(Inputs, Where, How, total=False):
     """What may be said of a call that fetches."""
 
+    create: str | int | Sequence[int] | None
+
 
 class AccumulateOptions(FetchOptions, total=False):
     """What may be said of an accumulate."""
 
     once: str | bool | None
-    create: str | int | Sequence[int] | None
 
 
 class ElementOptions(How, total=False):

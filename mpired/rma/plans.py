@@ -102,7 +102,7 @@ def plan_get_accumulate(
         reason = "takes no origin" if chosen.name == "NO_OP" else "needs an origin, which is missing"
         raise UsageError("ORIGIN", f"{chosen} {reason} (MPI-4.1, 12.3.4)")
     request = _request(windows, [] if origin is None else [origin], chosen, options)
-    return Call(replace(request, fetch=True), policy(options, tell))
+    return Call(_with_create(replace(request, fetch=True), options), policy(options, tell))
 
 
 def plan_fetch_and_op(
@@ -233,9 +233,7 @@ def _of_windows(said: Declared) -> Declared:
     return replace(said, format=None, offset=0, count=None, pair=None)
 
 
-def _with_create(
-    request: Request, options: AccumulateOptions | ElementOptions, datatype: Datatype | None = None
-) -> Request:
+def _with_create(request: Request, options: FetchOptions | ElementOptions, datatype: Datatype | None = None) -> Request:
     """Let a request make its target if that is missing.
 
     Raises
@@ -256,7 +254,10 @@ def _with_create(
         shape = (create,) if isinstance(create, int) else tuple(create)
     if any(dim < 0 for dim in shape) or math.prod(shape) >= 2**60:
         raise UsageError("--create", f"{create} is no count or shape")
-    datatype = datatype or request.declared.datatype or request.origins[0][0].datatype
+    datatype = datatype or request.declared.datatype
+    if datatype is None and not request.origins:
+        raise UsageError("--create", "needs --type, which says what the elements are")
+    datatype = datatype or request.origins[0][0].datatype
     element, order = identity(request.op, datatype), request.declared
     orders = {"little": "<", "big": ">"}
     byte_order: Any = orders.get(order.byte_order or order.type_order or "", "=")

@@ -101,7 +101,7 @@ class Window:
         origin
             A file or an array; None for the op "no_op", which only reads.
         op, **options
-            As of `accumulate`, without once and create.
+            As of `accumulate`, without once.
 
         Returns
         -------

@@ -332,6 +332,20 @@ def test_create_of_pairs_and_raw(tmp_path):
     assert found.tolist() == [(np.inf, 2**31 - 1), (2.5, 4), (np.inf, 2**31 - 1)]
 
 
+def test_a_call_that_fetches_may_create(tmp_path):
+    np.save(tmp_path / "o.npy", np.array([3, -4, 5], np.int32))
+    words = ("get-accumulate", "-q", "--op", "max", "--create", "3", "--to", "text", "t.npy", "o.npy")
+    lowest = np.iinfo(np.int32).min
+    assert run(*words, cwd=tmp_path) == (0, f"{lowest}\n{lowest}\n{lowest}\n".encode(), "")
+    assert run(*words, cwd=tmp_path) == (0, b"3\n-4\n5\n", "")
+    assert np.load(tmp_path / "t.npy").tolist() == [3, -4, 5]
+    assert mpired.Window(tmp_path / "u.npy").get_accumulate(np.ones(2), "prod", create=2).tolist() == [1, 1]
+    words = ("get-accumulate", "--op", "no_op", "--create", "3", "new.npy")
+    refused(run(*words, cwd=tmp_path), 2, "--create", "--type")
+    refused(run(*words, "--type", "int", cwd=tmp_path), 3, "NO_OP", "identity")
+    assert not (tmp_path / "new.npy").exists()
+
+
 def test_many_create_one_file(tmp_path):
     pids = []
     for _ in range(8):
