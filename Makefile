@@ -28,7 +28,7 @@ test: $(VENV)/.test ## Install with the test tools and run all tests.
 	$(BIN)/python -m pytest -n auto $(ARGS)
 
 test-long: $(VENV)/.test ## The crash tests in their long forms, about twenty minutes.
-	$(BIN)/python -m pytest -n auto --long --timeout 1800 -k 'power or fault or strace or concurrency or model' tests $(ARGS)
+	$(BIN)/python -m pytest -n auto --long --timeout 1800 -k 'power or fault or strace or concurrency or model or buffers' tests $(ARGS)
 
 check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which find stale docs too.
 	$(BIN)/ruff format --check .
