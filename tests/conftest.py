@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -63,3 +64,29 @@ def as_root() -> None:
     """Tests that take rights away need root."""
     if os.geteuid() != 0:
         pytest.fail("this test needs root, to become a user without rights")
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Run segments in this process, in no order, and keep of each fold how many workers and segments it has."""
+    seen = []
+
+    def run(function, items, jobs, **_):
+        items = list(items)
+        seen.append((jobs, len(items)))
+        return map(function, random.Random(len(items)).sample(items, len(items)))
+
+    monkeypatch.setattr("mpired.engines.pool.run", run)
+    return seen
+
+
+@pytest.fixture
+def cut_into(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """Make blocks small, and let little data be enough for a pool."""
+
+    def cut(nbytes):
+        for name in ("_BLOCK_BYTES", "_STREAMED_BLOCK_BYTES", "_REOPENING_BLOCK_BYTES", "_SEGMENT_BYTES"):
+            monkeypatch.setattr(f"mpired.collectives.plan.{name}", nbytes)
+        monkeypatch.setattr("mpired.collectives.plan._SMALL_BYTES", 0)
+
+    return cut

@@ -45,32 +45,6 @@ def roomy():
         yield Path(folder)
 
 
-@pytest.fixture
-def engine(monkeypatch):
-    """Run the segments in this process, in no order, and keep the plan: (jobs, segments) of each reduction."""
-    seen = []
-
-    def run(function, items, jobs):
-        items = list(items)
-        seen.append((jobs, len(items)))
-        return map(function, random.Random(len(items)).sample(items, len(items)))
-
-    monkeypatch.setattr("mpired.engines.pool.run", run)
-    return seen
-
-
-@pytest.fixture
-def cut_into(monkeypatch):
-    """Return a function that makes blocks small and lets little data be enough for a pool."""
-
-    def cut(nbytes):
-        for name in ("_BLOCK_BYTES", "_STREAMED_BLOCK_BYTES", "_REOPENING_BLOCK_BYTES"):
-            monkeypatch.setattr(f"mpired.collectives.plan.{name}", nbytes)
-        monkeypatch.setattr("mpired.collectives.plan._SMALL_BYTES", 0)
-
-    return cut
-
-
 def ranks_of(name, count, nranks=NRANKS):
     """Return the buffers of some ranks, a third of the elements values that bite, in this order for any count."""
     return [rank[: count * reference.FORMS[name][1]] for rank in values.ranks(name, nranks, 150)]

@@ -6,7 +6,6 @@ datatype, and for every format and number of workers.
 """
 
 import itertools
-import random
 
 import numpy as np
 import pyarrow as pa
@@ -164,32 +163,6 @@ def test_arrays_have_the_bytes_of_the_files(directory, ranks):
 
 
 # ---- every format, and blocks, workers and open files
-
-
-@pytest.fixture
-def engine(monkeypatch):
-    """Run the segments in this process, in no order."""
-    seen = []
-
-    def run(function, items, jobs, **_):
-        items = list(items)
-        seen.append((jobs, len(items)))
-        return map(function, random.Random(len(items)).sample(items, len(items)))
-
-    monkeypatch.setattr("mpired.engines.pool.run", run)
-    return seen
-
-
-@pytest.fixture
-def cut_into(monkeypatch):
-    """Return a function that makes blocks small and lets little data be enough for a pool."""
-
-    def cut(nbytes):
-        for name in ("_BLOCK_BYTES", "_STREAMED_BLOCK_BYTES", "_REOPENING_BLOCK_BYTES", "_SEGMENT_BYTES"):
-            monkeypatch.setattr(f"mpired.collectives.plan.{name}", nbytes)
-        monkeypatch.setattr("mpired.collectives.plan._SMALL_BYTES", 0)
-
-    return cut
 
 
 NAMES = {"SUM": "DOUBLE", "PROD": "FLOAT", "MAXLOC": "DOUBLE_INT", "BXOR": "UINT16_T"}
