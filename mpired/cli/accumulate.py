@@ -45,7 +45,7 @@ def accumulate(**options: Any) -> None:
       mpired accumulate --op max --target-disp 8 --origin-count 4 total.npy sample_data/counts_0.npy
       mpired accumulate --op replace --at 0:4 --origin-count 4 total.npy sample_data/counts_1.npy
     """
-    report = {name: options.pop(name) for name in ("quiet", "verbose", "as_json")}
+    report = params.report_of(options)
     windows, origins = split(options.pop("windows"), options.pop("files"))
     once = options.pop("once")
     op = options.pop("op")

@@ -28,11 +28,6 @@ class Planned(Protocol):
     def run(self, progress: Progress, *, overwrite: bool = False, on_commit: Callable[[], None]) -> None: ...
 
 
-def taken(options: dict[str, Any]) -> dict[str, bool]:
-    """Take the options that say how to report out of all options."""
-    return {name: options.pop(name) for name in ("quiet", "verbose", "as_json")}
-
-
 def carry_out(
     planned: Planned, summary: Summary, *, overwrite: bool, quiet: bool, verbose: bool, as_json: bool
 ) -> None:
@@ -63,7 +58,7 @@ def _tell_plans(plans: Sequence[Plan]) -> None:
 def rankwise(name: str, options: dict[str, Any]) -> None:
     """Run a command whose results go to the ranks."""
     pool.adopt_orphans()
-    report = taken(options)
+    report = params.report_of(options)
     ranks, op, output = options.pop("ranks"), options.pop("op"), options.pop("output")
     from mpired.rankwise import plan_rankwise  # noqa: PLC0415 - not for `reduce`, which comes here too
 

@@ -39,7 +39,7 @@ def get_accumulate(**options: Any) -> None:
       mpired get-accumulate --op sum --to text total.npy sample_data/counts_1.npy
       mpired get-accumulate --op no_op --target-disp 3 --target-count 2 --to text total.npy
     """
-    report = {name: options.pop(name) for name in ("quiet", "verbose", "as_json")}
+    report = params.report_of(options)
     windows, origins = split(options.pop("windows"), options.pop("files"))
     if len(origins) > 1:
         raise UsageError(origins[1], "is a second origin; a call that fetches takes one")

@@ -282,6 +282,12 @@ REPORT = together(
     option("--json", "as_json", is_flag=True, help="The summary as JSON."),
 )
 
+
+def report_of(options: dict[str, Any]) -> dict[str, bool]:
+    """Take what `REPORT` says out of all options."""
+    return {name: options.pop(name) for name in ("quiet", "verbose", "as_json")}
+
+
 JSON = option("--json", "as_json", is_flag=True, help="As JSON.")
 
 

@@ -38,7 +38,7 @@ def reduce(**options: Any) -> None:
       mpired reduce --op sum --type '>i4' --offset 16 sample_data/dump_?.bin | od -An -t d4 --endian=big
     """
     pool.adopt_orphans()
-    report = carry_out.taken(options)
+    report = params.report_of(options)
     output, overwrite = options.pop("output"), options["overwrite"] or options["in_place"]
     terminal = is_terminal(output)
     reduction = plan_reduce(options.pop("ranks"), options.pop("op"), output, terminal=terminal, **options)

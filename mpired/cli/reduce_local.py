@@ -30,6 +30,6 @@ def reduce_local(**options: Any) -> None:
       mpired reduce-local --op sum sample_data/counts_0.npy sample_data/counts_1.npy
     """
     pool.adopt_orphans()
-    report = carry_out.taken(options)
+    report = params.report_of(options)
     planned = plan_reduce_local(options.pop("invec"), options.pop("inoutvec"), options.pop("op"), **options)
     carry_out.carry_out(planned, summarise(planned, 1), overwrite=True, **report)
