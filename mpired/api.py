@@ -21,7 +21,8 @@ from mpired.rankwise import (
     plan_reduce_local,
     read_call,
 )
-from mpired.verbs import PathLike, Request, as_arrays, check_no_file, unwatched
+from mpired.verbs import Request, as_arrays, unwatched
+from mpired.words import PathLike, check_no_file
 
 
 def _call(

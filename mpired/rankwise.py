@@ -19,17 +19,8 @@ from mpired.ranks import unnatural
 from mpired.storage.output import nothing
 from mpired.storage.staging import settle
 from mpired.storage.together import Together, check_outputs
-from mpired.verbs import (
-    Inputs,
-    Options,
-    PathLike,
-    Reduction,
-    Request,
-    check_names,
-    keep_around,
-    plan_reduce,
-    read_request,
-)
+from mpired.verbs import Reduction, Request, keep_around, plan_reduce, read_request
+from mpired.words import Inputs, Options, PathLike, check_names
 
 _EXSCAN_FIRST = ("none", "identity")
 # The options that not every call has.

@@ -3,128 +3,27 @@
 from __future__ import annotations
 
 import math
-import operator
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, NamedTuple, TypedDict, Unpack, cast
+from typing import Any, NamedTuple, Unpack
 
 import numpy as np
 
 from mpired import ops
-from mpired.buffers import FORMATS, Declared, Encoder, FlatBuffer, FlatLayout, RankFile, open_rank, output_format
+from mpired.buffers import Declared, Encoder, FlatBuffer, FlatLayout, RankFile, open_rank, output_format
 from mpired.buffers.formats import Format, by_suffix
 from mpired.buffers.source import STANDARD_INPUT
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.run import Progress, Result, folded, run
 from mpired.collectives.table import COLLECTIVES, Collective, Task
-from mpired.datatypes import definitions, parse
-from mpired.datatypes.definitions import Definitions
 from mpired.engines import cores, userops
 from mpired.errors import UsageError
 from mpired.ranks import check_root, check_use, open_groups, unnatural
 from mpired.storage import staging
 from mpired.storage.output import nothing, open_output
-
-PathLike = str | os.PathLike[str]
-
-
-class Inputs(TypedDict, total=False):
-    """What may be said of the inputs; see `mpired reduce --help` for each."""
-
-    type: str | None
-    types: PathLike | None
-    format: str | None
-    columns: Sequence[str]
-    pair: Sequence[str] | None
-    offset: int
-    count: int | None
-    byte_order: str | None
-    datarep: str | None
-
-
-class Options(Inputs, total=False):
-    """What may be said of a reduction."""
-
-    to: str | None
-    overwrite: bool
-    root: int
-    in_place: bool
-    group_b: Sequence[PathLike]
-    jobs: int
-    max_memory: int | None
-    commute: bool | None
-    op_timeout: float | None
-
-
-def declared(**inputs: Unpack[Inputs]) -> Declared:
-    """Return what the user says of the inputs, checked as far as that can be without them.
-
-    Raises
-    ------
-    UsageError
-        If it makes no sense.
-    UnknownDatatypeError, DatatypeError
-        If `type` is not the name of a datatype, or of one that NumPy cannot hold.
-    """
-    text = inputs.get("type")
-    if not isinstance(text, str | None):
-        raise UsageError("--type", f"{text!r} is not the name of a datatype")
-    defined = _definitions(inputs.get("types"))
-    datatype, order = (None, None) if text is None else parse(text, defined)
-    byte_order, datarep = inputs.get("byte_order"), inputs.get("datarep")
-    if order is not None and byte_order not in (None, order):
-        raise UsageError("--byte-order", f"{byte_order} contradicts --type {text}")
-    check_word("--byte-order", byte_order, ("little", "big", "native"))
-    check_word("--datarep", datarep, ("native", "external32"))
-    if datarep == "external32" and {byte_order, order} - {"big", None}:
-        raise UsageError("--datarep", f"external32 is big-endian, not {byte_order or order}")
-    check_word("--from", inputs.get("format"), [row.name for row in FORMATS.values() if row.readable])
-    columns, pair = _names(inputs.get("columns")), _names(inputs.get("pair")) or None
-    if pair is not None and (columns or len(pair) != 2 or pair[0] == pair[1]):  # noqa: PLR2004 - a pair
-        raise UsageError("--pair", "names two different columns, value and index, and takes the place of --columns")
-    if len(set(columns)) < len(columns):
-        raise UsageError("--columns", "names a column twice")
-    for name in ("offset", "count"):
-        if (number := inputs.get(name)) is not None and not 0 <= integer(f"--{name}", number) < 2**63:
-            raise UsageError(f"--{name}", f"{number} is not between 0 and 2**63 - 1")
-    return Declared(
-        datatype=datatype,
-        byte_order=byte_order,
-        datarep=datarep,
-        type_order=order,
-        format=inputs.get("format"),
-        columns=columns,
-        pair=None if pair is None else (pair[0], pair[1]),
-        offset=inputs.get("offset", 0),
-        count=inputs.get("count"),
-    )
-
-
-def _definitions(path: object) -> Definitions | None:
-    if not isinstance(path, str | os.PathLike | None):
-        raise UsageError("--types", f"{path!r} is not the path of a file")
-    return None if path is None else definitions(os.fspath(path))
-
-
-def check_word(option: str, word: str | None, known: Sequence[str]) -> None:
-    """Raise `UsageError` unless an option's word is known, or was not given."""
-    if word is not None and word not in known:
-        raise UsageError(option, f"{word!r} is none of {', '.join(known)}")
-
-
-def integer(option: str, number: object) -> int:
-    """Return what an option was given as an integer, or raise `UsageError`."""
-    try:
-        return operator.index(cast("Any", number))
-    except TypeError:
-        raise UsageError(option, f"{number!r} is not an integer") from None
-
-
-def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return names that may also be written as on the command line, with commas."""
-    return tuple(names.split(",")) if isinstance(names, str) else tuple(names or ())
+from mpired.words import Inputs, Options, PathLike, check_names, check_no_file, declared, integer, only_inputs
 
 
 class Reduction(NamedTuple):
@@ -283,12 +182,6 @@ def read_request(
     return Request(chosen, words, groups, said)
 
 
-def check_names(options: Mapping[str, object], known: type) -> None:
-    """Raise `TypeError` for a keyword that is no option, as a function with written-out parameters would."""
-    for name in options.keys() - known.__annotations__.keys():
-        raise TypeError(f"unexpected keyword argument {name!r}; the options are {', '.join(known.__annotations__)}")
-
-
 def resolve_op(op: str | Callable[..., Any], options: Options) -> ops.Op:
     """Return the op that is meant; a user-defined one is loaded in a worker to learn its properties."""
     commute, timeout = options.get("commute"), options.get("op_timeout")
@@ -313,12 +206,6 @@ def _is_raw(output: str, options: Options) -> bool:
     """Tell whether the words ask for a raw result, so that they may also say how its bytes lie."""
     suffix = by_suffix(output)
     return options.get("to") == "raw" or (options.get("to") is None and suffix is not None and suffix.name == "raw")
-
-
-def only_inputs(options: Mapping[str, Any]) -> Inputs:
-    """Return the options that describe the inputs."""
-    names = Inputs.__annotations__
-    return cast("Inputs", {name: value for name, value in options.items() if name in names})
 
 
 def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: Options) -> FlatLayout | Encoder:
@@ -401,13 +288,6 @@ def reduce(
         ),
     ):
         return as_arrays(results, reduction.model)
-
-
-def check_no_file(options: Mapping[str, Any]) -> None:
-    """Raise `UsageError` if something is said of files while the results are arrays."""
-    for said in ("to", "overwrite", "link"):
-        if options.get(said):
-            raise UsageError(f"--{said}", "is said of files; name them with output, or leave it out")
 
 
 def as_arrays(results: Sequence[FlatBuffer], model: RankFile) -> Any:

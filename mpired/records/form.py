@@ -12,7 +12,7 @@ from mpired.buffers.source import Source
 from mpired.datatypes import Datatype, packing, parse, unit_of
 from mpired.datatypes.typemap import Run
 from mpired.errors import CountError, DatatypeError, UsageError
-from mpired.verbs import PathLike, declared
+from mpired.words import PathLike, declared
 
 _BYTE = parse("byte")[0]
 

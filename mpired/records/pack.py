@@ -20,7 +20,8 @@ from mpired.records.form import Packed, RecordOptions, Records, check_inside, oc
 from mpired.storage import calls
 from mpired.storage.output import Output, Scratch, nothing, open_output
 from mpired.storage.staging import settle
-from mpired.verbs import PathLike, check_names, shaped, unwatched
+from mpired.verbs import shaped, unwatched
+from mpired.words import PathLike, check_names
 
 
 class PackOptions(RecordOptions, total=False):

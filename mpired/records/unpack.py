@@ -21,7 +21,8 @@ from mpired.records.form import Packed, RecordOptions, Records, check_inside, oc
 from mpired.storage import calls
 from mpired.storage.output import Output, is_stream, nothing, open_output
 from mpired.storage.staging import settle
-from mpired.verbs import PathLike, check_names, declared, unwatched
+from mpired.verbs import unwatched
+from mpired.words import PathLike, check_names, declared
 
 _MAX_END = 2**63 - 1
 """The most bytes of a file, whatever the file system."""

@@ -14,11 +14,11 @@ from mpired.buffers import Declared, open_rank
 from mpired.datatypes import Datatype, definitions, parse
 from mpired.errors import DatatypeError, OpError, UsageError
 from mpired.storage.lock import Waiting
-from mpired.verbs import Inputs, PathLike, check_word, integer
 from mpired.windows.origin import FileOrigin
 from mpired.windows.placement import Placement
 from mpired.windows.target import Policy
 from mpired.windows.typed import component_of
+from mpired.words import Inputs, PathLike, check_word, integer
 
 Tell: TypeAlias = Callable[[str], None]
 """Called with the name of a window whose lock takes long to get."""

@@ -11,13 +11,13 @@ from mpired.buffers import Declared, FlatBuffer, RankBuffer, open_rank
 from mpired.datatypes import Datatype
 from mpired.errors import CountError, UsageError
 from mpired.rma.options import AccumulateOptions, FetchOptions, Where
-from mpired.verbs import PathLike, integer
 from mpired.windows import once
 from mpired.windows.address import Runs
 from mpired.windows.origin import ArrayOrigin, FileOrigin, Origin, ScatteredOrigin
 from mpired.windows.placement import Given, check_layout
 from mpired.windows.transaction import Request
 from mpired.windows.value import parse_value
+from mpired.words import PathLike, integer
 
 
 def open_origin(

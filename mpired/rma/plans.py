@@ -31,11 +31,11 @@ from mpired.rma.options import (
 from mpired.rma.origins import common, element_of, keys_of, open_origin
 from mpired.storage import staging
 from mpired.storage.output import nothing
-from mpired.verbs import PathLike, check_names, declared, only_inputs
 from mpired.windows.origin import ArrayOrigin
 from mpired.windows.placement import Given
 from mpired.windows.target import Filling, NewTarget, Policy
 from mpired.windows.transaction import Done, Keep, Request, transact
+from mpired.words import PathLike, check_names, declared, only_inputs
 
 _SHAPE = re.compile(r"\d{1,18}(,\d{1,18})*")
 

@@ -12,8 +12,8 @@ from mpired.buffers import FlatBuffer
 from mpired.errors import UsageError
 from mpired.rma.options import AccumulateOptions, ElementOptions, FetchOptions, How
 from mpired.rma.plans import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
-from mpired.verbs import PathLike
 from mpired.windows.transaction import Done
+from mpired.words import PathLike
 
 
 class Window:
