@@ -20,7 +20,7 @@ from mpired.storage.output import nothing
 from mpired.storage.staging import settle
 from mpired.storage.together import Together, check_outputs
 from mpired.verbs import Reduction, Request, keep_around, plan_reduce, read_request
-from mpired.words import Inputs, Options, PathLike, check_names
+from mpired.words import Inputs, Options, PathLike, check_names, integer
 
 _EXSCAN_FIRST = ("none", "identity")
 # The options that not every call has.
@@ -33,7 +33,7 @@ class RankwiseOptions(Inputs, total=False):
     to: str | None
     overwrite: bool
     in_place: bool
-    group_b: Sequence[PathLike]
+    group_b: Sequence[PathLike] | None
     jobs: int
     max_memory: int | None
     commute: bool | None
@@ -194,6 +194,8 @@ def read_call(
     if options.get("group_b") and not collective.intercomm:
         reason = f"MPI defines no {collective.name} between two groups (MPI-4.1, {collective.section})"
         raise UsageError("--group-b", reason)
+    if options.get("counts_b") is not None and not options.get("group_b"):
+        raise UsageError("--counts-b", "is said of the ranks of --group-b, and there are none")
     if (first := options.get("exscan_first", "none")) not in _EXSCAN_FIRST:
         raise UsageError("--exscan-first", f"{first!r} is none of {', '.join(_EXSCAN_FIRST)}")
     known = Options.__annotations__
@@ -225,10 +227,15 @@ def deals(collective: Collective, request: Request, options: AllOptions) -> Iter
 def _counts(collective: Collective, counts: Sequence[int] | None, option: str) -> tuple[int, ...] | None:
     if "counts" in collective.options and counts is None:
         raise UsageError(option, "is missing; say how many elements each rank of the group gets, as 3,0,5")
-    for count in counts or ():
-        if not 0 <= count < 2**63:
-            raise UsageError(option, f"{count} is not between 0 and 2**63 - 1")
-    return None if counts is None else tuple(counts)
+    if counts is None:
+        return None
+    if isinstance(counts, str | bytes):
+        raise UsageError(option, f"{counts!r} is one text; give a count for each rank")
+    numbers = tuple(integer(option, count) for count in counts)
+    for number in numbers:
+        if not 0 <= number < 2**63:
+            raise UsageError(option, f"{number} is not between 0 and 2**63 - 1")
+    return numbers
 
 
 def _results(

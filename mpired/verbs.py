@@ -159,7 +159,10 @@ def read_request(
     MpiredError, OSError
         If they are not what a reduction needs.
     """
-    group_b = options.get("group_b") or ()
+    group_b = options.get("group_b")
+    if group_b is not None and not len(group_b):
+        raise UsageError("--group-b", "has no ranks; leave it out for one group")
+    group_b = group_b or ()
     if any(isinstance(group, (str, bytes, os.PathLike)) for group in (ranks, group_b)):
         raise UsageError("ranks", "is one path; give a list of paths, one a rank")
     for name in ("--jobs", "--root"):
@@ -197,8 +200,9 @@ def resolve_op(op: str | Callable[..., Any], options: Options) -> ops.Op:
     chosen = ops.resolve(op, timeout)
     if chosen.user:
         return userops.load(chosen, timeout, commute=commute)
-    if commute is not None:
-        raise UsageError("--commute", f"is said of user-defined ops; {chosen} is predefined")
+    for name, said in (("--commute", commute), ("--op-timeout", timeout)):
+        if said is not None:
+            raise UsageError(name, f"is said of user-defined ops; {chosen} is predefined")
     return chosen
 
 
@@ -218,10 +222,16 @@ def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: Optio
         buffer = template.buffers[0]
         assert isinstance(buffer, FlatBuffer)  # noqa: S101 - a flat layout comes from a flat file
         return FlatLayout(buffer.stored, around=buffer)
-    if options.get("columns") or options.get("pair"):
-        reason = "would lose the columns that are not chosen; write to another file with --output"
-        raise UsageError("--in-place", reason)
+    if (options.get("columns") or options.get("pair")) and _leaves_columns_out(template):
+        raise UsageError("--in-place", "would lose the columns that are not chosen; write to another file")
     return layout
+
+
+def _leaves_columns_out(template: RankFile) -> bool:
+    """Tell whether a file has more columns than its buffers are."""
+    buffers: Any = template.buffers
+    with closing(buffers[0].opener(template.source)) as file:
+        return len(file.schema.names) > sum(len(buffer.columns) for buffer in buffers)
 
 
 def unwatched(done: Iterable[int], _total: int) -> Iterable[int]:

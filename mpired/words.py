@@ -36,7 +36,7 @@ class Options(Inputs, total=False):
     overwrite: bool
     root: int
     in_place: bool
-    group_b: Sequence[PathLike]
+    group_b: Sequence[PathLike] | None
     jobs: int
     max_memory: int | None
     commute: bool | None

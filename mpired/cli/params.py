@@ -52,7 +52,7 @@ class Counts(click.ParamType[tuple[int, ...]]):
         """Return the counts."""
         if isinstance(value, tuple):
             return value
-        if re.fullmatch(r"\d{1,19}(,\d{1,19})*", value) is None:
+        if re.fullmatch(r"\d{1,19}(,\d{1,19})*", value, re.ASCII) is None:
             self.fail(f"{value!r} are no counts; write 3,0,5", param, ctx)
         return tuple(map(int, value.split(",")))
 
@@ -176,15 +176,21 @@ OUTPUT = together(
     FORCE,
 )
 
+
+def _unless_empty(_context: click.Context, _parameter: click.Parameter, words: tuple[str, ...]) -> Any:
+    return words or None
+
+
 GROUP_B = click.option(
     "--group-b",
     multiple=True,
+    callback=_unless_empty,
     metavar="RANK...",
     help="The ranks of a second group, up to the next option: each group gets what the other one reduces.",
 )
 
 # Scans are not defined between two groups, which is said where it is asked for.
-NO_GROUP_B = click.option("--group-b", multiple=True, hidden=True)
+NO_GROUP_B = click.option("--group-b", multiple=True, callback=_unless_empty, hidden=True)
 
 PATTERN = together(
     option(

@@ -15,12 +15,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpired.buffers import RankBuffer
+from mpired.buffers import FlatBuffer, RankBuffer
 from mpired.buffers.flat import convert, lies_as
 from mpired.buffers.rank import Reader
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.table import BEFORE, Share
 from mpired.datatypes import Datatype
+from mpired.datatypes.datatype import gaps
 from mpired.ops import Op, neutral
 from mpired.storage import calls
 
@@ -28,10 +29,21 @@ _PAGE = 4096
 
 
 class Region(NamedTuple):
-    """Where the result of one buffer goes: elements in the form `stored` from `offset` bytes on."""
+    """Where the result of one buffer goes.
+
+    Parameters
+    ----------
+    offset
+        Bytes before the first element.
+    stored
+        The form of the elements there.
+    kept
+        The buffer that they replace, if the bytes between the entries of its elements are to stay.
+    """
 
     offset: int
     stored: np.dtype
+    kept: FlatBuffer | None = None
 
     def position(self, element: int) -> int:
         """Return the byte offset of an element."""
@@ -43,7 +55,20 @@ class Region(NamedTuple):
             stored = np.zeros(len(block), self.stored)
             convert(block, stored, name, start)
             block = stored
+        if self.kept is not None:
+            block = _with_gaps_of(self.kept, block, start)
         return block.view(np.uint8).data
+
+
+def _with_gaps_of(buffer: FlatBuffer, block: np.ndarray, start: int) -> np.ndarray:
+    """Return elements with the bytes that carry no value as they are in a file, from element `start` on."""
+    new = block.copy()
+    octets, old = new.view(np.uint8).reshape(-1, block.itemsize), np.zeros((len(block), block.itemsize), np.uint8)
+    with closing(buffer.open()) as reader, calls.blaming(buffer.source.name):
+        calls.pread_into(reader.fd, old.reshape(-1).data, buffer.offset + start * block.itemsize)
+    for gap in gaps(block.dtype):
+        octets[:, gap] = old[:, gap]
+    return new
 
 
 class Target(NamedTuple):
@@ -121,6 +146,7 @@ def _left_fold(op: Op, readers: _Readers, start: int, blocks: Sequence[np.ndarra
     running, spare = blocks
     if BEFORE in sinks:
         running[...] = neutral(op, datatype)
+        datatype.clear_padding(running)
         sinks[BEFORE](running)
     readers.read(0, start, running)
     with np.errstate(all="ignore"):  # what overflow and NaN give is defined, and no warning's business

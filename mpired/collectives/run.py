@@ -11,6 +11,7 @@ from mpired.buffers.source import open_source
 from mpired.collectives.fold import Fold, Region, Target
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.table import Share
+from mpired.datatypes import Group
 from mpired.storage import calls
 from mpired.storage.output import Output, Scratch
 from mpired.storage.together import Draft, Together
@@ -129,7 +130,11 @@ def _end(layout: FlatLayout, share: Share) -> int:
 
 
 def _target(result: Result, layout: FlatLayout, output: Output | Draft, *, soon: bool = False) -> Target:
-    return Target(output.shared_path, output.name, result.share, (Region(layout.offset, layout.stored),), soon)
+    replaced = layout.around
+    # What lies between the entries of a derived type is not the reduction's (MPI-4.1, 5.1); padding is nobody's.
+    kept = replaced if replaced is not None and replaced.datatype.group is Group.DERIVED else None
+    region = Region(layout.offset, layout.stored, kept)
+    return Target(output.shared_path, output.name, result.share, (region,), soon)
 
 
 def _write_around(layout: FlatLayout, fd: int, name: str, end: int) -> None:

@@ -184,16 +184,7 @@ class Datatype:
     @cached_property
     def padding(self) -> tuple[slice, ...]:
         """The byte ranges of an element that carry no value."""
-        starts_ends = (
-            [(0, self.form)] if self.form.fields is None else [(f[1], f[0]) for f in self.form.fields.values()]
-        )
-        gaps, end = [], 0
-        for start, scalar in sorted(starts_ends, key=lambda item: item[0]):
-            gaps += [slice(end, start)]
-            gaps += [slice(start + gap.start, start + gap.stop) for gap in _scalar_padding(scalar)]
-            end = start + scalar.itemsize
-        gaps += [slice(end, self.extent)]
-        return tuple(gap for gap in gaps if gap.start < gap.stop)
+        return gaps(self.form)
 
     @cached_property
     def packed_form(self) -> np.dtype:
@@ -226,6 +217,18 @@ class Datatype:
             octets = block.view(np.uint8).reshape(-1, self.extent)
             for gap in self.padding:
                 octets[:, gap] = 0
+
+
+def gaps(form: np.dtype) -> tuple[slice, ...]:
+    """Return the byte ranges of a form that carry no value."""
+    starts = [(0, form)] if form.fields is None else [(field[1], field[0]) for field in form.fields.values()]
+    found, end = [], 0
+    for start, scalar in sorted(starts, key=lambda item: item[0]):
+        found += [slice(end, start)]
+        found += [slice(start + gap.start, start + gap.stop) for gap in _scalar_padding(scalar)]
+        end = start + scalar.itemsize
+    found += [slice(end, form.itemsize)]
+    return tuple(gap for gap in found if gap.start < gap.stop)
 
 
 def _scalar_padding(scalar: np.dtype) -> list[slice]:

@@ -16,7 +16,7 @@ from mpired.windows.address import Runs
 from mpired.windows.origin import ArrayOrigin, FileOrigin, Origin, ScatteredOrigin
 from mpired.windows.placement import Given, check_layout
 from mpired.windows.transaction import Request
-from mpired.windows.value import parse_value
+from mpired.windows.value import element_of_number, parse_value
 from mpired.words import PathLike, integer
 
 
@@ -101,12 +101,7 @@ def element_of(value: object, datatype: Datatype, what: str) -> np.ndarray:
         if buffer.count != 1:
             raise CountError(str(value), f"has {buffer.count} elements, and {what} is one")
         return FileOrigin(buffer, 0, 1).read(slice(0, 1))
-    element = np.zeros(1, datatype.form)
-    try:
-        element[0] = value
-    except (TypeError, ValueError, OverflowError) as error:
-        raise UsageError(what, f"{value!r} is no element of {datatype} ({error})") from None
-    return element
+    return element_of_number(value, datatype, what)
 
 
 def keys_of(request: Request, options: AccumulateOptions) -> list[bytes]:

@@ -1,8 +1,9 @@
-"""One element from text, as on the command line: `-3`, `0x1f`, `1e-3`, `2+1j`, `true`, `5.5,7`."""
+"""One element from text, as on the command line: `-3`, `0x1f`, `1e-3`, `2+1j`, `true`, `5.5,7`; or from numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,36 +23,80 @@ def parse_value(text: str, datatype: Datatype) -> np.ndarray:
     UsageError
         If the text is no element of the datatype, or outside of its range.
     """
-    element = np.zeros(1, datatype.form)
     words = text.split(",") if datatype.group is Group.PAIR else [text]
-    names = datatype.form.names if datatype.group is Group.PAIR else None
-    if names is not None and len(words) != len(names):
-        raise UsageError(repr(text), f"is no {datatype}; write VALUE,INDEX")
     try:
-        if names is not None:
-            for name, word in zip(names, words, strict=True):
-                element[name] = _scalar(word, datatype.form[name])
-        elif datatype.group is Group.COMPLEX and datatype.form.names is not None:
-            number = complex(text)
-            element[0] = (number.real, number.imag)
-        else:
-            element[0] = _scalar(text, datatype.form)
+        return _element(words, datatype, _from_text)
     except (ValueError, OverflowError):
-        raise UsageError(repr(text), f"is no element of {datatype}") from None
+        hint = "; write VALUE,INDEX" if datatype.group is Group.PAIR else ""
+        raise UsageError(repr(text), f"is no element of {datatype}{hint}") from None
+
+
+def element_of_number(value: Any, datatype: Datatype, what: str) -> np.ndarray:
+    """Return an array of one element that is exactly a number, or a pair of numbers; floats may be rounded.
+
+    Raises
+    ------
+    UsageError
+        If it is no element of the datatype, or outside of its range; the message calls it `what`.
+    """
+    try:
+        parts = tuple(value) if datatype.group is Group.PAIR else [value]
+        return _element(parts, datatype, _from_number)
+    except (TypeError, ValueError, OverflowError) as error:
+        reason = f" ({error})" if str(error) else ""
+        raise UsageError(what, f"{value!r} is no element of {datatype}{reason}") from None
+
+
+def _element(parts: Sequence[Any], datatype: Datatype, read: Callable[[Any, np.dtype], Any]) -> np.ndarray:
+    """Return an array of one element that is made of one part, or of two."""
+    element = np.zeros(1, datatype.form)
+    if datatype.group is Group.PAIR:
+        for name, part in zip(datatype.form.names or (), parts, strict=True):
+            element[name] = read(part, datatype.form[name])
+    elif datatype.form.names is not None:  # a complex number that NumPy has no type for
+        number = read(parts[0], np.dtype(complex))
+        element[0] = tuple(_finite(each, datatype.component) for each in (number.real, number.imag))
+    else:
+        element[0] = read(parts[0], datatype.form)
     return element
 
 
-def _scalar(word: str, form: np.dtype) -> Any:
-    readers: dict[str, Callable[[str], Any]] = {"i": _integer, "u": _integer, "f": form.type, "c": _complex}
-    value = readers[form.kind](word.strip())
-    if form.kind in "iu" and not np.iinfo(form).min <= value <= np.iinfo(form).max:
+def _from_text(word: str, form: np.dtype) -> Any:
+    word = word.strip()
+    if form.kind in "iu":
+        return _within(_TRUTHS[word.lower()] if word.lower() in _TRUTHS else int(word, 0), form)
+    if form.kind == "c":
+        return _complex(complex(word.replace("i", "j") if "inf" not in word else word), form)
+    return _finite(word, form)
+
+
+def _from_number(value: Any, form: np.dtype) -> Any:
+    if isinstance(value, np.ndarray):
+        value = value.item() if value.dtype.char not in "gG" else value.reshape(())[()]
+    if form.kind in "iu":
+        return _within(int(value) if isinstance(value, np.bool_) else operator.index(value), form)
+    if isinstance(value, str | bytes) or (form.kind == "f" and isinstance(value, complex | np.complexfloating)):
+        raise TypeError(f"it is {type(value).__name__}")
+    return _complex(np.clongdouble(value), form) if form.kind == "c" else _finite(value, form)
+
+
+def _within(number: int, form: np.dtype) -> int:
+    if not np.iinfo(form).min <= number <= np.iinfo(form).max:
         raise OverflowError
-    return value
+    return number
 
 
-def _integer(word: str) -> int:
-    return _TRUTHS[word.lower()] if word.lower() in _TRUTHS else int(word, 0)
+def _complex(number: Any, form: np.dtype) -> Any:
+    component = np.zeros(1, form).real.dtype
+    element = np.zeros(1, form)
+    element.real, element.imag = _finite(number.real, component), _finite(number.imag, component)
+    return element[0]
 
 
-def _complex(word: str) -> complex:
-    return complex(word.replace("i", "j") if "inf" not in word else word)
+def _finite(number: Any, form: np.dtype) -> Any:
+    """Return a number, or its text, in a floating-point form; what only becomes infinite there is out of its range."""
+    with np.errstate(all="ignore"):
+        cast = form.type(number)
+        if np.isinf(cast) and not np.isinf(np.longdouble(number)):
+            raise OverflowError
+    return cast
