@@ -31,7 +31,7 @@ def compare_and_swap(**options: Any) -> None:
       mpired compare-and-swap owner.npy 0 42
       mpired compare-and-swap owner.npy 0 43
     """
-    windows, operands = split(options.pop("windows"), options.pop("words"))
+    windows, operands = split(options.pop("windows"), params.values(options.pop("words")))
     if len(operands) != _OPERANDS:
         raise UsageError("COMPARE and VALUE", f"are two words after the target, and there are {len(operands)}")
     fetch(plan_compare_and_swap(windows, operands[0], operands[1], waits, **options))

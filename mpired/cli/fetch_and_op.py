@@ -31,7 +31,7 @@ def fetch_and_op(**options: Any) -> None:
       mpired fetch-and-op --op sum counter.npy 1
       mpired fetch-and-op --op no_op counter.npy
     """
-    windows, values = split(options.pop("windows"), options.pop("words"))
+    windows, values = split(options.pop("windows"), params.values(options.pop("words")))
     if len(values) > 1:
         raise UsageError(values[1], "is one word too many; there is one VALUE")
     fetch(plan_fetch_and_op(windows, values[0] if values else None, options.pop("op"), waits, **options))

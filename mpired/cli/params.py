@@ -284,9 +284,17 @@ QUIET = option("-q", "--quiet", is_flag=True, help="No summary on standard error
 
 REPORT = together(
     QUIET,
-    option("-v", "--verbose", is_flag=True, help="Also say how the work was cut."),
+    option("-v", "--verbose", is_flag=True, help="Also say how the work was done."),
     option("--json", "as_json", is_flag=True, help="The summary as JSON."),
 )
+
+
+def values(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Return words that may be negative numbers; what else begins with a hyphen is an option that there is not."""
+    for word in words:
+        if re.fullmatch(r"--.*|-[a-z]+", word, re.IGNORECASE) and word.lower() not in {"-inf", "-infinity", "-nan"}:
+            raise click.NoSuchOption(word, ctx=click.get_current_context())
+    return words
 
 
 def report_of(options: dict[str, Any]) -> dict[str, bool]:

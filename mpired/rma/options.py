@@ -10,8 +10,8 @@ from typing import Any, NamedTuple, TypeAlias, TypedDict
 import numpy as np
 
 from mpired import ops
-from mpired.buffers import Declared, open_rank
-from mpired.datatypes import Datatype, definitions, parse
+from mpired.buffers import Declared, RankBuffer, open_rank
+from mpired.datatypes import Datatype, Group, definitions, parse
 from mpired.errors import DatatypeError, OpError, UsageError
 from mpired.storage.lock import Waiting
 from mpired.windows.origin import FileOrigin
@@ -34,8 +34,8 @@ class Where(TypedDict, total=False):
     origin_disp: int
     origin_count: int | None
     origin_type: str | None
-    at: str | None
-    map: PathLike | None
+    at: str | int | slice | tuple[int | slice, ...] | None
+    map: PathLike | np.ndarray | Sequence[int] | None
     target_rank: int | None
 
 
@@ -66,7 +66,7 @@ class ElementOptions(How, total=False):
     byte_order: str | None
     target_disp: int | None
     disp_unit: int | None
-    at: str | None
+    at: str | int | slice | tuple[int | slice, ...] | None
     target_rank: int | None
     create: str | int | Sequence[int] | None
 
@@ -100,8 +100,8 @@ def policy(options: Mapping[str, Any], tell: Tell) -> Policy:
     check_word("--commit", commit, ("auto", "rename", "journal"))
     check_word("--durability", durability, ("full", "process", "none"))
     timeout = options.get("lock_timeout", 60.0)
-    if not 0 <= timeout < math.inf:
-        raise UsageError("--lock-timeout", f"{timeout} is not a time; give seconds, 0 to try once")
+    if not isinstance(timeout, int | float) or not 0 <= timeout < math.inf:
+        raise UsageError("--lock-timeout", f"{timeout!r} is not a time; give seconds, 0 to try once")
     return Policy(commit, durability == "full", Waiting(timeout, tell))
 
 
@@ -163,7 +163,7 @@ def place(options: Mapping[str, Any], nwindows: int, target: Datatype | None = N
         unit=numbers["disp_unit"],
         count=numbers["target_count"],
         typemap=None if target is None else target.typemap,
-        box=options.get("at"),
+        box=_index_text(options.get("at")),
         indices=None if path is None else read_map(path),
         rank=numbers["target_rank"],
     )
@@ -171,7 +171,30 @@ def place(options: Mapping[str, Any], nwindows: int, target: Datatype | None = N
     return placement
 
 
-def read_map(path: PathLike | np.ndarray) -> np.ndarray:
+def _index_text(at: Any) -> str | None:
+    """Return an index as on the command line; in Python it may be what stands in brackets behind an array."""
+    if at is None or isinstance(at, str):
+        return at
+    parts = at if isinstance(at, tuple | list) else [at]
+    return ",".join(_slice_text(part) if isinstance(part, slice) else str(integer("--at", part)) for part in parts)
+
+
+def _slice_text(part: slice) -> str:
+    bounds = [part.start, part.stop] + ([] if part.step is None else [part.step])
+    return ":".join("" if bound is None else str(integer("--at", bound)) for bound in bounds)
+
+
+def _opened_map(name: str) -> RankBuffer:
+    """Open a map, which says itself what it holds."""
+    try:
+        return open_rank(name, Declared()).only_buffer("npy")
+    except UsageError as error:
+        raise UsageError(
+            "--map", f"{name} {error.reason.partition(';')[0]}; a map is an npy, parquet or arrow file"
+        ) from None
+
+
+def read_map(path: PathLike | np.ndarray | Sequence[int]) -> np.ndarray:
     """Return the indices that a file, or an array, of integers holds.
 
     Raises
@@ -179,14 +202,18 @@ def read_map(path: PathLike | np.ndarray) -> np.ndarray:
     DatatypeError
         If it holds something else.
     """
-    if isinstance(path, np.ndarray):
-        name, indices = "map", path.ravel()
+    if not isinstance(path, str | os.PathLike):
+        name, indices = "map", np.asarray(path).ravel()
+        held = str(indices.dtype)
     else:
         name = os.fspath(path)
-        buffer = open_rank(name, Declared()).only_buffer("npy")
+        buffer = _opened_map(name)
         indices = FileOrigin(buffer, 0, buffer.count).read(slice(0, buffer.count))
-    if indices.dtype.kind not in "iu":
-        raise DatatypeError(name, f"holds elements of {indices.dtype}, and a map is of integers")
+        held = str(buffer.datatype)
+        if buffer.datatype.group is Group.LOGICAL:
+            indices = indices != 0
+    if indices.dtype.kind not in "iu" and indices.size:
+        raise DatatypeError(name, f"holds elements of {held}, and a map is of integers")
     if indices.dtype == np.uint64:
         indices = np.minimum(indices, np.uint64(2**63 - 1))
     return indices.astype(np.int64)

@@ -149,7 +149,8 @@ def plan_compare_and_swap(
     check_names(options, ElementOptions)
     said = declared(type=options.get("type"), byte_order=options.get("byte_order"))
     expected = element_of(compare, _datatype(windows, said, options), "COMPARE")
-    return _on_one_element(windows, [value], _compare_and_swap(expected), tell, options)
+    call = _on_one_element(windows, [value], _compare_and_swap(expected), tell, options)
+    return call._replace(request=replace(call.request, expected=expected))
 
 
 def _compare_and_swap(expected: np.ndarray) -> ops.Op:

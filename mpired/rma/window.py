@@ -39,6 +39,7 @@ class Window:
     >>> np.save("total.npy", np.zeros(4))
     >>> window = mpired.Window("total.npy")
     >>> window.accumulate(np.arange(4.0), op="sum")
+    1
     >>> window.get_accumulate(np.ones(2), op="max", target_disp=0)
     array([0., 1.])
     >>> window.fetch_and_op(10, op="replace", target_disp=3)
@@ -67,7 +68,7 @@ class Window:
         origin: PathLike | np.ndarray | Sequence[PathLike | np.ndarray],
         op: str,
         **options: Unpack[AccumulateOptions],
-    ) -> None:
+    ) -> int:
         """Combine an origin into the window: `target = target op origin` (MPI_Accumulate; MPI-4.1, 12.3.4).
 
         Parameters
@@ -80,6 +81,11 @@ class Window:
             As the options of `mpired accumulate`: target_disp, disp_unit (bytes), target_count, at, map, target_rank,
             origin_disp, origin_count, once, create, and what describes origins that are files.
 
+        Returns
+        -------
+        int
+            How many origins were combined: fewer than given if `once` left out what had been applied before.
+
         Raises
         ------
         mpired.errors.MpiredError
@@ -89,7 +95,8 @@ class Window:
             If the system refuses.
         """
         origins: Any = origin if isinstance(origin, list | tuple) else [origin]
-        plan_accumulate(self.paths, origins, op, **self._with(options)).run()
+        done = plan_accumulate(self.paths, origins, op, **self._with(options)).run()
+        return len(origins) - len(done.skipped)
 
     def get_accumulate(
         self, origin: PathLike | np.ndarray | None, op: str, **options: Unpack[FetchOptions]
@@ -132,7 +139,7 @@ class Window:
         mpired.errors.MpiredError, OSError
             As of `accumulate`.
         """
-        return _fetched(plan_fetch_and_op(self.paths, value, op, **self._with(options)))[0]
+        return _fetched(plan_fetch_and_op(self.paths, value, op, **self._with(options))).reshape(-1)[0]
 
     def compare_and_swap(self, compare: object, value: object, **options: Unpack[ElementOptions]) -> Any:
         """Set one element to `value` if it is `compare`, and return the old one (MPI_Compare_and_swap; 12.3.4).
@@ -149,14 +156,14 @@ class Window:
         mpired.errors.MpiredError, OSError
             As of `accumulate`.
         """
-        return _fetched(plan_compare_and_swap(self.paths, compare, value, **self._with(options)))[0]
+        return _fetched(plan_compare_and_swap(self.paths, compare, value, **self._with(options))).reshape(-1)[0]
 
     def _with(self, options: Any) -> Any:
         return {name: value for name, value in self._said.items() if value is not None} | options
 
 
 def _fetched(call: Call) -> np.ndarray:
-    """Carry out a call, and return the old elements in the shape of the window if they are all of it."""
+    """Carry out a call, and return the old elements in their shape."""
     windows: list[FlatBuffer] = []
     done: Done = call.run(keep=lambda _elements, window: windows.append(window))
     elements = done.fetched
@@ -164,6 +171,6 @@ def _fetched(call: Call) -> np.ndarray:
     window = windows[0]
     if window.datatype.is_bool:
         elements = elements != 0
-    if window.shape is None or len(elements) != window.count:
+    if window.shape is None:
         return elements
     return elements.reshape(window.shape, order="F" if window.fortran_order else "C")

@@ -42,7 +42,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         self._output: Output = open_output(path, overwrite=overwrite)
 
     def keep(self, elements: np.ndarray, window: FlatBuffer) -> None:
-        """Take the elements of a window; a file is in place then.
+        """Take elements that have the shape of a window; a file is in place then.
 
         Raises
         ------
@@ -52,7 +52,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         output = self._output
         if isinstance(output, FileOutput) and output.replaces(window.source.stamp[:2]):
             raise UsageError("--fetch", f"{self._path} is the target; choose another file")
-        shape = window.shape if window.shape is not None and len(elements) == window.count else (len(elements),)
+        shape = (len(elements),) if window.shape is None else window.shape
         with Scratch(output.directory, output.name) as scratch:
             calls.pwrite_all(scratch.fd, elements.view(np.uint8).data, 0)
             source = open_source(scratch.shared_path)

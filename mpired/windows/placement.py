@@ -104,17 +104,15 @@ class Placement:
         if self.indices is not None:
             share = self._mapped([window], self.indices, given)[0]
         else:
-            runs = self._runs(window, given)
+            shape, runs = (None, self._runs(window, given)) if self.box is None else _box(window, self.box, given)
             _check_counts(given, runs.entries)
-            share = Share(window, runs)
+            share = Share(window, runs, shape)
         if share is not None:
             share.access.check(window.source.name, share.nbytes)
         return [share if i == rank else None for i in range(len(windows))]
 
     def _runs(self, window: FlatBuffer, given: Given) -> Runs:
         itemsize = window.stored.itemsize
-        if self.box is not None:
-            return _box(window, self.box, given)
         if (self.disp, self.unit, self.count, self.typemap) == (None,) * 4:
             _check_whole(window, given)
         start = (self.disp or 0) * (self.unit or itemsize)
@@ -166,6 +164,13 @@ def check_layout(buffer: FlatBuffer, option: str) -> None:
 
 def _check_whole(window: FlatBuffer, given: Given) -> None:
     """Without a word of where, the origin is the whole window: anything else may well be a mistake."""
+    if given.count == 0:  # nothing to combine (MPI-4.1, 12.3.4)
+        return
+    if window.shape is None:
+        over = (window.source.nbytes - window.offset) % window.stored.itemsize
+        if 0 < over < window.datatype.true_extent:
+            reason = f"{over} bytes follow the last whole {window.datatype}; say where with --target-disp"
+            raise CountError(window.source.name, reason)
     if given.count not in (None, window.count):
         reason = f"has {given.count} elements, but the target has {window.count}; say where with --target-disp or --at"
         raise CountError(given.name, reason)
@@ -177,14 +182,15 @@ def _check_whole(window: FlatBuffer, given: Given) -> None:
             raise CountError(given.name, "is in another order, C or Fortran, than the target; save both in one order")
 
 
-def _box(window: FlatBuffer, text: str, given: Given) -> Runs:
-    """Return the elements of a box of an array, in the order of the array."""
+def _box(window: FlatBuffer, text: str, given: Given) -> tuple[tuple[int, ...], Runs]:
+    """Return the shape and the elements of a box of an array, in the order of the array."""
     shape = window.shape
     if shape is None:
         raise UsageError("--at", f"needs an array with a shape, and {window.source.name} is raw; use --target-disp")
     lists = _indices(text, shape)
     kept = tuple(len(each) for each, single in lists if not single)
-    if given.whole and given.shape is not None and given.shape not in (kept, tuple(n for n in kept if n != 1)):
+    without_ones = [tuple(n for n in shape if n != 1) for shape in (kept, given.shape or ())]
+    if given.whole and given.shape is not None and without_ones[0] != without_ones[1]:
         raise CountError(given.name, f"has shape {given.shape}, but the box {text} has {kept}")
     several = given.count is not None and given.count > 1 and given.shape is not None and len(given.shape) > 1
     if given.whole and several and given.fortran_order != window.fortran_order:
@@ -196,7 +202,7 @@ def _box(window: FlatBuffer, text: str, given: Given) -> Runs:
     for axis in order:
         positions = positions[..., None] + lists[axis][0] * strides[axis]
     starts = positions.ravel() * window.stored.itemsize
-    return Runs(starts, np.ones(len(starts), np.int64), window.stored.itemsize)
+    return kept, Runs(starts, np.ones(len(starts), np.int64), window.stored.itemsize)
 
 
 def _strides(shape: tuple[int, ...], *, fortran_order: bool) -> list[int]:

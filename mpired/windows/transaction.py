@@ -10,7 +10,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -55,6 +55,8 @@ class Request:
         Whether the old elements are wanted.
     create
         Makes the target if it is missing; None to refuse that.
+    expected
+        The element that there has to be, or nothing is changed (MPI_Compare_and_swap); None for anything.
     said, formats
         What the user says of all files, and the formats of the origins, so that nothing is said in vain.
     """
@@ -68,6 +70,7 @@ class Request:
     keys: Sequence[bytes] = ()
     fetch: bool = False
     create: Callable[[ExitStack], NewTarget] | None = None
+    expected: np.ndarray | None = None
     said: Declared = field(default_factory=Declared)
     formats: frozenset[str] = frozenset()
 
@@ -89,6 +92,8 @@ class Done(NamedTuple):
         The windows in which an update of a dead process was finished first.
     fetched
         The old elements.
+    nbytes
+        For each window about how many bytes were read and written for its elements.
     """
 
     protocols: tuple[str, ...]
@@ -97,6 +102,7 @@ class Done(NamedTuple):
     skipped: tuple[str, ...] = ()
     recovered: tuple[str, ...] = ()
     fetched: np.ndarray | None = None
+    nbytes: tuple[int, ...] = ()
 
 
 Keep = Callable[[np.ndarray, FlatBuffer], None]
@@ -131,7 +137,7 @@ def transact(
             work = _Work(request, policy, targets, stack)
             work.combine()
             if keep is not None and work.fetched is not None:
-                keep(work.fetched, targets[0].windows[0])
+                keep(work.fetched, work.fetched_window)
             _publish(targets, work.updates, on_commit)
             return work.done(recovered)
 
@@ -191,9 +197,19 @@ class _Work:
         placed = [request.place(i, [target.windows[i] for target in targets]) for i in range(nbuffers)]
         shares = [[each for each in of_window if each] for of_window in zip(*placed, strict=True)]
         self._parts = [self._part(target, mine) for target, mine in zip(targets, shares, strict=True)]
+        self._placed = placed[0]
         self._entries = tuple(sum(share.access.entries for share in row if share) for row in placed)
         self.updates: list[Update | None] = []
         self.fetched = np.zeros(self._entries[0], targets[0].windows[0].datatype.form) if request.fetch else None
+
+    @property
+    def fetched_window(self) -> FlatBuffer:
+        """What the fetched elements are: those of the first window of which any are meant."""
+        shares = [share for share in self._placed if share]
+        if len(shares) == 1:
+            return shares[0].fetched()
+        window = self._targets[0].windows[0]
+        return replace(window, shape=None if window.shape is None else (self._entries[0],))
 
     def _check(self) -> None:
         """Let a legal request pass, before anything is written."""
@@ -257,12 +273,21 @@ class _Work:
         made = isinstance(target, NewTarget)  # which comes into being even if nothing is combined into it
         if not made and not part.shares:
             return None
-        if self._request.op.name == "NO_OP":
+        if self._request.op.name == "NO_OP" or not (made or self._is_as_expected(target, part)):
             return self._stack.enter_context(Reading(target.source))
         if not made and not part.origins:
             return None
         nbytes = sum(share.access.nbytes for share in part.shares)
         return self._stack.enter_context(target.begin(nbytes, self._policy))
+
+    def _is_as_expected(self, target: Opened, part: _Part) -> bool:
+        """Tell whether the element is there that was expected, if any was: a target that stays is not written."""
+        expected = self._request.expected
+        if expected is None:
+            return True
+        found = np.zeros_like(expected)
+        fold(part.shares[0], ops.get("NO_OP"), [], Reading(target.source), found)
+        return found.tobytes() == expected.tobytes()
 
     def done(self, recovered: tuple[str, ...]) -> Done:
         """Say what was done."""
@@ -271,7 +296,8 @@ class _Work:
         skipped = [name for number, name in enumerate(names) if number not in applied] if self._request.keys else []
         datatypes = tuple(window.datatype for window in self._targets[0].windows)
         protocols = tuple(update.protocol if update else "" for update in self.updates)
-        return Done(protocols, datatypes, self._entries, tuple(skipped), recovered, self.fetched)
+        nbytes = tuple(sum(share.access.nbytes for share in part.shares) for part in self._parts)
+        return Done(protocols, datatypes, self._entries, tuple(skipped), recovered, self.fetched, nbytes)
 
 
 def _publish(targets: Sequence[Opened], updates: Sequence[Update | None], on_commit: Callable[[], None]) -> None:

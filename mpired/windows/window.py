@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -26,10 +27,20 @@ class Share(NamedTuple):
         Its file.
     access
         The elements that are changed.
+    shape
+        That of the elements, in the order of the window; None if they have none of their own.
     """
 
     window: FlatBuffer
     access: Access
+    shape: tuple[int, ...] | None = None
+
+    def fetched(self) -> FlatBuffer:
+        """Describe the elements as if they were a window: its shape is theirs."""
+        shape = self.shape
+        if shape is None and self.window.shape is not None:
+            shape = self.window.shape if self.access.entries == self.window.count else (self.access.entries,)
+        return replace(self.window, shape=shape)
 
     @property
     def nbytes(self) -> int:

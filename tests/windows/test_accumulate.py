@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -332,6 +333,114 @@ def test_create_of_pairs_and_raw(tmp_path):
     assert found.tolist() == [(np.inf, 2**31 - 1), (2.5, 4), (np.inf, 2**31 - 1)]
 
 
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_box_is_fetched_in_its_shape(order, tmp_path):
+    array = np.arange(24).reshape(2, 3, 4)
+    np.save(tmp_path / "t.npy", np.asarray(array, order=order))
+    words = ("--op", "no_op", "--at", "1,0:2,1:4:2", "--fetch", "box.npy", "t.npy")
+    assert run("get-accumulate", "-q", *words, cwd=tmp_path) == (0, b"", "")
+    assert np.array_equal(np.load(tmp_path / "box.npy"), array[1, 0:2, 1:4:2])
+    words = ("--op", "replace", "--at", "1,0:2,1:4:2", "t.npy", "box.npy")
+    assert run("accumulate", "-q", *words, cwd=tmp_path) == (0, b"", "")
+    assert np.array_equal(np.load(tmp_path / "t.npy"), array)
+    window = mpired.Window(tmp_path / "t.npy")
+    for at in (np.s_[1, 0:2, 1:4:2], np.s_[1], 1, np.s_[:, -1], np.s_[0:0]):
+        assert np.array_equal(window.get_accumulate(None, "no_op", at=at), array[at])
+    assert window.fetch_and_op(None, "no_op", at=(1, 2, 3)) == 23
+    with pytest.raises(MpiredError, match="--at"):
+        window.get_accumulate(None, "no_op", at=(1.5,))
+
+
+def test_maps_of_python_and_of_files(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(4))
+    np.save(tmp_path / "truths.npy", np.array([True, False]))
+    (tmp_path / "map.bin").write_bytes(bytes(16))
+    window = mpired.Window(tmp_path / "t.npy")
+    window.accumulate(np.ones(3), "sum", map=[3, 0, 3])
+    assert np.load(tmp_path / "t.npy").tolist() == [1, 0, 0, 2]
+    window.accumulate(np.ones(0), "sum", map=[])
+    with unchanged(tmp_path):
+        words = ("accumulate", "--op", "sum", "--target-disp", "0", "t.npy", "t.npy")
+        refused(run(*words[:3], "--map", "truths.npy", "t.npy", "t.npy", cwd=tmp_path), 3, "truths.npy", "BOOL")
+        refused(run(*words[:3], "--map", "map.bin", "t.npy", "t.npy", cwd=tmp_path), 2, "--map", "map.bin", "raw")
+        with pytest.raises(MpiredError, match="a map is of integers"):
+            window.accumulate(np.ones(2), "sum", map=[0.5, 1])
+        with pytest.raises(MpiredError, match="--lock-timeout"):
+            mpired.Window(tmp_path / "t.npy", lock_timeout="a").accumulate(np.ones(4), "sum")
+
+
+def test_nothing_to_combine_changes_nothing(tmp_path):
+    np.save(tmp_path / "t.npy", np.ones((2, 2)))
+    np.save(tmp_path / "none.npy", np.ones(0))
+    with unchanged(tmp_path):
+        assert run("accumulate", "-q", "--op", "sum", "t.npy", "none.npy", cwd=tmp_path) == (0, b"", "")
+        words = ("--origin-count", "0", "t.npy", "t.npy")
+        assert run("accumulate", "-q", "--op", "sum", *words, cwd=tmp_path) == (0, b"", "")
+        words = ("--target-count", "0", "t.npy", "none.npy")
+        assert run("accumulate", "-q", "--op", "sum", *words, cwd=tmp_path) == (0, b"", "")
+
+
+def test_a_raw_target_with_a_piece_of_an_element(tmp_path):
+    (tmp_path / "t.bin").write_bytes(bytes(35))
+    np.save(tmp_path / "o.npy", np.ones(4))
+    words = ("accumulate", "-q", "--op", "sum", "--type", "double", "t.bin", "o.npy")
+    with unchanged(tmp_path):
+        refused(run(*words, cwd=tmp_path), 3, "t.bin", "3 bytes follow the last whole MPI_DOUBLE")
+    assert run(*words, "--target-disp", "0", cwd=tmp_path) == (0, b"", "")
+    assert (tmp_path / "t.bin").read_bytes() == np.ones(4).tobytes() + bytes(3)
+
+
+def test_a_swap_that_does_not_happen_leaves_the_file_alone(tmp_path):
+    np.save(tmp_path / "t.npy", np.array([3, 4]))
+    with unchanged(tmp_path):
+        assert run("compare-and-swap", "t.npy", "5", "9", cwd=tmp_path) == (0, b"3\n", "")
+        assert mpired.Window(tmp_path / "t.npy").compare_and_swap(5, 9, target_disp=1) == 4
+
+
+@pytest.mark.parametrize("words", [("fetch-and-op", "--op", "sum", "--bogus", "t.npy", "1"),
+                                   ("fetch-and-op", "--op", "sum", "t.npy", "-x"),
+                                   ("compare-and-swap", "-q", "t.npy", "1", "2"),
+                                   ("compare-and-swap", "t.npy", "1", "--json")])  # fmt: skip
+def test_an_unknown_option_is_no_value(words, tmp_path):
+    np.save(tmp_path / "t.npy", np.array([3, 4]))
+    with unchanged(tmp_path):
+        refused(run(*words, cwd=tmp_path), 2, "No such option")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value"),
+    [
+        ("i4", 1.9), ("i4", np.float64(3.0)), ("i4", "1.5"), ("i4", 2**31), ("u1", -1), ("i8", [1]), ("i4", 1j),
+        ("f4", 1e39), ("f4", "1e39"), ("f2", 70000), ("f8", "1e400"), ("f8", 10**400), ("f8", 1j), ("c8", 1e39),
+        ("c8", "1e39"),
+    ],
+)  # fmt: skip
+def test_a_number_that_the_elements_cannot_hold(dtype, value, tmp_path):
+    np.save(tmp_path / "t.npy", np.ones(2, dtype))
+    window = mpired.Window(tmp_path / "t.npy")
+    with unchanged(tmp_path), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(MpiredError, match="is no element of MPI_"):
+            window.fetch_and_op(value, "sum")
+        if dtype[0] in "iu":
+            with pytest.raises(MpiredError, match="is no element of MPI_"):
+                window.compare_and_swap(value, 1)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "value", "expected"),
+    [
+        ("f4", 0.1, np.float32(0.1)), ("f4", "0.1", np.float32("0.1")), ("f8", "0.1", 0.1), ("f4", "inf", np.inf),
+        ("f8", np.float32(0.1), float(np.float32(0.1))), ("g", "0.1", np.longdouble("0.1")), ("c16", 1 + 2j, 1 + 2j),
+        ("i4", np.int64(-7), -7), ("i4", True, 1), ("u1", np.uint8(255), 255), ("f8", 2**53 + 1, float(2**53)),
+    ],
+)  # fmt: skip
+def test_a_number_is_rounded_once(dtype, value, expected, tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(2, dtype))
+    mpired.Window(tmp_path / "t.npy").fetch_and_op(value, "replace")
+    assert np.load(tmp_path / "t.npy")[0] == expected
+
+
 def test_a_call_that_fetches_may_create(tmp_path):
     np.save(tmp_path / "o.npy", np.array([3, -4, 5], np.int32))
     words = ("get-accumulate", "-q", "--op", "max", "--create", "3", "--to", "text", "t.npy", "o.npy")
@@ -442,9 +551,9 @@ def test_once(commit, tmp_path):
 def test_once_remembers_hundreds(tmp_path):
     np.save(tmp_path / "t.npy", np.zeros(1))
     window = mpired.Window(tmp_path / "t.npy", durability="process")
-    for _ in range(2):
+    for expected in (1, 0):
         for number in range(300):
-            window.accumulate(np.ones(1), "sum", once=f"task {number}")
+            assert window.accumulate(np.ones(1), "sum", once=f"task {number}") == expected
     assert np.load(tmp_path / "t.npy").tolist() == [300]
 
 
@@ -553,6 +662,8 @@ def test_summary_and_json(tmp_path):
     np.save(tmp_path / "t.npy", np.zeros(3))
     words = ("accumulate", "--op", "sum", "t.npy", "t.npy")
     assert run(*words, cwd=tmp_path).err == "mpired: MPI_SUM of 1 origin, 3 x MPI_DOUBLE -> t.npy (rename)\n"
+    told = run(*words, "-v", cwd=tmp_path).err.splitlines()
+    assert told[1:] == ["mpired: t.npy: 24 bytes of elements, rename"]
     found = json.loads(run(*words, "--json", cwd=tmp_path).err)
     assert found == {
         "op": "MPI_SUM", "buffers": [{"datatype": "MPI_DOUBLE", "count": 3}], "origins": 1, "windows": ["t.npy"],
