@@ -8,11 +8,12 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pytest
 from command import run
 from faults import Counter, Fault, at
-from hypothesis import settings
+from hypothesis import seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 import mpired
 
@@ -78,7 +79,7 @@ class Target(RuleBasedStateMachine):
 
     @rule()
     def move(self) -> None:
-        run("recover", self.name, cwd=self.folder)
+        mpired.info(self.path)  # a journal must not stay behind
         new = NAMES[1 - NAMES.index(self.name)]
         self.path.rename(self.folder / new)
         self.name = new
@@ -107,6 +108,8 @@ class Target(RuleBasedStateMachine):
             assert np.load(self.folder / "link").tolist() == self.model
 
 
-def test_any_history(long):
-    Target.TestCase.settings = settings(max_examples=200 if long else 12, stateful_step_count=30, deadline=None)
-    Target.TestCase().runTest()
+@pytest.mark.parametrize("half", [1, 2])
+def test_any_history(half, long):
+    machine = seed(half)(type(f"Target{half}", (Target,), {}))
+    examples = settings(max_examples=1000 if long else 100, stateful_step_count=30, deadline=None, database=None)
+    run_state_machine_as_test(machine, settings=examples)

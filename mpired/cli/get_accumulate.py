@@ -31,7 +31,7 @@ def get_accumulate(**options: Any) -> None:
     """Combine ORIGIN into TARGET as `accumulate` does, and give the old elements of TARGET (MPI_Get_accumulate).
 
     Nobody comes between the reading and the change. With --op no_op there is no ORIGIN, and TARGET is
-    only read, as it is between two updates. OLD is in place before TARGET changes.
+    only read, as it is between two updates. If OLD is a file, it is in place before TARGET changes.
 
     \b
     Examples:
