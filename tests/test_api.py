@@ -36,6 +36,8 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
         ({"format": "xls"}, "--from", "none of"),
         ({"to": "xls"}, "--to", "not a format"),
         ({"to": "csv"}, "--to", "is said of files"),
+        ({"group_b": []}, "--group-b", "has no ranks"),
+        ({"op_timeout": 3}, "--op-timeout", "is predefined"),
         ({"overwrite": True}, "--overwrite", "is said of files"),
         ({"type": np.float64}, "--type", "not the name of a datatype"),
         ({"columns": "d,i"}, "--columns and --pair", "parquet"),
@@ -55,6 +57,17 @@ def test_wrong_words(options, subject, reason, folder):
 def test_op_that_is_none(op, folder):
     with pytest.raises(mpired.MpiredError, match="neither the name of an op nor a function"):
         mpired.reduce(["a.npy", "b.npy"], op)
+
+
+def test_counts(folder):
+    first, second = mpired.reduce_scatter(["a.npy", "b.npy"], "sum", counts=np.array([1, 2]))
+    assert (first.tolist(), second.tolist()) == ([11.0], [22.0, 33.0])
+    for counts in ("1,2", [0.5, 2.5], [-1, 4], [None, 3]):
+        with pytest.raises(mpired.MpiredError) as caught:
+            mpired.reduce_scatter(["a.npy", "b.npy"], "sum", counts=counts)
+        assert caught.value.subject == "--counts"
+    with pytest.raises(mpired.MpiredError, match="--counts-b"):
+        mpired.reduce_scatter(["a.npy", "b.npy"], "sum", counts=[1, 2], counts_b=[3])
 
 
 def test_overwrite(folder):
