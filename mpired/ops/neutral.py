@@ -1,4 +1,4 @@
-"""The neutral elements: what an exclusive scan can give to rank 0, which MPI leaves open (MPI-4.1, 6.11.2)."""
+"""The neutral elements: what an exclusive scan can give to rank 0 (MPI-4.1, 6.11.2), and what a new target holds."""
 
 from __future__ import annotations
 
@@ -47,12 +47,15 @@ def neutral(op: Op, datatype: Datatype) -> np.ndarray:
     Raises
     ------
     OpError
-        If a user-defined op says of none, or of one that the datatype cannot hold.
+        If the op has none: REPLACE, NO_OP, and a user-defined op that says of none, or of one that the datatype
+        cannot hold.
     """
     form = datatype.form
     element = np.zeros((), form)
     if op.user:
         element[()] = _declared(op, datatype)
+    elif op.name not in _NEUTRAL:
+        raise OpError(str(op), "has no identity to fill a new file with; make the file first")
     elif datatype.group is Group.PAIR:
         value, index = form.names or ()
         element[value], element[index] = _NEUTRAL[op.name](form[value]), _highest(form[index])
@@ -66,8 +69,10 @@ def neutral(op: Op, datatype: Datatype) -> np.ndarray:
 def _declared(op: Op, datatype: Datatype) -> Any:
     """Return what a user-defined op says is its neutral element, in the form of the datatype."""
     if op.identity is None:
-        raise OpError(str(op), "says of no neutral element; give it one with @mpired.op(identity=...)")
+        raise OpError(str(op), "says of no neutral element; an op in Python gets one by @mpired.op(identity=...)")
     said = tuple(op.identity) if isinstance(op.identity, list) else op.identity
+    if datatype.group is Group.COMPLEX and isinstance(said, tuple) and datatype.form.names is None:
+        said = np.array(said, datatype.component).view(datatype.form)[0] if len(said) == 2 else said  # noqa: PLR2004 - real, imag
     try:
         element = np.zeros((), datatype.form)
         element[()] = said

@@ -16,7 +16,6 @@ from mpired import ops
 from mpired.buffers import Declared, open_rank
 from mpired.datatypes import Datatype, Group
 from mpired.errors import UsageError
-from mpired.ops.identity import identity
 from mpired.ranks import check_formats
 from mpired.rma.options import (
     AccumulateOptions,
@@ -259,7 +258,7 @@ def _with_create(request: Request, options: FetchOptions | ElementOptions, datat
     if datatype is None and not request.origins:
         raise UsageError("--create", "needs --type, which says what the elements are")
     datatype = datatype or request.origins[0][0].datatype
-    element, order = identity(request.op, datatype), request.declared
+    element, order = ops.neutral(request.op, datatype).reshape(1), request.declared
     orders = {"little": "<", "big": ">"}
     byte_order: Any = orders.get(order.byte_order or order.type_order or "", "=")
     filling, durable = Filling(element, datatype, shape, byte_order), options.get("durability", "full") == "full"
