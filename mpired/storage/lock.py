@@ -77,8 +77,8 @@ class Target:
         calls.let_go(self.dirfd, self.fd)
 
 
-def lock_target(name: str, waiting: Waiting) -> Target:
-    """Open and lock the file that `name` leads to.
+def lock_target(name: str, waiting: Waiting, *, shared: bool = False) -> Target:
+    """Open and lock the file that `name` leads to; `shared` is for one that is only read, with other readers.
 
     Raises
     ------
@@ -90,9 +90,9 @@ def lock_target(name: str, waiting: Waiting) -> Target:
     deadline = time.monotonic() + waiting.timeout
     path = os.path.realpath(name)
     while True:
-        fd = calls.open_existing(path, name)
+        fd = calls.open_existing(path, name, writable=not shared)
         try:
-            acquire(fd, name, waiting._replace(timeout=max(deadline - time.monotonic(), 0)))
+            acquire(fd, name, waiting._replace(timeout=max(deadline - time.monotonic(), 0)), shared=shared)
             # While we waited the file may have been replaced: what we have locked then is nobody's any more.
             with calls.blaming(name):
                 if os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(fd)):

@@ -18,7 +18,7 @@ import numpy as np
 from mpired import ops
 from mpired.buffers import Declared, FlatBuffer
 from mpired.datatypes import Datatype
-from mpired.errors import CountError, DatatypeError, UnconfirmedError, UsageError
+from mpired.errors import BufferFileError, CountError, DatatypeError, UnconfirmedError, UsageError
 from mpired.ranks import check_formats
 from mpired.storage import recovery, staging
 from mpired.storage.lock import Target, Waiting, lock_target
@@ -146,13 +146,26 @@ def _open(request: Request, policy: Policy, stack: ExitStack) -> tuple[Sequence[
     """Lock and recover the targets; return them, and the names of those that had something to finish."""
     if request.create is not None and not os.path.exists(request.windows[0]):
         return [request.create(stack)], ()
+    if request.op.name == "NO_OP" and not all(os.access(name, os.W_OK) for name in request.windows):
+        return _open_for_reading(request, policy, stack), ()
     targets = stack.enter_context(locked(request.windows, policy.waiting))
     recovered = tuple(target.name for target in targets if recovery.settle(target).journal == "finished")
     return [open_target(target, request.declared, stack) for target in targets], recovered
 
 
+def _open_for_reading(request: Request, policy: Policy, stack: ExitStack) -> Sequence[Opened]:
+    """Lock targets that may not be written to, beside other readers, when nothing in them is half done."""
+    for name in request.windows:
+        recovery.settle_for_reading(name, policy.waiting)
+    targets = stack.enter_context(locked(request.windows, policy.waiting, shared=True))
+    for target in targets:
+        if recovery.has_journal(target.name):
+            raise BufferFileError(target.name, "has an unfinished update, of a process that has just died; run again")
+    return [open_target(target, request.declared, stack) for target in targets]
+
+
 @contextlib.contextmanager
-def locked(names: Sequence[str], waiting: Waiting) -> Iterator[list[Target]]:
+def locked(names: Sequence[str], waiting: Waiting, *, shared: bool = False) -> Iterator[list[Target]]:
     """Lock some files, in the order of their inodes so that two commands never wait for each other.
 
     Raises
@@ -170,7 +183,7 @@ def locked(names: Sequence[str], waiting: Waiting) -> Iterator[list[Target]]:
         raise UsageError("--window", "names one file twice; each window is a file of its own")
     with ExitStack() as stack:
         targets = {
-            name: stack.enter_context(lock_target(name, waiting))
+            name: stack.enter_context(lock_target(name, waiting, shared=shared))
             for name in sorted(inodes, key=lambda name: inodes[name])
         }
         yield [targets[name] for name in names]

@@ -223,6 +223,21 @@ def test_file_system_without_locks(number, folder):
         refused(run(*WORDS, cwd=folder, setup=no_locks), 5, "here/t.npy", "has no locks")
 
 
+def test_who_may_only_read_can_read_between_two_updates(as_root, open_folder):
+    np.save(open_folder / "t.npy", np.arange(3))
+    (open_folder / "t.npy").chmod(0o644)
+    words = ("get-accumulate", "-q", "--op", "no_op", "--to", "text", "t.npy")
+    with unchanged(open_folder):
+        assert run(*words, cwd=open_folder, setup=become_nobody) == (0, b"0\n1\n2\n", "")
+        words = ("fetch-and-op", "--op", "no_op", "--target-disp", "2", "t.npy")
+        assert run(*words, cwd=open_folder, setup=become_nobody) == (0, b"2\n", "")
+        fd = hold(open_folder / "t.npy")
+        refused(run(*words, "--lock-timeout", "0", cwd=open_folder, setup=become_nobody), 5, "t.npy", "--lock-timeout")
+        os.close(fd)
+        words = ("fetch-and-op", "--op", "sum", "t.npy", "1")
+        refused(run(*words, cwd=open_folder, setup=become_nobody), 4, "t.npy", "Permission denied")
+
+
 # What lies beside the file
 
 
