@@ -16,7 +16,7 @@ from typing import NamedTuple
 # Whatever storage asks of the system; what only looks is in it too, because looking can fail.
 CALLS = (
     "open", "preadv", "pwrite", "ftruncate", "posix_fallocate", "copy_file_range", "lseek", "fchown", "fchmod", "fsync",
-    "fdatasync", "link", "replace", "unlink", "setxattr", "getxattr", "listxattr", "close",
+    "fdatasync", "link", "replace", "unlink", "setxattr", "removexattr", "getxattr", "listxattr", "close",
 )  # fmt: skip
 CHANGING = frozenset(CALLS) - {"open", "preadv", "lseek", "getxattr", "listxattr", "close"}
 SHORTENED = frozenset({"pwrite", "copy_file_range"})

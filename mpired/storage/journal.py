@@ -260,6 +260,11 @@ def remember(fd: int, keys: bytes) -> None:
     os.setxattr(fd, ONCE_ATTRIBUTE, keys)
 
 
+def forget(fd: int) -> None:
+    """Let a file remember nothing."""
+    os.removexattr(fd, ONCE_ATTRIBUTE)
+
+
 def kept_keys(fd: int) -> bytes:
     """Return the keys that a new file takes over from the old one."""
     try:

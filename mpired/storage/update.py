@@ -131,6 +131,7 @@ class Journalled:
         self.source = target.fd
         self._target = target
         self._durable = durable
+        self._forgets = False
         with calls.blaming(target.name):
             try:
                 self._journal: JournalWriter | None = JournalWriter(
@@ -163,6 +164,7 @@ class Journalled:
                 for offset, nbytes in self._open_journal.ranges:
                     calls.reserve(target.fd, offset, offset + nbytes)
             if keys:
+                self._forgets = not journal.stored_keys(target.fd)
                 _reserve_keys(target.fd, keys)
             self._open_journal.seal(keys)
 
@@ -200,6 +202,9 @@ class Journalled:
         """Remove the journal, so that nothing has happened, whatever the power does; tell whether that worked."""
         writer, self._journal = self._journal, None
         if writer is not None:
+            if self._forgets:
+                with contextlib.suppress(OSError):
+                    journal.forget(self._target.fd)
             try:
                 writer.remove()
             except OSError:
