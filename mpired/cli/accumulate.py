@@ -30,7 +30,7 @@ from mpired.windows.transaction import Done
     help="Apply an origin only if the target does not remember its key; without KEY its content is the key.",
 )
 @params.CREATE
-@params.REPORT
+@params.SUMMARY
 @click.argument("files", nargs=-1, metavar="TARGET ORIGIN...")
 def accumulate(**options: Any) -> None:
     """Combine each ORIGIN into TARGET, in place, as MPI_Accumulate does: target = target op origin.
@@ -77,9 +77,7 @@ def waits(name: str) -> None:
     say(f"{name}: waiting for others that update it")
 
 
-def tell(  # noqa: PLR0913 - three of them are the options of the report
-    op: str, windows: Sequence[str], origins: Sequence[object], done: Done, *, quiet: bool, verbose: bool, as_json: bool
-) -> None:
+def tell(op: str, windows: Sequence[str], origins: Sequence[object], done: Done, *, quiet: bool, as_json: bool) -> None:
     """Say on standard error what was done."""
     updated = Updated.of(op, windows, origins, done)
     if as_json:
@@ -88,7 +86,4 @@ def tell(  # noqa: PLR0913 - three of them are the options of the report
     for name in updated.skipped:
         if not quiet:
             say(f"{name}: already applied, left out (--once)")
-    if verbose:
-        for name in updated.recovered:
-            say(f"{name}: finished the update of a process that died")
     params.tell(None if quiet else updated.line())

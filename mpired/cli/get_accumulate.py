@@ -25,7 +25,7 @@ from mpired.windows.fetched import FetchOutput
 @params.INPUTS
 @params.TRANSACTION
 @params.CREATE
-@params.REPORT
+@params.SUMMARY
 @click.argument("files", nargs=-1, metavar="TARGET [ORIGIN]")
 def get_accumulate(**options: Any) -> None:
     """Combine ORIGIN into TARGET as `accumulate` does, and give the old elements of TARGET (MPI_Get_accumulate).

@@ -276,16 +276,19 @@ TRANSACTION = together(
 
 QUIET = option("-q", "--quiet", is_flag=True, help="No summary on standard error.")
 
-REPORT = together(
+SUMMARY = together(
     QUIET,
-    option("-v", "--verbose", is_flag=True, help="Also say how the work was cut."),
     option("--json", "as_json", is_flag=True, help="The summary as JSON."),
+)
+REPORT = together(
+    option("-v", "--verbose", is_flag=True, help="Also say how the work was cut."),
+    SUMMARY,
 )
 
 
 def report_of(options: dict[str, Any]) -> dict[str, bool]:
-    """Take what `REPORT` says out of all options."""
-    return {name: options.pop(name) for name in ("quiet", "verbose", "as_json")}
+    """Take what `REPORT` or `SUMMARY` says out of all options."""
+    return {name: options.pop(name) for name in ("quiet", "verbose", "as_json") if name in options}
 
 
 JSON = option("--json", "as_json", is_flag=True, help="As JSON.")

@@ -141,7 +141,7 @@ def _open(request: Request, policy: Policy, stack: ExitStack) -> tuple[Sequence[
     if request.create is not None and not os.path.exists(request.windows[0]):
         return [request.create(stack)], ()
     targets = stack.enter_context(locked(request.windows, policy.waiting))
-    recovered = tuple(target.name for target in targets if recovery.settle(target).journal == "finished")
+    recovered = tuple(target.name for target in targets if recovery.settle(target) == "finished")
     return [open_target(target, request.declared, stack) for target in targets], recovered
 
 
@@ -156,6 +156,7 @@ def locked(names: Sequence[str], waiting: Waiting) -> Iterator[list[Target]]:
     """
 
     def inode(name: str) -> tuple[int, int]:
+        recovery.check_not_orphan(name)
         status = os.stat(name)
         return status.st_dev, status.st_ino
 
