@@ -16,8 +16,9 @@ import click
 
 from mpired import __version__
 from mpired.cli import signals
-from mpired.cli.messages import say
+from mpired.cli.messages import finished, say
 from mpired.errors import MpiredError, WorkerError, describe, exit_status
+from mpired.storage import notices
 
 # Imported when called, so that --help does not wait for NumPy.
 _COMMANDS = {
@@ -80,7 +81,8 @@ def main(arguments: list[str] | None = None) -> int:
     _fill_closed_descriptors()
     signals.install()
     try:
-        status = _run(arguments)
+        with notices.heard_by(finished):
+            status = _run(arguments)
         _flush(sys.stdout)
     except signals.Interrupted as interrupted:
         signals.die_of(interrupted.number)

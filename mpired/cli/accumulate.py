@@ -88,9 +88,6 @@ def tell(  # noqa: PLR0913 - three of them are the options of the report
     for name in updated.skipped:
         if not quiet:
             say(f"{name}: already applied, left out (--once)")
-    if verbose:
-        for name in updated.recovered:
-            say(f"{name}: finished the update of a process that died")
     params.tell(None if quiet else updated.line())
     for name, protocol, nbytes in zip(windows, done.protocols, done.nbytes, strict=True) if verbose else ():
         say(f"{name}: {nbytes} bytes of elements, {protocol or 'not changed'}")

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import sys
+from collections.abc import Sequence
 
 import click
 
@@ -28,6 +29,11 @@ def show(text: str) -> None:
 def say(text: str) -> None:
     """Write one message to standard error."""
     write(f"mpired: {escaped(text)}")
+
+
+def finished(paths: Sequence[str], words: str) -> None:
+    """Say what was finished for a dead process, with --quiet too: a repetition of its command would count twice."""
+    say(f"{paths[0]}: {words}")
 
 
 def write(line: str) -> None:

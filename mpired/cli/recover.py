@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 import click
 
 from mpired.cli import params
 from mpired.cli.accumulate import waits
-from mpired.cli.messages import show
-from mpired.errors import MpiredError, RanksError, escaped
-from mpired.storage import recovery, staging
+from mpired.cli.messages import finished, show
+from mpired.errors import MpiredError, RanksError, UsageError, escaped
+from mpired.storage import notices, recovery, staging
 from mpired.storage.lock import Waiting, lock_target
+
+Heard = tuple[Sequence[str], str]
+"""The files that were finished, and what is said of them."""
+_DONE = {
+    "forgotten": "removed the journal of an update that was never committed",
+    "discarded": "removed the journal without looking at it",
+}
 
 
 @click.command()
@@ -24,21 +32,29 @@ def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, lock_time
 
     Every mpired command that opens a file does this first; this is for programs that know nothing of
     mpired. An update whose journal is whole was committed, and is finished; one whose journal is not
-    whole never happened. --discard is for a journal that belongs to another file.
+    whole never happened. --discard is for a journal that belongs to another file, or to one that is gone.
 
     \b
     Examples:
       mpired recover sample_data/counts_?.npy
       mpired recover --list sample_data/counts_0.npy
     """
+    if only_list and discard:
+        raise UsageError("--list", "changes nothing, and --discard removes journals; say one of the two")
     errors: list[MpiredError | OSError] = []
-    if not only_list:
-        staging.settle(files)
-    for name in files:
-        try:
-            show(_listed(name) if only_list else _recovered(name, Waiting(lock_timeout, waits), discard=discard))
-        except (MpiredError, OSError) as error:
-            errors.append(error)
+    heard: list[Heard] = []
+    shown: list[str] = []
+    with notices.heard_by(lambda *notice: heard.append(notice)):
+        for name in files:
+            try:
+                waiting = Waiting(lock_timeout, waits)
+                show(_listed(name) if only_list else _recovered(name, heard, waiting, discard=discard))
+                shown.append(name)
+            except (MpiredError, OSError) as error:
+                errors.append(error)
+    for paths, words in heard:
+        if not any(_concerns(paths, name) for name in shown):
+            finished(paths, words)
     params.tell(None)
     if len(errors) == 1:
         raise errors[0]
@@ -46,16 +62,22 @@ def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, lock_time
         raise RanksError(len(files), errors, "files")
 
 
-def _recovered(name: str, waiting: Waiting, *, discard: bool) -> str:
-    with lock_target(name, waiting) as target:
-        found = recovery.settle(target, discard=discard)
-        removed = recovery.clean(target)
-    words = {
-        "finished": f"finished an update of {found.nbytes} bytes",
-        "forgotten": "removed the journal of an update that was never committed",
-        "discarded": "removed the journal without looking at it",
-    }
-    done = [words[found.journal]] if found.journal else []
+def _concerns(paths: Sequence[str], name: str) -> bool:
+    return os.path.realpath(name) in map(os.path.realpath, paths)
+
+
+def _recovered(name: str, heard: Sequence[Heard], waiting: Waiting, *, discard: bool) -> str:
+    staging.settle([name])
+    removed: Sequence[str] = ()
+    if discard and recovery.is_orphan(name):
+        journal = recovery.discard_orphan(name)
+    else:
+        recovery.check_not_orphan(name)
+        with lock_target(name, waiting) as target:
+            journal = recovery.settle(target, discard=discard)
+            removed = recovery.clean(target)
+    done = [words for paths, words in heard if _concerns(paths, name)]
+    done += [_DONE[journal]] if journal in _DONE else []
     done += [f"removed {temporary}" for temporary in removed]
     return escaped(f"{name}: {', '.join(done) or 'nothing to do'}")
 

@@ -165,15 +165,15 @@ class JournalWriter:
         self._end += len(data)
 
 
-def open_journal(base: bytes, dirfd: int, owners: set[int], target_mode: int) -> int | None:
-    """Open the journal of the file `base`, or return None if there is none.
+def open_journal(shown: str, dirfd: int, owners: set[int], target_mode: int) -> int | None:
+    """Open a journal, or return None if there is none.
 
     Parameters
     ----------
-    base, dirfd
-        The file and its directory.
+    shown, dirfd
+        Its path as messages show it, and the directory that it is in.
     owners
-        Who may have written a journal for it.
+        Who may have written it.
     target_mode
         The mode of the file: a journal that others may write to is trusted only if they may write to the file.
 
@@ -182,10 +182,9 @@ def open_journal(base: bytes, dirfd: int, owners: set[int], target_mode: int) ->
     BufferFileError
         If what has the name is no journal that this user can trust.
     """
-    name = journal_name(base)
-    shown = os.fsdecode(name)
+    name, flags = os.path.basename(shown), os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
     try:
-        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=dirfd)
+        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | flags, dir_fd=dirfd)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -9,45 +9,50 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import NamedTuple
 
-from mpired.errors import BufferFileError, LockError
-from mpired.storage import calls, journal
+from mpired.errors import BufferFileError, LockError, UnconfirmedError
+from mpired.storage import calls, journal, notices
 from mpired.storage.journal import Journal
 from mpired.storage.lock import Target, Waiting, acquire, lock_target
 from mpired.storage.temporary import leftovers, remove_dead
 
 
-class Found(NamedTuple):
-    """What was found beside a file.
-
-    Parameters
-    ----------
-    journal
-        What became, or would become, of a journal: "finished", "forgotten", "discarded", or "" if there is none.
-    nbytes
-        Bytes of the update that was finished.
-    removed
-        The names of dead temporary files.
-    """
-
-    journal: str = ""
-    nbytes: int = 0
-    removed: tuple[str, ...] = ()
+def journal_path(path: str) -> str:
+    """Return where the journal of the file is that `path` leads to."""
+    directory, base = os.path.split(os.fsencode(calls.followed(path)))
+    return os.fsdecode(os.path.join(directory, journal.journal_name(base)))
 
 
 def has_journal(path: str) -> bool:
     """Tell whether something with the name of a journal lies beside the file that `path` leads to."""
-    directory, base = os.path.split(os.fsencode(calls.followed(path)))
-    try:
-        os.lstat(os.path.join(directory, journal.journal_name(base)))
-    except OSError:
-        return False
-    return True
+    return os.path.lexists(journal_path(path))
 
 
-def settle(target: Target, *, discard: bool = False) -> Found:
-    """Finish or forget what a dead process has begun with a target that is locked.
+def is_orphan(path: str) -> bool:
+    """Tell whether there is a journal of a file, and the file that `path` leads to is missing."""
+    return has_journal(path) and not os.path.exists(path)
+
+
+def check_not_orphan(path: str) -> None:
+    """Raise `BufferFileError` if of a file only its journal is there: somebody waits for the update in it."""
+    if is_orphan(path):
+        reason = f"is missing, but its journal {journal_path(path)} is there"
+        raise BufferFileError(path, f"{reason}; bring the file back, or `mpired recover --discard` removes the journal")
+
+
+def discard_orphan(path: str) -> str:
+    """Remove the journal of a file that is missing."""
+    directory, base = os.path.split(os.fsencode(journal_path(path)))
+    with calls.blaming(journal_path(path)):
+        dirfd = calls.open_directory(directory)
+        try:
+            return _discarded(journal_path(path), base, dirfd)
+        finally:
+            os.close(dirfd)
+
+
+def settle(target: Target, *, discard: bool = False) -> str:
+    """Finish or forget what a dead process has begun with a target that is locked, and say what was finished.
 
     Parameters
     ----------
@@ -56,50 +61,70 @@ def settle(target: Target, *, discard: bool = False) -> Found:
     discard
         Whether to forget a committed update too, or a journal that is another file's.
 
+    Returns
+    -------
+    str
+        What became of a journal: "finished", "forgotten", "discarded", or "" if there is none.
+
     Raises
     ------
     BufferFileError
         If what is there cannot be trusted or belongs to another file.
     OSError
         If a committed update cannot be finished now; its journal stays.
+    UnconfirmedError
+        If it is finished, but its journal stays.
     """
     if discard:
-        return _discarded(target)
+        return _discarded(_shown(target), journal.journal_name(target.base), target.dirfd)
     opened = _open(target)
     if opened is None:
-        return Found()
+        return ""
     try:
         with calls.blaming(target.name):
             found = journal.read_journal(opened)
             if found is None:
                 _remove(target)
-                return Found("forgotten")
+                return "forgotten"
             if not journal.belongs(found, target.fd):
                 raise BufferFileError(target.name, _not_its_own(target))
-            _finish(target, found)
-            return Found("finished", sum(nbytes for _, nbytes in found.ranges))
+            with calls.interruptions_blocked():  # so that who is interrupted leaves no half
+                _finish(target, found)
+            nbytes = sum(nbytes for _, nbytes in found.ranges)
+            words = f"finished an update of {nbytes} bytes that an interrupted command had committed"
+            notices.tell([target.name], words)
+            return "finished"
     finally:
         os.close(opened)
 
 
 def _not_its_own(target: Target) -> str:
-    shown = os.fsdecode(journal.journal_name(target.base))
-    return f"the journal {shown} beside it is of another file; `mpired recover --discard` removes the journal"
+    return f"the journal {_shown(target)} is of another file; `mpired recover --discard` removes the journal"
+
+
+def _shown(target: Target) -> str:
+    """Return the path of the journal of a target, in the directory as the user gave it."""
+    directory = os.path.dirname(journal_path(target.name))
+    return os.path.join(directory, os.fsdecode(journal.journal_name(target.base)))
 
 
 def _open(target: Target) -> int | None:
     status = target.status
-    return journal.open_journal(target.base, target.dirfd, {0, os.geteuid(), status.st_uid}, status.st_mode)
+    return journal.open_journal(_shown(target), target.dirfd, {0, os.geteuid(), status.st_uid}, status.st_mode)
 
 
 def _finish(target: Target, found: Journal) -> None:
     try:
-        with calls.interruptions_blocked():  # so that who is interrupted leaves no half
-            journal.apply(found, target.fd, durable=True)
-            _remove(target)
+        journal.apply(found, target.fd, durable=True)
     except OSError as error:
         reason = f"an earlier update in its journal cannot be finished yet, {error.strerror}; it is kept"
         raise OSError(error.errno, reason, target.name) from error
+    try:
+        _remove(target)
+    except OSError as error:
+        reason = f"an earlier update is applied, but its journal {_shown(target)} cannot be removed ({error.strerror})"
+        way_out = "allow that and run `mpired recover`; nothing else was done"
+        raise UnconfirmedError(target.name, f"{reason}; {way_out}") from error
 
 
 def _remove(target: Target) -> None:
@@ -107,16 +132,16 @@ def _remove(target: Target) -> None:
     calls.fsync_directory(target.dirfd)
 
 
-def _discarded(target: Target) -> Found:
-    name = journal.journal_name(target.base)
+def _discarded(shown: str, name: bytes, dirfd: int) -> str:
     try:
-        status = os.stat(name, dir_fd=target.dirfd, follow_symlinks=False)
+        status = os.stat(name, dir_fd=dirfd, follow_symlinks=False)
     except FileNotFoundError:
-        return Found()
+        return ""
     if stat.S_ISDIR(status.st_mode):
-        raise BufferFileError(os.fsdecode(name), "is a directory, so it is not the journal of an update; remove it")
-    _remove(target)
-    return Found("discarded")
+        raise BufferFileError(shown, "is a directory, so it is not the journal of an update; remove it")
+    calls.unlink(name, dirfd)
+    calls.fsync_directory(dirfd)
+    return "discarded"
 
 
 def clean(target: Target) -> tuple[str, ...]:

@@ -11,107 +11,26 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import stat
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from mpired.errors import BufferFileError, MpiredError, RanksError
-from mpired.storage import calls
+from mpired.storage import calls, notices
+from mpired.storage.manifest import MANIFEST, STAGING, Entry, Manifest, create, is_same, stamp
 
-_STAGING = re.compile(r"\.[0-9a-f]{8}\.mpired-together")
-_DRAFT = re.compile(r"\d{1,18}")
-# What a staging directory holds besides drafts. Only the first of a commit has a lock and can have the commit;
-# in the others `home` leads to it.
-LOCK, HOME, MANIFEST = "lock", "home", "manifest"
+# What a staging directory holds besides drafts and the manifest. Only the first of a commit has a lock and can have
+# the commit; in the others `home` leads to it.
+LOCK, HOME = "lock", "home"
 _COMMIT = "commit"
-_LONGEST_MANIFEST = 64 << 20  # bytes
-_VERSION = 1
 # Seconds to wait for a living process that puts its files in place.
 _PATIENCE, _PAUSE = 30.0, 0.005
-
-Stamp = tuple[int, int, int, int]
-"""Device, inode, bytes and time of modification of a file."""
 
 
 def new_name(directory: str) -> str:
     """Return a name for a staging directory."""
     return os.path.join(directory, f".{os.urandom(4).hex()}.mpired-together")
-
-
-class Manifest(NamedTuple):
-    """What a staging directory says of a commit.
-
-    Parameters
-    ----------
-    files
-        For each draft its number, the name that it gets, and what had that name.
-    members
-        All staging directories of the commit.
-    """
-
-    files: Sequence[tuple[str, str, Stamp | None]]
-    members: Sequence[str]
-
-    def write(self, folder: str) -> None:
-        """Write it into a staging directory, and bring it to the disk."""
-        import json  # noqa: PLC0415 - for commits of many files only
-
-        text = json.dumps({"version": _VERSION, "files": self.files, "members": self.members})
-        fd = create(os.path.join(folder, MANIFEST))
-        try:
-            calls.pwrite_all(fd, text.encode(), 0)
-            calls.fsync(fd)
-        finally:
-            os.close(fd)
-
-    @classmethod
-    def read(cls, staging: str) -> Self:
-        """Read it back; it is input like any other, and may only name files beside it.
-
-        Raises
-        ------
-        BufferFileError
-            If it is damaged.
-        """
-        import json  # noqa: PLC0415 - for commits of many files only
-
-        path = os.path.join(staging, MANIFEST)
-        try:
-            said = json.loads(calls.read_small_file(path, _LONGEST_MANIFEST))
-            if said["version"] != _VERSION:
-                raise BufferFileError(path, f"is of version {said['version']!r}, which this mpired does not know")
-            files = [(str(number), str(name), _as_stamp(old)) for number, name, old in said["files"]]
-            members = [str(member) for member in said["members"]]
-        except (ValueError, TypeError, KeyError) as error:
-            raise BufferFileError(path, f"is damaged ({' '.join(str(error).split())})") from None
-        good = all(_DRAFT.fullmatch(number) and _is_plain(name) for number, name, _ in files)
-        if not good or not all(_STAGING.fullmatch(os.path.basename(member)) for member in members):
-            raise BufferFileError(path, "names what is no result of a command")
-        return cls(files, members)
-
-
-def _as_stamp(old: Any) -> Stamp | None:
-    if old is None:
-        return None
-    device, inode, nbytes, time_ns = map(int, old)
-    return device, inode, nbytes, time_ns
-
-
-def _is_plain(name: str) -> bool:
-    return name not in {"", ".", ".."} and "/" not in name and "\0" not in name
-
-
-def create(path: str) -> int:
-    """Create a file that this user can open again, whatever the umask takes away."""
-    fd = calls.open_new(path)
-    try:
-        os.fchmod(fd, 0o600)
-    except OSError:
-        os.close(fd)
-        raise
-    return fd
 
 
 def commit(home: str) -> None:
@@ -125,14 +44,6 @@ def commit(home: str) -> None:
         raise
 
 
-def _members(home: str) -> Sequence[str]:
-    """Return the staging directories of a commit, its home first."""
-    try:
-        return Manifest.read(home).members
-    except FileNotFoundError:  # all was done, down to the removal
-        return [home]
-
-
 def put_in_place(stagings: Sequence[str], *, overwrite: bool) -> None:
     """Rename all drafts of a commit that are still there, sync, and remove the staging directories, the home last.
 
@@ -141,8 +52,10 @@ def put_in_place(stagings: Sequence[str], *, overwrite: bool) -> None:
     doubtful: list[MpiredError | OSError] = []
     for staging in stagings:
         with contextlib.suppress(FileNotFoundError):  # this one was done
-            for number, name, old in Manifest.read(staging).files:
-                doubtful += _put(staging, number, name, old, overwrite=overwrite)
+            manifest = Manifest.read(staging)
+            moved = bool(manifest.moved_from(staging))
+            for entry in manifest.files:
+                doubtful += _put(staging, entry, overwrite=overwrite, moved=moved)
             calls.fsync_directory_at(os.path.dirname(staging))
     if doubtful:
         raise doubtful[0] if len(doubtful) == 1 else RanksError(len(doubtful), doubtful, "results")
@@ -151,8 +64,9 @@ def put_in_place(stagings: Sequence[str], *, overwrite: bool) -> None:
             _remove(staging)
 
 
-def _put(staging: str, number: str, name: str, old: Stamp | None, *, overwrite: bool) -> list[BufferFileError]:
+def _put(staging: str, entry: Entry, *, overwrite: bool, moved: bool) -> list[BufferFileError]:
     """Put a draft in its place, unless it is there; return what speaks against it."""
+    number, name, old = entry
     draft, target = os.path.join(staging, number), os.path.join(os.path.dirname(staging), name)
     if not is_there(draft):
         return []
@@ -160,10 +74,11 @@ def _put(staging: str, number: str, name: str, old: Stamp | None, *, overwrite: 
     with calls.blaming(target):
         if found is not None and os.path.samestat(os.lstat(draft), os.lstat(target)):
             calls.unlink(draft)  # its owner died when it had both names
-        elif overwrite or (found is not None and found == old):
+        elif overwrite or is_same(found, old, moved=moved):
             calls.rename(draft, target)
         elif found is not None or old is not None or not _takes_free_name(draft, target):
-            what = "was removed" if found is None and old else "was changed" if old else "appeared"
+            changed = "was changed, or copied without its times," if moved else "was changed"
+            what = "was removed" if found is None and old else changed if old else "appeared"
             reason = f"{what} while a committed result for it waits in {staging}"
             return [BufferFileError(target, f"{reason}; move the result from there, or remove that directory")]
     return []
@@ -208,15 +123,6 @@ def is_there(path: str, fd: int | None = None) -> bool:
     return fd is None or os.path.samestat(status, os.fstat(fd))
 
 
-def stamp(path: str) -> Stamp | None:
-    """Return what tells a file from another one under its name, None if there is none."""
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return None
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
-
-
 class Pending(NamedTuple):
     """What an earlier command left in a directory.
 
@@ -256,7 +162,7 @@ def settle(paths: Iterable[str]) -> None:
 def pending(directory: str) -> list[Pending]:
     """Return what earlier or living commands of this user have left in a directory."""
     try:
-        names = sorted(name for name in os.listdir(directory) if _STAGING.fullmatch(name))
+        names = sorted(name for name in os.listdir(directory) if STAGING.fullmatch(name))
     except OSError:  # whoever opens a file there will say why
         return []
     found = []
@@ -279,13 +185,7 @@ def finish(left: Pending) -> None:
         As `settle`.
     """
     home, until = left.home, time.monotonic() + _PATIENCE
-    if home != left.staging and not (_STAGING.fullmatch(os.path.basename(home)) and _is_ours(home)):
-        if not os.path.isdir(os.path.dirname(home)):
-            reason = f"its results belong to others in {os.path.dirname(home)}, which is not there"
-            raise BufferFileError(left.staging, f"{reason}; bring it back, or remove this directory")
-        # The first staging directory is the last to be removed: what is left here was finished, or never committed.
-        if not os.path.lexists(home):
-            discard(left.staging)
+    if home != left.staging and not _leads_home(left):
         return
     while True:
         try:
@@ -297,7 +197,7 @@ def finish(left: Pending) -> None:
         try:
             if is_free(fd):
                 if is_there(os.path.join(home, _COMMIT)):
-                    put_in_place([staging for staging in _members(home) if _is_ours(staging)], overwrite=False)
+                    _finish_committed(home)
                 else:
                     discard(home)
                 return
@@ -308,6 +208,83 @@ def finish(left: Pending) -> None:
         if time.monotonic() > until:
             raise OSError(errno.EBUSY, "a command that puts its results in place does not come to an end", home)
         time.sleep(_PAUSE)
+
+
+def _leads_home(left: Pending) -> bool:
+    """Tell whether the home of a staging directory is there, and remove what nobody needs without it."""
+    home, staging = left
+    made = ""
+    with contextlib.suppress(FileNotFoundError, BufferFileError):  # its owner has not written it yet
+        made = Manifest.read(staging).moved_from(staging)
+    if made:
+        raise _moved(staging, made)
+    with _saying_what_waits(home):
+        if is_there(home):
+            return bool(STAGING.fullmatch(os.path.basename(home))) and _is_ours(home)
+    if not os.path.isdir(os.path.dirname(home)):
+        raise _separated(staging, os.path.dirname(home))
+    # The first staging directory is the last to be removed: what is left here was finished, or never committed.
+    discard(staging)
+    return False
+
+
+@contextlib.contextmanager
+def _saying_what_waits(home: str) -> Iterator[None]:
+    """Say with the errors of the block why they matter to who only wants to read a file."""
+    try:
+        yield
+    except OSError as error:
+        reason = f"{error.strerror}, so the committed results of an interrupted command cannot be put in place, and"
+        way_out = f"allow it and run `mpired recover`, or remove {home} to give them up"
+        where = error.filename or os.path.dirname(home)
+        raise OSError(error.errno, f"{reason} wait in {home}; {way_out}", where) from error
+
+
+def _separated(staging: str, missing: str) -> BufferFileError:
+    reason = f"its results belong to others in {missing}, which is not there"
+    return BufferFileError(staging, f"{reason}; bring it back, or remove this directory")
+
+
+def _moved(staging: str, made: str) -> BufferFileError:
+    reason = f"was moved or copied from {made}, and its results belong to others in other directories"
+    return BufferFileError(staging, f"{reason}; bring it back or finish them there, or remove this directory")
+
+
+def _finish_committed(home: str) -> None:
+    """Put the files of a dead command in their places, and say so."""
+    with _saying_what_waits(home):
+        members = _members(home)
+        paths = [path for member in members for path in _results(member)]
+        put_in_place(members, overwrite=False)
+    files = f" ({len(paths)} file{'s' if len(paths) > 1 else ''})" if paths else ""
+    notices.tell(paths or [os.path.dirname(home)], f"finished what an interrupted command had committed{files}")
+
+
+def _members(home: str) -> Sequence[str]:
+    """Return the staging directories of a commit, its home first.
+
+    Results for one directory go where that is now. Those for several belong together, so none may have been moved.
+    """
+    try:
+        manifest = Manifest.read(home)
+    except FileNotFoundError:  # all was done, down to the removal
+        return [home]
+    if len(manifest.members) == 1:
+        return [home]
+    if made := manifest.moved_from(home):
+        raise _moved(home, made)
+    for directory in map(os.path.dirname, manifest.members):
+        if not is_there(directory):
+            raise _separated(home, directory)
+    return [member for member in manifest.members if is_there(member) and _is_ours(member)]
+
+
+def _results(staging: str) -> list[str]:
+    """Return the files that the drafts of a staging directory are for."""
+    try:
+        return [os.path.join(os.path.dirname(staging), name) for _, name, _ in Manifest.read(staging).files]
+    except FileNotFoundError:  # they are in place
+        return []
 
 
 def is_free(fd: int) -> bool:

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from mpired.errors import MpiredError, OutputExistsError, RanksError, UnconfirmedError, UsageError
-from mpired.storage import calls, copying, staging
+from mpired.storage import calls, copying, manifest, staging
 from mpired.storage.output import existing_file, is_stream, nothing
 from mpired.storage.recovery import settle_for_reading
 
@@ -47,7 +47,7 @@ class Draft:
     def created(self, nbytes: int | None = None) -> Generator[int, None, None]:
         """Create the file, with `nbytes` reserved for it, and give its descriptor for the block."""
         with calls.blaming(self.name):
-            fd = staging.create(self.shared_path)
+            fd = manifest.create(self.shared_path)
             try:
                 if nbytes is not None:
                     calls.allocate(fd, nbytes)
@@ -152,7 +152,7 @@ class Together:
     def _locked(self, folder: str) -> bool:
         """Take the lock that shows that this process lives."""
         path = os.path.join(folder, staging.LOCK)
-        fd = staging.create(path)
+        fd = manifest.create(path)
         if staging.is_free(fd) and staging.is_there(path, fd):
             self._lock = fd
             return True
@@ -195,17 +195,17 @@ class Together:
     def _write_manifests(self) -> None:
         """Say in each staging directory what goes where, and bring that and all names to the disk."""
         members = list(self._folders.values())
-        files: dict[str, list[tuple[str, str, staging.Stamp | None]]] = {directory: [] for directory in self._folders}
+        files: dict[str, list[manifest.Entry]] = {directory: [] for directory in self._folders}
         for draft in self.drafts:
             files[draft.directory].append((draft.number, os.path.basename(draft.target), self._old(draft)))
         for directory, folder in self._folders.items():
             with calls.blaming(directory):
-                staging.Manifest(files[directory], members).write(folder)
+                manifest.Manifest(files[directory], members).write(folder)
                 calls.fsync_directory_at(folder)
                 calls.fsync_directory_at(directory)
 
-    def _old(self, draft: Draft) -> staging.Stamp | None:
-        old = staging.stamp(draft.target)
+    def _old(self, draft: Draft) -> manifest.Stamp | None:
+        old = manifest.stamp(draft.target)
         if old is not None and not self._overwrite:
             raise OutputExistsError(
                 draft.name, "appeared in the meantime; --force replaces it; in Python overwrite=True"

@@ -21,7 +21,7 @@ from mpired.errors import BufferFileError, OutputExistsError, UsageError
 from mpired.storage import calls, journal
 from mpired.storage.lock import Target, Waiting
 from mpired.storage.output import FileOutput, Scratch
-from mpired.storage.recovery import has_journal
+from mpired.storage.recovery import check_not_orphan
 from mpired.storage.update import Extent, Update, choose
 from mpired.windows import once
 
@@ -295,8 +295,7 @@ class NewTarget:
 
     def __init__(self, name: str, filling: Filling, stack: ExitStack, *, durable: bool) -> None:
         self.name = name
-        if has_journal(name) and not os.path.lexists(name):
-            raise BufferFileError(name, "is missing, but its journal is there; find the file, or remove the journal")
+        check_not_orphan(name)
         try:
             self._output = stack.enter_context(FileOutput(name, overwrite=False, durable=durable))
         except OutputExistsError as error:

@@ -149,7 +149,7 @@ def _open(request: Request, policy: Policy, stack: ExitStack) -> tuple[Sequence[
     if request.op.name == "NO_OP" and not all(os.access(name, os.W_OK) for name in request.windows):
         return _open_for_reading(request, policy, stack), ()
     targets = stack.enter_context(locked(request.windows, policy.waiting))
-    recovered = tuple(target.name for target in targets if recovery.settle(target).journal == "finished")
+    recovered = tuple(target.name for target in targets if recovery.settle(target) == "finished")
     return [open_target(target, request.declared, stack) for target in targets], recovered
 
 
@@ -175,6 +175,7 @@ def locked(names: Sequence[str], waiting: Waiting, *, shared: bool = False) -> I
     """
 
     def inode(name: str) -> tuple[int, int]:
+        recovery.check_not_orphan(name)
         status = os.stat(name)
         return status.st_dev, status.st_ino
 

@@ -7,13 +7,14 @@ import json
 import os
 import signal
 import stat
+import subprocess
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command import NOBODY, become_nobody, refused, run, snapshot, succeeded, unchanged
+from command import COMMAND, NOBODY, become_nobody, refused, run, snapshot, succeeded, unchanged
 
 from mpired.errors import BufferFileError, OutputExistsError, RanksError, UnconfirmedError, UsageError
 from mpired.storage import calls, staging
@@ -26,6 +27,7 @@ CHANGING = (
     "symlink", "unlink",
 )  # fmt: skip
 COMMITTING = {"commit", "manifest"}
+FINISHED = "finished what an interrupted command had committed"
 
 
 def old(number: int) -> bytes:
@@ -302,7 +304,8 @@ def test_error_of_a_rename_is_said_and_the_next_command_finishes(tmp_path):
     outcome = run("scan", "-q", "--op", "sum", "r0.npy", "r1.npy", "r2.npy", "--in-place", cwd=tmp_path, setup=setup)
     refused(outcome, 6, "committed", "next mpired command")
     assert [np.load(tmp_path / f"r{rank}.npy")[0] for rank in range(3)] == [1, 2, 3]
-    succeeded(run("info", "r2.npy", cwd=tmp_path))
+    outcome = run("reduce", "-q", "--op", "max", "r2.npy", "--to", "raw", cwd=tmp_path)
+    assert outcome == (0, np.full(3, 6).tobytes(), f"mpired: {tmp_path}/r0.npy: {FINISHED} (3 files)\n")
     assert [np.load(tmp_path / f"r{rank}.npy")[0] for rank in range(3)] == [1, 3, 6]
     assert litter(tmp_path) == []
 
@@ -523,6 +526,43 @@ def test_every_command_finishes_first(words, committed, paths, tmp_path):
     assert litter(tmp_path) == []
 
 
+def test_recover_says_what_it_finished(committed, paths, tmp_path):
+    outcome = run("recover", "a/1", "b/link", cwd=tmp_path)
+    done = f"{FINISHED} (4 files)"
+    assert outcome == (0, f"a/1: {done}\nb/link: {done}\n".encode(), "")
+    assert run("recover", "a/1", cwd=tmp_path) == (0, b"a/1: nothing to do\n", "")
+
+
+def test_recover_says_what_it_finished_of_files_that_nobody_named(committed, paths, tmp_path):
+    (tmp_path / "a" / "other").touch()
+    outcome = run("recover", "a/other", cwd=tmp_path)
+    assert outcome == (0, b"a/other: nothing to do\n", f"mpired: {tmp_path}/a/0: {FINISHED} (4 files)\n")
+
+
+def test_nothing_is_printed_in_python(committed, paths, capfd):
+    settle(map(str, paths))
+    assert contents(paths) == NEW
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_rerun_after_a_kill_says_that_it_is_one(tmp_path):
+    """The installed command, killed by the tracer at its third rename, and then repeated."""
+    for rank in range(4):
+        (tmp_path / f"d{rank}").mkdir()
+        np.save(tmp_path / f"d{rank}" / "c.npy", np.full(3, rank + 1))
+    files = [f"d{rank}/c.npy" for rank in range(4)]
+    words = (COMMAND, "scan", "-q", "--op", "sum", *files, "--in-place")
+    renames = "rename,renameat,renameat2"
+    options = ("-f", "-qq", "-o", "trace", "-e", f"trace={renames}", "-e", f"inject={renames}:signal=KILL:when=3")
+    killed = subprocess.run(["strace", *options, *words], cwd=tmp_path, check=False, timeout=60)
+    assert killed.returncode in {-signal.SIGKILL, 128 + signal.SIGKILL}
+    assert litter(tmp_path) != []
+    again = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=True, timeout=60)
+    assert again.stderr == f"mpired: {tmp_path}/d0/c.npy: {FINISHED} (4 files)\n"
+    assert [int(np.load(tmp_path / path)[0]) for path in files] == [1, 4, 10, 20]
+    assert litter(tmp_path) == []
+
+
 def test_recover_lists_what_there_is(committed, tmp_path):
     with unchanged(tmp_path):
         outcome = run("recover", "--list", "a/0", cwd=tmp_path)
@@ -575,6 +615,134 @@ def test_a_folder_that_is_gone_is_said(committed, paths, tmp_path):
     (tmp_path / "c").rename(tmp_path / "a")
     settle([str(paths[3])])
     assert contents(paths) == NEW
+
+
+# Directories that were moved or copied since
+
+
+@pytest.fixture
+def half_done(tmp_path: Path) -> Path:
+    """A folder with four files, of which two are in place."""
+    folder = tmp_path / "A"
+    folder.mkdir()
+    for number in range(4):
+        (folder / str(number)).write_bytes(old(number))
+
+    def dies() -> None:
+        original, count = os.replace, iter(range(100))
+
+        def replace(*arguments: object, **settings: object) -> None:
+            if next(count) == 2:
+                os.kill(os.getpid(), signal.SIGKILL)
+            original(*arguments, **settings)
+
+        os.replace = replace
+        write([folder / str(number) for number in range(4)])
+
+    assert in_child(dies) == -signal.SIGKILL
+    assert contents_of(folder) == [*NEW[:2], *OLD[2:]]
+    return folder
+
+
+def contents_of(folder: Path) -> list[bytes | None]:
+    return contents([folder / str(number) for number in range(4)])
+
+
+def test_a_folder_that_was_renamed_is_finished(half_done, tmp_path):
+    half_done.rename(tmp_path / "B")
+    outcome = run("recover", "B/3", cwd=tmp_path)
+    assert outcome == (0, f"B/3: {FINISHED} (4 files)\n".encode(), "")
+    assert contents_of(tmp_path / "B") == NEW
+    assert litter(tmp_path) == []
+
+
+def test_a_copy_with_its_times_is_finished_by_itself(half_done, tmp_path):
+    subprocess.run(["cp", "-a", "A", "B"], cwd=tmp_path, check=True)
+    with unchanged(half_done):
+        assert run("recover", "B/3", cwd=tmp_path).status == 0
+    assert contents_of(tmp_path / "B") == NEW
+    assert litter(tmp_path / "B") == []
+    settle([str(half_done / "0")])
+    assert contents_of(half_done) == NEW
+
+
+def test_a_copy_without_its_times_is_reported(half_done, tmp_path):
+    """Nobody can tell whether the files in it were changed since."""
+    subprocess.run(["cp", "-r", "A", "B"], cwd=tmp_path, check=True)
+    for path in (tmp_path / "B" / str(number) for number in range(4)):
+        os.utime(path, (1, 1))
+    with unchanged(tmp_path):
+        outcome = run("info", "--from", "raw", "--type", "byte", "B/3", cwd=tmp_path)
+        refused(outcome, 3, f"{tmp_path}/B/2", f"{tmp_path}/B/3", "copied without its times", f"waits in {tmp_path}/B/")
+
+
+def test_new_files_are_finished_in_any_copy(tmp_path):
+    (tmp_path / "A").mkdir()
+
+    def dies() -> None:
+        os.link = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+        write([tmp_path / "A" / str(number) for number in range(4)], overwrite=False)
+
+    assert in_child(dies) == -signal.SIGKILL
+    subprocess.run(["cp", "-r", "A", "B"], cwd=tmp_path, check=True)
+    with unchanged(tmp_path / "A"):
+        settle([str(tmp_path / "B" / "0")])
+    assert contents_of(tmp_path / "B") == NEW
+
+
+@pytest.mark.parametrize("folder", ["a", "b"])
+@pytest.mark.parametrize("how", [["mv"], ["cp", "-a"]], ids=["moved", "copied"])
+def test_one_of_several_folders_that_is_elsewhere_is_reported(how, folder, committed, tmp_path):
+    subprocess.run([*how, folder, "c"], cwd=tmp_path, check=True)
+    with unchanged(tmp_path), pytest.raises(BufferFileError, match=r"was moved or copied from .*; bring it back"):
+        settle([str(tmp_path / "c" / "0")])
+
+
+@pytest.mark.parametrize("folder", ["a", "b"])
+def test_what_stayed_waits_for_the_folder_that_was_moved(folder, committed, paths, tmp_path):
+    other = tmp_path / "ab".replace(folder, "")
+    (tmp_path / folder).rename(tmp_path / "c")
+    with unchanged(tmp_path), pytest.raises(BufferFileError, match="is not there; bring it back"):
+        settle([str(other / "x")])
+    (tmp_path / "c").rename(tmp_path / folder)
+    settle([str(other / "x")])
+    assert contents(paths) == NEW
+
+
+def test_the_number_of_the_device_may_change(committed, paths, monkeypatch):
+    """As after a restart of the machine with other disks."""
+    for folder in committed:
+        said = json.loads((folder / "manifest").read_text())
+        said["files"] = [[number, name, [status[0] + 1, *status[1:]]] for number, name, status in said["files"]]
+        (folder / "manifest").write_text(json.dumps(said))
+    settle(map(str, paths))
+    assert contents(paths) == NEW
+
+
+@pytest.mark.parametrize(("closed", "mode", "read"), [("d2", 0o555, "d1"), ("d2", 0, "d1"), ("d1", 0, "d2")])
+def test_a_folder_that_may_not_be_changed_is_said_with_what_waits(closed, mode, read, as_root, open_folder):
+    paths = [open_folder / name / "c" for name in ("d1", "d2")]
+    for path in paths:
+        path.parent.mkdir()
+        path.write_bytes(b"old")
+        os.chown(path.parent, NOBODY, NOBODY)
+        os.chown(path, NOBODY, NOBODY)
+
+    def dies() -> None:
+        become_nobody()
+        os.replace = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+        write(paths)
+
+    assert in_child(dies) == -signal.SIGKILL
+    home = next((open_folder / "d1").glob(".*.mpired-together"))
+    (open_folder / closed).chmod(mode)
+    words = ("reduce", "-q", "--op", "bor", "--from", "raw", "--type", "byte", f"{read}/c", "--to", "raw")
+    outcome = run(*words, cwd=open_folder, setup=become_nobody)
+    refused(outcome, 4, f"mpired: {open_folder}/{closed}", "Permission denied, so the committed results of", str(home))
+    (open_folder / closed).chmod(0o755)
+    outcome = run(*words, cwd=open_folder, setup=become_nobody)
+    assert outcome == (0, new(int(read[1]) - 1), f"mpired: {paths[0]}: {FINISHED} (2 files)\n")
+    assert contents(paths) == NEW[:2]
 
 
 def test_drafts_of_the_living_are_left_alone(paths, tmp_path):

@@ -21,6 +21,7 @@ from mpired.storage import calls, copying, journal
 
 COMMITS = ("rename", "journal")
 JOURNAL = ".t.npy.mpired-journal"
+DEAD = "that an interrupted command had committed"
 
 
 @pytest.fixture
@@ -451,10 +452,67 @@ def test_large_sparse_journal_is_forgotten_at_once(folder):
 def test_journal_without_its_target(folder):
     content = pending(folder)
     (folder / "here" / "t.npy").unlink()
-    refused(run("recover", "here/t.npy", cwd=folder), 4, "here/t.npy")
+    refused(run("recover", "here/t.npy", cwd=folder), 3, "here/t.npy", f"here/{JOURNAL} is there", "--discard")
+    refused(run(*WORDS, cwd=folder), 3, "here/t.npy", f"here/{JOURNAL} is there")
     refused(run(*WORDS, "--create", "500", cwd=folder), 3, "here/t.npy", "journal")
     assert (folder / "here" / JOURNAL).read_bytes() == content
     assert os.listdir(folder / "here") == [JOURNAL]
+    outcome = run("recover", "--discard", "here/t.npy", cwd=folder)
+    assert outcome == (0, b"here/t.npy: removed the journal without looking at it\n", "")
+    assert os.listdir(folder / "here") == []
+    refused(run("recover", "here/t.npy", cwd=folder), 4, "here/t.npy", "No such file")
+
+
+@pytest.mark.parametrize("quiet", [(), ("-q",)])
+@pytest.mark.parametrize(
+    "words", [("info",), ("accumulate", "ones.npy", "--op", "max"), ("fetch-and-op", "--op", "no_op")]
+)
+def test_whoever_finishes_an_update_says_so(words, quiet, folder):
+    pending(folder)
+    command, *rest = words
+    outcome = run(command, "here/t.npy", *rest, *(quiet if command == "accumulate" else ()), cwd=folder)
+    assert outcome.err.splitlines()[0] == f"mpired: here/t.npy: finished an update of 4000 bytes {DEAD}"
+    assert outcome.err.count("finished") == 1
+    assert value(folder) == 1
+
+
+def test_recover_says_what_it_finished(folder):
+    pending(folder)
+    outcome = run("recover", "here/t.npy", "ones.npy", cwd=folder)
+    assert outcome == (
+        0,
+        f"here/t.npy: finished an update of 4000 bytes {DEAD}\nones.npy: nothing to do\n".encode(),
+        "",
+    )
+
+
+def test_list_and_discard_exclude_each_other(folder):
+    pending(folder)
+    with unchanged(folder):
+        refused(run("recover", "--list", "--discard", "here/t.npy", cwd=folder), 2, "--list", "--discard")
+
+
+def test_journal_that_cannot_be_removed(as_root, open_folder):
+    """The target has changed, but not all is done."""
+    np.save(open_folder / "ones.npy", np.ones(500))
+    (open_folder / "here").mkdir()
+    np.save(open_folder / "here" / "t.npy", np.zeros(500))
+    pending(open_folder)
+    for name in ("t.npy", JOURNAL):
+        os.chown(open_folder / "here" / name, NOBODY, NOBODY)
+    outcome = run(*WORDS, cwd=open_folder, setup=become_nobody)
+    refused(outcome, 6, "here/t.npy", f"here/{JOURNAL} cannot be removed (Permission denied)", "nothing else was done")
+    assert value(open_folder) == 1
+    assert (open_folder / "here" / JOURNAL).exists()
+
+
+def test_messages_name_the_journal_where_the_user_sees_it(folder):
+    pending(folder)
+    (folder / "here" / JOURNAL).chmod(0o666)
+    (folder / "alias").symlink_to("here/t.npy")
+    refused(run(*WORDS, cwd=folder), 3, f"mpired: here/{JOURNAL}: can be written to")
+    refused(run("recover", "alias", cwd=folder), 3, f"mpired: {folder}/here/{JOURNAL}: can be written to")
+    refused(run("recover", str(folder / "here/t.npy"), cwd=folder), 3, f"mpired: {folder}/here/{JOURNAL}: can be")
 
 
 def test_dead_temporary_files_are_removed_and_living_ones_stay(folder):
