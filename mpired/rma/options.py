@@ -64,6 +64,7 @@ class ElementOptions(How, total=False):
 
     type: str | None
     byte_order: str | None
+    columns: Sequence[str]
     target_disp: int | None
     disp_unit: int | None
     at: str | None
@@ -183,7 +184,7 @@ def read_map(path: PathLike | np.ndarray) -> np.ndarray:
         name, indices = "map", path.ravel()
     else:
         name = os.fspath(path)
-        buffer = open_rank(name, Declared()).only_buffer("npy")
+        buffer = open_rank(name, Declared()).only_buffer()
         indices = FileOrigin(buffer, 0, buffer.count).read(slice(0, buffer.count))
     if indices.dtype.kind not in "iu":
         raise DatatypeError(name, f"holds elements of {indices.dtype}, and a map is of integers")
