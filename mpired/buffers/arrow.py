@@ -49,20 +49,32 @@ class ArrowFile:
             batch.validate(full=True)
             yield batch.select(list(columns))
 
-    def group(self, number: int) -> tuple[pa.RecordBatch, Mapping[bytes, bytes] | None]:
-        """Return a record batch with all columns, and its metadata."""
-        batch, metadata = self._reader([]).get_batch_with_custom_metadata(number)
-        batch.validate(full=True)
-        return batch, metadata
+    def whole(self) -> Iterator[tuple[pa.RecordBatch, Mapping[bytes, bytes] | None]]:
+        """Yield every record batch with all columns, and its metadata."""
+        reader = self._reader([])
+        for i in range(reader.num_record_batches):
+            batch, metadata = reader.get_batch_with_custom_metadata(i)
+            batch.validate(full=True)
+            yield batch, metadata
 
     def compression(self) -> str | None:
-        """Return the compression of the first record batch; pyarrow knows it, but does not tell."""
-        if len(self.starts) == 1:
-            return None
+        """Return the compression of the first record batch, None if there is none.
+
+        pyarrow knows it, but does not tell. What lies where no writer puts it says nothing of compression.
+        """
         self._file.seek(_MAGIC_NBYTES)
-        while (message := pa.ipc.read_message(self._file)).type != "record batch":
-            pass
-        return _codec(message.metadata.to_pybytes())
+        try:
+            while (message := pa.ipc.read_message(self._file)).type != "record batch":
+                pass
+            return _codec(message.metadata.to_pybytes())
+        except (EOFError, ValueError, IndexError, struct.error):
+            return None
+
+    @property
+    def metadata(self) -> Mapping[bytes, bytes] | None:
+        """The metadata of the footer; a pyarrow that cannot keep it shows none."""
+        metadata: Mapping[bytes, bytes] | None = getattr(self._reader([]), "metadata", None)
+        return metadata
 
     def close(self) -> None:
         """Close the file."""
@@ -154,7 +166,7 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
         new = stack.enter_context(os.fdopen(os.dup(fd), "wb"))
         patch = Patch(old.schema, changed, stack)
         options = pa.ipc.IpcWriteOptions(compression=old.compression(), use_threads=False)
-        writer = stack.enter_context(pa.ipc.new_file(new, old.schema, options=options))
-        for number in range(len(old.starts) - 1):
-            batch, metadata = old.group(number)
-            writer.write_batch(patch.applied(batch), custom_metadata=metadata)
+        footer = {"metadata": metadata} if (metadata := old.metadata) else {}
+        writer = stack.enter_context(pa.ipc.new_file(new, old.schema, options=options, **footer))
+        for batch, said in old.whole():
+            writer.write_batch(patch.applied(batch), custom_metadata=said)

@@ -22,10 +22,11 @@ import pyarrow as pa  # isort: skip - after columns, which sets it up
 import pyarrow.parquet as pq  # isort: skip
 
 _BATCH_ROWS = 64 << 10
+_BATCH_NBYTES = 16 << 20  # about so much of the columns that are copied is decoded at a time
 _READ_BUFFER = 256 << 10  # bytes of a column chunk read at a time, instead of the whole chunk
 _ROW_GROUP_BYTES = 32 << 20  # a row group of the output is in memory at once
 _ROW_GROUP_ROWS = 1 << 20
-_KEPT_GROUP_BYTES = 256 << 20  # a row group of a file that is written again stays as it is up to here
+_KEPT_GROUP_NBYTES = 256 << 20  # a row group of a file that is written again stays as it is up to here
 _THRIFT_STRINGS = 16 << 20
 _THRIFT_ITEMS = 1 << 20
 _CODEC_NAMES = {"UNCOMPRESSED": "NONE"}  # what the reader calls it and what the writer does
@@ -58,8 +59,10 @@ class ParquetFile:
         )
 
     def group(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a row group, with all columns."""
-        return iter(self._file.iter_batches(batch_size=_BATCH_ROWS, row_groups=[number], use_threads=False))
+        """Yield the rows of a row group, with all columns; long rows by fewer."""
+        footer = self.metadata.row_group(number)
+        rows = max(1, min(_BATCH_ROWS, footer.num_rows * _BATCH_NBYTES // max(1, footer.total_byte_size)))
+        return iter(self._file.iter_batches(batch_size=rows, row_groups=[number], use_threads=False))
 
     def check_codecs(self, group: int) -> None:
         """Read one row of a row group: that refuses an unknown codec, whose name cannot even be asked for."""
@@ -179,9 +182,7 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
         patch = Patch(old.schema, changed, stack)
         writer = stack.enter_context(pq.ParquetWriter(new, old.schema, write_page_checksum=True, **_kept(old)))
         for number in range(len(old.starts) - 1):
-            for batches in _pieces(map(patch.applied, old.group(number))):
-                table = pa.Table.from_batches(batches, old.schema)
-                writer.write_table(table, row_group_size=max(1, table.num_rows))
+            _write_group(writer, old.schema, map(patch.applied, old.group(number)))
 
 
 def _kept(file: ParquetFile) -> dict[str, Any]:
@@ -207,14 +208,17 @@ def _kept(file: ParquetFile) -> dict[str, Any]:
     }
 
 
-def _pieces(batches: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
-    """Yield the batches of a row group together, or cut it if that is more than memory should hold."""
+def _write_group(writer: pq.ParquetWriter, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    """Write a row group, cut where it is more than memory should hold."""
     piece: list[pa.RecordBatch] = []
-    nbytes = 0
+
+    def write() -> None:
+        rows = sum(batch.num_rows for batch in piece)
+        writer.write_table(pa.Table.from_batches(piece, schema), row_group_size=max(1, rows))
+        piece.clear()
+
     for batch in batches:
+        if sum(each.nbytes for each in piece) > _KEPT_GROUP_NBYTES:
+            write()
         piece.append(batch)
-        nbytes += batch.nbytes
-        if nbytes > _KEPT_GROUP_BYTES:
-            yield piece
-            piece, nbytes = [], 0
-    yield piece
+    write()

@@ -119,5 +119,7 @@ def keys_of(request: Request, options: AccumulateOptions) -> list[bytes]:
     if isinstance(key, str) and key:
         return [once.key_of(key if number == 0 else f"{key}\0{number}") for number in numbers]
     where = {name: str(options.get(name)) for name in Where.__annotations__ if options.get(name) is not None}
+    if request.declared.columns:
+        where["columns"] = ",".join(request.declared.columns)
     said = f"{request.op} {sorted(where.items())}"
     return [once.key_of_content([origin.blocks() for origin in buffers], said) for buffers in request.origins]

@@ -217,6 +217,16 @@ def test_once(suffix, tmp_path):
     check(path, before, table, n=np.full(ROWS, 2.0))
 
 
+def test_the_columns_are_part_of_the_request_that_is_remembered(suffix, tmp_path):
+    path = tmp_path / f"t.{suffix}"
+    write(pa.table({"a": [0, 0], "b": [0, 0]}), path)
+    np.save(tmp_path / "o.npy", np.array([1, 2]))
+    for column in ("a", "b", "a"):
+        words = ("accumulate", "--op", "sum", "--columns", column, path.name, "o.npy", "--once")
+        assert run(*words, cwd=tmp_path).status == 0
+    assert read(path).to_pydict() == {"a": [1, 2], "b": [1, 2]}
+
+
 # How the file is written
 
 
@@ -284,7 +294,8 @@ def test_arrow_batches(tmp_path):
     lengths = [3, 0, 1, 4]
     schema = pa.schema([("d", pa.dictionary(pa.int8(), pa.string())), ("n", pa.int64())])
     options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema, options=options) as writer:
+    footer = {"metadata": {"by": "a test"}}
+    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema, options=options, **footer) as writer:
         for i, length in enumerate(lengths):
             dictionary = pa.DictionaryArray.from_arrays(pa.array([i] * length, pa.int8()), words[: i + 1])
             batch = pa.record_batch([dictionary, pa.array([1] * length)], schema=schema)
@@ -294,8 +305,23 @@ def test_arrow_batches(tmp_path):
         reader = pa.ipc.open_file(file)
         found = [reader.get_batch_with_custom_metadata(i) for i in range(reader.num_record_batches)]
         assert [dict(each.custom_metadata) for each in found] == [{b"number": b"%d" % i} for i in range(4)]
+        assert dict(reader.metadata) == {b"by": b"a test"}
         assert [each.batch.num_rows for each in found] == lengths
         assert reader.read_all().to_pydict() == {"d": list("aaacdddd"), "n": list(range(1, 9))}
+
+
+def test_a_row_group_too_large_for_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr("mpired.buffers.parquet._BATCH_NBYTES", 1000)
+    monkeypatch.setattr("mpired.buffers.parquet._KEPT_GROUP_NBYTES", 100_000)
+    path = tmp_path / "t.parquet"
+    table = pa.table({"s": [f"{i:01000}" for i in range(450)], "n": np.zeros(450)})
+    pq.write_table(table, path, use_dictionary=False, compression="none")
+    mpired.Window(path).accumulate(np.arange(450.0), "sum")
+    assert read(path)["s"].equals(table["s"])
+    assert read(path)["n"].to_pylist() == list(range(450))
+    found = chunks(path)
+    assert sum(found) == 450
+    assert len(found) == 5
 
 
 def test_two_columns_of_one_name(suffix, tmp_path):
