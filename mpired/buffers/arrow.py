@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator, Sequence
+import struct
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 
 import numpy as np
 
-from mpired.buffers.columns import explaining, layout_like
+from mpired.buffers.columns import Patch, explaining, layout_like
 from mpired.buffers.columns import inspect as inspect_columns
 from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.formats import Encoder
@@ -19,6 +20,8 @@ from mpired.buffers.source import Source
 import pyarrow as pa  # isort: skip - after columns, which sets it up
 
 _BATCH_ROWS = 64 << 10
+_MAGIC_NBYTES = 8
+_CODECS = ("lz4", "zstd")  # org.apache.arrow.flatbuf.CompressionType
 
 
 class ArrowFile:
@@ -46,9 +49,59 @@ class ArrowFile:
             batch.validate(full=True)
             yield batch.select(list(columns))
 
+    def whole(self) -> Iterator[tuple[pa.RecordBatch, Mapping[bytes, bytes] | None]]:
+        """Yield every record batch with all columns, and its metadata."""
+        reader = self._reader([])
+        for i in range(reader.num_record_batches):
+            batch, metadata = reader.get_batch_with_custom_metadata(i)
+            batch.validate(full=True)
+            yield batch, metadata
+
+    def compression(self) -> str | None:
+        """Return the compression of the first record batch, None if there is none.
+
+        pyarrow knows it, but does not tell. What lies where no writer puts it says nothing of compression.
+        """
+        self._file.seek(_MAGIC_NBYTES)
+        try:
+            while (message := pa.ipc.read_message(self._file)).type != "record batch":
+                pass
+            return _codec(message.metadata.to_pybytes())
+        except (EOFError, ValueError, IndexError, struct.error):
+            return None
+
+    @property
+    def metadata(self) -> Mapping[bytes, bytes] | None:
+        """The metadata of the footer; a pyarrow that cannot keep it shows none."""
+        metadata: Mapping[bytes, bytes] | None = getattr(self._reader([]), "metadata", None)
+        return metadata
+
     def close(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _codec(message: bytes) -> str | None:
+    """Return the compression that a message says of a record batch (org.apache.arrow.flatbuf.Message)."""
+
+    def field(table: int, number: int) -> int:
+        """Return where a field of a table is, 0 if it is left out."""
+        (back,) = struct.unpack_from("<i", message, table)
+        (nbytes,) = struct.unpack_from("<H", message, table - back)
+        slot = 4 + 2 * number
+        offset: int = struct.unpack_from("<H", message, table - back + slot)[0] if slot < nbytes else 0
+        return table + offset if offset else 0
+
+    def follow(at: int) -> int:
+        to: int = at + struct.unpack_from("<I", message, at)[0]
+        return to
+
+    batch = follow(field(follow(0), 2))  # Message.header
+    compression = field(batch, 3)  # RecordBatch.compression
+    if not compression:
+        return None
+    codec = field(follow(compression), 0)  # BodyCompression.codec
+    return _CODECS[message[codec] if codec else 0]
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
@@ -89,3 +142,31 @@ def prepare(template: RankFile) -> Encoder:
                 writer.write_batch(layout.batch(blocks))
 
     return encode
+
+
+def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+    """Write a file again with new elements in some columns, record batch by record batch.
+
+    Parameters
+    ----------
+    source
+        The old file.
+    changed
+        The new elements, each buffer named as its column.
+    fd
+        The new file.
+
+    Raises
+    ------
+    BufferFileError
+        If the old file is damaged.
+    """
+    with explaining(source.name), ExitStack() as stack:
+        old = stack.enter_context(closing(ArrowFile(source)))
+        new = stack.enter_context(os.fdopen(os.dup(fd), "wb"))
+        patch = Patch(old.schema, changed, stack)
+        options = pa.ipc.IpcWriteOptions(compression=old.compression(), use_threads=False)
+        footer = {"metadata": metadata} if (metadata := old.metadata) else {}
+        writer = stack.enter_context(pa.ipc.new_file(new, old.schema, options=options, **footer))
+        for batch, said in old.whole():
+            writer.write_batch(patch.applied(batch), custom_metadata=said)

@@ -21,6 +21,7 @@ os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # else the import itself starts one
 import pyarrow as pa
 
+from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.rank import Declared, RankFile, no_number
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype, Group, agrees, from_dtype, with_fields
@@ -281,12 +282,11 @@ class Layout(NamedTuple):
         """Build a batch of rows from a block of each buffer."""
         arrays: dict[str, pa.Array] = {}
         for names, block in zip(self.columns, blocks, strict=True):
-            parts = [block] if block.dtype.names is None else [block[part] for part in block.dtype.names]
             if len(names) == 1:
-                arrays[names[0]] = _array(parts, self.schema.field(names[0]).type)
+                arrays[names[0]] = _column(block, self.schema.field(names[0]).type)
             else:
-                for name, part in zip(names, parts, strict=True):
-                    arrays[name] = _array([part], self.schema.field(name).type)
+                for name, part in zip(names, _parts(block), strict=True):
+                    arrays[name] = _column(part, self.schema.field(name).type)
         return pa.record_batch([arrays[field.name] for field in self.schema], schema=self.schema)
 
 
@@ -317,10 +317,47 @@ def _plain_field(datatype: Datatype, name: str) -> pa.Field:
     return pa.field(name or "_".join(form.names), pa.struct(list(zip(form.names, types, strict=True))))
 
 
-def _array(parts: Sequence[np.ndarray], kind: pa.DataType) -> pa.Array:
-    """Build a column: of structures from a part for each field, else from the only part."""
+def _parts(block: np.ndarray) -> list[np.ndarray]:
+    """Return the fields of structures, of other elements only themselves."""
+    return [block] if block.dtype.names is None else [block[name] for name in block.dtype.names]
+
+
+def _column(block: np.ndarray, kind: pa.DataType) -> pa.Array:
+    """Build a column of elements; structures give a part for each field."""
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
-        arrays = [pa.array(part, field.type) for part, field in zip(parts, fields, strict=True)]
+        arrays = [_column(part, field.type) for part, field in zip(_parts(block), fields, strict=True)]
         return pa.StructArray.from_arrays(arrays, fields=fields)
-    return pa.array(parts[0] != 0 if pa.types.is_boolean(kind) else parts[0], kind)
+    return pa.array(block != 0 if pa.types.is_boolean(kind) else block, kind)
+
+
+class Patch:
+    """New elements for some columns of a file, whose rows come by in order with all their columns.
+
+    Parameters
+    ----------
+    schema
+        That of the file.
+    changed
+        The new elements, each buffer named as its column.
+    stack
+        Closes what is opened.
+    """
+
+    def __init__(self, schema: pa.Schema, changed: Sequence[FlatBuffer], stack: contextlib.ExitStack) -> None:
+        self._schema = schema
+        self._readers = {
+            schema.get_field_index(each.name): (stack.enter_context(contextlib.closing(each.open())), each.datatype)
+            for each in changed
+        }
+        self._at = 0
+
+    def applied(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the next rows with the new elements, and the other columns as they are."""
+        arrays = list(batch.columns)
+        for number, (reader, datatype) in self._readers.items():
+            block = np.empty(batch.num_rows, datatype.form)
+            reader.read(self._at, block)
+            arrays[number] = _column(block, self._schema.field(number).type)
+        self._at += batch.num_rows
+        return pa.record_batch(arrays, schema=self._schema)

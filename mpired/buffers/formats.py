@@ -31,6 +31,12 @@ class OutputModule(Protocol):
     def prepare(self, template: RankFile) -> FlatLayout | Encoder: ...
 
 
+class ColumnModule(Protocol):
+    """What the module of a format with columns supplies besides."""
+
+    def rewrite(self, source: Source, changed: Sequence[FlatBuffer], fd: int) -> None: ...
+
+
 class Format(NamedTuple):
     """A file format: a row of the table.
 
@@ -73,6 +79,10 @@ class Format(NamedTuple):
     def prepare(self, template: RankFile) -> FlatLayout | Encoder:
         """Say how a result like `template` is written in this format, or why it cannot be."""
         return cast("OutputModule", self.module).prepare(template)
+
+    def rewrite(self, source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+        """Write a file with columns again, some of them, by their names, with new elements."""
+        cast("ColumnModule", self.module).rewrite(source, changed, fd)
 
 
 _ARROW = 192 << 20

@@ -64,17 +64,28 @@ class RankFile(NamedTuple):
         for name, kind in self.others:
             raise no_number(self.source, name, kind, [buffer.name for buffer in self.buffers])
 
-    def only_buffer(self, to: str) -> RankBuffer:
-        """Return the one buffer, for a format `to` that holds only one.
+    def check_some(self) -> None:
+        """Raise `DatatypeError` if no column is a buffer."""
+        if not self.buffers:
+            self.check_complete()
+
+    def only_buffer(self, to: str | None = None) -> RankBuffer:
+        """Return the one buffer, where only one can be used, or in a format `to` that holds only one.
 
         Raises
         ------
         UsageError
             If there are several.
+        DatatypeError
+            If no column is one.
         """
-        if len(self.buffers) != 1:
-            names = ", ".join(buffer.name for buffer in self.buffers)
-            reason = f"holds one buffer, but there are {len(self.buffers)} ({names}); choose one with --columns"
+        self.check_some()
+        if len(self.buffers) > 1:
+            number, names = len(self.buffers), ", ".join(buffer.name for buffer in self.buffers)
+            if to is None:
+                reason = f"has {number} columns ({names}), and one is needed; choose one with --columns"
+                raise UsageError(self.source.name, reason)
+            reason = f"holds one buffer, but there are {number} ({names}); choose one with --columns"
             raise UsageError(f"--to {to}", reason)
         return self.buffers[0]
 

@@ -243,6 +243,7 @@ ELEMENT = together(
     option("--disp-unit", type=int, metavar="BYTES", help="What displacements count; default an element."),
     option("--at", metavar="INDEX", help="The index of the element of an npy target, as `3,0`."),
     option("--type", metavar="TYPE", help="The MPI datatype or NumPy code of an element; raw files need it."),
+    option("--columns", type=Names(), default=(), help="The column of a parquet or arrow target with several."),
     option("--byte-order", type=click.Choice(["little", "big", "native"]), help="Of a raw file; default native."),
 )
 

@@ -174,7 +174,7 @@ def plan_unpack(
     file = open_rank(os.fspath(packed), of_packed)
     check_use(of_packed, [file], raw_result=True)
     file.check_complete()
-    buffer = file.only_buffer("raw")
+    buffer = file.only_buffer()
     if buffer.fortran_order and sum(dim > 1 for dim in buffer.shape or ()) > 1:
         reason = f"lies in Fortran order, and an element is taken from a row of {buffer.shape}"
         raise BufferFileError(buffer.source.name, f"{reason}; save it with numpy.ascontiguousarray")

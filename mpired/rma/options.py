@@ -64,6 +64,7 @@ class ElementOptions(How, total=False):
 
     type: str | None
     byte_order: str | None
+    columns: Sequence[str]
     target_disp: int | None
     disp_unit: int | None
     at: str | int | slice | tuple[int | slice, ...] | None
@@ -187,10 +188,10 @@ def _slice_text(part: slice) -> str:
 def _opened_map(name: str) -> RankBuffer:
     """Open a map, which says itself what it holds."""
     try:
-        return open_rank(name, Declared()).only_buffer("npy")
+        return open_rank(name, Declared()).only_buffer()
     except UsageError as error:
         raise UsageError(
-            "--map", f"{name} {error.reason.partition(';')[0]}; a map is an npy, parquet or arrow file"
+            "--map", f"{name} {error.reason.partition(';')[0]}; a map is npy, or parquet or arrow with one column"
         ) from None
 
 

@@ -43,8 +43,9 @@ def open_origin(
     if isinstance(origin, np.ndarray):
         return [ArrayOrigin.of(origin, said.datatype, first, count)]
     file = open_rank(os.fspath(origin), said)
+    file.check_some()
     if derived is not None:
-        return [_scattered(file.only_buffer("--origin-type"), derived, first, count)]
+        return [_scattered(file.only_buffer(), derived, first, count)]
     origins: list[Origin] = [
         FileOrigin(buffer, first, max(buffer.count - first, 0) if count is None else count) for buffer in file.buffers
     ]
@@ -88,8 +89,8 @@ def common(origins: Sequence[Sequence[Origin]], options: FetchOptions) -> list[G
     return given
 
 
-def element_of(value: object, datatype: Datatype, what: str) -> np.ndarray:
-    """Return an array of one element, from text, from a file, or from a Python number."""
+def element_of(value: object, datatype: Datatype, what: str, said: Declared) -> np.ndarray:
+    """Return an array of one element, from text, from a file with the column that is said, or from a Python number."""
     if isinstance(value, str):
         try:
             return parse_value(value, datatype)
@@ -97,7 +98,7 @@ def element_of(value: object, datatype: Datatype, what: str) -> np.ndarray:
             if not os.path.exists(value):
                 raise
     if isinstance(value, str | os.PathLike):
-        buffer = open_rank(os.fspath(value), Declared(datatype)).only_buffer(what)
+        buffer = open_rank(os.fspath(value), Declared(datatype, columns=said.columns)).only_buffer()
         if buffer.count != 1:
             raise CountError(str(value), f"has {buffer.count} elements, and {what} is one")
         return FileOrigin(buffer, 0, 1).read(slice(0, 1))
@@ -113,5 +114,7 @@ def keys_of(request: Request, options: AccumulateOptions) -> list[bytes]:
     if isinstance(key, str) and key:
         return [once.key_of(key if number == 0 else f"{key}\0{number}") for number in numbers]
     where = {name: str(options.get(name)) for name in Where.__annotations__ if options.get(name) is not None}
+    if request.declared.columns:
+        where["columns"] = ",".join(request.declared.columns)
     said = f"{request.op} {sorted(where.items())}"
     return [once.key_of_content([origin.blocks() for origin in buffers], said) for buffers in request.origins]

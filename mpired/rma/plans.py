@@ -146,8 +146,8 @@ def plan_compare_and_swap(
         Elements, as of `plan_fetch_and_op`.
     """
     check_names(options, ElementOptions)
-    said = declared(type=options.get("type"), byte_order=options.get("byte_order"))
-    expected = element_of(compare, _datatype(windows, said, options), "COMPARE")
+    said = declared(**only_inputs(options))
+    expected = element_of(compare, _datatype(windows, said, options), "COMPARE", said)
     call = _on_one_element(windows, [value], _compare_and_swap(expected), tell, options)
     return call._replace(request=replace(call.request, expected=expected))
 
@@ -167,7 +167,7 @@ def _compare_and_swap(expected: np.ndarray) -> ops.Op:
 def _on_one_element(
     windows: Sequence[PathLike], values: Sequence[object], op: ops.Op, tell: Tell, options: ElementOptions
 ) -> Call:
-    said = declared(type=options.get("type"), byte_order=options.get("byte_order"))
+    said = declared(**only_inputs(options))
     datatype = _datatype(windows, said, options)
     ops.check(op, datatype, ops.Use.FETCH)
     where: dict[str, Any] = dict(options)
@@ -180,7 +180,7 @@ def _on_one_element(
         declared=_of_windows(said),
         op=op,
         use=ops.Use.FETCH,
-        origins=[[ArrayOrigin("VALUE", datatype, element_of(value, datatype, "VALUE"))] for value in values],
+        origins=[[ArrayOrigin("VALUE", datatype, element_of(value, datatype, "VALUE", said))] for value in values],
         place=lambda _buffer, buffers: placement.shares(buffers, given),
         fetch=True,
         said=said,
@@ -197,7 +197,7 @@ def _datatype(windows: Sequence[PathLike], said: Declared, options: ElementOptio
     path = os.fspath(windows[options.get("target_rank") or 0])
     if options.get("create") is not None and not os.path.exists(path):
         raise UsageError("--create", "needs --type, which says what the elements are")
-    return open_rank(path, said).only_buffer("fetch-and-op").datatype
+    return open_rank(path, said).only_buffer().datatype
 
 
 def _request(

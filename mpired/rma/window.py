@@ -79,7 +79,7 @@ class Window:
             The name of a predefined op, or "replace".
         **options
             As the options of `mpired accumulate`: target_disp, disp_unit (bytes), target_count, at, map, target_rank,
-            origin_disp, origin_count, once, create, and what describes origins that are files.
+            origin_disp, origin_count, columns, once, create, and what describes origins that are files.
 
         Returns
         -------
@@ -132,7 +132,7 @@ class Window:
         op
             The name of a predefined op, "replace" or "no_op".
         **options
-            target_disp, disp_unit (bytes), at, target_rank, create.
+            target_disp, disp_unit (bytes), at, columns (one of a parquet or arrow file), target_rank, create.
 
         Raises
         ------
@@ -149,7 +149,7 @@ class Window:
         compare, value
             As the value of `fetch_and_op`; integers, truth values or bytes, compared bit by bit.
         **options
-            target_disp, disp_unit (bytes), at, target_rank.
+            target_disp, disp_unit (bytes), at, columns, target_rank.
 
         Raises
         ------

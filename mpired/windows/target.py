@@ -13,7 +13,6 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from mpired.buffers import FORMATS, Declared, FlatBuffer, FlatLayout, RankFile, open_rank, output_format, recognise
-from mpired.buffers.formats import Encoder
 from mpired.buffers.rank import Order
 from mpired.buffers.source import Source, open_source
 from mpired.datatypes import Datatype
@@ -113,48 +112,40 @@ def open_target(target: Target, declared: Declared, stack: ExitStack) -> Opened:
         tail = declared.datatype.extent - declared.datatype.true_extent if source.nbytes else 0
         count = (source.nbytes + tail) // stored.itemsize
         return FlatTarget(target, FlatBuffer(source, declared.datatype, count, stored))
-    file = open_rank(target.name, replace(declared, columns=()))
+    file = open_rank(target.name, declared)
     if file.source.stamp != source.stamp:
         raise BufferFileError(target.name, "changed while being read; something writes to it without the lock")
+    file.check_some()
     flat = file.buffers[0]
     if isinstance(flat, FlatBuffer):
         return FlatTarget(target, flat)
-    return ColumnTarget(target, file, declared.columns, stack)
+    return ColumnTarget(target, file, stack)
 
 
 class ColumnTarget:
-    """A parquet or arrow file, locked: its columns are copied out, changed, and written to a new file.
+    """A parquet or arrow file, locked: columns are copied out, changed, and written to a new file with all others.
 
     Parameters
     ----------
     target
         The file.
     file
-        What it holds.
-    columns
-        The columns that are changed, in order; empty for all. The others stay.
+        What it holds; its buffers are the columns that may change.
     stack
         Closes the copy.
     """
 
-    def __init__(self, target: Target, file: RankFile, columns: Sequence[str], stack: ExitStack) -> None:
+    def __init__(self, target: Target, file: RankFile, stack: ExitStack) -> None:
         self.name = target.name
         self.format = file.format
         self._target = target
-        encoder = FORMATS[file.format].prepare(file)
-        assert not isinstance(encoder, FlatLayout)  # noqa: S101 - a format with columns
-        self._encoder: Encoder = encoder
+        self._file = file
         self._scratch = stack.enter_context(Scratch(os.path.dirname(target.path), target.name))
         self.source = self._scratch.fd
-        self._all = self._copied_out(file)
-        names = [buffer.name for buffer in self._all]
-        for name in columns:
-            if name not in names:
-                raise BufferFileError(target.name, f"has no column {name!r}; its columns are {', '.join(names)}")
-        self.windows: Sequence[FlatBuffer] = tuple(self._all[names.index(name)] for name in columns or names)
+        self.windows: Sequence[FlatBuffer] = self._copied_out(file)
 
     def _copied_out(self, file: RankFile) -> list[FlatBuffer]:
-        """Copy all elements of all columns into the scratch file, as native elements."""
+        """Copy the elements of the columns into the scratch file, as native elements."""
         flat, end = [], 0
         for buffer in file.buffers:
             form = buffer.datatype.form
@@ -187,7 +178,8 @@ class ColumnTarget:
 
     def _encode(self, fd: int) -> None:
         source = open_source(self._scratch.shared_path)
-        self._encoder([replace(buffer, source=source) for buffer in self._all], fd)
+        changed = [replace(window, source=source) for window in self.windows]
+        FORMATS[self.format].rewrite(self._file.source, changed, fd)
 
 
 class _Written:

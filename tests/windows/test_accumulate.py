@@ -10,8 +10,6 @@ import warnings
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import reference
 import values
@@ -469,54 +467,6 @@ def test_many_create_one_file(tmp_path):
     for pid in pids:
         os.waitpid(pid, 0)
     assert (np.load(tmp_path / "new.npy") == 40).all()
-
-
-# Columns
-
-
-@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
-def test_columns(suffix, tmp_path):
-    table = pa.table({"x": [1.0, 2, 3], "n": pa.array([1, 2, 3], pa.int32()), "b": [True, False, True]})
-    write = pq.write_table if suffix == "parquet" else _write_arrow
-    read = pq.read_table if suffix == "parquet" else _read_arrow
-    write(table, tmp_path / f"t.{suffix}")
-    words = ("accumulate", "-q", "--op", "max", f"t.{suffix}")
-    np.save(tmp_path / "o.npy", np.array([9, 0], np.int32))
-    assert run(*words, "o.npy", "--columns", "n", "--target-disp", "0", cwd=tmp_path) == (0, b"", "")
-    assert read(tmp_path / f"t.{suffix}")["n"].to_pylist() == [9, 2, 3]
-    with unchanged(tmp_path):
-        refused(run(*words[:-1], "o.npy", "o.npy", "--columns", "n", cwd=tmp_path), 2, "--columns")
-        refused(run(*words[:-1], "o.npy", "o.npy", "--byte-order", "big", cwd=tmp_path), 2, "--byte-order")
-    write(table, tmp_path / f"t.{suffix}")
-    write(pa.table({"n": pa.array([9, 0], pa.int32())}), tmp_path / f"o.{suffix}")
-    assert run(*words, f"o.{suffix}", "--columns", "n", "--target-disp", "1", cwd=tmp_path) == (0, b"", "")
-    found = read(tmp_path / f"t.{suffix}")
-    assert found.to_pydict() == {"x": [1, 2, 3], "n": [1, 9, 3], "b": [True, False, True]}
-    assert found.schema == table.schema
-    with unchanged(tmp_path):
-        refused(
-            run(*words, f"o.{suffix}", "--commit", "journal", "--columns", "n", "--target-disp", "0", cwd=tmp_path), 2
-        )
-        refused(run(*words, f"o.{suffix}", cwd=tmp_path), 3)
-
-
-def _write_arrow(table, path):
-    with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, table.schema) as writer:
-        writer.write_table(table)
-
-
-def _read_arrow(path):
-    with pa.OSFile(str(path), "rb") as file:
-        return pa.ipc.open_file(file).read_all()
-
-
-def test_all_columns_at_once(tmp_path):
-    table = pa.table({"x": np.arange(1e5), "y": np.arange(100_000)})
-    pq.write_table(table, tmp_path / "t.parquet")
-    mpired.Window(tmp_path / "t.parquet").accumulate([tmp_path / "t.parquet"] * 2, "sum")
-    found = pq.read_table(tmp_path / "t.parquet")
-    assert (found["x"].to_numpy() == 3 * np.arange(1e5)).all()
-    assert (found["y"].to_numpy() == 3 * np.arange(100_000)).all()
 
 
 # Exactly once
