@@ -15,6 +15,9 @@ import pytest
 
 pytest.register_assert_rewrite("command")
 
+# Users have modules compiled once; without that most of the time of a command would be the compiler's.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
 # A shell starts what it runs in the background with SIGINT ignored, and commands of the tests would inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -154,9 +154,11 @@ def _dtype(source: Source, descr: Any) -> np.dtype:
     names, formats, offsets, offset = [], [], [], 0
     for field in descr:
         name, code, shape = _field(source, field)
-        if not name and _PADDING.fullmatch(code):
+        if not name and not shape and _PADDING.fullmatch(code):
             offset += int(code.lstrip("|")[1:])
             continue
+        if not name:
+            _bad(source, "a field has no name")
         names.append(name)
         formats.append(np.dtype((_plain(source, code), shape)))
         offsets.append(offset)

@@ -79,7 +79,9 @@ def agree(path: Path) -> bool:
         (ours[mine], numpys[theirs]) for mine, theirs in zip(ours.dtype.names, numpys.dtype.names, strict=True)
     ]  # fmt: skip
     for mine, theirs in fields:
-        assert mine.astype(theirs.dtype).tobytes() == np.ascontiguousarray(theirs).tobytes()
+        # A truth value of another program may be any byte.
+        same = mine if theirs.dtype.kind == "b" else mine.astype(theirs.dtype)
+        assert same.tobytes() == np.ascontiguousarray(theirs).tobytes()
         assert mine.dtype.itemsize == theirs.dtype.itemsize
     return True
 
@@ -87,7 +89,13 @@ def agree(path: Path) -> bool:
 def test_what_is_accepted_is_what_numpy_reads(long):
     accepted = []
 
-    @settings(max_examples=20_000 if long else 2000, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=20_000 if long else 2000,
+        derandomize=not long,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
     @given(damaged())
     def check(octets: bytes) -> None:
         path.write_bytes(octets)
