@@ -12,7 +12,6 @@ from mpired.engines import userops
 from mpired.rankwise import (
     AllOptions,
     Deal,
-    LocalOptions,
     RankwiseOptions,
     deals,
     make_course,
@@ -22,7 +21,7 @@ from mpired.rankwise import (
     read_call,
 )
 from mpired.verbs import Request, as_arrays, unwatched
-from mpired.words import PathLike, check_no_file
+from mpired.words import LocalOptions, PathLike, check_no_file
 
 
 def _call(

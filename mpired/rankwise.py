@@ -20,36 +20,19 @@ from mpired.storage.output import nothing
 from mpired.storage.staging import settle
 from mpired.storage.together import Together, check_outputs
 from mpired.verbs import Reduction, Request, keep_around, plan_reduce, read_request
-from mpired.words import Inputs, Options, PathLike, check_names, integer
+from mpired.words import GroupOptions, LocalOptions, Options, PathLike, check_names, integer
 
 _EXSCAN_FIRST = ("none", "identity")
 # The options that not every call has.
 _OWN = {name for collective in COLLECTIVES.values() for name in collective.options}
 
 
-class RankwiseOptions(Inputs, total=False):
+class RankwiseOptions(GroupOptions, total=False):
     """What may be said of a call whose results go to the ranks."""
 
-    to: str | None
-    overwrite: bool
-    in_place: bool
-    group_b: Sequence[PathLike] | None
-    jobs: int
-    max_memory: int | None
-    commute: bool | None
-    op_timeout: float | None
     link: bool
     counts_b: Sequence[int] | None
     exscan_first: str
-
-
-class LocalOptions(Inputs, total=False):
-    """What may be said of `reduce_local`."""
-
-    jobs: int
-    max_memory: int | None
-    commute: bool | None
-    op_timeout: float | None
 
 
 class AllOptions(RankwiseOptions, total=False):

@@ -29,18 +29,28 @@ class Inputs(TypedDict, total=False):
     datarep: str | None
 
 
-class Options(Inputs, total=False):
-    """What may be said of a reduction."""
+class LocalOptions(Inputs, total=False):
+    """What may be said of every call that combines ranks, and all that may be of `reduce_local`."""
 
-    to: str | None
-    overwrite: bool
-    root: int
-    in_place: bool
-    group_b: Sequence[PathLike] | None
     jobs: int
     max_memory: int | None
     commute: bool | None
     op_timeout: float | None
+
+
+class GroupOptions(LocalOptions, total=False):
+    """What may be said of every call whose results are files of their own."""
+
+    to: str | None
+    overwrite: bool
+    in_place: bool
+    group_b: Sequence[PathLike] | None
+
+
+class Options(GroupOptions, total=False):
+    """What may be said of a reduction."""
+
+    root: int
 
 
 def declared(**inputs: Unpack[Inputs]) -> Declared:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from values import folder_in_memory
 
 pytest.register_assert_rewrite("command")
 
@@ -32,6 +33,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def long(request: pytest.FixtureRequest) -> bool:
     """Whether the crash tests have time."""
     return bool(request.config.getoption("--long"))
+
+
+@pytest.fixture(scope="module")
+def directory() -> Iterator[Path]:
+    """One folder for all tests of a file: the ranks of one lie over those of the one before."""
+    with folder_in_memory() as folder:
+        yield folder
 
 
 @pytest.fixture

@@ -32,12 +32,6 @@ FLOATS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def directory():
-    with values.folder_in_memory() as folder:
-        yield folder
-
-
 @pytest.fixture
 def roomy():
     """Give a folder for large files, which is emptied at once and not kept for three runs."""

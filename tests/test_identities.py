@@ -23,13 +23,6 @@ FORMATS = ("raw", "npy", "parquet", "arrow")
 SUFFIXES = {"raw": "bin", "npy": "npy", "parquet": "parquet", "arrow": "arrow"}
 
 
-@pytest.fixture(scope="module")
-def directory():
-    """Give one folder for all tests: the ranks of one lie over those of the one before."""
-    with values.folder_in_memory() as folder:
-        yield folder
-
-
 def written(directory, verb, paths, op, *arguments, **options):
     """Return the bytes of the files that a call writes, by rank; a rank without one has None."""
     pattern = str(directory / "result_{rank}")

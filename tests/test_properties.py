@@ -4,7 +4,6 @@ import random
 
 import matrix
 import numpy as np
-import pytest
 import reference
 import values
 from hypothesis import Phase, given, settings
@@ -51,13 +50,6 @@ def buffers(draw, name, how_many=nranks, count=counts):
 def reductions(draw, pairs=legal_pairs, how_many=nranks):
     op, name = draw(pairs)
     return op, name, draw(buffers(name, how_many))
-
-
-@pytest.fixture(scope="module")
-def directory():
-    """Give one folder for all tests: the ranks of one lie over those of the one before."""
-    with values.folder_in_memory() as folder:
-        yield folder
 
 
 def write(directory, ranks, before=b"", after=b""):

@@ -147,14 +147,7 @@ def prepare(template: RankFile) -> Encoder:
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     """Write a file again with new elements in some columns, record batch by record batch.
 
-    Parameters
-    ----------
-    source
-        The old file.
-    changed
-        The new elements, each buffer named as its column.
-    fd
-        The new file.
+    The parameters are those of `Format.rewrite`.
 
     Raises
     ------

@@ -81,7 +81,17 @@ class Format(NamedTuple):
         return cast("OutputModule", self.module).prepare(template)
 
     def rewrite(self, source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
-        """Write a file with columns again, some of them, by their names, with new elements."""
+        """Write a file with columns again, some of them with new elements.
+
+        Parameters
+        ----------
+        source
+            The old file.
+        changed
+            The new elements, each buffer named as its column.
+        fd
+            The new file.
+        """
         cast("ColumnModule", self.module).rewrite(source, changed, fd)
 
 

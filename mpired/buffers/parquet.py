@@ -162,14 +162,7 @@ def _chunks(file: ParquetFile, group: int) -> Iterator[pq.ColumnChunkMetaData]:
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     """Write a file again with new elements in some columns; a row group is in memory at once.
 
-    Parameters
-    ----------
-    source
-        The old file.
-    changed
-        The new elements, each buffer named as its column.
-    fd
-        The new file.
+    The parameters are those of `Format.rewrite`.
 
     Raises
     ------

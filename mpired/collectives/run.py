@@ -66,7 +66,7 @@ def run(plan: Plan, result: Result, output: Output, engine: Engine, progress: Pr
         end = _end(layout, result.share)
         output.allocate(end)
         _write_around(layout, output.fd, output.name, end)
-        _fold(plan, [_target(result, layout, output, soon=True)], engine, progress)
+        _fold(plan, [_target(result, layout, output)], engine, progress)
     else:
         with folded(plan, [result.share], output, engine, progress) as (results,), calls.blaming(output.name):
             layout(results, output.fd)
@@ -111,7 +111,7 @@ def _fill(course: Course, drafts: Sequence[Draft], engine: Engine, progress: Pro
             end = _end(layout, result.share)
             with draft.created(end) as fd:
                 _write_around(layout, fd, draft.name, end)
-            flat.append(_target(result, layout, draft, soon=True))
+            flat.append(_target(result, layout, draft))
         else:
             encoded.append((result, draft))
     place = drafts[0] if encoded else None
@@ -129,12 +129,12 @@ def _end(layout: FlatLayout, share: Share) -> int:
     return layout.offset + share.count * layout.stored.itemsize
 
 
-def _target(result: Result, layout: FlatLayout, output: Output | Draft, *, soon: bool = False) -> Target:
+def _target(result: Result, layout: FlatLayout, output: Output | Draft) -> Target:
     replaced = layout.around
     # What lies between the entries of a derived type is not the reduction's (MPI-4.1, 5.1); padding is nobody's.
     kept = replaced if replaced is not None and replaced.datatype.group is Group.DERIVED else None
     region = Region(layout.offset, layout.stored, kept)
-    return Target(output.shared_path, output.name, result.share, (region,), soon)
+    return Target(output.shared_path, output.name, result.share, (region,), soon=True)
 
 
 def _write_around(layout: FlatLayout, fd: int, name: str, end: int) -> None:

@@ -6,7 +6,6 @@ import math
 import os
 import re
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, NamedTuple, Unpack
 
@@ -32,7 +31,7 @@ from mpired.storage import staging
 from mpired.storage.output import nothing
 from mpired.windows.origin import ArrayOrigin
 from mpired.windows.placement import Given
-from mpired.windows.target import Filling, NewTarget, Policy
+from mpired.windows.target import Filling, Policy
 from mpired.windows.transaction import Done, Keep, Request, transact
 from mpired.words import PathLike, check_names, declared, only_inputs
 
@@ -146,29 +145,29 @@ def plan_compare_and_swap(
         Elements, as of `plan_fetch_and_op`.
     """
     check_names(options, ElementOptions)
-    said = declared(**only_inputs(options))
-    expected = element_of(compare, _datatype(windows, said, options), "COMPARE", said)
-    call = _on_one_element(windows, [value], _compare_and_swap(expected), tell, options)
-    return call._replace(request=replace(call.request, expected=expected))
+    return _on_one_element(windows, [value], _SWAP, tell, options, compare=compare)
 
 
-def _compare_and_swap(expected: np.ndarray) -> ops.Op:
-    """Return what compare_and_swap does as an op: the origin takes the place of an element that is as expected."""
-
-    def kernel(invec: np.ndarray, inoutvec: np.ndarray, _datatype: Datatype) -> np.ndarray:
-        if inoutvec.tobytes() == expected.tobytes():
-            inoutvec[...] = invec
-        return inoutvec
-
-    groups = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.LOGICAL | Group.MULTI_LANGUAGE | Group.BYTE
-    return ops.Op("COMPARE_AND_SWAP", kernel, groups, "", commute=False, uses=ops.Use.FETCH)
+# As an op it is REPLACE; whether the element is as expected, the transaction tells.
+_SWAP = ops.get("REPLACE")._replace(
+    name="COMPARE_AND_SWAP",
+    groups=Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.LOGICAL | Group.MULTI_LANGUAGE | Group.BYTE,
+    uses=ops.Use.FETCH,
+)
 
 
 def _on_one_element(
-    windows: Sequence[PathLike], values: Sequence[object], op: ops.Op, tell: Tell, options: ElementOptions
+    windows: Sequence[PathLike],
+    values: Sequence[object],
+    op: ops.Op,
+    tell: Tell,
+    options: ElementOptions,
+    *,
+    compare: object = None,
 ) -> Call:
     said = declared(**only_inputs(options))
     datatype = _datatype(windows, said, options)
+    expected = element_of(compare, datatype, "COMPARE", said) if op is _SWAP else None
     ops.check(op, datatype, ops.Use.FETCH)
     where: dict[str, Any] = dict(options)
     if where.get("at") is None:
@@ -183,6 +182,7 @@ def _on_one_element(
         origins=[[ArrayOrigin("VALUE", datatype, element_of(value, datatype, "VALUE", said))] for value in values],
         place=lambda _buffer, buffers: placement.shares(buffers, given),
         fetch=True,
+        expected=expected,
         said=said,
     )
     return Call(_with_create(request, options, datatype), policy(options, tell))
@@ -212,8 +212,7 @@ def _request(
     placement = place(options, len(windows), target)
     given = common(opened, options)
     if not given:  # NO_OP: as many elements as the target has, or is said to have
-        count = options.get("target_count")
-        given = [Given("target", None if count is None else count, whole=False)]
+        given = [Given("target", options.get("target_count"), whole=False)]
     formats = frozenset(origin.format for buffers in opened for origin in buffers if origin.format)
     check_formats(Declared(offset=said.offset, count=said.count), formats)  # which are said of origins alone
     return Request(
@@ -261,9 +260,4 @@ def _with_create(request: Request, options: FetchOptions | ElementOptions, datat
     element, order = ops.neutral(request.op, datatype).reshape(1), request.declared
     orders = {"little": "<", "big": ">"}
     byte_order: Any = orders.get(order.byte_order or order.type_order or "", "=")
-    filling, durable = Filling(element, datatype, shape, byte_order), options.get("durability", "full") == "full"
-
-    def made(stack: ExitStack) -> NewTarget:
-        return NewTarget(request.windows[0], filling, stack, durable=durable)
-
-    return replace(request, create=made)
+    return replace(request, create=Filling(element, datatype, shape, byte_order))

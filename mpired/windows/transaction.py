@@ -26,7 +26,7 @@ from mpired.storage.output import nothing
 from mpired.storage.update import Reading, Update
 from mpired.windows import once
 from mpired.windows.origin import Origin
-from mpired.windows.target import Appeared, NewTarget, Opened, Policy, open_target
+from mpired.windows.target import Appeared, Filling, NewTarget, Opened, Policy, open_target
 from mpired.windows.window import Share, fold
 
 Place = Callable[[int, Sequence[FlatBuffer]], Sequence[Share | None]]
@@ -54,7 +54,7 @@ class Request:
     fetch
         Whether the old elements are wanted.
     create
-        Makes the target if it is missing; None to refuse that.
+        What a target that is missing is made of; None to refuse that.
     expected
         The element that there has to be, or nothing is changed (MPI_Compare_and_swap); None for anything.
     said, formats
@@ -69,7 +69,7 @@ class Request:
     place: Place
     keys: Sequence[bytes] = ()
     fetch: bool = False
-    create: Callable[[ExitStack], NewTarget] | None = None
+    create: Filling | None = None
     expected: np.ndarray | None = None
     said: Declared = field(default_factory=Declared)
     formats: frozenset[str] = frozenset()
@@ -145,7 +145,7 @@ def transact(
 def _open(request: Request, policy: Policy, stack: ExitStack) -> tuple[Sequence[Opened], tuple[str, ...]]:
     """Lock and recover the targets; return them, and the names of those that had something to finish."""
     if request.create is not None and not os.path.exists(request.windows[0]):
-        return [request.create(stack)], ()
+        return [NewTarget(request.windows[0], request.create, stack, durable=policy.durable)], ()
     if request.op.name == "NO_OP" and not all(os.access(name, os.W_OK) for name in request.windows):
         return _open_for_reading(request, policy, stack), ()
     targets = stack.enter_context(locked(request.windows, policy.waiting))
@@ -287,7 +287,7 @@ class _Work:
         made = isinstance(target, NewTarget)  # which comes into being even if nothing is combined into it
         if not made and not part.shares:
             return None
-        if self._request.op.name == "NO_OP" or not (made or self._is_as_expected(target, part)):
+        if self._request.op.name == "NO_OP" or not self._is_as_expected(target, part):
             return self._stack.enter_context(Reading(target.source))
         if not made and not part.origins:
             return None

@@ -12,7 +12,6 @@ import matrix
 import numpy as np
 import pytest
 import reference
-from values import folder_in_memory
 
 import mpired
 from mpired.errors import OpError
@@ -39,22 +38,6 @@ MPICH_TAKES = {
 
 # MPICH multiplies pairs of binary16 in binary32 and rounds once, because its compiler does; here every step is rounded.
 MPICH_DIFFERS = {("PROD", "COMPLEX4")}
-
-
-@pytest.fixture(scope="module")
-def mpi():
-    """Give mpi4py's module; importing it starts MPI in this process alone."""
-    from mpi4py import MPI
-
-    assert MPI.Get_library_version().startswith("MPICH"), "the expectations here are MPICH's"
-    return MPI
-
-
-@pytest.fixture(scope="module")
-def directory():
-    """Give one folder for all tests: the ranks of one lie over those of the one before."""
-    with folder_in_memory() as folder:
-        yield folder
 
 
 def handle(mpi, name):

@@ -15,7 +15,6 @@ import matrix
 import numpy as np
 import pytest
 import reference
-from values import folder_in_memory
 
 import mpired
 
@@ -35,20 +34,6 @@ UNNAMED = {
 }
 NAMED = [name for name in matrix.AVAILABLE if name not in UNNAMED]
 CASES = [(op, name) for op, name in matrix.LEGAL_PAIRS if name in NAMED] + [("REPLACE", name) for name in NAMED]
-
-
-@pytest.fixture(scope="module")
-def mpi():
-    """Give mpi4py's module; importing it starts MPI in this process alone."""
-    from mpi4py import MPI
-
-    return MPI
-
-
-@pytest.fixture(scope="module")
-def directory():
-    with folder_in_memory() as folder:
-        yield folder
 
 
 def handle(mpi, name):

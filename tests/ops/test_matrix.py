@@ -12,13 +12,6 @@ NRANKS = 5
 COUNT = 203  # leaves a rest after every vector width
 
 
-@pytest.fixture(scope="module")
-def directory():
-    """Give one folder for all tests: the ranks of one lie over those of the one before."""
-    with values.folder_in_memory() as folder:
-        yield folder
-
-
 def write_ranks(directory, ranks):
     paths = []
     for i, rank in enumerate(ranks):

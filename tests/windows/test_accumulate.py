@@ -27,12 +27,6 @@ HUGE = str(2**63 - 1)
 TWO = "vector(2,1,4,double)"
 
 
-@pytest.fixture(scope="module")
-def directory():
-    with values.folder_in_memory() as folder:
-        yield folder
-
-
 # Elements
 
 

@@ -1,0 +1,16 @@
+"""Fixtures for the comparison with a real MPI."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def mpi() -> ModuleType:
+    """The module of mpi4py; importing it starts MPI in this process alone."""
+    from mpi4py import MPI
+
+    assert MPI.Get_library_version().startswith("MPICH"), "the expectations here are MPICH's"
+    return MPI
