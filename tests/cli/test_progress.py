@@ -13,19 +13,22 @@ import pytest
 from mpired.cli import progress
 
 HIDE, SHOW = "\x1b[?25l", "\x1b[?25h"
+END = "<the end>"
 
 
 @contextlib.contextmanager
 def terminal(monkeypatch, patience: float = -1.0) -> Iterator[Callable[[], str]]:
     """Make a terminal of standard error, and give what reads the text that it shows."""
     master, slave = pty.openpty()
-    os.set_blocking(master, False)
 
     def shown() -> str:
+        # The kernel hands the text over piece by piece, so it is read up to a mark.
+        sys.stderr.write(END)
         sys.stderr.flush()
-        with contextlib.suppress(BlockingIOError):
-            return os.read(master, 100_000).decode()
-        return ""
+        text = ""
+        while not text.endswith(END):
+            text += os.read(master, 100_000).decode()
+        return text.removesuffix(END)
 
     with os.fdopen(slave, "w") as stream, monkeypatch.context() as changed:
         changed.setattr(progress, "_PATIENCE", patience)
