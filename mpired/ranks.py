@@ -71,7 +71,7 @@ def _open_group(words: Sequence[str], declared: Declared) -> tuple[RankFile, ...
             files.append(file)
         except (MpiredError, OSError) as error:
             errors.append(error)
-    if len(errors) == 1:
+    if len(set(map(str, errors))) == 1:  # what is wrong with an option is told once
         raise errors[0]
     if errors:
         raise RanksError(len(words), errors)

@@ -208,7 +208,8 @@ def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict
         "entries": typemap.entries,
         "type_map": [[entry.name, entry.disp] for entry in shown + last],
         "numpy": None if datatype.dtype is None else dtype_text(datatype.dtype, byte_order),
-        "no_numpy": typemap.obstacle() if datatype.dtype is None else None,
+        "numpy_is_packed": datatype.is_spread,
+        "no_numpy": datatype.memory.obstacle if datatype.dtype is None else None,
         "external32": typemap.external,
         "picture": None if drawn is None else drawn._asdict(),
     }

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from mpired import ops
-from mpired.buffers import Declared, Encoder, FlatBuffer, FlatLayout, RankFile, open_rank, output_format
+from mpired.buffers import Declared, Encoder, FlatBuffer, FlatLayout, RankFile, open_rank, output_format, raw
 from mpired.buffers.formats import Format, by_suffix
 from mpired.buffers.source import STANDARD_INPUT
+from mpired.buffers.spread import SpreadBuffer, SpreadLayout
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.run import Progress, Result, folded, run
 from mpired.collectives.table import COLLECTIVES, Collective, Task
@@ -138,10 +139,10 @@ class Request(NamedTuple):
 
     def lay_out(self, form: Format, model: RankFile) -> FlatLayout | Encoder:
         """Lay out a result like `model` in a format, raw as its bytes are said to lie."""
-        layout = form.prepare(model)
-        if form.name == "raw" and self.said.describes_bytes and isinstance(layout, FlatLayout):
-            return layout._replace(stored=self.said.stored(model.buffers[0].datatype))
-        return layout
+        if form.name == "raw" and self.said.describes_bytes:
+            buffer = model.only_buffer("raw")
+            return raw.layout(buffer, self.said.stored(buffer.datatype), is_external=self.said.is_external)
+        return form.prepare(model)
 
 
 def read_request(
@@ -222,6 +223,10 @@ def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: Optio
         buffer = template.buffers[0]
         assert isinstance(buffer, FlatBuffer)  # noqa: S101 - a flat layout comes from a flat file
         return FlatLayout(buffer.stored, around=buffer)
+    if isinstance(layout, SpreadLayout):
+        buffer = template.buffers[0]
+        assert isinstance(buffer, SpreadBuffer)  # noqa: S101 - as above
+        return replace(layout, around=buffer)
     if (options.get("columns") or options.get("pair")) and _leaves_columns_out(template):
         raise UsageError("--in-place", "would lose the columns that are not chosen; write to another file")
     return layout
@@ -284,13 +289,15 @@ def reduce(
     >>> mpired.reduce(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="max")[:3]
     array([3, 7, 2], dtype=int32)
     """
-    path = "-" if output is None else os.fspath(output)
-    reduction = plan_reduce(ranks, op, path, **options)
     if output is not None or options.get("in_place"):
+        path = "-" if output is None else os.fspath(output)
         overwrite = options.get("overwrite", False) or options.get("in_place", False)
-        reduction.run(unwatched, overwrite=overwrite)
+        plan_reduce(ranks, op, path, **options).run(unwatched, overwrite=overwrite)
         return None
+    check_names(options, Options)
     check_no_file(options)
+    # An array is as free of what a file can hold as a table for a person is.
+    reduction = plan_reduce(ranks, op, **options | {"to": "table"})
     with (
         userops.deaths_explained(reduction.plan.op, reduction.timeout),
         folded(reduction.plan, [reduction.result.share], None, userops.engine(reduction.plan.op), unwatched) as (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -12,6 +12,9 @@ from mpired.buffers.source import Source
 from mpired.datatypes import Datatype, external32
 from mpired.errors import ConversionError
 from mpired.storage import calls
+
+Order: TypeAlias = Literal["<", ">", "="]
+"""A byte order as NumPy writes it."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +54,9 @@ class FlatBuffer:
     datarep: str = "native"
 
     @property
-    def byte_order(self) -> Literal["<", ">", "="]:
+    def byte_order(self) -> Order:
         """The byte order of the stored elements: "<", ">" or, for single bytes, "="."""
-        if self.datarep == "external32":
-            return ">"
-        plain = self.stored if self.stored.names is None else self.stored[self.stored.names[0]]
-        orders: dict[str, Literal["<", ">", "="]] = {"<": "<", ">": ">"}
-        return orders.get(plain.base.str[0], "=")
+        return ">" if self.datarep == "external32" else byte_order(self.stored)
 
     @property
     def end(self) -> int:
@@ -141,6 +140,13 @@ class FlatReader:
     def close(self) -> None:
         """Close the file."""
         os.close(self.fd)
+
+
+def byte_order(stored: np.dtype) -> Order:
+    """Return the byte order of elements of the form `stored`: "<", ">" or, for single bytes, "="."""
+    plain = stored if stored.names is None else stored[stored.names[0]]
+    orders: dict[str, Order] = {"<": "<", ">": ">"}
+    return orders.get(plain.base.str[0], "=")
 
 
 def lies_as(stored: np.dtype, datatype: Datatype) -> bool:

@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from mpired.buffers.flat import FlatBuffer, FlatLayout
+from mpired.buffers.flat import FlatBuffer, FlatLayout, Order
 from mpired.buffers.literal import Literal
-from mpired.buffers.rank import Declared, Order, RankFile
+from mpired.buffers.rank import Declared, RankFile
 from mpired.buffers.source import Source
 from mpired.datatypes import agrees, from_dtype, with_fields
 from mpired.errors import BufferFileError, DatatypeError

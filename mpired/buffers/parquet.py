@@ -115,7 +115,7 @@ def prepare(template: RankFile) -> Encoder:
     """
     schema, compression, rows = _like(template) if template.format == "parquet" else (None, "snappy", _ROW_GROUP_ROWS)
     layout = layout_like(template, schema)
-    row_bytes = sum(buffer.datatype.extent for buffer in template.buffers)
+    row_bytes = sum(buffer.datatype.itemsize for buffer in template.buffers)
     rows = max(1, min(rows, _ROW_GROUP_BYTES // row_bytes))
 
     def encode(results: Sequence[FlatBuffer], fd: int) -> None:

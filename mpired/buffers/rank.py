@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from mpired.buffers.flat import Order
 from mpired.buffers.source import Source
+from mpired.buffers.spread import Records
 from mpired.datatypes import Datatype
 from mpired.errors import DatatypeError, UsageError
-
-Order: TypeAlias = Literal["<", ">", "="]
-"""A byte order as NumPy writes it."""
-
 
 _ORDERS: dict[str | None, Order] = {"little": "<", "big": ">", "native": "=", None: "="}
 
@@ -156,6 +154,10 @@ class Declared:
             return self.packed_form(datatype)
         return datatype.form.newbyteorder(_ORDERS[self.byte_order or self.type_order])
 
+    def spreads(self, datatype: Datatype) -> bool:
+        """Tell whether elements of a datatype are spread over a raw file; packed and in external32 they are not."""
+        return datatype.is_spread and not self.is_external and not self.packed
+
     def start(self, datatype: Datatype) -> int:
         """Return the bytes before the form of the first element in a raw file; its displacement 0 is at `offset`."""
         return self.offset - (0 if self.is_external or self.packed else datatype.origin)
@@ -179,4 +181,6 @@ class Declared:
         """The most bytes that a stream has to give, None if that is not known."""
         if self.count is None or self.datatype is None:
             return None
+        if self.spreads(self.datatype):
+            return Records(self.datatype, self.count, self.offset).reach[1]
         return self.start(self.datatype) + self.count * self.stored(self.datatype).itemsize

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from mpired.buffers.flat import FlatBuffer, FlatLayout
-from mpired.buffers.rank import Declared, RankFile
+from mpired.buffers.rank import Declared, RankBuffer, RankFile
 from mpired.buffers.source import Source
+from mpired.buffers.spread import Records, SpreadBuffer, SpreadLayout
 from mpired.datatypes import Datatype
 from mpired.errors import CountError, UsageError
 
@@ -24,6 +25,11 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     if declared.datatype is None:
         raise UsageError(source.name, "is raw binary, which says nothing of its elements; give --type")
     stored = declared.stored(declared.datatype)
+    if declared.spreads(declared.datatype):
+        records = Records.of(source, declared.datatype, declared.offset, declared.count)
+        return RankFile(
+            source, "raw", (SpreadBuffer(source, declared.datatype, records.count, stored, declared.offset),)
+        )
     count = _count(source, declared, declared.datatype, stored)
     buffer = FlatBuffer(
         source,
@@ -62,10 +68,25 @@ def _count(source: Source, declared: Declared, datatype: Datatype, stored: np.dt
     return available
 
 
-def prepare(template: RankFile) -> FlatLayout:
+def prepare(template: RankFile) -> FlatLayout | SpreadLayout:
     """Lay out a result like `template`: no header, its byte order, or external32 as it is."""
     root = template.only_buffer("raw")
-    if root.datarep == "external32":
-        return FlatLayout(root.datatype.external_form)
+    is_external = root.datarep == "external32"
+    stored = root.datatype.external_form if is_external else root.datatype.form.newbyteorder(root.byte_order)
+    return layout(root, stored, is_external=is_external)
+
+
+def layout(model: RankBuffer, stored: np.dtype, *, is_external: bool) -> FlatLayout | SpreadLayout:
+    """Lay out elements of the form `stored`, as many as a buffer has.
+
+    Raises
+    ------
+    DatatypeError
+        If they would overlap.
+    """
+    if is_external:
+        return FlatLayout(stored)
+    if model.datatype.is_spread:
+        return SpreadLayout.of(model.datatype, stored, model.count)
     # A first entry that lies behind the start of its element does so in the result.
-    return FlatLayout(root.datatype.form.newbyteorder(root.byte_order), bytes(max(0, -root.datatype.origin)))
+    return FlatLayout(stored, bytes(max(0, -model.datatype.origin)))

@@ -73,9 +73,10 @@ def _tell_type(datatype: Datatype, byte_order: str | None, *, as_json: bool) -> 
     left_out = told["entries"] - len(shown)
     if left_out:
         shown.insert(-1, f"... {left_out} more ...")
+    packed = ", packed" if told["numpy_is_packed"] else ""
     lines = {label: told[label.replace(" ", "_")] for label in _FIGURES} | {
         "type map": " ".join(shown) or "empty",
-        "NumPy": f"none: {told['no_numpy']}" if told["numpy"] is None else _shortened(told["numpy"]),
+        "NumPy": f"none: {told['no_numpy']}" if told["numpy"] is None else _shortened(told["numpy"]) + packed,
         "external32": f"{told['external32']} bytes",
         "picture": _drawn(told["picture"]),
     }

@@ -123,7 +123,7 @@ class Fold:
                 count = min(step, segment.stop - start)
                 current = [block[:count] for block in blocks]
                 _left_fold(self.plan.op, readers, start, current, writers.at(start, datatype))
-        return (segment.stop - segment.start) * len(ranks) * datatype.extent
+        return (segment.stop - segment.start) * len(ranks) * datatype.itemsize
 
 
 def _block(count: int, form: np.dtype) -> np.ndarray:

@@ -12,7 +12,8 @@ from mpired.ops import Op
 
 # Blocks that stay in the second-level cache were measured fastest; at 1 MiB a third is lost.
 _BLOCK_BYTES = 256 << 10
-# Decoding starts at a row group or a page, so that formats with columns are read in larger blocks.
+# Decoding starts at a row group or a page, so that formats with columns are read in larger blocks. So are elements that
+# interleave: the more of them at a time, the longer what lies together in the file.
 _STREAMED_BLOCK_BYTES = 4 << 20
 # With more ranks than descriptors every block opens files again, so it has to be worth it.
 _REOPENING_BLOCK_BYTES = 2 << 20
@@ -71,7 +72,7 @@ class Plan(NamedTuple):
     @property
     def nbytes(self) -> int:
         """The bytes of elements to be read in all."""
-        return sum(len(ranks) * ranks[0].count * ranks[0].datatype.extent for ranks in self.buffers)
+        return sum(len(ranks) * ranks[0].count * ranks[0].datatype.itemsize for ranks in self.buffers)
 
 
 def make_plan(
@@ -100,17 +101,18 @@ def make_plan(
     buffers = tuple(zip(*(file.buffers for file in files), strict=True))
     streamed = any(FORMATS[file.format].streamed for file in files)
     max_open = _max_open(streamed=streamed, noutputs=noutputs)
-    wanted = _STREAMED_BLOCK_BYTES if streamed else _BLOCK_BYTES
+    spread = any(ranks[0].datatype.is_spread for ranks in buffers)
+    wanted = _STREAMED_BLOCK_BYTES if streamed or spread else _BLOCK_BYTES
     if max(len(files), noutputs) > max_open:
         wanted = max(wanted, _REOPENING_BLOCK_BYTES)
-    sizes = [ranks[0].count * ranks[0].datatype.extent for ranks in buffers]
+    sizes = [ranks[0].count * ranks[0].datatype.itemsize for ranks in buffers]
     small = len(files) * sum(sizes) < _SMALL_BYTES
     if small or (op.user and not op.isolated):  # a function of this process is not sent to others
         jobs = 1
     if noutputs > 1:  # however large a block may be, there is one for each worker
         wanted = min(wanted, max(_BLOCK_BYTES, -(-max(sizes) // jobs)))
     jobs, block_bytes = _within(max_memory, jobs, wanted, _STREAMED_BASE_BYTES if streamed else _BASE_BYTES)
-    block_counts = tuple(max(1, block_bytes // ranks[0].datatype.extent) for ranks in buffers)
+    block_counts = tuple(max(1, block_bytes // ranks[0].datatype.itemsize) for ranks in buffers)
     # What can only be decoded in sequence is cut as little as possible: every cut decodes a row group twice.
     pieces = jobs if small or streamed else jobs * _SEGMENTS_PER_WORKER
     if noutputs > 1:  # nor are many files opened for little of each

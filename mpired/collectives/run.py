@@ -195,7 +195,7 @@ def _regions(plan: Plan, shares: Sequence[Share]) -> tuple[dict[_Part, tuple[Sha
         each = []
         for ranks in plan.buffers:
             each.append(Region(end, ranks[0].datatype.form))
-            end += -(-share.count * ranks[0].datatype.extent // _ALIGNMENT) * _ALIGNMENT
+            end += -(-share.count * ranks[0].datatype.itemsize // _ALIGNMENT) * _ALIGNMENT
         regions[part] = share, tuple(each)
     return regions, end
 

@@ -6,12 +6,16 @@ import enum
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mpired.datatypes import external32
 from mpired.datatypes.typemap import Entry, Run, TypeMap, basic, combined
 from mpired.errors import DatatypeError
+
+if TYPE_CHECKING:
+    from mpired.datatypes.memory import InMemory
 
 
 class Group(enum.Flag):
@@ -95,8 +99,15 @@ class Datatype:
     def dtype(self) -> np.dtype | None:
         """The NumPy form of one element in native byte order, padding included; None where there is none."""
         if self.plain is None and self.structure is not None:
-            return self.structure.form()
+            return self.memory.form
         return self.plain
+
+    @cached_property
+    def memory(self) -> InMemory:
+        """How arrays hold the elements of a derived datatype."""
+        from mpired.datatypes.memory import InMemory  # noqa: PLC0415 - only for derived datatypes
+
+        return InMemory(self.typemap)
 
     @cached_property
     def typemap(self) -> TypeMap:
@@ -125,7 +136,7 @@ class Datatype:
             If NumPy cannot hold the type.
         """
         if self.dtype is None and self.structure is not None:
-            reason = f"has no NumPy form: {self.structure.obstacle()}"
+            reason = f"has no NumPy form: {self.memory.obstacle}"
             raise DatatypeError(str(self), reason)
         if self.dtype is None:
             reason = f"is not available: NumPy has no {self.nbytes}-byte {self.group.title} type like it"
@@ -133,9 +144,19 @@ class Datatype:
         return self.dtype
 
     @property
+    def is_spread(self) -> bool:
+        """Whether arrays hold the elements packed, because they are no structures one extent apart."""
+        return self.plain is None and self.structure is not None and self.memory.is_spread
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one element in an array, which are its extent unless it is spread."""
+        return self.form.itemsize
+
+    @property
     def origin(self) -> int:
         """Where displacement 0 is in the NumPy form, in bytes, which need not be in it for derived types."""
-        return 0 if self.structure is None else self.structure.origin
+        return 0 if self.structure is None else self.memory.origin
 
     @property
     def combiner(self) -> str:
@@ -200,7 +221,7 @@ class Datatype:
         if self.structure is None and not self.parts:
             return form_of(self.typemap.entry(0))
         offsets, forms, end = [], [], 0
-        entries = self.typemap.fields
+        entries = self.memory.fields
         for entry in entries:
             offsets.append(end)
             forms.append(form_of(entry))
@@ -214,7 +235,7 @@ class Datatype:
     def clear_padding(self, block: np.ndarray) -> None:
         """Zero the bytes of `block` that carry no value, so that equal values are equal bytes."""
         if self.padding:
-            octets = block.view(np.uint8).reshape(-1, self.extent)
+            octets = block.view(np.uint8).reshape(-1, self.itemsize)
             for gap in self.padding:
                 octets[:, gap] = 0
 

@@ -1,4 +1,4 @@
-"""Moving the bytes of elements between where a type map says and one after another, in the order of the map.
+"""The pieces without a gap that a type map is made of, and whether any overlap.
 
 Everything works on runs, so that it costs as many steps of Python as a type has branches, not entries.
 """
@@ -6,112 +6,14 @@ Everything works on runs, so that it costs as many steps of Python as a type has
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
+from mpired.datatypes.moving import reach
 from mpired.datatypes.typemap import Run, TypeMap
 
-BLOCK_BYTES = 1 << 20
-"""The most bytes, gaps included, that are moved at a time."""
-
-_FAR = 64 << 10  # bytes between two copies that are not worth being read along
-_MAX_DIMENSIONS = 24
 _MAX_PIECES = 1 << 20
-_NUMBERS = (1, 2, 4, 8)  # bytes that NumPy copies as numbers, which is faster
-
-
-class _Leaf(NamedTuple):
-    """Stretches of `nbytes` without a gap, `shape` of them with the strides of either side."""
-
-    disp: int
-    at: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    packed_strides: tuple[int, ...]
-    nbytes: int
-
-
-def reach(run: Run) -> tuple[int, int]:
-    """Return the first byte of any entry of a run, and the end of the last."""
-    low, high = run.reach
-    return low + run.of.true_lb, high + run.of.true_ub
-
-
-def is_dense(run: Run) -> bool:
-    """Tell whether the bytes of a run, in the order of the map, lie one after another."""
-    return run.of.dense and (run.copies == 1 or run.stride == run.of.size)
-
-
-def cut(run: Run) -> Iterator[Run]:
-    """Cut a run into smaller ones, in the order of the map, each within `BLOCK_BYTES`."""
-    of, (low, high) = run.of, reach(run)
-    if not of.size or not run.copies:
-        return
-    if (high - low <= BLOCK_BYTES and run.copies * of.size <= BLOCK_BYTES) or (run.copies == 1 and of.basic):
-        yield run
-    elif run.copies > 1:
-        step = _copies_at_once(run)
-        for first in range(0, run.copies, step):
-            yield from cut(Run(of, run.disp + first * run.stride, min(step, run.copies - first), run.stride))
-    else:
-        for inner in of.runs:
-            yield from cut(inner._replace(disp=run.disp + inner.disp))
-
-
-def _copies_at_once(run: Run) -> int:
-    of, stride = run.of, abs(run.stride)
-    if stride - of.true_extent > _FAR:
-        return 1
-    step = BLOCK_BYTES // of.size
-    if stride:
-        step = min(step, (BLOCK_BYTES - of.true_extent) // stride + 1)
-    return max(1, step)
-
-
-def gather(run: Run, window: np.ndarray, first: int, packed: np.ndarray) -> None:
-    """Copy the bytes of a run from `window`, which starts with the byte at `first`, to `packed`."""
-    for leaf in _leaves(run):
-        spread, dense = _views(leaf, window, first, packed)
-        dense[...] = spread
-
-
-def scatter(run: Run, window: np.ndarray, first: int, packed: np.ndarray) -> None:
-    """Copy the bytes of a run from `packed` to where they belong in `window`; its other bytes stay."""
-    for leaf in _leaves(run):
-        spread, dense = _views(leaf, window, first, packed)
-        spread[...] = dense
-
-
-def _views(leaf: _Leaf, window: np.ndarray, first: int, packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    dtype = np.dtype(f"{'u' if leaf.nbytes in _NUMBERS else 'V'}{leaf.nbytes}")
-    # The constructor checks that every element is in the buffer.
-    spread: np.ndarray = np.ndarray(leaf.shape, dtype, window.data, leaf.disp - first, leaf.strides)
-    dense: np.ndarray = np.ndarray(leaf.shape, dtype, packed.data, leaf.at, leaf.packed_strides)
-    return spread, dense
-
-
-def _leaves(run: Run) -> Iterator[_Leaf]:
-    yield from _below(run, run.disp, 0, ())
-
-
-def _below(run: Run, disp: int, at: int, dims: tuple[tuple[int, int, int], ...]) -> Iterator[_Leaf]:
-    """Yield the leaves of a run at `disp`; `dims` are the copies around it with both strides."""
-    of = run.of
-    if run.copies > 1 and len(dims) >= _MAX_DIMENSIONS:
-        for copy in range(run.copies):
-            yield from _below(run._replace(copies=1), disp + copy * run.stride, at + copy * of.size, dims)
-        return
-    if run.copies > 1:
-        dims = (*dims, (run.copies, run.stride, of.size))
-    if of.dense:
-        shape, strides, packed_strides = zip(*dims, strict=True) if dims else ((), (), ())
-        yield _Leaf(disp + of.true_lb, at, shape, strides, packed_strides, of.size)
-        return
-    for inner in of.runs:
-        yield from _below(inner, disp + inner.disp, at, dims)
-        at += inner.copies * inner.of.size
 
 
 def pieces(typemap: TypeMap, most: int = _MAX_PIECES) -> np.ndarray | None:
@@ -165,29 +67,31 @@ def _wrapped(number: int) -> int:
     return (number + 2**63) % 2**64 - 2**63
 
 
-def overlaps(typemap: TypeMap, count: int) -> bool | None:
+def overlaps(typemap: TypeMap, count: int, most: int = _MAX_PIECES) -> bool | None:
     """Tell whether any byte is in two entries of `count` elements, one extent apart; None if that is too much work.
+
+    More than `most` pieces are.
 
     No entry of what is written to may overlap another (MPI-4.1, 5.1.11, 12.3.1).
     """
     if not count or not typemap.size or _plainly_apart(Run(typemap, 0, count, typemap.extent)):
         return False
     apart = count == 1 or abs(typemap.extent) >= typemap.true_extent
-    if apart and _combed(typemap):
+    if apart and _combed(typemap, most):
         return False
-    found = pieces(typemap)
+    found = pieces(typemap, most)
     return None if found is None else _meet(found, count, abs(typemap.extent))
 
 
-def _combed(typemap: TypeMap) -> bool:
+def _combed(typemap: TypeMap, most: int) -> bool:
     """Tell whether the runs of a map are apart because they go in equal steps, like the teeth of combs."""
     strides = {abs(run.stride) for run in typemap.runs if run.copies > 1}
-    parts = [pieces(run.of) for run in typemap.runs]
-    if len(strides) != 1 or any(part is None for part in parts):
+    if len(strides) != 1:
         return False
-    placed = [part + run.reach[0] for part, run in zip(parts, typemap.runs, strict=True) if part is not None]
+    # One copy of each run, as a map; its bounds are of no interest here.
+    found = pieces(replace(typemap, runs=tuple(Run(run.of, run.reach[0]) for run in typemap.runs)), most)
     copies = max(run.copies for run in typemap.runs)
-    return _meet(np.concatenate(placed), copies, strides.pop()) is False
+    return found is not None and _meet(found, copies, strides.pop()) is False
 
 
 def _meet(found: np.ndarray, count: int, stride: int) -> bool | None:

@@ -16,9 +16,8 @@ import numpy as np
 from mpired.datatypes import external32
 
 _LIMIT = 2**63
-_MAX_ITEMSIZE = 2**31 - 1
 _MAX_FIELDS = 1000
-"""Entries that are looked at one by one, where a map is to become fields of NumPy."""
+"""Entries that are looked at one by one, to find the fewest that all the others repeat."""
 
 
 class Run(NamedTuple):
@@ -138,52 +137,14 @@ class TypeMap:
             number -= run.copies * run.of.entries
         raise IndexError(number)
 
-    @property
-    def origin(self) -> int:
-        """Where displacement 0 is in the NumPy form, in bytes: that starts there, or else with the first entry."""
-        return 0 if self.true_lb >= 0 and self.true_ub <= self.extent else -self.true_lb
-
     @cached_property
     def stretches(self) -> int:
         """How many times equal entries lie one after another, as the runs tell without being looked into."""
         of_each = [1 if _is_stretch(run) else run.copies * run.of.stretches for run in self.runs]
         return sum(of_each) if self.basic is None else 1
 
-    def obstacle(self) -> str:
-        """Return why an array cannot hold such elements one after another; empty if it can."""
-        if min(self.entries, self.stretches) > _MAX_FIELDS:
-            return f"it has {self.entries} entries in {self.stretches} places, more than {_MAX_FIELDS}"
-        if not self.entries:
-            return "it has no entries"
-        if max(self.extent, self.true_extent) > _MAX_ITEMSIZE:
-            return f"its extent of {self.extent} bytes is more than {_MAX_ITEMSIZE}"
-        if self.true_extent > self.extent:
-            return (
-                f"elements of {self.true_extent} bytes, an extent of {self.extent} apart, interleave; see mpired pack"
-            )
-        entries = sorted(self.fields, key=lambda entry: entry.disp)
-        if any(entry.form.fields for entry in entries):
-            return "its complex numbers of two binary16 are structures themselves"
-        ends = [entry.disp + entry.form.itemsize for entry in entries[:-1]]
-        overlap = any(entry.disp < end for entry, end in zip(entries[1:], ends, strict=True))
-        return "its entries overlap" if overlap else ""
-
-    def form(self) -> np.dtype | None:
-        """Return the NumPy form: fields f0, f1, ... numbered as in the map; None if there is none."""
-        if self.obstacle():
-            return None
-        # NumPy lends its memory only where fields lie in ascending order; their numbers are those of the map.
-        numbered = sorted(enumerate(self.fields), key=lambda item: item[1].disp)
-        names, entries = [f"f{i}" for i, _ in numbered], [entry for _, entry in numbered]
-        formats, offsets = [entry.form for entry in entries], [self.origin + entry.disp for entry in entries]
-        return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": self.extent})
-
-    @cached_property
-    def fields(self) -> tuple[Entry, ...]:
-        """The entries as fields of a structure: each on its own or, where they are many, stretch by stretch."""
-        return tuple(self.walk() if self.entries <= _MAX_FIELDS else self._walk_stretches())
-
-    def _walk_stretches(self, disp: int = 0) -> Iterator[Entry]:
+    def walk_stretches(self, disp: int = 0) -> Iterator[Entry]:
+        """Yield the stretches of equal entries in the order of the map, each as one entry with a shape."""
         if self.basic is not None:
             yield self.basic._replace(disp=disp)
         for run in self.runs:
@@ -192,7 +153,7 @@ class TypeMap:
                 yield entry._replace(form=np.dtype((entry.form, (run.copies,))), disp=disp + run.disp)
                 continue
             for copy in range(run.copies):
-                yield from run.of._walk_stretches(disp + run.disp + copy * run.stride)  # noqa: SLF001 - of this class
+                yield from run.of.walk_stretches(disp + run.disp + copy * run.stride)
 
     def walk(self, disp: int = 0) -> Iterator[Entry]:
         """Yield the entries in the order of the map."""

@@ -18,7 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from mpired.datatypes import Datatype
+from mpired.datatypes import Datatype, moving, packing
+from mpired.datatypes.typemap import Run
 from mpired.errors import UserOpError
 from mpired.ops.contract import Failing, Properties, limited
 
@@ -57,20 +58,25 @@ class LibraryKernel:
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
         """Apply the function to copies between canaries, in as many calls as its counter needs."""
         with limited(self.timeout), Failing(self.place):
-            function, step = _load(self), len(invec) if self.variant else _INT_MAX
+            function, step = _load(self), self._step(len(invec), datatype)
             for start in range(0, len(invec), step):
                 part = slice(start, start + step)
                 self._call(function, invec[part], inoutvec[part], datatype)
         return inoutvec
 
+    def _step(self, count: int, datatype: Datatype) -> int:
+        """Return how many elements there may be in one call."""
+        if datatype.is_spread and packing.overlaps(datatype.typemap, count) is not False:
+            return 1  # what it leaves in one element is not to be seen in another
+        return count if self.variant else _INT_MAX
+
     def _call(self, function: Any, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
-        lower, upper = _guarded(0, invec), _guarded(1, inoutvec)
+        lower, upper = _Operand(0, invec, datatype), _Operand(1, inoutvec, datatype)
         counter, handle = _COUNTERS[self.variant](len(invec)), ctypes.c_void_p(datatype.handle)
-        buffers = (_address(each, datatype.origin) for each in (lower, upper))
-        function(*buffers, ctypes.byref(counter), ctypes.byref(handle))
-        if not (_intact(lower) and _intact(upper)):
+        function(lower.address, upper.address, ctypes.byref(counter), ctypes.byref(handle))
+        if not (lower.intact and upper.intact):
             raise UserOpError(self.place, f"wrote outside its buffers of {len(invec)} elements of {datatype}")
-        inoutvec.view(np.uint8)[...] = upper[_CANARY_BYTES:-_CANARY_BYTES]
+        upper.copy_to(inoutvec)
 
     def properties(self) -> Properties:
         """Load the library and check that the symbol is there.
@@ -98,22 +104,47 @@ def _load(kernel: LibraryKernel) -> Any:
     return function
 
 
+class _Operand:
+    """A copy of elements as they lie in the memory of an MPI program, between canaries.
+
+    Parameters
+    ----------
+    which
+        0 or 1: each has its own room, the same every time.
+    block
+        The elements as arrays hold them.
+    datatype
+        What an element is.
+    """
+
+    def __init__(self, which: int, block: np.ndarray, datatype: Datatype) -> None:
+        self._run = Run(datatype.typemap, 0, len(block), datatype.extent) if datatype.is_spread else None
+        low, high = moving.reach(self._run) if self._run else (-datatype.origin, block.nbytes - datatype.origin)
+        self._room = _room(which, high - low)
+        self._inside = self._room[_CANARY_BYTES:-_CANARY_BYTES]
+        # MPI passes the address of displacement 0 of the first element, which need not be the lowest byte.
+        self.address = ctypes.c_void_p(self._inside.ctypes.data - low)
+        if self._run:
+            moving.whole(self._run).scatter(self._inside, block.view(np.uint8))
+        else:
+            self._inside[...] = block.view(np.uint8)
+
+    @property
+    def intact(self) -> bool:
+        """Whether nothing was written beside the elements."""
+        return bool((self._room[:_CANARY_BYTES] == _CANARY).all() and (self._room[-_CANARY_BYTES:] == _CANARY).all())
+
+    def copy_to(self, block: np.ndarray) -> None:
+        """Copy the elements as they are now to an array."""
+        if self._run:
+            moving.whole(self._run).gather(self._inside, block.view(np.uint8))
+        else:
+            block.view(np.uint8)[...] = self._inside
+
+
 @functools.cache
 def _room(_which: int, nbytes: int) -> np.ndarray:
-    """Return a buffer with canaries on both sides, the same one every time."""
-    return np.full(nbytes + 2 * _CANARY_BYTES, _CANARY, np.uint8)
-
-
-def _guarded(which: int, block: np.ndarray) -> np.ndarray:
-    room = _room(which, block.nbytes)
-    room[_CANARY_BYTES:-_CANARY_BYTES] = block.view(np.uint8)
+    """Return zeros with canaries on both sides; pages of spread elements that nobody touches take no memory."""
+    room = np.zeros(nbytes + 2 * _CANARY_BYTES, np.uint8)
+    room[:_CANARY_BYTES] = room[-_CANARY_BYTES:] = _CANARY
     return room
-
-
-def _address(room: np.ndarray, origin: int) -> ctypes.c_void_p:
-    """Return where displacement 0 of the first element is."""
-    return ctypes.c_void_p(room.ctypes.data + _CANARY_BYTES + origin)
-
-
-def _intact(room: np.ndarray) -> bool:
-    return bool((room[:_CANARY_BYTES] == _CANARY).all() and (room[-_CANARY_BYTES:] == _CANARY).all())

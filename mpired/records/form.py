@@ -1,4 +1,4 @@
-"""Elements of a datatype where they lie in a raw file, and what they are when packed."""
+"""What may be said of records, and what they are when packed."""
 
 from __future__ import annotations
 
@@ -8,10 +8,8 @@ from typing import TypedDict
 import numpy as np
 
 from mpired.buffers import Declared
-from mpired.buffers.source import Source
-from mpired.datatypes import Datatype, packing, parse, unit_of
-from mpired.datatypes.typemap import Run
-from mpired.errors import CountError, DatatypeError, UsageError
+from mpired.datatypes import Datatype, parse, unit_of
+from mpired.errors import DatatypeError, UsageError
 from mpired.words import PathLike, declared
 
 _BYTE = parse("byte")[0]
@@ -27,40 +25,6 @@ class RecordOptions(TypedDict, total=False):
     byte_order: str | None
     datarep: str | None
     overwrite: bool
-
-
-@dataclass(frozen=True)
-class Records:
-    """Elements of a datatype where they lie in a raw file.
-
-    Parameters
-    ----------
-    datatype
-        What an element is.
-    count
-        How many there are.
-    offset
-        Where displacement 0 of the first element is, in bytes.
-    """
-
-    datatype: Datatype
-    count: int
-    offset: int
-
-    @property
-    def run(self) -> Run:
-        """The elements as copies of the type map."""
-        return Run(self.datatype.typemap, self.offset, self.count, self.datatype.extent)
-
-    @property
-    def reach(self) -> tuple[int, int]:
-        """The first byte that belongs to an element, and the end of the last; both 0 if there is none."""
-        return packing.reach(self.run) if self.count and self.datatype.size else (0, 0)
-
-    @property
-    def nbytes(self) -> int:
-        """The bytes of all elements without the gaps."""
-        return self.count * self.datatype.size
 
 
 @dataclass(frozen=True)
@@ -91,16 +55,6 @@ class Packed:
             if not as_bytes:
                 raise
             return cls(_BYTE, datatype.size, _BYTE.form)
-
-
-def check_inside(records: Records, source: Source) -> None:
-    """Raise an error unless all elements lie in a file."""
-    low, high = records.reach
-    if low < 0:
-        raise UsageError("--offset", f"the elements start {-low} bytes before the file; give --offset")
-    if high > source.nbytes:
-        what = f"{records.count} elements of {records.datatype}"
-        raise CountError(source.name, f"has {source.nbytes} bytes, and {what} end at byte {high}")
 
 
 def octets(block: np.ndarray) -> np.ndarray:

@@ -9,14 +9,14 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from mpired.buffers import Declared, Encoder, FlatBuffer, FlatLayout, RankFile, output_format
+from mpired.buffers import Encoder, FlatBuffer, FlatLayout, RankFile, output_format, spread
 from mpired.buffers.flat import convert
 from mpired.buffers.source import Source, open_source
+from mpired.buffers.spread import Records
 from mpired.collectives.run import Progress
-from mpired.datatypes import Datatype, packing
-from mpired.datatypes.typemap import Run
-from mpired.errors import CountError, UsageError
-from mpired.records.form import Packed, RecordOptions, Records, check_inside, octets, said_of
+from mpired.datatypes import moving
+from mpired.errors import UsageError
+from mpired.records.form import Packed, RecordOptions, octets, said_of
 from mpired.storage import calls
 from mpired.storage.output import Output, Scratch, nothing, open_output
 from mpired.storage.staging import settle
@@ -90,24 +90,11 @@ class Packing:
             os.close(fd)
 
     def _read(self, fd: int, done: list[np.ndarray]) -> Iterator[int]:
-        for run in packing.cut(self.records.run):
-            window, first = _window(fd, run, self.source)
-            block = window
-            if not packing.is_dense(run):
-                block = np.empty(run.copies * run.of.size, np.uint8)
-                packing.gather(run, window, first, block)
+        for run in moving.cut(self.records.run):
+            block = np.empty(run.copies * run.of.size, np.uint8)
+            spread.gather(fd, self.source, run, block)
             done.append(block)
             yield len(block)
-
-
-def _window(fd: int, run: Run, source: Source) -> tuple[np.ndarray, int]:
-    """Read the bytes of a run with the gaps; return them and the position of the first."""
-    low, high = packing.reach(run)
-    window = np.empty(high - low, np.uint8)
-    with calls.blaming(source.name):
-        if calls.pread_into(fd, window.data, low) < len(window):
-            raise source.changed()
-    return window, low
 
 
 def _whole(blocks: Iterable[np.ndarray], nbytes: int) -> Iterator[np.ndarray]:
@@ -117,7 +104,7 @@ def _whole(blocks: Iterable[np.ndarray], nbytes: int) -> Iterator[np.ndarray]:
     for block in blocks:
         kept.append(block)
         have += len(block)
-        if have >= packing.BLOCK_BYTES:
+        if have >= moving.BLOCK_BYTES:
             joined = np.concatenate(kept)
             end = have - have % nbytes
             yield joined[:end]
@@ -148,8 +135,7 @@ def plan_pack(file: PathLike, output: str = "-", *, terminal: bool = False, **op
     settle([os.fspath(file), output])
     limit = None if said.count is None else Records(datatype, said.count, said.offset).reach[1]
     source = open_source(os.fspath(file), limit)
-    records = Records(datatype, _count(source, said, datatype), said.offset)
-    check_inside(records, source)
+    records = Records.of(source, datatype, said.offset, said.count)
     to = options.get("to")
     raw = to == "raw" or (to is None and not terminal)
     packed = Packed.of(said, datatype, as_bytes=raw and not said.is_external)
@@ -165,24 +151,6 @@ def plan_pack(file: PathLike, output: str = "-", *, terminal: bool = False, **op
     if chosen.name == "raw":
         layout = FlatLayout(packed.datatype.external_form if said.is_external else packed.stored)
     return Packing(source, records, packed, output, chosen.name, layout)
-
-
-def _count(source: Source, said: Declared, datatype: Datatype) -> int:
-    """Return how many elements are to be read of a file: those declared, or all that are in it."""
-    if said.count is not None:
-        return said.count
-    typemap, nbytes = datatype.typemap, source.nbytes - said.offset
-    if nbytes < 0:
-        raise CountError(source.name, f"has {source.nbytes} bytes, fewer than --offset {said.offset} skips")
-    if typemap.extent <= 0 or not typemap.size:
-        raise UsageError("--count", f"is needed: the extent of {datatype} is {typemap.extent}, its size {typemap.size}")
-    count = max(0, (nbytes - typemap.true_ub) // typemap.extent + 1) if nbytes else 0
-    # The last element may end with its last entry, or with its extent (MPI-4.1, 5.1.6).
-    end = (count - 1) * typemap.extent + max(typemap.true_ub, typemap.ub) if count else 0
-    if nbytes > end:
-        reason = f"{nbytes - end} bytes are left after {count} elements of {datatype}, whose extent is {typemap.extent}"
-        raise CountError(source.name, f"{reason}; say with --count how many to take")
-    return count
 
 
 def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[PackOptions]) -> Any:

@@ -10,14 +10,15 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from mpired.buffers import Declared, RankBuffer, open_rank
+from mpired.buffers import Declared, RankBuffer, open_rank, spread
 from mpired.buffers.flat import convert, lies_as
 from mpired.buffers.source import Source, open_source
+from mpired.buffers.spread import Records
 from mpired.collectives.run import Progress
-from mpired.datatypes import packing
-from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
+from mpired.datatypes import moving
+from mpired.errors import BufferFileError, CountError, UsageError
 from mpired.ranks import check_use
-from mpired.records.form import Packed, RecordOptions, Records, check_inside, octets, said_of
+from mpired.records.form import Packed, RecordOptions, octets, said_of
 from mpired.storage import calls
 from mpired.storage.output import Output, is_stream, nothing, open_output
 from mpired.storage.staging import settle
@@ -62,13 +63,7 @@ class Unpacking:
     @property
     def end(self) -> int:
         """The bytes of the result."""
-        typemap = self.records.datatype.typemap
-        if self.target is not None:
-            return self.target.nbytes
-        if not self.records.count:
-            return self.records.offset
-        padded = self.records.offset + (self.records.count - 1) * max(typemap.extent, 0) + typemap.ub
-        return max(self.records.reach[1], padded)
+        return self.records.end if self.target is None else self.target.nbytes
 
     def run(self, progress: Progress, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> None:
         """Do it, and commit the result."""
@@ -87,15 +82,9 @@ class Unpacking:
     def _write(self, output: Output) -> Iterator[int]:
         units = _Units(self.buffer, self.packed)
         with closing(units), calls.blaming(output.name):
-            for run in packing.cut(self.records.run):
+            for run in moving.cut(self.records.run):
                 block = units.take(run.copies * run.of.size)
-                low, high = packing.reach(run)
-                window = block
-                if not packing.is_dense(run):
-                    window = np.zeros(high - low, np.uint8)
-                    calls.pread_into(output.fd, window.data, low)
-                    packing.scatter(run, window, low, block)
-                calls.pwrite_all(output.fd, window.data, low)
+                spread.scatter(output.fd, run, block)
                 yield len(block)
 
 
@@ -107,7 +96,7 @@ class _Units:
         self._count = buffer.count
         self._name = buffer.source.name
         self._packed = packed
-        self._step = max(1, packing.BLOCK_BYTES // packed.stored.itemsize)
+        self._step = max(1, moving.BLOCK_BYTES // packed.stored.itemsize)
         self._next = 0
         self._rest = np.empty(0, np.uint8)
 
@@ -179,9 +168,8 @@ def plan_unpack(
         reason = f"lies in Fortran order, and an element is taken from a row of {buffer.shape}"
         raise BufferFileError(buffer.source.name, f"{reason}; save it with numpy.ascontiguousarray")
     records = Records(datatype, _elements(buffer, form, said), said.offset)
-    if records.reach[0] < 0:
-        raise UsageError("--offset", f"the elements start {-records.reach[0]} bytes before the file; give --offset")
-    _check_apart(records)
+    records.check_starts()
+    records.check_apart()
     if into is None:
         plan = Unpacking(buffer, records, form, output, None)
         if plan.end > _MAX_END:
@@ -194,7 +182,7 @@ def plan_unpack(
     if is_stream(path):
         raise UsageError("--into", f"{path} is a stream; give a file")
     target = open_source(path)
-    check_inside(records, target)
+    records.check_inside(target)
     return Unpacking(buffer, records, form, path, target)
 
 
@@ -214,16 +202,6 @@ def _elements(buffer: RankBuffer, packed: Packed, said: Declared) -> int:
         reason = f"{buffer.count} x {packed.datatype} is not a multiple of {packed.per_element}, which an element has"
         raise CountError(name, reason)
     return available
-
-
-def _check_apart(records: Records) -> None:
-    """Raise an error if an entry would be written over another (MPI-4.1, 5.1.11)."""
-    overlap = packing.overlaps(records.datatype.typemap, records.count)
-    what = f"{records.count} elements of it"
-    if overlap is None:
-        raise DatatypeError(str(records.datatype), f"{what} have too many pieces to tell that none overlap")
-    if overlap:
-        raise DatatypeError(str(records.datatype), f"in {what} entries overlap, and none may be written twice")
 
 
 def unpack(

@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from mpired.buffers import FORMATS, Declared, FlatBuffer, FlatLayout, RankFile, open_rank, output_format, recognise
-from mpired.buffers.rank import Order
+from mpired.buffers.flat import Order
 from mpired.buffers.source import Source, open_source
 from mpired.datatypes import Datatype
 from mpired.errors import BufferFileError, OutputExistsError, UsageError

@@ -140,7 +140,7 @@ def test_a_long_map_is_shortened(tmp_path):
     told = shown("contiguous(1000,vector(1000,1,2,double))", tmp_path)
     assert told["type map"].startswith("(double,0) (double,16) ")
     assert told["type map"].endswith(" ... 999992 more ... (double,15991992)")
-    assert told["NumPy"] == "none: it has 1000000 entries in 1000000 places, more than 1000"
+    assert told["NumPy"] == "(<f8[1000000]), packed"
     assert shown("contiguous(600,double)", tmp_path)["NumPy"].endswith("<f8, ... 600 in all)")
 
 
@@ -150,16 +150,31 @@ def test_a_long_map_is_shortened(tmp_path):
         ("contiguous(0,int)", "it has no entries"),
         ("vector(3,2,0,double)", "its entries overlap"),
         ("hvector(2,1,1,resized(0,16,int))", "its entries overlap"),
-        ("resized(0,9223372036854775807,byte)", "is more than 2147483647"),
-        ("resized(0,16,vector(2,1,2,double))", "interleave; see mpired pack"),
-        ("resized(0,0,int)", "interleave"),
-        ("contiguous(2,complex4)", "structures themselves"),
+        ("resized(0,9223372036854775807,vector(2,2147483648,2147483649,byte))", "4294967296 bytes are more than"),
+        ("vector(501,1,2,struct([1,1],[0,8],[double,int]))", "its 1002 entries of several types would be more than"),
+        ("hindexed_block(1,[0,1],vector(600,1,2,short))", "its entries overlap"),
     ],
 )
 def test_why_there_is_no_array(tmp_path, text, why):
     told = json.loads(run("types", text, "--json", cwd=tmp_path).out)
     assert told["numpy"] is None
     assert why in told["no_numpy"]
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("resized(0,9223372036854775807,byte)", "(|u1)"),
+        ("resized(0,16,vector(2,1,2,double))", "(<f8, <f8)"),
+        ("resized(0,0,int)", "(<i4)"),
+        ("resized(0,4,vector(2,1,2,complex4))", "(<f2[2], <f2[2])"),
+        ("struct([1,1],[0,9004],[vector(1200,1,2,int),vector(1500,1,4,short)])", "(<i4[1200], <i2[1500])"),
+    ],
+)
+def test_what_is_spread_is_packed_in_arrays(tmp_path, text, form):
+    told = json.loads(run("types", text, "--json", cwd=tmp_path).out)
+    assert (told["numpy"], told["numpy_is_packed"], told["no_numpy"]) == (form, True, None)
+    assert shown(text, tmp_path)["NumPy"] == f"{form}, packed"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mpired
-from mpired.datatypes import constructors, packing, parse
+from mpired.datatypes import constructors, moving, parse
 from mpired.datatypes.typemap import Run
 from mpired.errors import DatatypeError, OpError, UnknownDatatypeError
 from mpired.report import describe_datatype
@@ -120,7 +120,8 @@ def test_as_a_real_mpi(drawn, count):
     whole.Pack(buffer, packed, 0, MPI.COMM_SELF)
     run = Run(typemap, -low, count, typemap.extent)
     ours = np.zeros_like(packed)
-    packing.gather(run, buffer, 0, ours)
+    if count * typemap.size:
+        moving.whole(run).gather(buffer[moving.reach(run)[0] :], ours)
     packed, ours = (without_x87_padding(drawn.twin, count, each.tobytes()) for each in (packed, ours))
     assert ours == packed, drawn.text
 

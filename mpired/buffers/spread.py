@@ -1,0 +1,298 @@
+"""Elements whose bytes are spread over a raw file, between those of others, as the columns of a matrix."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mpired.buffers.flat import FlatBuffer, Order, byte_order, convert
+from mpired.buffers.source import Source
+from mpired.datatypes import Datatype, moving, packing
+from mpired.datatypes.typemap import Run
+from mpired.errors import CountError, DatatypeError, UsageError
+from mpired.storage import calls
+
+
+@dataclass(frozen=True)
+class Records:
+    """Elements of a datatype where they lie in a raw file.
+
+    Parameters
+    ----------
+    datatype
+        What an element is.
+    count
+        How many there are.
+    offset
+        Where displacement 0 of the first element is, in bytes.
+    """
+
+    datatype: Datatype
+    count: int
+    offset: int
+
+    @classmethod
+    def of(cls, source: Source, datatype: Datatype, offset: int, count: int | None) -> Records:
+        """Return the elements of a file: those declared, or all that are in it.
+
+        Raises
+        ------
+        CountError
+            If the file ends elsewhere than an element, or before.
+        UsageError
+            If the datatype does not say how many they are, or the first starts before the file.
+        """
+        found = cls(datatype, _count(source, datatype, offset) if count is None else count, offset)
+        found.check_inside(source)
+        return found
+
+    @property
+    def run(self) -> Run:
+        """The elements as copies of the type map."""
+        return self.part(0, self.count)
+
+    def part(self, start: int, count: int) -> Run:
+        """Return so many elements, from element `start` on."""
+        extent = self.datatype.typemap.extent
+        return Run(self.datatype.typemap, self.offset + start * extent, count, extent)
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The first byte that belongs to an element, and the end of the last; both 0 if there is none."""
+        return moving.reach(self.run) if self.nbytes else (0, 0)
+
+    @property
+    def end(self) -> int:
+        """The bytes of a file with these elements and nothing behind them, the padding of the last included."""
+        if not self.count:
+            return self.offset
+        typemap = self.datatype.typemap
+        padded = self.offset + (self.count - 1) * max(typemap.extent, 0) + typemap.ub
+        return max(self.reach[1], padded)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all elements without the gaps."""
+        return self.count * self.datatype.size
+
+    def check_starts(self) -> None:
+        """Raise an error if an element starts before the file."""
+        if self.reach[0] < 0:
+            raise UsageError("--offset", f"the elements start {-self.reach[0]} bytes before the file; give --offset")
+
+    def check_inside(self, source: Source) -> None:
+        """Raise an error unless all elements lie in a file."""
+        self.check_starts()
+        if self.reach[1] > source.nbytes:
+            what = f"{self.count} elements of {self.datatype}"
+            raise CountError(source.name, f"has {source.nbytes} bytes, and {what} end at byte {self.reach[1]}")
+
+    def check_apart(self) -> None:
+        """Raise an error if an entry would be written over another (MPI-4.1, 5.1.11)."""
+        overlap = packing.overlaps(self.datatype.typemap, self.count)
+        what = f"{self.count} elements of it"
+        if overlap is None:
+            raise DatatypeError(str(self.datatype), f"{what} have too many pieces to tell that none overlap")
+        if overlap:
+            raise DatatypeError(str(self.datatype), f"in {what} entries overlap, and none may be written twice")
+
+
+def _count(source: Source, datatype: Datatype, offset: int) -> int:
+    typemap, nbytes = datatype.typemap, source.nbytes - offset
+    if nbytes < 0:
+        raise CountError(source.name, f"has {source.nbytes} bytes, fewer than --offset {offset} skips")
+    if typemap.extent <= 0 or not typemap.size:
+        raise UsageError("--count", f"is needed: the extent of {datatype} is {typemap.extent}, its size {typemap.size}")
+    count = max(0, (nbytes - typemap.true_ub) // typemap.extent + 1) if nbytes else 0
+    # The last element may end with its last entry, or with its extent (MPI-4.1, 5.1.6).
+    end = (count - 1) * typemap.extent + max(typemap.true_ub, typemap.ub) if count else 0
+    if nbytes > end:
+        reason = f"{nbytes - end} bytes are left after {count} elements of {datatype}, whose extent is {typemap.extent}"
+        raise CountError(source.name, f"{reason}; say with --count how many to take")
+    return count
+
+
+def gather(fd: int, source: Source, run: Run, packed: np.ndarray) -> None:
+    """Read the bytes of a run, which is no larger than `moving.cut` makes them, to `packed`.
+
+    Raises
+    ------
+    BufferFileError
+        If the file has become shorter.
+    """
+    with calls.blaming(source.name):
+        if moving.is_dense(run):
+            _read(fd, source, packed, moving.reach(run)[0])
+            return
+        for window in moving.windows(run):
+            room = np.empty((len(window.starts), window.nbytes), np.uint8)
+            for start, stretch in zip(window.starts, room, strict=True):
+                _read(fd, source, stretch, start)
+            window.gather(room, packed)
+
+
+def _read(fd: int, source: Source, octets: np.ndarray, start: int) -> None:
+    if calls.pread_into(fd, octets.data, start) < len(octets):
+        raise source.changed()
+
+
+def scatter(fd: int, run: Run, packed: np.ndarray) -> None:
+    """Write `packed` to where the bytes of a run belong in a file; the bytes between them stay."""
+    if moving.is_dense(run):
+        calls.pwrite_all(fd, packed.data, moving.reach(run)[0])
+        return
+    for window in moving.windows(run):
+        room = np.zeros((len(window.starts), window.nbytes), np.uint8)
+        if not window.full:
+            for start, stretch in zip(window.starts, room, strict=True):
+                calls.pread_into(fd, stretch.data, start)
+        window.scatter(room, packed)
+        for start, stretch in zip(window.starts, room, strict=True):
+            calls.pwrite_all(fd, stretch.data, start)
+
+
+def _cut(run: Run, packed: np.ndarray) -> Iterator[tuple[Run, np.ndarray]]:
+    """Yield a run piece by piece, each with its packed bytes."""
+    at = 0
+    for piece in moving.cut(run):
+        end = at + piece.copies * piece.of.size
+        yield piece, packed[at:end]
+        at = end
+
+
+@dataclass(frozen=True, eq=False)
+class SpreadBuffer:
+    """One rank's buffer of elements that are spread over its file.
+
+    Parameters
+    ----------
+    source
+        The file.
+    datatype
+        What an element is.
+    count
+        Number of elements.
+    stored
+        The NumPy form of a packed element in the byte order of the file.
+    offset
+        Where displacement 0 of the first element is, in bytes.
+    shape, fortran_order, name, datarep
+        As those of a flat buffer.
+    """
+
+    source: Source
+    datatype: Datatype
+    count: int
+    stored: np.dtype
+    offset: int
+    shape: tuple[int, ...] | None = None
+    fortran_order: bool = False
+    name: str = ""
+    datarep: str = "native"
+
+    @property
+    def byte_order(self) -> Order:
+        """The byte order of the stored elements: "<", ">" or, for single bytes, "="."""
+        return byte_order(self.stored)
+
+    @property
+    def records(self) -> Records:
+        """Where the elements are."""
+        return Records(self.datatype, self.count, self.offset)
+
+    def open(self) -> SpreadReader:
+        """Open the file for reading by element ranges."""
+        return SpreadReader(self)
+
+
+class SpreadReader:
+    """Reads element ranges of a `SpreadBuffer`. The caller closes it."""
+
+    def __init__(self, buffer: SpreadBuffer) -> None:
+        self._buffer = buffer
+        self.fd = buffer.source.open()
+
+    def read(self, start: int, block: np.ndarray) -> None:
+        """Fill `block` with the elements from `start` on, packed, in native byte order.
+
+        Raises
+        ------
+        BufferFileError
+            If the file has become shorter.
+        """
+        buffer = self._buffer
+        stored = block if buffer.stored == block.dtype else np.empty(len(block), buffer.stored)
+        for run, packed in _cut(buffer.records.part(start, len(block)), stored.view(np.uint8)):
+            gather(self.fd, buffer.source, run, packed)
+        if stored is not block:
+            convert(stored, block, buffer.source.name, start)
+
+    def close(self) -> None:
+        """Close the file."""
+        os.close(self.fd)
+
+
+@dataclass(frozen=True)
+class SpreadLayout:
+    """How elements are spread over a result; an encoder, because no two workers can write side by side.
+
+    Parameters
+    ----------
+    datatype
+        What an element is.
+    stored
+        The NumPy form of a packed element in the byte order of the file.
+    around
+        The buffer that is replaced in place, whose other bytes stay; None for zeros.
+    """
+
+    datatype: Datatype
+    stored: np.dtype
+    around: SpreadBuffer | None = None
+
+    @classmethod
+    def of(cls, datatype: Datatype, stored: np.dtype, count: int) -> SpreadLayout:
+        """Return the layout of so many elements.
+
+        Raises
+        ------
+        DatatypeError
+            If they overlap, or nobody can tell.
+        """
+        Records(datatype, count, 0).check_apart()
+        return cls(datatype, stored)
+
+    def __call__(self, results: Sequence[FlatBuffer], fd: int) -> None:
+        """Write one result, given as a flat buffer of native elements."""
+        (result,) = results
+        records = self._prepare(result.count, fd)
+        step = max(1, moving.INTERLEAVED_BYTES // result.datatype.itemsize)
+        with closing(result.open()) as reader:
+            for start in range(0, result.count, step):
+                block = np.empty(min(step, result.count - start), result.datatype.form)
+                reader.read(start, block)
+                stored = block if self.stored == block.dtype else np.empty(len(block), self.stored)
+                if stored is not block:
+                    convert(block, stored, result.source.name, start)
+                for run, packed in _cut(records.part(start, len(block)), stored.view(np.uint8)):
+                    scatter(fd, run, packed)
+
+    def _prepare(self, count: int, fd: int) -> Records:
+        """Write what else is in the file, and return where the elements go."""
+        if self.around is None:
+            low, _ = Records(self.datatype, count, 0).reach
+            records = Records(self.datatype, count, max(0, -low))
+            calls.allocate(fd, records.end)
+            return records
+        old, source = self.around.records, self.around.source
+        records = replace(old, count=count)
+        tail = old.reach[1] if old.count else old.offset
+        end = records.reach[1] if count else old.offset
+        with closing(self.around.open()) as reader:
+            calls.copy_range(reader.fd, fd, 0, end, 0)
+            calls.copy_range(reader.fd, fd, tail, source.nbytes, end)
+        return records

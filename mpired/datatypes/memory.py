@@ -1,0 +1,121 @@
+"""How arrays hold the elements of a type map: as NumPy structures, one extent apart or packed."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from mpired.datatypes.packing import overlaps
+from mpired.datatypes.typemap import Entry, TypeMap
+
+_MAX_ITEMSIZE = 2**31 - 1
+_MAX_FIELDS = 1000
+_MAX_STRETCHES = 100_000
+"""Stretches that are looked at one by one, for those that are one field when packed and those that overlap."""
+
+
+@dataclass(frozen=True, eq=False)
+class InMemory:
+    """The NumPy form of the elements of a type map.
+
+    Parameters
+    ----------
+    typemap
+        The map.
+    """
+
+    typemap: TypeMap
+
+    @cached_property
+    def is_spread(self) -> bool:
+        """Whether elements are no structures one extent apart, and are packed in arrays.
+
+        They reach into one another, or have entries in too many places.
+        """
+        typemap = self.typemap
+        many = min(typemap.entries, typemap.stretches) > _MAX_FIELDS
+        return many or typemap.true_extent > typemap.extent or typemap.extent > _MAX_ITEMSIZE
+
+    @property
+    def origin(self) -> int:
+        """Where displacement 0 is in an element, in bytes: it starts there, or else with the first entry."""
+        typemap = self.typemap
+        return 0 if typemap.true_lb >= 0 and typemap.true_ub <= typemap.extent else -typemap.true_lb
+
+    @cached_property
+    def obstacle(self) -> str:
+        """Why an array cannot hold such elements; empty if it can."""
+        if not self.typemap.entries:
+            return "it has no entries"
+        if self.is_spread and self.typemap.size > _MAX_ITEMSIZE:
+            return f"its {self.typemap.size} bytes are more than {_MAX_ITEMSIZE}"
+        if not self.fields:
+            return f"its {self.typemap.entries} entries of several types would be more than {_MAX_FIELDS} fields"
+        overlap = overlaps(self.typemap, 1, _MAX_STRETCHES)
+        if overlap is None:
+            return "it has too many pieces to tell that none overlap"
+        return "its entries overlap" if overlap else ""
+
+    @cached_property
+    def form(self) -> np.dtype | None:
+        """The NumPy form: fields f0, f1, ... numbered as in the map; None if there is none."""
+        if self.obstacle:
+            return None
+        # NumPy lends its memory only where fields lie in ascending order; their numbers are those of the map.
+        numbered = sorted(enumerate(self.fields), key=lambda item: item[1].disp)
+        names, entries = [f"f{i}" for i, _ in numbered], [entry for _, entry in numbered]
+        start, itemsize = (0, self.typemap.size) if self.is_spread else (self.origin, self.typemap.extent)
+        formats, offsets = [entry.form for entry in entries], [start + entry.disp for entry in entries]
+        return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": itemsize})
+
+    @cached_property
+    def fields(self) -> tuple[Entry, ...]:
+        """The entries as fields of a structure: each on its own or, where they are many, those that are alike.
+
+        Alike are those that lie one after another, in the element or, if it is spread, when it is packed. There
+        are none if they would be too many.
+        """
+        if self.typemap.entries <= _MAX_FIELDS:
+            found = self.typemap.walk()
+        else:
+            found = self._alike() if self.is_spread else self.typemap.walk_stretches()
+        fields = tuple(map(_as_field, itertools.islice(found, _MAX_FIELDS + 1)))
+        if len(fields) > _MAX_FIELDS:
+            return ()
+        return tuple(_consecutive(fields)) if self.is_spread else fields
+
+    def _alike(self) -> Iterator[Entry]:
+        """Yield entries of one type that follow one another as one; nothing if they are too many to be looked at."""
+        typemap = self.typemap
+        if typemap.unit is not None and len(typemap.unit) == 1:
+            yield _times(typemap.unit[0], typemap.entries)
+        elif typemap.stretches <= _MAX_STRETCHES:
+            for _, group in itertools.groupby(typemap.walk_stretches(), key=lambda entry: entry.name):
+                first, *others = group
+                yield _times(first, sum(math.prod(entry.form.shape) for entry in (first, *others)))
+
+
+def _times(entry: Entry, number: int) -> Entry:
+    """Return so many entries one after another as one."""
+    return entry._replace(form=np.dtype((entry.form.base, (number,))))
+
+
+def _as_field(entry: Entry) -> Entry:
+    """Return an entry without fields of its own: a complex number of two binary16 is two numbers."""
+    base, shape = entry.form.base, entry.form.shape
+    if base.fields is None:
+        return entry
+    return entry._replace(form=np.dtype((base[0], (*shape, len(base.fields)))))
+
+
+def _consecutive(entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield entries where they are when packed."""
+    disp = 0
+    for entry in entries:
+        yield entry._replace(disp=disp)
+        disp += entry.form.itemsize

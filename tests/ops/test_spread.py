@@ -1,0 +1,323 @@
+"""User-defined ops on elements that reach into one another: what each call makes of them, and what it refuses."""
+
+import itertools
+import random
+import struct
+import subprocess
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import typemaps
+from command import measured, refused, run, shell, succeeded
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+import mpired
+from mpired.datatypes import moving
+from mpired.errors import DatatypeError, RanksError, UsageError
+
+ROWS, COLS = 30, 20
+COLUMN = f"resized(0,8,vector({ROWS},1,{COLS},double))"
+
+PYTHON = """
+import numpy as np
+def longer(invec, inoutvec, count, datatype):
+    def square(block):
+        return sum(block[name] ** 2 for name in block.dtype.names)
+    kept = square(invec) > square(inoutvec)
+    inoutvec[kept] = invec[kept]
+"""
+C = """
+void longer(void *invec, void *inoutvec, int *len, void *datatype) {
+    for (int j = 0; j < *len; j++) {
+        double *a = (double *)invec + j, *b = (double *)inoutvec + j, x = 0, y = 0;
+        for (int i = 0; i < ROWS * COLS; i += COLS) { x += a[i] * a[i]; y += b[i] * b[i]; }
+        for (int i = 0; x > y && i < ROWS * COLS; i += COLS) b[i] = a[i];
+    }
+}
+"""
+OPS = ["ops.py:longer", "./ops.so:longer"]
+
+
+def compiled(folder, source, **sizes):
+    (folder / "ops.c").write_text(source)
+    defined = [f"-D{name}={value}" for name, value in sizes.items()]
+    subprocess.run(["gcc", "-O1", "-shared", "-fPIC", *defined, "ops.c", "-o", "ops.so"], cwd=folder, check=True)
+
+
+def matrices(folder, count, rows=ROWS, cols=COLS, seed=1):
+    """Save a matrix a rank, of small whole numbers, so that squares are exact in any order."""
+    rng = np.random.default_rng(seed)
+    made = rng.integers(-9, 10, (count, rows, cols)).astype("=f8")
+    for rank, matrix in enumerate(made):
+        matrix.tofile(folder / f"m{rank}.bin")
+    return made
+
+
+def folded(made):
+    """The fold of whole matrices by columns: a column of the lower ranks stays if it is longer."""
+    found = [made[0]]
+    for upper in made[1:]:
+        kept = (found[-1] ** 2).sum(0) > (upper**2).sum(0)
+        found.append(np.where(kept, found[-1], upper))
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "ops.py").write_text(PYTHON)
+    compiled(tmp_path, C, ROWS=ROWS, COLS=COLS)
+    return tmp_path
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_columns_of_a_matrix(folder, op):
+    made = matrices(folder, 5)
+    succeeded(run("reduce", "-q", "--op", op, "--type", COLUMN, *(f"m{i}.bin" for i in range(5)), "-o", "out.bin",
+                  cwd=folder))  # fmt: skip
+    assert np.fromfile(folder / "out.bin").tobytes() == folded(made)[-1].tobytes()
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_a_scan_and_its_relatives(folder, op):
+    made, ranks = matrices(folder, 3), [f"m{i}.bin" for i in range(3)]
+    said = ["-q", "--op", op, "--type", COLUMN]
+    wanted = folded(made)
+    succeeded(run("scan", *said, *ranks, "-o", "s{rank}.bin", cwd=folder))
+    succeeded(run("exscan", *said, *ranks, "-o", "e{rank}.bin", cwd=folder))
+    succeeded(run("allreduce", *said, *ranks, "-o", "a{rank}.bin", cwd=folder))
+    for rank in range(3):
+        assert (folder / f"s{rank}.bin").read_bytes() == wanted[rank].tobytes()
+        assert (folder / f"a{rank}.bin").read_bytes() == wanted[-1].tobytes()
+    assert (folder / "e2.bin").read_bytes() == wanted[1].tobytes()
+    assert not (folder / "e0.bin").exists()
+    # Each rank's part begins where its file does, with the same distance from row to row.
+    succeeded(run("reduce-scatter", *said, "--counts", "5,0,15", *ranks, "-o", "p{rank}.bin", cwd=folder))
+    part = np.zeros(ROWS * COLS - COLS + 15)
+    for row in range(ROWS):
+        part[row * COLS : row * COLS + 15] = wanted[-1][row, 5:]
+    assert (folder / "p2.bin").read_bytes() == part.tobytes()
+    assert (folder / "p1.bin").read_bytes() == b""
+    succeeded(run("reduce-local", *said, "m0.bin", "m1.bin", cwd=folder))
+    assert (folder / "m1.bin").read_bytes() == wanted[1].tobytes()
+
+
+@pytest.mark.parametrize("form", ["parquet", "npy"])
+def test_other_formats_have_the_packed_element(folder, form):
+    made = matrices(folder, 3)
+    ranks = [folder / f"m{i}.bin" for i in range(3)]
+    op = f"{folder}/ops.py:longer"
+    array = mpired.reduce(ranks, op=op, type=COLUMN)
+    assert array.dtype.names == tuple(f"f{i}" for i in range(ROWS))
+    assert array.view("f8").reshape(COLS, ROWS).tobytes() == np.ascontiguousarray(folded(made)[-1].T).tobytes()
+    if form == "npy":
+        mpired.reduce(ranks, op=op, type=COLUMN, output=folder / "out.npy")
+        assert np.load(folder / "out.npy").tobytes() == array.tobytes()
+        mpired.reduce([folder / "out.npy"] * 2, op=op, type=COLUMN, output=folder / "back.bin")
+        assert (folder / "back.bin").read_bytes() == folded(made)[-1].tobytes()
+    else:
+        mpired.reduce(ranks, op=op, type=COLUMN, output=folder / "out.parquet")
+        (column,) = pq.read_table(folder / "out.parquet").columns
+        assert [list(element.values()) for element in column.to_pylist()] == folded(made)[-1].T.tolist()
+
+
+def test_byte_orders_streams_and_external32(folder):
+    made = matrices(folder, 2)
+    wanted = folded(made)[-1]
+    for rank in range(2):
+        made[rank].astype(">f8").tofile(folder / f"big{rank}.bin")
+        np.ascontiguousarray(made[rank].T).astype(">f8").tofile(folder / f"ext{rank}.bin")
+    said = ["-q", "--op", "ops.py:longer", "--type", COLUMN]
+    succeeded(run("reduce", *said, "--byte-order", "big", "big0.bin", "big1.bin", "-o", "big.bin", cwd=folder))
+    assert (folder / "big.bin").read_bytes() == wanted.astype(">f8").tobytes()
+    # external32 has no gaps: elements lie one after another, whatever their extent is (MPI-4.1, 14.5.2).
+    succeeded(run("reduce", *said, "--datarep", "external32", "ext0.bin", "ext1.bin", "-o", "ext.bin", cwd=folder))
+    assert (folder / "ext.bin").read_bytes() == np.ascontiguousarray(wanted.T).astype(">f8").tobytes()
+    words = " ".join(f"'{word}'" for word in said)
+    succeeded(shell(f"cat m0.bin | mpired reduce {words} - m1.bin > piped.bin", cwd=folder))
+    assert (folder / "piped.bin").read_bytes() == wanted.tobytes()
+    # With --count no more is read of a stream than the elements are.
+    limited = f"cat m0.bin m1.bin | mpired reduce {words} --count {COLS} - m1.bin > limited.bin"
+    succeeded(shell(limited, cwd=folder))
+    assert (folder / "limited.bin").read_bytes() == wanted.tobytes()
+
+
+@pytest.mark.parametrize("op", OPS)
+def test_the_bytes_between_stay_in_place(folder, op):
+    """Half of the columns, somewhere in a larger file: whatever is not theirs stays."""
+    made = matrices(folder, 3)
+    junk = np.random.default_rng(7).integers(0, 256, 50, dtype=np.uint8).tobytes()
+    for rank in range(3):
+        (folder / f"m{rank}.bin").write_bytes(junk[:24] + made[rank].tobytes() + junk[24:])
+    said = {"op": op.replace("ops", f"{folder}/ops", 1).replace("./", ""), "type": COLUMN, "offset": 24, "count": 10}
+    mpired.reduce([folder / f"m{rank}.bin" for rank in range(3)], root=1, in_place=True, **said)
+    wanted = made[1].copy()
+    wanted[:, :10] = folded(made)[-1][:, :10]
+    assert (folder / "m1.bin").read_bytes() == junk[:24] + wanted.tobytes() + junk[24:]
+
+
+@pytest.mark.parametrize("op", OPS)
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_workers_and_blocks_do_not_show(folder, monkeypatch, cut_into, engine, op, jobs):
+    made = matrices(folder, 4, seed=3)
+    cut_into(3)
+    monkeypatch.setattr(moving, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(moving, "INTERLEAVED_BYTES", 700)
+    said = {"op": op.replace("ops", f"{folder}/ops", 1).replace("./", ""), "type": COLUMN, "jobs": jobs}
+    mpired.reduce([folder / f"m{rank}.bin" for rank in range(4)], output=folder / "out.bin", **said)
+    assert (folder / "out.bin").read_bytes() == folded(made)[-1].tobytes()
+
+
+def greater(invec, inoutvec):
+    """The greater number of each field on its own, by value alone."""
+    result = inoutvec.copy()
+    for name in inoutvec.dtype.names:
+        result[name] = np.where(invec[name] > inoutvec[name], invec[name], inoutvec[name])
+    return result
+
+
+NUMBERS = {"double": "d", "int": "i", "short": "h", "int8_t": "b", "float": "f", "uint16_t": "H"}
+
+
+@pytest.mark.parametrize("word", [*typemaps.WORDS, None])
+def test_every_type_is_folded_entry_by_entry(tmp_path, word):
+    """Every byte of the result is followed, with the positions of the slow twin."""
+
+    @settings(max_examples=30, deadline=None, derandomize=True)
+    @given(
+        drawn=typemaps.types(list(NUMBERS), outermost=word) if word else typemaps.types(list(NUMBERS)),
+        count=st.integers(1, 4),
+        before=st.integers(0, 9),
+        seed=st.integers(0, 99),
+    )
+    def both_ways(drawn, count, before, seed):
+        places = [(name, at + i * drawn.twin.extent) for i in range(count) for name, at in drawn.twin.entries]
+        spans = sorted((at, at + typemaps.BASIC[name][0]) for name, at in places)
+        assume(spans and all(end <= start for (_, end), (start, _) in itertools.pairwise(spans)))
+        offset = max(0, -spans[0][0]) + before
+        draw = random.Random(seed)
+        ranks = [bytearray(draw.randbytes(offset + spans[-1][1])) for _ in range(3)]
+        wanted = bytearray(len(ranks[0]))
+        for name, at in places:
+            # Small numbers, of which every type has the same.
+            values = [draw.randrange(100) for _ in ranks]
+            for rank, value in zip(ranks, values, strict=True):
+                struct.pack_into(NUMBERS[name], rank, offset + at, value)
+            struct.pack_into(NUMBERS[name], wanted, offset + at, max(values))
+        paths = [tmp_path / f"r{i}.bin" for i in range(3)]
+        for path, rank in zip(paths, ranks, strict=True):
+            path.write_bytes(rank)
+        said = {"op": greater, "type": drawn.text, "count": count, "offset": offset}
+        mpired.reduce(paths, output=tmp_path / "out.bin", overwrite=True, **said)
+        found = (tmp_path / "out.bin").read_bytes()
+        low = min(0, spans[0][0])  # a new file has displacement 0 as far in as it needs
+        assert found[: spans[-1][1] - low] == bytes(wanted[offset + low :]), drawn.text
+        assert not any(found[spans[-1][1] - low :]), drawn.text
+        mpired.reduce(paths, in_place=True, root=0, **said)
+        kept = bytearray(ranks[0])
+        for name, at in places:
+            end = offset + at + typemaps.BASIC[name][0]
+            kept[offset + at : end] = wanted[offset + at : end]
+        # The padding behind the last element, which was not there, may be now.
+        assert paths[0].read_bytes().startswith(kept), drawn.text
+        assert not any(paths[0].read_bytes()[len(kept) :]), drawn.text
+
+    both_ways()
+
+
+def test_many_entries_of_several_types_are_a_field_a_kind(tmp_path):
+    """Whole numbers of 4 bytes in every 8 from 0 on, and of 2 bytes in every 8 from 9004 on, between those."""
+    text = "struct([1,1],[0,9004],[vector(1200,1,2,int),vector(1500,1,4,short)])"
+    form = np.dtype([("f0", "i4", (1200,)), ("f1", "i2", (1500,))])
+    seen = []
+
+    def greatest(invec, inoutvec):
+        seen.append(inoutvec.dtype)
+        return greater(invec, inoutvec)
+
+    rng = np.random.default_rng(2)
+    ranks = rng.integers(0, 256, (2, 9004 + 8 * 1500), dtype=np.uint8)
+    for i, rank in enumerate(ranks):
+        rank.tofile(tmp_path / f"{i}.bin")
+    paths = [tmp_path / "0.bin", tmp_path / "1.bin"]
+    mpired.reduce(paths, op=greatest, type=text, count=1, root=1, in_place=True)
+    assert seen == [form]
+    ints, shorts = (ranks[:, : 8 * 1200].view("i4")[:, ::2].max(0), ranks[:, 9004:].view("i2")[:, ::4].max(0))
+    ranks[1, : 8 * 1200].view("i4")[::2] = ints
+    ranks[1, 9004:].view("i2")[::4] = shorts
+    assert paths[1].read_bytes() == ranks[1].tobytes()
+
+
+def test_overlapping_elements_can_be_read_and_not_written(tmp_path):
+    """A window that moves along: elements of three numbers, one number apart."""
+    for i in range(2):
+        np.arange(10.0)[:: 1 - 2 * i].tofile(tmp_path / f"{i}.bin")
+    text, ranks = "resized(0,8,contiguous(3,double))", [tmp_path / "0.bin", tmp_path / "1.bin"]
+    with pytest.raises(DatatypeError, match="in 8 elements of it entries overlap"):
+        mpired.reduce(ranks, op=greater, type=text, output=tmp_path / "out.bin")
+    assert not (tmp_path / "out.bin").exists()
+    found = mpired.reduce(ranks, op=greater, type=text)
+    up, down = (np.lib.stride_tricks.sliding_window_view(np.fromfile(rank), 3) for rank in ranks)
+    assert found.view("f8").reshape(8, 3).tolist() == np.maximum(up, down).tolist()
+    # A function in C gets elements that overlap one at a time.
+    compiled(tmp_path, """
+        void last(double *a, double *b, int *len, void *t) {
+            for (int j = 0; j < *len; j++) for (int i = 0; i < 3; i++) b[j + i] = 100 * a[j + i] + b[j + i];
+        }""")  # fmt: skip
+    found = mpired.reduce(ranks, op=f"{tmp_path}/ops.so:last", type=text)
+    assert found.view("f8").reshape(8, 3).tolist() == (100 * up + down).tolist()
+
+
+@pytest.mark.parametrize(
+    ("said", "error", "reason"),
+    [
+        ({"type": "resized(0,0,int)"}, UsageError, "--count: is needed"),
+        ({"type": "resized(0,-8,vector(2,1,2,int))"}, UsageError, "--count: is needed"),
+        ({"type": COLUMN, "count": COLS + 1}, RanksError, "21 elements of .* end at byte 4808"),
+        ({"type": COLUMN, "offset": 4}, RanksError, "4 bytes are left after 19 elements"),
+        ({"type": "resized(0,8,vector(2,1,-2,double))"}, UsageError, "start 16 bytes before the file; give --offset"),
+        ({"type": COLUMN, "offset": 5000}, RanksError, "fewer than --offset 5000 skips"),
+    ],
+)
+def test_what_does_not_fit_is_refused(folder, said, error, reason):
+    matrices(folder, 2)
+    with pytest.raises(error, match=reason):
+        mpired.reduce([folder / "m0.bin", folder / "m1.bin"], op=greater, output=folder / "out.bin", **said)
+    assert not (folder / "out.bin").exists()
+
+
+def test_a_file_that_is_cut_meanwhile_is_noticed(folder):
+    matrices(folder, 2)
+
+    def cutting(invec, inoutvec):
+        (folder / "m0.bin").write_bytes(b"x")
+        return inoutvec
+
+    with pytest.raises(mpired.MpiredError, match=r"m0\.bin: changed while being read"):
+        mpired.reduce([folder / "m0.bin", folder / "m1.bin"], op=cutting, type=COLUMN, output=folder / "out.bin")
+    assert not (folder / "out.bin").exists()
+
+
+def test_what_a_function_writes_beside_its_elements_is_noticed(folder):
+    matrices(folder, 2)
+    compiled(
+        folder, "void beside(double *a, double *b, int *len, void *t) { b[ROWS * COLS] = 1; }", ROWS=ROWS, COLS=COLS
+    )
+    words = ["--op", "./ops.so:beside", "--type", COLUMN, "m0.bin", "m1.bin", "-o", "out.bin"]
+    refused(run("reduce", *words, cwd=folder), 7, "wrote outside its buffers of 20 elements")
+
+
+def test_memory_does_not_grow_with_the_matrix(tmp_path):
+    """96 MB a rank, columns of 2,000 rows."""
+    rows, cols = 2000, 6000
+    for rank in range(2):
+        with open(tmp_path / f"m{rank}.bin", "wb") as file:
+            file.truncate(rows * cols * 8)
+    (tmp_path / "ops.py").write_text("def same(invec, inoutvec, count, datatype):\n    pass\n")
+    text = f"resized(0,8,vector({rows},1,{cols},double))"
+    status, peak, err = measured("reduce", "-j", "1", "--op", f"{tmp_path}/ops.py:same", "--type", text,
+                                 "m0.bin", "m1.bin", "-o", "out.bin", cwd=tmp_path)  # fmt: skip
+    assert status == 0, err
+    assert peak < 120 << 20
+    assert (tmp_path / "out.bin").stat().st_size == rows * cols * 8
