@@ -6,12 +6,12 @@ Everything works on runs, so that it costs as many steps of Python as a type has
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
 
-from mpired.datatypes.typemap import Run, TypeMap
+from mpired.datatypes.typemap import Run, TypeMap, unfolded
 
 BLOCK_BYTES = 1 << 20
 """The most bytes, gaps included, that are moved at a time."""
@@ -124,30 +124,41 @@ def pieces(typemap: TypeMap, most: int = _MAX_PIECES) -> np.ndarray | None:
     array of int64, shape (n, 2), or None
         Displacements in bytes.
     """
+    if not typemap.size:
+        return np.empty((0, 2), np.int64)
+    inside = typemap.inside(lambda of: of.dense)
     counts: dict[TypeMap, int] = {}
-    if _count_pieces(typemap, counts) > most or sum(counts.values()) > 4 * most:
+    times: dict[TypeMap, int] = dict.fromkeys(inside, 0)
+    for of in inside:
+        counts[of] = 1 if of.dense else sum(run.copies * counts[run.of] for run in of.runs)
+        for run in () if of.dense else of.runs:
+            times[run.of] += run.copies
+    often = [of for of in inside if times[of] > 1 and not of.dense]
+    if counts[typemap] > most or sum(counts[of] for of in often) > 4 * most:
         return None
-    return _pieces(typemap, {})
+    known: dict[TypeMap, np.ndarray] = {}
+    for of in often:
+        known[of] = _pieces(of, known)
+    return _pieces(typemap, known)
 
 
-def _count_pieces(typemap: TypeMap, known: dict[TypeMap, int]) -> int:
-    if typemap not in known:
-        inner = (run.copies * _count_pieces(run.of, known) for run in typemap.runs)
-        known[typemap] = 1 if typemap.dense else sum(inner)
-    return known[typemap]
+def _pieces(typemap: TypeMap, known: Mapping[TypeMap, np.ndarray]) -> np.ndarray:
+    """Return the pieces of a map with those of the maps that are in it several times; the others are taken apart."""
+    runs = unfolded(Run(typemap), lambda run: run.of.dense or run.of in known)
+    alike = itertools.groupby(runs, key=lambda run: None if run.of.dense else run.of)
+    placed = [_placed(list(group), None if of is None else known[of]) for of, group in alike]
+    found: np.ndarray = np.concatenate(placed)
+    return found
 
 
-def _pieces(typemap: TypeMap, known: dict[TypeMap, np.ndarray]) -> np.ndarray:
-    if typemap in known:
-        return known[typemap]
-    if typemap.dense:
-        found = np.array([[typemap.true_lb, typemap.true_ub]][: typemap.size], np.int64).reshape(-1, 2)
-    else:
-        alike = itertools.groupby(typemap.runs, key=lambda run: run.of)
-        found = np.concatenate(
-            [(_pieces(of, known) + _shifts(list(runs))[:, None, None]).reshape(-1, 2) for of, runs in alike]
-        )
-    return known.setdefault(typemap, found)
+def _placed(runs: list[Run], inner: np.ndarray | None) -> np.ndarray:
+    """Return the pieces of runs of one map that has those `inner`, or of any that are dense."""
+    shifts = _shifts(runs)[:, None, None]
+    if inner is None:
+        bounds = np.array([[(run.of.true_lb, run.of.true_ub)] for run in runs], np.int64)
+        inner = np.repeat(bounds, [run.copies for run in runs], axis=0)
+    placed: np.ndarray = (inner + shifts).reshape(-1, 2)
+    return placed
 
 
 def _shifts(runs: list[Run]) -> np.ndarray:
@@ -182,10 +193,13 @@ def overlaps(typemap: TypeMap, count: int) -> bool | None:
 def _combed(typemap: TypeMap) -> bool:
     """Tell whether the runs of a map are apart because they go in equal steps, like the teeth of combs."""
     strides = {abs(run.stride) for run in typemap.runs if run.copies > 1}
-    parts = [pieces(run.of) for run in typemap.runs]
-    if len(strides) != 1 or any(part is None for part in parts):
+    if len(strides) != 1:
         return False
-    placed = [part + run.reach[0] for part, run in zip(parts, typemap.runs, strict=True) if part is not None]
+    known = {of: pieces(of) for of in {run.of for run in typemap.runs}}
+    parts = [(known[run.of], run.reach[0]) for run in typemap.runs]
+    placed = [part + low for part, low in parts if part is not None]
+    if len(placed) < len(parts):
+        return False
     copies = max(run.copies for run in typemap.runs)
     return _meet(np.concatenate(placed), copies, strides.pop()) is False
 
@@ -200,16 +214,21 @@ def _meet(found: np.ndarray, count: int, stride: int) -> bool | None:
 
 def _plainly_apart(run: Run) -> bool:
     """Tell whether no two parts of a run come near each other; if they do, they may still be apart."""
-    of = run.of
-    if run.copies > 1 and abs(run.stride) < of.true_extent:
-        return False
-    if of.dense:
-        return True
-    hulls = sorted(reach(inner) for inner in of.runs)
-    if any(low < end for (_, end), (low, _) in itertools.pairwise(hulls)):
-        return False
-    # Where a run is makes no difference to its parts, so that those that are the same are looked at once.
-    return all(map(_plainly_apart, {inner._replace(disp=0) for inner in of.runs}))
+    waiting, seen = [run], set()
+    while waiting:
+        # Where a run is makes no difference to its parts, so that those that are the same are looked at once.
+        run = waiting.pop()._replace(disp=0)
+        of = run.of
+        if run.copies > 1 and abs(run.stride) < of.true_extent:
+            return False
+        if run in seen or of.dense:
+            continue
+        seen.add(run)
+        hulls = sorted(reach(inner) for inner in of.runs)
+        if any(low < end for (_, end), (low, _) in itertools.pairwise(hulls)):
+            return False
+        waiting += of.runs
+    return True
 
 
 def _copies_overlap(found: np.ndarray, count: int, stride: int) -> bool | None:

@@ -81,7 +81,7 @@ def nested(depth, count):
         ('a = "dup(b)"\nb = "vector(1,2,int)"', ("b: vector(1,2,^int)",)),
         ('a = "b"', ("a: ^b", "no datatype has this name")),
         ('a = "dup(a)"', ("a: is defined by itself", "a -> a")),
-        ('a = "dup(b)"\nb = "dup(c)"\nc = "dup(a)"', ("is defined by itself", "a -> b -> c -> a")),
+        ('a = "dup(b)"\nb = "dup(d)"\nd = "dup(a)"', ("a: is defined by itself: a -> b -> d -> a",)),
         ("a = 3", ("a: a definition is a text in quotes",)),
         ('[a]\nb = "int"', ("a: a definition is a text in quotes",)),
         ('double = "int"', ("double: this name is taken",)),
