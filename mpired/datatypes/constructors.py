@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
@@ -51,6 +50,7 @@ class Draft:
 
 
 Made: TypeAlias = Datatype | Draft
+"""A type that another may be made of."""
 
 
 class Constructor(NamedTuple):
@@ -105,11 +105,8 @@ def _derived(name: str, build: Callable[..., TypeMap]) -> Callable[..., Draft]:
     """Return what makes a datatype by a function of type maps."""
 
     def make(*arguments: Any) -> Draft:
-        parts: list[str | Draft] = []
-        for kind, group in itertools.groupby(_spelled(arguments, f"{name}(", ")"), type):
-            alike = list(group)
-            parts += alike if kind is Draft else ["".join(map(str, alike))]
-        length = sum(part.length if isinstance(part, Draft) else len(part) for part in parts)
+        parts = _listed(f"{name}(", arguments, ")")
+        length = sum([part.length if isinstance(part, Draft) else len(part) for part in parts])
         if length > MAX_LENGTH:
             raise DatatypeError(name, f"is written with more than {MAX_LENGTH} characters")
         try:
@@ -120,25 +117,27 @@ def _derived(name: str, build: Callable[..., TypeMap]) -> Callable[..., Draft]:
     return make
 
 
-def _spelled(arguments: Sequence[Any], opening: str, closing: str) -> Iterator[str | Draft]:
-    """Yield what the text of some arguments consists of."""
-    yield opening
-    for i, argument in enumerate(arguments):
-        if i:
-            yield ","
-        if isinstance(argument, tuple):
-            yield from _spelled(argument, "[", "]")
+def _listed(opening: str, arguments: tuple[Any, ...], closing: str) -> list[str | Draft]:
+    """Return what the text of some arguments, of which there is one at least, consists of."""
+    parts: list[str | Draft] = [opening]
+    for argument in arguments:
+        if isinstance(argument, tuple) and argument and isinstance(argument[0], Made):
+            parts += _listed("[", argument, "]")
+        elif isinstance(argument, tuple):
+            parts.append(f"[{','.join(map(str, argument))}]")
         elif isinstance(argument, Datatype):
-            yield argument.name.lower() if argument.is_named else argument.name
+            parts.append(argument.name.lower() if argument.is_named else argument.name)
         else:
-            yield argument if isinstance(argument, Draft) else str(argument)
-    yield closing
+            parts.append(argument if isinstance(argument, Draft) else str(argument))
+        parts.append(",")
+    parts[-1] = closing
+    return parts
 
 
 def _mapped(argument: Any) -> Any:
-    if isinstance(argument, tuple):
+    if isinstance(argument, tuple) and argument and isinstance(argument[0], Made):
         return tuple(map(_mapped, argument))
-    return argument.typemap if isinstance(argument, Datatype | Draft) else argument
+    return argument.typemap if isinstance(argument, Made) else argument
 
 
 # the word, the sorts of its arguments, and what makes its type map

@@ -26,6 +26,7 @@ _MAX_ITEMS = 10_000
 _LIMIT = 2**63
 # A name may be written as in C, with spaces: long double.
 _TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+(?:\s+[A-Za-z_][A-Za-z_0-9]*)*|[-+]\d+|[(),\[\]]|$)")
+_NAME = re.compile(r"[<>=|A-Za-z_0-9?]")
 _NUMBER = re.compile(r"[-+]?\d{1,19}", re.ASCII)
 _NUMBERS = re.compile(r"\[([-+\d\s,]*)\]", re.ASCII)
 _NUMBER_AT = re.compile(r"[-+\d]", re.ASCII)
@@ -139,7 +140,7 @@ class Reader:
 
     def _type(self) -> _Reading[Made]:
         word, at = self._word, self._at
-        if not re.match(r"[<>=|A-Za-z_0-9?]", word):
+        if not _NAME.match(word):
             self._fail("expected a datatype")
         self._advance()
         if self._word == "(":

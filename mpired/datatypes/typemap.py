@@ -282,6 +282,8 @@ def combined(runs: Sequence[Run]) -> TypeMap:
     ValueError
         If a figure is 2**63 or more.
     """
+    if len(runs) == 1 and runs[0].copies == 1 and not runs[0].disp:
+        return runs[0].of
     kept = tuple(_simplified(run) for run in runs if run.copies and run.of.entries)
     marked = [run for run in runs if run.copies and run.of.marked]
     align = max((run.of.align for run in kept), default=1)
