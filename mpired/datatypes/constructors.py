@@ -18,7 +18,7 @@ MAX_LENGTH = 32 << 10
 """Characters of a text that means a datatype."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Draft:
     """A derived type that may be in another: it is spelled, and made the one of its text, only when it is finished.
 

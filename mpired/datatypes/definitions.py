@@ -20,7 +20,7 @@ from mpired.errors import DatatypeError, DefinitionError
 Found: TypeAlias = tuple[Datatype, str | None]
 
 _MAX_BYTES = 1 << 20
-_SHOWN = 4  # names of those that are defined by each other
+_SHOWN = 4  # names at either end of a long circle of definitions
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*", re.ASCII)
 
 
@@ -83,7 +83,7 @@ class Definitions(Mapping[str, Found]):
         return self._found.get(name.upper())
 
     def _resolve(self, key: str) -> None:
-        """Read a definition, after those that are named in it, which are looked for on a stack."""
+        """Read a definition after those that are named in it: those that wait for others are on a stack."""
         opened = {key: self._named_in(key)}
         while opened:
             key, named = next(reversed(opened.items()))
@@ -97,8 +97,9 @@ class Definitions(Mapping[str, Found]):
                 opened[inner] = self._named_in(inner)
 
     def _named_in(self, key: str) -> Iterator[str]:
-        keys = (word.upper() for word in words(self._texts[key][1]))
-        return (each for each in keys if each in self._texts)
+        for word in words(self._texts[key][1]):
+            if word.upper() in self._texts:
+                yield word.upper()
 
     def _defined(self, key: str) -> Read:
         written, text = self._texts[key]

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from mpired.datatypes.constructors import MAX_LENGTH, Constructor, Made
 from mpired.datatypes.derived import ArgumentError
-from mpired.errors import DatatypeError, DefinitionError, UnknownDatatypeError
+from mpired.errors import DatatypeError, UnknownDatatypeError
 
 _T = TypeVar("_T")
 
@@ -40,9 +40,9 @@ _PREFIXES = ("mpi_", "order_", "distribute_")
 
 
 def words(text: str) -> Iterator[str]:
-    """Yield the words of a text, up to a character that means nothing, which is for the reader to say."""
+    """Yield the words of a text, up to what the reader refuses: a character that means nothing, or too long a text."""
     end = 0
-    while (match := _TOKEN.match(text, end)) and match[1]:
+    while end < MAX_LENGTH and (match := _TOKEN.match(text, end)) and match[1]:
         yield match[1]
         end = match.end()
 
@@ -147,8 +147,6 @@ class Reader:
             return (yield from self._constructed(word, at))
         try:
             found = self._plain(word)
-        except DefinitionError:
-            raise
         except DatatypeError as error:
             self._fail(f"{error.subject} {error.reason}", at)
         if found is None and (row := self._constructor(word)):
@@ -199,14 +197,15 @@ class Reader:
             return (yield from self._list(sort[:-1]))
         if sort == "type":
             return (yield)
-        known = _WORDS.get(sort, {})
-        word = _plain_word(self._word)
+        if sort not in _WORDS:
+            return self._number(sort)
+        known, word = _WORDS[sort], _plain_word(self._word)
         if word in known:
             self._advance()
             return known[word]
-        if known and sort != "darg":
+        if sort != "darg":
             self._fail(f"expected one of {', '.join(known)}")
-        return self._number("count" if sort == "darg" else sort)
+        return self._number("count")
 
     def _list(self, sort: str) -> _Reading[tuple[Any, ...]]:
         numbers = self._numbers(sort)
@@ -239,9 +238,9 @@ class Reader:
         return numbers
 
     def _number(self, sort: str) -> int:
-        if not _NUMBER.fullmatch(self._word) or not -_LIMIT <= int(self._word) < _LIMIT:
+        number = int(self._word) if _NUMBER.fullmatch(self._word) else _LIMIT
+        if not -_LIMIT <= number < _LIMIT:
             self._fail("expected a whole number below 2**63")
-        number = int(self._word)
         if number < 0 and sort == "count":
             self._fail("a count cannot be negative")
         self._advance()
