@@ -27,6 +27,7 @@ _LIMIT = 2**63
 # A name may be written as in C, with spaces: long double.
 _TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+(?:\s+[A-Za-z_][A-Za-z_0-9]*)*|[-+]\d+|[(),\[\]]|$)")
 _NAME = re.compile(r"[<>=|A-Za-z_0-9?]")
+_OPENING = re.compile(r"\s*\(")
 _NUMBER = re.compile(r"[-+]?\d{1,19}", re.ASCII)
 _NUMBERS = re.compile(r"\[([-+\d\s,]*)\]", re.ASCII)
 _NUMBER_AT = re.compile(r"[-+\d]", re.ASCII)
@@ -40,11 +41,12 @@ _PREFIXES = ("mpi_", "order_", "distribute_")
 
 
 def words(text: str) -> Iterator[str]:
-    """Yield the words of a text, up to what the reader refuses: a character that means nothing, or too long a text."""
+    """Yield the words without arguments in a text, as far as the reader gets: to a character that means nothing."""
     end = 0
     while end < MAX_LENGTH and (match := _TOKEN.match(text, end)) and match[1]:
-        yield match[1]
         end = match.end()
+        if not _OPENING.match(text, end):
+            yield match[1]
 
 
 def is_argument(name: str) -> bool:
