@@ -145,6 +145,25 @@ def test_a_long_map_is_shortened(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("before", "after", "levels", "drawn"),
+    [
+        ("dup(", ")", 6000, "|0|"),
+        ("struct([1,1],[1,0],[byte,", "])", 1200, "|##|"),
+        ("struct([1,1],[0,2],[byte,", "])", 1200, f"|{'+' * 64}|"),
+        ("struct([1,1],[0,1],[byte,", "])", 500, f"|{'#' * 63}|"),
+        ("struct([1,1],[0,70],[byte,", "])", 1000, f"|{'+' * 64}|"),
+    ],
+)
+def test_deep_types_are_shown(tmp_path, before, after, levels, drawn):
+    text = f"{before * levels}byte{after * levels}"
+    told = json.loads(run("types", text, "--json", cwd=tmp_path).out)
+    entries = 1 if before == "dup(" else levels + 1
+    assert (told["name"], told["entries"], told["size"], told["external32"]) == (text, entries, entries, entries)
+    assert told["picture"]["text"] == drawn
+    assert shown(text, tmp_path)["picture"].startswith(f"{drawn}  bytes 0 to {told['extent']}")
+
+
+@pytest.mark.parametrize(
     ("text", "why"),
     [
         ("contiguous(0,int)", "it has no entries"),
