@@ -11,7 +11,7 @@ import numpy as np
 
 from mpired.buffers.flat import FlatBuffer, Order, byte_order, convert
 from mpired.buffers.source import Source
-from mpired.datatypes import Datatype, moving, packing
+from mpired.datatypes import Datatype, packing, pieces
 from mpired.datatypes.typemap import Run
 from mpired.errors import CountError, DatatypeError, UsageError
 from mpired.storage import calls
@@ -63,7 +63,7 @@ class Records:
     @property
     def reach(self) -> tuple[int, int]:
         """The first byte that belongs to an element, and the end of the last; both 0 if there is none."""
-        return moving.reach(self.run) if self.nbytes else (0, 0)
+        return packing.reach(self.run) if self.nbytes else (0, 0)
 
     @property
     def end(self) -> int:
@@ -93,7 +93,7 @@ class Records:
 
     def check_apart(self) -> None:
         """Raise an error if an entry would be written over another (MPI-4.1, 5.1.11)."""
-        overlap = packing.overlaps(self.datatype.typemap, self.count)
+        overlap = pieces.overlaps(self.datatype.typemap, self.count)
         what = f"{self.count} elements of it"
         if overlap is None:
             raise DatatypeError(str(self.datatype), f"{what} have too many pieces to tell that none overlap")
@@ -117,7 +117,7 @@ def _count(source: Source, datatype: Datatype, offset: int) -> int:
 
 
 def gather(fd: int, source: Source, run: Run, packed: np.ndarray) -> None:
-    """Read the bytes of a run, which is no larger than `moving.cut` makes them, to `packed`.
+    """Read the bytes of a run, which is no larger than `packing.cut` makes them, to `packed`.
 
     Raises
     ------
@@ -125,10 +125,10 @@ def gather(fd: int, source: Source, run: Run, packed: np.ndarray) -> None:
         If the file has become shorter.
     """
     with calls.blaming(source.name):
-        if moving.is_dense(run):
-            _read(fd, source, packed, moving.reach(run)[0])
+        if packing.is_dense(run):
+            _read(fd, source, packed, packing.reach(run)[0])
             return
-        for window in moving.windows(run):
+        for window in packing.windows(run):
             room = np.empty((len(window.starts), window.nbytes), np.uint8)
             for start, stretch in zip(window.starts, room, strict=True):
                 _read(fd, source, stretch, start)
@@ -142,10 +142,10 @@ def _read(fd: int, source: Source, octets: np.ndarray, start: int) -> None:
 
 def scatter(fd: int, run: Run, packed: np.ndarray) -> None:
     """Write `packed` to where the bytes of a run belong in a file; the bytes between them stay."""
-    if moving.is_dense(run):
-        calls.pwrite_all(fd, packed.data, moving.reach(run)[0])
+    if packing.is_dense(run):
+        calls.pwrite_all(fd, packed.data, packing.reach(run)[0])
         return
-    for window in moving.windows(run):
+    for window in packing.windows(run):
         room = np.zeros((len(window.starts), window.nbytes), np.uint8)
         if not window.full:
             for start, stretch in zip(window.starts, room, strict=True):
@@ -158,7 +158,7 @@ def scatter(fd: int, run: Run, packed: np.ndarray) -> None:
 def _cut(run: Run, packed: np.ndarray) -> Iterator[tuple[Run, np.ndarray]]:
     """Yield a run piece by piece, each with its packed bytes."""
     at = 0
-    for piece in moving.cut(run):
+    for piece in packing.cut(run):
         end = at + piece.copies * piece.of.size
         yield piece, packed[at:end]
         at = end
@@ -270,7 +270,7 @@ class SpreadLayout:
         """Write one result, given as a flat buffer of native elements."""
         (result,) = results
         records = self._prepare(result.count, fd)
-        step = max(1, moving.INTERLEAVED_BYTES // result.datatype.itemsize)
+        step = max(1, packing.INTERLEAVED_BYTES // result.datatype.itemsize)
         with closing(result.open()) as reader:
             for start in range(0, result.count, step):
                 block = np.empty(min(step, result.count - start), result.datatype.form)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeAlias
 from weakref import WeakValueDictionary
 
 from mpired.datatypes import derived
@@ -16,8 +17,40 @@ from mpired.errors import DatatypeError
 MAX_LENGTH = 32 << 10
 """Characters of a text that means a datatype."""
 
-MAX_DEPTH = 100
-"""Constructors in one another: what reads them, and walks through their maps, takes up to five calls for each."""
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Draft:
+    """A derived type that may be in another: it is spelled, and made the one of its text, only when it is finished.
+
+    Parameters
+    ----------
+    typemap
+        Which bytes an element is made of.
+    parts
+        What the text consists of, the types in it as drafts too.
+    length
+        Characters of the text.
+    """
+
+    typemap: TypeMap
+    parts: tuple[str | Draft, ...]
+    length: int
+
+    def text(self) -> str:
+        """Return the text."""
+        texts: list[str] = []
+        waiting: list[str | Draft] = [self]
+        while waiting:
+            part = waiting.pop()
+            if isinstance(part, str):
+                texts.append(part)
+            else:
+                waiting += reversed(part.parts)
+        return "".join(texts)
+
+
+Made: TypeAlias = Datatype | Draft
+"""A type that another may be made of."""
 
 
 class Constructor(NamedTuple):
@@ -30,18 +63,19 @@ class Constructor(NamedTuple):
     sorts
         What each argument is: a sort that the reader of texts knows, in the order of MPI.
     make
-        Takes the arguments and returns the datatype.
+        Takes the arguments and returns the datatype, or what is to be finished.
     """
 
     name: str
     sorts: tuple[str, ...]
-    make: Callable[..., Datatype]
+    make: Callable[..., Made]
 
 
 _INDEX = next(row for row in NAMED if row.name == "INT")
 
 
-def _pair(value: Datatype, index: Datatype) -> Datatype:
+def _pair(*parts: Made) -> Datatype:
+    value, index = map(finished, parts)
     made = value_index(value, index)
     if made is None:
         reason = "a pair has a value that MAX and MIN take and an integer index (MPI-4.1, 6.9.4)"
@@ -51,54 +85,59 @@ def _pair(value: Datatype, index: Datatype) -> Datatype:
     return made
 
 
-def spelled(argument: Any) -> str:
-    """Return an argument as the grammar has it."""
-    if isinstance(argument, Datatype):
-        return argument.name.lower() if argument.is_named else argument.name
-    return f"[{','.join(map(spelled, argument))}]" if isinstance(argument, tuple) else str(argument)
-
-
 # One instance of each, to compare ranks by; those that nobody uses any more are forgotten.
 _instances: WeakValueDictionary[str, Datatype] = WeakValueDictionary()
 
 
-def _derived(name: str, build: Callable[..., TypeMap]) -> Callable[..., Datatype]:
+def finished(made: Made) -> Datatype:
+    """Return the one instance of a datatype."""
+    if isinstance(made, Datatype):
+        return made
+    text = made.text()
+    found = _instances.get(text)
+    if found is None:
+        found = Datatype(text, Group.DERIVED, None, handle=DATATYPE_NULL, structure=made.typemap)
+        _instances[text] = found
+    return found
+
+
+def _derived(name: str, build: Callable[..., TypeMap]) -> Callable[..., Draft]:
     """Return what makes a datatype by a function of type maps."""
 
-    def make(*arguments: Any) -> Datatype:
-        text = f"{name}({','.join(map(spelled, arguments))})"
-        if len(text) > MAX_LENGTH:
+    def make(*arguments: Any) -> Draft:
+        parts = _listed(f"{name}(", arguments, ")")
+        length = sum([part.length if isinstance(part, Draft) else len(part) for part in parts])
+        if length > MAX_LENGTH:
             raise DatatypeError(name, f"is written with more than {MAX_LENGTH} characters")
-        depth = 1 + max(_depths(arguments))
-        if depth > MAX_DEPTH:
-            raise DatatypeError(name, f"is nested deeper than {MAX_DEPTH}")
-        made = _instances.get(text)
-        if made is None:
-            try:
-                structure = build(*map(_mapped, arguments))
-            except ValueError as error:
-                raise DatatypeError(name, str(error)) from error
-            made = Datatype(text, Group.DERIVED, None, handle=DATATYPE_NULL, structure=structure, depth=depth)
-            _instances[text] = made
-        return made
+        try:
+            return Draft(build(*map(_mapped, arguments)), tuple(parts), length)
+        except ValueError as error:
+            raise DatatypeError(name, str(error)) from error
 
     return make
 
 
-def _mapped(argument: Any) -> Any:
-    if isinstance(argument, tuple):
-        return tuple(map(_mapped, argument))
-    return argument.typemap if isinstance(argument, Datatype) else argument
-
-
-def _depths(arguments: tuple[Any, ...]) -> Iterator[int]:
+def _listed(opening: str, arguments: tuple[Any, ...], closing: str) -> list[str | Draft]:
+    """Return what the text of some arguments, of which there is one at least, consists of."""
+    parts: list[str | Draft] = [opening]
     for argument in arguments:
-        if isinstance(argument, Datatype):
-            yield argument.depth
-        elif isinstance(argument, tuple) and argument and isinstance(argument[0], Datatype):
-            yield from _depths(argument)
+        if isinstance(argument, tuple) and argument and isinstance(argument[0], Made):
+            parts += _listed("[", argument, "]")
+        elif isinstance(argument, tuple):
+            parts.append(f"[{','.join(map(str, argument))}]")
+        elif isinstance(argument, Datatype):
+            parts.append(argument.name.lower() if argument.is_named else argument.name)
         else:
-            yield 0
+            parts.append(argument if isinstance(argument, Draft) else str(argument))
+        parts.append(",")
+    parts[-1] = closing
+    return parts
+
+
+def _mapped(argument: Any) -> Any:
+    if isinstance(argument, tuple) and argument and isinstance(argument[0], Made):
+        return tuple(map(_mapped, argument))
+    return argument.typemap if isinstance(argument, Made) else argument
 
 
 # the word, the sorts of its arguments, and what makes its type map

@@ -73,8 +73,6 @@ class Datatype:
         The type map that a constructor made; None for a type that no constructor made.
     parts
         The types of value and index of a pair.
-    depth
-        How many constructors are in one another.
     """
 
     name: str
@@ -85,7 +83,6 @@ class Datatype:
     handle: int = 0
     structure: TypeMap | None = None
     parts: tuple[Datatype, ...] = ()
-    depth: int = 0
 
     def __str__(self) -> str:
         return f"MPI_{self.name}" if self.is_named else self.name

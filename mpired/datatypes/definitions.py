@@ -12,13 +12,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
+from mpired.datatypes.constructors import finished
 from mpired.datatypes.datatype import Datatype
+from mpired.datatypes.text import Read, words
 from mpired.errors import DatatypeError, DefinitionError
 
 Found: TypeAlias = tuple[Datatype, str | None]
 
 _MAX_BYTES = 1 << 20
-_MAX_CHAIN = 64
+_SHOWN = 4  # names at either end of a long circle of definitions
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*", re.ASCII)
 
 
@@ -31,7 +33,7 @@ class Definitions(Mapping[str, Found]):
         The file.
     is_taken
         Tells whether a name means something already.
-    read
+    reader
         Reads a text, with these definitions.
 
     Raises
@@ -42,11 +44,10 @@ class Definitions(Mapping[str, Found]):
         If the file cannot be read.
     """
 
-    def __init__(self, path: str, is_taken: Callable[[str], bool], read: Callable[[str, Definitions], Found]) -> None:
+    def __init__(self, path: str, is_taken: Callable[[str], bool], reader: Callable[[str, Definitions], Read]) -> None:
         self._path = path
-        self._read = read
-        self._found: dict[str, Found] = {}
-        self._open: list[str] = []
+        self._reader = reader
+        self._found: dict[str, Read] = {}
         self._texts: dict[str, tuple[str, str]] = {}
         for name, text in _entries(path).items():
             key = name.upper()
@@ -57,8 +58,8 @@ class Definitions(Mapping[str, Found]):
             if not isinstance(text, str):
                 raise self._error(name, "a definition is a text in quotes")
             self._texts[key] = name, text
-        for name in self:
-            _ = self[name]
+        for key in self._texts:
+            self._resolve(key)
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -74,24 +75,44 @@ class Definitions(Mapping[str, Found]):
         return self._texts[name.upper()][1]
 
     def __getitem__(self, name: str) -> Found:
-        key = name.upper()
-        if key not in self._found:
-            written, text = self._texts[key]
-            if key in self._open or len(self._open) >= _MAX_CHAIN:
-                chain = " -> ".join([self._texts[each][0] for each in self._open[-4:]] + [written])
-                raise self._error(written, f"is defined by itself, or by too long a chain: {chain}")
-            self._open.append(key)
-            try:
-                self._found[key] = self._read(text, self)
-            except DefinitionError:
-                raise
-            except DatatypeError as error:
-                raise self._error(f"{written}: {error.subject}", error.reason) from None
-            except RecursionError:
-                raise self._error(written, "is nested too deep, together with what it is made of") from None
-            finally:
-                self._open.pop()
-        return self._found[key]
+        made, order = self._found[name.upper()]
+        return finished(made), order
+
+    def read(self, name: str) -> Read | None:
+        """Return what a name means, to be part of another text; None if it is not defined."""
+        return self._found.get(name.upper())
+
+    def _resolve(self, key: str) -> None:
+        """Read a definition after those that are named in it: those that wait for others are on a stack."""
+        opened = {key: self._named_in(key)}
+        while opened:
+            key, named = next(reversed(opened.items()))
+            inner = next((each for each in named if each not in self._found), None)
+            if inner is None:
+                self._found[key] = self._defined(key)
+                del opened[key]
+            elif inner in opened:
+                raise self._circle([*opened, inner])
+            else:
+                opened[inner] = self._named_in(inner)
+
+    def _named_in(self, key: str) -> Iterator[str]:
+        for word in words(self._texts[key][1]):
+            if word.upper() in self._texts:
+                yield word.upper()
+
+    def _defined(self, key: str) -> Read:
+        written, text = self._texts[key]
+        try:
+            return self._reader(text, self)
+        except DatatypeError as error:
+            raise self._error(f"{written}: {error.subject}", error.reason) from None
+
+    def _circle(self, keys: list[str]) -> DefinitionError:
+        names = [self._texts[key][0] for key in keys[keys.index(keys[-1]) :]]
+        if len(names) > 2 * _SHOWN:
+            names[_SHOWN:-_SHOWN] = ["..."]
+        return self._error(names[-1], f"is defined by itself: {' -> '.join(names)}")
 
     def _error(self, subject: str, reason: str) -> DefinitionError:
         return DefinitionError(f"{self._path}: {subject}", reason)

@@ -5,17 +5,17 @@ from __future__ import annotations
 import copyreg
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from mpired.datatypes.constructors import CONSTRUCTORS
+from mpired.datatypes.constructors import CONSTRUCTORS, finished
 from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group
 from mpired.datatypes.definitions import Definitions, Found
 from mpired.datatypes.named import NAMED
 from mpired.datatypes.pairs import PAIRS, value_index
-from mpired.datatypes.text import Reader
+from mpired.datatypes.text import Read, Reader, is_argument
 from mpired.datatypes.typemap import Run, combined
 from mpired.errors import DatatypeError
 
@@ -54,15 +54,16 @@ def definitions(path: str) -> Definitions:
     DefinitionError, OSError
         If it, or an entry of it, is wrong.
     """
-    return Definitions(path, _is_taken, parse)
+    return Definitions(path, _is_taken, _read)
 
 
 def _is_taken(name: str) -> bool:
     plain = canonical(name)
-    return plain in _BY_NAME or plain.lower() in CONSTRUCTORS or _NUMPY_CODE.fullmatch(name) is not None
+    meaning = plain in _BY_NAME or plain.lower() in CONSTRUCTORS or is_argument(name)
+    return meaning or _NUMPY_CODE.fullmatch(name) is not None
 
 
-def parse(text: str, defined: Mapping[str, Found] | None = None) -> Found:
+def parse(text: str, defined: Definitions | None = None) -> Found:
     """Read the text of `--type`.
 
     Parameters
@@ -95,10 +96,13 @@ def parse(text: str, defined: Mapping[str, Found] | None = None) -> Found:
     >>> str(parse("pair(double,int)")[0]), str(parse("pair(float, uint8_t)")[0])
     ('MPI_DOUBLE_INT', 'pair(float,uint8_t)')
     """
+    made, order = _read(text, defined)
+    return finished(made), order
 
-    def plain(word: str) -> Found | None:
-        found = _plain(word)
-        return found if found or not defined or word.strip() not in defined else defined[word.strip()]
+
+def _read(text: str, defined: Definitions | None) -> Read:
+    def plain(word: str) -> Read | None:
+        return _plain(word) or (None if defined is None else defined.read(word.strip()))
 
     return plain(text) or Reader(text, CONSTRUCTORS, plain, _hint).whole()
 
@@ -199,7 +203,7 @@ def unit_of(datatype: Datatype) -> Datatype:
         return pair
     aligned = np.dtype([(f"f{i}", each.form) for i, each in enumerate(types)], align=True)
     disps = tuple(field[1] for field in (aligned.fields or {}).values())
-    made = CONSTRUCTORS["struct"].make((1,) * len(types), disps, types)
+    made = finished(CONSTRUCTORS["struct"].make((1,) * len(types), disps, types))
     _ = made.form
     return made
 

@@ -10,7 +10,7 @@ from functools import cached_property
 
 import numpy as np
 
-from mpired.datatypes.packing import overlaps
+from mpired.datatypes.pieces import overlaps
 from mpired.datatypes.typemap import Entry, TypeMap
 
 _MAX_ITEMSIZE = 2**31 - 1

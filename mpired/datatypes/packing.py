@@ -1,144 +1,278 @@
-"""The pieces without a gap that a type map is made of, and whether any overlap.
+"""Moving the bytes of elements between where a type map says and one after another, in the order of the map.
 
 Everything works on runs, so that it costs as many steps of Python as a type has branches, not entries.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
-from dataclasses import replace
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from mpired.datatypes.moving import reach
-from mpired.datatypes.typemap import Run, TypeMap
+from mpired.datatypes.typemap import Run
 
-_MAX_PIECES = 1 << 20
+BLOCK_BYTES = 1 << 20
+"""The most bytes that are moved at a time, and the most that are read with the gaps in one piece."""
+
+INTERLEAVED_BYTES = 4 << 20
+"""The same of elements that interleave: the more of them at a time, the longer what lies together."""
+
+_FAR = 64 << 10  # bytes between two copies that are not worth being read along
+_MAX_TOGETHER = 1 << 10  # leaves that are looked at at a time
+_NUMBERS = (1, 2, 4, 8)  # bytes that NumPy copies as numbers, which is faster
 
 
-def pieces(typemap: TypeMap, most: int = _MAX_PIECES) -> np.ndarray | None:
-    """Return the start and the end of each stretch without a gap, in the order of the map; None if over `most`.
+class _Copies(NamedTuple):
+    """How often something is there, and how far apart in bytes, where the map says and packed."""
 
-    A map that is in another many times is looked at once. They are too many too if the maps on the way have many.
+    number: int
+    stride: int
+    packed_stride: int
 
-    Returns
-    -------
-    array of int64, shape (n, 2), or None
-        Displacements in bytes.
+
+class _Leaf(NamedTuple):
+    """Stretches of `nbytes` without a gap, the first at `disp` and, packed, at `at`; the rest along each of `dims`."""
+
+    disp: int
+    at: int
+    nbytes: int
+    dims: tuple[_Copies, ...]
+
+    @property
+    def reach(self) -> tuple[int, int]:
+        """The first byte of any stretch, and the end of the last."""
+        spans = [(dim.number - 1) * dim.stride for dim in self.dims]
+        low = self.disp + sum(span for span in spans if span < 0)
+        return low, self.disp + sum(span for span in spans if span > 0) + self.nbytes
+
+    @property
+    def size(self) -> int:
+        """The bytes of all stretches."""
+        return self.nbytes * math.prod(dim.number for dim in self.dims)
+
+    def copied(self, copies: _Copies) -> Iterator[_Leaf]:
+        """Yield this leaf in each of some copies."""
+        for i in range(copies.number):
+            yield self._replace(disp=self.disp + i * copies.stride, at=self.at + i * copies.packed_stride)
+
+
+class Window(NamedTuple):
+    """Stretches of a file that are moved together, each of `nbytes`, gaps included.
+
+    Parameters
+    ----------
+    starts
+        Where each begins.
+    nbytes
+        Their length.
+    size
+        The bytes of all entries in them.
+    leaves
+        These entries, where they are when the stretches are put one after another; to be taken once.
     """
-    counts: dict[TypeMap, int] = {}
-    if _count_pieces(typemap, counts) > most or sum(counts.values()) > 4 * most:
-        return None
-    return _pieces(typemap, {})
+
+    starts: range
+    nbytes: int
+    size: int
+    leaves: Iterable[_Leaf]
+
+    @property
+    def full(self) -> bool:
+        """Whether they have no gaps, provided that no byte is in two entries."""
+        return self.size == len(self.starts) * self.nbytes
+
+    def gather(self, room: np.ndarray, packed: np.ndarray) -> None:
+        """Copy the entries out of the stretches, one after another in `room`, to where they belong in `packed`."""
+        for leaf in self.leaves:
+            spread, dense = _views(leaf, room, packed)
+            dense[...] = spread
+
+    def scatter(self, room: np.ndarray, packed: np.ndarray) -> None:
+        """Copy the entries from `packed` to where they belong in the stretches; the other bytes of `room` stay."""
+        for leaf in self.leaves:
+            spread, dense = _views(leaf, room, packed)
+            spread[...] = dense
 
 
-def _count_pieces(typemap: TypeMap, known: dict[TypeMap, int]) -> int:
-    if typemap not in known:
-        inner = (run.copies * _count_pieces(run.of, known) for run in typemap.runs)
-        known[typemap] = 1 if typemap.dense else sum(inner)
-    return known[typemap]
+def _views(leaf: _Leaf, room: np.ndarray, packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    dtype = np.dtype(f"{'u' if leaf.nbytes in _NUMBERS else 'V'}{leaf.nbytes}")
+    shape, strides, packed_strides = zip(*leaf.dims, strict=True) if leaf.dims else ((), (), ())
+    # The constructor checks that every element is in the buffer.
+    spread: np.ndarray = np.ndarray(shape, dtype, room.data, leaf.disp, strides)
+    dense: np.ndarray = np.ndarray(shape, dtype, packed.data, leaf.at, packed_strides)
+    return spread, dense
 
 
-def _pieces(typemap: TypeMap, known: dict[TypeMap, np.ndarray]) -> np.ndarray:
-    if typemap in known:
-        return known[typemap]
-    if typemap.dense:
-        found = np.array([[typemap.true_lb, typemap.true_ub]][: typemap.size], np.int64).reshape(-1, 2)
-    else:
-        alike = itertools.groupby(typemap.runs, key=lambda run: run.of)
-        found = np.concatenate(
-            [(_pieces(of, known) + _shifts(list(runs))[:, None, None]).reshape(-1, 2) for of, runs in alike]
-        )
-    return known.setdefault(typemap, found)
+def reach(run: Run) -> tuple[int, int]:
+    """Return the first byte of any entry of a run, and the end of the last."""
+    low, high = run.reach
+    return low + run.of.true_lb, high + run.of.true_ub
 
 
-def _shifts(runs: list[Run]) -> np.ndarray:
-    """Return the displacement of each copy of some runs, in order."""
-    copies = np.array([run.copies for run in runs], np.int64)
-    disps = np.array([_wrapped(run.disp) for run in runs], np.int64)
-    strides = np.array([_wrapped(run.stride) for run in runs], np.int64)
-    numbers = np.arange(copies.sum()) - np.repeat(np.cumsum(copies) - copies, copies)
-    shifts: np.ndarray = np.repeat(disps, copies) + np.repeat(strides, copies) * numbers
-    return shifts
+def is_dense(run: Run) -> bool:
+    """Tell whether the bytes of a run, in the order of the map, lie one after another."""
+    return run.of.dense and (run.copies == 1 or run.stride == run.of.size)
 
 
-def _wrapped(number: int) -> int:
-    """Return a number modulo 2**64: bytes of entries fit 63 bits, what they are computed from need not."""
-    return (number + 2**63) % 2**64 - 2**63
+def _interleaves(run: Run) -> bool:
+    return run.copies > 1 and abs(run.stride) < run.of.true_extent
 
 
-def overlaps(typemap: TypeMap, count: int, most: int = _MAX_PIECES) -> bool | None:
-    """Tell whether any byte is in two entries of `count` elements, one extent apart; None if that is too much work.
+def cut(run: Run) -> Iterator[Run]:
+    """Cut a run into smaller ones, in the order of the map, which are packed no larger than a block."""
+    unfinished: list[Iterator[Run]] = [iter([run])]
+    while unfinished:
+        part = next(unfinished[-1], None)
+        if part is None:
+            unfinished.pop()
+            continue
+        most = INTERLEAVED_BYTES if _interleaves(part) else BLOCK_BYTES
+        if not part.of.size or not part.copies:
+            continue
+        if part.copies * part.of.size <= most or (part.copies == 1 and part.of.basic):
+            yield part
+        elif part.copies > 1:
+            unfinished.append(_groups(part, max(1, most // part.of.size)))
+        else:
+            unfinished.append(_inside(part))
 
-    More than `most` pieces are.
 
-    No entry of what is written to may overlap another (MPI-4.1, 5.1.11, 12.3.1).
+def _inside(run: Run) -> Iterator[Run]:
+    """Yield what one copy is made of, where it is."""
+    for inner in run.of.runs:
+        yield inner._replace(disp=run.disp + inner.disp)
+
+
+def _groups(run: Run, step: int) -> Iterator[Run]:
+    """Yield the copies of a run, so many at a time."""
+    for first in range(0, run.copies, step):
+        yield Run(run.of, run.disp + first * run.stride, min(step, run.copies - first), run.stride)
+
+
+def windows(run: Run) -> Iterator[Window]:
+    """Yield what of a file is to be read or written to move a run, which is packed no larger than a block.
+
+    Copies that follow one another are taken together with the gaps, and copies that are far apart one by one.
+    Where elements interleave it is the other way round: what lies together belongs to many of them.
     """
-    if not count or not typemap.size or _plainly_apart(Run(typemap, 0, count, typemap.extent)):
-        return False
-    apart = count == 1 or abs(typemap.extent) >= typemap.true_extent
-    if apart and _combed(typemap, most):
-        return False
-    found = pieces(typemap, most)
-    return None if found is None else _meet(found, count, abs(typemap.extent))
+    if run.copies > 1 and run.of.true_extent <= BLOCK_BYTES and not _interleaves(run):
+        one = run._replace(copies=1)
+        part = _Part(*reach(one), run.of.size, functools.partial(_leaves, one))
+        yield from _along(part, _Copies(run.copies, run.stride, run.of.size))
+        return
+    for leaves in _neighbours(_leaves(run)):
+        part = _Part.of(leaves)
+        if part.nbytes <= BLOCK_BYTES:
+            yield part.window()
+        else:
+            yield from _across(leaves[0])
 
 
-def _combed(typemap: TypeMap, most: int) -> bool:
-    """Tell whether the runs of a map are apart because they go in equal steps, like the teeth of combs."""
-    strides = {abs(run.stride) for run in typemap.runs if run.copies > 1}
-    if len(strides) != 1:
-        return False
-    # One copy of each run, as a map; its bounds are of no interest here.
-    found = pieces(replace(typemap, runs=tuple(Run(run.of, run.reach[0]) for run in typemap.runs)), most)
-    copies = max(run.copies for run in typemap.runs)
-    return found is not None and _meet(found, copies, strides.pop()) is False
+def whole(run: Run) -> Window:
+    """Return all of a run as one window, however wide."""
+    return _Part(*reach(run), run.copies * run.of.size, functools.partial(_leaves, run)).window()
 
 
-def _meet(found: np.ndarray, count: int, stride: int) -> bool | None:
-    """Tell whether any two pieces meet, of one copy or of two, out of `count` with a distance of `stride`."""
-    found = found[np.argsort(found[:, 0], kind="stable")]
-    if (found[1:, 0] < found[:-1, 1]).any():
-        return True
-    return count > 1 and _copies_overlap(found, count, stride)
+class _Part(NamedTuple):
+    """Leaves that are moved together: their first byte and their end, the bytes of all, and how to get them."""
+
+    low: int
+    high: int
+    size: int
+    leaves: Callable[[], Iterable[_Leaf]]
+
+    @classmethod
+    def of(cls, leaves: Sequence[_Leaf]) -> _Part:
+        lows, highs = zip(*(leaf.reach for leaf in leaves), strict=True)
+        return cls(min(lows), max(highs), sum(leaf.size for leaf in leaves), lambda: leaves)
+
+    @property
+    def nbytes(self) -> int:
+        return self.high - self.low
+
+    def window(self) -> Window:
+        """Return the window of all of it."""
+        return Window(range(self.low, self.low + 1), self.nbytes, self.size, self.placed(-self.low))
+
+    def placed(self, disp: int, at: int = 0, *copies: _Copies) -> Iterator[_Leaf]:
+        """Yield the leaves elsewhere, and as many as these copies of them."""
+        for leaf in self.leaves():
+            yield leaf._replace(disp=leaf.disp + disp, at=leaf.at + at, dims=copies + leaf.dims)
 
 
-def _plainly_apart(run: Run) -> bool:
-    """Tell whether no two parts of a run come near each other; if they do, they may still be apart."""
-    of = run.of
-    if run.copies > 1 and abs(run.stride) < of.true_extent:
-        return False
-    if of.dense:
-        return True
-    hulls = sorted(reach(inner) for inner in of.runs)
-    if any(low < end for (_, end), (low, _) in itertools.pairwise(hulls)):
-        return False
-    # Where a run is makes no difference to its parts, so that those that are the same are looked at once.
-    return all(map(_plainly_apart, {inner._replace(disp=0) for inner in of.runs}))
+def _along(part: _Part, copies: _Copies) -> Iterator[Window]:
+    """Yield windows of copies of a part: near ones with what is between, far ones as stretches of their own."""
+    apart, nbytes = abs(copies.stride), part.nbytes
+    near = apart - nbytes <= _FAR
+    step = max(1, (BLOCK_BYTES - nbytes) // apart + 1 if near and apart else BLOCK_BYTES // nbytes)
+    for first in range(0, copies.number, step):
+        number = min(step, copies.number - first)
+        start, at = part.low + first * copies.stride, first * copies.packed_stride
+        if near:
+            start += min(0, (number - 1) * copies.stride)
+            starts, length, stride = range(start, start + 1), (number - 1) * apart + nbytes, copies.stride
+        else:
+            starts, length, stride = range(start, start + number * copies.stride, copies.stride), nbytes, nbytes
+        disp = -part.low if stride >= 0 else -part.low - (number - 1) * stride
+        inside = part.placed(disp, at, _Copies(number, stride, copies.packed_stride))
+        yield Window(starts, length, number * part.size, inside)
 
 
-def _copies_overlap(found: np.ndarray, count: int, stride: int) -> bool | None:
-    """Tell whether pieces that are apart meet those of another copy, out of `count` with a distance of `stride`.
+def _across(leaf: _Leaf) -> Iterator[Window]:
+    """Yield windows of one leaf, which is too wide for one, cut at its widest strides."""
+    unfinished: list[Iterator[_Leaf]] = [iter([leaf])]
+    while unfinished:
+        each = next(unfinished[-1], None)
+        if each is None:
+            unfinished.pop()
+            continue
+        part = _Part.of([each])
+        if part.nbytes <= BLOCK_BYTES or not each.dims:
+            yield part.window()
+            continue
+        widest = max(each.dims, key=lambda dim: abs(dim.stride))
+        inner = each._replace(dims=tuple(dim for dim in each.dims if dim is not widest))
+        part = _Part.of([inner])
+        if part.nbytes <= BLOCK_BYTES:
+            yield from _along(part, widest)
+        else:
+            unfinished.append(inner.copied(widest))
 
-    Two pieces can meet only where they have the same remainder by the stride, and do if their quotients
-    differ by less than the number of copies.
+
+def _neighbours(leaves: Iterable[_Leaf]) -> Iterator[list[_Leaf]]:
+    """Yield leaves that follow one another together, as long as they fit into a block and none is far."""
+    together: list[_Leaf] = []
+    low = high = 0
+    for leaf in leaves:
+        first, end = leaf.reach
+        lowest, highest = (min(low, first), max(high, end)) if together else (first, end)
+        far = max(first - high, low - end) > _FAR or highest - lowest > BLOCK_BYTES
+        if together and (far or len(together) >= _MAX_TOGETHER):
+            yield together
+            together, lowest, highest = [], first, end
+        together.append(leaf)
+        low, high = lowest, highest
+    if together:
+        yield together
+
+
+def _leaves(run: Run) -> Iterator[_Leaf]:
+    """Yield the stretches without a gap that a run is made of, alike ones together.
+
+    Every dimension is two copies or more: those of a block are far from as many as NumPy can have.
     """
-    if stride == 0 or (found[:, 1] - found[:, 0] > stride).any():
-        return True
-    starts, ends = found[:, 0], found[:, 1]
-    border = (starts // stride + 1) * stride
-    crossing = ends > border
-    starts = np.concatenate([starts, border[crossing]])
-    ends = np.concatenate([np.minimum(ends, border), ends[crossing]])
-    quotients, lows = np.divmod(starts, stride)
-    highs = lows + (ends - starts)
-    # Cut at every remainder where a piece starts or ends, remainders are the same or apart.
-    marks = np.unique(np.concatenate([lows, highs]))
-    first, last = np.searchsorted(marks, lows), np.searchsorted(marks, highs)
-    widths = last - first
-    if widths.sum() > _MAX_PIECES:
-        return None
-    cells = np.repeat(first - np.cumsum(widths) + widths, widths) + np.arange(widths.sum())
-    quotients = np.repeat(quotients, widths)
-    order = np.lexsort([quotients, cells])
-    same = np.diff(cells[order]) == 0
-    return bool((same & (np.diff(quotients[order]) < count)).any())
+    todo: list[tuple[Run, int, int, tuple[_Copies, ...]]] = [(run, run.disp, 0, ())]
+    while todo:
+        run, disp, at, dims = todo.pop()
+        of = run.of
+        if run.copies > 1:
+            dims = (*dims, _Copies(run.copies, run.stride, of.size))
+        if of.dense:
+            yield _Leaf(disp + of.true_lb, at, of.size, dims)
+            continue
+        ends = itertools.accumulate((inner.copies * inner.of.size for inner in of.runs), initial=at)
+        todo += reversed([(inner, disp + inner.disp, start, dims) for inner, start in zip(of.runs, ends, strict=False)])

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpired.datatypes.packing import pieces
+from mpired.datatypes.pieces import pieces
 from mpired.datatypes.typemap import TypeMap
 
 _COLUMNS = 64

@@ -1,26 +1,33 @@
 """The reader of texts like `pair(double,int64_t)`: recursive descent, one error, which shows the place.
 
-A text comes from anywhere, so its length, its numbers, its lists and its nesting have limits.
+A text comes from anywhere, so its length, its numbers and its lists have limits. How deep types are in one another
+has none: what reads a type is a generator, which is left where another type begins and gets that when it is read.
 """
 
 from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Mapping
-from typing import Any, NoReturn, TypeAlias
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
-from mpired.datatypes.constructors import MAX_DEPTH, MAX_LENGTH, Constructor
-from mpired.datatypes.datatype import Datatype
+from mpired.datatypes.constructors import MAX_LENGTH, Constructor, Made
 from mpired.datatypes.derived import ArgumentError
-from mpired.errors import DatatypeError, DefinitionError, UnknownDatatypeError
+from mpired.errors import DatatypeError, UnknownDatatypeError
 
-Found: TypeAlias = tuple[Datatype, str | None]
+_T = TypeVar("_T")
+
+Read: TypeAlias = tuple[Made, str | None]
+"""What a text means, and the byte order that it says."""
+
+_Reading: TypeAlias = Generator[None, Made, _T]
 
 _MAX_ITEMS = 10_000
 _LIMIT = 2**63
 # A name may be written as in C, with spaces: long double.
 _TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+(?:\s+[A-Za-z_][A-Za-z_0-9]*)*|[-+]\d+|[(),\[\]]|$)")
+_NAME = re.compile(r"[<>=|A-Za-z_0-9?]")
+_OPENING = re.compile(r"\s*\(")
 _NUMBER = re.compile(r"[-+]?\d{1,19}", re.ASCII)
 _NUMBERS = re.compile(r"\[([-+\d\s,]*)\]", re.ASCII)
 _NUMBER_AT = re.compile(r"[-+\d]", re.ASCII)
@@ -31,6 +38,24 @@ _WORDS: dict[str, dict[str, str]] = {
     "darg": {"dflt": "dflt", "dflt_darg": "dflt"},
 }
 _PREFIXES = ("mpi_", "order_", "distribute_")
+
+
+def words(text: str) -> Iterator[str]:
+    """Yield the words without arguments in a text, as far as the reader gets: to a character that means nothing."""
+    end = 0
+    while end < MAX_LENGTH and (match := _TOKEN.match(text, end)) and match[1]:
+        end = match.end()
+        if not _OPENING.match(text, end):
+            yield match[1]
+
+
+def is_argument(name: str) -> bool:
+    """Tell whether a name stands for an argument that is no type, as `block` does in any case and with `MPI_`."""
+    return any(_plain_word(name) in known for known in _WORDS.values())
+
+
+def _plain_word(word: str) -> str:
+    return functools.reduce(str.removeprefix, _PREFIXES, word.lower())
 
 
 class Reader:
@@ -52,7 +77,7 @@ class Reader:
         self,
         text: str,
         constructors: Mapping[str, Constructor],
-        plain: Callable[[str], Found | None],
+        plain: Callable[[str], Read | None],
         hint: Callable[[str], str],
     ) -> None:
         self._text = text
@@ -60,11 +85,11 @@ class Reader:
         self._plain = plain
         self._hint = hint
         self._order: str | None = None
-        self._depth = 0
+        self._drafts: dict[tuple[str, tuple[Any, ...]], Made] = {}
         self._at = self._end = 0
         self._word = ""
 
-    def whole(self) -> Found:
+    def whole(self) -> Read:
         """Return what the whole text means.
 
         Raises
@@ -75,10 +100,25 @@ class Reader:
         if len(self._text) > MAX_LENGTH:
             raise UnknownDatatypeError(f"{self._text[:_AROUND]}...", f"is longer than {MAX_LENGTH} characters")
         self._advance()
-        datatype = self._type()
+        made = self._types()
         if self._word:
             self._fail("expected the end of the text")
-        return datatype, self._order
+        return made, self._order
+
+    def _types(self) -> Made:
+        """Read a type and the types in it, on a stack of those that are not read to their ends."""
+        opened: list[_Reading[Made]] = [self._type()]
+        made: Any = None
+        while opened:
+            try:
+                opened[-1].send(made)
+                opened.append(self._type())
+                made = None
+            except StopIteration as end:
+                opened.pop()
+                made = end.value
+        found: Made = made
+        return found
 
     def _advance(self) -> None:
         match = _TOKEN.match(self._text, self._end)
@@ -100,47 +140,43 @@ class Reader:
             self._fail(f"expected {what}")
         self._advance()
 
-    def _type(self) -> Datatype:
+    def _type(self) -> _Reading[Made]:
         word, at = self._word, self._at
-        if not re.match(r"[<>=|A-Za-z_0-9?]", word):
+        if not _NAME.match(word):
             self._fail("expected a datatype")
         self._advance()
         if self._word == "(":
-            return self._constructed(word, at)
+            return (yield from self._constructed(word, at))
         try:
             found = self._plain(word)
-        except DefinitionError:
-            raise
         except DatatypeError as error:
             self._fail(f"{error.subject} {error.reason}", at)
         if found is None and (row := self._constructor(word)):
             self._fail(f"{row.name} has {len(row.sorts)} arguments, in parentheses", at)
         if found is None:
             self._fail("no datatype has this name", at, f"; {self._hint(word)}")
-        datatype, order = found
+        made, order = found
         if order is not None and self._order not in (None, order):
             self._fail("all parts have one byte order, and this one contradicts", at)
         self._order = order or self._order
-        return datatype
+        return made
 
-    def _constructed(self, word: str, at: int) -> Datatype:
+    def _constructed(self, word: str, at: int) -> _Reading[Made]:
         row = self._constructor(word)
         if row is None:
             self._fail(f"the words that take arguments are {', '.join(self._constructors)}; this is none", at)
-        self._depth += 1
-        if self._depth > MAX_DEPTH:
-            self._fail(f"nested deeper than {MAX_DEPTH}", at)
         self._advance()
-        arguments, places = [], []
+        arguments: list[Any] = []
+        places: list[int] = []
         for i, sort in enumerate(row.sorts):
             if i:
                 self._take(",", f"a comma; {row.name} has {len(row.sorts)} arguments")
             places.append(self._at)
-            arguments.append(self._argument(sort))
+            arguments.append((yield from self._argument(sort)))
         self._take(")", f"a closing parenthesis; {row.name} has {len(row.sorts)} arguments")
-        self._depth -= 1
+        key = row.name, tuple(arguments)
         try:
-            return row.make(*arguments)
+            return self._drafts.get(key) or self._drafts.setdefault(key, row.make(*arguments))
         except DatatypeError as error:
             if isinstance(error.__cause__, ArgumentError):
                 at = self._place(places[error.__cause__.argument], error.__cause__.item)
@@ -158,21 +194,22 @@ class Reader:
         found = _NUMBER_AT.search(self._text, at)
         return found.start() if found else at
 
-    def _argument(self, sort: str) -> Any:
+    def _argument(self, sort: str) -> _Reading[Any]:
         if sort.endswith("s"):
-            return self._list(sort[:-1])
+            return (yield from self._list(sort[:-1]))
         if sort == "type":
-            return self._type()
-        words = _WORDS.get(sort, {})
-        word = functools.reduce(str.removeprefix, _PREFIXES, self._word.lower())
-        if word in words:
+            return (yield)
+        if sort not in _WORDS:
+            return self._number(sort)
+        known, word = _WORDS[sort], _plain_word(self._word)
+        if word in known:
             self._advance()
-            return words[word]
-        if words and sort != "darg":
-            self._fail(f"expected one of {', '.join(words)}")
-        return self._number("count" if sort == "darg" else sort)
+            return known[word]
+        if sort != "darg":
+            self._fail(f"expected one of {', '.join(known)}")
+        return self._number("count")
 
-    def _list(self, sort: str) -> tuple[Any, ...]:
+    def _list(self, sort: str) -> _Reading[tuple[Any, ...]]:
         numbers = self._numbers(sort)
         if numbers is not None:
             return numbers
@@ -183,7 +220,7 @@ class Reader:
                 self._take(",", "a comma or a closing bracket")
             if len(items) >= _MAX_ITEMS:
                 self._fail(f"more than {_MAX_ITEMS} items")
-            items.append(self._argument(sort))
+            items.append((yield from self._argument(sort)))
         self._advance()
         return tuple(items)
 
@@ -203,9 +240,9 @@ class Reader:
         return numbers
 
     def _number(self, sort: str) -> int:
-        if not _NUMBER.fullmatch(self._word) or not -_LIMIT <= int(self._word) < _LIMIT:
+        number = int(self._word) if _NUMBER.fullmatch(self._word) else _LIMIT
+        if not -_LIMIT <= number < _LIMIT:
             self._fail("expected a whole number below 2**63")
-        number = int(self._word)
         if number < 0 and sort == "count":
             self._fail("a count cannot be negative")
         self._advance()

@@ -1,19 +1,23 @@
 """Type maps: which bytes an element of a datatype is made of (MPI-4.1, 5.1).
 
 A map is a tree of runs, copies of another map at equal distances, so that a million entries are as
-cheap as one and all figures are computed without looking at the entries.
+cheap as one and all figures are computed without looking at the entries. The tree may be thousands of
+maps deep: figures are made of those of the maps inside, and nothing here calls itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from mpired.datatypes import external32
+
+_T = TypeVar("_T")
 
 _LIMIT = 2**63
 _MAX_FIELDS = 1000
@@ -33,6 +37,17 @@ class Run(NamedTuple):
         """The displacements of the lowest and of the highest copy."""
         last = self.disp + (self.copies - 1) * self.stride
         return min(self.disp, last), max(self.disp, last)
+
+    @property
+    def is_stretch(self) -> bool:
+        """Whether it is several basic types without a gap."""
+        return self.of.basic is not None and self.copies > 1 and self.stride == self.of.size
+
+    def parts(self) -> Iterator[Run]:
+        """Yield what the run is made of: its copies or, if there is one, the runs in it."""
+        if self.copies > 1:
+            return (Run(self.of, self.disp + copy * self.stride) for copy in range(self.copies))
+        return (inner._replace(disp=self.disp + inner.disp) for inner in self.of.runs)
 
 
 class Entry(NamedTuple):
@@ -59,6 +74,12 @@ class TypeMap:
         The bounds, with the markers and the alignment.
     align
         The greatest alignment of an entry.
+    dense
+        Whether the bytes, in the order of the map, are those from `true_lb` to `true_ub` without a gap.
+    external
+        Bytes of all entries in external32, where no element has gaps.
+    stretches
+        How many times equal entries lie one after another, as the runs tell without being looked into.
     marked
         Whether the bounds were set; they then bind every type made of this one (MPI-4.1, 5.1.7).
     runs
@@ -76,8 +97,11 @@ class TypeMap:
     lb: int
     ub: int
     align: int
+    dense: bool
+    external: int
+    stretches: int
     marked: bool = False
-    runs: tuple[Run, ...] = ()
+    runs: tuple[Run, ...] = field(default=(), repr=False)
     basic: Entry | None = None
     paired: bool = False
 
@@ -91,91 +115,120 @@ class TypeMap:
         """Bytes from the first byte of an entry to the end of the last."""
         return self.true_ub - self.true_lb
 
-    @cached_property
-    def dense(self) -> bool:
-        """Whether the bytes, in the order of the map, are those from `true_lb` to `true_ub` without a gap."""
-        at = self.true_lb
-        for run in self.runs:
-            if not run.of.dense or run.disp + run.of.true_lb != at or (run.copies > 1 and run.stride != run.of.size):
-                return False
-            at += run.copies * run.of.size
-        return self.basic is not None or at == self.true_ub
-
-    @cached_property
-    def external(self) -> int:
-        """Bytes of all entries in external32, where no element has gaps."""
-        if self.basic is not None:
-            return external32.form(self.basic.name, self.basic.form).itemsize
-        return sum(run.copies * run.of.external for run in self.runs)
+    @property
+    def is_component(self) -> bool:
+        """Whether it is a basic type or a pair, which counts as one too (MPI-4.1, 12.3.4)."""
+        return self.basic is not None or self.paired
 
     @cached_property
     def unit(self) -> tuple[Entry, ...] | None:
         """The fewest entries that, repeated, are all of the map; None if they are too many to be fields."""
-        if self.basic is not None:
-            return (self.basic,)
-        if self.paired:
-            return tuple(self.walk())
-        units = [of.unit for of in dict.fromkeys(run.of for run in self.runs)]
-        if units and units[0] and all(_names(unit or ()) == _names(units[0]) for unit in units):
-            return units[0]
-        if self.entries > _MAX_FIELDS:
-            return None
-        entries = tuple(self.walk())
-        names = _names(entries)
-        lengths = (n for n in range(1, len(names) + 1) if len(names) % n == 0)
-        return next((entries[:n] for n in lengths if names == names[:n] * (len(names) // n)), ())
+        if not self.entries:
+            return ()
+        found = self.folded(_unit, lambda of: of.is_component)
+        return None if found is None else tuple(itertools.islice(found.of.walk(), len(found.names)))
+
+    def inside(self, is_end: Callable[[TypeMap], bool]) -> list[TypeMap]:
+        """Return the maps that the map is made of, each once and after those in it, so that it is the last itself.
+
+        What is in those that are an end is left out.
+        """
+        found: dict[TypeMap, None] = {}
+        waiting = [self]
+        while waiting:
+            of = waiting[-1]
+            missing = () if is_end(of) else dict.fromkeys(run.of for run in of.runs if run.of not in found)
+            waiting += missing
+            if not missing:
+                found[waiting.pop()] = None
+        return list(found)
+
+    def folded(self, value: Callable[[TypeMap, Mapping[TypeMap, _T]], _T], is_end: Callable[[TypeMap], bool]) -> _T:
+        """Return what a function makes of the map and of what it made of each map in it, which it gets in a mapping.
+
+        Every map is looked at once, and what was made of it forgotten when the last map that it is in is done.
+        """
+        inside = self.inside(is_end)
+        last_in = {run.of: of for of in inside for run in of.runs}
+        known: dict[TypeMap, _T] = {}
+        for of in inside:
+            known[of] = value(of, known)
+            for done in {run.of for run in of.runs if last_in[run.of] is of}:
+                known.pop(done, None)
+        return known[self]
 
     def entry(self, number: int) -> Entry:
         """Return one entry, numbered from 0 in the order of the map, without looking at the others."""
-        if self.basic is not None:
-            return self.basic
-        for run in self.runs:
-            if number < run.copies * run.of.entries:
-                copy, inner = divmod(number, run.of.entries)
-                found = run.of.entry(inner)
-                return found._replace(disp=run.disp + copy * run.stride + found.disp)
-            number -= run.copies * run.of.entries
-        raise IndexError(number)
+        of, disp = self, 0
+        while of.basic is None:
+            for run in of.runs:
+                if number < run.copies * run.of.entries:
+                    break
+                number -= run.copies * run.of.entries
+            else:
+                raise IndexError(number)
+            copy, number = divmod(number, run.of.entries)
+            of, disp = run.of, disp + run.disp + copy * run.stride
+        return of.basic._replace(disp=disp)
 
-    @cached_property
-    def stretches(self) -> int:
-        """How many times equal entries lie one after another, as the runs tell without being looked into."""
-        of_each = [1 if _is_stretch(run) else run.copies * run.of.stretches for run in self.runs]
-        return sum(of_each) if self.basic is None else 1
-
-    def walk_stretches(self, disp: int = 0) -> Iterator[Entry]:
-        """Yield the stretches of equal entries in the order of the map, each as one entry with a shape."""
-        if self.basic is not None:
-            yield self.basic._replace(disp=disp)
-        for run in self.runs:
-            if _is_stretch(run):
-                entry = run.of.entry(0)
-                yield entry._replace(form=np.dtype((entry.form, (run.copies,))), disp=disp + run.disp)
-                continue
-            for copy in range(run.copies):
-                yield from run.of.walk_stretches(disp + run.disp + copy * run.stride)
-
-    def walk(self, disp: int = 0) -> Iterator[Entry]:
+    def walk(self) -> Iterator[Entry]:
         """Yield the entries in the order of the map."""
-        if self.basic is not None:
-            yield self.basic._replace(disp=disp)
-        for run in self.runs:
-            for copy in range(run.copies):
-                yield from run.of.walk(disp + run.disp + copy * run.stride)
+        return self._walk(lambda run: run.copies == 1)
+
+    def walk_stretches(self) -> Iterator[Entry]:
+        """Yield the entries in the order of the map, those that are equal and lie one after another as one."""
+        return self._walk(lambda run: run.copies == 1 or run.stride == run.of.size)
+
+    def _walk(self, is_one: Callable[[Run], bool]) -> Iterator[Entry]:
+        for run in unfolded(Run(self), lambda run: run.of.basic is not None and is_one(run)):
+            entry = run.of.entry(0)
+            form = entry.form if run.copies == 1 else np.dtype((entry.form, (run.copies,)))
+            yield Entry(entry.name, form, run.disp)
 
 
-def _is_stretch(run: Run) -> bool:
-    return run.of.basic is not None and run.copies > 1 and run.stride == run.of.size
+def unfolded(run: Run, is_leaf: Callable[[Run], bool]) -> Iterator[Run]:
+    """Yield the leaves of a run, in the order of the map: whatever is none is taken apart."""
+    levels = [iter((run,))]
+    while levels:
+        for part in levels[-1]:
+            if is_leaf(part):
+                yield part
+            else:
+                levels.append(part.parts())
+                break
+        else:
+            levels.pop()
+
+
+class _Unit(NamedTuple):
+    """The names of the entries that a map repeats, and the map in it whose first entries they are."""
+
+    names: tuple[str, ...]
+    of: TypeMap
+
+
+def _unit(of: TypeMap, known: Mapping[TypeMap, _Unit | None]) -> _Unit | None:
+    """Return the unit of a map that has entries, by those of the maps in it."""
+    if of.is_component:
+        return _Unit(tuple(entry.name for entry in of.walk()), of)
+    units = [known[inner] for inner in dict.fromkeys(run.of for run in of.runs)]
+    if units[0] and all(unit and unit.names == units[0].names for unit in units):
+        return units[0]
+    if of.entries > _MAX_FIELDS:
+        return None
+    parts = ((known[run.of], run.copies * run.of.entries) for run in of.runs)
+    names = tuple(name for unit, count in parts if unit for name in unit.names * (count // len(unit.names)))
+    lengths = (n for n in range(1, len(names) + 1) if len(names) % n == 0)
+    return next(_Unit(names[:n], of) for n in lengths if names == names[:n] * (len(names) // n))
 
 
 def basic(name: str, form: np.dtype) -> TypeMap:
     """Return the map of a type that is one entry."""
     nbytes = form.itemsize
-    return TypeMap(nbytes, 1, 0, nbytes, 0, nbytes, _alignment(form), basic=Entry(name, form, 0))
-
-
-def _names(entries: Sequence[Entry]) -> list[str]:
-    return [entry.name for entry in entries]
+    return TypeMap(
+        nbytes, 1, 0, nbytes, 0, nbytes, _alignment(form), dense=True,
+        external=external32.form(name, form).itemsize, stretches=1, basic=Entry(name, form, 0),
+    )  # fmt: skip
 
 
 def _alignment(form: np.dtype) -> int:
@@ -190,6 +243,8 @@ def combined(runs: Sequence[Run]) -> TypeMap:
     ValueError
         If a figure is 2**63 or more.
     """
+    if len(runs) == 1 and runs[0].copies == 1 and not runs[0].disp:
+        return runs[0].of
     kept = tuple(_simplified(run) for run in runs if run.copies and run.of.entries)
     marked = [run for run in runs if run.copies and run.of.marked]
     align = max((run.of.align for run in kept), default=1)
@@ -200,9 +255,24 @@ def combined(runs: Sequence[Run]) -> TypeMap:
     if marked:
         lb = min(run.reach[0] + run.of.lb for run in marked)
         ub = max(run.reach[1] + run.of.ub for run in marked)
-    size = sum(run.copies * run.of.size for run in kept)
-    entries = sum(run.copies * run.of.entries for run in kept)
-    return _checked(TypeMap(size, entries, true_lb, true_ub, lb, ub, align, marked=bool(marked), runs=kept))
+    return _checked(TypeMap(
+        size=sum(run.copies * run.of.size for run in kept),
+        entries=sum(run.copies * run.of.entries for run in kept),
+        true_lb=true_lb, true_ub=true_ub, lb=lb, ub=ub, align=align,
+        dense=_are_dense(kept, true_lb, true_ub),
+        external=sum(run.copies * run.of.external for run in kept),
+        stretches=sum(1 if run.is_stretch else run.copies * run.of.stretches for run in kept),
+        marked=bool(marked), runs=kept,
+    ))  # fmt: skip
+
+
+def _are_dense(runs: Sequence[Run], true_lb: int, true_ub: int) -> bool:
+    at = true_lb
+    for run in runs:
+        if not run.of.dense or run.disp + run.of.true_lb != at or (run.copies > 1 and run.stride != run.of.size):
+            return False
+        at += run.copies * run.of.size
+    return at == true_ub
 
 
 def _simplified(run: Run) -> Run:

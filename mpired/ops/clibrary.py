@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from mpired.datatypes import Datatype, moving, packing
+from mpired.datatypes import Datatype, packing, pieces
 from mpired.datatypes.typemap import Run
 from mpired.errors import UserOpError
 from mpired.ops.contract import Failing, Properties, limited
@@ -66,7 +66,7 @@ class LibraryKernel:
 
     def _step(self, count: int, datatype: Datatype) -> int:
         """Return how many elements there may be in one call."""
-        if datatype.is_spread and packing.overlaps(datatype.typemap, count) is not False:
+        if datatype.is_spread and pieces.overlaps(datatype.typemap, count) is not False:
             return 1  # what it leaves in one element is not to be seen in another
         return count if self.variant else _INT_MAX
 
@@ -119,13 +119,13 @@ class _Operand:
 
     def __init__(self, which: int, block: np.ndarray, datatype: Datatype) -> None:
         self._run = Run(datatype.typemap, 0, len(block), datatype.extent) if datatype.is_spread else None
-        low, high = moving.reach(self._run) if self._run else (-datatype.origin, block.nbytes - datatype.origin)
+        low, high = packing.reach(self._run) if self._run else (-datatype.origin, block.nbytes - datatype.origin)
         self._room = _room(which, high - low)
         self._inside = self._room[_CANARY_BYTES:-_CANARY_BYTES]
         # MPI passes the address of displacement 0 of the first element, which need not be the lowest byte.
         self.address = ctypes.c_void_p(self._inside.ctypes.data - low)
         if self._run:
-            moving.whole(self._run).scatter(self._inside, block.view(np.uint8))
+            packing.whole(self._run).scatter(self._inside, block.view(np.uint8))
         else:
             self._inside[...] = block.view(np.uint8)
 
@@ -137,7 +137,7 @@ class _Operand:
     def copy_to(self, block: np.ndarray) -> None:
         """Copy the elements as they are now to an array."""
         if self._run:
-            moving.whole(self._run).gather(self._inside, block.view(np.uint8))
+            packing.whole(self._run).gather(self._inside, block.view(np.uint8))
         else:
             block.view(np.uint8)[...] = self._inside
 

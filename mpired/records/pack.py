@@ -14,7 +14,7 @@ from mpired.buffers.flat import convert
 from mpired.buffers.source import Source, open_source
 from mpired.buffers.spread import Records
 from mpired.collectives.run import Progress
-from mpired.datatypes import moving
+from mpired.datatypes import packing
 from mpired.errors import UsageError
 from mpired.records.form import Packed, RecordOptions, octets, said_of
 from mpired.storage import calls
@@ -90,7 +90,7 @@ class Packing:
             os.close(fd)
 
     def _read(self, fd: int, done: list[np.ndarray]) -> Iterator[int]:
-        for run in moving.cut(self.records.run):
+        for run in packing.cut(self.records.run):
             block = np.empty(run.copies * run.of.size, np.uint8)
             spread.gather(fd, self.source, run, block)
             done.append(block)
@@ -104,7 +104,7 @@ def _whole(blocks: Iterable[np.ndarray], nbytes: int) -> Iterator[np.ndarray]:
     for block in blocks:
         kept.append(block)
         have += len(block)
-        if have >= moving.BLOCK_BYTES:
+        if have >= packing.BLOCK_BYTES:
             joined = np.concatenate(kept)
             end = have - have % nbytes
             yield joined[:end]

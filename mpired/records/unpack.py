@@ -15,7 +15,7 @@ from mpired.buffers.flat import convert, lies_as
 from mpired.buffers.source import Source, open_source
 from mpired.buffers.spread import Records
 from mpired.collectives.run import Progress
-from mpired.datatypes import moving
+from mpired.datatypes import packing
 from mpired.errors import BufferFileError, CountError, UsageError
 from mpired.ranks import check_use
 from mpired.records.form import Packed, RecordOptions, octets, said_of
@@ -82,7 +82,7 @@ class Unpacking:
     def _write(self, output: Output) -> Iterator[int]:
         units = _Units(self.buffer, self.packed)
         with closing(units), calls.blaming(output.name):
-            for run in moving.cut(self.records.run):
+            for run in packing.cut(self.records.run):
                 block = units.take(run.copies * run.of.size)
                 spread.scatter(output.fd, run, block)
                 yield len(block)
@@ -96,7 +96,7 @@ class _Units:
         self._count = buffer.count
         self._name = buffer.source.name
         self._packed = packed
-        self._step = max(1, moving.BLOCK_BYTES // packed.stored.itemsize)
+        self._step = max(1, packing.BLOCK_BYTES // packed.stored.itemsize)
         self._next = 0
         self._rest = np.empty(0, np.uint8)
 

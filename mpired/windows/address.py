@@ -7,8 +7,9 @@ batches that fit into memory. Offsets are bytes.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -103,7 +104,9 @@ class Runs:
     @classmethod
     def of(cls, typemap: TypeMap, itemsize: int) -> Runs:
         """Return the elements of a type map, in its order."""
-        return cls(*_starts_counts(typemap, itemsize), itemsize)
+        read = functools.partial(_starts_counts, itemsize=itemsize)
+        starts, counts = typemap.folded(read, lambda of: of.is_component)
+        return cls(starts, counts, itemsize)
 
     @property
     def entries(self) -> int:
@@ -227,13 +230,15 @@ class Map:
         ]
 
 
-def _starts_counts(typemap: TypeMap, itemsize: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return first byte and number of elements of the runs of a type map; a pair is one element."""
-    if typemap.basic is not None or typemap.paired:
+def _starts_counts(
+    typemap: TypeMap, known: Mapping[TypeMap, tuple[np.ndarray, np.ndarray]], itemsize: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return first byte and number of elements of the runs of a type map, by those of the maps in it."""
+    if typemap.is_component:
         return np.zeros(1, np.int64), np.ones(1, np.int64)
     starts, counts = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
     for run in typemap.runs:
-        inner, lengths = _starts_counts(run.of, itemsize)
+        inner, lengths = known[run.of]
         copies, stride = run.copies, run.stride
         if len(inner) == 1 and inner[0] == 0 and stride == lengths[0] * itemsize:  # one long run
             lengths, copies = lengths * copies, 1

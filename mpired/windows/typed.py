@@ -34,8 +34,5 @@ def component_of(datatype: Datatype) -> Datatype:
 
 
 def _leaves(typemap: TypeMap) -> set[tuple[str, ...]]:
-    if typemap.basic is not None:
-        return {(typemap.basic.name,)}
-    if typemap.paired:
-        return {tuple(entry.name for entry in typemap.walk())}
-    return set().union(*(_leaves(run.of) for run in typemap.runs))
+    components = (of for of in typemap.inside(lambda of: of.is_component) if of.is_component)
+    return {tuple(entry.name for entry in of.walk()) for of in components}

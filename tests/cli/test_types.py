@@ -8,7 +8,7 @@ import typemaps
 from command import refused, run
 from hypothesis import given, settings
 
-from mpired.datatypes import packing, parse, picture
+from mpired.datatypes import parse, picture, pieces
 
 LINES = """\
 vector(3,1,2,double)
@@ -103,7 +103,7 @@ def test_pieces_of_maps_in_maps():
     twice = "hindexed([1,2,1],[100,0,50],hindexed_block(1,[9,3,0],vector(2,1,2,byte)))"
     places = [disp + 12 * copy + inner + at for disp, copies in ((100, 1), (0, 2), (50, 1))
               for copy in range(copies) for inner in (9, 3, 0) for at in (0, 2)]  # fmt: skip
-    assert packing.pieces(parse(twice)[0].typemap).tolist() == [[place, place + 1] for place in places]
+    assert pieces.pieces(parse(twice)[0].typemap).tolist() == [[place, place + 1] for place in places]
 
 
 @pytest.mark.parametrize(
@@ -142,6 +142,25 @@ def test_a_long_map_is_shortened(tmp_path):
     assert told["type map"].endswith(" ... 999992 more ... (double,15991992)")
     assert told["NumPy"] == "(<f8[1000000]), packed"
     assert shown("contiguous(600,double)", tmp_path)["NumPy"].endswith("<f8, ... 600 in all)")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "levels", "drawn"),
+    [
+        ("dup(", ")", 6000, "|0|"),
+        ("struct([1,1],[1,0],[byte,", "])", 1200, "|##|"),
+        ("struct([1,1],[0,2],[byte,", "])", 1200, f"|{'+' * 64}|"),
+        ("struct([1,1],[0,1],[byte,", "])", 500, f"|{'#' * 63}|"),
+        ("struct([1,1],[0,70],[byte,", "])", 1000, f"|{'+' * 64}|"),
+    ],
+)
+def test_deep_types_are_shown(tmp_path, before, after, levels, drawn):
+    text = f"{before * levels}byte{after * levels}"
+    told = json.loads(run("types", text, "--json", cwd=tmp_path).out)
+    entries = 1 if before == "dup(" else levels + 1
+    assert (told["name"], told["entries"], told["size"], told["external32"]) == (text, entries, entries, entries)
+    assert told["picture"]["text"] == drawn
+    assert shown(text, tmp_path)["picture"].startswith(f"{drawn}  bytes 0 to {told['extent']}")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import tracemalloc
 
 import pytest
 from command import refused, run, unchanged
@@ -67,7 +68,7 @@ def test_a_file_of_the_environment(file, tmp_path):
 
 
 def nested(depth, count):
-    """Return definitions that are so deep, each made of the next."""
+    """Return definitions from a0 on that are so deep, each made of the next."""
     return "\n".join(f'a{i} = "{"dup(" * depth}a{i + 1}{")" * depth}"' for i in range(count))
 
 
@@ -81,7 +82,7 @@ def nested(depth, count):
         ('a = "dup(b)"\nb = "vector(1,2,int)"', ("b: vector(1,2,^int)",)),
         ('a = "b"', ("a: ^b", "no datatype has this name")),
         ('a = "dup(a)"', ("a: is defined by itself", "a -> a")),
-        ('a = "dup(b)"\nb = "dup(c)"\nc = "dup(a)"', ("is defined by itself", "a -> b -> c -> a")),
+        ('a = "dup(b)"\nb = "dup(d)"\nd = "dup(a)"', ("a: is defined by itself: a -> b -> d -> a",)),
         ("a = 3", ("a: a definition is a text in quotes",)),
         ('[a]\nb = "int"', ("a: a definition is a text in quotes",)),
         ('double = "int"', ("double: this name is taken",)),
@@ -97,15 +98,44 @@ def nested(depth, count):
         ("a = " + "[" * 5000, ("is not TOML",)),
         ("#" * (1 << 20) + "\n", ("is larger than",)),
         ('a = "struct([1,1],[0,8],[<i4,>i4])"', ("a: struct([1,1],[0,8],[<i4,^>i4])",)),
-        ("\n".join(f'a{i} = "a{i + 1}"' for i in range(400)) + '\na400 = "int"', ("too long a chain",)),
-        (nested(4, 32) + '\na32 = "int"', ("nested deeper than 100",)),
-        (nested(60, 60) + '\na60 = "int"', ("nested too deep",)),
+        ('c = "int"', ("c: this name is taken",)),
+        ('Block = "int"', ("Block: this name is taken",)),
+        ('MPI_ORDER_C = "int"', ("MPI_ORDER_C: this name is taken",)),
+        ('dflt = "int"', ("dflt: this name is taken",)),
+        ('a = "struct([1],[0],[b])"\nb = "dup(a(1))"', ("b: dup(^a(1))", "the words that take arguments")),
+        ('a = "dup(b) & dup(a)"\nb = "int"', ("a: dup(b) ^& dup(a)", "this character has no meaning")),
+        (
+            nested(0, 400) + '\na400 = "a0"',
+            ("is defined by itself: a0 -> a1 -> a2 -> a3 -> ... -> a398 -> a399 -> a400 -> a0",),
+        ),
+        (nested(100, 70) + '\na70 = "int"', ("a4: ...dup(dup(", "dup: is written with more than 32768 characters")),
+        (nested(0, 1000) + '\na1000 = "in"', ("a1000: ^in: no datatype",)),
     ],
 )
 def test_an_error_names_file_and_entry(tmp_path, text, reasons):
     (tmp_path / "bad.toml").write_text(text)
     with unchanged(tmp_path):
         refused(run("types", "--types", "bad.toml", "int", cwd=tmp_path), 2, "bad.toml: ", *reasons)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(("depth", "count"), [(0, 10_000), (1, 1000), (6, 1000), (60, 100)])
+def test_chains_are_as_long_as_one_likes(tmp_path, depth, count, turned):
+    lines = [*nested(depth, count).splitlines(), f'a{count} = "short"']
+    (tmp_path / "long.toml").write_text("\n".join(lines[::-1] if turned else lines))
+    named = definitions(str(tmp_path / "long.toml"))
+    whole = "dup(" * depth * count + "short" + ")" * depth * count
+    assert parse("a0", named)[0] is parse(whole)[0]
+    assert len(named) == count + 1
+    outcome = run("types", "--types", "long.toml", "a0", "--json", cwd=tmp_path)
+    assert (json.loads(outcome.out)["name"], outcome.err) == (whole if depth else "MPI_SHORT", "")
+
+
+def test_a_chain_of_structures(tmp_path):
+    lines = ['a0 = "short"', *(f'a{i} = "struct([1,1],[0,4],[short,a{i - 1}])"' for i in range(1, 1000))]
+    (tmp_path / "long.toml").write_text("\n".join(lines))
+    typemap = parse("a999", definitions(str(tmp_path / "long.toml")))[0].typemap
+    assert [(entry.name, entry.disp) for entry in typemap.walk()] == [("short", 4 * i) for i in range(1000)]
 
 
 def test_bytes_that_are_no_text(tmp_path):
@@ -117,6 +147,20 @@ def test_bytes_that_are_no_text(tmp_path):
 @pytest.mark.parametrize(("path", "reason"), [("missing.toml", "No such file"), (".", "Is a directory")])
 def test_a_file_that_cannot_be_read(tmp_path, path, reason):
     refused(run("types", "--types", path, cwd=tmp_path), 4, path, reason)
+
+
+def test_many_definitions_of_a_long_text_take_little(tmp_path):
+    places = ",".join("1" * 9999)
+    lines = [f'whole = "hindexed_block(1,[{places}],byte)"', *(f'x{i} = "resized(0,{i},whole)"' for i in range(20_000))]
+    (tmp_path / "many.toml").write_text("\n".join(lines))
+    tracemalloc.start()
+    try:
+        named = definitions(str(tmp_path / "many.toml"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 50 << 20
+    assert str(named["x7"][0]) == f"resized(0,7,hindexed_block(1,[{places}],byte))"
 
 
 def test_definitions_that_grow_are_refused_and_take_little(tmp_path):

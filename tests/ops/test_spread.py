@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import mpired
-from mpired.datatypes import moving
+from mpired.datatypes import packing
 from mpired.errors import DatatypeError, RanksError, UsageError
 
 ROWS, COLS = 30, 20
@@ -162,8 +162,8 @@ def test_the_bytes_between_stay_in_place(folder, op):
 def test_workers_and_blocks_do_not_show(folder, monkeypatch, cut_into, engine, op, jobs):
     made = matrices(folder, 4, seed=3)
     cut_into(3)
-    monkeypatch.setattr(moving, "BLOCK_BYTES", 100)
-    monkeypatch.setattr(moving, "INTERLEAVED_BYTES", 700)
+    monkeypatch.setattr(packing, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(packing, "INTERLEAVED_BYTES", 700)
     said = {"op": op.replace("ops", f"{folder}/ops", 1).replace("./", ""), "type": COLUMN, "jobs": jobs}
     mpired.reduce([folder / f"m{rank}.bin" for rank in range(4)], output=folder / "out.bin", **said)
     assert (folder / "out.bin").read_bytes() == folded(made)[-1].tobytes()

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mpired
-from mpired.datatypes import moving, packing, parse
+from mpired.datatypes import packing, parse, pieces
 from mpired.errors import CountError, DatatypeError, OutputExistsError, UsageError
 
 CELL = "resized(0,24,struct([1],[8],[double]))"
@@ -81,13 +81,13 @@ def test_blocks_do_not_show(tmp_path, monkeypatch, block):
              "hindexed([1,1],[0,100000],int)"]  # fmt: skip
     for text in texts:
         typemap, count = parse(text)[0].typemap, 9
-        low, high = moving.reach(moving.Run(typemap, 0, count, typemap.extent))
+        low, high = packing.reach(packing.Run(typemap, 0, count, typemap.extent))
         offset = max(0, -low)
         octets = np.random.default_rng(3).integers(0, 256, offset + high + 50, dtype=np.uint8).tobytes()
         (tmp_path / "a.bin").write_bytes(octets)
         said = {"type": text, "count": count, "offset": offset}
         for name in ("whole", "cut"):
-            monkeypatch.setattr(moving, "BLOCK_BYTES", 1 << 20 if name == "whole" else block)
+            monkeypatch.setattr(packing, "BLOCK_BYTES", 1 << 20 if name == "whole" else block)
             mpired.pack(tmp_path / "a.bin", output=tmp_path / f"{name}.bin", overwrite=True, **said)
             (tmp_path / f"{name}.rec").write_bytes(bytes(len(octets)))
             mpired.unpack(tmp_path / "whole.bin", into=tmp_path / f"{name}.rec", **said)
@@ -99,18 +99,18 @@ def test_blocks_do_not_show(tmp_path, monkeypatch, block):
 @given(drawn=typemaps.types(["int8_t", "short", "double", "short_int"]), count=st.integers(1, 12))
 def test_overlaps_are_found(drawn, count):
     places = typemaps.positions(drawn.twin, count)
-    assert packing.overlaps(parse(drawn.text)[0].typemap, count) == overlap(places), drawn.text
+    assert pieces.overlaps(parse(drawn.text)[0].typemap, count) == overlap(places), drawn.text
 
 
 def test_a_matrix_of_any_size_is_seen_to_be_free_of_overlaps():
-    assert packing.overlaps(parse("resized(0,8,vector(100000,1,100000,double))")[0].typemap, 100_000) is False
-    assert packing.overlaps(parse("resized(0,8,vector(100000,1,100000,double))")[0].typemap, 100_001) is True
-    assert packing.overlaps(parse("contiguous(1000000,vector(1000000,1,2,double))")[0].typemap, 1000) is False
+    assert pieces.overlaps(parse("resized(0,8,vector(100000,1,100000,double))")[0].typemap, 100_000) is False
+    assert pieces.overlaps(parse("resized(0,8,vector(100000,1,100000,double))")[0].typemap, 100_001) is True
+    assert pieces.overlaps(parse("contiguous(1000000,vector(1000000,1,2,double))")[0].typemap, 1000) is False
     two = "struct([90000000,80000000],[0,{}],[resized(0,16,double),resized(0,16,double)])"
-    assert packing.overlaps(parse(two.format(8))[0].typemap, 1) is False
-    assert packing.overlaps(parse(two.format(-88))[0].typemap, 3) is False
-    assert packing.overlaps(parse(two.format(7))[0].typemap, 1) is None
-    assert packing.overlaps(parse(two.format(8))[0].typemap, 0) is False
+    assert pieces.overlaps(parse(two.format(8))[0].typemap, 1) is False
+    assert pieces.overlaps(parse(two.format(-88))[0].typemap, 3) is False
+    assert pieces.overlaps(parse(two.format(7))[0].typemap, 1) is None
+    assert pieces.overlaps(parse(two.format(8))[0].typemap, 0) is False
 
 
 def records(count=5):
@@ -464,8 +464,8 @@ def test_a_file_that_grows_meanwhile_is_noticed(folder, monkeypatch):
             file.write(b"x")
         return cut(run_, *arguments)
 
-    cut = moving.cut
-    monkeypatch.setattr(module.moving, "cut", grows)
+    cut = packing.cut
+    monkeypatch.setattr(module.packing, "cut", grows)
     with contextlib.suppress(FileNotFoundError), pytest.raises(mpired.MpiredError, match="changed while being read"):
         mpired.pack(folder / "rank0.rec", type=CELL, output=folder / "out.npy")
     assert not (folder / "out.npy").exists()

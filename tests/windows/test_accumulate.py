@@ -254,6 +254,21 @@ def test_old_elements_that_cannot_be_written_are_not_a_failure_that_may_be_repea
     assert np.load(tmp_path / "t.npy").tolist() == [1, 0, 0]
 
 
+def test_types_as_deep_as_a_text_is_long(tmp_path):
+    """Every third number of the window and of the origin, by a thousand structures in one another."""
+    levels = 1000
+    deep = "struct([1,1],[0,6],[short," * levels + "short" + "])" * levels
+    target, origin = np.arange(6000, dtype=np.int16), np.arange(6000, dtype=np.int16)[::-1].copy()
+    target.tofile(tmp_path / "t.bin")
+    origin.tofile(tmp_path / "o.bin")
+    words = ("--type", "short", "--target-type", deep, "--target-count", "1", "--target-disp", "2")
+    words = (*words, "--origin-type", deep, "--origin-disp", "1", "--origin-count", "1")
+    outcome = run("accumulate", "-q", "--op", "sum", *words, "t.bin", "o.bin", cwd=tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    target[2 : 2 + 3 * levels + 1 : 3] += origin[1 : 1 + 3 * levels + 1 : 3]
+    assert (tmp_path / "t.bin").read_bytes() == target.tobytes()
+
+
 @pytest.mark.parametrize(
     ("type_", "op", "value", "old", "new"),
     [
