@@ -263,7 +263,7 @@ DEEP = {
     "vector": ("vector(1,1,1,", ")"),
     "lines": ("vector(1,1,2,resized(0,9,", "))"),
     "hindexed": ("hindexed([1],[1],", ")"),
-    "darray": ("darray(1,0,[1],[none],[dflt],[1],C,", ")"),
+    "distributed": ("darray(1,0,[1],[none],[dflt],[1],C,", ")"),
     "structures": ("struct([1,1],[1,0],[byte,", "])"),
     "structures after": ("struct([1,1],[1,0],[", ",byte])"),
     "structures between": ("struct([1,1,1],[1,0,9],[byte,", ",char])"),
