@@ -95,7 +95,8 @@ def subarray(sizes: Sequence[int], subsizes: Sequence[int], starts: Sequence[int
     for size, subsize, start in _fastest_first(order, sizes, subsizes, starts):
         if size > 1:  # which is at most 63 times
             box = combined([Run(box, start * stride, subsize, stride)])
-            stride = bounds_checked(stride * size)
+            stride *= size
+            bounds_checked(stride)
     return bounded(box, 0, stride)
 
 
@@ -127,7 +128,8 @@ def darray(  # noqa: PLR0913, PLR0917 - the arguments are those of MPI_Type_crea
     for gsize, block, psize, at in _fastest_first(order, gsizes, blocks, psizes, coordinates):
         if gsize > 1 or psize > 1:
             owned = _dealt(owned, stride, gsize, block, psize, at)
-            stride = bounds_checked(stride * gsize)
+            stride *= gsize
+            bounds_checked(stride)
     return bounded(owned, 0, stride)
 
 

@@ -92,8 +92,9 @@ class InMemory:
     def _alike(self) -> Iterator[Entry]:
         """Yield entries of one type that follow one another as one; nothing if they are too many to be looked at."""
         typemap = self.typemap
-        if typemap.unit is not None and len(typemap.unit) == 1:
-            yield _times(typemap.unit[0], typemap.entries)
+        types = {of.basic.name: of.basic for of in typemap.inside(lambda _: False) if of.basic}
+        if len(types) == 1:
+            yield _times(next(iter(types.values())), typemap.entries)
         elif typemap.stretches <= _MAX_STRETCHES:
             for _, group in itertools.groupby(typemap.walk_stretches(), key=lambda entry: entry.name):
                 first, *others = group

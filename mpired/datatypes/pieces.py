@@ -82,17 +82,14 @@ def _wrapped(number: int) -> int:
 def overlaps(typemap: TypeMap, count: int, most: int = _MAX_PIECES) -> bool | None:
     """Tell whether any byte is in two entries of `count` elements, one extent apart; None if that is too much work.
 
-    More than `most` pieces are.
-
-    No entry of what is written to may overlap another (MPI-4.1, 5.1.11, 12.3.1).
+    Too much are more than `most` pieces. No entry of what is written to may overlap another (MPI-4.1, 5.1.11, 12.3.1).
     """
     if not count or not typemap.size or _plainly_apart(Run(typemap, 0, count, typemap.extent)):
         return False
-    apart = count == 1 or abs(typemap.extent) >= typemap.true_extent
-    if apart and _combed(typemap, most):
-        return False
     found = pieces(typemap, most)
-    return None if found is None else _meet(found, count, abs(typemap.extent))
+    meet = None if found is None else _meet(found, count, abs(typemap.extent))
+    apart = count == 1 or abs(typemap.extent) >= typemap.true_extent
+    return False if meet is None and apart and _combed(typemap, most) else meet
 
 
 def _combed(typemap: TypeMap, most: int) -> bool:

@@ -29,7 +29,8 @@ _TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+(?:\s+[A-Za-z_][A-Za-z_0-9]*)*|[-
 _NAME = re.compile(r"[<>=|A-Za-z_0-9?]")
 _OPENING = re.compile(r"\s*\(")
 _NUMBER = re.compile(r"[-+]?\d{1,19}", re.ASCII)
-_NUMBERS = re.compile(r"\[([-+\d\s,]*)\]", re.ASCII)
+# Nothing in it can be matched in two ways: a list that goes wrong at its end is given up at once.
+_NUMBERS = re.compile(r"\[(\s*+[-+]?\d{1,19}+\s*+(?:,\s*+[-+]?\d{1,19}+\s*+)*+)\]", re.ASCII)
 _NUMBER_AT = re.compile(r"[-+\d]", re.ASCII)
 _AROUND = 24
 _WORDS: dict[str, dict[str, str]] = {
@@ -226,13 +227,10 @@ class Reader:
 
     def _numbers(self, sort: str) -> tuple[int, ...] | None:
         """Return a list of numbers, read at once; None if it is anything else, to be read item by item."""
-        match = _NUMBERS.match(self._text, self._at)
-        if sort not in {"count", "number"} or match is None:
+        match = _NUMBERS.match(self._text, self._at) if sort in {"count", "number"} else None
+        if match is None or match[1].count(",") >= _MAX_ITEMS:
             return None
-        words = [word.strip() for word in match[1].split(",")]
-        if len(words) > _MAX_ITEMS or not all(map(_NUMBER.fullmatch, words)):
-            return None
-        numbers = tuple(map(int, words))
+        numbers = tuple(map(int, match[1].split(",")))
         if not (0 if sort == "count" else -_LIMIT) <= min(numbers) <= max(numbers) < _LIMIT:
             return None
         self._end = match.end()

@@ -36,7 +36,7 @@ class Run(NamedTuple):
     def reach(self) -> tuple[int, int]:
         """The displacements of the lowest and of the highest copy."""
         last = self.disp + (self.copies - 1) * self.stride
-        return min(self.disp, last), max(self.disp, last)
+        return (self.disp, last) if self.disp <= last else (last, self.disp)
 
     @property
     def is_stretch(self) -> bool:
@@ -245,23 +245,24 @@ def combined(runs: Sequence[Run]) -> TypeMap:
     """
     if len(runs) == 1 and runs[0].copies == 1 and not runs[0].disp:
         return runs[0].of
-    kept = tuple(_simplified(run) for run in runs if run.copies and run.of.entries)
+    kept = tuple([_simplified(run) for run in runs if run.copies and run.of.entries])
     marked = [run for run in runs if run.copies and run.of.marked]
-    align = max((run.of.align for run in kept), default=1)
-    true_lb = min((run.reach[0] + run.of.true_lb for run in kept), default=0)
-    true_ub = max((run.reach[1] + run.of.true_ub for run in kept), default=0)
+    reaches = [(run.of, *run.reach) for run in kept]
+    align = max([run.of.align for run in kept], default=1)
+    true_lb = min([low + of.true_lb for of, low, _ in reaches], default=0)
+    true_ub = max([high + of.true_ub for of, _, high in reaches], default=0)
     # The padding rounds the extent, not the upper bound: it is the least that makes it a multiple of the alignment.
     lb, ub = true_lb, true_lb + -(-(true_ub - true_lb) // align) * align
     if marked:
-        lb = min(run.reach[0] + run.of.lb for run in marked)
-        ub = max(run.reach[1] + run.of.ub for run in marked)
+        lb = min([run.reach[0] + run.of.lb for run in marked])
+        ub = max([run.reach[1] + run.of.ub for run in marked])
     return _checked(TypeMap(
-        size=sum(run.copies * run.of.size for run in kept),
-        entries=sum(run.copies * run.of.entries for run in kept),
+        size=sum([run.copies * run.of.size for run in kept]),
+        entries=sum([run.copies * run.of.entries for run in kept]),
         true_lb=true_lb, true_ub=true_ub, lb=lb, ub=ub, align=align,
         dense=_are_dense(kept, true_lb, true_ub),
-        external=sum(run.copies * run.of.external for run in kept),
-        stretches=sum(1 if run.is_stretch else run.copies * run.of.stretches for run in kept),
+        external=sum([run.copies * run.of.external for run in kept]),
+        stretches=sum([1 if run.is_stretch else run.copies * run.of.stretches for run in kept]),
         marked=bool(marked), runs=kept,
     ))  # fmt: skip
 
@@ -296,13 +297,11 @@ def bounded(inner: TypeMap, lb: int, extent: int) -> TypeMap:
 
 
 def _checked(made: TypeMap) -> TypeMap:
-    for figure in (made.size, made.true_lb, made.true_ub, made.lb, made.ub, made.extent, made.true_extent):
-        bounds_checked(figure)
+    bounds_checked(made.size, made.true_lb, made.true_ub, made.lb, made.ub, made.extent, made.true_extent)
     return made
 
 
-def bounds_checked(nbytes: int) -> int:
-    """Return a size, a bound or an extent; raise `ValueError` if it does not fit 63 bits."""
-    if not -_LIMIT <= nbytes < _LIMIT:
+def bounds_checked(*figures: int) -> None:
+    """Raise `ValueError` if a size, a bound or an extent does not fit 63 bits."""
+    if not (min(figures) >= -_LIMIT and max(figures) < _LIMIT):
         raise ValueError("its size, bounds or extent do not fit 63 bits")
-    return nbytes
