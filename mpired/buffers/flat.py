@@ -133,7 +133,7 @@ class FlatReader:
         if missing:
             # A raw file may end with the last element's last component, before its padding (MPI-4.1, 5.1.6).
             padded = self._itemsize == buffer.datatype.extent
-            if not padded or missing > buffer.datatype.extent - buffer.datatype.true_extent:
+            if not padded or missing > buffer.datatype.tail:
                 raise buffer.source.changed()
             octets[got:] = 0
 

@@ -51,7 +51,7 @@ def _count(source: Source, declared: Declared, datatype: Datatype, stored: np.dt
     if nbytes < 0:
         raise CountError(source.name, f"has {source.nbytes} bytes, fewer than --offset {declared.offset} skips")
     # The padding of the last element may be missing (MPI-4.1, 5.1.6); external32 has none.
-    tail = 0 if declared.is_external or declared.packed else datatype.extent - datatype.true_extent
+    tail = 0 if declared.is_external or declared.packed else datatype.tail
     available, rest = divmod(nbytes + tail if nbytes else 0, stored.itemsize)
     if declared.count is not None:
         if declared.count > available:

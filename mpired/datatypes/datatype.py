@@ -174,10 +174,16 @@ class Datatype:
             return self.structure.extent
         return self.nbytes if self.dtype is None else self.dtype.itemsize
 
-    @cached_property
+    @property
     def true_extent(self) -> int:
-        """Bytes from the start of an element to the end of its last component."""
-        return self._ends[-1]
+        """Bytes from the first byte of a component to the end of the last (MPI_Type_get_true_extent)."""
+        return self.typemap.true_extent
+
+    @cached_property
+    def tail(self) -> int:
+        """Bytes of an element in an array behind its last component."""
+        fields = () if self.form.fields is None else self.form.fields.values()
+        return self.itemsize - max((field[1] + field[0].itemsize for field in fields), default=self.itemsize)
 
     @cached_property
     def size(self) -> int:
@@ -192,12 +198,6 @@ class Datatype:
     def component(self) -> np.dtype:
         """The NumPy form of the real and of the imaginary part of a complex type."""
         return np.empty(0, self.form).real.dtype if self.form.fields is None else self.form[0]
-
-    @cached_property
-    def _ends(self) -> list[int]:
-        if self.dtype is None or self.dtype.fields is None:
-            return [self.extent]
-        return sorted(field[1] + field[0].itemsize for field in self.dtype.fields.values())
 
     @cached_property
     def padding(self) -> tuple[slice, ...]:

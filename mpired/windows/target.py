@@ -109,7 +109,7 @@ def open_target(target: Target, declared: Declared, stack: ExitStack) -> Opened:
             raise UsageError("--datarep external32", "describes origins; a window is in the native form")
         stored = declared.stored(declared.datatype)
         # The padding of the last element may be missing (MPI-4.1, 5.1.6).
-        tail = declared.datatype.extent - declared.datatype.true_extent if source.nbytes else 0
+        tail = declared.datatype.tail if source.nbytes else 0
         count = (source.nbytes + tail) // stored.itemsize
         return FlatTarget(target, FlatBuffer(source, declared.datatype, count, stored))
     file = open_rank(target.name, declared)
