@@ -85,7 +85,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     def run(function, items, jobs, **_):
         items = list(items)
         seen.append((jobs, len(items)))
-        return map(function, random.Random(len(items)).sample(items, len(items)))
+        return (function(item) for item in random.Random(len(items)).sample(items, len(items)))
 
     monkeypatch.setattr("mpired.engines.pool.run", run)
     return seen

@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
         ({"datarep": "internal"}, "--datarep", "none of"),
         ({"types": 3}, "--types", "not the path"),
         ({"format": "xls"}, "--from", "none of"),
-        ({"to": "xls"}, "--to", "not a format"),
+        ({"to": "xls", "output": "new.npy"}, "--to", "not a format"),
         ({"to": "csv"}, "--to", "is said of files"),
         ({"group_b": []}, "--group-b", "has no ranks"),
         ({"op_timeout": 3}, "--op-timeout", "is predefined"),

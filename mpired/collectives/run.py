@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple, TypeAlias
 
@@ -16,7 +16,7 @@ from mpired.storage import calls
 from mpired.storage.output import Output, Scratch
 from mpired.storage.together import Draft, Together
 
-Engine: TypeAlias = Callable[[Callable[[Segment], int], Iterable[Segment], int], Iterator[int]]
+Engine: TypeAlias = Callable[[Callable[[Segment], int], Iterable[Segment], int], Generator[int, None, None]]
 """Applies a function to segments with so many workers; yields what it returns, as each is done."""
 
 Progress: TypeAlias = Callable[[Iterable[int], int], Iterable[int]]
@@ -201,7 +201,8 @@ def _regions(plan: Plan, shares: Sequence[Share]) -> tuple[dict[_Part, tuple[Sha
 
 
 def _fold(plan: Plan, targets: Sequence[Target], engine: Engine, progress: Progress) -> None:
-    for _ in progress(engine(Fold(plan, tuple(targets)), plan.segments, plan.jobs), plan.nbytes):
-        pass
+    with closing(engine(Fold(plan, tuple(targets)), plan.segments, plan.jobs)) as folding:
+        for _ in progress(folding, plan.nbytes):
+            pass
     for rank in plan.buffers[0]:
         rank.source.check_unchanged()

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpired.datatypes.typemap import Run
+from mpired.datatypes.typemap import Run, unfolded
 
 BLOCK_BYTES = 1 << 20
 """The most bytes that are moved at a time, and the most that are read with the gaps in one piece."""
@@ -53,6 +53,11 @@ class _Leaf(NamedTuple):
     def size(self) -> int:
         """The bytes of all stretches."""
         return self.nbytes * math.prod(dim.number for dim in self.dims)
+
+    def split(self) -> tuple[_Leaf, _Copies]:
+        """Return one of the copies along the widest stride, and these."""
+        widest = max(self.dims, key=lambda dim: abs(dim.stride))
+        return self._replace(dims=tuple(dim for dim in self.dims if dim is not widest)), widest
 
     def copied(self, copies: _Copies) -> Iterator[_Leaf]:
         """Yield this leaf in each of some copies."""
@@ -124,27 +129,17 @@ def _interleaves(run: Run) -> bool:
 
 def cut(run: Run) -> Iterator[Run]:
     """Cut a run into smaller ones, in the order of the map, which are packed no larger than a block."""
-    unfinished: list[Iterator[Run]] = [iter([run])]
-    while unfinished:
-        part = next(unfinished[-1], None)
-        if part is None:
-            unfinished.pop()
-            continue
-        most = INTERLEAVED_BYTES if _interleaves(part) else BLOCK_BYTES
-        if not part.of.size or not part.copies:
-            continue
-        if part.copies * part.of.size <= most or (part.copies == 1 and part.of.basic):
-            yield part
-        elif part.copies > 1:
-            unfinished.append(_groups(part, max(1, most // part.of.size)))
-        else:
-            unfinished.append(_inside(part))
+    return unfolded(run, _smaller)
 
 
-def _inside(run: Run) -> Iterator[Run]:
-    """Yield what one copy is made of, where it is."""
-    for inner in run.of.runs:
-        yield inner._replace(disp=run.disp + inner.disp)
+def _smaller(run: Run) -> Iterator[Run] | None:
+    """Return the parts of a run that is larger than a block, None if it is not."""
+    of, most = run.of, INTERLEAVED_BYTES if _interleaves(run) else BLOCK_BYTES
+    if not of.size or not run.copies:
+        return iter(())
+    if run.copies * of.size <= most or (run.copies == 1 and of.basic):
+        return None
+    return _groups(run, max(1, most // of.size)) if run.copies > 1 else run.parts()
 
 
 def _groups(run: Run, step: int) -> Iterator[Run]:
@@ -224,23 +219,20 @@ def _along(part: _Part, copies: _Copies) -> Iterator[Window]:
 
 def _across(leaf: _Leaf) -> Iterator[Window]:
     """Yield windows of one leaf, which is too wide for one, cut at its widest strides."""
-    unfinished: list[Iterator[_Leaf]] = [iter([leaf])]
-    while unfinished:
-        each = next(unfinished[-1], None)
-        if each is None:
-            unfinished.pop()
-            continue
-        part = _Part.of([each])
-        if part.nbytes <= BLOCK_BYTES or not each.dims:
-            yield part.window()
-            continue
-        widest = max(each.dims, key=lambda dim: abs(dim.stride))
-        inner = each._replace(dims=tuple(dim for dim in each.dims if dim is not widest))
-        part = _Part.of([inner])
-        if part.nbytes <= BLOCK_BYTES:
-            yield from _along(part, widest)
+    for part in unfolded(leaf, _narrower):
+        if _Part.of([part]).nbytes <= BLOCK_BYTES or not part.dims:
+            yield _Part.of([part]).window()
         else:
-            unfinished.append(inner.copied(widest))
+            inner, widest = part.split()
+            yield from _along(_Part.of([inner]), widest)
+
+
+def _narrower(leaf: _Leaf) -> Iterator[_Leaf] | None:
+    """Return the copies that a leaf is, None if it or one of them is no wider than a block."""
+    if _Part.of([leaf]).nbytes <= BLOCK_BYTES or not leaf.dims:
+        return None
+    inner, widest = leaf.split()
+    return None if _Part.of([inner]).nbytes <= BLOCK_BYTES else inner.copied(widest)
 
 
 def _neighbours(leaves: Iterable[_Leaf]) -> Iterator[list[_Leaf]]:

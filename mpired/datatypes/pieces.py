@@ -47,7 +47,7 @@ def pieces(typemap: TypeMap, most: int = _MAX_PIECES) -> np.ndarray | None:
 
 def _pieces(typemap: TypeMap, known: Mapping[TypeMap, np.ndarray]) -> np.ndarray:
     """Return the pieces of a map with those of the maps that are in it several times; the others are taken apart."""
-    runs = unfolded(Run(typemap), lambda run: run.of.dense or run.of in known)
+    runs = unfolded(Run(typemap), lambda run: None if run.of.dense or run.of in known else run.parts())
     alike = itertools.groupby(runs, key=lambda run: None if run.of.dense else run.of)
     placed = [_placed(list(group), None if of is None else known[of]) for of, group in alike]
     found: np.ndarray = np.concatenate(placed)
@@ -86,6 +86,8 @@ def overlaps(typemap: TypeMap, count: int, most: int = _MAX_PIECES) -> bool | No
     """
     if not count or not typemap.size or _plainly_apart(Run(typemap, 0, count, typemap.extent)):
         return False
+    if typemap.size > typemap.true_extent:  # more bytes than places for them
+        return True
     found = pieces(typemap, most)
     meet = None if found is None else _meet(found, count, abs(typemap.extent))
     apart = count == 1 or abs(typemap.extent) >= typemap.true_extent

@@ -173,7 +173,12 @@ class Reader:
             if i:
                 self._take(",", f"a comma; {row.name} has {len(row.sorts)} arguments")
             places.append(self._at)
-            arguments.append((yield from self._argument(sort)))
+            if sort == "type":
+                arguments.append((yield))
+            elif sort == "types":
+                arguments.append((yield from self._list_of_types()))
+            else:
+                arguments.append(self._argument(sort))
         self._take(")", f"a closing parenthesis; {row.name} has {len(row.sorts)} arguments")
         key = row.name, tuple(arguments)
         try:
@@ -195,11 +200,17 @@ class Reader:
         found = _NUMBER_AT.search(self._text, at)
         return found.start() if found else at
 
-    def _argument(self, sort: str) -> _Reading[Any]:
+    def _list_of_types(self) -> _Reading[tuple[Made, ...]]:
+        items: list[Made] = []
+        for _ in self._items():
+            items += [(yield)]
+        return tuple(items)
+
+    def _argument(self, sort: str) -> Any:
+        """Read an argument that is no type."""
         if sort.endswith("s"):
-            return (yield from self._list(sort[:-1]))
-        if sort == "type":
-            return (yield)
+            numbers = self._numbers(sort[:-1])
+            return tuple(self._argument(sort[:-1]) for _ in self._items()) if numbers is None else numbers
         if sort not in _WORDS:
             return self._number(sort)
         known, word = _WORDS[sort], _plain_word(self._word)
@@ -210,20 +221,18 @@ class Reader:
             self._fail(f"expected one of {', '.join(known)}")
         return self._number("count")
 
-    def _list(self, sort: str) -> _Reading[tuple[Any, ...]]:
-        numbers = self._numbers(sort)
-        if numbers is not None:
-            return numbers
+    def _items(self) -> Iterator[None]:
+        """Read a list, but for its items: whoever goes through it reads one each time."""
         self._take("[", "a list in brackets")
-        items: list[Any] = []
+        count = 0
         while self._word != "]":
-            if items:
+            if count:
                 self._take(",", "a comma or a closing bracket")
-            if len(items) >= _MAX_ITEMS:
+            if count >= _MAX_ITEMS:
                 self._fail(f"more than {_MAX_ITEMS} items")
-            items.append((yield from self._argument(sort)))
+            yield
+            count += 1
         self._advance()
-        return tuple(items)
 
     def _numbers(self, sort: str) -> tuple[int, ...] | None:
         """Return a list of numbers, read at once; None if it is anything else, to be read item by item."""

@@ -180,21 +180,22 @@ class TypeMap:
         return self._walk(lambda run: run.copies == 1 or run.stride == run.of.size)
 
     def _walk(self, is_one: Callable[[Run], bool]) -> Iterator[Entry]:
-        for run in unfolded(Run(self), lambda run: run.of.basic is not None and is_one(run)):
+        for run in unfolded(Run(self), lambda run: None if run.of.basic and is_one(run) else run.parts()):
             entry = run.of.entry(0)
             form = entry.form if run.copies == 1 else np.dtype((entry.form, (run.copies,)))
             yield Entry(entry.name, form, run.disp)
 
 
-def unfolded(run: Run, is_leaf: Callable[[Run], bool]) -> Iterator[Run]:
-    """Yield the leaves of a run, in the order of the map: whatever is none is taken apart."""
-    levels = [iter((run,))]
+def unfolded(whole: _T, parts: Callable[[_T], Iterator[_T] | None]) -> Iterator[_T]:
+    """Yield what something is made of, in order: each part is taken apart in its turn, unless it has no parts: None."""
+    levels = [iter((whole,))]
     while levels:
         for part in levels[-1]:
-            if is_leaf(part):
+            inner = parts(part)
+            if inner is None:
                 yield part
             else:
-                levels.append(part.parts())
+                levels.append(inner)
                 break
         else:
             levels.pop()

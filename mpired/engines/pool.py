@@ -8,7 +8,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
 from mpired.errors import WorkerError
@@ -23,7 +23,9 @@ _KEPT_BYTES = 1 << 20
 _GENERATIONS = 8
 
 
-def run(function: Callable[[_T], _R], items: Iterable[_T], jobs: int, *, isolated: bool = False) -> Iterator[_R]:
+def run(
+    function: Callable[[_T], _R], items: Iterable[_T], jobs: int, *, isolated: bool = False
+) -> Generator[_R, None, None]:
     """Apply `function` to every item with `jobs` worker processes; yield the results as they are done.
 
     The function is sent once to each worker. With one job all runs in this process, unless it is to
@@ -133,10 +135,11 @@ def _signal_name(number: int) -> str:
 
 def _end(workers: Iterable[_Worker]) -> None:
     """End all workers, and what they may have left behind."""
-    for worker in workers:
-        worker.end()
-    if _adopting:
-        _end_adopted()
+    with calls.interruptions_blocked():  # one that came between would leave the others
+        for worker in workers:
+            worker.end()
+        if _adopting:
+            _end_adopted()
 
 
 _adopting = False

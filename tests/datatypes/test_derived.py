@@ -192,12 +192,12 @@ ALPHABET = ["(", ")", "[", "]", ",", " ", "-1", "0", "3", "9" * 30, "92233720368
 
 
 def seconds(text):
-    """Return the processor time that telling what a text means takes, the least of six: only its own work counts.
+    """Return the processor time that telling what a text means takes, the least of a few: only its own work counts.
 
     It is counted in seconds of a machine that has nothing else to do, by what a fixed piece of work takes meanwhile.
     """
     times = []
-    while len(times) < 6 and (not times or min(times) > LIMIT):
+    while len(times) < 20 and (not times or min(times) > LIMIT):
         started = time.process_time()
         with contextlib.suppress(UnknownDatatypeError):
             describe_datatype(parse(text)[0])

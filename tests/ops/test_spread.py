@@ -134,12 +134,11 @@ def test_byte_orders_streams_and_external32(folder):
     # external32 has no gaps: elements lie one after another, whatever their extent is (MPI-4.1, 14.5.2).
     succeeded(run("reduce", *said, "--datarep", "external32", "ext0.bin", "ext1.bin", "-o", "ext.bin", cwd=folder))
     assert (folder / "ext.bin").read_bytes() == np.ascontiguousarray(wanted.T).astype(">f8").tobytes()
-    words = " ".join(f"'{word}'" for word in said)
-    succeeded(shell(f"cat m0.bin | mpired reduce {words} - m1.bin > piped.bin", cwd=folder))
+    succeeded(shell('cat m0.bin | "$@" - m1.bin > piped.bin', "reduce", *said, cwd=folder))
     assert (folder / "piped.bin").read_bytes() == wanted.tobytes()
     # With --count no more is read of a stream than the elements are.
-    limited = f"cat m0.bin m1.bin | mpired reduce {words} --count {COLS} - m1.bin > limited.bin"
-    succeeded(shell(limited, cwd=folder))
+    limited = 'cat m0.bin m1.bin | "$@" - m1.bin > limited.bin'
+    succeeded(shell(limited, "reduce", *said, "--count", str(COLS), cwd=folder))
     assert (folder / "limited.bin").read_bytes() == wanted.tobytes()
 
 
