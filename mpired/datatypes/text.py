@@ -1,4 +1,4 @@
-"""The reader of texts like `pair(double,int64_t)`: recursive descent, one error, which shows the place.
+"""The reader of texts like `pair(double,int64_t)`: descent on a stack of its own, one error, which shows the place.
 
 A text comes from anywhere, so its length, its numbers and its lists have limits. How deep types are in one another
 has none: what reads a type is a generator, which is left where another type begins and gets that when it is read.

@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
 from mpired.errors import WorkerError
-from mpired.storage import calls
+from mpired.storage import interruptions
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -43,7 +43,7 @@ def run(
     workers: list[_Worker] = []
     try:
         # Held back until the worker has its own handlers, so that none runs ours.
-        with calls.interruptions_blocked(), _main_hidden():
+        with interruptions.blocked(), _main_hidden():
             workers.extend(_Worker(function) for _ in waiting[:jobs])
         yield from _results(workers, waiting)
     finally:
@@ -135,7 +135,7 @@ def _signal_name(number: int) -> str:
 
 def _end(workers: Iterable[_Worker]) -> None:
     """End all workers, and what they may have left behind."""
-    with calls.interruptions_blocked():  # one that came between would leave the others
+    with interruptions.blocked():  # one that came between would leave the others
         for worker in workers:
             worker.end()
         if _adopting:

@@ -12,7 +12,6 @@ import fcntl
 import functools
 import os
 import resource
-import signal
 import stat
 import struct
 from collections.abc import Iterable, Iterator
@@ -22,7 +21,6 @@ TRANSFER = 64 << 20
 _COPY_BLOCK = 1 << 20
 # Extended attributes of mpired itself belong to the content, so another content does not inherit them.
 OWN_ATTRIBUTES = "user.mpired."
-_INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SYNC_FILE_RANGE_WRITE = 2
 # posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
 _PREALLOCATING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
@@ -424,16 +422,6 @@ def default_mode() -> int:
         if line.startswith("Umask:"):
             return 0o666 & ~int(line.split()[1], 8)
     return 0o600
-
-
-@contextlib.contextmanager
-def interruptions_blocked() -> Iterator[None]:
-    """Hold SIGINT, SIGTERM and SIGHUP back while the block runs."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def check_address_space(nbytes: int) -> None:

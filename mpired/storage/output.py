@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from mpired.errors import OutputExistsError, UnconfirmedError
-from mpired.storage import calls
+from mpired.storage import calls, interruptions
 from mpired.storage.recovery import settle_for_reading
 from mpired.storage.temporary import open_temporary
 
@@ -208,7 +208,7 @@ class FileOutput:
 
     def publish(self, on_commit: Callable[[], None] | None = None) -> None:
         """Put the sealed file in its place: the commit point; errors as of `commit`."""
-        with calls.blaming(self.name), calls.interruptions_blocked():
+        with calls.blaming(self.name), interruptions.blocked():
             self._put_in_place()
             (on_commit or self._on_commit)()
             try:

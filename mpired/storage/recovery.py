@@ -11,7 +11,7 @@ import os
 import stat
 
 from mpired.errors import BufferFileError, LockError, UnconfirmedError
-from mpired.storage import calls, journal, notices
+from mpired.storage import calls, interruptions, journal, notices
 from mpired.storage.journal import Journal
 from mpired.storage.lock import Target, Waiting, acquire, lock_target
 from mpired.storage.temporary import leftovers, remove_dead
@@ -88,7 +88,7 @@ def settle(target: Target, *, discard: bool = False) -> str:
                 return "forgotten"
             if not journal.belongs(found, target.fd):
                 raise BufferFileError(target.name, _not_its_own(target))
-            with calls.interruptions_blocked():  # so that who is interrupted leaves no half
+            with interruptions.blocked():  # so that who is interrupted leaves no half
                 _finish(target, found)
             nbytes = sum(nbytes for _, nbytes in found.ranges)
             words = f"finished an update of {nbytes} bytes that an interrupted command had committed"

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Self
 
 from mpired.errors import MpiredError, OutputExistsError, RanksError, UnconfirmedError, UsageError
-from mpired.storage import calls, copying, manifest, staging
+from mpired.storage import calls, copying, interruptions, manifest, staging
 from mpired.storage.output import existing_file, is_stream, nothing
 from mpired.storage.recovery import settle_for_reading
 
@@ -128,7 +128,7 @@ class Together:
                 return self._folders[directory]
             folder = staging.new_name(directory)
             try:
-                with calls.interruptions_blocked():  # so that none leaves it behind
+                with interruptions.blocked():  # so that none leaves it behind
                     calls.make_private_directory(folder)
                     if self._marked(folder):
                         self._folders[directory] = folder
@@ -177,7 +177,7 @@ class Together:
             draft.seal(mode)
         home, *_ = self._folders.values()
         self._write_manifests()
-        with calls.interruptions_blocked():
+        with interruptions.blocked():
             with calls.blaming(self.drafts[0].name):
                 staging.commit(home)
             self._committed = True

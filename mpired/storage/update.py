@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from mpired.errors import UnconfirmedError
-from mpired.storage import calls, copying, journal
+from mpired.storage import calls, copying, interruptions, journal
 from mpired.storage.journal import Journal, JournalWriter
 from mpired.storage.lock import Target
 from mpired.storage.output import FileOutput
@@ -171,7 +171,7 @@ class Journalled:
     def publish(self, on_commit: Callable[[], None]) -> None:
         """Make the journal valid, write its bytes into the file, and remove it."""
         target, writer = self._target, self._open_journal
-        with calls.interruptions_blocked():
+        with interruptions.blocked():
             committed = self._commit(writer)
             self._journal = None  # from here on it is finished, by us or by the next
             on_commit()

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -132,6 +133,27 @@ def test_workers_end_when_nobody_wants_more(within):
         wait_until(lambda: not alive(first))
 
     within(left)
+
+
+def test_a_signal_while_workers_are_ended_leaves_none(within, monkeypatch):
+    """It comes after the first was ended, and is told only when the last one is."""
+
+    def left() -> list[object]:
+        def end(worker: object) -> None:
+            ended(worker)
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.05)  # until a thread has got it
+
+        ended = pool._Worker.end  # noqa: SLF001 - no other moment is between two workers
+        monkeypatch.setattr(pool._Worker, "end", end)  # noqa: SLF001
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        results = pool.run(operator.call, [os.getpid, os.getppid], 2)
+        next(results)
+        with pytest.raises(KeyboardInterrupt):
+            results.close()
+        return [worker.pid for worker in multiprocessing.active_children()]
+
+    assert within(left) == []
 
 
 # What goes wrong
