@@ -29,8 +29,8 @@ _TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+(?:\s+[A-Za-z_][A-Za-z_0-9]*)*|[-
 _NAME = re.compile(r"[<>=|A-Za-z_0-9?]")
 _OPENING = re.compile(r"\s*\(")
 _NUMBER = re.compile(r"[-+]?\d{1,19}", re.ASCII)
-# Nothing in it can be matched in two ways, so a list that goes wrong at its end is soon given up. Possessive quantifiers
-# would say so, but some releases of Python 3.11 match groups of them wrongly.
+# Nothing in it can be matched in two ways, so a list that goes wrong at its end is soon given up. Quantifiers that
+# say so, possessive ones, match groups wrongly in some releases of Python 3.11.
 _NUMBERS = re.compile(r"\[(\s*[-+]?\d{1,19}\s*(?:,\s*[-+]?\d{1,19}\s*)*)\]", re.ASCII)
 _NUMBER_AT = re.compile(r"[-+\d]", re.ASCII)
 _AROUND = 24
