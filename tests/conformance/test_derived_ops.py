@@ -59,7 +59,7 @@ def applied(library, function, datatype, images, at, count):
 
 @pytest.mark.parametrize("word", typemaps.WORDS)
 def test_a_function_sees_the_memory_of_an_mpi_program(mpi, library, tmp_path, word):
-    @settings(max_examples=6, deadline=None, derandomize=True)
+    @settings(max_examples=3, deadline=None, derandomize=True)
     @given(
         drawn=typemaps.types(list(typemaps.BASIC), like_mpich=True, outermost=word),
         count=st.integers(1, 5),
