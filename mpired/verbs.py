@@ -226,7 +226,7 @@ def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: Optio
     if isinstance(layout, SpreadLayout):
         buffer = template.buffers[0]
         assert isinstance(buffer, SpreadBuffer)  # noqa: S101 - as above
-        return replace(layout, around=buffer)
+        return replace(layout, stored=buffer.stored, around=buffer)
     if (options.get("columns") or options.get("pair")) and _leaves_columns_out(template):
         raise UsageError("--in-place", "would lose the columns that are not chosen; write to another file")
     return layout

@@ -144,9 +144,9 @@ class FlatReader:
 
 def byte_order(stored: np.dtype) -> Order:
     """Return the byte order of elements of the form `stored`: "<", ">" or, for single bytes, "="."""
-    plain = stored if stored.names is None else stored[stored.names[0]]
+    fields = [stored] if stored.names is None else [stored[name] for name in stored.names]
     orders: dict[str, Order] = {"<": "<", ">": ">"}
-    return orders.get(plain.base.str[0], "=")
+    return next((orders[field.base.str[0]] for field in fields if field.base.str[0] in orders), "=")
 
 
 def lies_as(stored: np.dtype, datatype: Datatype) -> bool:

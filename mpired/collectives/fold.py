@@ -39,11 +39,14 @@ class Region(NamedTuple):
         The form of the elements there.
     kept
         The buffer that they replace, if the bytes between the entries of its elements are to stay.
+    end
+        Where the file is to end or go on with something else, if the padding of the last element may go beyond.
     """
 
     offset: int
     stored: np.dtype
     kept: FlatBuffer | None = None
+    end: int | None = None
 
     def position(self, element: int) -> int:
         """Return the byte offset of an element."""
@@ -57,7 +60,8 @@ class Region(NamedTuple):
             block = stored
         if self.kept is not None:
             block = _with_gaps_of(self.kept, block, start)
-        return block.view(np.uint8).data
+        octets: memoryview = block.view(np.uint8).data
+        return octets if self.end is None else octets[: self.end - self.position(start)]
 
 
 def _with_gaps_of(buffer: FlatBuffer, block: np.ndarray, start: int) -> np.ndarray:

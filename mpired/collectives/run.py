@@ -126,14 +126,17 @@ def _fill(course: Course, drafts: Sequence[Draft], engine: Engine, progress: Pro
 
 
 def _end(layout: FlatLayout, share: Share) -> int:
-    return layout.offset + share.count * layout.stored.itemsize
+    """Return where the elements end; a file that lacks the padding of its last one does so when it is replaced."""
+    end = layout.offset + share.count * layout.stored.itemsize
+    replaced = layout.around
+    return min(end, replaced.source.nbytes) if replaced is not None and end == replaced.end else end
 
 
 def _target(result: Result, layout: FlatLayout, output: Output | Draft) -> Target:
     replaced = layout.around
     # What lies between the entries of a derived type is not the reduction's (MPI-4.1, 5.1); padding is nobody's.
     kept = replaced if replaced is not None and replaced.datatype.group is Group.DERIVED else None
-    region = Region(layout.offset, layout.stored, kept)
+    region = Region(layout.offset, layout.stored, kept, _end(layout, result.share))
     return Target(output.shared_path, output.name, result.share, (region,), soon=True)
 
 

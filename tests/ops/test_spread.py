@@ -156,6 +156,60 @@ def test_the_bytes_between_stay_in_place(folder, op):
     assert (folder / "m1.bin").read_bytes() == junk[:24] + wanted.tobytes() + junk[24:]
 
 
+def add(invec, inoutvec):
+    result = inoutvec.copy()
+    for name in invec.dtype.names:
+        result[name] += invec[name]
+    return result
+
+
+IN_PLACE = {
+    "reduce": ([22, 24, 26, 28], [20, 21, 22, 23]),
+    "allreduce": ([22, 24, 26, 28], [22, 24, 26, 28]),
+    "scan": ([2, 3, 4, 5], [22, 24, 26, 28]),
+    "reduce_scatter_block": ([22, 24], [26, 28]),
+}
+
+
+@pytest.mark.parametrize("byte_order", ["big", "little"])
+@pytest.mark.parametrize("entries", ["[0,32],[int8_t,int64_t]", "[32,0],[int64_t,int8_t]"])
+@pytest.mark.parametrize("verb", IN_PLACE)
+def test_byte_orders_in_place(tmp_path, verb, entries, byte_order):
+    """Four bytes, eight bytes apart, then four numbers: the first field may be one that has no byte order."""
+    form = np.dtype("i8").newbyteorder(byte_order)
+    paths = [tmp_path / "0.bin", tmp_path / "1.bin"]
+    for rank, path in enumerate(paths):
+        path.write_bytes(b"\1......." * 4 + (np.arange(4) + (2, 20)[rank]).astype(form).tobytes())
+    said = {"type": f"resized(0,8,struct([1,1],{entries}))", "byte_order": byte_order, "count": 4}
+    getattr(mpired, verb)(paths, add, in_place=True, **said)
+    for path, wanted in zip(paths, IN_PLACE[verb], strict=True):
+        found = path.read_bytes()
+        assert np.frombuffer(found, form, offset=32)[: len(wanted)].tolist() == wanted
+        bytes_left = 1 if (verb, path) in {("reduce", paths[1]), ("scan", paths[0])} else 2
+        assert [found[at : at + 8] for at in range(0, 8 * len(wanted), 8)] == [bytes([bytes_left]) + b"......."] * len(
+            wanted
+        )
+
+
+PADDED = {"resized(0,5,byte)": 1, "double_int": 12, "resized(0,24,struct([1,1],[4,12],[int,int8_t]))": 13}
+
+
+@pytest.mark.parametrize("text", PADDED)
+@pytest.mark.parametrize("verb", ["reduce", "allreduce", "scan", "exscan", "reduce_local"])
+def test_a_file_without_the_last_padding_keeps_its_length(tmp_path, verb, text):
+    extent = mpired.datatypes.parse(text)[0].extent
+    paths = [tmp_path / "0.bin", tmp_path / "1.bin"]
+    for path in paths:
+        path.write_bytes(bytes(2 * extent + PADDED[text]))
+    said = {"type": text, **({} if verb == "reduce_local" else {"in_place": True})}
+    op = "maxloc" if text == "double_int" else add
+    if verb == "reduce_local":
+        mpired.reduce_local(*paths, op, **said)
+    else:
+        getattr(mpired, verb)(paths, op, **said)
+    assert [path.stat().st_size for path in paths] == [2 * extent + PADDED[text]] * 2
+
+
 @pytest.mark.parametrize("op", OPS)
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_workers_and_blocks_do_not_show(folder, monkeypatch, cut_into, engine, op, jobs):
