@@ -14,7 +14,10 @@ from mpired.buffers.source import Source
 from mpired.datatypes import Datatype, packing, pieces
 from mpired.datatypes.typemap import Run
 from mpired.errors import CountError, DatatypeError, UsageError
-from mpired.storage import calls
+from mpired.storage import calls, copying
+
+_MOST_GAPS = 8
+"""How many times the bytes of its elements a file is reserved; in a larger one the gaps are left as holes."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +81,10 @@ class Records:
     def nbytes(self) -> int:
         """The bytes of all elements without the gaps."""
         return self.count * self.datatype.size
+
+    def make_room(self, fd: int) -> None:
+        """Give a new file the size for these elements: reserved, unless most of it would be gaps."""
+        (calls.allocate if self.end <= _MOST_GAPS * self.nbytes else calls.set_size)(fd, self.end)
 
     def check_starts(self) -> None:
         """Raise an error if an element starts before the file."""
@@ -286,13 +293,17 @@ class SpreadLayout:
         if self.around is None:
             low, _ = Records(self.datatype, count, 0).reach
             records = Records(self.datatype, count, max(0, -low))
-            calls.allocate(fd, records.end)
+            records.make_room(fd)
             return records
         old, source = self.around.records, self.around.source
         records = replace(old, count=count)
         tail = old.reach[1] if old.count else old.offset
         end = records.reach[1] if count else old.offset
         with closing(self.around.open()) as reader:
-            calls.copy_range(reader.fd, fd, 0, end, 0)
-            calls.copy_range(reader.fd, fd, tail, source.nbytes, end)
+            if tail == end:
+                copying.copy_file(reader.fd, fd)
+            else:
+                calls.set_size(fd, end)
+                copying.copy_sparse(reader.fd, fd, 0, end)
+                calls.copy_range(reader.fd, fd, tail, source.nbytes, end)
         return records

@@ -19,7 +19,7 @@ from mpired.datatypes import packing
 from mpired.errors import BufferFileError, CountError, UsageError
 from mpired.ranks import check_use
 from mpired.records.form import Packed, RecordOptions, octets, said_of
-from mpired.storage import calls
+from mpired.storage import calls, copying
 from mpired.storage.output import Output, is_stream, nothing, open_output
 from mpired.storage.staging import settle
 from mpired.verbs import unwatched
@@ -60,24 +60,29 @@ class Unpacking:
     path: str
     target: Source | None
 
-    @property
-    def end(self) -> int:
-        """The bytes of the result."""
-        return self.records.end if self.target is None else self.target.nbytes
-
     def run(self, progress: Progress, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> None:
         """Do it, and commit the result."""
         replace = overwrite or self.target is not None
         with open_output(self.path, overwrite=replace, on_commit=on_commit) as output:
-            output.allocate(self.end)
-            if self.target is not None:
-                _copy(self.target, output)
+            with calls.blaming(output.name):
+                self._prepare(output.fd)
             for _ in progress(self._write(output), self.records.nbytes):
                 pass
             self.buffer.source.check_unchanged()
             if self.target is not None:
                 self.target.check_unchanged()
             output.commit()
+
+    def _prepare(self, fd: int) -> None:
+        """Write what is between the elements."""
+        if self.target is None:
+            self.records.make_room(fd)
+        else:
+            source = self.target.open()
+            try:
+                copying.copy_file(source, fd)
+            finally:
+                os.close(source)
 
     def _write(self, output: Output) -> Iterator[int]:
         units = _Units(self.buffer, self.packed)
@@ -126,15 +131,6 @@ class _Units:
         self._reader.close()
 
 
-def _copy(target: Source, output: Output) -> None:
-    fd = target.open()
-    try:
-        with calls.blaming(output.name):
-            calls.copy_range(fd, output.fd, 0, target.nbytes, 0)
-    finally:
-        os.close(fd)
-
-
 def plan_unpack(
     packed: PathLike, output: str = "-", into: PathLike | None = None, **options: Unpack[UnpackOptions]
 ) -> Unpacking:
@@ -171,11 +167,10 @@ def plan_unpack(
     records.check_starts()
     records.check_apart()
     if into is None:
-        plan = Unpacking(buffer, records, form, output, None)
-        if plan.end > _MAX_END:
+        if records.end > _MAX_END:
             what = f"{records.count} elements of {datatype} at --offset {records.offset}"
-            raise CountError(output, f"{what} end at byte {plan.end}; files end at byte 2**63 - 1")
-        return plan
+            raise CountError(output, f"{what} end at byte {records.end}; files end at byte 2**63 - 1")
+        return Unpacking(buffer, records, form, output, None)
     path = os.fspath(into)
     if output != "-":
         raise UsageError("--into", "names the file to write; leave --output out")

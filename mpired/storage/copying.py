@@ -21,9 +21,11 @@ def clone(source: int, target: int) -> bool:
 
 
 def copy_file(source: int, target: int) -> None:
-    """Copy a file to an empty one, by sharing its blocks where the file system can."""
+    """Copy a file to an empty one, by sharing its blocks where the file system can, and else with its holes."""
     if not clone(source, target):
-        calls.copy_range(source, target, 0, os.fstat(source).st_size, 0)
+        nbytes = os.fstat(source).st_size
+        calls.set_size(target, nbytes)
+        copy_sparse(source, target, 0, nbytes)
 
 
 def copy_sparse(source: int, target: int, start: int, stop: int) -> None:

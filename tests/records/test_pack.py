@@ -492,3 +492,24 @@ def test_in_python(folder):
 def test_the_environment_is_never_silent(folder):
     outcome = run("pack", "-q", "rank0.rec", "-o", "d.npy", cwd=folder, env={"MPIRED_TYPE": CELL})
     assert (outcome.status, outcome.err) == (0, "mpired: from the environment: --type (MPIRED_TYPE)\n")
+
+
+def test_holes_stay_holes(tmp_path):
+    """Four numbers 1 GiB apart: whatever is done to them, nobody writes the zeros between."""
+    far = "hvector(4,1,1073741824,double)"
+    of_each = "def add(a, b, count, datatype):\n    for name in a.dtype.names:\n        b[name] += a[name]\n"
+    (tmp_path / "add.py").write_text(of_each)
+    np.save(tmp_path / "four.npy", np.arange(1.0, 5.0))
+    for name in ("old.bin", "other.bin"):
+        (tmp_path / name).touch()
+        os.truncate(tmp_path / name, 4 << 30)
+        mpired.unpack(tmp_path / "four.npy", into=tmp_path / name, type=far, count=1)
+    mpired.unpack(tmp_path / "four.npy", output=tmp_path / "new.bin", type=far)
+    said = {"type": far, "count": 1, "op": f"{tmp_path}/add.py:add"}
+    mpired.reduce([tmp_path / "old.bin", tmp_path / "other.bin"], in_place=True, **said)
+    mpired.reduce([tmp_path / "old.bin", tmp_path / "other.bin"], output=tmp_path / "sum.bin", **said)
+    for name, wanted in {"old.bin": [2, 4, 6, 8], "new.bin": [1, 2, 3, 4], "sum.bin": [3, 6, 9, 12]}.items():
+        with open(tmp_path / name, "rb") as file:
+            assert [np.frombuffer(os.pread(file.fileno(), 8, i << 30))[0] for i in range(4)] == wanted
+            assert os.fstat(file.fileno()).st_blocks * 512 < 1 << 20
+    assert (tmp_path / "old.bin").stat().st_size == 4 << 30
