@@ -22,7 +22,7 @@ os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # else
 import pyarrow as pa
 
 from mpired.buffers.flat import FlatBuffer
-from mpired.buffers.rank import Declared, RankFile, no_number
+from mpired.buffers.rank import Declared, RankFile, dtype_text, no_number
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype, Group, agrees, from_dtype, with_fields
 from mpired.errors import BufferFileError, DatatypeError, MpiredError
@@ -115,8 +115,8 @@ def inspect(source: Source, declared: Declared, format_name: str, opener: Callab
             if declared.named or datatype.group is Group.DERIVED:
                 datatype = with_fields(datatype, _field_names(file.schema, columns))
             if not agrees(datatype, dtype):
-                reason = f"column {','.join(columns)!r} holds {dtype}, which is not {datatype}; leave --type out"
-                raise DatatypeError(source.name, reason)
+                what = f"column {','.join(columns)!r} holds {dtype_text(dtype)}"
+                raise declared.refused(source, datatype, what)
             buffers.append(ColumnBuffer(source, datatype, file.starts[-1], columns, opener))
     return RankFile(source, format_name, tuple(buffers), others)
 

@@ -16,9 +16,9 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from mpired.buffers.flat import FlatBuffer, FlatLayout, Order
+from mpired.buffers.flat import FlatBuffer, FlatLayout
 from mpired.buffers.literal import Literal
-from mpired.buffers.rank import Declared, RankFile
+from mpired.buffers.rank import ORDERS, Declared, RankFile, dtype_text
 from mpired.buffers.source import Source
 from mpired.datatypes import agrees, from_dtype, with_fields
 from mpired.errors import BufferFileError, DatatypeError
@@ -34,7 +34,6 @@ _MAX_ITEMSIZE = 2**31 - 1
 _KEYS = {"descr", "fortran_order", "shape"}
 _LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
 _CODE = re.compile(r"[<>|=]?(?:[biufc]\d{1,2}|\?)")
-_LETTERS: dict[str, Order] = {"little": "<", "big": ">", "native": "="}
 _PADDING = re.compile(r"\|?V\d{1,4}")
 
 
@@ -59,10 +58,8 @@ def inspect(source: Source, declared: Declared) -> RankFile:
         _bad(source, f"expected {expected} data bytes for the shape {shape}, found {source.nbytes - offset}")
     datatype = declared.datatype or with_fields(_datatype(source, dtype), dtype.names if declared.named else None)
     if not agrees(datatype, dtype):
-        raise DatatypeError(
-            source.name, f"holds {dtype_text(dtype)}, which is not {datatype}; leave --type out for npy"
-        )
-    if declared.type_order and dtype.newbyteorder(_LETTERS[declared.type_order]) != dtype:
+        raise declared.refused(source, datatype, f"holds {dtype_text(dtype)}")
+    if declared.type_order and dtype.newbyteorder(ORDERS[declared.type_order]) != dtype:
         raise DatatypeError(source.name, f"holds {dtype_text(dtype)}, which is not {declared.type_order}-endian")
     stored = np.dtype(np.uint8) if dtype.kind == "b" else dtype
     order = fortran_order and len(shape) > 1  # with one dimension both orders are the same
@@ -74,19 +71,6 @@ def _datatype(source: Source, dtype: np.dtype) -> Any:
         return from_dtype(dtype)
     except DatatypeError:
         raise DatatypeError(source.name, f"no predefined MPI datatype for elements of {dtype_text(dtype)}") from None
-
-
-def dtype_text(dtype: np.dtype, byte_order: str | None = None) -> str:
-    """Return a short text for a dtype, perhaps in another byte order: `<f8`, or `(<f8, <i4)` for a structure."""
-    if byte_order is not None:
-        dtype = dtype.newbyteorder(_LETTERS[byte_order])
-    if dtype.names is None:
-        return dtype.str
-    return f"({', '.join(_field_text(dtype[name]) for name in dtype.names)})"
-
-
-def _field_text(field: np.dtype) -> str:
-    return field.base.str + "".join(f"[{n}]" for n in field.shape)
 
 
 def _bad(source: Source, reason: str) -> NoReturn:

@@ -14,7 +14,7 @@ from mpired.buffers.spread import Records
 from mpired.datatypes import Datatype
 from mpired.errors import DatatypeError, UsageError
 
-_ORDERS: dict[str | None, Order] = {"little": "<", "big": ">", "native": "=", None: "="}
+ORDERS: dict[str | None, Order] = {"little": "<", "big": ">", "native": "=", None: "="}
 
 
 class Reader(Protocol):
@@ -152,7 +152,7 @@ class Declared:
             return datatype.external_form
         if self.packed:
             return self.packed_form(datatype)
-        return datatype.form.newbyteorder(_ORDERS[self.byte_order or self.type_order])
+        return datatype.form.newbyteorder(ORDERS[self.byte_order or self.type_order])
 
     def spreads(self, datatype: Datatype) -> bool:
         """Tell whether elements of a datatype are spread over a raw file; packed and in external32 they are not."""
@@ -164,7 +164,7 @@ class Declared:
 
     def packed_form(self, datatype: Datatype) -> np.dtype:
         """Return the NumPy form of packed elements of a datatype in the byte order that is declared."""
-        return datatype.packed_form.newbyteorder(_ORDERS[self.byte_order or self.type_order])
+        return datatype.packed_form.newbyteorder(ORDERS[self.byte_order or self.type_order])
 
     def of_units(self, unit: Datatype, packed: Declared) -> Declared:
         """Return what is said of packed elements, `packed`, with what is said of the bytes here."""
@@ -176,6 +176,11 @@ class Declared:
             packed=True,
         )
 
+    def refused(self, source: Source, datatype: Datatype, what: str) -> DatatypeError:
+        """Return the error for a file that says of its elements that they are something else."""
+        way_out = "give what `mpired pack` makes of that type" if self.packed else "leave --type out"
+        return DatatypeError(source.name, f"{what}, which is not {datatype}; {way_out}")
+
     @property
     def stream_limit(self) -> int | None:
         """The most bytes that a stream has to give, None if that is not known."""
@@ -184,3 +189,16 @@ class Declared:
         if self.spreads(self.datatype):
             return Records(self.datatype, self.count, self.offset).reach[1]
         return self.start(self.datatype) + self.count * self.stored(self.datatype).itemsize
+
+
+def dtype_text(dtype: np.dtype, byte_order: str | None = None) -> str:
+    """Return a short text for a dtype, perhaps in another byte order: `<f8`, or `(<f8, <i4)` for a structure."""
+    if byte_order is not None:
+        dtype = dtype.newbyteorder(ORDERS[byte_order])
+    if dtype.names is None:
+        return dtype.str
+    return f"({', '.join(_field_text(dtype[name]) for name in dtype.names)})"
+
+
+def _field_text(field: np.dtype) -> str:
+    return field.base.str + "".join(f"[{n}]" for n in field.shape)

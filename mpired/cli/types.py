@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mpired import datatypes
-from mpired.buffers.npy import dtype_text
+from mpired.buffers.rank import dtype_text
 from mpired.cli import params
 from mpired.cli.messages import show
 from mpired.datatypes import DATATYPES, Datatype, parse

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
@@ -15,8 +16,8 @@ from mpired.buffers.flat import convert, lies_as
 from mpired.buffers.source import Source, open_source
 from mpired.buffers.spread import Records
 from mpired.collectives.run import Progress
-from mpired.datatypes import packing
-from mpired.errors import BufferFileError, CountError, UsageError
+from mpired.datatypes import Datatype, packing
+from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
 from mpired.ranks import check_use
 from mpired.records.form import Packed, RecordOptions, octets, said_of
 from mpired.storage import calls, copying
@@ -152,14 +153,9 @@ def plan_unpack(
     """
     check_names(options, UnpackOptions)
     said, datatype = said_of(options)
-    form = Packed.of(said, datatype, as_bytes=not said.is_external)
     inputs: dict[str, Any] = {name: options[name] for name in ("format", "columns") if name in options}
-    of_packed = said.of_units(form.datatype, declared(**inputs))
     settle([os.fspath(packed), output if into is None else os.fspath(into)])
-    file = open_rank(os.fspath(packed), of_packed)
-    check_use(of_packed, [file], raw_result=True)
-    file.check_complete()
-    buffer = file.only_buffer()
+    buffer, form = _opened(os.fspath(packed), said, datatype, declared(**inputs))
     if buffer.fortran_order and sum(dim > 1 for dim in buffer.shape or ()) > 1:
         reason = f"lies in Fortran order, and an element is taken from a row of {buffer.shape}"
         raise BufferFileError(buffer.source.name, f"{reason}; save it with numpy.ascontiguousarray")
@@ -179,6 +175,28 @@ def plan_unpack(
     target = open_source(path)
     records.check_inside(target)
     return Unpacking(buffer, records, form, path, target)
+
+
+def _opened(path: str, said: Declared, datatype: Datatype, inputs: Declared) -> tuple[RankBuffer, Packed]:
+    """Open a file of units, or of whole elements as reductions write them, and say which it is."""
+    units = Packed.of(said, datatype, as_bytes=not said.is_external)
+    try:
+        return _of(path, units, said, inputs), units
+    except DatatypeError:
+        if datatype.memory.obstacle:
+            raise
+        whole = Packed(datatype, 1, said.packed_form(datatype))
+        with contextlib.suppress(DatatypeError):
+            return _of(path, whole, said, inputs), whole
+        raise
+
+
+def _of(path: str, packed: Packed, said: Declared, inputs: Declared) -> RankBuffer:
+    of_packed = said.of_units(packed.datatype, inputs)
+    file = open_rank(path, of_packed)
+    check_use(of_packed, [file], raw_result=True)
+    file.check_complete()
+    return file.only_buffer()
 
 
 def _elements(buffer: RankBuffer, packed: Packed, said: Declared) -> int:

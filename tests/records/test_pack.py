@@ -513,3 +513,28 @@ def test_holes_stay_holes(tmp_path):
             assert [np.frombuffer(os.pread(file.fileno(), 8, i << 30))[0] for i in range(4)] == wanted
             assert os.fstat(file.fileno()).st_blocks * 512 < 1 << 20
     assert (tmp_path / "old.bin").stat().st_size == 4 << 30
+
+
+@pytest.mark.parametrize("form", ["npy", "parquet", "arrow"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "vector(2,1,2,double)",
+        "resized(0,8,vector(2,1,3,double))",
+        "struct([1,1],[16,0],[double,double])",
+        "struct([1,1,2],[8,0,12],[int,double,int8_t])",
+    ],
+)
+def test_elements_that_a_reduction_has_written_are_put_back(tmp_path, text, form):
+    """By way of another format comes what the reduction writes to raw."""
+
+    def add(a, b):
+        return np.array([tuple(x + y for x, y in zip(*pair, strict=True)) for pair in zip(a, b, strict=True)], b.dtype)
+
+    for rank in range(2):
+        (np.arange(12.0) + rank).tofile(tmp_path / f"{rank}.bin")
+    ranks = [tmp_path / "0.bin", tmp_path / "1.bin"]
+    for output in ("sum.bin", f"sum.{form}"):
+        mpired.reduce(ranks, add, type=text, count=2, output=tmp_path / output)
+    mpired.unpack(tmp_path / f"sum.{form}", type=text, output=tmp_path / "back.bin")
+    assert (tmp_path / "back.bin").read_bytes() == (tmp_path / "sum.bin").read_bytes()
