@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 import mpired
+from mpired.cli.recover import recover
 
 COUNT = 40
 COMMITS = ("auto", "rename", "journal")
@@ -74,7 +75,7 @@ class Target(RuleBasedStateMachine):
 
     @rule()
     def recover(self) -> None:
-        assert run("recover", self.name, cwd=self.folder).status == 0
+        recover.main([str(self.path)], standalone_mode=False)
         assert not [name for name in os.listdir(self.folder) if name.startswith(".")]
 
     @rule()
