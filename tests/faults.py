@@ -11,7 +11,11 @@ import mmap
 import os
 import signal
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
+
+from mpired.storage import recovery
+from mpired.storage.lock import Waiting, lock_target
 
 # Whatever storage asks of the system; what only looks is in it too, because looking can fail.
 CALLS = (
@@ -121,3 +125,10 @@ def _happen(
     if fault.name == "kill after":
         kill()
     return done
+
+
+def recover(path: Path) -> None:
+    """Do to a target what `mpired recover` does, in this process."""
+    with lock_target(str(path), Waiting()) as target:
+        recovery.settle(target)
+        recovery.clean(target)

@@ -10,13 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import run
-from faults import Counter, Fault, at
+from faults import Counter, Fault, at, recover
 from hypothesis import seed, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 import mpired
-from mpired.cli.recover import recover
 
 COUNT = 40
 COMMITS = ("auto", "rename", "journal")
@@ -75,7 +74,7 @@ class Target(RuleBasedStateMachine):
 
     @rule()
     def recover(self) -> None:
-        recover.main([str(self.path)], standalone_mode=False)
+        recover(self.path)
         assert not [name for name in os.listdir(self.folder) if name.startswith(".")]
 
     @rule()

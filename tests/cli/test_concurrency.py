@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import COMMAND, Child, run
-from faults import Counter, Fault, at
+from faults import Counter, Fault, at, recover
 from values import folder_in_memory
 
 from mpired.buffers import source
@@ -75,9 +75,7 @@ def interleavings(folder: Path, first: str, second: str, end: signal.Signals) ->
             os.kill(stopped.pid, signal.SIGCONT)
         status = stopped.finish().status
         after = run(*words(16, second), cwd=folder)
-        assert (
-            run("recover", f"targets/{BASE}", cwd=folder).status == 0
-        )  # a new file that got a name, but not its place
+        recover(folder / "targets" / BASE)  # a new file that got a name, but not its place
         # A killed one may have committed, which the value tells.
         ones = {0, 1} if status == -signal.SIGKILL else {int(status == 0)}
         expected = {16 * (meanwhile.status == 0) + 16 * (after.status == 0) + each for each in ones}

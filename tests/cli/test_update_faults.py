@@ -11,11 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import Outcome, run
-from faults import Counter, Fault, at
+from faults import Counter, Fault, at, recover
 from values import folder_in_memory
 
-from mpired.storage import calls, recovery
-from mpired.storage.lock import Waiting, lock_target
+from mpired.storage import calls
 
 BASE = "total.npy"
 COUNT = 1500  # elements: pages and a part of one
@@ -47,13 +46,6 @@ def value(folder: Path) -> float | None:
     elements = np.load(folder / "targets" / BASE)
     assert elements.shape == (COUNT,)
     return float(elements[0]) if (elements == elements[0]).all() else None
-
-
-def recover(folder: Path) -> None:
-    """Do what `mpired recover` does."""
-    with lock_target(str(folder / "targets" / BASE), Waiting()) as target:
-        recovery.settle(target)
-        recovery.clean(target)
 
 
 def accumulate(folder: Path, commit: str, setup: Callable[[], None]) -> Outcome:
@@ -98,7 +90,7 @@ def test_kill_at_any_call(commit, folder):
         assert outcome.status == 0 or not outcome.err
         if commit == "rename":
             assert found in {OLD, NEW}, (fault, call)
-        recover(folder)
+        recover(folder / "targets" / BASE)
         assert value(folder) in {OLD, NEW}, (fault, call, value(folder))
         assert os.listdir(folder / "targets") == [BASE], (fault, call)
         if outcome.status == 0:
@@ -128,7 +120,7 @@ def test_error_at_any_call_tells_the_truth(faults, commit, long, folder):
         assert not litter or may_stay, (fault, call, litter)
         if outcome.status == 4 and not may_stay:
             assert "user.mpired.once" not in os.listxattr(folder / "targets" / BASE), (fault, call)
-        recover(folder)
+        recover(folder / "targets" / BASE)
         assert truth_told(outcome, left, value(folder)), (fault, call, outcome, left, value(folder))
         assert os.listdir(folder / "targets") == [BASE]
         ends.add(outcome.status)
@@ -192,7 +184,7 @@ def test_faults_in_the_recovery(words, killed_at, folder):
                 assert points >= 20, points
                 return
             assert outcome.status in {0, -signal.SIGKILL, 4, 6}, (fault, outcome)
-            recover(folder)
+            recover(folder / "targets" / BASE)
             assert value(folder) == NEW, (fault, counter.read())
             assert os.listdir(folder / "targets") == [BASE]
             points += 1
