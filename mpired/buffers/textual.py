@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -41,7 +42,13 @@ def component_names(datatype: Datatype) -> tuple[str, ...]:
     form = datatype.form
     if form.names is None:
         return ("value",)
-    return tuple(f"{name}{place}" for name in form.names for place in _places(form[name].shape))
+    fields = [(name, form[name]) for name in form.names]
+    return tuple(
+        f"{name}{place}{part}"
+        for name, field in fields
+        for place in _places(field.shape)
+        for part in ((".real", ".imag") if field.base.kind == "c" else ("",))
+    )
 
 
 def _places(shape: tuple[int, ...]) -> list[str]:
@@ -55,7 +62,9 @@ def components(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
         return list(block.view(datatype.component).reshape(-1, 2).T)
     if block.dtype.names is None:
         return [block]
-    return [part for name in block.dtype.names for part in block[name].reshape(len(block), -1).T]
+    fields = [block[name] for name in block.dtype.names]
+    numbers = [part for field in fields for part in field.reshape(len(block), math.prod(field.shape[1:])).T]
+    return [part for each in numbers for part in ((each.real, each.imag) if each.dtype.kind == "c" else (each,))]
 
 
 def elements(result: FlatBuffer, join: Callable[[tuple[str, ...]], str]) -> Generator[str, None, None]:
