@@ -21,7 +21,7 @@ COUNT = 1500  # elements: pages and a part of one
 OLD, NEW = 1.0, 3.0
 KILLS = [Fault("kill before"), Fault("kill after"), Fault("short, then kill")]
 NUMBERS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.EACCES, errno.ENOMEM, errno.EPERM)
-IN_SHORT = 5  # of them
+IN_SHORT = 3  # of them
 ERRORS = [Fault("error", number) for number in NUMBERS]
 STICKY = [Fault("error from here on", number) for number in (errno.EIO, errno.ENOSPC, errno.EROFS)]
 
