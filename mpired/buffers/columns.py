@@ -24,7 +24,7 @@ import pyarrow as pa
 from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.rank import Declared, RankFile, dtype_text, no_number
 from mpired.buffers.source import Source
-from mpired.datatypes import Datatype, Group, agrees, from_dtype, with_fields
+from mpired.datatypes import Datatype, Group, agrees, counterparts, from_dtype, with_fields
 from mpired.errors import BufferFileError, DatatypeError, MpiredError
 
 
@@ -154,7 +154,10 @@ def _column_dtype(source: Source, schema: pa.Schema, columns: tuple[str, ...]) -
     plain: list[np.dtype] = [np.dtype(kind.to_pandas_dtype()) for kind in types]
     if not structured and len(columns) == 1:
         return plain[0]
-    return np.dtype([(f"field{i}", each) for i, each in enumerate(plain)])
+    names = _field_names(schema, columns) or []
+    if not all(names) or len(set(names)) < len(names):  # none that NumPy takes
+        names = [f"field{i}" for i in range(len(plain))]
+    return np.dtype(list(zip(names, plain, strict=True)))
 
 
 def _scalars(kind: pa.DataType) -> list[pa.DataType]:
@@ -195,6 +198,7 @@ class ColumnReader:
         self._buffer = buffer
         with explaining(buffer.source.name):
             self._file = buffer.opener(buffer.source)
+        self._names = _field_names(self._file.schema, buffer.columns) or ()
         self._at = -1
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._rest = np.empty(0, buffer.datatype.form)
@@ -246,7 +250,7 @@ class ColumnReader:
         if form.names is None:
             return plain[0]
         piece = np.zeros(batch.num_rows, form)
-        for name, values in zip(form.names, plain, strict=True):
+        for name, values in zip(counterparts(self._names, form.names), plain, strict=True):
             piece[name] = values
         return piece
 
@@ -308,13 +312,13 @@ def layout_like(template: RankFile, schema: pa.Schema | None) -> Layout:
 
 def _plain_field(datatype: Datatype, name: str) -> pa.Field:
     form = datatype.form
-    plain = [form] if form.names is None else [form[part] for part in form.names]
+    plain = [form] if form.names is None else [form[part] for part in datatype.fields]
     if any(each.kind == "c" or each.char == "g" or each.shape for each in plain):
         raise DatatypeError(str(datatype), "has no column type; use --to npy or --to raw")
     types = [pa.bool_() if datatype.is_bool else pa.from_numpy_dtype(each) for each in plain]
     if form.names is None:
         return pa.field(name or "value", types[0])
-    return pa.field(name or "_".join(form.names), pa.struct(list(zip(form.names, types, strict=True))))
+    return pa.field(name or "_".join(datatype.fields), pa.struct(list(zip(datatype.fields, types, strict=True))))
 
 
 def _parts(block: np.ndarray) -> list[np.ndarray]:
@@ -326,7 +330,8 @@ def _column(block: np.ndarray, kind: pa.DataType) -> pa.Array:
     """Build a column of elements; structures give a part for each field."""
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
-        arrays = [_column(part, field.type) for part, field in zip(_parts(block), fields, strict=True)]
+        names = counterparts([field.name for field in fields], block.dtype.names or ())
+        arrays = [_column(block[name], field.type) for name, field in zip(names, fields, strict=True)]
         return pa.StructArray.from_arrays(arrays, fields=fields)
     return pa.array(block != 0 if pa.types.is_boolean(kind) else block, kind)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from mpired.buffers.source import Source
-from mpired.datatypes import Datatype, external32
+from mpired.datatypes import Datatype, counterparts, external32
 from mpired.errors import ConversionError
 from mpired.storage import calls
 
@@ -151,11 +152,15 @@ def byte_order(stored: np.dtype) -> Order:
 
 def lies_as(stored: np.dtype, datatype: Datatype) -> bool:
     """Tell whether elements of the form `stored` have the very bytes of the datatype in memory."""
-    return _layout(stored) == _layout(datatype.form)
+    form = datatype.form
+    if stored.names is None or form.names is None:
+        return _layout(stored) == _layout(form)
+    return _layout(stored) == _layout(form, counterparts(stored.names, form.names))
 
 
-def _layout(dtype: np.dtype) -> tuple[int, list[tuple[int, str]]]:
-    fields = [(0, dtype)] if dtype.fields is None else [(dtype.fields[n][1], dtype[n]) for n in dtype.names or ()]
+def _layout(dtype: np.dtype, names: Sequence[str] | None = None) -> tuple[int, list[tuple[int, str]]]:
+    places = {} if dtype.fields is None else {name: (dtype.fields[name][1], dtype[name]) for name in dtype.names or ()}
+    fields = [places[name] for name in names or places] or [(0, dtype)]
     return dtype.itemsize, [(offset, f"{field.shape}{field.base.str}") for offset, field in fields]
 
 
@@ -169,7 +174,7 @@ def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> No
     """
     parts = [(source, target)]
     if source.dtype.names is not None and target.dtype.names is not None:
-        names = zip(source.dtype.names, target.dtype.names, strict=True)
+        names = zip(source.dtype.names, counterparts(source.dtype.names, target.dtype.names), strict=True)
         parts = [(source[old], target[new]) for old, new in names]
     for old, new in parts:
         try:

@@ -42,7 +42,7 @@ def component_names(datatype: Datatype) -> tuple[str, ...]:
     form = datatype.form
     if form.names is None:
         return ("value",)
-    fields = [(name, form[name]) for name in form.names]
+    fields = [(name, form[name]) for name in datatype.fields]
     return tuple(
         f"{name}{place}{part}"
         for name, field in fields
@@ -62,7 +62,7 @@ def components(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
         return list(block.view(datatype.component).reshape(-1, 2).T)
     if block.dtype.names is None:
         return [block]
-    fields = [block[name] for name in block.dtype.names]
+    fields = [block[name] for name in datatype.fields]
     numbers = [part for field in fields for part in field.reshape(len(block), math.prod(field.shape[1:])).T]
     return [part for each in numbers for part in ((each.real, each.imag) if each.dtype.kind == "c" else (each,))]
 

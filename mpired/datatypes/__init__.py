@@ -1,7 +1,17 @@
 """What an element is: the predefined MPI datatypes, and those made of them."""
 
 from mpired.datatypes.datatype import Datatype, Group
-from mpired.datatypes.grammar import DATATYPES, agrees, definitions, from_dtype, get, parse, unit_of, with_fields
+from mpired.datatypes.grammar import (
+    DATATYPES,
+    agrees,
+    counterparts,
+    definitions,
+    from_dtype,
+    get,
+    parse,
+    unit_of,
+    with_fields,
+)
 from mpired.datatypes.pairs import value_index
 
 __all__ = [
@@ -9,6 +19,7 @@ __all__ = [
     "Datatype",
     "Group",
     "agrees",
+    "counterparts",
     "definitions",
     "from_dtype",
     "parse",

@@ -141,6 +141,12 @@ class Datatype:
         return self.dtype
 
     @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of an element's fields in the order of the type map, which need not be that of their places."""
+        names = self.form.names or ()
+        return tuple(f"f{i}" for i in range(len(names))) if self.plain is None and self.structure is not None else names
+
+    @property
     def is_spread(self) -> bool:
         """Whether arrays hold the elements packed, because they are no structures one extent apart."""
         return self.plain is None and self.structure is not None and self.memory.is_spread

@@ -211,17 +211,25 @@ def unit_of(datatype: Datatype) -> Datatype:
 def with_fields(datatype: Datatype, names: Sequence[str] | None) -> Datatype:
     """Return the structure like `datatype` whose fields have these names; itself if it has them, or is no structure."""
     form = datatype.form
-    if names is None or form.names is None or form.names == tuple(names):
+    if names is None or form.names is None or set(form.names) == set(names):
         return datatype
     fields = [(name, form[old]) for name, old in zip(names, form.names, strict=True)]
     return derived(np.dtype(fields, align=True))
 
 
 def agrees(datatype: Datatype, dtype: np.dtype) -> bool:
-    """Tell whether elements of the NumPy `dtype` can be read as `datatype`: the same components in order."""
+    """Tell whether elements of the NumPy `dtype` can be read as `datatype`: the same components."""
     if dtype.kind == "b":
         return datatype.group is Group.LOGICAL and datatype.extent == 1
-    return _components(dtype) == _components(datatype.form)
+    form = datatype.form
+    if dtype.names is None or form.names is None:
+        return _components(dtype) == _components(form)
+    return _components(dtype) == _components(form[list(counterparts(dtype.names, form.names))])
+
+
+def counterparts(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
+    """Return the field of another structure for each of one: that of its name if all have one, else in order."""
+    return names if set(names) == set(others) else others
 
 
 def _components(dtype: np.dtype) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """User-defined ops on elements that reach into one another: what each call makes of them, and what it refuses."""
 
 import itertools
+import json
 import random
 import struct
 import subprocess
@@ -374,3 +375,32 @@ def test_memory_does_not_grow_with_the_matrix(tmp_path):
     assert status == 0, err
     assert peak < 120 << 20
     assert (tmp_path / "out.bin").stat().st_size == rows * cols * 8
+
+
+def upper(_invec, inoutvec):
+    return inoutvec.copy()
+
+
+BACKWARDS = {"vector(2,1,-1,int)": "resized(0,4,vector(2,1,-2,int))"}
+BACKWARDS |= {"struct([1,1],[4,0],[float,int])": "resized(0,8,struct([1,1],[12,0],[float,int]))"}
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "npy", "parquet", "arrow"])
+@pytest.mark.parametrize("text", BACKWARDS)
+def test_fields_are_those_of_the_type_map_wherever_they_lie(tmp_path, text, form):
+    """The first entry lies behind the second one; read as a type that has them elsewhere, it is the first again."""
+    first, second = (2.0, 1) if "float" in text else (2, 1)
+    path, kind = tmp_path / "one.bin", "if" if "float" in text else "ii"
+    path.write_bytes(struct.pack(f"={kind}", second, first))
+    out = tmp_path / f"out.{form}"
+    offset = 0 if "float" in text else 4
+    mpired.reduce([path, path], upper, type=text, offset=offset, count=1, output=out)
+    if form == "json":
+        assert json.loads(out.read_text())["buffers"][0]["data"] == [[first, second]]
+    elif form == "csv":
+        names, numbers = (line.split(",") for line in out.read_text().splitlines())
+        assert (names, [float(number) for number in numbers]) == (["f0", "f1"], [first, second])
+    else:
+        for other in (text, BACKWARDS[text], None):
+            found = mpired.reduce([out, out], upper, **({"type": other} if other else {}))
+            assert (found["f0"].item(), found["f1"].item()) == (first, second)
