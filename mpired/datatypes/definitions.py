@@ -20,6 +20,7 @@ from mpired.errors import DatatypeError, DefinitionError
 Found: TypeAlias = tuple[Datatype, str | None]
 
 _MAX_BYTES = 1 << 20
+_MAX_DOTS = 100  # in a line: the parser takes time by their square
 _SHOWN = 4  # names at either end of a long circle of definitions
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*", re.ASCII)
 
@@ -129,6 +130,8 @@ def _entries(path: str) -> dict[str, object]:
         raise
     if len(octets) > _MAX_BYTES:
         raise DefinitionError(path, f"is larger than {_MAX_BYTES} bytes")
+    if any(line.count(b".") > _MAX_DOTS for line in octets.splitlines() if not line.lstrip().startswith(b"#")):
+        raise DefinitionError(path, f"has more than {_MAX_DOTS} dots in a line; a definition is a name and a text")
     try:
         return tomllib.loads(octets.decode())
     except (ValueError, RecursionError) as error:  # UnicodeDecodeError and TOMLDecodeError are ValueErrors

@@ -138,6 +138,17 @@ def test_a_chain_of_structures(tmp_path):
     assert [(entry.name, entry.disp) for entry in typemap.walk()] == [("short", 4 * i) for i in range(1000)]
 
 
+@pytest.mark.parametrize(
+    "text", ["a" + ".a" * 400_000 + '="int"', "[" + "a." * 400_000 + "a]", "b = {" + "a." * 400_000 + "a = 1}"]
+)
+def test_keys_of_very_many_parts_are_refused(tmp_path, text):
+    (tmp_path / "dots.toml").write_text(f'# {"." * 1000}\nx = "int"\n{text}')
+    with pytest.raises(DefinitionError, match="more than 100 dots in a line"):
+        definitions(str(tmp_path / "dots.toml"))
+    (tmp_path / "dots.toml").write_text(f'# {"." * 1000}\nx = "int"\n')
+    assert str(definitions(str(tmp_path / "dots.toml"))["x"][0]) == "MPI_INT"
+
+
 def test_bytes_that_are_no_text(tmp_path):
     (tmp_path / "bad.toml").write_bytes(b'a = "\xff"')
     with pytest.raises(DefinitionError, match="is not TOML"):
