@@ -82,7 +82,8 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
     if len(set(columns)) < len(columns):
         raise UsageError("--columns", "names a column twice")
     for name in ("offset", "count"):
-        if (number := inputs.get(name)) is not None and not 0 <= integer(f"--{name}", number) < 2**63:
+        number = inputs.get(name, 0)
+        if (number is not None or name == "offset") and not 0 <= integer(f"--{name}", number) < 2**63:
             raise UsageError(f"--{name}", f"{number} is not between 0 and 2**63 - 1")
     return Declared(
         datatype=datatype,

@@ -33,6 +33,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
         ({"byte_order": "middle"}, "--byte-order", "none of"),
         ({"datarep": "internal"}, "--datarep", "none of"),
         ({"types": 3}, "--types", "not the path"),
+        ({"offset": None}, "--offset", "not an integer"),
         ({"format": "xls"}, "--from", "none of"),
         ({"to": "xls", "output": "new.npy"}, "--to", "not a format"),
         ({"to": "csv"}, "--to", "is said of files"),

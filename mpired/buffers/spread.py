@@ -98,14 +98,16 @@ class Records:
             what = f"{self.count} elements of {self.datatype}"
             raise CountError(source.name, f"has {source.nbytes} bytes, and {what} end at byte {self.reach[1]}")
 
-    def check_apart(self) -> None:
+    def check_apart(self, way_out: str) -> None:
         """Raise an error if an entry would be written over another (MPI-4.1, 5.1.11)."""
         overlap = pieces.overlaps(self.datatype.typemap, self.count)
         what = f"{self.count} elements of it"
         if overlap is None:
-            raise DatatypeError(str(self.datatype), f"{what} have too many pieces to tell that none overlap")
+            reason = f"{what} have too many pieces to tell that none overlap"
+            raise DatatypeError(str(self.datatype), f"{reason}; {way_out}")
         if overlap:
-            raise DatatypeError(str(self.datatype), f"in {what} entries overlap, and none may be written twice")
+            reason = f"in {what} entries overlap, and none may be written twice"
+            raise DatatypeError(str(self.datatype), f"{reason}; {way_out}")
 
 
 def _count(source: Source, datatype: Datatype, offset: int) -> int:
@@ -270,7 +272,7 @@ class SpreadLayout:
         DatatypeError
             If they overlap, or nobody can tell.
         """
-        Records(datatype, count, 0).check_apart()
+        Records(datatype, count, 0).check_apart("other formats take them one after another, as --to npy")
         return cls(datatype, stored)
 
     def __call__(self, results: Sequence[FlatBuffer], fd: int) -> None:

@@ -53,7 +53,7 @@ class Definitions(Mapping[str, Found]):
         for name, text in _entries(path).items():
             key = name.upper()
             if not _NAME.fullmatch(name):
-                raise self._error(name, "a name is letters, digits and _, and starts with no digit")
+                raise self._error(name or "''", "a name is letters, digits and _, and starts with no digit")
             if is_taken(name) or key in self._texts:
                 raise self._error(name, "this name is taken")
             if not isinstance(text, str):
@@ -134,6 +134,9 @@ def _entries(path: str) -> dict[str, object]:
         raise DefinitionError(path, f"has more than {_MAX_DOTS} dots in a line; a definition is a name and a text")
     try:
         return tomllib.loads(octets.decode())
-    except (ValueError, RecursionError) as error:  # UnicodeDecodeError and TOMLDecodeError are ValueErrors
-        reason = "nested too deep" if isinstance(error, RecursionError) else str(error)
-        raise DefinitionError(path, f"is not TOML ({reason})") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DefinitionError(path, f"is not TOML ({error})") from None
+    except RecursionError:
+        raise DefinitionError(path, "is not TOML (nested too deep)") from None
+    except ValueError:  # more digits than Python converts
+        raise DefinitionError(path, "has a number with too many digits; a definition is a text in quotes") from None

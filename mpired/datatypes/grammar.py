@@ -38,7 +38,8 @@ _BYTE_ORDERS = {"<": "little", ">": "big", "=": "native"}
 
 def canonical(name: str) -> str:
     """Return `name` as the tables spell it: capitals, no `MPI_`, and `_` for the spaces of a C type."""
-    return "_".join(name.split()).upper().removeprefix("MPI_")
+    # Foreign letters have capitals too, some of them ours.
+    return "_".join(name.split()).upper().removeprefix("MPI_") if name.isascii() else name
 
 
 def get(name: str) -> Datatype:
@@ -59,7 +60,7 @@ def definitions(path: str) -> Definitions:
 
 def _is_taken(name: str) -> bool:
     plain = canonical(name)
-    meaning = plain in _BY_NAME or plain.lower() in CONSTRUCTORS or is_argument(name)
+    meaning = plain in {*_BY_NAME, "DATATYPE_NULL"} or plain.lower() in CONSTRUCTORS or is_argument(name)
     return meaning or _NUMPY_CODE.fullmatch(name) is not None
 
 

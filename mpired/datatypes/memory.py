@@ -15,6 +15,8 @@ from mpired.datatypes.typemap import Entry, TypeMap
 
 _MAX_ITEMSIZE = 2**31 - 1
 _MAX_FIELDS = 1000
+_LARGE = 1 << 20  # bytes
+_MOST_GAPS = 8  # times the bytes of the entries
 _MAX_STRETCHES = 100_000
 """Stretches that are looked at one by one, for those that are one field when packed and those that overlap."""
 
@@ -35,11 +37,12 @@ class InMemory:
     def is_spread(self) -> bool:
         """Whether elements are no structures one extent apart, and are packed in arrays.
 
-        They reach into one another, or have entries in too many places.
+        They reach into one another, have entries in too many places, or are large and mostly gaps.
         """
         typemap = self.typemap
         many = min(typemap.entries, typemap.stretches) > _MAX_FIELDS
-        return many or typemap.true_extent > typemap.extent or typemap.extent > _MAX_ITEMSIZE
+        hollow = typemap.extent > max(_LARGE, _MOST_GAPS * typemap.size)
+        return many or hollow or typemap.true_extent > typemap.extent or typemap.extent > _MAX_ITEMSIZE
 
     @property
     def origin(self) -> int:

@@ -161,7 +161,7 @@ def plan_unpack(
         raise BufferFileError(buffer.source.name, f"{reason}; save it with numpy.ascontiguousarray")
     records = Records(datatype, _elements(buffer, form, said), said.offset)
     records.check_starts()
-    records.check_apart()
+    records.check_apart("say a larger extent with resized(LB,EXTENT,TYPE), or fewer with --count")
     if into is None:
         if records.end > _MAX_END:
             what = f"{records.count} elements of {datatype} at --offset {records.offset}"
