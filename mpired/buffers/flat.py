@@ -153,9 +153,10 @@ def byte_order(stored: np.dtype) -> Order:
 def lies_as(stored: np.dtype, datatype: Datatype) -> bool:
     """Tell whether elements of the form `stored` have the very bytes of the datatype in memory."""
     form = datatype.form
-    if stored.names is None or form.names is None:
-        return _layout(stored) == _layout(form)
-    return _layout(stored) == _layout(form, counterparts(stored.names, form.names))
+    if stored == form:
+        return True
+    names = counterparts(stored.names, form.names) if stored.names and form.names else None
+    return _layout(stored) == _layout(form, names)
 
 
 def _layout(dtype: np.dtype, names: Sequence[str] | None = None) -> tuple[int, list[tuple[int, str]]]:

@@ -60,8 +60,8 @@ def definitions(path: str) -> Definitions:
 
 def _is_taken(name: str) -> bool:
     plain = canonical(name)
-    meaning = plain in {*_BY_NAME, "DATATYPE_NULL"} or plain.lower() in CONSTRUCTORS or is_argument(name)
-    return meaning or _NUMPY_CODE.fullmatch(name) is not None
+    meaning = plain in _BY_NAME or plain.lower() in CONSTRUCTORS or is_argument(name)
+    return meaning or plain == "DATATYPE_NULL" or _NUMPY_CODE.fullmatch(name) is not None
 
 
 def parse(text: str, defined: Definitions | None = None) -> Found:

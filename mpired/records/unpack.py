@@ -11,7 +11,7 @@ from typing import Any, Unpack
 
 import numpy as np
 
-from mpired.buffers import Declared, RankBuffer, open_rank, spread
+from mpired.buffers import Declared, RankBuffer, recognise, spread
 from mpired.buffers.flat import convert, lies_as
 from mpired.buffers.source import Source, open_source
 from mpired.buffers.spread import Records
@@ -179,22 +179,22 @@ def plan_unpack(
 
 def _opened(path: str, said: Declared, datatype: Datatype, inputs: Declared) -> tuple[RankBuffer, Packed]:
     """Open a file of units, or of whole elements as reductions write them, and say which it is."""
+    source = open_source(path)  # once: a stream gives its bytes only once
     units = Packed.of(said, datatype, as_bytes=not said.is_external)
     try:
-        return _of(path, units, said, inputs), units
+        return _buffer(source, said.of_units(units.datatype, inputs)), units
     except DatatypeError:
         if datatype.memory.obstacle:
             raise
         whole = Packed(datatype, 1, said.packed_form(datatype))
         with contextlib.suppress(DatatypeError):
-            return _of(path, whole, said, inputs), whole
+            return _buffer(source, said.of_units(datatype, inputs)), whole
         raise
 
 
-def _of(path: str, packed: Packed, said: Declared, inputs: Declared) -> RankBuffer:
-    of_packed = said.of_units(packed.datatype, inputs)
-    file = open_rank(path, of_packed)
-    check_use(of_packed, [file], raw_result=True)
+def _buffer(source: Source, packed: Declared) -> RankBuffer:
+    file = recognise(source, packed).inspect(source, packed)
+    check_use(packed, [file], raw_result=True)
     file.check_complete()
     return file.only_buffer()
 

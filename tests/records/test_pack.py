@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import typemaps
-from command import installed, measured, refused, run, succeeded, unchanged
+from command import installed, measured, refused, run, shell, succeeded, unchanged
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -539,3 +539,5 @@ def test_elements_that_a_reduction_has_written_are_put_back(tmp_path, text, form
         mpired.reduce(ranks, add, type=text, count=2, output=tmp_path / output)
     mpired.unpack(tmp_path / f"sum.{form}", type=text, output=tmp_path / "back.bin")
     assert (tmp_path / "back.bin").read_bytes() == (tmp_path / "sum.bin").read_bytes()
+    outcome = shell(f'cat sum.{form} | "$@" -', "unpack", "-q", "--type", text, cwd=tmp_path)
+    assert outcome == (0, (tmp_path / "sum.bin").read_bytes(), "")
