@@ -25,6 +25,7 @@ from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.rank import Declared, RankFile, dtype_text, no_number
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype, Group, agrees, counterparts, from_dtype, with_fields
+from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, DatatypeError, MpiredError
 
 
@@ -180,7 +181,7 @@ def _datatype(source: Source, columns: tuple[str, ...], dtype: np.dtype) -> Data
 def _field_names(schema: pa.Schema, columns: tuple[str, ...]) -> list[str] | None:
     """Return the names of the fields of a column of structures, or of two columns that are one buffer."""
     if len(columns) > 1:
-        return ["value", "index"]
+        return list(FIELDS)
     kind = schema.field(columns[0]).type
     return [kind.field(i).name for i in range(kind.num_fields)] if pa.types.is_struct(kind) else None
 

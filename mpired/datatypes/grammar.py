@@ -14,7 +14,7 @@ from mpired.datatypes.constructors import CONSTRUCTORS, finished
 from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group
 from mpired.datatypes.definitions import Definitions, Found
 from mpired.datatypes.named import NAMED
-from mpired.datatypes.pairs import PAIRS, value_index
+from mpired.datatypes.pairs import FIELDS, PAIRS, value_index
 from mpired.datatypes.text import Read, Reader, is_argument
 from mpired.datatypes.typemap import Run, combined
 from mpired.errors import DatatypeError
@@ -134,8 +134,8 @@ def _hint(word: str) -> str:
 def from_dtype(dtype: np.dtype) -> Datatype:
     """Return the datatype that elements of the NumPy `dtype` are, whatever their byte order.
 
-    A structure of a number and an integer is a pair, whether it is aligned as in C or packed; any
-    other structure of plain fields is a derived datatype.
+    A structure of a number and an integer is a pair, whether it is aligned as in C or packed, and whatever the
+    order of its fields if they are called value and index; any other structure of plain fields is a derived datatype.
 
     Raises
     ------
@@ -144,7 +144,8 @@ def from_dtype(dtype: np.dtype) -> Datatype:
     """
     if dtype.kind == "b":
         return _BY_NAME["C_BOOL"]
-    datatype = _BY_FORM.get(_components(dtype)) or _pair_of(dtype)
+    plain = dtype[list(FIELDS)] if set(dtype.names or ()) == set(FIELDS) else dtype
+    datatype = _BY_FORM.get(_components(plain)) or _pair_of(plain)
     if datatype is None and dtype.names is not None and all(dtype[name].base.kind in "biufc" for name in dtype.names):
         fields = [(name, dtype[name].newbyteorder("=")) for name in dtype.names]
         return derived(np.dtype(fields, align=True))

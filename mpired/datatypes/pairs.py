@@ -14,6 +14,8 @@ import numpy as np
 from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group
 from mpired.datatypes.named import NAMED
 
+FIELDS = ("value", "index")
+
 _ROWS: tuple[tuple[str, str, str, int], ...] = (
     ("FLOAT_INT", "FLOAT", "INT", 0x228),
     ("DOUBLE_INT", "DOUBLE", "INT", 0x229),
@@ -30,7 +32,7 @@ _BY_NAME = {row.name: row for row in NAMED}
 
 def _pair(name: str, value: str, index: str, handle: int) -> Datatype:
     parts = _BY_NAME[value], _BY_NAME[index]
-    dtype = np.dtype([("value", parts[0].form), ("index", parts[1].form)], align=True)
+    dtype = np.dtype([(name, part.form) for name, part in zip(FIELDS, parts, strict=True)], align=True)
     return Datatype(name, Group.PAIR, dtype, handle=handle, parts=parts)
 
 

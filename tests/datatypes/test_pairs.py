@@ -159,3 +159,25 @@ def test_other_ops_refuse_a_pair(tmp_path):
     paths = write(tmp_path, [bytes(32)])
     with pytest.raises(OpError, match=r"pair\(double,int64_t\) takes maxloc, minloc"):
         mpired.reduce(paths, "sum", type="pair(double,int64_t)")
+
+
+@pytest.mark.parametrize("form", ["npy", "parquet"])
+@pytest.mark.parametrize(("index", "value"), [("i4", "f8"), ("i4", "i4"), ("i4", "i8"), ("u1", "i8")])
+def test_an_index_before_its_value_is_known_by_its_name(tmp_path, index, value, form):
+    dtype = np.dtype([("index", index), ("value", value)])
+    ranks = [np.array([(5, 1), (6, 9)], dtype), np.array([(7, 3), (1, 2)], dtype)]
+    paths = [tmp_path / f"{rank}.{form}" for rank in range(2)]
+    for path, array in zip(paths, ranks, strict=True):
+        if form == "npy":
+            np.save(path, array)
+        else:
+            fields = [pa.array(array[name]) for name in dtype.names]
+            pq.write_table(pa.table({"best": pa.StructArray.from_arrays(fields, dtype.names)}), path)
+    found = mpired.reduce(paths, "maxloc")
+    assert (found["value"].tolist(), found["index"].tolist()) == ([3, 9], [7, 6])
+    output = tmp_path / f"out.{form}"
+    mpired.reduce(paths, "maxloc", output=output)
+    if form == "npy":
+        assert (np.load(output).tolist(), np.load(output).dtype) == ([(7, 3), (6, 9)], dtype)
+    else:
+        assert pq.read_table(output)["best"].to_pylist() == [{"index": 7, "value": 3}, {"index": 6, "value": 9}]
