@@ -7,6 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from mpired.buffers import Declared, RankBuffer, RankFile, open_rank
+from mpired.buffers.rank import reordered
 from mpired.errors import CountError, DatatypeError, MpiredError, RanksError, RootError, UsageError
 from mpired.storage import staging
 
@@ -130,6 +131,8 @@ def _compare_buffers(this: str, buffer: RankBuffer, other: str, like: RankBuffer
         raise DatatypeError(path, f"{this} has column {buffer.name!r} where {other} has {like.name!r}")
     if buffer.datatype != like.datatype:
         raise DatatypeError(path, f"{this} has datatype {buffer.datatype}{where}, but {other} has {like.datatype}")
+    if how := reordered(buffer.fields, like.fields, buffer.datatype):
+        raise DatatypeError(path, f"{this} has {how}, as {other} has them")
     if buffer.count != like.count:
         raise CountError(path, f"{this} has count {buffer.count}{where}, but {other} has {like.count}")
     if buffer.shape is not None and like.shape is not None and buffer.shape != like.shape:

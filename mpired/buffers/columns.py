@@ -24,7 +24,7 @@ import pyarrow as pa
 from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.rank import Declared, RankFile, dtype_text, no_number
 from mpired.buffers.source import Source
-from mpired.datatypes import Datatype, Group, agrees, counterparts, from_dtype, with_fields
+from mpired.datatypes import Datatype, agrees, counterparts, from_dtype, with_fields
 from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, DatatypeError, MpiredError
 
@@ -59,6 +59,8 @@ class ColumnBuffer:
         One column, or two for the values and the indices of pairs.
     opener
         Opens the file.
+    fields
+        The names of the fields, of a column of structures or of pairs.
     """
 
     source: Source
@@ -66,6 +68,7 @@ class ColumnBuffer:
     count: int
     columns: tuple[str, ...]
     opener: Callable[[Source], ColumnFile]
+    fields: tuple[str, ...] = ()
     shape: tuple[int, ...] | None = None
     fortran_order: bool = False
     byte_order: Literal["<", ">", "="] = "="
@@ -112,13 +115,14 @@ def inspect(source: Source, declared: Declared, format_name: str, opener: Callab
         buffers, others = [], _others(file.schema, declared)
         for columns in _chosen(source, file.schema, declared, [name for name, _ in others]):
             dtype = _column_dtype(source, file.schema, columns)
+            fields = dtype.names or ()
             datatype = declared.datatype or _datatype(source, columns, dtype)
-            if declared.named or datatype.group is Group.DERIVED:
-                datatype = with_fields(datatype, _field_names(file.schema, columns))
+            if declared.named and declared.datatype is None:
+                datatype = with_fields(datatype, fields)
             if not agrees(datatype, dtype):
                 what = f"column {','.join(columns)!r} holds {dtype_text(dtype)}"
                 raise declared.refused(source, datatype, what)
-            buffers.append(ColumnBuffer(source, datatype, file.starts[-1], columns, opener))
+            buffers.append(ColumnBuffer(source, datatype, file.starts[-1], columns, opener, fields))
     return RankFile(source, format_name, tuple(buffers), others)
 
 
@@ -155,7 +159,7 @@ def _column_dtype(source: Source, schema: pa.Schema, columns: tuple[str, ...]) -
     plain: list[np.dtype] = [np.dtype(kind.to_pandas_dtype()) for kind in types]
     if not structured and len(columns) == 1:
         return plain[0]
-    names = _field_names(schema, columns) or []
+    names = list(_field_names(schema, columns))
     if not all(names) or len(set(names)) < len(names):  # none that NumPy takes
         names = [f"field{i}" for i in range(len(plain))]
     return np.dtype(list(zip(names, plain, strict=True)))
@@ -178,12 +182,12 @@ def _datatype(source: Source, columns: tuple[str, ...], dtype: np.dtype) -> Data
         raise DatatypeError(source.name, reason) from None
 
 
-def _field_names(schema: pa.Schema, columns: tuple[str, ...]) -> list[str] | None:
+def _field_names(schema: pa.Schema, columns: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of the fields of a column of structures, or of two columns that are one buffer."""
     if len(columns) > 1:
-        return list(FIELDS)
+        return FIELDS
     kind = schema.field(columns[0]).type
-    return [kind.field(i).name for i in range(kind.num_fields)] if pa.types.is_struct(kind) else None
+    return tuple(kind.field(i).name for i in range(kind.num_fields)) if pa.types.is_struct(kind) else ()
 
 
 def null_error(source: Source, columns: Sequence[str], nulls: int) -> DatatypeError:
@@ -199,7 +203,6 @@ class ColumnReader:
         self._buffer = buffer
         with explaining(buffer.source.name):
             self._file = buffer.opener(buffer.source)
-        self._names = _field_names(self._file.schema, buffer.columns) or ()
         self._at = -1
         self._batches: Iterator[pa.RecordBatch] = iter(())
         self._rest = np.empty(0, buffer.datatype.form)
@@ -251,7 +254,8 @@ class ColumnReader:
         if form.names is None:
             return plain[0]
         piece = np.zeros(batch.num_rows, form)
-        for name, values in zip(counterparts(self._names, form.names), plain, strict=True):
+        # They are in the order of the file.
+        for (_, name), values in zip(counterparts(self._buffer.fields, form.names), plain, strict=True):
             piece[name] = values
         return piece
 
@@ -332,7 +336,7 @@ def _column(block: np.ndarray, kind: pa.DataType) -> pa.Array:
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
         names = counterparts([field.name for field in fields], block.dtype.names or ())
-        arrays = [_column(block[name], field.type) for name, field in zip(names, fields, strict=True)]
+        arrays = [_column(block[name], field.type) for (_, name), field in zip(names, fields, strict=True)]
         return pa.StructArray.from_arrays(arrays, fields=fields)
     return pa.array(block != 0 if pa.types.is_boolean(kind) else block, kind)
 

@@ -60,6 +60,11 @@ class FlatBuffer:
         return ">" if self.datarep == "external32" else byte_order(self.stored)
 
     @property
+    def fields(self) -> tuple[str, ...]:
+        """The names that the file gives the fields of an element, in its order."""
+        return self.stored.names or ()
+
+    @property
     def end(self) -> int:
         """Bytes from the start of the file to the end of the last element."""
         return self.offset + self.count * self.stored.itemsize
@@ -155,11 +160,13 @@ def lies_as(stored: np.dtype, datatype: Datatype) -> bool:
     form = datatype.form
     if stored == form:
         return True
-    names = counterparts(stored.names, form.names) if stored.names and form.names else None
-    return _layout(stored) == _layout(form, names)
+    if stored.names is None or form.names is None:
+        return _layout(stored) == _layout(form)
+    names, others = zip(*counterparts(stored.names, form.names), strict=True)
+    return _layout(stored, names) == _layout(form, others)
 
 
-def _layout(dtype: np.dtype, names: Sequence[str] | None = None) -> tuple[int, list[tuple[int, str]]]:
+def _layout(dtype: np.dtype, names: Sequence[str] = ()) -> tuple[int, list[tuple[int, str]]]:
     places = {} if dtype.fields is None else {name: (dtype.fields[name][1], dtype[name]) for name in dtype.names or ()}
     fields = [places[name] for name in names or places] or [(0, dtype)]
     return dtype.itemsize, [(offset, f"{field.shape}{field.base.str}") for offset, field in fields]
@@ -175,7 +182,7 @@ def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> No
     """
     parts = [(source, target)]
     if source.dtype.names is not None and target.dtype.names is not None:
-        names = zip(source.dtype.names, counterparts(source.dtype.names, target.dtype.names), strict=True)
+        names = counterparts(source.dtype.names, target.dtype.names)
         parts = [(source[old], target[new]) for old, new in names]
     for old, new in parts:
         try:

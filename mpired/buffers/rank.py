@@ -12,7 +12,7 @@ from mpired.buffers.flat import Order
 from mpired.buffers.source import Source
 from mpired.buffers.spread import Records
 from mpired.datatypes import Datatype
-from mpired.errors import DatatypeError, UsageError
+from mpired.errors import DatatypeError, UsageError, escaped
 
 ORDERS: dict[str | None, Order] = {"little": "<", "big": ">", "native": "=", None: "="}
 
@@ -36,6 +36,8 @@ class RankBuffer(Protocol):
     def name(self) -> str: ...
     @property
     def datatype(self) -> Datatype: ...
+    @property
+    def fields(self) -> tuple[str, ...]: ...
     @property
     def count(self) -> int: ...
     @property
@@ -202,3 +204,10 @@ def dtype_text(dtype: np.dtype, byte_order: str | None = None) -> str:
 
 def _field_text(field: np.dtype) -> str:
     return field.base.str + "".join(f"[{n}]" for n in field.shape)
+
+
+def reordered(fields: Sequence[str], others: Sequence[str], datatype: Datatype) -> str | None:
+    """Say how the fields of two structures stand in another order, unless the datatype knows them by their names."""
+    if set(fields) != set(others) or list(fields) == list(others) or set(fields) == set(datatype.form.names or ()):
+        return None
+    return f"fields {', '.join(map(escaped, fields))}, not {', '.join(map(escaped, others))}; save all in one order"

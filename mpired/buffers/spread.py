@@ -209,6 +209,11 @@ class SpreadBuffer:
         return byte_order(self.stored)
 
     @property
+    def fields(self) -> tuple[str, ...]:
+        """The names of the fields of a packed element."""
+        return self.stored.names or ()
+
+    @property
     def records(self) -> Records:
         """Where the elements are."""
         return Records(self.datatype, self.count, self.offset)

@@ -86,6 +86,11 @@ def main(arguments: list[str] | None = None) -> int:
         _flush(sys.stdout)
     except signals.Interrupted as interrupted:
         signals.die_of(interrupted.number)
+    except RuntimeError as error:
+        # While a class is made, Python tells of what comes in between with an error of its own.
+        if not isinstance(error.__cause__, signals.Interrupted):
+            raise
+        signals.die_of(error.__cause__.number)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush is quiet
         status = _READER_GONE

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -143,8 +143,7 @@ class Datatype:
     @property
     def fields(self) -> tuple[str, ...]:
         """The names of an element's fields in the order of the type map, which need not be that of their places."""
-        names = self.form.names or ()
-        return tuple(f"f{i}" for i in range(len(names))) if self.plain is None and self.structure is not None else names
+        return in_order(self.form.names or ())
 
     @property
     def is_spread(self) -> bool:
@@ -261,3 +260,9 @@ def _scalar_padding(scalar: np.dtype) -> list[slice]:
         return []
     each = np.dtype(np.longdouble).itemsize
     return [slice(start + 10, start + each) for start in range(0, scalar.itemsize, each)]
+
+
+def in_order(names: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of fields in their order: f0, f1, ... are the entries of a type map, wherever they lie."""
+    numbered = tuple(f"f{i}" for i in range(len(names)))
+    return numbered if set(names) == set(numbered) else tuple(names)

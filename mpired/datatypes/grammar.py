@@ -11,7 +11,7 @@ from weakref import WeakValueDictionary
 import numpy as np
 
 from mpired.datatypes.constructors import CONSTRUCTORS, finished
-from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group
+from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group, in_order
 from mpired.datatypes.definitions import Definitions, Found
 from mpired.datatypes.named import NAMED
 from mpired.datatypes.pairs import FIELDS, PAIRS, value_index
@@ -224,20 +224,30 @@ def agrees(datatype: Datatype, dtype: np.dtype) -> bool:
     if dtype.kind == "b":
         return datatype.group is Group.LOGICAL and datatype.extent == 1
     form = datatype.form
-    if dtype.names is None or form.names is None:
+    if dtype.names is None or form.names is None or len(dtype.names) != len(form.names):
         return _components(dtype) == _components(form)
-    return _components(dtype) == _components(form[list(counterparts(dtype.names, form.names))])
+    pairs = counterparts(dtype.names, form.names)
+    return all(_component(dtype[name]) == _component(form[other]) for name, other in pairs)
 
 
-def counterparts(names: Sequence[str], others: Sequence[str]) -> Sequence[str]:
-    """Return the field of another structure for each of one: that of its name if all have one, else in order."""
-    return names if set(names) == set(others) else others
+def counterparts(names: Sequence[str], others: Sequence[str]) -> list[tuple[str, str]]:
+    """Pair as many fields of two structures: by name if all have the same names, else in their order."""
+    if set(names) == set(others):
+        return [(name, name) for name in names]
+    own, ordered = in_order(names), in_order(others)
+    if own == tuple(names):
+        return list(zip(names, ordered, strict=True))
+    return [(name, ordered[own.index(name)]) for name in names]
 
 
 def _components(dtype: np.dtype) -> tuple[str, ...]:
     """Return the native codes of an element's components, without names, offsets and byte order."""
     fields = [dtype] if dtype.names is None else [dtype[name] for name in dtype.names]
-    return tuple(f"{field.shape or ''}{field.base.newbyteorder('=').str}" for field in fields)
+    return tuple(map(_component, fields))
+
+
+def _component(field: np.dtype) -> str:
+    return f"{field.shape or ''}{field.base.newbyteorder('=').str}"
 
 
 _BY_FORM = {_components(_BY_NAME[name].form): _BY_NAME[name] for name in _DEFAULTS}

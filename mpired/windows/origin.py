@@ -27,8 +27,8 @@ class Origin:
         The predefined datatype of an element.
     count
         How many elements are used.
-    shape, fortran_order
-        As the file says; None if it says nothing.
+    shape, fortran_order, fields
+        As the file says; None or nothing if it says nothing.
     format
         The format of its file.
     """
@@ -37,6 +37,7 @@ class Origin:
 
     shape: tuple[int, ...] | None = None
     fortran_order = False
+    fields: tuple[str, ...] = ()
 
     def __init__(self, name: str, datatype: Datatype, count: int) -> None:
         self.name = name
@@ -97,7 +98,7 @@ class ArrayOrigin(Origin):
         if first + count > len(flat):
             raise CountError("array", f"has {len(flat)} elements, fewer than origin_disp {first} and {count} more")
         made = cls("array", datatype, in_form(flat[first : first + count], datatype.form))
-        made.shape, made.fortran_order = array.shape, fortran
+        made.shape, made.fortran_order, made.fields = array.shape, fortran, array.dtype.names or ()
         return made
 
 
@@ -107,7 +108,7 @@ class FileOrigin(Origin):
     def __init__(self, buffer: RankBuffer, first: int, count: int) -> None:
         super().__init__(buffer.source.name, buffer.datatype, count)
         self.buffer = buffer
-        self.shape, self.fortran_order = buffer.shape, buffer.fortran_order
+        self.shape, self.fortran_order, self.fields = buffer.shape, buffer.fortran_order, buffer.fields
         self._first = first
         if first + count > buffer.count:
             reason = f"has {buffer.count} elements, fewer than --origin-disp {first} and --origin-count {count} need"

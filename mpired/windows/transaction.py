@@ -17,6 +17,7 @@ import numpy as np
 
 from mpired import ops
 from mpired.buffers import Declared, FlatBuffer
+from mpired.buffers.rank import reordered
 from mpired.datatypes import Datatype
 from mpired.errors import BufferFileError, CountError, DatatypeError, UnconfirmedError, UsageError
 from mpired.ranks import check_formats
@@ -248,6 +249,8 @@ class _Work:
             if origin.datatype is not window.datatype:
                 reason = f"has datatype {origin.datatype}, but the target has {window.datatype}"
                 raise DatatypeError(origin.name, f"{reason}; both sides need the same one (MPI-4.1, 12.3.4)")
+            if how := reordered(origin.fields, window.fields, window.datatype):
+                raise DatatypeError(origin.name, f"has {how}, as the target has them")
 
     def _part(self, target: Opened, shares: Sequence[Share]) -> _Part:
         """Leave out what a window remembers; one that was changed before a crash is not changed again."""
