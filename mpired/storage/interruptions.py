@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -14,27 +15,44 @@ _INTERRUPTIONS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 def blocked() -> Iterator[None]:
     """Hold SIGINT, SIGTERM and SIGHUP back while the block runs; they come at its end.
 
-    A mask is of one thread. What comes to another, as those of Arrow, Python tells the main thread all the same, so
-    the handlers are held back too, unless the block says that the signals are to be ignored from then on.
+    A mask is of one thread. What comes to another, as those of Arrow, ends the process or is told to the main
+    thread all the same, so handlers and default actions are held back too, unless the block says that the
+    signals are to be ignored from then on.
     """
     came: list[int] = []
 
     def keep(number: int, _frame: object) -> None:
         came.append(number)
 
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
-    handlers = {}
+    before: dict[int, Any] = {}
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     try:
+        signal.pthread_sigmask(signal.SIG_BLOCK, _INTERRUPTIONS)
         if threading.current_thread() is threading.main_thread():  # no other runs handlers
             for number in _INTERRUPTIONS:
-                if callable(handler := signal.getsignal(number)):
-                    handlers[number] = handler
+                before[number] = signal.getsignal(number)
+                if before[number] not in {signal.SIG_IGN, None}:
                     signal.signal(number, keep)
         yield
     finally:
-        for number, handler in handlers.items():
-            if signal.getsignal(number) is keep:
-                signal.signal(number, handler)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        for each in came:
+        try:
+            _put_back(before, keep)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        for each in dict.fromkeys(came):
             signal.raise_signal(each)
+
+
+def _put_back(before: dict[int, Any], keep: Callable[[int, object], None]) -> None:
+    """Put all handlers back, though one that is back may raise an exception at any moment."""
+    raised: BaseException | None = None
+    while before:
+        try:
+            for number, handler in list(before.items()):
+                if signal.getsignal(number) is keep:
+                    signal.signal(number, handler)
+                del before[number]
+        except BaseException as error:  # noqa: BLE001 - raised again when all are back
+            raised = error
+    if raised is not None:
+        raise raised

@@ -1,5 +1,6 @@
 """Signals that are held back: they come at the end of the block, whichever thread the kernel gives them to."""
 
+import contextlib
 import os
 import signal
 import threading
@@ -69,3 +70,60 @@ def test_a_block_of_another_thread_leaves_the_handlers():
         return seen
 
     assert in_child(another) == [True]
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["one thread", "threads"])
+def test_handlers_that_raise_leave_nothing_held_back(beside):
+    """Whenever one raises while others are put back: all are back afterwards, and so is the mask."""
+
+    def storm():
+        armed = False
+
+        def raising(_number, _frame):
+            nonlocal armed
+            if armed:
+                armed = False
+                raise KeyboardInterrupt
+
+        for number in NUMBERS:
+            signal.signal(number, raising)
+        if beside:
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+        sender = os.fork()
+        if not sender:
+            for i in range(3000):
+                os.kill(os.getppid(), NUMBERS[i % 3])
+                time.sleep(0.0002)
+            os._exit(0)
+        seen = 0
+        while os.waitpid(sender, os.WNOHANG) == (0, 0):
+            with contextlib.suppress(KeyboardInterrupt):
+                armed = True
+                with interruptions.blocked():
+                    seen += 1
+                armed = False
+            left = [number for number in NUMBERS if signal.getsignal(number) is not raising]
+            if left or signal.pthread_sigmask(signal.SIG_BLOCK, ()):
+                return [left, seen]
+        return "nothing" if seen > 100 else seen
+
+    assert in_child(storm) == "nothing"
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["one thread", "threads"])
+def test_a_signal_without_a_handler_ends_the_process_at_the_end(beside):
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if beside:
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+        with interruptions.blocked():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.1)
+            os.write(write, b"all")
+        os._exit(1)
+    os.close(write)
+    assert os.read(read, 9) == b"all"
+    os.close(read)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM
