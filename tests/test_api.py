@@ -79,3 +79,31 @@ def test_overwrite(folder):
 def test_numpy_integers_are_integers(folder):
     result = mpired.reduce(["a.npy", "b.npy"], "sum", jobs=np.int64(1), root=np.uint8(1))
     np.testing.assert_array_equal(result, [11.0, 22.0, 33.0])
+
+
+def test_an_element_with_fields_is_known_by_their_names(folder):
+    pairs = np.array([(10, 1), (20, 2)], [("index", "i4"), ("value", "i4")])
+    np.save("pairs.npy", pairs)
+    window = mpired.Window("pairs.npy")
+    window.fetch_and_op(pairs[0], op="replace", target_disp=1)
+    assert np.load("pairs.npy").tolist() == [(10, 1), (10, 1)]
+    window.fetch_and_op(pairs[1:].reshape(()), op="replace", target_disp=0)
+    assert np.load("pairs.npy").tolist() == [(20, 2), (10, 1)]
+
+
+def test_fields_in_another_order_are_refused(folder):
+    np.save("first.npy", np.array([(4, 7)], [("v", "i4"), ("i", "i4")]))
+    np.save("second.npy", np.array([(7, 9)], [("i", "i4"), ("v", "i4")]))
+    before = Path("first.npy").read_bytes()
+    with pytest.raises(mpired.MpiredError, match="has fields i, v, not v, i"):
+        mpired.reduce(["first.npy", "second.npy"], "maxloc")
+    with pytest.raises(mpired.MpiredError, match="has fields i, v, not v, i"):
+        mpired.Window("first.npy").accumulate(np.load("second.npy"), "maxloc")
+    assert Path("first.npy").read_bytes() == before
+
+
+def test_results_with_large_gaps_are_read_again(folder):
+    np.zeros(48_024, np.uint8).tofile("large.bin")
+    text = "resized(0,24012,struct([1,1],[0,24000],[double,int]))"
+    mpired.reduce(["large.bin"] * 2, lambda a, b: b, type=text, output="large.npy")
+    assert mpired.reduce(["large.npy"] * 2, lambda a, b: b).shape == np.load("large.npy").shape == (2,)

@@ -13,7 +13,7 @@ from mpired.buffers.flat import FlatBuffer, FlatLayout
 from mpired.buffers.rank import Declared, RankFile
 from mpired.buffers.source import Source, open_source
 from mpired.errors import BufferFileError, UsageError
-from mpired.storage import calls
+from mpired.storage import calls, interruptions
 
 Encoder: TypeAlias = Callable[[Sequence[FlatBuffer], int], None]
 """Writes results, given as flat buffers of native elements, to an open file in some other form."""
@@ -68,9 +68,11 @@ class Format(NamedTuple):
     def module(self) -> ModuleType:
         """The module that knows the format; imported only where the format is used."""
         name = f"mpired.buffers.{'' if self.readable else 'to_'}{self.name}"
-        if name not in sys.modules:
-            calls.check_address_space(self.address_space)
-        return importlib.import_module(name)
+        if name in sys.modules:
+            return sys.modules[name]
+        calls.check_address_space(self.address_space)
+        with interruptions.blocked():  # an exception within an import is taken for another error, or lost
+            return importlib.import_module(name)
 
     def inspect(self, source: Source, declared: Declared) -> RankFile:
         """Describe a file of this format, from its header."""

@@ -310,7 +310,7 @@ class SpreadLayout:
             if tail == end:
                 copying.copy_file(reader.fd, fd)
             else:
-                calls.set_size(fd, end)
-                copying.copy_sparse(reader.fd, fd, 0, end)
-                calls.copy_range(reader.fd, fd, tail, source.nbytes, end)
+                calls.set_size(fd, end + source.nbytes - tail)
+                copying.copy_sparse(reader.fd, fd, 0, end, 0)
+                copying.copy_sparse(reader.fd, fd, tail, source.nbytes, end)
         return records

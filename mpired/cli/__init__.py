@@ -55,6 +55,7 @@ class _Commands(click.Group):
             return None
         word = name.replace("-", "_")
         command: click.Command = getattr(__import__(f"mpired.cli.{word}", fromlist=[word]), word)
+        signals.install()
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -79,18 +80,12 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command, and return the exit status that says what happened; all that was printed is written."""
     _fill_closed_descriptors()
-    signals.install()
     try:
         with notices.heard_by(finished):
             status = _run(arguments)
         _flush(sys.stdout)
     except signals.Interrupted as interrupted:
         signals.die_of(interrupted.number)
-    except RuntimeError as error:
-        # While a class is made, Python tells of what comes in between with an error of its own.
-        if not isinstance(error.__cause__, signals.Interrupted):
-            raise
-        signals.die_of(error.__cause__.number)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush is quiet
         status = _READER_GONE

@@ -19,7 +19,10 @@ class Interrupted(BaseException):
 
 
 def install() -> None:
-    """Turn SIGINT, SIGTERM and SIGHUP into exceptions, so that the work is unwound; an ignored one stays ignored."""
+    """Turn SIGINT, SIGTERM and SIGHUP into exceptions, so that the work is unwound; an ignored one stays ignored.
+
+    Not before the command is loaded: Python takes an exception within an import for another error, or loses it.
+    """
     for number in _ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)

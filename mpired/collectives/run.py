@@ -12,7 +12,7 @@ from mpired.collectives.fold import Fold, Region, Target
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.table import Share
 from mpired.datatypes import Group
-from mpired.storage import calls
+from mpired.storage import calls, copying
 from mpired.storage.output import Output, Scratch
 from mpired.storage.together import Draft, Together
 
@@ -64,7 +64,8 @@ def run(plan: Plan, result: Result, output: Output, engine: Engine, progress: Pr
     layout = result.layout
     if isinstance(layout, FlatLayout):
         end = _end(layout, result.share)
-        output.allocate(end)
+        if layout.around is None:
+            output.allocate(end)
         _write_around(layout, output.fd, output.name, end)
         _fold(plan, [_target(result, layout, output)], engine, progress)
     else:
@@ -109,7 +110,7 @@ def _fill(course: Course, drafts: Sequence[Draft], engine: Engine, progress: Pro
         first.setdefault(same, draft)
         if isinstance(layout, FlatLayout):
             end = _end(layout, result.share)
-            with draft.created(end) as fd:
+            with draft.created(end if layout.around is None else None) as fd:
                 _write_around(layout, fd, draft.name, end)
             flat.append(_target(result, layout, draft))
         else:
@@ -147,8 +148,10 @@ def _write_around(layout: FlatLayout, fd: int, name: str, end: int) -> None:
         calls.pwrite_all(fd, layout.head, 0)
         return
     with closing(buffer.open()) as reader, calls.blaming(name):
-        calls.copy_range(reader.fd, fd, 0, buffer.offset, 0)
-        calls.copy_range(reader.fd, fd, buffer.end, buffer.source.nbytes, end)
+        copying.copy_sparse(reader.fd, fd, 0, buffer.offset, 0)
+        calls.set_size(fd, end + max(0, buffer.source.nbytes - buffer.end))
+        copying.copy_sparse(reader.fd, fd, buffer.end, buffer.source.nbytes, end)
+        calls.allocate(fd, end - buffer.offset, buffer.offset)
 
 
 @contextmanager

@@ -139,23 +139,24 @@ def copy_range(source: int, target: int, start: int, stop: int, to: int) -> None
         to += len(block)
 
 
-def allocate(fd: int, nbytes: int) -> None:
-    """Reserve `nbytes` for the file, so that a full disk shows before any work.
+def allocate(fd: int, nbytes: int, start: int = 0) -> None:
+    """Reserve `nbytes` for the file from `start` on, so that a full disk shows before any work.
 
     Raises
     ------
     OSError
         ENOSPC, EDQUOT or EFBIG.
     """
+    end = max(os.fstat(fd).st_size, start + nbytes)
     if nbytes == 0 or filesystem_type(fd) not in _PREALLOCATING:
-        os.ftruncate(fd, nbytes)
+        os.ftruncate(fd, end)
         return
     try:
-        os.posix_fallocate(fd, 0, nbytes)
+        os.posix_fallocate(fd, start, nbytes)
     except OSError as error:
         if error.errno not in UNSUPPORTED:
             raise
-        os.ftruncate(fd, nbytes)
+        os.ftruncate(fd, end)
 
 
 def set_size(fd: int, nbytes: int) -> None:

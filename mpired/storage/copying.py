@@ -25,11 +25,12 @@ def copy_file(source: int, target: int) -> None:
     if not clone(source, target):
         nbytes = os.fstat(source).st_size
         calls.set_size(target, nbytes)
-        copy_sparse(source, target, 0, nbytes)
+        copy_sparse(source, target, 0, nbytes, 0)
 
 
-def copy_sparse(source: int, target: int, start: int, stop: int) -> None:
-    """Copy the bytes from `start` to `stop` to the same place in another file, and leave holes as holes."""
+def copy_sparse(source: int, target: int, start: int, stop: int, to: int) -> None:
+    """Copy the bytes from `start` to `stop` of one file to the offset `to` of another, and leave holes as holes."""
+    shift = to - start
     while start < stop:
         try:
             data = min(os.lseek(source, start, os.SEEK_DATA), stop)
@@ -40,19 +41,20 @@ def copy_sparse(source: int, target: int, start: int, stop: int) -> None:
             if error.errno not in calls.UNSUPPORTED:
                 raise
             data, hole = start, stop
-        _copy_in_kernel(source, target, data, hole)
+        _copy_in_kernel(source, target, data, hole, data + shift)
         start = hole
 
 
-def _copy_in_kernel(source: int, target: int, start: int, stop: int) -> None:
+def _copy_in_kernel(source: int, target: int, start: int, stop: int, to: int) -> None:
     while start < stop:
         try:
-            done = os.copy_file_range(source, target, min(stop - start, calls.TRANSFER), start, start)
+            done = os.copy_file_range(source, target, min(stop - start, calls.TRANSFER), start, to)
         except OSError as error:
             if error.errno not in calls.UNSUPPORTED | {errno.EXDEV}:
                 raise
             done = 0
         if done == 0:
-            calls.copy_range(source, target, start, stop, start)
+            calls.copy_range(source, target, start, stop, to)
             return
         start += done
+        to += done

@@ -100,7 +100,7 @@ class Replacement:
 
     def _copy(self, stop: int) -> None:
         if self._copied < stop:
-            copying.copy_sparse(self._target.fd, self._output.fd, self._copied, stop)
+            copying.copy_sparse(self._target.fd, self._output.fd, self._copied, stop, self._copied)
             self._copied = stop
 
     def __enter__(self) -> Self:

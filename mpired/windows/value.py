@@ -40,11 +40,19 @@ def element_of_number(value: Any, datatype: Datatype, what: str) -> np.ndarray:
         If it is no element of the datatype, or outside of its range; the message calls it `what`.
     """
     try:
-        parts = tuple(value) if datatype.group is Group.PAIR else [value]
+        parts = _parts(value, datatype.form.names or ()) if datatype.group is Group.PAIR else [value]
         return _element(parts, datatype, _from_number)
     except (TypeError, ValueError, OverflowError) as error:
         reason = f" ({error})" if str(error) else ""
         raise UsageError(what, f"{value!r} is no element of {datatype}{reason}") from None
+
+
+def _parts(value: Any, names: Sequence[str]) -> tuple[Any, ...]:
+    """Return the parts of a pair, which is a tuple or an element of an array with fields."""
+    element = value[()] if isinstance(value, np.ndarray) and not value.ndim else value
+    if isinstance(element, np.void) and set(element.dtype.names or ()) == set(names):
+        return tuple(element[name] for name in names)
+    return tuple(element)
 
 
 def _element(parts: Sequence[Any], datatype: Datatype, read: Callable[[Any, np.dtype], Any]) -> np.ndarray:

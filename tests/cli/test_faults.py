@@ -12,6 +12,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -245,6 +246,27 @@ def test_second_signal_changes_nothing(folder):
             os.killpg(command.pid, signal.SIGINT)
         end_in_time([command.pid, *workers])
         assert command.end() == (-signal.SIGINT, b"", "")
+
+
+IMPORTING = """
+import dataclasses, os, sys
+def named(field, owner, name):
+    if owner.__name__ == "TypeMap":
+        os.kill(os.getpid(), int(sys.argv.pop()))
+    return kept(field, owner, name)
+kept, dataclasses.Field.__set_name__ = dataclasses.Field.__set_name__, named
+from mpired.__main__ import run
+run()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_while_modules_are_loaded(number, folder):
+    """Python would make another error of an exception that comes there."""
+    words = [sys.executable, "-c", IMPORTING, "reduce", "--op", "sum", "--type", "uint8_t", "rank.bin", "-o", "new.bin"]
+    with unchanged(folder):
+        done = subprocess.run([*words, str(int(number))], cwd=folder, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-number, b"", b"")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -541,3 +541,25 @@ def test_elements_that_a_reduction_has_written_are_put_back(tmp_path, text, form
     assert (tmp_path / "back.bin").read_bytes() == (tmp_path / "sum.bin").read_bytes()
     outcome = shell(f'cat sum.{form} | "$@" -', "unpack", "-q", "--type", text, cwd=tmp_path)
     assert outcome == (0, (tmp_path / "sum.bin").read_bytes(), "")
+
+
+@pytest.mark.parametrize("verb", ["reduce", "scan", "reduce_scatter"])
+def test_holes_around_replaced_elements_stay(tmp_path, verb):
+    """Ten numbers in the middle of a large file without any others, in place."""
+    paths = [tmp_path / "0.bin", tmp_path / "1.bin"]
+    for path in paths:
+        with open(path, "wb") as file:
+            file.seek(100 << 20)
+            file.write(np.arange(10.0).tobytes())
+            file.truncate(200 << 20)
+    arguments = [[6, 4]] if verb == "reduce_scatter" else []
+    said = {"type": "double", "offset": 100 << 20, "count": 10, "in_place": True}
+    getattr(mpired, verb)(paths, "sum", *arguments, **said)
+    for path in paths[: 1 if verb == "reduce" else 2]:
+        assert path.stat().st_blocks * 512 < 1 << 20
+    first = {"reduce": 2.0, "scan": 1.0, "reduce_scatter": 2.0}[verb] * np.arange(10.0)
+    kept = 6 if verb == "reduce_scatter" else 10
+    octets = paths[0].read_bytes()
+    assert len(octets) == (200 << 20) - 8 * (10 - kept)
+    assert octets.strip(b"\0") == first[:kept].tobytes().strip(b"\0")
+    assert octets[100 << 20 :][: 8 * kept] == first[:kept].tobytes()
