@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import hashlib
@@ -532,7 +533,7 @@ def test_target_replaced_while_waiting(commit, folder):
     path = folder / "here" / "t.npy"
     fd = hold(path)
     child = Child(*WORDS, "--commit", commit, cwd=folder)
-    while not any(os.path.realpath(f"/proc/{child.pid}/fd/{n}") == str(path) for n in _descriptors(child.pid)):
+    while not _has_open(child.pid, path.resolve()):
         pass
     np.save(folder / "new.npy", np.full(500, 10.0))
     os.replace(folder / "new.npy", path)
@@ -541,8 +542,8 @@ def test_target_replaced_while_waiting(commit, folder):
     assert value(folder) == 11
 
 
-def _descriptors(pid: int) -> list[str]:
-    try:
-        return os.listdir(f"/proc/{pid}/fd")
-    except OSError:
-        return []
+def _has_open(pid: int, path: Path) -> bool:
+    """Tell whether a process has a file open; a descriptor may be closed while it is looked at."""
+    with contextlib.suppress(OSError):
+        return any(os.readlink(f"/proc/{pid}/fd/{n}") == str(path) for n in os.listdir(f"/proc/{pid}/fd"))
+    return False
