@@ -115,14 +115,12 @@ def inspect(source: Source, declared: Declared, format_name: str, opener: Callab
         buffers, others = [], _others(file.schema, declared)
         for columns in _chosen(source, file.schema, declared, [name for name, _ in others]):
             dtype = _column_dtype(source, file.schema, columns)
-            fields = dtype.names or ()
-            datatype = declared.datatype or _datatype(source, columns, dtype)
-            if declared.named and declared.datatype is None:
-                datatype = with_fields(datatype, fields)
+            names = dtype.names if declared.named else None
+            datatype = declared.datatype or with_fields(_datatype(source, columns, dtype), names)
             if not agrees(datatype, dtype):
                 what = f"column {','.join(columns)!r} holds {dtype_text(dtype)}"
                 raise declared.refused(source, datatype, what)
-            buffers.append(ColumnBuffer(source, datatype, file.starts[-1], columns, opener, fields))
+            buffers.append(ColumnBuffer(source, datatype, file.starts[-1], columns, opener, dtype.names or ()))
     return RankFile(source, format_name, tuple(buffers), others)
 
 

@@ -16,9 +16,6 @@ from mpired.datatypes.typemap import Run
 from mpired.errors import CountError, DatatypeError, UsageError
 from mpired.storage import calls, copying
 
-_MOST_GAPS = 8
-"""How many times the bytes of its elements a file is reserved; in a larger one the gaps are left as holes."""
-
 
 @dataclass(frozen=True)
 class Records:
@@ -84,7 +81,7 @@ class Records:
 
     def make_room(self, fd: int) -> None:
         """Give a new file the size for these elements: reserved, unless most of it would be gaps."""
-        (calls.allocate if self.end <= _MOST_GAPS * self.nbytes else calls.set_size)(fd, self.end)
+        (calls.allocate if self.end <= packing.MOST_GAPS * self.nbytes else calls.set_size)(fd, self.end)
 
     def check_starts(self) -> None:
         """Raise an error if an element starts before the file."""

@@ -10,13 +10,13 @@ from functools import cached_property
 
 import numpy as np
 
+from mpired.datatypes.packing import MOST_GAPS
 from mpired.datatypes.pieces import overlaps
 from mpired.datatypes.typemap import Entry, TypeMap
 
 _MAX_ITEMSIZE = 2**31 - 1
 _MAX_FIELDS = 1000
 _LARGE = 1 << 20  # bytes
-_MOST_GAPS = 8  # times the bytes of the entries
 _MAX_STRETCHES = 100_000
 """Stretches that are looked at one by one, for those that are one field when packed and those that overlap."""
 
@@ -41,7 +41,7 @@ class InMemory:
         """
         typemap = self.typemap
         many = min(typemap.entries, typemap.stretches) > _MAX_FIELDS
-        hollow = typemap.extent > max(_LARGE, _MOST_GAPS * typemap.size)
+        hollow = typemap.extent > max(_LARGE, MOST_GAPS * typemap.size)
         return many or hollow or typemap.true_extent > typemap.extent or typemap.extent > _MAX_ITEMSIZE
 
     @property

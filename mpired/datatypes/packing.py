@@ -21,6 +21,9 @@ BLOCK_BYTES = 1 << 20
 INTERLEAVED_BYTES = 4 << 20
 """The same of elements that interleave: the more of them at a time, the longer what lies together."""
 
+MOST_GAPS = 8
+"""How many times the bytes of its entries something large may span that is not yet mostly gaps."""
+
 _FAR = 64 << 10  # bytes between two copies that are not worth being read along
 _MAX_TOGETHER = 1 << 10  # leaves that are looked at at a time
 _NUMBERS = (1, 2, 4, 8)  # bytes that NumPy copies as numbers, which is faster
