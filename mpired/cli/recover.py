@@ -67,7 +67,7 @@ def _concerns(paths: Sequence[str], name: str) -> bool:
 
 
 def _recovered(name: str, heard: Sequence[Heard], waiting: Waiting, *, discard: bool) -> str:
-    staging.settle([name])
+    staging.settle([name], alone=True)  # who calls this knows that no other command is at work
     removed: Sequence[str] = ()
     if discard and recovery.is_orphan(name):
         journal = recovery.discard_orphan(name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, nullcontext
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -80,7 +80,7 @@ class Target(NamedTuple):
 
     Parameters
     ----------
-    path
+    file
         The file.
     name
         What messages call it.
@@ -92,7 +92,7 @@ class Target(NamedTuple):
         Whether the file is to be on the disk soon, so that writing it out may begin.
     """
 
-    path: str
+    file: calls.SharedFile
     name: str
     share: Share
     regions: tuple[Region, ...]
@@ -202,7 +202,7 @@ class _Writers(AbstractContextManager["_Writers"]):
     def __init__(self, targets: Sequence[Target], buffer: int, max_open: int) -> None:
         self._buffer = buffer
         self._max_open = max_open
-        self._open: dict[str, int] = {}
+        self._open: dict[calls.SharedFile, int] = {}
         self._by_last: dict[int, list[Target]] = {}
         for target in targets:
             self._by_last.setdefault(target.share.last, []).append(target)
@@ -225,14 +225,18 @@ class _Writers(AbstractContextManager["_Writers"]):
                 self._write_to(target, data, region.position(first))
 
     def _write_to(self, target: Target, data: memoryview, offset: int) -> None:
-        fd = self._open.get(target.path)
-        if fd is None and len(self._open) < self._max_open:
-            fd = self._open[target.path] = calls.open_for_writing(target.path, target.name)
-        kept = nullcontext(fd) if fd is not None else calls.opened_for_writing(target.path, target.name)
-        with calls.blaming(target.name), kept as open_fd:
-            calls.pwrite_all(open_fd, data, offset)
-            if target.soon:
-                calls.start_writing_out(open_fd, offset, len(data))
+        with calls.blaming(target.name):
+            fd = self._open.get(target.file)
+            opened = target.file.open() if fd is None else fd
+            try:
+                calls.pwrite_all(opened, data, offset)
+                if target.soon:
+                    calls.start_writing_out(opened, offset, len(data))
+            finally:
+                if fd is None and len(self._open) < self._max_open:
+                    self._open[target.file] = opened
+                elif fd is None:
+                    os.close(opened)
 
     def __exit__(self, *_: object) -> None:
         for fd in self._open.values():

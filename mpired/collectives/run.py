@@ -138,7 +138,7 @@ def _target(result: Result, layout: FlatLayout, output: Output | Draft) -> Targe
     # What lies between the entries of a derived type is not the reduction's (MPI-4.1, 5.1); padding is nobody's.
     kept = replaced if replaced is not None and replaced.datatype.group is Group.DERIVED else None
     region = Region(layout.offset, layout.stored, kept, _end(layout, result.share))
-    return Target(output.shared_path, output.name, result.share, (region,), soon=True)
+    return Target(output.shared, output.name, result.share, (region,), soon=True)
 
 
 def _write_around(layout: FlatLayout, fd: int, name: str, end: int) -> None:
@@ -178,7 +178,7 @@ def folded(
     regions, end = _regions(plan, shares)
     with Scratch(beside.directory, beside.name) if beside else Scratch() as scratch:
         scratch.allocate(end)
-        targets = [Target(scratch.shared_path, scratch.name, share, each) for share, each in regions.values()]
+        targets = [Target(scratch.shared, scratch.name, share, each) for share, each in regions.values()]
         _fold(plan, [*also, *targets], engine, progress)
         source = open_source(scratch.shared_path)
         yield [

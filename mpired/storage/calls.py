@@ -15,6 +15,7 @@ import resource
 import stat
 import struct
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol
 
 # Linux refuses one transfer of 2 GiB or more; smaller ones also let a signal in between.
 TRANSFER = 64 << 20
@@ -26,6 +27,7 @@ _SYNC_FILE_RANGE_WRITE = 2
 _PREALLOCATING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
 # A request of ioctl(2) that Python does not name.
 _FS_IOC_GETVERSION = 0x80087601
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENOTTY})
 
 
@@ -39,21 +41,20 @@ def blaming(name: str) -> Iterator[None]:
         raise
 
 
-def open_for_writing(path: str, name: str) -> int:
-    """Open an existing file to write ranges of it; messages call it `name`."""
-    with blaming(name):
-        return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+class SharedFile(Protocol):
+    """A file that every process of this user can open to write ranges of it: what a task of the pool has of it."""
+
+    def open(self) -> int: ...
 
 
-@contextlib.contextmanager
-def opened_for_writing(path: str, name: str) -> Iterator[int]:
-    """Open an existing file to write ranges of it while the block runs; its errors are those of `name`."""
-    fd = open_for_writing(path, name)
-    try:
-        with blaming(name):
-            yield fd
-    finally:
-        os.close(fd)
+class SharedPath(NamedTuple):
+    """One that has a path."""
+
+    path: str
+
+    def open(self) -> int:
+        """Open it, and return the descriptor."""
+        return os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
 
 
 def followed(path: str) -> str:
@@ -199,7 +200,7 @@ def lock(fd: int, *, shared: bool = False) -> bool:
     Raises
     ------
     OSError
-        If the file system has no locks.
+        If the file system has no locks: one of `NO_LOCKS`.
     """
     kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
     try:
@@ -225,18 +226,37 @@ def open_existing(path: str, name: str, *, writable: bool = True) -> int:
     OSError
         If there is none, or it is no regular file, or may not be changed.
     """
-    mode = os.O_RDWR if writable else os.O_RDONLY
     with blaming(name):
-        fd = os.open(path, mode | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK)
-        if not stat.S_ISREG(os.fstat(fd).st_mode):
-            os.close(fd)
-            raise OSError(errno.EINVAL, "is not a regular file")
+        return open_regular(path, os.O_RDWR if writable else os.O_RDONLY)
+
+
+def open_regular(path: str, flags: int, dirfd: int | None = None) -> int:
+    """Open a regular file, which is in the directory `dirfd` if one is given; never through a link, never waiting.
+
+    Raises
+    ------
+    OSError
+        If there is none (ENOENT), or something else (EINVAL).
+    """
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK, 0o600, dir_fd=dirfd)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "is not a regular file")
     return fd
 
 
-def open_directory(path: str | bytes) -> int:
-    """Open a directory, to name files in it and to sync their names."""
-    return os.open(path or b".", os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC)
+def status_at(name: bytes | str, dirfd: int) -> os.stat_result | None:
+    """Return what is of a name in a directory, None if there is nothing; a link is not followed."""
+    try:
+        return os.stat(name, dir_fd=dirfd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def open_directory(path: str | bytes, dirfd: int | None = None) -> int:
+    """Open a directory, to name files in it and to sync their names; one within `dirfd` never through a link."""
+    flags = os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC
+    return os.open(path or b".", flags if dirfd is None else flags | os.O_NOFOLLOW, dir_fd=dirfd)
 
 
 def reserve(fd: int, start: int, stop: int) -> None:
@@ -300,10 +320,10 @@ def link(fd: int, name: bytes, dirfd: int) -> None:
     os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=dirfd, dst_dir_fd=dirfd, follow_symlinks=True)
 
 
-def linked(old: str, new: str) -> bool:
-    """Give a file a second name; tell whether the file system can, there and as often."""
+def linked(old: str, new: str, dirfd: int, to: int) -> bool:
+    """Give a file in one directory a name in another; tell whether the file system can, there and as often."""
     try:
-        os.link(old, new)
+        os.link(old, new, src_dir_fd=dirfd, dst_dir_fd=to, follow_symlinks=False)
     except OSError as error:
         if error.errno in UNSUPPORTED | {errno.EXDEV, errno.EMLINK, errno.EPERM}:
             return False
@@ -311,15 +331,16 @@ def linked(old: str, new: str) -> bool:
     return True
 
 
-def rename(old: bytes | str, new: bytes | str, dirfd: int | None = None) -> None:
-    """Give `old` the name `new`, replacing what has it, in one step."""
+def rename(old: bytes | str, new: bytes | str, dirfd: int, to: int | None = None) -> None:
+    """Give `old` the name `new`, in the directory `to` if that is another one, replacing what has it, in one step."""
+    to = dirfd if to is None else to
     inode = os.stat(old, dir_fd=dirfd, follow_symlinks=False).st_ino
     try:
-        os.replace(old, new, src_dir_fd=dirfd, dst_dir_fd=dirfd)
+        os.replace(old, new, src_dir_fd=dirfd, dst_dir_fd=to)
     except OSError:
         # An NFS server may report the repetition of a rename that it had done already (rename(2), BUGS).
         with contextlib.suppress(OSError):
-            if os.stat(new, dir_fd=dirfd, follow_symlinks=False).st_ino == inode:
+            if os.stat(new, dir_fd=to, follow_symlinks=False).st_ino == inode:
                 return
         raise
 
@@ -355,44 +376,43 @@ def give_to(fd: int, owner: os.stat_result) -> None:
         os.fchown(fd, owner.st_uid, owner.st_gid)
 
 
-def fsync_directory_at(path: str) -> None:
-    """Bring the names in the directory at `path` to the disk, where the file system can."""
-    dirfd = os.open(path, os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fsync_directory(dirfd)
-    finally:
-        os.close(dirfd)
+def make_directory(name: str, dirfd: int) -> None:
+    """Make a directory that only this user can look into; its files get the group that the one around it gives them."""
+    os.mkdir(name, 0o700, dir_fd=dirfd)
 
 
-def make_private_directory(path: str) -> None:
-    """Make a directory that only this user can look into; its files get the group that the parent gives them."""
-    os.mkdir(path, 0o700)
-    # Whatever the umask takes away, it must not be taken away from us.
-    os.chmod(path, os.lstat(path).st_mode & stat.S_ISGID | 0o700)
+def allow_owner(name: str, dirfd: int) -> None:
+    """Give the owner of a private directory all rights on it, which the umask may have taken away."""
+    with located(name, dirfd) as path:
+        status = os.stat(path)
+        mode = stat.S_IMODE(status.st_mode)
+        if status.st_uid == os.geteuid() and not mode & (stat.S_IRWXG | stat.S_IRWXO) and ~mode & stat.S_IRWXU:
+            os.chmod(path, mode | stat.S_IRWXU)
 
 
-def remove_directory(path: str) -> None:
+def remove_directory(name: str, dirfd: int) -> None:
     """Remove an empty directory; that it is gone already is no error."""
     with contextlib.suppress(FileNotFoundError):
-        os.rmdir(path)
+        os.rmdir(name, dir_fd=dirfd)
 
 
-def symlink(target: str, path: str) -> None:
+def symlink(target: str, name: str, dirfd: int) -> None:
     """Make a symbolic link."""
-    os.symlink(target, path)
+    os.symlink(target, name, dir_fd=dirfd)
 
 
-def open_existing_lock(path: str) -> int:
-    """Open an existing file, to try whether its lock is free."""
-    return os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+def read_at_most(fd: int, limit: int) -> bytes:
+    """Return the content of a file of at most `limit` bytes; of a longer one so many."""
+    content = bytearray(min(os.fstat(fd).st_size, limit))
+    return bytes(content[: pread_into(fd, memoryview(content), 0)])
 
 
-def read_small_file(path: str, limit: int) -> bytes:
-    """Return the content of a regular file of at most `limit` bytes; of a longer one so many."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
+@contextlib.contextmanager
+def located(base: str, dirfd: int) -> Iterator[str]:
+    """Give a path that leads to what is `base` in a directory now, whatever takes that name while the block runs."""
+    fd = os.open(base, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dirfd)
     try:
-        content = bytearray(min(os.fstat(fd).st_size, limit))
-        return bytes(content[: pread_into(fd, memoryview(content), 0)])
+        yield f"/proc/self/fd/{fd}"
     finally:
         os.close(fd)
 

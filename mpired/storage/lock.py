@@ -6,7 +6,6 @@ so that none is ever stale. It covers the whole file.
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Callable
@@ -18,7 +17,6 @@ from mpired.errors import LockError
 from mpired.storage import calls
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two attempts
-_NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 _PATIENCE = 2.0  # seconds before somebody is told
 
 
@@ -129,7 +127,7 @@ def _taken(fd: int, name: str, *, shared: bool) -> bool:
     try:
         return calls.lock(fd, shared=shared)
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno not in calls.NO_LOCKS:
             error.filename = name
             raise
         kind = calls.filesystem_type(fd) or "unknown"

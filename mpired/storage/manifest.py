@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, Self
 
 from mpired.errors import BufferFileError
 from mpired.storage import calls
+from mpired.storage.folder import NAME, Folder
 
-STAGING = re.compile(r"\.[0-9a-f]{8}\.mpired-together")
 MANIFEST = "manifest"
-_DRAFT = re.compile(r"\d{1,18}")
+_DRAFT = re.compile(r"[0-9]{1,18}")
 _LONGEST = 64 << 20  # bytes
 _VERSION = 1
 
@@ -36,50 +36,59 @@ class Manifest(NamedTuple):
     files: Sequence[Entry]
     members: Sequence[str]
 
-    def write(self, folder: str) -> None:
+    def write(self, folder: Folder) -> None:
         """Write it into a staging directory, and bring it to the disk."""
         import json  # noqa: PLC0415 - for commits of many files only
 
         text = json.dumps({"version": _VERSION, "files": self.files, "members": self.members})
-        fd = create(os.path.join(folder, MANIFEST))
+        fd = folder.create(MANIFEST)
         try:
             calls.pwrite_all(fd, text.encode(), 0)
             calls.fsync(fd)
         finally:
-            os.close(fd)
+            calls.let_go(fd)
 
     @classmethod
-    def read(cls, staging: str) -> Self:
+    def read(cls, folder: Folder) -> Self:
         """Read it back; it is input like any other, and may only name files beside it.
 
         Raises
         ------
+        FileNotFoundError
+            If there is none.
         BufferFileError
             If it is damaged.
         """
         import json  # noqa: PLC0415 - for commits of many files only
 
-        path = os.path.join(staging, MANIFEST)
+        path = os.path.join(folder.path, MANIFEST)
+        with calls.blaming(path):
+            fd = folder.open(MANIFEST)
+            try:
+                text = calls.read_at_most(fd, _LONGEST)
+            finally:
+                calls.let_go(fd)
         try:
-            said = json.loads(calls.read_small_file(path, _LONGEST))
-            if said["version"] != _VERSION:
-                raise BufferFileError(path, f"is of version {said['version']!r}, which this mpired does not know")
-            files = [(str(number), str(name), _as_stamp(old)) for number, name, old in said["files"]]
-            members = [str(member) for member in said["members"]]
-        except (ValueError, TypeError, KeyError) as error:
+            content = json.loads(text)
+            if content["version"] != _VERSION:
+                raise BufferFileError(path, f"is of version {content['version']!r}, which this mpired does not know")
+            files = [(str(number), str(name), _as_stamp(old)) for number, name, old in content["files"]]
+            members = [str(member) for member in content["members"]]
+        except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise BufferFileError(path, f"is damaged ({' '.join(str(error).split())})") from None
-        good = all(_DRAFT.fullmatch(number) and _is_plain(name) for number, name, _ in files)
-        if not good or not all(STAGING.fullmatch(os.path.basename(member)) for member in members):
+        good = all(is_number(number) and _is_plain(name) for number, name, _ in files)
+        if not good or not all(NAME.fullmatch(os.path.basename(member)) for member in members):
             raise BufferFileError(path, "names what is no result of a command")
         return cls(files, members)
 
-    def moved_from(self, staging: str) -> str:
+    def moved_from(self, folder: Folder) -> str:
         """Return the directory that a staging directory was made in, if it was moved or copied since, else ""."""
-        name = os.path.basename(staging)
-        made = next((member for member in self.members if os.path.basename(member) == name), staging)
-        if made == staging or (os.path.exists(made) and os.path.samefile(made, staging)):
-            return ""
-        return os.path.dirname(made)
+        made = next((path for path in self.members if os.path.basename(path) == folder.place.name), folder.path)
+        try:
+            status = os.stat(made, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return os.path.dirname(made)
+        return "" if (status.st_dev, status.st_ino) == folder.place.inode else os.path.dirname(made)
 
 
 def _as_stamp(old: Any) -> Stamp | None:
@@ -89,26 +98,18 @@ def _as_stamp(old: Any) -> Stamp | None:
     return device, inode, nbytes, time_ns
 
 
+def is_number(name: str) -> bool:
+    """Tell whether a name is one that drafts have."""
+    return _DRAFT.fullmatch(name) is not None
+
+
 def _is_plain(name: str) -> bool:
     return name not in {"", ".", ".."} and "/" not in name and "\0" not in name
 
 
-def create(path: str) -> int:
-    """Create a file that this user can open again, whatever the umask takes away."""
-    fd = calls.open_new(path)
-    try:
-        os.fchmod(fd, 0o600)
-    except OSError:
-        os.close(fd)
-        raise
-    return fd
-
-
-def stamp(path: str) -> Stamp | None:
+def stamp(status: os.stat_result | None) -> Stamp | None:
     """Return what tells a file from another one under its name, None if there is none."""
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
+    if status is None:
         return None
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 

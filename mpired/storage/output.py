@@ -51,6 +51,11 @@ class Scratch:
         """The path under which other processes of this user can open the file while it is open here."""
         return f"/proc/{os.getpid()}/fd/{self.fd}"
 
+    @property
+    def shared(self) -> calls.SharedFile:
+        """The file as a task of the pool has it."""
+        return calls.SharedPath(self.shared_path)
+
     def allocate(self, nbytes: int) -> None:
         """Reserve `nbytes`, or raise `OSError` with the name of the place that has no room."""
         with calls.blaming(self.name):
@@ -77,6 +82,8 @@ class Output(Protocol):
     name: str
     fd: int
 
+    @property
+    def shared(self) -> calls.SharedFile: ...
     @property
     def shared_path(self) -> str: ...
     @property
@@ -177,6 +184,11 @@ class FileOutput:
     def shared_path(self) -> str:
         """The path under which other processes of this user can open the new file."""
         return f"/proc/{os.getpid()}/fd/{self.fd}"
+
+    @property
+    def shared(self) -> calls.SharedFile:
+        """The file as a task of the pool has it."""
+        return calls.SharedPath(self.shared_path)
 
     def allocate(self, nbytes: int) -> None:
         """Reserve `nbytes`, or raise `OSError` (ENOSPC, EDQUOT, EFBIG)."""

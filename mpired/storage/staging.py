@@ -4,6 +4,9 @@ The drafts of a directory's files lie beside them in `.HEX.mpired-together`, eac
 which draft goes where, and what is there now. An empty file `commit` in the first staging directory, durable
 itself, is the commit point: a crash before it leaves every file as it was, and a crash after it something
 that `settle` finishes. Each command calls that for the directories of its files.
+
+`home` is in a staging directory, durable, before anything else, and leaves it as the last but for the lock. So a
+directory without it has nothing to finish, and nothing in one that somebody has renamed is taken for ours.
 """
 
 from __future__ import annotations
@@ -14,134 +17,120 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
 
-from mpired.errors import BufferFileError, MpiredError, RanksError
+from mpired.errors import BufferFileError, RanksError
 from mpired.storage import calls, notices
-from mpired.storage.manifest import MANIFEST, STAGING, Entry, Manifest, create, is_same, stamp
+from mpired.storage.folder import NAME, Folder, found
+from mpired.storage.manifest import MANIFEST, Entry, Manifest, is_number, is_same, stamp
 
-# What a staging directory holds besides drafts and the manifest. Only the first of a commit has a lock and can have
-# the commit; in the others `home` leads to it.
-LOCK, HOME = "lock", "home"
-_COMMIT = "commit"
+# What a staging directory holds besides drafts and the manifest. `home` is a link to the first one of the commit, by
+# its path, or in that one itself by its name. Only that one has a lock and can have the commit.
+LOCK, HOME, COMMIT = "lock", "home", "commit"
 # Seconds to wait for a living process that puts its files in place.
 _PATIENCE, _PAUSE = 30.0, 0.005
 
 
-def new_name(directory: str) -> str:
-    """Return a name for a staging directory."""
-    return os.path.join(directory, f".{os.urandom(4).hex()}.mpired-together")
-
-
-def commit(home: str) -> None:
+def commit(home: Folder) -> None:
     """Make the commit durable: from here on the results go forward, whatever happens."""
-    path = os.path.join(home, _COMMIT)
-    os.close(create(path))
+    calls.let_go(home.create(COMMIT))
     try:
-        calls.fsync_directory_at(home)
+        home.sync()
     except OSError:
-        calls.unlink(path)
+        calls.unlink(COMMIT, home.fd)
+        with contextlib.suppress(OSError):
+            home.sync()
         raise
 
 
-def put_in_place(stagings: Sequence[str], *, overwrite: bool) -> None:
-    """Rename all drafts of a commit that are still there, sync, and remove the staging directories, the home last.
+def put_in_place(folders: Iterable[Folder], *, overwrite: bool) -> None:
+    """Rename or link all drafts of a commit that are still there to their places, and sync these.
 
-    Without `overwrite` only what was there at the commit is replaced.
+    Without `overwrite` only what was there at the commit is replaced. Each folder is done when the next is asked for.
     """
-    doubtful: list[MpiredError | OSError] = []
-    for staging in stagings:
+    doubtful: list[BufferFileError] = []
+    for folder in folders:
         with contextlib.suppress(FileNotFoundError):  # this one was done
-            manifest = Manifest.read(staging)
-            moved = bool(manifest.moved_from(staging))
+            manifest = Manifest.read(folder)
+            moved = bool(manifest.moved_from(folder))
             for entry in manifest.files:
-                doubtful += _put(staging, entry, overwrite=overwrite, moved=moved)
-            calls.fsync_directory_at(os.path.dirname(staging))
+                doubtful += _put(folder, entry, overwrite=overwrite, moved=moved)
+            folder.sync_around()
     if doubtful:
         raise doubtful[0] if len(doubtful) == 1 else RanksError(len(doubtful), doubtful, "results")
-    for staging in reversed(stagings):
-        with contextlib.suppress(FileNotFoundError):
-            _remove(staging)
 
 
-def _put(staging: str, entry: Entry, *, overwrite: bool, moved: bool) -> list[BufferFileError]:
+def _put(folder: Folder, entry: Entry, *, overwrite: bool, moved: bool) -> list[BufferFileError]:
     """Put a draft in its place, unless it is there; return what speaks against it."""
     number, name, old = entry
-    draft, target = os.path.join(staging, number), os.path.join(os.path.dirname(staging), name)
-    if not is_there(draft):
-        return []
-    found = stamp(target)
+    target = os.path.join(folder.place.directory, name)
     with calls.blaming(target):
-        if found is not None and os.path.samestat(os.lstat(draft), os.lstat(target)):
-            calls.unlink(draft)  # its owner died when it had both names
-        elif overwrite or is_same(found, old, moved=moved):
-            calls.rename(draft, target)
-        elif found is not None or old is not None or not _takes_free_name(draft, target):
+        draft, there = folder.status(number), folder.status_beside(name)
+        if draft is None or (there is not None and os.path.samestat(draft, there)):
+            return []  # one that was linked has both names until the directory is removed
+        if not stat.S_ISREG(draft.st_mode):
+            return [BufferFileError(os.path.join(folder.path, number), "is no regular file, so it is no result")]
+        if overwrite or is_same(stamp(there), old, moved=moved):
+            calls.rename(number, name, folder.fd, folder.dirfd)
+        elif there is not None or old is not None or not _takes_free_name(folder, number, name):
             changed = "was changed, or copied without its times," if moved else "was changed"
-            what = "was removed" if found is None and old else changed if old else "appeared"
-            reason = f"{what} while a committed result for it waits in {staging}"
+            what = "was removed" if there is None and old else changed if old else "appeared"
+            reason = f"{what} while a committed result for it waits in {folder.path}"
             return [BufferFileError(target, f"{reason}; move the result from there, or remove that directory")]
     return []
 
 
-def _takes_free_name(draft: str, target: str) -> bool:
-    """Put a draft in a place where nothing is; tell whether still nothing was there."""
+def _takes_free_name(folder: Folder, number: str, name: str) -> bool:
+    """Put a draft in a place where nothing is; tell whether still nothing was there.
+
+    The draft keeps its number until its new name is on the disk: the two names are in two directories, of which
+    either can be there first.
+    """
     try:
-        if calls.linked(draft, target):
-            calls.unlink(draft)
-        else:
-            calls.rename(draft, target)  # a file system without hard links
+        if not calls.linked(number, name, folder.fd, folder.dirfd):
+            calls.rename(number, name, folder.fd, folder.dirfd)  # a file system without hard links
     except FileExistsError:
         return False
     return True
 
 
-def _remove(staging: str) -> None:
-    """Remove a staging directory: the commit before the lock, so that no drafts are ever left with a commit alone."""
-    last = [MANIFEST, _COMMIT, HOME, LOCK]
-    names = os.listdir(staging)
-    for name in [*(name for name in names if name not in last), *(name for name in last if name in names)]:
-        calls.unlink(os.path.join(staging, name))
-    calls.remove_directory(staging)
+def remove(folder: Folder, lock: int = -1) -> None:
+    """Remove a staging directory whose results are in place and synced, or were never committed.
 
-
-def _is_ours(staging: str) -> bool:
-    """Tell whether this user made a staging directory: what others say is no reason to rename anything."""
-    try:
-        status = os.lstat(staging)
-    except OSError:
-        return False
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-
-
-def is_there(path: str, fd: int | None = None) -> bool:
-    """Tell whether there is a file at `path`, and if `fd` is given, that one."""
-    try:
-        status = os.lstat(path)
-    except FileNotFoundError:
-        return False
-    return fd is None or os.path.samestat(status, os.fstat(fd))
-
-
-class Pending(NamedTuple):
-    """What an earlier command left in a directory.
+    What cannot be removed is left to the next command: it is in no one's way.
 
     Parameters
     ----------
-    home
-        The staging directory with the lock and, if there is one, the commit.
-    staging
-        The one in that directory, which may be the same.
+    folder
+        The directory.
+    lock
+        The descriptor of its lock, which is closed; -1 if it has none.
     """
+    with contextlib.suppress(OSError):
+        # The commit first, so that no drafts are ever taken for committed that were in place already.
+        for name in sorted(os.listdir(folder.fd), key=lambda name: name != COMMIT):
+            if name in {COMMIT, MANIFEST} or is_number(name):
+                calls.unlink(name, folder.fd)
+        folder.sync()
+        # A file that is open keeps a name in its directory on FUSE and NFS.
+        calls.let_go(lock)
+        lock = -1
+        for name in (LOCK, HOME):
+            calls.unlink(name, folder.fd)
+        calls.remove_directory(folder.place.name, folder.dirfd)
+    calls.let_go(lock)
 
-    home: str
-    staging: str
 
-
-def settle(paths: Iterable[str]) -> None:
+def settle(paths: Iterable[str], *, alone: bool = False) -> None:
     """Finish what an interrupted command has committed in the directories of these files, and clear what it has not.
 
     A path that is none, as `-`, is taken for a name in the current directory, where that does no harm.
+
+    Parameters
+    ----------
+    paths
+        The files.
+    alone
+        Whether no other command is at work there, if the file system has no locks to show that.
 
     Raises
     ------
@@ -155,77 +144,145 @@ def settle(paths: Iterable[str]) -> None:
         named = {os.path.dirname(calls.followed(path)) for path in paths}
         directories += sorted({os.path.realpath(directory) for directory in named})
     for directory in directories:
-        for each in pending(directory):
-            finish(each)
+        for path in found(directory):
+            finish(path, alone=alone)
 
 
-def pending(directory: str) -> list[Pending]:
-    """Return what earlier or living commands of this user have left in a directory."""
+def pending(directory: str) -> list[str]:
+    """Return the staging directories of interrupted or living commands of this user in a directory."""
+    here = []
+    for path in found(directory):
+        folder = _left(path)
+        if folder is not None:
+            folder.close()
+            here.append(path)
+    return here
+
+
+def _left(path: str) -> Folder | None:
+    """Open a staging directory that was found; None if it is gone, or another user's, which is not believed."""
     try:
-        names = sorted(name for name in os.listdir(directory) if STAGING.fullmatch(name))
-    except OSError:  # whoever opens a file there will say why
-        return []
-    found = []
-    for staging in (os.path.join(directory, name) for name in names):
-        if _is_ours(staging):
-            try:
-                home = os.readlink(os.path.join(staging, HOME))
-            except OSError:
-                home = staging
-            found.append(Pending(home, staging))
-    return found
+        return _opened(path)
+    except PermissionError:
+        return None
 
 
-def finish(left: Pending) -> None:
+def _opened(path: str) -> Folder | None:
+    """Open a staging directory; None if it is not there, or does not belong to this user alone."""
+    try:
+        folder = Folder.at(path)
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
+            return None
+        raise
+    if folder.is_private(os.geteuid()):
+        return folder
+    folder.close()
+    return None
+
+
+def finish(path: str, *, alone: bool = False) -> None:
     """Put committed files in their places, and remove the drafts of others; leave those of living commands alone.
+
+    Parameters
+    ----------
+    path
+        A staging directory.
+    alone
+        As of `settle`.
 
     Raises
     ------
     BufferFileError, OSError
         As `settle`.
     """
-    home, until = left.home, time.monotonic() + _PATIENCE
-    if home != left.staging and not _leads_home(left):
+    folder = _left(path)
+    if folder is None:
         return
+    with folder:
+        home = _home(folder)
+        if home == path:
+            _finish_home(folder, alone=alone)
+            return
+    folder = _opened(home) if home else None
+    if folder is not None:
+        with folder:
+            _finish_home(folder, alone=alone)
+
+
+def _home(folder: Folder) -> str:
+    """Return the path of the first staging directory of a commit, "" if there is nothing to finish."""
+    try:
+        home = os.readlink(HOME, dir_fd=folder.fd)
+    except OSError:
+        return folder.path if {*os.listdir(folder.fd)} <= {LOCK} else ""
+    if home == folder.place.name:
+        return folder.path
+    made = ""
+    with contextlib.suppress(FileNotFoundError, BufferFileError):  # its owner has not written it yet
+        made = Manifest.read(folder).moved_from(folder)
+    if made:
+        raise _moved(folder.path, made)
+    with _saying_what_waits(home), contextlib.suppress(FileNotFoundError):
+        os.stat(home, follow_symlinks=False)
+        return home if NAME.fullmatch(os.path.basename(home)) else ""
+    if not os.path.isdir(os.path.dirname(home)):
+        raise _separated(folder.path, os.path.dirname(home))
+    # The first staging directory is the last to be removed: what is left here was finished, or never committed.
+    remove(folder)
+    return ""
+
+
+def _finish_home(home: Folder, *, alone: bool) -> None:
+    """Finish what the first staging directory of a commit says, when its owner is not at work any more."""
+    until = time.monotonic() + _PATIENCE
     while True:
         try:
-            fd = calls.open_existing_lock(os.path.join(home, LOCK))
-        except FileNotFoundError:  # its owner has not come further, or whoever removed it
-            with contextlib.suppress(OSError):
-                calls.remove_directory(home)
-            return
+            lock = open_lock(home)
+        except OSError:
+            if home.status(COMMIT) is None:
+                return  # nothing waits here, and whoever may write here removes it
+            raise
         try:
-            if is_free(fd):
-                if is_there(os.path.join(home, _COMMIT)):
+            has_locks, free = taken(lock)
+            committed = home.status(COMMIT) is not None
+            if free or (alone and not has_locks):
+                if committed:
                     _finish_committed(home)
-                else:
-                    discard(home)
+                remove(home, lock)
+                lock = -1
                 return
         finally:
-            os.close(fd)
-        if not is_there(os.path.join(home, _COMMIT)):
+            calls.let_go(lock)
+        if not committed:
             return  # its owner lives, and has changed nothing yet
         if time.monotonic() > until:
-            raise OSError(errno.EBUSY, "a command that puts its results in place does not come to an end", home)
+            raise OSError(errno.EBUSY, _ENDLESS[has_locks], home.path)
         time.sleep(_PAUSE)
 
 
-def _leads_home(left: Pending) -> bool:
-    """Tell whether the home of a staging directory is there, and remove what nobody needs without it."""
-    home, staging = left
-    made = ""
-    with contextlib.suppress(FileNotFoundError, BufferFileError):  # its owner has not written it yet
-        made = Manifest.read(staging).moved_from(staging)
-    if made:
-        raise _moved(staging, made)
-    with _saying_what_waits(home):
-        if is_there(home):
-            return bool(STAGING.fullmatch(os.path.basename(home))) and _is_ours(home)
-    if not os.path.isdir(os.path.dirname(home)):
-        raise _separated(staging, os.path.dirname(home))
-    # The first staging directory is the last to be removed: what is left here was finished, or never committed.
-    discard(staging)
-    return False
+_ENDLESS = {
+    True: "a command that puts its results in place does not come to an end",
+    False: "results of a command wait here, and the file system has no locks that show whether it still runs; when it "
+    "does not, `mpired recover` on a file in that directory finishes it",
+}
+
+
+def open_lock(home: Folder) -> int:
+    """Open the lock of a commit, which is made if its owner has not come as far, and return the descriptor."""
+    lock = home.open(LOCK, os.O_RDWR | os.O_CREAT)
+    os.fchmod(lock, 0o600)  # whatever the umask takes away
+    return lock
+
+
+def taken(lock: int) -> tuple[bool, bool]:
+    """Try to take the lock of a commit; tell whether the file system has locks, and whether it was free."""
+    try:
+        return True, calls.lock(lock)
+    except OSError as error:
+        if error.errno not in calls.NO_LOCKS:
+            raise
+        return False, False
 
 
 @contextlib.contextmanager
@@ -250,17 +307,35 @@ def _moved(staging: str, made: str) -> BufferFileError:
     return BufferFileError(staging, f"{reason}; bring it back or finish them there, or remove this directory")
 
 
-def _finish_committed(home: str) -> None:
-    """Put the files of a dead command in their places, and say so."""
-    with _saying_what_waits(home):
+def _finish_committed(home: Folder) -> None:
+    """Put the files of an interrupted command in their places, remove all but its home, and say so."""
+    paths: list[str] = []
+    with _saying_what_waits(home.path):
         members = _members(home)
-        paths = [path for member in members for path in _results(member)]
-        put_in_place(members, overwrite=False)
+        put_in_place(_each(home, members, paths), overwrite=False)
+        for folder in _each(home, members, []):
+            if folder is not home:
+                remove(folder)
     files = f" ({len(paths)} file{'s' if len(paths) > 1 else ''})" if paths else ""
-    notices.tell(paths or [os.path.dirname(home)], f"finished what an interrupted command had committed{files}")
+    notices.tell(paths or [home.place.directory], f"finished what an interrupted command had committed{files}")
 
 
-def _members(home: str) -> Sequence[str]:
+def _each(home: Folder, members: Sequence[str], paths: list[str]) -> Iterator[Folder]:
+    """Open one staging directory of a commit after another, and note in `paths` which files its drafts are for."""
+    for member in members:
+        folder = home if member == home.path else _opened(member)
+        if folder is None:
+            continue
+        with contextlib.suppress(FileNotFoundError):  # they are in place
+            paths += [os.path.join(folder.place.directory, name) for _, name, _ in Manifest.read(folder).files]
+        try:
+            yield folder
+        finally:
+            if folder is not home:
+                folder.close()
+
+
+def _members(home: Folder) -> Sequence[str]:
     """Return the staging directories of a commit, its home first.
 
     Results for one directory go where that is now. Those for several belong together, so none may have been moved.
@@ -268,34 +343,12 @@ def _members(home: str) -> Sequence[str]:
     try:
         manifest = Manifest.read(home)
     except FileNotFoundError:  # all was done, down to the removal
-        return [home]
+        return [home.path]
     if len(manifest.members) == 1:
-        return [home]
+        return [home.path]
     if made := manifest.moved_from(home):
-        raise _moved(home, made)
+        raise _moved(home.path, made)
     for directory in map(os.path.dirname, manifest.members):
-        if not is_there(directory):
-            raise _separated(home, directory)
-    return [member for member in manifest.members if is_there(member) and _is_ours(member)]
-
-
-def _results(staging: str) -> list[str]:
-    """Return the files that the drafts of a staging directory are for."""
-    try:
-        return [os.path.join(os.path.dirname(staging), name) for _, name, _ in Manifest.read(staging).files]
-    except FileNotFoundError:  # they are in place
-        return []
-
-
-def is_free(fd: int) -> bool:
-    """Take the lock of a living owner, if nobody has it; where there are no locks it cannot be had."""
-    try:
-        return calls.lock(fd)
-    except OSError:
-        return False
-
-
-def discard(staging: str) -> None:
-    """Remove drafts that nobody will commit; if that is not allowed, they are in nobody's way."""
-    with contextlib.suppress(OSError):
-        _remove(staging)
+        if not os.path.lexists(directory):
+            raise _separated(home.path, directory)
+    return manifest.members

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-from collections.abc import Callable, Generator, Sequence
+import stat
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
 from mpired.errors import MpiredError, OutputExistsError, RanksError, UnconfirmedError, UsageError
 from mpired.storage import calls, copying, interruptions, manifest, staging
+from mpired.storage.folder import DraftFile, Folder, Place
 from mpired.storage.output import existing_file, is_stream, nothing
 from mpired.storage.recovery import settle_for_reading
 
@@ -30,52 +32,63 @@ class Draft:
         Its path as given, for messages.
     target
         The file that it becomes.
-    folder
+    place
         The staging directory that it lies in.
     number
         Its number there.
     """
 
-    def __init__(self, name: str, target: str, folder: str, number: int) -> None:
+    def __init__(self, name: str, target: str, place: Place, number: int) -> None:
         self.name = name
-        self.target = target
-        self.directory = os.path.dirname(target)
+        self.directory, self.base = os.path.split(target)
         self.number = str(number)
-        self.shared_path = os.path.join(folder, self.number)
+        self.place = place
+
+    @property
+    def shared(self) -> DraftFile:
+        """The file as other processes of this user can open it."""
+        return DraftFile(self.place, self.number)
 
     @contextlib.contextmanager
     def created(self, nbytes: int | None = None) -> Generator[int, None, None]:
         """Create the file, with `nbytes` reserved for it, and give its descriptor for the block."""
         with calls.blaming(self.name):
-            fd = manifest.create(self.shared_path)
+            with self.place.open() as folder:
+                fd = folder.create(self.number)
             try:
                 if nbytes is not None:
                     calls.allocate(fd, nbytes)
                 yield fd
             finally:
-                os.close(fd)
+                calls.let_go(fd)
 
     def repeat(self, original: Draft, *, link: bool) -> None:
         """Make this file what another one is: its second name, if it may be linked, or a copy, by sharing blocks."""
-        with calls.blaming(self.name):
-            if link and calls.linked(original.shared_path, self.shared_path):
-                return
-        with self.created() as fd:
-            source = os.open(original.shared_path, os.O_RDONLY | os.O_CLOEXEC)
+        with calls.blaming(self.name), original.place.open() as there:
+            with self.place.open() as here:
+                if link and calls.linked(original.number, self.number, there.fd, here.fd):
+                    return
+            source = there.open(original.number)
             try:
-                copying.copy_file(source, fd)
+                with self.created() as fd:
+                    copying.copy_file(source, fd)
             finally:
-                os.close(source)
+                calls.let_go(source)
 
     def seal(self, mode: int) -> None:
         """Give the file the metadata of what it replaces, or else `mode`, and bring it to the disk."""
-        with calls.blaming(self.name), calls.opened_for_writing(self.shared_path, self.name) as fd:
-            existing = existing_file(self.target)
-            if existing is not None:
-                calls.copy_metadata(existing, self.target, fd)
-            else:
-                os.fchmod(fd, mode)
-            calls.fsync(fd)
+        with calls.blaming(self.name), self.place.open() as folder:
+            fd = folder.open(self.number, os.O_RDWR)
+            try:
+                existing = folder.status_beside(self.base)
+                if existing is not None and stat.S_ISREG(existing.st_mode):
+                    with calls.located(self.base, folder.dirfd) as path:
+                        calls.copy_metadata(os.stat(path), path, fd)
+                else:
+                    os.fchmod(fd, mode)
+                calls.fsync(fd)
+            finally:
+                calls.let_go(fd)
 
 
 class Together:
@@ -109,55 +122,58 @@ class Together:
         self._overwrite = overwrite
         self._on_commit = on_commit
         self._committed = False
-        self._folders: dict[str, str] = {}
+        self._places: dict[str, Place] = {}
         self._lock = -1
         self.drafts: list[Draft] = []
         try:
             for number, (path, target) in enumerate(zip(paths, calls.real_paths(paths), strict=True)):
                 with calls.blaming(path):
-                    folder = self._staging_folder(os.path.dirname(target))
-                self.drafts.append(Draft(path, target, folder, number))
+                    place = self._staging_place(os.path.dirname(target))
+                self.drafts.append(Draft(path, target, place, number))
         except BaseException:
             self._clear()
             raise
 
-    def _staging_folder(self, directory: str) -> str:
-        """Return the staging directory beside the files of a directory."""
+    def _staging_place(self, directory: str) -> Place:
+        """Return the staging directory beside the files of a directory; it is made when it is first needed."""
         for _ in range(_ATTEMPTS):
-            if directory in self._folders:
-                return self._folders[directory]
-            folder = staging.new_name(directory)
+            if directory in self._places:
+                return self._places[directory]
             try:
-                with interruptions.blocked():  # so that none leaves it behind
-                    calls.make_private_directory(folder)
-                    if self._marked(folder):
-                        self._folders[directory] = folder
+                with interruptions.blocked(), Folder.new(directory) as folder:  # so that none leaves it behind
+                    try:
+                        if self._marked(folder):
+                            self._places[directory] = folder.place
+                    except BaseException:
+                        staging.remove(folder)
+                        raise
             except FileExistsError:  # the name is another command's
                 continue
             except FileNotFoundError:
                 if not os.path.isdir(directory):
                     raise
-            except OSError:
-                staging.discard(folder)
-                raise
         raise OSError(errno.EBUSY, "cannot keep a directory for the drafts: others remove it")
 
-    def _marked(self, folder: str) -> bool:
+    def _marked(self, folder: Folder) -> bool:
         """Mark a new staging directory as ours; until then somebody may take it for left behind and remove it."""
-        for home in self._folders.values():
-            calls.symlink(home, os.path.join(folder, staging.HOME))
-            return True
-        return self._locked(folder)
+        home = next(iter(self._places.values()), None)
+        calls.symlink(home.path if home else folder.place.name, staging.HOME, folder.fd)
+        if home is None and not self._locked(folder):
+            return False
+        folder.sync()  # before there is anything else, so that nothing else is ever there without it
+        return True
 
-    def _locked(self, folder: str) -> bool:
-        """Take the lock that shows that this process lives."""
-        path = os.path.join(folder, staging.LOCK)
-        fd = manifest.create(path)
-        if staging.is_free(fd) and staging.is_there(path, fd):
-            self._lock = fd
-            return True
-        os.close(fd)
-        return False
+    def _locked(self, home: Folder) -> bool:
+        """Take the lock that shows that this process lives, where the file system has locks."""
+        lock = staging.open_lock(home)
+        has_locks, free = staging.taken(lock)
+        there = home.status(staging.LOCK)
+        kept = there is not None and os.path.samestat(there, os.fstat(lock)) and home.status(staging.HOME) is not None
+        if not kept or (has_locks and not free):
+            calls.let_go(lock)
+            return False
+        self._lock = lock
+        return True
 
     def commit(self) -> None:
         """Make all files durable and put them in their places.
@@ -175,50 +191,70 @@ class Together:
         mode = calls.default_mode()
         for draft in self.drafts:
             draft.seal(mode)
-        home, *_ = self._folders.values()
+        home, *others = self._places.values()
         self._write_manifests()
         with interruptions.blocked():
-            with calls.blaming(self.drafts[0].name):
-                staging.commit(home)
+            with calls.blaming(self.drafts[0].name), home.open() as folder:
+                staging.commit(folder)
             self._committed = True
             self._on_commit()
             try:
                 # What has come there since the manifest was written is replaced, as it would have been before.
-                staging.put_in_place(list(self._folders.values()), overwrite=self._overwrite)
+                staging.put_in_place(self._opened([home, *others]), overwrite=self._overwrite)
             except (OSError, MpiredError) as error:
                 reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
                 why = f"the results are committed, but not all in place or confirmed ({reason})"
                 raise UnconfirmedError(
                     self.drafts[0].name, f"{why}; the next mpired command on them finishes it"
                 ) from error
+            self._remove()
+
+    @staticmethod
+    def _opened(places: Iterable[Place]) -> Iterator[Folder]:
+        """Open one staging directory after another, however many there are."""
+        for place in places:
+            with place.open() as folder:
+                yield folder
 
     def _write_manifests(self) -> None:
         """Say in each staging directory what goes where, and bring that and all names to the disk."""
-        members = list(self._folders.values())
-        files: dict[str, list[manifest.Entry]] = {directory: [] for directory in self._folders}
+        members = [place.path for place in self._places.values()]
+        drafts: dict[str, list[Draft]] = {directory: [] for directory in self._places}
         for draft in self.drafts:
-            files[draft.directory].append((draft.number, os.path.basename(draft.target), self._old(draft)))
-        for directory, folder in self._folders.items():
-            with calls.blaming(directory):
-                manifest.Manifest(files[directory], members).write(folder)
-                calls.fsync_directory_at(folder)
-                calls.fsync_directory_at(directory)
+            drafts[draft.directory].append(draft)
+        for directory, place in self._places.items():
+            with calls.blaming(directory), place.open() as folder:
+                files = [(draft.number, draft.base, self._old(folder, draft)) for draft in drafts[directory]]
+                manifest.Manifest(files, members).write(folder)
+                folder.sync()
+                folder.sync_around()
 
-    def _old(self, draft: Draft) -> manifest.Stamp | None:
-        old = manifest.stamp(draft.target)
+    def _old(self, folder: Folder, draft: Draft) -> manifest.Stamp | None:
+        old = manifest.stamp(folder.status_beside(draft.base))
         if old is not None and not self._overwrite:
             raise OutputExistsError(
                 draft.name, "appeared in the meantime; --force replaces it; in Python overwrite=True"
             )
         return old
 
+    def _remove(self) -> None:
+        """Remove the staging directories, the home last; one that cannot be opened is left to the next command."""
+        home, *others = self._places.values() or (None,)
+        for place in reversed(others):
+            with contextlib.suppress(OSError), place.open() as folder:
+                staging.remove(folder)
+        if home is not None:
+            with contextlib.suppress(OSError), home.open() as folder:
+                lock, self._lock = self._lock, -1
+                staging.remove(folder, lock)
+        self._places.clear()
+
     def _clear(self) -> None:
         """Remove what is left, unless it is committed."""
         if not self._committed:
-            for folder in reversed(self._folders.values()):
-                staging.discard(folder)
-        if self._lock >= 0:
-            os.close(self._lock)
+            self._remove()
+        lock, self._lock = self._lock, -1
+        calls.let_go(lock)
 
     def __enter__(self) -> Self:
         return self

@@ -735,7 +735,7 @@ def test_a_kill_reaches_the_renames(folder):
 
 
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EDQUOT"])
-@pytest.mark.parametrize("name", ["fsync", "mkdir", "fallocate"])
+@pytest.mark.parametrize("name", ["fsync", "mkdirat", "fallocate"])
 def test_an_error_before_the_commit_changes_nothing(folder, name, error):
     script = f'exec strace -f -qq -o /dev/null -e trace={name} -e inject={name}:error={error}:when=1 "$@"'
     with unchanged(folder):

@@ -264,7 +264,7 @@ def end_of_writing(paths: list[Path]) -> str:
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC])
 @pytest.mark.parametrize(
-    "name", ["chmod", "fchmod", "fsync", "mkdir", "open", "posix_fallocate", "pwrite", "replace", "symlink"]
+    "name", ["fchmod", "fsync", "mkdir", "open", "posix_fallocate", "pwrite", "replace", "symlink"]
 )
 def test_error_of_every_call_leaves_all_old_or_all_new(name, number, paths, tmp_path, monkeypatch):
     total = calls_of_a_commit(paths, monkeypatch)[name]
@@ -840,10 +840,10 @@ def test_a_name_is_taken_only_if_it_is_free_at_that_moment(tmp_path, monkeypatch
     paths = [tmp_path / str(number) for number in range(2)]
     original = os.link
 
-    def link(draft: str, target: str) -> None:
-        if target == str(paths[1]):
+    def link(draft: str, name: str, **settings: object) -> None:
+        if name == paths[1].name:
             paths[1].write_bytes(b"somebody's")
-        original(draft, target)
+        original(draft, name, **settings)
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "link", link)
@@ -868,15 +868,15 @@ def test_new_names_where_there_are_no_hard_links(tmp_path, monkeypatch):
 
 
 def test_a_staging_directory_that_others_remove_is_made_again(tmp_path, monkeypatch):
-    original, made = calls.make_private_directory, []
+    original, made = calls.make_directory, []
 
-    def make(path: str) -> None:
-        original(path)
-        made.append(path)
+    def make(name: str, dirfd: int) -> None:
+        original(name, dirfd)
+        made.append(name)
         if len(made) < 3:
-            os.rmdir(path)
+            os.rmdir(name, dir_fd=dirfd)
 
-    monkeypatch.setattr(calls, "make_private_directory", make)
+    monkeypatch.setattr(calls, "make_directory", make)
     write([tmp_path / "0"])
     assert len(made) == 3
     assert os.listdir(tmp_path) == ["0"]
@@ -923,12 +923,12 @@ def _order(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_order_of_the_steps(tmp_path, monkeypatch):
-    """All content, then what goes where, then the names, then the commit, then the renames, then their names."""
+    """Whose it is, all content, what goes where, the names, the commit, the renames, their names; and then it goes."""
     (tmp_path / "folder").mkdir()
     paths = [tmp_path / "folder" / str(number) for number in range(2)]
     steps = _order(monkeypatch)
     write(paths)
     assert steps == [
-        "sync 0", "sync 1", "sync manifest", "sync together", "sync folder", "open", "sync together",
-        "replace", "replace", "sync folder", "unlink", "unlink", "unlink", "rmdir",
+        "sync together", "sync 0", "sync 1", "sync manifest", "sync together", "sync folder", "open", "sync together",
+        "replace", "replace", "sync folder", "unlink", "unlink", "sync together", "unlink", "unlink", "rmdir",
     ]  # fmt: skip
