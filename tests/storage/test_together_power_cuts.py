@@ -70,7 +70,9 @@ def expected(paths: list[Path], *, overwrite: bool, link: bool) -> tuple[list[by
     return [OLD % i if overwrite else None for i in numbers], [NEW % (0 if link else i) for i in numbers]
 
 
-CASES = [(layout, overwrite, link) for layout in ("aaa", "aab") for overwrite in (False, True) for link in (False, True)]
+CASES = [
+    (layout, overwrite, link) for layout in ("aaa", "aab") for overwrite in (False, True) for link in (False, True)
+]
 
 
 @pytest.mark.parametrize(("layout", "overwrite", "link"), CASES)

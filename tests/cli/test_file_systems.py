@@ -1,0 +1,180 @@
+"""File systems with ways of their own: FUSE, which keeps a name of what is open, and those without locks."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import refused, run, succeeded
+
+RANKS = [f"r{rank}.npy" for rank in range(4)]
+SCAN = {f"{{}}{rank}.npy": (rank + 1) * (rank + 2) / 2 for rank in range(4)}
+TOTAL = dict.fromkeys(SCAN, 10.0)
+# Commands, and what their results hold.
+MANY = {
+    "scan": (("scan", *RANKS, "-o", "s{rank}.npy"), "s", SCAN),
+    "scan -f": (("scan", "-f", *RANKS, "-o", "s{rank}.npy"), "s", SCAN),
+    "scan in place": (("scan", *RANKS, "--in-place"), "r", SCAN),
+    "allreduce": (("allreduce", *RANKS, "-o", "s{rank}.npy"), "s", TOTAL),
+    "allreduce link": (("allreduce", "--link", *RANKS, "-o", "s{rank}.npy"), "s", TOTAL),
+    "reduce-scatter-block": (("reduce-scatter-block", *RANKS, "-o", "s{rank}.npy"), "s", TOTAL),
+}
+ONE = {
+    "reduce": (("reduce", *RANKS, "-o", "x.npy"), "x.npy", 10.0),
+    "reduce -f": (("reduce", "-f", *RANKS, "-o", "r3.npy"), "r3.npy", 10.0),
+    "reduce-local": (("reduce-local", "r0.npy", "r1.npy"), "r1.npy", 3.0),
+    "accumulate": (("accumulate", "r0.npy", "r1.npy"), "r0.npy", 3.0),
+    "accumulate by journal": (("accumulate", "--commit", "journal", "r0.npy", "r1.npy"), "r0.npy", 3.0),
+}
+
+
+def fill(folder: Path) -> None:
+    """Make four ranks of ones, twos, threes and fours."""
+    for rank, name in enumerate(RANKS):
+        np.save(folder / name, np.full(8, rank + 1.0))
+
+
+def litter(folder: Path) -> list[str]:
+    return [name for name in os.listdir(folder) if "mpired" in name or name.startswith(".")]
+
+
+@pytest.fixture
+def fuse(as_root, open_folder: Path) -> Iterator[Path]:
+    """A folder on a FUSE file system, which passes everything on to another folder."""
+    if not shutil.which("bindfs"):
+        pytest.fail("this test needs bindfs, to mount a file system of FUSE")
+    for name in ("below", "mounted"):
+        (open_folder / name).mkdir()
+    done = subprocess.run(["bindfs", open_folder / "below", open_folder / "mounted"], capture_output=True, check=False)
+    if done.returncode:
+        pytest.fail(f"this test needs the right to mount: {done.stderr.decode().strip()}")
+    fill(open_folder / "mounted")
+    yield open_folder / "mounted"
+    subprocess.run(["umount", open_folder / "mounted"], check=True)
+
+
+def no_locks(number: int) -> Callable[[], None]:
+    """Return what lets every lock fail, as on a file system that has none."""
+
+    def setup() -> None:
+        original = fcntl.fcntl
+
+        def call(fd: int, request: int, *arguments: object) -> object:
+            if request == fcntl.F_OFD_SETLK:
+                raise OSError(number, os.strerror(number))
+            return original(fd, request, *arguments)
+
+        fcntl.fcntl = call
+
+    return setup
+
+
+def check_many(folder: Path, name: str, setup: Callable[[], None] | None = None) -> None:
+    words, prefix, expected = MANY[name]
+    if "-f" in words:
+        for path in expected:
+            np.save(folder / path.format(prefix), np.zeros(3))
+    succeeded(run(words[0], "-q", "--op", "sum", *words[1:], cwd=folder, setup=setup))
+    assert {path: np.load(folder / path.format(prefix))[0] for path in expected} == expected
+    assert litter(folder) == []
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_many_results_on_fuse(fuse, name):
+    check_many(fuse, name)
+
+
+@pytest.mark.parametrize("name", ONE)
+def test_one_result_on_fuse(fuse, name):
+    words, path, expected = ONE[name]
+    succeeded(run(words[0], "-q", "--op", "sum", *words[1:], cwd=fuse))
+    assert np.load(fuse / path).tolist() == [expected] * 8
+    assert litter(fuse) == []
+
+
+def ended_between_the_renames(folder: Path) -> None:
+    """Let a scan in place end when one of its results is in place."""
+
+    def setup() -> None:
+        original, count = os.replace, iter(range(100))
+
+        def replace(*arguments: object, **settings: object) -> None:
+            if next(count):
+                os._exit(99)
+            original(*arguments, **settings)
+
+        os.replace = replace
+
+    assert run("scan", "-q", "--op", "sum", *RANKS, "--in-place", cwd=folder, setup=setup).status == 99
+    assert litter(folder) != []
+
+
+def test_the_next_command_finishes_on_fuse(fuse):
+    ended_between_the_renames(fuse)
+    assert run("reduce", "-q", "--op", "max", "r3.npy", "--to", "json", cwd=fuse).status == 0
+    assert [np.load(fuse / name)[0] for name in RANKS] == [1, 3, 6, 10]
+    assert litter(fuse) == []
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])
+@pytest.mark.parametrize("name", MANY)
+def test_many_results_without_locks(tmp_path, name, number):
+    fill(tmp_path)
+    check_many(tmp_path, name, no_locks(number))
+
+
+def test_another_error_of_a_lock_leaves_nothing_behind(tmp_path):
+    fill(tmp_path)
+    before = sorted(os.listdir(tmp_path))
+    words = ("scan", "-q", "--op", "sum", *RANKS, "-o", "s{rank}.npy")
+    refused(run(*words, cwd=tmp_path, setup=no_locks(errno.EIO)), 4, "s0.npy", "Input/output error")
+    assert sorted(os.listdir(tmp_path)) == before
+
+
+def test_what_waits_where_there_are_no_locks_is_said_and_recovered_when_asked_for(tmp_path, monkeypatch):
+    """A command cannot know there whether another one is at work; who calls `mpired recover` says that none is."""
+    fill(tmp_path)
+    ended_between_the_renames(tmp_path)
+    monkeypatch.setattr("mpired.storage.staging._PATIENCE", 0.01)
+    outcome = run("reduce", "-q", "--op", "max", *RANKS, "--to", "json", cwd=tmp_path, setup=no_locks(errno.ENOLCK))
+    refused(outcome, 4, "no locks", "`mpired recover` on a file in that directory")
+    assert run("recover", "r0.npy", cwd=tmp_path, setup=no_locks(errno.ENOLCK)).status in {0, 5}
+    assert [np.load(tmp_path / name)[0] for name in RANKS] == [1, 3, 6, 10]
+    assert litter(tmp_path) == []
+
+
+def test_drafts_that_were_never_committed_wait_for_recover_where_there_are_no_locks(tmp_path):
+    fill(tmp_path)
+
+    def setup() -> None:
+        os.link = lambda *_, **__: os._exit(99)
+        no_locks(errno.ENOLCK)()
+        os.pwrite = lambda *_: os._exit(99)
+
+    words = ("scan", "-q", "--op", "sum", *RANKS, "-o", "s{rank}.npy")
+    assert run(*words, cwd=tmp_path, setup=setup).status == 99
+    assert len(litter(tmp_path)) == 1
+    succeeded(run(*words, cwd=tmp_path, setup=no_locks(errno.ENOLCK)))
+    assert len(litter(tmp_path)) == 1
+    run("recover", "r0.npy", cwd=tmp_path, setup=no_locks(errno.ENOLCK))
+    assert litter(tmp_path) == []
+
+
+def test_root_whom_a_file_server_takes_for_another_user(tmp_path):
+    """All that a process makes there belongs to that user, and not to the one that it runs as."""
+    fill(tmp_path)
+
+    def setup() -> None:
+        os.geteuid = lambda: 12345
+
+    words = ("scan", "-q", "--op", "sum", *RANKS, "-o", "s{rank}.npy")
+    succeeded(run(*words, cwd=tmp_path, setup=setup))
+    assert np.load(tmp_path / "s3.npy")[0] == 10
+    assert litter(tmp_path) == []
