@@ -21,6 +21,12 @@ Place = tuple[int, str]
 """A folder by its inode number, and a name in it."""
 
 
+RECORDED = (
+    "fdatasync", "fsync", "ftruncate", "link", "mkdir", "open", "posix_fallocate", "pwrite", "replace", "rmdir",
+    "symlink", "unlink",
+)  # fmt: skip
+
+
 class Step(NamedTuple):
     """A call that changed names, or a file, or synced either.
 
@@ -60,8 +66,7 @@ class TreeRecorder:
         self._kept: list[int] = []  # open, so that no inode number is used twice
 
     def __enter__(self) -> Self:
-        for name in ("open", "pwrite", "ftruncate", "posix_fallocate", "fsync", "fdatasync", "link", "replace", "unlink",
-                     "mkdir", "rmdir", "symlink"):  # fmt: skip
+        for name in RECORDED:
             self._originals[name] = getattr(os, name)
             setattr(os, name, getattr(self, f"_{name}"))
         return self

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from powertree import Step, TreeRecorder, TreeShelf, tree_cuts
+from powertree import Step, TreeRecorder, TreeShelf, TreeState, tree_cuts
 from values import folder_in_memory
 
 from mpired.errors import MpiredError
@@ -26,11 +26,6 @@ def folder() -> Iterator[Path]:
         for name in "ab":
             (where / name).mkdir(parents=True)
         yield where
-
-
-def places(folder: Path, layout: str) -> list[Path]:
-    """Return the files of a layout, which says for each in which folder it is."""
-    return [folder / letter / str(number) for number, letter in enumerate(layout)]
 
 
 def write(paths: list[Path], *, overwrite: bool, link: bool) -> None:
@@ -59,15 +54,41 @@ def after(paths: list[Path], folder: Path) -> tuple[list[bytes | None], list[str
     return contents(paths), litter
 
 
-def record(work: Callable[[], None]) -> TreeRecorder:
+def record(work: Callable[[], object]) -> TreeRecorder:
     with TreeRecorder() as recorder:
         work()
     return recorder
 
 
-def expected(paths: list[Path], *, overwrite: bool, link: bool) -> tuple[list[bytes | None], list[bytes]]:
-    numbers = range(len(paths))
-    return [OLD % i if overwrite else None for i in numbers], [NEW % (0 if link else i) for i in numbers]
+class Scene(NamedTuple):
+    """One command with many results, recorded."""
+
+    folder: Path
+    paths: list[Path]
+    old: list[bytes | None]
+    new: list[bytes]
+    shelf: TreeShelf
+    start: TreeState
+    recorder: TreeRecorder
+
+    def states(self, steps: list[Step]) -> Iterator[tuple[int, TreeState, bool]]:
+        """Yield each state that a power cut may leave, and whether all is right after a recovery from it."""
+        for number, state in tree_cuts(self.start, steps, self.recorder.kinds, random.Random(1)):
+            self.shelf.put(state)
+            found, litter = after(self.paths, self.folder)
+            right = found == self.new or (found == self.old and number < len(steps))
+            yield number, state, right and not litter
+
+
+def scene(folder: Path, layout: str, *, overwrite: bool, link: bool) -> Scene:
+    """Let a command write its results, in the place of old files or of none."""
+    paths = [folder / letter / str(number) for number, letter in enumerate(layout)]
+    for number, path in enumerate(paths if overwrite else []):
+        path.write_bytes(OLD % number)
+    old, new = contents(paths), [NEW % (0 if link else number) for number in range(len(paths))]
+    shelf = TreeShelf(folder)
+    start = shelf.state()
+    return Scene(folder, paths, old, new, shelf, start, record(lambda: write(paths, overwrite=overwrite, link=link)))
 
 
 CASES = [
@@ -77,77 +98,36 @@ CASES = [
 
 @pytest.mark.parametrize(("layout", "overwrite", "link"), CASES)
 def test_power_cuts(folder, layout, overwrite, link):
-    paths = places(folder, layout)
-    for number, path in enumerate(paths if overwrite else []):
-        path.write_bytes(OLD % number)
-    old, new = expected(paths, overwrite=overwrite, link=link)
-    shelf = TreeShelf(folder)
-    start = shelf.state()
-    recorder = record(lambda: write(paths, overwrite=overwrite, link=link))
-    states = 0
-    for number, state in tree_cuts(start, recorder.steps, recorder.kinds, random.Random(1)):
-        shelf.put(state)
-        found, litter = after(paths, folder)
-        assert found == new or (found == old and number < len(recorder.steps)), (number, recorder.steps[number - 1])
-        assert litter == []
-        states += 1
-    assert states > 100
+    of = scene(folder, layout, overwrite=overwrite, link=link)
+    states = list(of.states(of.recorder.steps))
+    assert [of.recorder.steps[number - 1] for number, _, right in states if not right] == []
+    assert len(states) > 100
 
 
 @pytest.mark.parametrize(("layout", "overwrite", "link"), CASES)
 def test_power_cuts_while_it_is_finished(folder, layout, overwrite, link, long):
-    """The first command is cut right after its commit point, and then the one that finishes it, at each of its calls."""
-    paths = places(folder, layout)
-    for number, path in enumerate(paths if overwrite else []):
-        path.write_bytes(OLD % number)
-    old, new = expected(paths, overwrite=overwrite, link=link)
-    shelf = TreeShelf(folder)
-    start = shelf.state()
-    first = record(lambda: write(paths, overwrite=overwrite, link=link))
-    states = 0
-    for number, state in tree_cuts(start, first.steps, first.kinds, random.Random(1)):
-        if not _is_told(state, first, number, random.Random(number), every=long):
+    """The first command is cut after its commit point, and then the one that finishes it, at each of its calls."""
+    of, chance, cuts = scene(folder, layout, overwrite=overwrite, link=link), random.Random(2), 0
+    for _, state, _ in of.states(of.recorder.steps):
+        committed = any(name == "commit" for (_, name), _ in state.names)
+        if not committed or not (long or chance.random() < 0.3):
             continue
-        shelf.put(state)
-        again = shelf.state()  # with other inodes
-        second = record(lambda: after(paths, folder))
-        for _, cut in tree_cuts(again, second.steps, second.kinds, random.Random(2)):
-            shelf.put(cut)
-            assert after(paths, folder) == (new, [])
-            states += 1
-    assert states > 20
-
-
-def _is_told(state, first: TreeRecorder, number: int, chance: random.Random, *, every: bool) -> bool:
-    """Tell whether a state is committed; of these some are taken, or every one."""
-    committed = any(name == "commit" for (_, name), _ in state.names)
-    return committed and (every or chance.random() < 0.3)
-
-
-def violations(folder: Path, steps: list[Step], kinds: dict[int, str], shelf: TreeShelf, start, paths, ends) -> int:
-    old, new = ends
-    wrong = 0
-    for number, state in tree_cuts(start, steps, kinds, random.Random(1)):
-        shelf.put(state)
-        found, litter = after(paths, folder)
-        wrong += not (found == new or (found == old and number < len(steps))) or bool(litter)
-    return wrong
+        of.shelf.put(state)
+        again = of.shelf.state()  # with other inodes
+        second = record(lambda: after(of.paths, folder))
+        for _, cut in tree_cuts(again, second.steps, second.kinds, random.Random(3)):
+            of.shelf.put(cut)
+            assert after(of.paths, folder) == (of.new, [])
+            cuts += 1
+    assert cuts > 20
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_without_any_of_the_syncs_something_is_lost_or_left(folder, overwrite):
-    """The model has teeth. A sync is not noticed only where a later one brings the same to the disk in time."""
-    paths = places(folder, "ab")
-    for number, path in enumerate(paths if overwrite else []):
-        path.write_bytes(OLD % number)
-    ends = expected(paths, overwrite=overwrite, link=False)
-    shelf = TreeShelf(folder)
-    start = shelf.state()
-    recorder = record(lambda: write(paths, overwrite=overwrite, link=False))
-    syncs = [i for i, step in enumerate(recorder.steps) if step.kind == "sync"]
-    unnoticed = []
-    for i in syncs:
-        steps = recorder.steps[:i] + recorder.steps[i + 1 :]
-        if not violations(folder, steps, recorder.kinds, shelf, start, paths, ends):
-            unnoticed.append(syncs.index(i))
-    assert unnoticed == []
+    """The model has teeth: each sync of the protocol is missed when it is not made."""
+    of = scene(folder, "ab", overwrite=overwrite, link=False)
+    steps = of.recorder.steps
+    syncs = [number for number, step in enumerate(steps) if step.kind == "sync"]
+    assert len(syncs) == 15
+    for number in syncs:
+        assert not all(right for _, _, right in of.states(steps[:number] + steps[number + 1 :])), number
