@@ -279,9 +279,14 @@ def unchanged(folder: str | Path) -> Iterator[None]:
 
 def become_nobody() -> None:
     """Give up all rights for good, as a setup of `Child`."""
-    os.setgroups([])
-    os.setgid(NOBODY)
-    os.setuid(NOBODY)
+    become(NOBODY, NOBODY, [])
+
+
+def become(user: int, group: int, groups: list[int]) -> None:
+    """Become another user for good, as a setup of `Child`."""
+    os.setgroups(groups)
+    os.setgid(group)
+    os.setuid(user)
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 1)  # as a process that was never root
 
 

@@ -20,9 +20,12 @@ from mpired.storage.lock import Waiting, lock_target
 # Whatever storage asks of the system; what only looks is in it too, because looking can fail.
 CALLS = (
     "open", "preadv", "pwrite", "ftruncate", "posix_fallocate", "copy_file_range", "lseek", "fchown", "fchmod", "fsync",
-    "fdatasync", "link", "replace", "unlink", "setxattr", "removexattr", "getxattr", "listxattr", "close",
+    "fdatasync", "link", "replace", "unlink", "mkdir", "rmdir", "symlink", "readlink", "stat", "fstat", "listdir",
+    "setxattr", "removexattr", "getxattr", "listxattr", "close",
 )  # fmt: skip
-CHANGING = frozenset(CALLS) - {"open", "preadv", "lseek", "getxattr", "listxattr", "close"}
+CHANGING = frozenset(CALLS) - {
+    "open", "preadv", "lseek", "readlink", "stat", "fstat", "listdir", "getxattr", "listxattr", "close",
+}  # fmt: skip
 SHORTENED = frozenset({"pwrite", "copy_file_range"})
 
 

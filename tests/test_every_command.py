@@ -1,0 +1,304 @@
+"""Every command that writes, killed or failed at each of its calls: all is old or all is new, and the status says which.
+
+A scenario is a row: what is there, and the command. The old state is what was there before, the new one what the
+command leaves when nothing happens to it. After each fault `mpired recover` runs, and then each file must be old or new,
+all of them together where the command promises that, and nothing else may be left.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import stat
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command import Outcome, become, run
+from faults import Counter, Fault, at
+from values import folder_in_memory
+
+COUNT = 1500  # elements: pages and a part of one
+MEMBER, GROUP = 1001, 2000
+KILLS = (Fault("kill before"), Fault("kill after"), Fault("short, then kill"))
+NUMBERS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.EACCES, errno.ENOMEM, errno.EPERM)
+ERRORS = tuple(Fault("error", number) for number in NUMBERS)
+STICKY = tuple(Fault("error from here on", number) for number in (errno.EIO, errno.ENOSPC, errno.EROFS))
+EVERY = 23  # in the short form one of so many points is tried
+
+
+class Scenario(NamedTuple):
+    """What is there, and a command.
+
+    Parameters
+    ----------
+    words
+        The command.
+    prepare
+        Makes what is there.
+    together
+        Whether all files are old or all are new; otherwise each by itself.
+    member
+        Whether the command runs as a member of the group that the files are shared in, and the recovery as root.
+    """
+
+    words: tuple[str, ...]
+    prepare: Callable[[Path], None]
+    together: bool = True
+    member: bool = False
+
+
+def ranks(folder: Path) -> None:
+    for rank in range(3):
+        np.save(folder / f"r{rank}.npy", np.full(COUNT, rank + 1.0))
+
+
+def target(folder: Path) -> None:
+    ranks(folder)
+    np.save(folder / "t.npy", np.ones(COUNT))
+
+
+def existing_results(folder: Path) -> None:
+    ranks(folder)
+    for rank in range(3):
+        np.save(folder / f"s{rank}.npy", np.zeros(rank))
+
+
+def two_folders(folder: Path) -> None:
+    for rank in range(4):
+        (folder / "ab"[rank % 2]).mkdir(exist_ok=True)
+        np.save(folder / "ab"[rank % 2] / f"r{rank}.npy", np.full(COUNT, rank + 1.0))
+
+
+def columns(folder: Path) -> None:
+    ranks(folder)
+    table = pa.table({"x": np.ones(COUNT), "name": ["a"] * COUNT})
+    pq.write_table(table, folder / "t.parquet")
+    with pa.OSFile(str(folder / "t.arrow"), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
+        writer.write_table(table)
+
+
+def linked(folder: Path) -> None:
+    target(folder)
+    (folder / "other").mkdir()
+    (folder / "other" / "second.npy").hardlink_to(folder / "t.npy")
+
+
+def shared(folder: Path) -> None:
+    """A target of root's that a group works on, in a directory that does not hand the group on."""
+    target(folder)
+    os.chown(folder, 0, GROUP)
+    folder.chmod(0o775)
+    os.chown(folder / "t.npy", 0, GROUP)
+    (folder / "t.npy").chmod(0o660)
+
+
+def two_windows(folder: Path) -> None:
+    target(folder)
+    np.save(folder / "w.npy", np.ones(COUNT))
+    np.save(folder / "both.npy", np.full(2 * COUNT, 2.0))
+
+
+def records(folder: Path) -> None:
+    np.zeros(2 * COUNT).tofile(folder / "records.bin")
+    np.ones(COUNT).tofile(folder / "elements.bin")
+
+
+SUM = ("-q", "--op", "sum")
+ALL = ("r0.npy", "r1.npy", "r2.npy")
+INTO = ("accumulate", *SUM, "t.npy", "r1.npy")
+SCENARIOS = {
+    "accumulate by rename": Scenario((*INTO, "--commit", "rename"), target),
+    "accumulate by journal": Scenario((*INTO, "--commit", "journal"), target),
+    "accumulate as fits": Scenario(INTO, target),
+    "accumulate many": Scenario(("accumulate", *SUM, "t.npy", *ALL), target),
+    "accumulate once by rename": Scenario((*INTO, "--commit", "rename", "--once"), target),
+    "accumulate once by journal": Scenario((*INTO, "--commit", "journal", "--once-key", "k"), target),
+    "accumulate into one of two names": Scenario(INTO, linked),
+    "accumulate into the other name": Scenario(("accumulate", *SUM, "other/second.npy", "r1.npy"), linked),
+    "accumulate as a member of the group by rename": Scenario((*INTO, "--commit", "rename"), shared, member=True),
+    "accumulate as a member of the group by journal": Scenario((*INTO, "--commit", "journal"), shared, member=True),
+    "accumulate into parquet": Scenario(("accumulate", *SUM, "t.parquet", "r1.npy", "--columns", "x"), columns),
+    "accumulate into arrow": Scenario(("accumulate", *SUM, "t.arrow", "r1.npy", "--columns", "x"), columns),
+    "accumulate creates": Scenario(("accumulate", *SUM, "new.npy", "r1.npy", "--create", str(COUNT)), target),
+    "accumulate into two windows": Scenario(
+        ("accumulate", *SUM, "both.npy", "--window", "t.npy", "--window", "w.npy", "--map", "map.npy"),
+        two_windows,
+        together=False,
+    ),
+    "get-accumulate": Scenario(("get-accumulate", *SUM, "t.npy", "r1.npy", "--fetch", "old.npy"), target, together=False),
+    "fetch-and-op": Scenario(("fetch-and-op", "--op", "sum", "t.npy", "5"), target),
+    "compare-and-swap": Scenario(("compare-and-swap", "--type", "int64_t", "i.npy", "0", "7"), target),
+    "reduce": Scenario(("reduce", *SUM, *ALL, "-o", "x.npy"), ranks),
+    "reduce to parquet": Scenario(("reduce", *SUM, *ALL, "-o", "x.parquet"), ranks),
+    "reduce over a file": Scenario(("reduce", *SUM, "r1.npy", "r2.npy", "-f", "-o", "t.npy"), target),
+    "reduce in place": Scenario(("reduce", *SUM, *ALL, "--in-place"), ranks),
+    "reduce-local": Scenario(("reduce-local", *SUM, "r0.npy", "r1.npy"), ranks),
+    "scan": Scenario(("scan", *SUM, *ALL, "-o", "s{rank}.npy"), ranks),
+    "scan over files": Scenario(("scan", *SUM, *ALL, "-f", "-o", "s{rank}.npy"), existing_results),
+    "scan in place": Scenario(("scan", *SUM, *ALL, "--in-place"), ranks),
+    "scan in two folders": Scenario(
+        ("scan", *SUM, "a/r0.npy", "b/r1.npy", "a/r2.npy", "b/r3.npy", "--in-place"), two_folders
+    ),
+    "exscan": Scenario(("exscan", *SUM, *ALL, "-o", "s{rank}.parquet"), ranks),
+    "allreduce": Scenario(("allreduce", *SUM, *ALL, "-o", "s{rank}.npy"), ranks),
+    "allreduce with links": Scenario(("allreduce", *SUM, *ALL, "--link", "-o", "s{rank}.npy"), ranks),
+    "reduce-scatter": Scenario(("reduce-scatter", *SUM, *ALL, "--counts", "700,0,800", "-o", "s{rank}.npy"), ranks),
+    "reduce-scatter-block": Scenario(("reduce-scatter-block", *SUM, *ALL, "-o", "s{rank}.npy"), ranks),
+    "pack": Scenario(("pack", "-q", "--type", "resized(0,16,double)", "records.bin", "-o", "x.npy"), records),
+    "unpack": Scenario(
+        ("unpack", "-q", "--type", "resized(0,16,double)", "elements.bin", "--into", "records.bin"), records
+    ),
+}  # fmt: skip
+
+
+@pytest.fixture(params=SCENARIOS)
+def scenario(request: pytest.FixtureRequest) -> Scenario:
+    """Each of the rows."""
+    return SCENARIOS[request.param]
+
+
+class Stage:
+    """A folder in memory, in which a scenario is played again and again."""
+
+    def __init__(self, scenario: Scenario, outside: Path) -> None:
+        self._scenario = scenario
+        self._template, self.folder = outside / "template", outside / "stage"
+        self._template.mkdir()
+        self._template.chmod(0o755)
+        outside.chmod(0o755)
+        np.save(self._template / "i.npy", np.zeros(3, "i8"))
+        np.save(self._template / "map.npy", np.arange(2 * COUNT))
+        scenario.prepare(self._template)
+        self.counter = Counter()
+        self.calls = self._undisturbed()
+
+    def set(self) -> dict[str, tuple[object, ...]]:
+        """Put what is there at first, and return it; files that were one are one."""
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+        made: dict[int, Path] = {}
+        shutil.copytree(self._template, self.folder, copy_function=lambda old, new: _copied(Path(old), Path(new), made))
+        for path in (self._template, *self._template.rglob("*")):
+            status, copy = path.stat(), self.folder / path.relative_to(self._template)
+            os.chown(copy, status.st_uid, status.st_gid)
+            copy.chmod(stat.S_IMODE(status.st_mode))
+        self.counter.clear()
+        return state(self.folder)
+
+    def run(self, number: int, fault: Fault) -> Outcome:
+        """Run the command with a fault at a call."""
+        shim = at(number, fault, self.counter, "")
+
+        def setup() -> None:
+            if self._scenario.member:
+                become(MEMBER, MEMBER, [GROUP])
+            shim()
+
+        return run(*self._scenario.words, cwd=self.folder, setup=setup)
+
+    def _undisturbed(self) -> int:
+        self.old = self.set()
+        outcome = self.run(0, Fault("none"))
+        assert (outcome.status, outcome.err) == (0, ""), outcome
+        self.new = state(self.folder)
+        assert self.new != self.old
+        return self.counter.read()[0]
+
+    def recover(self) -> dict[str, tuple[object, ...]]:
+        """Recover every file that is there or should be, and return what there is then."""
+        run("recover", *sorted({*self.old, *self.new}), cwd=self.folder)  # which finishes those that are not there too
+        there = sorted(name for name in {*self.old, *self.new} if (self.folder / name).exists())
+        outcome = run("recover", *there, cwd=self.folder)
+        assert (outcome.status, outcome.err) == (0, ""), outcome
+        return state(self.folder)
+
+    def is_old_or_new(self, found: dict[str, tuple[object, ...]]) -> bool:
+        """Tell whether nothing is half done, and nothing else is there."""
+        if self._scenario.together:
+            return found in (self.old, self.new)
+        return all(
+            found.get(name) in (self.old.get(name), self.new.get(name)) for name in {*found, *self.old, *self.new}
+        )
+
+    def points(self, faults: tuple[Fault, ...], *, long: bool) -> Iterator[tuple[int, Fault]]:
+        """Yield calls and faults: all, or some that differ from scenario to scenario."""
+        chosen = [(number, fault) for number in range(1, self.calls + 1) for fault in faults]
+        first = zlib.crc32(" ".join(self._scenario.words).encode()) % EVERY
+        yield from chosen if long else chosen[first::EVERY]
+
+
+def _copied(old: Path, new: Path, made: dict[int, Path]) -> None:
+    inode = old.stat().st_ino
+    if inode in made:
+        new.hardlink_to(made[inode])
+    else:
+        shutil.copyfile(old, new)
+        made[inode] = new
+
+
+def state(folder: Path) -> dict[str, tuple[object, ...]]:
+    """Return what is in a folder: of each file its content and who may do what with it."""
+    found: dict[str, tuple[object, ...]] = {}
+    for path in folder.rglob("*"):
+        status = path.lstat()
+        if not path.is_dir() or "mpired" in path.name:
+            content = path.read_bytes() if path.is_file() else None
+            found[str(path.relative_to(folder))] = (content, stat.S_IMODE(status.st_mode), status.st_gid)
+    return found
+
+
+@pytest.fixture
+def stage(as_root, scenario: Scenario) -> Iterator[Stage]:
+    with folder_in_memory() as outside:
+        yield Stage(scenario, outside)
+
+
+@pytest.mark.timeout(1200)
+def test_killed_at_a_call(stage, long):
+    tried = 0
+    for number, fault in stage.points(KILLS, long=long):
+        stage.set()
+        outcome = stage.run(number, fault)
+        assert outcome.status in {-signal.SIGKILL, 0}, (fault, outcome)
+        found = stage.recover()
+        assert stage.is_old_or_new(found), (number, fault, stage.counter.read(), differing(stage, found))
+        assert found == stage.new or outcome.status != 0
+        tried += 1
+    assert tried > 0
+
+
+@pytest.mark.timeout(1200)
+def test_errors_at_a_call(stage, long):
+    tried = 0
+    for number, fault in stage.points(ERRORS + STICKY, long=long):
+        stage.set()
+        outcome = stage.run(number, fault)
+        where = (number, fault, stage.counter.read(), outcome)
+        assert outcome.err.count("\n") == (outcome.status != 0), where
+        assert outcome.status in {0, 3, 4, 5, 6, 8}, where
+        found = stage.recover()
+        if outcome.status == 6:
+            assert stage.is_old_or_new(found), (*where, differing(stage, found))
+            assert found != stage.old, where
+        else:
+            expected = stage.old if outcome.status else stage.new
+            assert found == expected, (*where, differing(stage, found))
+        tried += 1
+    assert tried > 0
+
+
+def differing(stage: Stage, found: dict[str, tuple[object, ...]]) -> dict[str, str]:
+    """Say of each file that is not as it was whether it is new, or neither."""
+    words = {}
+    for name in {*found, *stage.old, *stage.new}:
+        if found.get(name) != stage.old.get(name):
+            words[name] = "new" if found.get(name) == stage.new.get(name) else f"neither: {str(found.get(name))[-60:]}"
+    return words
