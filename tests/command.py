@@ -24,7 +24,6 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -33,9 +32,7 @@ from mpired.cli import main
 
 # What a run imports late is loaded before the fork, so that a child finds it whatever its user may read.
 for _name in (
-    "concurrent.futures.process",
-    "multiprocessing.popen_fork",
-    "multiprocessing.synchronize",
+    "multiprocessing.connection",
     *(module.name for module in pkgutil.walk_packages(mpired.__path__, "mpired.") if "__main__" not in module.name),
 ):
     importlib.import_module(_name)
@@ -172,7 +169,6 @@ def in_child(function: Callable[[], object]) -> object:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(_LIMIT)
             faulthandler.disable()
-            forkserver._forkserver.__init__()  # noqa: SLF001 - the server belongs to the process that started it
             os.write(fd, json.dumps(function()).encode())
             status = 0
         except BaseException:  # noqa: BLE001 - whatever it is, the test shall see it

@@ -129,8 +129,8 @@ def test_death_of_the_parent_ends_the_workers(folder):
         assert command.end()[:2] == (-signal.SIGKILL, b"")
 
 
-def test_death_of_the_parent_with_a_fork_server(folder):
-    """As from a program with threads, whose workers are no children of its own."""
+def test_death_of_a_parent_with_threads(folder):
+    """Its workers are interpreters of their own."""
     script = (
         "import threading, mpired\n"
         "threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
@@ -142,8 +142,7 @@ def test_death_of_the_parent_with_a_fork_server(folder):
             found: list[int] = []
 
             def workers_run() -> bool:
-                # A resource tracker and the fork server, whose children are the workers.
-                found[:] = [worker for child in children(process.pid) for worker in children(child)]
+                found[:] = children(process.pid)
                 return len(found) == 2 and all(alive(worker) for worker in found)
 
             wait_until(workers_run)

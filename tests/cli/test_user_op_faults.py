@@ -130,6 +130,11 @@ def prints_and_adds(invec, inoutvec, count, datatype):
     prints(invec, inoutvec, count, datatype)
     add(invec, inoutvec, count, datatype)
 
+def prints_to_streams_and_adds(invec, inoutvec, count, datatype):
+    print("to one", flush=True)
+    print("to the other", file=sys.stderr, flush=True)
+    add(invec, inoutvec, count, datatype)
+
 def prints_and_raises(invec, inoutvec, count, datatype):
     print("printed")
     raise ValueError("after it")
@@ -449,6 +454,22 @@ def test_what_an_op_prints_goes_to_standard_error(workshop):
     assert outcome.status == 0
     assert total(outcome.out) == [3.0, 6.0, 9.0, 12.0]
     assert sorted(re.findall("by a child|by printf?|by write|without an end", outcome.err)) == sorted(PRINTED * 2)
+
+
+@pytest.mark.parametrize("stream", ["closed", "full", "without a reader"])
+def test_what_an_op_prints_may_get_lost(workshop, stream):
+    def setup():
+        if stream == "closed":
+            os.close(2)
+            return
+        reader, writer = os.pipe()
+        os.close(reader)
+        os.dup2(os.open("/dev/full", os.O_WRONLY) if stream == "full" else writer, 2)
+
+    words = ("reduce", "-q", "--op", "./ops.py:prints_to_streams_and_adds", "--to", "raw", *RANKS)
+    outcome = run(*words, cwd=workshop, setup=setup)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert total(outcome.out) == [3.0, 6.0, 9.0, 12.0]
 
 
 def test_an_op_that_reads_standard_input_finds_it_empty(workshop):
