@@ -268,6 +268,30 @@ def test_signal_while_modules_are_loaded(number, folder):
     assert (done.returncode, done.stdout, done.stderr) == (-number, b"", b"")
 
 
+STARTING = """
+import os, sys
+import mpired.__main__
+left = int(sys.argv.pop())
+def interrupt(event, arguments):
+    global left
+    if event == "import":
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), 2)
+sys.addaudithook(interrupt)
+mpired.__main__.run()
+"""
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 20, 60, 100])
+def test_interrupt_of_an_import_at_the_start(number, folder):
+    """From the first line of the program on: what comes before is Python's."""
+    words = [sys.executable, "-c", STARTING, "reduce", "--op", "sum", "--type", "uint8_t", "rank.bin", "-o", "new.bin"]
+    with unchanged(folder):
+        done = subprocess.run([*words, str(number)], cwd=folder, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signal_while_waiting_for_a_stream(number, folder):
     os.mkfifo(folder / "fifo")
