@@ -312,11 +312,10 @@ def open_fifo(path: str | Path) -> io.BufferedWriter:
     return open(opened[0], "wb")
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 20) -> float:
-    """Wait for a condition that another process brings about; return how long that took."""
+def wait_until(condition: Callable[[], object], seconds: float = _LIMIT) -> None:
+    """Wait for a condition that another process brings about."""
     started = time.monotonic()
     while not condition():
         waited = time.monotonic() - started
         assert waited < seconds, f"nothing happened in {seconds} s"
         time.sleep(0.001)
-    return time.monotonic() - started
