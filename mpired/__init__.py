@@ -8,8 +8,6 @@ The verbs are the commands. Errors are in `mpired.errors`.
 
 from __future__ import annotations
 
-import importlib
-
 __version__ = "0.1.0"
 
 # Nothing is imported here that a folder of data could shadow under `python -m mpired`: typing neither.
@@ -72,6 +70,8 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
+    import importlib  # noqa: PLC0415 - here, so that ctrl-C finds less to interrupt before the command has begun
+
     if name == "datatypes":
         return importlib.import_module("mpired.datatypes")
     if name not in _HOMES:

@@ -5,15 +5,24 @@ import sys
 
 def run() -> None:
     """Run the command. Until it has handlers, ctrl-C ends the process without telling where the imports were."""
-    import os  # noqa: PLC0415 - the search path is not safe before
-    import signal  # noqa: PLC0415
+    # Both are built in, so that ctrl-C finds no import to interrupt before.
+    import _signal as signal  # type: ignore[import-not-found]  # noqa: PLC0415 - the search path is not safe before
+    import posix  # noqa: PLC0415
 
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from mpired.cli import main  # noqa: PLC0415 - most of the time of a start
+    try:
+        from mpired.cli import main  # noqa: PLC0415 - most of the time of a start
+    except (MemoryError, ImportError) as error:
+        from mpired.errors import NO_MEMORY, WorkerError, lacks_memory  # noqa: PLC0415 - as above
+
+        if not lacks_memory(error):
+            raise
+        posix.write(2, f"mpired: {NO_MEMORY}\n".encode())
+        posix._exit(WorkerError.exit_status)  # noqa: SLF001 - the public name of it
 
     # All is written and closed. To take NumPy apart before the end is a tenth of a small job.
-    os._exit(main())
+    posix._exit(main())  # noqa: SLF001
 
 
 if __name__ == "__main__":

@@ -225,6 +225,19 @@ def describe(error: MpiredError | OSError) -> str:
     return f"{name or repr(name)}: {error.strerror}"
 
 
+NO_MEMORY = "memory: there is not enough; lower --jobs or set --max-memory, or raise the limit (ulimit -v)"
+"""The message for errors that `lacks_memory` knows."""
+
+
+def lacks_memory(error: BaseException | None) -> bool:
+    """Tell whether memory ran out: a library that cannot be mapped is an ImportError, often the cause of another."""
+    while error is not None:
+        if isinstance(error, MemoryError) or (isinstance(error, ImportError) and (error.path or "").endswith(".so")):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
 def escaped(text: str) -> str:
     """Return `text` on one line, with control characters and undecodable bytes as escapes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)

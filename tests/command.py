@@ -24,7 +24,6 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import NamedTuple, NoReturn
 
@@ -33,9 +32,7 @@ from mpired.cli import main
 
 # What a run imports late is loaded before the fork, so that a child finds it whatever its user may read.
 for _name in (
-    "concurrent.futures.process",
-    "multiprocessing.popen_fork",
-    "multiprocessing.synchronize",
+    "multiprocessing.connection",
     *(module.name for module in pkgutil.walk_packages(mpired.__path__, "mpired.") if "__main__" not in module.name),
 ):
     importlib.import_module(_name)
@@ -172,7 +169,6 @@ def in_child(function: Callable[[], object]) -> object:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
             signal.alarm(_LIMIT)
             faulthandler.disable()
-            forkserver._forkserver.__init__()  # noqa: SLF001 - the server belongs to the process that started it
             os.write(fd, json.dumps(function()).encode())
             status = 0
         except BaseException:  # noqa: BLE001 - whatever it is, the test shall see it
@@ -321,11 +317,10 @@ def open_fifo(path: str | Path) -> io.BufferedWriter:
     return open(opened[0], "wb")
 
 
-def wait_until(condition: Callable[[], object], seconds: float = 20) -> float:
-    """Wait for a condition that another process brings about; return how long that took."""
+def wait_until(condition: Callable[[], object], seconds: float = _LIMIT) -> None:
+    """Wait for a condition that another process brings about."""
     started = time.monotonic()
     while not condition():
         waited = time.monotonic() - started
         assert waited < seconds, f"nothing happened in {seconds} s"
         time.sleep(0.001)
-    return time.monotonic() - started

@@ -8,10 +8,12 @@ import shutil
 import signal
 import subprocess
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from needs import REASON, needs
 from values import folder_in_memory
 
 pytest.register_assert_rewrite("command")
@@ -27,6 +29,38 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--long`, which `make test-long` sets."""
     parser.addoption("--long", action="store_true", help="run crash tests in their long forms")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Add the marker for what a machine may not have."""
+    config.addinivalue_line(
+        "markers", "needs(name, ...): skip the test where one of these is missing; see tests/needs.py"
+    )
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Look for what the markers of a test name, before its fixtures are made."""
+    for marker in item.iter_markers("needs"):
+        needs(*marker.args)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Iterator[None]:
+    """In CI nothing may be skipped."""
+    report = yield
+    if os.environ.get("CI") == "true" and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome, report.longrepr = "failed", f"with CI=true nothing may be skipped: {report.longrepr[2]}"
+    return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """List what is missing on this machine, and how many tests were skipped for that."""
+    reasons = (report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ()))
+    missing = Counter(reason for reason in reasons if reason.startswith(REASON))
+    if missing:
+        terminalreporter.section("not tested on this machine")
+        for reason, count in sorted(missing.items()):
+            terminalreporter.write_line(f"{count:5} tests: {reason}")
 
 
 @pytest.fixture
@@ -53,16 +87,13 @@ def open_folder() -> Iterator[Path]:
 
 @pytest.fixture
 def mounted(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
-    """A file system of its own, in memory, with the given mount options; this needs root."""
+    """A file system of its own, in memory, with the given mount options."""
+    needs("mount")
     folder = tmp_path / "mounted"
 
     def mount(options: str) -> Path:
         folder.mkdir()
-        done = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, text=True, check=False
-        )
-        if done.returncode:
-            pytest.fail(f"these tests need root and the right to mount: {done.stderr.strip()}")
+        subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], check=True)
         return folder
 
     yield mount
@@ -73,8 +104,7 @@ def mounted(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
 @pytest.fixture
 def as_root() -> None:
     """Tests that take rights away need root."""
-    if os.geteuid() != 0:
-        pytest.fail("this test needs root, to become a user without rights")
+    needs("root")
 
 
 @pytest.fixture

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import os
-import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import NamedTuple, Protocol, TypeAlias, cast
@@ -67,12 +67,7 @@ class Format(NamedTuple):
     @property
     def module(self) -> ModuleType:
         """The module that knows the format; imported only where the format is used."""
-        name = f"mpired.buffers.{'' if self.readable else 'to_'}{self.name}"
-        if name in sys.modules:
-            return sys.modules[name]
-        calls.check_address_space(self.address_space)
-        with interruptions.blocked():  # an exception within an import is taken for another error, or lost
-            return importlib.import_module(name)
+        return _imported(f"mpired.buffers.{'' if self.readable else 'to_'}{self.name}", self.address_space)
 
     def inspect(self, source: Source, declared: Declared) -> RankFile:
         """Describe a file of this format, from its header."""
@@ -95,6 +90,14 @@ class Format(NamedTuple):
             The new file.
         """
         cast("ColumnModule", self.module).rewrite(source, changed, fd)
+
+
+@functools.cache
+def _imported(name: str, address_space: int) -> ModuleType:
+    """Import a module; not out of `sys.modules`, where it stands already while another thread imports it."""
+    calls.check_address_space(address_space)
+    with interruptions.blocked():  # an exception within an import is taken for another error, or lost
+        return importlib.import_module(name)
 
 
 _ARROW = 192 << 20

@@ -6,6 +6,7 @@ import errno
 import os
 import select
 import stat
+import sys
 from typing import Any, NamedTuple
 
 from mpired.errors import BufferFileError, UsageError
@@ -108,6 +109,8 @@ def open_source(word: str, limit: int | None = None) -> Source:
     """
     name = STANDARD_INPUT if word == "-" else word
     with calls.blaming(name):
+        if word == "-" and sys.stdin is None:  # the command has filled the place of it with another file
+            raise OSError(errno.EBADF, "is closed; name a file, or give one by `< FILE`", name)
         status = os.fstat(0) if word == "-" else os.stat(word)
         if stat.S_ISDIR(status.st_mode):
             raise BufferFileError(name, "is a directory, not a file with a rank's buffer")

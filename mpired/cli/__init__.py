@@ -17,8 +17,8 @@ import click
 from mpired import __version__
 from mpired.cli import signals
 from mpired.cli.messages import finished, say
-from mpired.errors import MpiredError, WorkerError, describe, exit_status
-from mpired.storage import notices
+from mpired.errors import NO_MEMORY, MpiredError, WorkerError, describe, exit_status, lacks_memory
+from mpired.storage import calls, notices
 
 # Imported when called, so that --help does not wait for NumPy.
 _COMMANDS = {
@@ -40,6 +40,8 @@ _COMMANDS = {
     "pack": "Take elements of a datatype out of a file of records (MPI_Pack).",
     "unpack": "Put elements back where they belong in a file of records (MPI_Unpack).",
 }
+# Bytes of address space that NumPy needs to be loaded: with less its BLAS ends the process, or crashes.
+_NUMPY = 88 << 20
 _READER_GONE = 141
 _COMPLETION = "_MPIRED_COMPLETE"
 
@@ -54,6 +56,7 @@ class _Commands(click.Group):
         if name not in _COMMANDS:
             return None
         word = name.replace("-", "_")
+        calls.check_address_space(_NUMPY)
         command: click.Command = getattr(__import__(f"mpired.cli.{word}", fromlist=[word]), word)
         signals.install()
         return command
@@ -95,9 +98,9 @@ def main(arguments: list[str] | None = None) -> int:
         say(describe(error))
         status = exit_status(error)
     except (MemoryError, ImportError) as error:
-        if isinstance(error, ImportError) and not (error.path or "").endswith(".so"):
-            raise  # a bug; but a library that cannot be mapped is no more than want of memory
-        say("memory: there is not enough; lower --jobs or set --max-memory")
+        if not lacks_memory(error):
+            raise
+        say(NO_MEMORY)
         status = WorkerError.exit_status
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):  # said above, or nobody is there to be told

@@ -9,7 +9,7 @@ from mpired.cli import params, progress, signals
 from mpired.cli.messages import say, write
 from mpired.collectives.plan import Plan
 from mpired.collectives.run import Progress
-from mpired.engines import pool
+from mpired.engines import pool, worker
 from mpired.report import Summary, summarise_rankwise
 from mpired.storage.output import has_other_names
 
@@ -35,7 +35,7 @@ def carry_out(
     if verbose:
         for path in filter(has_other_names, planned.paths):
             say(f"{path} is a hard link; its other names keep the old content")
-    pool.keep_freed_memory()
+    worker.keep_freed_memory()
     watch = progress.chosen(quiet=quiet)
     planned.run(watch, overwrite=overwrite, on_commit=signals.ignore)
     if as_json:

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
-import resource
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
+from mpired.engines.worker import flush_streams, work
 from mpired.errors import WorkerError
 from mpired.storage import interruptions
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-_IOLBF = 1
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEPT_BYTES = 1 << 20
+_PR_SET_CHILD_SUBREAPER = 36
 _GENERATIONS = 8
+# Seconds that a worker has to end in after its connection has failed.
+_PATIENCE = 1.0
+# What a new interpreter runs. Its module path is this process's before it imports anything of mpired.
+_START = "import sys; sys.path[:] = sys.argv[2:]; del sys.argv[2:]; from mpired.engines.worker import start; start()"
 
 
 def run(
@@ -43,7 +46,7 @@ def run(
     workers: list[_Worker] = []
     try:
         # Held back until the worker has its own handlers, so that none runs ours.
-        with interruptions.blocked(), _main_hidden():
+        with interruptions.blocked():
             workers.extend(_Worker(function) for _ in waiting[:jobs])
         yield from _results(workers, waiting)
     finally:
@@ -53,62 +56,104 @@ def run(
 class _Worker:
     """A process that applies the function to one item after another.
 
-    A pool of `concurrent.futures` has threads, and waits for ever where one cannot be started.
+    Not one of `multiprocessing`, which runs the caller's script again where it cannot fork, and tells the errors of
+    its own on standard error; nor of `concurrent.futures`, which waits for ever where a thread cannot be started.
     """
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
-        context = _context()
-        self.connection, far_end = context.Pipe()
-        self.process = context.Process(target=_work, args=(os.getpid(), function, far_end))
+        from multiprocessing.connection import Pipe  # noqa: PLC0415 - with it come sockets, which small jobs need not
+
+        self._pid = 0
         try:
-            self.process.start()
-            self.ended = os.pidfd_open(self.process.pid)
-        except (OSError, EOFError) as error:  # EAGAIN of fork, or of the fork server
-            if self.process.pid is not None:
-                self.process.kill()
+            self.connection, far_end = Pipe()
+            with far_end:
+                self._pid, self._sent_first = _start(function, far_end)
+            self.ended = os.pidfd_open(self._pid)
+        except OSError as error:  # EAGAIN of fork
+            if self._pid:
+                os.kill(self._pid, signal.SIGKILL)
+                os.waitpid(self._pid, 0)
             reason = f"no worker could be started ({error}); run with --jobs 1, or raise the limit of processes"
             raise WorkerError("worker pool", reason) from None
-        finally:
-            far_end.close()
 
     def give(self, item: Any) -> None:
         """Hand over an item."""
         try:
-            self.connection.send(item)
-        except OSError:
-            raise self.death() from None
+            for each in (*self._sent_first, item):
+                self.connection.send(each)
+        except OSError as error:
+            raise self.death(error) from None
+        self._sent_first = ()
 
     def result(self) -> Any:
         """Return the result of the item, or raise what came of it."""
         try:
             error, result = self.connection.recv()
-        except (OSError, EOFError):
-            raise self.death() from None
+        except (OSError, EOFError) as lost:
+            raise self.death(lost) from None
         if error is not None:
             raise error
         return result
 
-    def death(self) -> WorkerError:
-        """Wait for the end of the process, and return the error that says how it ended."""
-        self.process.join()
-        code = self.process.exitcode or 0
-        how = f"was killed by {_signal_name(-code)}" if code < 0 else f"ended with status {code}"
+    def death(self, lost: Exception | None = None) -> WorkerError:
+        """Return the error that says how the process ended, or else what `lost` the connection to it."""
+        from multiprocessing.connection import wait  # noqa: PLC0415 - as above
+
+        if not wait([self.ended], _PATIENCE):
+            reason = f"the connection to a worker was lost ({lost or 'closed by it'}); nothing was written"
+            return WorkerError("worker pool", reason)
+        try:
+            status = os.waitid(os.P_PIDFD, self.ended, os.WEXITED | os.WNOWAIT)
+        except ChildProcessError:  # the caller of the Python API ignores SIGCHLD, or waits for any child
+            status = None
+        if status is None:
+            return WorkerError("worker pool", "a worker died; nothing was written")
+        if status.si_code == os.CLD_EXITED:
+            code, how = status.si_status, f"ended with status {status.si_status}"
+        else:
+            code, how = -status.si_status, f"was killed by {_signal_name(status.si_status)}"
         cause = ", perhaps because memory ran out" if code == -signal.SIGKILL else ""
         return WorkerError("worker pool", f"a worker died: it {how}{cause}; nothing was written", code)
 
     def end(self) -> None:
         """End the process, which has nothing to finish: one that waits for a thread of an op would never end."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self.process.pid or 0, signal.SIGKILL)  # it leads a group, in which is what it started
-        self.process.kill()  # it may not have got that far
-        self.process.join()
+        for kill in (os.killpg, os.kill):  # it leads a group, in which is what it started, if it got that far
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                kill(self._pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._pid, 0)
         self.connection.close()
         os.close(self.ended)
 
 
+def _start(function: Callable[[Any], Any], connection: Any) -> tuple[int, tuple[Any, ...]]:
+    """Start a worker; return its process and what it has to be sent before the first item.
+
+    Fork is fastest, but only safe while there is a single thread: what another one holds is held in the child for ever.
+    """
+    parent = os.getpid()
+    if _threads() > 1:
+        return _new_interpreter(parent, connection), (function,)
+    flush_streams()  # or both would write what is in the buffers
+    pid = os.fork()
+    if not pid:
+        work(parent, connection, function)
+    return pid, ()
+
+
+def _new_interpreter(parent: int, connection: Any) -> int:
+    """Start a worker in an interpreter of its own, which imports what this one would, but not the caller's script."""
+    program = sys.executable
+    if not program or getattr(sys, "frozen", False):
+        raise OSError(errno.ENOENT, "there is no interpreter to run it")
+    flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001 - as multiprocessing does
+    words = [program, *flags, "-P", "-c", _START, str(parent), *sys.path]
+    return os.posix_spawn(program, words, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, connection.fileno(), 0)])
+
+
 def _results(workers: list[_Worker], items: list[Any]) -> Iterator[Any]:
     """Yield what the workers make of the items, each of which goes to the next that is free."""
-    from multiprocessing.connection import wait  # noqa: PLC0415 - with it come sockets, which small jobs need not
+    from multiprocessing.connection import wait  # noqa: PLC0415 - as above
 
     rest = iter(items)
     for worker, item in zip(workers, rest, strict=False):
@@ -175,106 +220,6 @@ def _children() -> list[int]:
     return found
 
 
-def _context() -> Any:
-    """Return how to start workers: fork is fastest, but only safe while there is a single thread."""
-    import multiprocessing  # noqa: PLC0415
-
-    return multiprocessing.get_context("fork" if _threads() == 1 else "forkserver")
-
-
 def _threads() -> int:
     """Return how many threads this process has, not only those of Python."""
     return len(os.listdir("/proc/self/task"))
-
-
-@contextlib.contextmanager
-def _main_hidden() -> Iterator[None]:
-    """Hide the caller's script: a fork server would run it again in each worker, which needs nothing of it."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = type(sys)("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
-def _work(parent: int, function: Callable[[Any], Any], connection: Any) -> None:
-    """Be a worker: apply the function to what comes through the connection until the end of the process."""
-    _start_worker(parent)
-    while True:
-        item = connection.recv()
-        outcome: tuple[BaseException | None, Any]
-        try:
-            outcome = None, function(item)
-        except BaseException as error:  # noqa: BLE001 - raised again by the parent
-            import traceback  # noqa: PLC0415 - only for an error
-
-            error.add_note("".join(traceback.format_tb(error.__traceback__)).rstrip())
-            outcome = error, None
-        _flush_streams()
-        connection.send(outcome)
-
-
-def _start_worker(parent: int) -> None:
-    """Prepare a worker: ctrl-C is the parent's matter, and no worker outlives the parent."""
-    with contextlib.suppress(PermissionError):
-        os.setpgid(0, 0)
-    _redirect_streams()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
-            signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # a fork server stands between, or the parent died before the line above
-        _end_with(parent)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    keep_freed_memory()
-
-
-def _end_with(process: int) -> None:
-    """End this worker when `process` ends, which is not its parent."""
-    import select  # noqa: PLC0415
-    import threading  # noqa: PLC0415
-
-    try:
-        ended = select.poll()
-        ended.register(os.pidfd_open(process), select.POLLIN)
-    except ProcessLookupError:
-        os._exit(1)
-
-    def wait() -> None:
-        ended.poll()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
-
-
-def _redirect_streams() -> None:
-    """Send what an op prints to standard error, line by line: it must not mix with a result, nor get lost."""
-    with open(os.devnull) as nothing:
-        os.dup2(nothing.fileno(), 0)
-    os.dup2(2, 1)
-    sys.stdout = sys.stderr
-    libc = ctypes.CDLL(None)
-    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _IOLBF, 0)
-
-
-def keep_freed_memory() -> None:
-    """Let the C library keep what a kernel's temporaries free, instead of faulting it in for every block.
-
-    By default glibc maps arrays from 128 KiB on afresh, which costs a kernel up to half its speed.
-    """
-    with contextlib.suppress(AttributeError):  # a C library without mallopt
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
-        libc.mallopt(_M_TRIM_THRESHOLD, 4 * _KEPT_BYTES)
-
-
-def _flush_streams() -> None:
-    """Write out what is printed without an end of line: the worker will be killed."""
-    with contextlib.suppress(Exception):  # an op may have done anything to them
-        sys.stdout.flush()
-        sys.stderr.flush()
-    libc = ctypes.CDLL(None)
-    libc.fflush(ctypes.c_void_p.in_dll(libc, "stdout"))

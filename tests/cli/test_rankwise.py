@@ -703,6 +703,7 @@ def test_a_user_op_that_fails_leaves_all_as_it_was(ops):
 # Faults of the installed command
 
 
+@pytest.mark.needs("strace")
 @pytest.mark.parametrize("which", range(1, NRANKS + 1))
 @pytest.mark.parametrize("name", ["rename", "renameat", "renameat2"])
 def test_killed_at_each_rename(folder, name, which):
@@ -721,6 +722,7 @@ def test_killed_at_each_rename(folder, name, which):
     assert not any("mpired" in path for path in os.listdir(folder))
 
 
+@pytest.mark.needs("strace")
 def test_a_kill_reaches_the_renames(folder):
     """The test above has teeth: one of the three calls is the one."""
     killed = 0
@@ -734,6 +736,7 @@ def test_a_kill_reaches_the_renames(folder):
     assert killed == 1
 
 
+@pytest.mark.needs("strace")
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EDQUOT"])
 @pytest.mark.parametrize("name", ["fsync", "mkdirat", "fallocate"])
 def test_an_error_before_the_commit_changes_nothing(folder, name, error):

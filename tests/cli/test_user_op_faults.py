@@ -12,13 +12,13 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pytest
 from command import Child, alive, children, installed, refused, run, succeeded, unchanged, wait_until
+from needs import has, needs
 
 _PR_SET_CHILD_SUBREAPER = 36
 RANKS = ("rank0.npy", "rank1.npy", "rank2.npy")
@@ -128,6 +128,11 @@ def prints(invec, inoutvec, count, datatype):
 
 def prints_and_adds(invec, inoutvec, count, datatype):
     prints(invec, inoutvec, count, datatype)
+    add(invec, inoutvec, count, datatype)
+
+def prints_to_streams_and_adds(invec, inoutvec, count, datatype):
+    print("to one", flush=True)
+    print("to the other", file=sys.stderr, flush=True)
     add(invec, inoutvec, count, datatype)
 
 def prints_and_raises(invec, inoutvec, count, datatype):
@@ -364,12 +369,21 @@ def workshop(tmp_path_factory):
     for name, text in FILES.items():
         (folder / name).write_bytes(text.encode(errors="surrogateescape"))
     os.mkfifo(folder / "fifo.py")
-    gcc(C, folder / "faults.so")
-    gcc(CONSTRUCTOR, folder / "constructor.so")
-    library = (folder / "faults.so").read_bytes()
-    (folder / "cut.so").write_bytes(library[:100])
-    (folder / "foreign.so").write_bytes(library[:18] + b"\xf3\x00" + library[20:])  # e_machine: RISC-V
+    if has("gcc"):
+        gcc(C, folder / "faults.so")
+        gcc(CONSTRUCTOR, folder / "constructor.so")
+        library = (folder / "faults.so").read_bytes()
+        (folder / "cut.so").write_bytes(library[:100])
+        (folder / "foreign.so").write_bytes(library[:18] + b"\xf3\x00" + library[20:])  # e_machine: RISC-V
     return folder
+
+
+@pytest.fixture(autouse=True)
+def libraries(request):
+    """Skip the ops of libraries where those could not be compiled."""
+    chosen = getattr(getattr(request.node, "callspec", None), "params", {})
+    if ".so" in getattr(chosen.get("fault"), "op", chosen.get("op", "")):
+        needs("gcc")
 
 
 @contextlib.contextmanager
@@ -405,10 +419,8 @@ def quiet():
 @pytest.mark.parametrize("fault", FAULTS, ids=[fault.name for fault in FAULTS])
 def test_fault(workshop, site, fault, target):
     words = ("reduce", "--op", fault.op, *fault.options, "--force", "-o", target, *RANKS)
-    started = time.monotonic()
     with unchanged(workshop), nothing_left():
         outcome = run(*words, cwd=workshop, setup=seeing(site))
-    assert time.monotonic() - started < 20
     assert outcome.err.startswith(fault.own_text)
     refused(outcome._replace(err=outcome.err.removeprefix(fault.own_text)), 7, f"mpired: {fault.op}: ", fault.reason)
     assert len(outcome.err) < 1000
@@ -436,10 +448,8 @@ def total(out):
 
 
 def test_what_an_op_leaves_behind_is_ended_when_it_succeeds(workshop):
-    started = time.monotonic()
     with nothing_left():
         outcome = run("reduce", "-q", "--op", "./ops.py:leaves_and_adds", "--to", "raw", *RANKS, cwd=workshop)
-    assert time.monotonic() - started < 20
     succeeded(outcome)
     assert total(outcome.out) == [3.0, 6.0, 9.0, 12.0]
 
@@ -449,6 +459,22 @@ def test_what_an_op_prints_goes_to_standard_error(workshop):
     assert outcome.status == 0
     assert total(outcome.out) == [3.0, 6.0, 9.0, 12.0]
     assert sorted(re.findall("by a child|by printf?|by write|without an end", outcome.err)) == sorted(PRINTED * 2)
+
+
+@pytest.mark.parametrize("stream", ["closed", "full", "without a reader"])
+def test_what_an_op_prints_may_get_lost(workshop, stream):
+    def setup():
+        if stream == "closed":
+            os.close(2)
+            return
+        reader, writer = os.pipe()
+        os.close(reader)
+        os.dup2(os.open("/dev/full", os.O_WRONLY) if stream == "full" else writer, 2)
+
+    words = ("reduce", "-q", "--op", "./ops.py:prints_to_streams_and_adds", "--to", "raw", *RANKS)
+    outcome = run(*words, cwd=workshop, setup=setup)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert total(outcome.out) == [3.0, 6.0, 9.0, 12.0]
 
 
 def test_an_op_that_reads_standard_input_finds_it_empty(workshop):

@@ -9,6 +9,7 @@ import pytest
 import typemaps
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from needs import needs
 
 import mpired
 
@@ -35,6 +36,7 @@ def library(mpi):
 
 
 def compiled(folder, twin):
+    needs("gcc")
     entries = ",".join(f"{{{disp},{typemaps.BASIC[name][0]}}}" for name, disp in twin.entries)
     (folder / "op.c").write_text(SOURCE.replace("ENTRIES", entries).replace("EXTENT", str(twin.extent)))
     # A library under another name, because one that is loaded stays.

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import run, succeeded
+from needs import needs
 
 NRANKS = 4
 COUNT = 1000
@@ -160,6 +161,7 @@ def data(draw):
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The ranks of each kind of data, and what MPI makes of them."""
+    needs("mpicc")
     folder = tmp_path_factory.mktemp("ranks")
     for name, (ranks, form) in data(np.random.default_rng(7)).items():
         for rank, numbers in enumerate(ranks):

@@ -10,6 +10,7 @@ import pytest
 import reference
 import values
 from command import refused, run, unchanged
+from needs import needs
 
 import mpired
 from mpired.datatypes import parse
@@ -137,6 +138,7 @@ int main(int argc, char **argv) {
 @pytest.fixture(scope="module")
 def gcc(tmp_path_factory):
     """Give the conversion that gcc does: "widen" x87 to binary128, "narrow" the other way."""
+    needs("gcc")
     folder = tmp_path_factory.mktemp("gcc")
     (folder / "convert.c").write_text(GCC)
     subprocess.run(["gcc", "-O0", "-o", folder / "convert", folder / "convert.c"], check=True)

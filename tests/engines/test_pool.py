@@ -5,7 +5,6 @@ The functions that workers call are of the standard library, so that any process
 
 from __future__ import annotations
 
-import multiprocessing
 import operator
 import os
 import resource
@@ -20,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import alive, in_child, wait_until
+from command import alive, children, in_child, wait_until
 
 import mpired
 from mpired.engines import pool
@@ -76,18 +75,22 @@ def test_workers_are_other_processes(within):
     assert within(processes)
 
 
-def test_start_depends_on_the_threads():
+def test_start_depends_on_the_threads(monkeypatch):
     """A process with threads must not fork: what another thread holds is held for ever in the child."""
 
-    def with_one() -> bool:
-        return set(call_all(*[os.getppid] * 4)) == {os.getpid()}
+    def forks() -> int:
+        made = []
+        monkeypatch.setattr(os, "fork", lambda: made.append(fork()) or made[-1])
+        assert call_all(*[os.getppid] * 4) == [os.getpid()] * 4
+        return len(made)
 
-    def with_two() -> bool:
+    def forks_beside_a_thread() -> int:
         threading.Thread(target=threading.Event().wait, daemon=True).start()
-        return os.getpid() not in call_all(*[os.getppid] * 4)
+        return forks()
 
-    assert in_child(with_one)
-    assert in_child(with_two)
+    fork = os.fork
+    assert in_child(forks) == 2
+    assert in_child(forks_beside_a_thread) == 0
 
 
 def test_threads_of_the_test_process_are_no_obstacle():
@@ -151,7 +154,7 @@ def test_a_signal_while_workers_are_ended_leaves_none(within, monkeypatch):
         next(results)
         with pytest.raises(KeyboardInterrupt):
             results.close()
-        return [worker.pid for worker in multiprocessing.active_children()]
+        return children(os.getpid())
 
     assert within(left) == []
 
@@ -184,11 +187,74 @@ def test_worker_that_dies(end, how, within):
     assert "nothing was written" in reason
 
 
+def close_connection() -> None:
+    """Close what a worker is connected by."""
+    os.closerange(3, 64)
+
+
+class UnsendableError(Exception):
+    """An error that cannot be made again from its pickle."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+def raise_unsendable() -> None:
+    raise UnsendableError("one", "two")
+
+
+@pytest.mark.parametrize("broken", ["closed", "kept"])
+@pytest.mark.parametrize(
+    ("function", "error"),
+    [
+        (close_connection, "worker pool: a worker died: it ended with status 1; nothing was written"),
+        (raise_unsendable, "UnsendableError: one and two"),
+    ],
+)
+def test_workers_say_nothing_themselves(function, error, broken):
+    """Whatever fails in a worker is told by its parent, once, wherever standard error goes."""
+
+    def told() -> list[str]:
+        where = os.memfd_create("err") if broken == "kept" else -1
+        if broken == "closed":
+            os.close(2)
+        else:
+            os.dup2(where, 2)
+        sys.stderr = os.fdopen(2, "w", closefd=False) if broken == "kept" else None
+        try:
+            call_all(function, os.getpid)
+        except (RuntimeError, WorkerError) as caught:
+            text = str(caught).rpartition("test_pool.")[2]
+        return [text, os.pread(where, 9999, 0).decode() if where >= 0 else ""]
+
+    assert in_child(told) == [error, ""]
+
+
+def test_a_connection_that_fails_while_the_worker_lives(within, monkeypatch):
+    """The command waits for no worker that it cannot hear."""
+
+    def told() -> str:
+        def fail(_connection: object) -> None:
+            raise OSError(5, "Input/output error")
+
+        from multiprocessing.connection import Connection
+
+        monkeypatch.setattr(Connection, "recv", fail)
+        monkeypatch.setattr("mpired.engines.pool._PATIENCE", 0.05)
+        try:
+            list(pool.run(time.sleep, [0, 60], 2))
+        except WorkerError as caught:
+            return caught.reason
+        return ""
+
+    assert "lost ([Errno 5]" in within(told)
+
+
 def test_worker_that_dies_leaves_no_other(within):
     def left() -> list[int]:
         with pytest.raises(WorkerError):
             call_all(partial(os._exit, 1), *[os.getpid] * 10)
-        return [child.pid for child in multiprocessing.active_children()]
+        return children(os.getpid())
 
     assert within(left) == []
 
@@ -201,7 +267,7 @@ def test_errors_of_a_worker_arrive(function, kind, within):
         try:
             call_all(os.getpid, function, *[os.getpid] * 10)
         except (ValueError, MemoryError) as caught:
-            return [type(caught).__name__, [child.pid for child in multiprocessing.active_children()]]
+            return [type(caught).__name__, children(os.getpid())]
         return []
 
     assert within(error) == [kind.__name__, []]
@@ -240,6 +306,63 @@ def test_script_without_a_guard(words, way, tmp_path: Path):
     done = subprocess.run(
         [sys.executable, *start, *words], cwd=tmp_path, input=_SCRIPT, capture_output=True, text=True, check=False
     )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "started\n0.0 7999998.0 4000000\n"
+
+
+_THREADS = """
+import multiprocessing, sys, threading
+import numpy as np
+import mpired
+
+expected = np.arange(131072.0)
+
+def square(number):
+    return number * number
+
+def reduce_often(wrong):
+    for turn in range(50):
+        # Enough ranks for workers, which are interpreters of their own, in the first turn alone.
+        nranks = 2 if turn else 60
+        result = mpired.reduce(["rank.npy"] * nranks, op="sum", jobs=2)
+        if not (result == nranks * expected).all():
+            wrong.append(nranks)
+
+if __name__ == "__main__":
+    here, wrong = sys.modules["__main__"], []
+    threads = [threading.Thread(target=reduce_often, args=[wrong]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        assert sys.modules["__main__"] is here
+        threads[0].join(0.001)
+        threads = [thread for thread in threads if thread.is_alive()] or threads
+    assert wrong == []
+    assert sys.modules["__main__"] is here
+    for method in ("spawn", "forkserver"):
+        with multiprocessing.get_context(method).Pool(2) as pool:
+            print(pool.map(square, range(4)), flush=True)
+"""
+
+
+def test_threads_that_reduce_at_once(tmp_path: Path):
+    """The first use is from all of them; the caller's own processes find its script as before."""
+    np.save(tmp_path / "rank.npy", np.arange(131072.0))
+    (tmp_path / "script.py").write_text(_THREADS)
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "[0, 1, 4, 9]\n" * 2
+
+
+def test_modules_in_the_working_directory_are_not_imported_by_workers(tmp_path: Path):
+    """They import from where this process does, which for a script is its own folder."""
+    np.save(tmp_path / "rank.npy", np.arange(4_000_000.0))
+    for name in ("numpy", "mpired", "multiprocessing", "pickle", "traceback"):
+        (tmp_path / f"{name}.py").write_text("print('imported', flush=True)")
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/script.py").write_text(_SCRIPT)
+    words = [sys.executable, "scripts/script.py", "threads"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "started\n0.0 7999998.0 4000000\n"
 

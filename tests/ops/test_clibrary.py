@@ -12,6 +12,7 @@ import pytest
 import reference
 import values
 from command import refused, run, succeeded, unchanged
+from needs import needs
 
 import mpired
 from mpired.datatypes import parse
@@ -114,6 +115,7 @@ def extents():
 
 
 def gcc(source, library, *options):
+    needs("gcc")
     words = ["gcc", "-Wall", "-Wno-unused-parameter", "-O2", "-ffp-contract=off", "-shared", "-fPIC", *options]
     subprocess.run([*words, "-x", "c", "-", "-o", library], input=source, text=True, check=True)
     return library

@@ -13,6 +13,7 @@ import typemaps
 from command import measured, refused, run, shell, succeeded
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from needs import needs
 
 import mpired
 from mpired.datatypes import packing
@@ -42,6 +43,7 @@ OPS = ["ops.py:longer", "./ops.so:longer"]
 
 
 def compiled(folder, source, **sizes):
+    needs("gcc")
     (folder / "ops.c").write_text(source)
     defined = [f"-D{name}={value}" for name, value in sizes.items()]
     subprocess.run(["gcc", "-O1", "-shared", "-fPIC", *defined, "ops.c", "-o", "ops.so"], cwd=folder, check=True)

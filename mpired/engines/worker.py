@@ -1,0 +1,134 @@
+"""A worker: a process that applies a function to one item after another.
+
+It imports little, because a worker of a process with threads is a new interpreter: what the function needs is imported
+with it, where an error can be told.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import io
+import os
+import pickle
+import resource
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+_PR_SET_PDEATHSIG = 1
+_IOLBF = 1
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEPT_BYTES = 1 << 20
+
+
+def work(parent: int, connection: Any, function: Callable[[Any], Any] | None = None) -> NoReturn:
+    """Be a worker of the process `parent` until that kills this one; without a function it comes first.
+
+    What goes wrong is the parent's to tell. Where even the connection fails this process ends without a word.
+    """
+    try:
+        _prepare(parent)
+        while True:
+            outcome: tuple[BaseException | None, Any]
+            try:
+                if function is None:
+                    function = connection.recv()
+                outcome = None, function(connection.recv())
+            except BaseException as error:  # noqa: BLE001 - raised again by the parent
+                outcome = _portable(error), None
+            flush_streams()
+            connection.send(outcome)
+    finally:
+        os._exit(1)
+
+
+def start() -> NoReturn:
+    """Be a worker in an interpreter of its own, connected by its standard input."""
+    from multiprocessing.connection import Connection  # noqa: PLC0415 - a forked worker has its end already
+
+    parent = int(sys.argv.pop(1))
+    work(parent, Connection(os.dup(0)))
+
+
+def _portable(error: BaseException) -> BaseException:
+    """Return an error with its traceback as a note, or one with its text if it cannot be sent to another process."""
+    import traceback  # noqa: PLC0415 - only for an error
+
+    try:
+        pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
+    except Exception:  # noqa: BLE001 - whatever its class does
+        error = RuntimeError("".join(traceback.format_exception_only(error)).strip()).with_traceback(
+            error.__traceback__
+        )
+    error.add_note("".join(traceback.format_tb(error.__traceback__)).rstrip())
+    return error
+
+
+def _prepare(parent: int) -> None:
+    """Prepare this process: ctrl-C is the parent's matter, and no worker outlives the parent."""
+    with contextlib.suppress(PermissionError):
+        os.setpgid(0, 0)
+    _redirect_streams()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:  # it ended before the line above
+        os._exit(1)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    keep_freed_memory()
+
+
+class _StandardError(io.FileIO):
+    """Standard error for what an op prints: where that cannot be written it is lost, and the op goes on."""
+
+    def __init__(self) -> None:
+        super().__init__(2, "w", closefd=False)
+
+    def write(self, data: Any) -> int:
+        """Write data if that is possible."""
+        try:
+            return super().write(data)
+        except OSError:
+            return len(data)
+
+
+def _redirect_streams() -> None:
+    """Send what an op prints to standard error, line by line: it must not mix with a result, nor get lost."""
+    nothing = os.open(os.devnull, os.O_RDWR)
+    os.dup2(nothing, 0)
+    try:
+        os.fstat(2)
+    except OSError:  # closed: a file of an op must not get its number
+        os.dup2(nothing, 2)
+    os.dup2(2, 1)
+    if nothing > 2:  # noqa: PLR2004 - the number of standard error
+        os.close(nothing)
+    text = io.TextIOWrapper(io.BufferedWriter(_StandardError()), errors="backslashreplace", line_buffering=True)
+    sys.stdout = sys.stderr = text
+    libc = ctypes.CDLL(None)
+    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _IOLBF, 0)
+
+
+def flush_streams() -> None:
+    """Write out what is printed without an end of line: before a fork, and in a worker, which will be killed."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # an op may have done anything to them
+            stream.flush()
+    libc = ctypes.CDLL(None)
+    libc.fflush(ctypes.c_void_p.in_dll(libc, "stdout"))
+
+
+def keep_freed_memory() -> None:
+    """Let the C library keep what a kernel's temporaries free, instead of faulting it in for every block.
+
+    By default glibc maps arrays from 128 KiB on afresh, which costs a kernel up to half its speed.
+    """
+    with contextlib.suppress(AttributeError):  # a C library without mallopt
+        libc = ctypes.CDLL(None)
+        libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
+        libc.mallopt(_M_TRIM_THRESHOLD, 4 * _KEPT_BYTES)

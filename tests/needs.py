@@ -1,0 +1,60 @@
+"""What some tests need that a machine may not have: there they are skipped with the reason, and in CI they fail."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+import subprocess
+import sysconfig
+from collections.abc import Callable
+from typing import NamedTuple
+
+import pytest
+
+REASON = "needs "
+"""What the reason of such a skip begins with."""
+
+
+class Need(NamedTuple):
+    """Something that a test needs: how to see whether it is there, and how to get it."""
+
+    is_there: Callable[[], bool]
+    way: str
+
+
+def _runs(*words: str) -> bool:
+    return (
+        shutil.which(words[0]) is not None and subprocess.run(words, capture_output=True, check=False).returncode == 0
+    )
+
+
+def _may_mount() -> bool:
+    return _runs("unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt")
+
+
+NEEDS = {
+    "gcc": Need(lambda: shutil.which("gcc") is not None, "apt-get install gcc libc6-dev"),
+    "mpicc": Need(
+        lambda: (
+            os.access(os.path.join(sysconfig.get_path("scripts"), "mpicc"), os.X_OK) and shutil.which("gcc") is not None
+        ),
+        "pip install mpich, apt-get install gcc libc6-dev",
+    ),
+    "strace": Need(lambda: _runs("strace", "-o", os.devnull, "true"), "apt-get install strace, and the right to trace"),
+    "root": Need(lambda: os.geteuid() == 0, "run the tests as root"),
+    "mount": Need(_may_mount, "run the tests as root, with the right to mount"),
+}
+
+
+@functools.cache
+def has(name: str) -> bool:
+    """Tell whether something that tests need is there."""
+    return NEEDS[name].is_there()
+
+
+def needs(*names: str) -> None:
+    """Skip the test that calls this, or whose fixture does, unless all that it needs is there."""
+    for name in names:
+        if not has(name):
+            pytest.skip(f"{REASON}{name} ({NEEDS[name].way})")
