@@ -56,7 +56,8 @@ class FetchOptions(Inputs, Where, How, total=False):
 class AccumulateOptions(FetchOptions, total=False):
     """What may be said of an accumulate."""
 
-    once: str | bool | None
+    once: bool
+    once_key: str | None
 
 
 class ElementOptions(How, total=False):
