@@ -191,14 +191,14 @@ def resolve_op(op: str | Callable[..., Any], options: Options) -> ops.Op:
     commute, timeout = options.get("commute"), options.get("op_timeout")
     if timeout is not None and not 0 < timeout < math.inf:
         raise UsageError("--op-timeout", f"{timeout} is not a time; give seconds above 0")
-    if callable(op):
+    if callable(op) and ops.meant(op) is None:
         if timeout is not None:
             reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
             raise UsageError("--op-timeout", reason)
         return ops.of_function(op, commute=commute)
-    if not isinstance(op, str):
+    if not (isinstance(op, str) or callable(op)):
         raise UsageError("--op", f"{op!r} is neither the name of an op nor a function")
-    chosen = ops.resolve(op, timeout)
+    chosen = ops.meant(op) or ops.resolve(str(op), timeout)
     if chosen.user:
         return userops.load(chosen, timeout, commute=commute)
     for name, said in (("--commute", commute), ("--op-timeout", timeout)):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import NamedTuple, Protocol, TypeAlias, cast
 
+from mpired.buffers import foreign
 from mpired.buffers.flat import FlatBuffer, FlatLayout
 from mpired.buffers.rank import Declared, RankFile
 from mpired.buffers.source import Source, open_source
@@ -129,23 +130,6 @@ FORMATS = {row.name: row for row in _ROWS}
 _BY_SUFFIX = {suffix: row for row in _ROWS for suffix in row.suffixes}
 
 
-class _Stranger(NamedTuple):
-    """Another kind of file that ends up among rank files."""
-
-    magic: bytes
-    suffixes: tuple[str, ...]
-    text: str
-
-
-_STRANGERS = (
-    _Stranger(b"PK", (".npz", ".zip"), "a zip archive, as .npz; save each array with numpy.save"),
-    _Stranger(b"\x1f\x8b", (".gz", ".tgz"), "gzip; decompress it first"),
-    _Stranger(b"\x28\xb5\x2f\xfd", (".zst",), "zstd; decompress it first"),
-    _Stranger(b"\x89HDF", (".h5", ".hdf5", ".nc"), "HDF5"),
-    _Stranger(b"CDF", (".nc",), "netCDF"),
-)
-
-
 def by_suffix(path: str) -> Format | None:
     """Return the format that the ending of `path` means, None if it means none."""
     return _BY_SUFFIX.get(_suffix(path))
@@ -170,7 +154,7 @@ def open_rank(word: str, declared: Declared) -> RankFile:
 def recognise(source: Source, declared: Declared) -> Format:
     """Return the format of a file: the declared one, or that of its content, which must agree with its suffix.
 
-    With a declared datatype any bytes can be raw, unless the suffix says too that they are something else.
+    With a declared datatype any bytes can be raw, unless content or suffix say that they are something else.
 
     Raises
     ------
@@ -181,33 +165,31 @@ def recognise(source: Source, declared: Declared) -> Format:
         return FORMATS[declared.format]
     start = _first_bytes(source)
     by_content = next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None)
+    if by_content is None and (kind := foreign.by_content(start, source.nbytes)):
+        raise BufferFileError(source.name, f"is {kind.name}; {kind.way_out}")
     named = by_suffix(source.name)
-    if named is not None and not named.readable:
-        raise BufferFileError(
-            source.name, f"{named.name} files cannot be inputs; --from raw reads the bytes as they are"
-        )
-    stranger = next((each for each in _STRANGERS if start.startswith(each.magic)), None)
-    if stranger and by_content is None and not _may_be_raw(source, named, declared, stranger):
-        raise BufferFileError(source.name, f"is {stranger.text}; or force it with --from raw")
+    other = named.name if named is not None and not named.readable else None
+    if by_content is None and named is None and (kind := foreign.by_suffix(source.name)):
+        other = kind.name
+    if other is not None:
+        reason = f"is {other} by its suffix, which cannot be an input; --from raw reads the bytes as they are"
+        raise BufferFileError(source.name, reason)
     if named is not None and by_content is not None and named is not by_content:
         reason = f"holds {by_content.name} by its first bytes, but its suffix means {named.name}; say which with --from"
         raise BufferFileError(source.name, reason)
     return by_content or named or FORMATS["raw"]
 
 
-def _may_be_raw(source: Source, named: Format | None, declared: Declared, stranger: _Stranger) -> bool:
-    if named is not None:
-        return not named.magic
-    return declared.datatype is not None and _suffix(source.name) not in stranger.suffixes
-
-
 def _first_bytes(source: Source) -> bytes:
     fd = source.open()
+    start = b""
     try:
         with calls.blaming(source.name):
-            return os.pread(fd, 8, 0)
+            while more := os.pread(fd, foreign.HEAD_NBYTES - len(start), len(start)):
+                start += more
     finally:
         os.close(fd)
+    return start
 
 
 def output_format(path: str, to: str | None, template: RankFile, *, terminal: bool) -> Format:
@@ -216,9 +198,23 @@ def output_format(path: str, to: str | None, template: RankFile, *, terminal: bo
     Raises
     ------
     UsageError
-        If `to` names no format.
+        If `to` names no format, or there is none and the suffix is that of another.
     """
     if to is not None and to not in FORMATS:
         raise UsageError("--to", f"{to!r} is not a format; the formats are {', '.join(FORMATS)}")
-    chosen = FORMATS[to] if to else by_suffix(path) or FORMATS[template.format]
+    chosen = FORMATS[to] if to else by_suffix(path) or _as_the_inputs(path, template)
     return FORMATS["table"] if terminal and chosen.readable else chosen
+
+
+def _as_the_inputs(path: str, template: RankFile) -> Format:
+    """Return the format of the inputs for a result whose suffix means none, so that no program takes it for its own.
+
+    Raw binary may have any name that is no other format's; a number, as in `out.0`, is no suffix.
+    """
+    suffix, kind = _suffix(path), foreign.by_suffix(path)
+    if kind is not None:
+        reason = f"would be {kind.name} by its suffix, which mpired does not write"
+        raise UsageError(path, f"{reason}; choose another name, or say the format with --to")
+    if suffix and not suffix[1:].isdecimal() and template.format != "raw":
+        raise UsageError(path, f"no format has the suffix {suffix}; say it with --to, as --to {template.format}")
+    return FORMATS[template.format]

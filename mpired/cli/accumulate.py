@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import stat
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +18,8 @@ from mpired.rma import plan_accumulate
 from mpired.storage.output import has_other_names
 from mpired.windows.transaction import Done
 
+_SHOWN = 8  # origins that were left out, of perhaps thousands
+
 
 @click.command()
 @params.RMA_OP
@@ -22,12 +27,9 @@ from mpired.windows.transaction import Done
 @params.ORIGIN
 @params.INPUTS
 @params.TRANSACTION
+@params.option("--once", is_flag=True, help="Leave an origin out whose content the target remembers to have got.")
 @params.option(
-    "--once",
-    is_flag=False,
-    flag_value="",
-    metavar="[KEY]",
-    help="Apply an origin only if the target does not remember its key; without KEY its content is the key.",
+    "--once-key", metavar="KEY", help="Do nothing if the target remembers KEY, else all of it, and remember KEY."
 )
 @params.CREATE
 @params.REPORT
@@ -37,7 +39,7 @@ def accumulate(**options: Any) -> None:
 
     The origins are applied in the order given, all in one transaction: after a crash at any moment TARGET
     is wholly old or wholly new, and several commands may update it at once. TARGET is an .npy file or raw
-    binary with --type. Without a word of where, an origin has to have as many elements as TARGET.
+    binary with --type. By default an origin must have as many elements as TARGET.
 
     \b
     Examples:
@@ -47,13 +49,13 @@ def accumulate(**options: Any) -> None:
     """
     report = params.report_of(options)
     windows, origins = split(options.pop("windows"), options.pop("files"))
-    once = options.pop("once")
-    op = options.pop("op")
-    plan = plan_accumulate(windows, origins, op, waits, once=True if once == "" else once, **options)
+    plan = plan_accumulate(windows, origins, options.pop("op"), waits, **options)
     notes = [window for window in windows if options["commit"] == "rename" and has_other_names(window)]
+    notes = [f"{window} is a hard link; its other names keep the old content" for window in notes]
+    notes += same_files(windows, origins)
     done = plan.run(signals.ignore)
-    for window in () if report["quiet"] else notes:
-        say(f"{window} is a hard link; its other names keep the old content")
+    for note in () if report["quiet"] else notes:
+        say(note)
     tell(str(plan.request.op), windows, origins, done, **report)
 
 
@@ -72,6 +74,20 @@ def split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, 
     return files[:1], files[1:]
 
 
+def same_files(windows: Sequence[str], origins: Sequence[str]) -> list[str]:
+    """Return a warning for each origin that is the target or another origin too: a slip, more often than not."""
+    known: dict[tuple[int, int], str] = {}
+    warnings = []
+    for what, name in [*(("target", name) for name in windows), *(("origin", name) for name in origins)]:
+        with contextlib.suppress(OSError):  # as `-`; what cannot be used is told elsewhere
+            status = os.stat(name)
+            inode = status.st_dev, status.st_ino
+            if what == "origin" and inode in known and stat.S_ISREG(status.st_mode):
+                warnings.append(f"warning: the origin {name} is the same file as the {known[inode]}")
+            known.setdefault(inode, f"{what} {name}")
+    return warnings
+
+
 def waits(name: str) -> None:
     """Say that a lock takes long."""
     say(f"{name}: waiting for others that update it")
@@ -85,9 +101,10 @@ def tell(  # noqa: PLR0913 - three of them are the options of the report
     if as_json:
         write(updated.json())
         return
-    for name in updated.skipped:
-        if not quiet:
-            say(f"{name}: already applied, left out (--once)")
+    for name in () if quiet else updated.skipped[:_SHOWN]:
+        say(f"{name}: already applied, left out")
+    if len(updated.skipped) > _SHOWN and not quiet:
+        say(f"{len(updated.skipped) - _SHOWN} more origins: already applied, left out")
     params.tell(None if quiet else updated.line())
     for name, protocol, nbytes in zip(windows, done.protocols, done.nbytes, strict=True) if verbose else ():
         say(f"{name}: {nbytes} bytes of elements, {protocol or 'not changed'}")

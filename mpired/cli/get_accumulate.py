@@ -8,7 +8,8 @@ import click
 
 from mpired.buffers import FORMATS
 from mpired.cli import params, signals
-from mpired.cli.accumulate import split, tell, waits
+from mpired.cli.accumulate import same_files, split, tell, waits
+from mpired.cli.messages import say
 from mpired.errors import UsageError
 from mpired.rma import plan_get_accumulate
 from mpired.storage.output import is_terminal
@@ -45,7 +46,10 @@ def get_accumulate(**options: Any) -> None:
         raise UsageError(origins[1], "is a second origin; a call that fetches takes one")
     path, to, force = options.pop("fetch"), options.pop("to"), options.pop("force")
     plan = plan_get_accumulate(windows, origins[0] if origins else None, options.pop("op"), waits, **options)
+    notes = same_files(windows, origins)
     with FetchOutput(path, to, overwrite=force, terminal=is_terminal(path)) as output:
         done = plan.run(signals.ignore, output.keep)
         output.send(windows[0])
+    for warning in () if report["quiet"] else notes:
+        say(warning)
     tell(str(plan.request.op), windows, origins, done, **report)

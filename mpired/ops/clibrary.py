@@ -21,7 +21,7 @@ import numpy as np
 from mpired.datatypes import Datatype, packing, pieces
 from mpired.datatypes.typemap import Run
 from mpired.errors import UserOpError
-from mpired.ops.contract import Failing, Properties, limited
+from mpired.ops.contract import Elementwise, Failing, Properties, limited
 
 _INT_MAX = 2**31 - 1
 _CANARY_BYTES = 64
@@ -56,13 +56,16 @@ class LibraryKernel:
         return f"{self.path}:{self.symbol}"
 
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
+        """Apply the function, and hold it to its contract."""
+        return _elementwise(self)(invec, inoutvec, datatype)
+
+    def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         """Apply the function to copies between canaries, in as many calls as its counter needs."""
         with limited(self.timeout), Failing(self.place):
             function, step = _load(self), self._step(len(invec), datatype)
             for start in range(0, len(invec), step):
                 part = slice(start, start + step)
                 self._call(function, invec[part], inoutvec[part], datatype)
-        return inoutvec
 
     def _step(self, count: int, datatype: Datatype) -> int:
         """Return how many elements there may be in one call."""
@@ -89,6 +92,12 @@ class LibraryKernel:
         with limited(self.timeout), Failing(self.place):
             _load(self)
         return Properties(doc=f"C function {self.symbol}")
+
+
+@functools.cache
+def _elementwise(kernel: LibraryKernel) -> Elementwise:
+    """Return what applies a kernel in this process, and remembers that it was tried."""
+    return Elementwise(kernel.apply, kernel.place)
 
 
 @functools.cache

@@ -18,6 +18,9 @@ from mpired.errors import Abort, UserOpError
 
 _MPI_ARGUMENTS = 4
 _LONGEST_REASON = 300
+_WIDEST = 64  # elements: a register of 512 bits has as many bytes
+# What Python and NumPy say where code for numbers gets arrays.
+_FOR_NUMBERS = ("truth value of an array", "can be converted to Python scalars")
 # Seconds that a timer of the kernel can be set to; 0 would be none.
 _SHORTEST, _LONGEST = 1e-6, 1e8
 # Where the frames between a worker and the op's own code are: mpired, and what imports.
@@ -149,6 +152,56 @@ def _arguments(function: Callable[..., Any]) -> int | None:
     return None
 
 
+class Elementwise:
+    """Applies an op, and holds it to the rule that an element of the result depends on its two operands alone.
+
+    MPI, as mpired, calls an op on any pieces of the buffers (MPI-4.1, 6.9.5). So the first elements are combined as a
+    whole and then again in two pieces: an op that looks at the neighbours of an element gives other bits.
+
+    Parameters
+    ----------
+    apply
+        Leaves the result of its two arrays in the second one.
+    place
+        What messages call the op.
+    """
+
+    def __init__(self, apply: Callable[[np.ndarray, np.ndarray, Datatype], None], place: str) -> None:
+        self._apply = apply
+        self._place = place
+        self._tried = False
+
+    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
+        """Apply the op, and return the array that has the result."""
+        if self._tried or len(inoutvec) < 2:  # noqa: PLR2004 - what can be cut
+            self._apply(invec, inoutvec, datatype)
+            return inoutvec
+        again = inoutvec.copy()
+        self._apply(invec, inoutvec, datatype)
+        self._tried = True
+        middle = len(again) // 2
+        if middle > _WIDEST:
+            middle -= middle % _WIDEST  # a cut within a SIMD register is for loops that combine the rest otherwise
+        for piece in (slice(0, middle), slice(middle, None)):
+            self._apply(invec[piece], again[piece], datatype)
+        if not same_bits(again, inoutvec):
+            reason = f"gives other bits for {len(again)} elements at once than for {middle} and the rest; each element"
+            raise UserOpError(self._place, f"{reason} must depend on its two operands alone (MPI-4.1, 6.9.5)")
+        return inoutvec
+
+
+def same_bits(block: np.ndarray, other: np.ndarray) -> bool:
+    """Tell whether two arrays of one dtype have the same bits, but for padding and for what a NaN carries."""
+    if block.dtype.names is not None:
+        return all(same_bits(block[name], other[name]) for name in block.dtype.names)
+    if block.dtype.kind == "c":
+        return same_bits(block.real, other.real) and same_bits(block.imag, other.imag)
+    if block.dtype.kind == "f":
+        same = (block == other) & (np.signbit(block) == np.signbit(other))
+        return bool((same | (np.isnan(block) & np.isnan(other))).all())
+    return block.tobytes() == other.tobytes()
+
+
 class Failing(AbstractContextManager[None]):
     """Turns what foreign code raises into one error that says where.
 
@@ -184,7 +237,9 @@ def raised(error: BaseException) -> str:
     foreign = [each for each in frames if not each[0].startswith(_OUR_FRAMES)]
     lines = [line for path, line in foreign if path == foreign[0][0]]
     where = f" ({os.path.basename(foreign[0][0])}, line {lines[-1]})" if lines else ""
-    return f"raised {type(error).__name__}{': ' if text else ''}{text}{where}"
+    arrays = any(words in text for words in _FOR_NUMBERS)
+    hint = "; an op gets arrays, not numbers: use numpy.maximum, numpy.where and the like" if arrays else ""
+    return f"raised {type(error).__name__}{': ' if text else ''}{text}{where}{hint}"
 
 
 def _text(error: BaseException) -> str:

@@ -19,6 +19,19 @@ _FILE = re.compile(r".*(\.py|\.so(\.\d+)*)|.*/.*", re.DOTALL)
 _IN_LIBRARY = re.compile(r"(?P<path>.*\.so(?:\.\d+)*):(?P<symbol>[^:]+)(?P<variant>:[^:]*)?", re.DOTALL)
 
 
+# They are of one array, so as ops they can only mean these.
+_MEANT = ((sum, "SUM"), (max, "MAX"), (min, "MIN"),
+          (np.sum, "SUM"), (np.prod, "PROD"), (np.max, "MAX"), (np.min, "MIN"))  # fmt: skip
+_MEANT_PLACES = {f"{function.__module__}:{function.__name__}": name for function, name in _MEANT}
+
+
+def meant(op: str | Callable[..., Any]) -> Op | None:
+    """Return the predefined op that `sum` or its like mean, or a place as `builtins:sum`; None for all others."""
+    if isinstance(op, str):
+        return table.get(_MEANT_PLACES[op]) if op in _MEANT_PLACES else None
+    return next((table.get(name) for function, name in _MEANT if op is function), None)
+
+
 def of_function(function: Callable[..., Any], *, commute: bool | None = None) -> Op:
     """Return the op of a function of this process, for the Python API.
 
@@ -29,12 +42,12 @@ def of_function(function: Callable[..., Any], *, commute: bool | None = None) ->
     """
     found = contract.as_op(function, str(getattr(function, "__name__", type(function).__name__)))
 
-    def kernel(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
+    def apply(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         with contract.Failing(found.place, Exception):
             found.apply(invec, inoutvec, datatype)
-        return inoutvec
 
-    return with_properties(table.user_op(found.place, kernel, isolated=False), found.properties, commute=commute)
+    op = table.user_op(found.place, contract.Elementwise(apply, found.place), isolated=False)
+    return with_properties(op, found.properties, commute=commute)
 
 
 def with_properties(op: Op, said: contract.Properties, *, commute: bool | None = None) -> Op:
@@ -63,6 +76,8 @@ def resolve(text: str, timeout: float | None = None) -> Op:
     UserOpError
         If the file is missing, or several entry points have the name.
     """
+    if predefined := meant(text):
+        return predefined
     if ":" in text:
         return _at_place(text, timeout)
     try:

@@ -20,7 +20,7 @@ import numpy as np
 from mpired.datatypes import Datatype, parse
 from mpired.errors import UserOpError
 from mpired.ops import plugins
-from mpired.ops.contract import Failing, Function, Properties, as_op, first_line, limited
+from mpired.ops.contract import Elementwise, Failing, Function, Properties, as_op, first_line, limited
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -97,9 +97,12 @@ class PythonKernel:
 
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
         """Apply the function, and hold it to its contract."""
+        return _elementwise(self)(invec, inoutvec, datatype)
+
+    def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
+        """Call the function once; the time for one call includes the loading of the code."""
         with limited(self.timeout), Failing(self.place):
             _load(self.place).apply(invec, inoutvec, datatype)
-        return inoutvec
 
     def properties(self) -> Properties:
         """Load the function and return what it says of itself.
@@ -111,6 +114,12 @@ class PythonKernel:
         """
         with limited(self.timeout), Failing(self.place):
             return _load(self.place).properties
+
+
+@functools.cache
+def _elementwise(kernel: PythonKernel) -> Elementwise:
+    """Return what applies a kernel in this process, and remembers that it was tried."""
+    return Elementwise(kernel.apply, kernel.place)
 
 
 @functools.cache

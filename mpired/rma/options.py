@@ -56,7 +56,8 @@ class FetchOptions(Inputs, Where, How, total=False):
 class AccumulateOptions(FetchOptions, total=False):
     """What may be said of an accumulate."""
 
-    once: str | bool | None
+    once: bool
+    once_key: str | None
 
 
 class ElementOptions(How, total=False):
@@ -80,11 +81,12 @@ def resolve(op: str, use: ops.Use) -> ops.Op:
     UnknownOpError, OpError
         If there is none, or it is not for this use.
     """
-    if not isinstance(op, str):
+    chosen = ops.meant(op)
+    if chosen is None and not isinstance(op, str):
         raise OpError("--op", "one-sided calls take predefined ops only (MPI-4.1, 12.3.4), no function")
-    if ":" in op:
+    if chosen is None and ":" in op:
         raise OpError(op, "user-defined ops are for reductions only (MPI-4.1, 12.3.4); use a predefined op")
-    chosen = ops.resolve(op)
+    chosen = chosen or ops.resolve(op)
     ops.check_use(chosen, use)
     return chosen
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 
@@ -105,16 +106,42 @@ def element_of(value: object, datatype: Datatype, what: str, said: Declared) -> 
     return element_of_number(value, datatype, what)
 
 
-def keys_of(request: Request, options: AccumulateOptions) -> list[bytes]:
-    """Return for each origin the key that the target is to remember; none without --once."""
-    key = options.get("once")
-    if key is None or key is False:
-        return []
-    numbers = range(len(request.origins))
-    if isinstance(key, str) and key:
-        return [once.key_of(key if number == 0 else f"{key}\0{number}") for number in numbers]
+def check_once(norigins: int, options: AccumulateOptions) -> None:
+    """Check what is said of exactly once, before anything is read.
+
+    Raises
+    ------
+    UsageError
+        If it makes no sense, or there are more origins than keys that a target can remember.
+    """
+    said: object = options.get("once", False)  # Python's callers may give anything
+    key: object = options.get("once_key")
+    if not isinstance(said, bool | None):
+        raise UsageError("--once", f"{said!r} is neither true nor false; the key is said with --once-key")
+    if key is not None and not (isinstance(key, str) and key):
+        raise UsageError("--once-key", f"{key!r} is no key; give a text, as 'run 5'")
+    if said and key is None and norigins > once.MAX_KEYS:
+        reason = f"remembers {once.MAX_KEYS} origins of a target, and there are {norigins}; use several commands, or"
+        raise UsageError("--once", f"{reason} --once-key KEY, which is one key for all of them")
+
+
+def keys_of(request: Request, options: AccumulateOptions) -> dict[bytes, Sequence[int]]:
+    """Return the keys that the target is to remember, and the origins that each stands for; none without --once.
+
+    A key of the user stands for the whole command, whatever its origins are; else the content of each origin, together
+    with what is done with it, is its own.
+    """
+    if (key := options.get("once_key")) is not None:
+        return {once.key_of(key): range(len(request.origins))}
+    if not options.get("once"):
+        return {}
     where = {name: str(options.get(name)) for name in Where.__annotations__ if options.get(name) is not None}
+    if (indices := options.get("map")) is not None:
+        where["map"] = hashlib.blake2b(np.asarray(indices).tobytes()).hexdigest()
     if request.declared.columns:
         where["columns"] = ",".join(request.declared.columns)
     said = f"{request.op} {sorted(where.items())}"
-    return [once.key_of_content([origin.blocks() for origin in buffers], said) for buffers in request.origins]
+    keys: dict[bytes, Sequence[int]] = {}
+    for number, buffers in enumerate(request.origins):
+        keys.setdefault(once.key_of_content([origin.blocks() for origin in buffers], said), (number,))
+    return keys

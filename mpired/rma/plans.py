@@ -23,10 +23,11 @@ from mpired.rma.options import (
     Tell,
     place,
     policy,
+    read_map,
     resolve,
     sides,
 )
-from mpired.rma.origins import common, element_of, keys_of, open_origin
+from mpired.rma.origins import check_once, common, element_of, keys_of, open_origin
 from mpired.storage import staging
 from mpired.storage.output import nothing
 from mpired.windows.origin import ArrayOrigin
@@ -81,7 +82,11 @@ def plan_accumulate(
     check_names(options, AccumulateOptions)
     if not origins:
         raise UsageError("ORIGIN", "there is none; name at least one file after the target")
-    request = _request(windows, origins, resolve(op, ops.Use.ACCUMULATE), options)
+    check_once(len(origins), options)
+    chosen = resolve(op, ops.Use.ACCUMULATE)
+    if (where := options.get("map")) is not None:
+        options["map"] = read_map(where)  # once: what it holds is part of the key, and a stream gives it only once
+    request = _request(windows, origins, chosen, options)
     request = replace(request, use=ops.Use.ACCUMULATE, keys=keys_of(request, options))
     return Call(_with_create(request, options), policy(options, tell))
 

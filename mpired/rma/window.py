@@ -79,12 +79,13 @@ class Window:
             The name of a predefined op, or "replace".
         **options
             As the options of `mpired accumulate`: target_disp, disp_unit (bytes), target_count, at, map, target_rank,
-            origin_disp, origin_count, columns, once, create, and what describes origins that are files.
+            origin_disp, origin_count, columns, once, once_key, create, and what describes origins that are files.
 
         Returns
         -------
         int
-            How many origins were combined: fewer than given if `once` left out what had been applied before.
+            How many origins were combined: fewer than given if `once` or `once_key` left out what had been applied
+            before.
 
         Raises
         ------
@@ -108,7 +109,7 @@ class Window:
         origin
             A file or an array; None for the op "no_op", which only reads.
         op, **options
-            As of `accumulate`, without once.
+            As of `accumulate`, without once and once_key.
 
         Returns
         -------

@@ -255,8 +255,22 @@ def stored_keys(fd: int) -> bytes:
 
 
 def remember(fd: int, keys: bytes) -> None:
-    """Let a file remember keys, in the place of those that it has."""
-    os.setxattr(fd, ONCE_ATTRIBUTE, keys)
+    """Let a file remember keys, in the place of those that it has.
+
+    Raises
+    ------
+    OSError
+        If the file system refuses, as where all attributes of a file share one block.
+    """
+    try:
+        os.setxattr(fd, ONCE_ATTRIBUTE, keys)
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.E2BIG, errno.ERANGE, errno.EDQUOT}:
+            way_out = "name fewer origins, use --once-key, or remove other attributes of the file"
+            error.strerror = (
+                f"no room for {len(keys)} bytes of keys in its extended attributes ({error.strerror}); {way_out}"
+            )
+        raise
 
 
 def forget(fd: int) -> None:

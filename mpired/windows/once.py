@@ -1,7 +1,7 @@
 """Exactly once: a target remembers the keys of what was combined into it, in an extended attribute.
 
 The attribute changes in the same transaction as the data. A key is kept as a digest; the oldest are
-forgotten when there are more than a file system has room for.
+forgotten when there are more than a file system has room for, but never one of the command that is running.
 """
 
 from __future__ import annotations
@@ -55,6 +55,11 @@ def stored(target: Target) -> list[bytes]:
     return [key for key in keys if any(key)]  # zeros hold a place for a key that did not come
 
 
-def encoded(keys: Sequence[bytes], new: Iterable[bytes]) -> bytes:
-    """Return the attribute for old and new keys."""
-    return b"".join([*keys, *new][-MAX_KEYS:])
+def encoded(remembered: Sequence[bytes], used: Iterable[bytes]) -> bytes:
+    """Return the attribute for the keys of before and those of this command.
+
+    Those of this command come last, also the ones that are there: a repetition asks for all of them again, so none may
+    be forgotten for the sake of another.
+    """
+    latest = list(used)
+    return b"".join([*(key for key in remembered if key not in latest), *latest][-MAX_KEYS:])

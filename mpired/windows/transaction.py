@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -51,7 +51,7 @@ class Request:
     place
         Where.
     keys
-        For each origin the key that is remembered; empty without --once.
+        The keys to remember, and for each the numbers of the origins that it stands for; empty without --once.
     fetch
         Whether the old elements are wanted.
     create
@@ -68,7 +68,7 @@ class Request:
     use: ops.Use
     origins: Sequence[Sequence[Origin]]
     place: Place
-    keys: Sequence[bytes] = ()
+    keys: Mapping[bytes, Sequence[int]] = field(default_factory=dict)
     fetch: bool = False
     create: Filling | None = None
     expected: np.ndarray | None = None
@@ -255,17 +255,14 @@ class _Work:
     def _part(self, target: Opened, shares: Sequence[Share]) -> _Part:
         """Leave out what a window remembers; one that was changed before a crash is not changed again."""
         shares = [share for share in shares if share.access.entries]
-        everything = range(len(self._request.origins))
+        keys = self._request.keys
         if not shares:
             return _Part((), (), b"")
-        if not self._request.keys:
-            return _Part(shares, everything, b"")
+        if not keys:
+            return _Part(shares, range(len(self._request.origins)), b"")
         remembered = target.remembered()
-        new: dict[bytes, int] = {}
-        for number, key in zip(everything, self._request.keys, strict=True):
-            if key not in remembered:
-                new.setdefault(key, number)
-        return _Part(shares, tuple(new.values()), once.encoded(remembered, new))
+        new = [number for key, numbers in keys.items() if key not in remembered for number in numbers]
+        return _Part(shares, new, once.encoded(remembered, keys))
 
     def combine(self) -> None:
         """Compute all new elements, and make the updates ready."""

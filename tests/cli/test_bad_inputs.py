@@ -175,7 +175,7 @@ NPY = (
     _bad_npy(2, "half of the magic", b"\x93NU", "truncated"),
     _bad_npy(3, "text", b"1.0 2.0 3.0\n", "starts with"),
     _bad_npy(3, "gzip", gzip.compress(npy_of(THREE)), "gzip"),
-    _bad_npy(3, "pickle", _PICKLED, "starts with"),
+    _bad_npy(3, "pickle", _PICKLED, "is a pickle, which is never loaded"),
     _bad_npy(3, "zeros", bytes(1000), "starts with"),
     _bad_npy(4, "0.1", npy(header(), DATA, b"\x00\x01"), "version 0.1"),
     _bad_npy(4, "1.1", npy(header(), DATA, b"\x01\x01"), "version 1.1"),

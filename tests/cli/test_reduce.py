@@ -403,7 +403,7 @@ def test_pair_that_is_none(words, tmp_path):
         ("out.csv", "", b"value\n11.5\n2.25\n2.0\n"),
         ("out.json", "", b'{"buffers": ['),
         ("out", "", b"\x93NUMPY"),
-        ("out.dat", "", b"\x93NUMPY"),
+        ("out.dat", "--to npy", b"\x93NUMPY"),
         ("out.npy", "--to raw", (A + B).tobytes()),
         ("out.csv", "--to npy", b"\x93NUMPY"),
         ("out.bin", "--to table", b"element  value\n      0   11.5\n"),
@@ -808,16 +808,42 @@ def test_info_of_a_file_with_other_columns(folder):
     succeeded(reduce("--op", "sum", "mixed.parquet", "--columns", "d", "-o", "d.npy", cwd=folder))
 
 
-@pytest.mark.parametrize(
-    ("name", "taken"), [("zip.dat", True), ("zip.bin", True), ("zip", True), ("zip.npz", False), ("zip.npy", False)]
-)
-def test_any_bytes_are_elements_of_a_declared_type(name, taken, folder):
-    (folder / name).write_bytes(b"PK\3\4abcd")
-    outcome = reduce("--op", "sum", "--type", "uint8_t", name, "--to", "raw", cwd=folder)
-    if taken:
-        assert outcome == (0, b"PK\3\4abcd", "")
-    else:
-        refused(outcome, 3, "zip archive", "--from raw")
+@pytest.mark.parametrize("name", ["x.nc", "x.H5", "x.npz", "x.npy.gz", "x.root", "x.fits", "x.pkl", "x.tsv", "x.zarr"])
+@pytest.mark.parametrize("suffix", ["npy", "parquet", "bin"])
+def test_a_result_never_has_the_suffix_of_another_format(suffix, name, folder):
+    words = ("--op", "sum", "--type", "double", f"a.{suffix}", f"b.{suffix}")
+    with unchanged(folder):
+        refused(reduce(*words, "-o", name, cwd=folder), 2, f"{name}: would be", "--to")
+        refused(run("scan", "-q", *words, "-o", f"{{rank}}{name}", cwd=folder), 2, f"0{name}: would be", "--to")
+    succeeded(reduce(*words, "-o", name, "--to", "raw", cwd=folder))
+    assert (folder / name).read_bytes() == (A + B).tobytes()
+
+
+@pytest.mark.parametrize("name", ["x.dat", "x.npy2", "x.out", "x.sav", "x.0x"])
+def test_a_suffix_that_no_format_has_needs_a_format(name, folder):
+    for suffix in ("npy", "parquet", "arrow"):
+        with unchanged(folder):
+            outcome = reduce("--op", "sum", f"a.{suffix}", "-o", name, cwd=folder)
+            refused(outcome, 2, f"{name}: no format has the suffix", f"--to {suffix}")
+    raw = ("--op", "sum", "--type", "double", "a.bin", "b.bin", "-o", name)
+    succeeded(reduce(*raw, cwd=folder))
+    assert (folder / name).read_bytes() == (A + B).tobytes()
+
+
+@pytest.mark.parametrize("name", ["x", "out.0", "out.0017", ".hidden", "a.b/x"])
+def test_a_name_without_a_suffix_gets_the_format_of_the_inputs(name, folder):
+    (folder / "a.b").mkdir()
+    succeeded(reduce("--op", "sum", "a.npy", "b.npy", "-o", name, cwd=folder))
+    assert np.load(folder / name).tolist() == (A + B).tolist()
+
+
+def test_fetched_and_made_files_have_suffixes_of_formats_too(folder):
+    with unchanged(folder):
+        words = ("get-accumulate", "--op", "sum", "--fetch", "old.nc", "a.npy", "b.npy")
+        refused(run(*words, cwd=folder), 2, "old.nc: would be netCDF", "--to")
+        words = ("accumulate", "--op", "sum", "--create", "3", "t.h5", "a.npy")
+        refused(run(*words, cwd=folder), 2, "t.h5: would be HDF5", "another name")
+        refused(run("pack", "--type", "double", "a.bin", "-o", "x.mat", cwd=folder), 2, "x.mat: would be", "--to")
 
 
 def test_current_directory_is_gone(folder):

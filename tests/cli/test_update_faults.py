@@ -49,7 +49,7 @@ def value(folder: Path) -> float | None:
 
 
 def accumulate(folder: Path, commit: str, setup: Callable[[], None]) -> Outcome:
-    words = ("accumulate", "-q", "--op", "sum", "--commit", commit, "--once", "k", f"targets/{BASE}", "origin.npy")
+    words = ("accumulate", "-q", "--op", "sum", "--commit", commit, "--once-key", "k", f"targets/{BASE}", "origin.npy")
     return run(*words, cwd=folder, setup=setup)
 
 

@@ -86,6 +86,9 @@ def adds_to_invec(invec, inoutvec): invec += inoutvec; return invec
 def adds_to_inoutvec(invec, inoutvec): inoutvec += invec; return inoutvec
 
 # ways to end
+def looks_around(invec, inoutvec, count, datatype): inoutvec += invec[0]
+def compares(invec, inoutvec): return invec if invec > inoutvec else inoutvec
+def slow(invec, inoutvec): time.sleep(0.7); return invec + inoutvec
 def exits(invec, inoutvec, count, datatype): os._exit(0)
 def terminates(invec, inoutvec, count, datatype): os.kill(os.getpid(), signal.SIGTERM)
 def crashes(invec, inoutvec, count, datatype): ctypes.string_at(0)
@@ -232,7 +235,7 @@ FAULTS = [
     Fault("three arguments", "./ops.py:three", ARGUMENTS),
     Fault("keywords", "./ops.py:keywords", ARGUMENTS),
     Fault("unary ufunc", "numpy:cos", ARGUMENTS),
-    Fault("built-in function", "builtins:max", ARGUMENTS),
+    Fault("built-in function", "builtins:abs", ARGUMENTS),
     # row 82: what it returns
     python("returns_array", "returned ndarray of float64 with the shape (4,); an op of four arguments leaves"),
     python("generator", "returned generator; an op of four arguments leaves its result in inoutvec"),
@@ -268,6 +271,8 @@ FAULTS = [
     python("writes_invec", "raised ValueError: assignment destination is read-only"),
     python("adds_to_invec", "raised ValueError: output array is read-only"),
     python("adds_to_inoutvec", "raised ValueError: output array is read-only"),
+    python("looks_around", "gives other bits for 4 elements at once than for 2 and the rest"),
+    python("compares", "an op gets arrays, not numbers: use numpy.maximum, numpy.where and the like"),
     # row 85: standard output
     python("prints_and_raises", "raised ValueError: after it", own_text="printed\n"),
     # row 86: no end, and ends of the wrong kind
@@ -454,11 +459,17 @@ def test_what_an_op_leaves_behind_is_ended_when_it_succeeds(workshop):
     assert total(outcome.out) == [3.0, 6.0, 9.0, 12.0]
 
 
+def test_each_call_has_its_own_time(workshop):
+    """The first elements are combined three times, which together takes longer than one call may."""
+    outcome = run("reduce", "-q", "--op", "./ops.py:slow", "--op-timeout", "2", "--to", "raw", *RANKS[:2], cwd=workshop)
+    succeeded(outcome)
+
+
 def test_what_an_op_prints_goes_to_standard_error(workshop):
     outcome = run("reduce", "-q", "--op", "./ops.py:prints_and_adds", "--to", "raw", *RANKS, cwd=workshop)
     assert outcome.status == 0
     assert total(outcome.out) == [3.0, 6.0, 9.0, 12.0]
-    assert sorted(re.findall("by a child|by printf?|by write|without an end", outcome.err)) == sorted(PRINTED * 2)
+    assert sorted(re.findall("by a child|by printf?|by write|without an end", outcome.err)) == sorted(PRINTED * 4)
 
 
 @pytest.mark.parametrize("stream", ["closed", "full", "without a reader"])

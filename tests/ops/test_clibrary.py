@@ -60,6 +60,13 @@ void overloaded(void *in, void *inout, int *len, uintptr_t *datatype)
             ((double *)inout)[i] += ((double *)in)[i];
 }
 
+/* Not elementwise. */
+void adds_the_first(int64_t *in, int64_t *inout, int *len, void *datatype)
+{
+    for (int i = 0; i < *len; i++)
+        inout[i] += in[0];
+}
+
 /* Each element becomes the count it came with. */
 void count32(int64_t *in, int64_t *inout, int *len, void *datatype)
 {
@@ -294,7 +301,7 @@ def test_overloaded_op(tmp_path, library, name, code, expected):
 def test_counts_over_int_max_go_in_several_calls(library, monkeypatch, symbol, most):
     monkeypatch.setattr(clibrary, "_INT_MAX", 7)
     invec, inoutvec = np.zeros(20, np.int64), np.zeros(20, np.int64)
-    LibraryKernel(str(library), *symbol.split(":"))(invec, inoutvec, mpired.datatypes.INT64_T)
+    LibraryKernel(str(library), *symbol.split(":")).apply(invec, inoutvec, mpired.datatypes.INT64_T)
     expected = [most] * 20 if most == 20 else [7] * 14 + [6] * 6
     assert inoutvec.tolist() == expected
 
@@ -302,6 +309,13 @@ def test_counts_over_int_max_go_in_several_calls(library, monkeypatch, symbol, m
 def test_a_symbol_called_count(tmp_path, library):
     arrays = [np.array([rank, 5]) for rank in (1, 3)]
     assert reduced(tmp_path, f"{library}:count", arrays).tolist() == [2, 0]
+
+
+def test_an_op_that_looks_at_neighbours_is_refused(tmp_path, library):
+    paths = saved(tmp_path, [np.arange(4), np.arange(4)])
+    words = ("reduce", "--op", f"{library}:adds_the_first", "-o", "out.npy", *map(str, paths))
+    refused(run(*words, cwd=tmp_path), 7, ":adds_the_first: gives other bits for 4 elements at once than for 2 and the rest")
+    assert not (tmp_path / "out.npy").exists()
 
 
 def test_operands_are_copies(tmp_path, library):
@@ -315,7 +329,7 @@ def test_operands_are_copies(tmp_path, library):
 def test_what_it_prints_goes_to_standard_error(tmp_path, library):
     paths = saved(tmp_path, [np.arange(3)] * 2)
     outcome = run("reduce", "-q", "--op", f"{library}:prints", "--to", "text", *paths, cwd=tmp_path)
-    assert (outcome.status, outcome.out, outcome.err) == (0, b"0\n1\n2\n", "printed without an end")
+    assert (outcome.status, outcome.out, outcome.err) == (0, b"0\n1\n2\n", "printed without an end" * 3)
 
 
 @pytest.mark.parametrize("jobs", ["1", "2", "7"])

@@ -134,7 +134,7 @@ def test_power_cuts_in_a_recovery_after_a_power_cut(folder):
 
 @pytest.mark.parametrize("commit", ["rename", "journal"])
 def test_keys_change_with_the_data(commit, folder):
-    start, events, ends = recorded(folder, (commit,), once="this")
+    start, events, ends = recorded(folder, (commit,), once_key="this")
     shelf, found_both = Shelf(folder, BASE), set()
     for number, state in crashes(start, events, random.Random(4)):
         found, litter = after_recovery(shelf, state)

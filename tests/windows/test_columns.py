@@ -213,7 +213,7 @@ def test_once(suffix, tmp_path):
     write(table_of({"n": pa.array(np.zeros(ROWS))}, strangers()), path)
     before, table = chunks(path), read(path)
     for key in ("a", "b", "a", "b"):
-        mpired.Window(path).accumulate(np.ones(ROWS), "sum", columns=["n"], once=key)
+        mpired.Window(path).accumulate(np.ones(ROWS), "sum", columns=["n"], once_key=key)
     check(path, before, table, n=np.full(ROWS, 2.0))
 
 

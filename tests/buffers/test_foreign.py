@@ -1,0 +1,180 @@
+"""Files of other programs are known as such, and no numbers are taken for one."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import io
+import json
+import lzma
+import pickle
+import struct
+import tarfile
+import zipfile
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from command import refused, run, unchanged
+
+from mpired.buffers import foreign
+
+NUMBERS = np.arange(1000.0)
+RAW = NUMBERS.tobytes()
+
+
+def _zip() -> bytes:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("x", RAW)
+    return file.getvalue()
+
+
+def _npz() -> bytes:
+    file = io.BytesIO()
+    np.savez(file, x=NUMBERS)
+    return file.getvalue()
+
+
+def _tar(form: int) -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w", format=form) as archive:
+        entry = tarfile.TarInfo("x")
+        entry.size = len(RAW)
+        archive.addfile(entry, io.BytesIO(RAW))
+    return file.getvalue()
+
+
+def _arrow_stream(columns: int) -> bytes:
+    table = pa.table({f"column {i}": NUMBERS for i in range(columns)}, metadata={"k": "v" * columns})
+    file = io.BytesIO()
+    with pa.ipc.new_stream(file, table.schema) as stream:
+        stream.write_table(table)
+    return file.getvalue()
+
+
+def _compressed(codec: str) -> bytes:
+    file = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(file, codec) as stream:
+        stream.write(RAW)
+    return file.getvalue().to_pybytes()
+
+
+def _safetensors() -> bytes:
+    header = json.dumps({"x": {"dtype": "F64", "shape": [1000], "data_offsets": [0, 8000]}}).encode().ljust(96)
+    return struct.pack("<Q", len(header)) + header + RAW
+
+
+def _pickles():
+    held = {"array": NUMBERS, "list": [1.5] * 100, "dict": {"x": 1.5, "y": [2]}}
+    for name, value in held.items():
+        for protocol in (2, 3, 4, 5):
+            yield f"pickle of a {name}, protocol {protocol}", "a pickle", pickle.dumps(value, protocol)
+
+
+HDF5 = b"\x89HDF\r\n\x1a\n\x00\x00\x00\x00\x00\x08\x08\x00"
+FITS = b"SIMPLE  =                    T / conforms to FITS standard".ljust(
+    80
+) + b"BITPIX  =                  -64".ljust(80)
+FILES = [
+    ("zip", "a zip archive", _zip()),
+    ("empty zip", "a zip archive", b"PK\5\6" + bytes(18)),
+    ("npz", "a zip archive", _npz()),
+    ("gzip", "gzip", gzip.compress(RAW)),
+    ("gzip with a name", "gzip", b"\x1f\x8b\x08\x08\0\0\0\0\x02\xff" + b"r.bin\0" + gzip.compress(RAW)[10:]),
+    ("bzip2", "bzip2", bz2.compress(RAW)),
+    ("empty bzip2", "bzip2", bz2.compress(b"")),
+    ("xz", "xz", lzma.compress(RAW)),
+    ("zstd", "zstd", _compressed("zstd")),
+    ("lz4", "lz4", _compressed("lz4")),
+    ("tar of POSIX", "a tar archive", _tar(tarfile.USTAR_FORMAT)),
+    ("tar of GNU", "a tar archive", _tar(tarfile.GNU_FORMAT)),
+    ("HDF5", "HDF5", HDF5 + RAW),
+    ("HDF5 of MATLAB", "HDF5", b"MATLAB 7.3 MAT-file".ljust(512) + HDF5 + RAW),
+    ("HDF5 behind 2048 bytes", "HDF5", bytes(2048) + HDF5 + RAW),
+    ("netCDF classic", "netCDF", b"CDF\x01\0\0\0\0\0\0\0\x0a\0\0\0\x01" + RAW),
+    ("netCDF with 64-bit offsets", "netCDF", b"CDF\x02\xff\xff\xff\xff\0\0\0\x0a" + RAW),
+    ("netCDF with 64-bit data", "netCDF", b"CDF\x05\0\0\0\0\0\0\0\7\0\0\0\0" + RAW),
+    ("ROOT", "a ROOT file", b"root\0\0\xf3\xc0\0\0\0d\0\0\x1a\xb4" + RAW),
+    ("large ROOT", "a ROOT file", b"root\0\x10\x36\x02\0\0\0d" + RAW),
+    ("FITS", "FITS", FITS.ljust(2880) + RAW),
+    ("GRIB", "GRIB", b"GRIB\0\0\0\x02" + bytes(8) + RAW),
+    ("MATLAB 5", "a MATLAB file", b"MATLAB 5.0 MAT-file, Platform: GLNXA64".ljust(124) + b"\0\1IM" + RAW),
+    ("safetensors", "safetensors", _safetensors()),
+    ("empty safetensors", "safetensors", struct.pack("<Q", 2) + b"{}" + bytes(6)),
+    ("Arrow stream", "an Arrow stream", _arrow_stream(1)),
+    ("Arrow stream with a long schema", "an Arrow stream", _arrow_stream(100)),
+    *_pickles(),
+]  # fmt: skip
+CASES = [pytest.param(kind, content, id=name) for name, kind, content in FILES]
+
+
+@pytest.mark.parametrize("suffix", ["", ".bin", ".dat", ".npy"])
+@pytest.mark.parametrize(("kind", "content"), CASES)
+def test_a_file_of_another_program_is_not_raw(kind, content, suffix, tmp_path):
+    content += bytes(-len(content) % 8)
+    (tmp_path / f"r{suffix}").write_bytes(content)
+    words = ("--op", "sum", "--type", "uint8_t", f"r{suffix}", f"r{suffix}")
+    with unchanged(tmp_path):
+        outcome = run("reduce", *words, "-o", "out.bin", cwd=tmp_path)
+        refused(outcome, 3, f"r{suffix}: is {kind}", ";")
+        assert "--from" not in outcome.err
+    outcome = run("reduce", "-q", *words, "--from", "raw", "--to", "raw", cwd=tmp_path)
+    assert outcome == (0, np.add(*[np.frombuffer(content, "u1")] * 2).tobytes(), "")
+
+
+@pytest.mark.parametrize("command", ["accumulate", "get-accumulate"])
+def test_neither_origin_nor_target_is_another_programs(command, tmp_path):
+    (tmp_path / "x.dat").write_bytes(HDF5 * 4)
+    (tmp_path / "t.bin").write_bytes(bytes(64))
+    words = (command, "--op", "sum", "--type", "double")
+    with unchanged(tmp_path):
+        refused(run(*words, "t.bin", "x.dat", cwd=tmp_path), 3, "x.dat: is HDF5; save its numbers with numpy.save")
+        refused(run(*words, "x.dat", "t.bin", cwd=tmp_path), 3, "x.dat: is HDF5; save its numbers with numpy.save")
+
+
+@pytest.mark.parametrize("name", ["r.h5", "r.tsv", "r.orc", "r.zst"])
+def test_a_suffix_that_means_something_else_is_not_raw(name, tmp_path):
+    (tmp_path / name).write_bytes(RAW)
+    words = ("reduce", "-q", "--op", "sum", "--type", "double", name)
+    refused(run(*words, "--to", "raw", cwd=tmp_path), 3, f"{name}: is", "by its suffix", "--from raw")
+    assert run(*words, "--from", "raw", "--to", "raw", cwd=tmp_path) == (0, RAW, "")
+
+
+@pytest.mark.parametrize(
+    "start", [b"", b"PK", b"\x1f\x8b", b"BZh", b"CDF", b"root\0", b"\x80\x02", b"\x80\x04", b"\xff" * 4]
+)
+def test_numbers_that_begin_as_a_file_of_another_program(start):
+    """A few bytes prove nothing; the seed is fixed, and no bytes of it are a whole magic."""
+    chance = np.random.default_rng(7)
+    for _ in range(2000):
+        content = start + chance.bytes(64)
+        assert foreign.by_content(content, len(content)) is None
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        struct.pack("<4i", -1, 8, 16, 1) + RAW,
+        struct.pack("<10i", -1, *range(16, 160, 16)) + RAW,
+        np.full(100, -1, "i4").tobytes(),
+        struct.pack("<q", 100) + b"{" + RAW,
+        b"PK\0\0" + RAW,
+        b"\x80\x02" + RAW,
+        b"\x80\x04\x95" + b"\xff" * 8 + RAW,
+        b"CDF\x01" + np.full(9, 7, ">i4").tobytes(),
+        b"",
+    ],
+)
+def test_numbers_that_look_like_more(content):
+    assert foreign.by_content(content, len(content)) is None
+
+
+@pytest.mark.parametrize("dtype", ["u1", "i1", "<i2", ">i2", "<i4", ">i4", "<i8", ">i8", "<f4", ">f4", "<f8", ">f8"])
+def test_small_integers_are_nothing_else(dtype):
+    """Ranks that begin with any number from -300 to 300, twice or with its neighbours, in any form."""
+    signed = np.dtype(dtype).kind != "u"
+    for first in range(-300 if signed else 0, 301):
+        for step in (0, 1, 8):
+            content = (np.arange(64, dtype="i8") * step + first).astype(dtype).tobytes()
+            assert foreign.by_content(content, len(content)) is None
