@@ -45,7 +45,7 @@ def get_accumulate(**options: Any) -> None:
         raise UsageError(origins[1], "is a second origin; a call that fetches takes one")
     path, to, force = options.pop("fetch"), options.pop("to"), options.pop("force")
     plan = plan_get_accumulate(windows, origins[0] if origins else None, options.pop("op"), waits, **options)
-    with FetchOutput(path, to, overwrite=force, terminal=is_terminal(path)) as output:
+    with FetchOutput(path, to, overwrite=force, terminal=is_terminal(path), windows=windows) as output:
         done = plan.run(signals.ignore, output.keep)
         output.send(windows[0])
     tell(str(plan.request.op), windows, origins, done, **report)
