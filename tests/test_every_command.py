@@ -1,8 +1,8 @@
-"""Every command that writes, killed or failed at each of its calls: all is old or all is new, and the status says which.
+"""Every command that writes, killed or failed at each of its calls: all is old or new, and the status says which.
 
 A scenario is a row: what is there, and the command. The old state is what was there before, the new one what the
-command leaves when nothing happens to it. After each fault `mpired recover` runs, and then each file must be old or new,
-all of them together where the command promises that, and nothing else may be left.
+command leaves when nothing happens to it. After each fault `mpired recover` runs, and then each file must be old or
+new, all of them together where the command promises that, and nothing else may be left.
 """
 
 from __future__ import annotations
@@ -133,7 +133,9 @@ SCENARIOS = {
         two_windows,
         together=False,
     ),
-    "get-accumulate": Scenario(("get-accumulate", *SUM, "t.npy", "r1.npy", "--fetch", "old.npy"), target, together=False),
+    "get-accumulate": Scenario(
+        ("get-accumulate", *SUM, "t.npy", "r1.npy", "--fetch", "old.npy"), target, together=False
+    ),
     "fetch-and-op": Scenario(("fetch-and-op", "--op", "sum", "t.npy", "5"), target),
     "compare-and-swap": Scenario(("compare-and-swap", "--type", "int64_t", "i.npy", "0", "7"), target),
     "reduce": Scenario(("reduce", *SUM, *ALL, "-o", "x.npy"), ranks),

@@ -47,7 +47,7 @@ def get_accumulate(**options: Any) -> None:
     path, to, force = options.pop("fetch"), options.pop("to"), options.pop("force")
     plan = plan_get_accumulate(windows, origins[0] if origins else None, options.pop("op"), waits, **options)
     notes = same_files(windows, origins)
-    with FetchOutput(path, to, overwrite=force, terminal=is_terminal(path)) as output:
+    with FetchOutput(path, to, overwrite=force, terminal=is_terminal(path), windows=windows) as output:
         done = plan.run(signals.ignore, output.keep)
         output.send(windows[0])
     for warning in () if report["quiet"] else notes:

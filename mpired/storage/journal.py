@@ -102,12 +102,9 @@ class JournalWriter:
         self.ranges: list[tuple[int, int]] = []
         self._end = _HEADER_NBYTES
         self._digest = _blake2b(b"", _DIGEST_NBYTES)
-        status = os.fstat(target)
         try:
-            # Whoever may change the target may finish its update, and nobody else learns its content.
-            if os.geteuid() != status.st_uid:
-                calls.give_to(self.fd, status)
-            os.fchmod(self.fd, status.st_mode & 0o666)
+            # Whoever may change the target may finish its update, and no other user learns its content.
+            calls.copy_access(os.fstat(target), target, self.fd, bits=0o666)
         except BaseException:
             self.remove()
             raise

@@ -158,6 +158,7 @@ class FileOutput:
         self._overwrite = overwrite
         self._on_commit = on_commit
         self._durable = durable
+        self._widest = 0o777
         self._existing = existing_file(path)
         if self._existing is not None and not overwrite:
             raise OutputExistsError(path, "is there already; --force replaces it; in Python overwrite=True")
@@ -195,6 +196,11 @@ class FileOutput:
         with calls.blaming(self.name):
             calls.allocate(self.fd, nbytes)
 
+    def limit_readers(self, path: str) -> None:
+        """Let only its owner open a new file, and those who can open the existing file `path`, whose content it has."""
+        with calls.blaming(path):
+            self._widest &= 0o600 | calls.mode_within(os.stat(path), path, self.fd)
+
     def commit(self) -> None:
         """Make the file durable and put it in its place.
 
@@ -214,7 +220,7 @@ class FileOutput:
             if self._existing is not None:
                 calls.copy_metadata(self._existing, self._path, self.fd)
             else:
-                os.fchmod(self.fd, calls.default_mode())
+                os.fchmod(self.fd, calls.default_mode() & self._widest)
             if self._durable:
                 calls.fsync(self.fd)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
@@ -33,10 +35,21 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         Whether it may replace a file.
     terminal
         Whether it is a terminal, which gets a readable table.
+    windows
+        The files that the elements are of: a new file can be read by no more users than each of them.
     """
 
-    def __init__(self, path: str, to: str | None = None, *, overwrite: bool = False, terminal: bool = False) -> None:
+    def __init__(
+        self,
+        path: str,
+        to: str | None = None,
+        *,
+        overwrite: bool = False,
+        terminal: bool = False,
+        windows: Sequence[str] = (),
+    ) -> None:
         self._path = path
+        self._windows = windows
         self._to = to
         self._terminal = terminal
         self._output: Output = open_output(path, overwrite=overwrite)
@@ -71,6 +84,8 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
                 else:
                     layout([buffer], output.fd)
         if isinstance(output, FileOutput):
+            for name in filter(os.path.exists, self._windows):  # one that is being made has the rights of any new file
+                output.limit_readers(name)
             output.commit()
 
     def send(self, name: str) -> None:
