@@ -227,16 +227,10 @@ def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: Optio
         buffer = template.buffers[0]
         assert isinstance(buffer, SpreadBuffer)  # noqa: S101 - as above
         return replace(layout, stored=buffer.stored, around=buffer)
-    if (options.get("columns") or options.get("pair")) and _leaves_columns_out(template):
+    buffers: Any = template.buffers  # of columns, as all others are flat
+    if template.ncolumns > sum(len(buffer.columns) for buffer in buffers):
         raise UsageError("--in-place", "would lose the columns that are not chosen; write to another file")
     return layout
-
-
-def _leaves_columns_out(template: RankFile) -> bool:
-    """Tell whether a file has more columns than its buffers are."""
-    buffers: Any = template.buffers
-    with closing(buffers[0].opener(template.source)) as file:
-        return len(file.schema.names) > sum(len(buffer.columns) for buffer in buffers)
 
 
 def unwatched(done: Iterable[int], _total: int) -> Iterable[int]:

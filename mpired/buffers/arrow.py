@@ -1,107 +1,243 @@
-"""Arrow IPC files: every record batch is checked whole before its values are touched."""
+"""Arrow IPC files: columns are read where they lie, and record batches are checked whole before they are copied."""
 
 from __future__ import annotations
 
-import itertools
 import os
-import struct
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
+from typing import NamedTuple
 
 import numpy as np
 
-from mpired.buffers.columns import Patch, explaining, layout_like
+from mpired.buffers.columns import (
+    DECODED_NBYTES,
+    DTYPES,
+    Column,
+    Contents,
+    NullsError,
+    Patch,
+    explaining,
+    layout_like,
+    too_large,
+)
 from mpired.buffers.columns import inspect as inspect_columns
-from mpired.buffers.flat import FlatBuffer
+from mpired.buffers.flat import FlatBuffer, Order
 from mpired.buffers.formats import Encoder
+from mpired.buffers.ipc import Batch, Messages, Packed
+from mpired.buffers.local import Extent, Spliced, close_read, pread_into
 from mpired.buffers.rank import Declared, RankFile
 from mpired.buffers.source import Source
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up
 
 _BATCH_ROWS = 64 << 10
-_MAGIC_NBYTES = 8
-_CODECS = ("lz4", "zstd")  # org.apache.arrow.flatbuf.CompressionType
+_STREAM_NBYTES = 1 << 20  # so much of a buffer is read at a time, a multiple of every size of a value
+
+
+class Leaf(NamedTuple):
+    """A column of plain values: one of the file, or a field of a column of structures.
+
+    Parameters
+    ----------
+    dtype
+        The form of its values in the file; truth values are bits.
+    nodes
+        The numbers of its node and of those that it is in, each with the number of its first buffer, in a record batch.
+    views
+        How many columns of views come before it: each has more buffers, whose number only the record batch says.
+    """
+
+    dtype: np.dtype
+    nodes: tuple[tuple[int, int], ...]
+    views: int
 
 
 class ArrowFile:
-    """An open Arrow IPC file, its record batches the groups of rows."""
+    """An open Arrow IPC file, of which single leaves are read without pyarrow; it is never mapped into memory.
+
+    Parameters
+    ----------
+    source
+        The file.
+    """
+
+    def __init__(self, source: Source, _memory: int = DECODED_NBYTES) -> None:
+        self._fd = source.open()
+        self._messages = Messages(self._fd, source.nbytes)
+
+    def arrays(self, leaf: Leaf, start: int) -> Iterator[np.ndarray]:
+        """Yield the values of a leaf from the row `start` on."""
+        for message in self._messages.batches:
+            batch = self._messages.batch(message)
+            if start < batch.rows:
+                if any(self._nulls(batch, leaf)):
+                    raise NullsError(self._count_nulls(leaf))
+                yield from self._values(batch, leaf, start)
+            start = max(0, start - batch.rows)
+
+    def _nulls(self, batch: Batch, leaf: Leaf) -> list[int]:
+        return [self._messages.nulls(batch, node) for node, _ in leaf.nodes]
+
+    def _count_nulls(self, leaf: Leaf) -> int:
+        """Return how many values are missing; those of a structure are missing in each of its fields."""
+        return sum(max(self._nulls(self._messages.batch(each), leaf)) for each in self._messages.batches)
+
+    def _values(self, batch: Batch, leaf: Leaf, start: int) -> Iterator[np.ndarray]:
+        """Yield the values of a leaf in a record batch from a row on."""
+        more = self._messages.variadic(batch, leaf.views)
+        for _, first in leaf.nodes:
+            self._check_valid(batch, first + more)
+        packed = self._messages.buffer(batch, leaf.nodes[-1][1] + more + 1)
+        if leaf.dtype == np.bool_:
+            for octets in self._octets(batch, packed, Extent(start // 8, -(-batch.rows // 8) - start // 8)):
+                bits = np.unpackbits(octets, bitorder="little")[: batch.rows - start // 8 * 8]
+                yield bits[start % 8 :]
+                start += len(bits) - start % 8
+            return
+        size = leaf.dtype.itemsize
+        for octets in self._octets(batch, packed, Extent(start * size, (batch.rows - start) * size)):
+            yield octets.view(leaf.dtype)
+
+    def _check_valid(self, batch: Batch, number: int) -> None:
+        """Check that no bit says that a value is missing where the node says that there is none."""
+        packed = self._messages.buffer(batch, number)
+        if not packed.nbytes:
+            return
+        left = batch.rows
+        for octets in self._octets(batch, packed, Extent(0, -(-batch.rows // 8))):
+            count = min(left, 8 * len(octets))
+            if not np.unpackbits(octets, count=count, bitorder="little").all():
+                raise ValueError("a column has nulls that its header does not tell of")
+            left -= count
+
+    def _octets(self, batch: Batch, packed: Packed, wanted: Extent) -> Iterator[np.ndarray]:
+        """Yield some bytes of a buffer, in blocks."""
+        if wanted.start + wanted.nbytes > packed.nbytes:
+            raise ValueError(f"a buffer of {packed.nbytes} bytes is too short for {batch.rows} rows")
+        stream = None
+        if packed.compressed:
+            stream = pa.CompressedInputStream(pa.PythonFile(Spliced(self._fd, [packed.extent])), batch.codec)
+            for count in _blocks(wanted.start):
+                _read_from(stream, count)
+        at = packed.extent.start + wanted.start
+        for count in _blocks(wanted.nbytes):
+            if stream is not None:
+                yield _read_from(stream, count)
+                continue
+            block = np.empty(count, np.uint8)
+            pread_into(self._fd, block, at)
+            at += count
+            yield block
+
+    def close(self) -> None:
+        """Close the file."""
+        close_read(self._fd)
+
+
+def _blocks(nbytes: int) -> Iterator[int]:
+    """Cut a number of bytes."""
+    return (min(_STREAM_NBYTES, nbytes - at) for at in range(0, nbytes, _STREAM_NBYTES))
+
+
+def _read_from(stream: pa.NativeFile, nbytes: int) -> np.ndarray:
+    block = np.frombuffer(stream.read(nbytes), np.uint8)
+    if len(block) < nbytes:
+        raise ValueError("a compressed buffer is shorter than it says")
+    return block
+
+
+class WholeFile:
+    """An open Arrow IPC file, to be written again; its record batches are checked before their values are touched."""
 
     def __init__(self, source: Source) -> None:
-        os.close(source.open())  # checks that it is still the file that was looked at
-        self._file = pa.OSFile(source.path, "rb")  # never mapped: a shortened file would kill the process
-        with explaining(source.name):
-            self.schema = pa.ipc.open_file(self._file).schema
-            reader = self._reader([])
-            rows = [reader.get_batch(i).num_rows for i in range(reader.num_record_batches)]
-        self.starts = [0, *itertools.accumulate(rows)]
+        self._fd = source.open()
+        self._name = source.name
+        self._messages = Messages(self._fd, source.nbytes)
+        file = pa.PythonFile(Spliced(self._fd, [Extent(0, source.nbytes)]))
+        self._reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(use_threads=False))
+        self.schema = self._reader.schema
+        self.rows = sum(self._messages.batch(each).rows for each in self._messages.batches)
 
-    def _reader(self, fields: list[int]) -> pa.RecordBatchFileReader:
-        options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=fields)
-        return pa.ipc.open_file(self._file, options=options)
+    def leaves(self) -> list[tuple[Leaf, ...]]:
+        """Return the leaves of each column; those of other types than numbers have none."""
+        places = _Places(self._messages.byte_order, has_old_unions=self._messages.version < _VERSION_5)
+        return [places.leaves(field.type) for field in self.schema]
 
-    def batches(self, group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some columns from the start of a record batch on."""
-        reader = self._reader([self.schema.get_field_index(name) for name in columns])
-        for i in range(group, reader.num_record_batches):
-            batch = reader.get_batch(i)
-            # Lengths and offsets are the file's word: without this a patched one reads foreign memory.
-            batch.validate(full=True)
-            yield batch.select(list(columns))
-
-    def whole(self) -> Iterator[tuple[pa.RecordBatch, Mapping[bytes, bytes] | None]]:
+    def batches(self) -> Iterator[tuple[pa.RecordBatch, Mapping[bytes, bytes] | None]]:
         """Yield every record batch with all columns, and its metadata."""
-        reader = self._reader([])
-        for i in range(reader.num_record_batches):
-            batch, metadata = reader.get_batch_with_custom_metadata(i)
+        for message in (*self._messages.dictionaries, *self._messages.batches):
+            self._check_memory(self._messages.batch(message))
+        for i in range(self._reader.num_record_batches):
+            batch, metadata = self._reader.get_batch_with_custom_metadata(i)
+            # Lengths and offsets are the file's word: without this a patched one reads foreign memory.
             batch.validate(full=True)
             yield batch, metadata
 
-    def compression(self) -> str | None:
-        """Return the compression of the first record batch, None if there is none.
+    def _check_memory(self, batch: Batch) -> None:
+        unpacked = sum(packed.nbytes for packed in self._messages.buffers(batch) if packed.compressed)
+        if unpacked > DECODED_NBYTES:
+            raise too_large(self._name, "a record batch", unpacked, DECODED_NBYTES)
 
-        pyarrow knows it, but does not tell. What lies where no writer puts it says nothing of compression.
-        """
-        self._file.seek(_MAGIC_NBYTES)
-        try:
-            while (message := pa.ipc.read_message(self._file)).type != "record batch":
-                pass
-            return _codec(message.metadata.to_pybytes())
-        except (EOFError, ValueError, IndexError, struct.error):
-            return None
+    def compression(self) -> str | None:
+        """Return the compression of the first record batch, None if there is none."""
+        return next((self._messages.batch(each).codec for each in self._messages.batches), None)
 
     @property
     def metadata(self) -> Mapping[bytes, bytes] | None:
         """The metadata of the footer; a pyarrow that cannot keep it shows none."""
-        metadata: Mapping[bytes, bytes] | None = getattr(self._reader([]), "metadata", None)
+        metadata: Mapping[bytes, bytes] | None = getattr(self._reader, "metadata", None)
         return metadata
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        close_read(self._fd)
 
 
-def _codec(message: bytes) -> str | None:
-    """Return the compression that a message says of a record batch (org.apache.arrow.flatbuf.Message)."""
+class _Places:
+    """Counts the nodes and buffers that the columns of a schema have in a record batch, in their order."""
 
-    def field(table: int, number: int) -> int:
-        """Return where a field of a table is, 0 if it is left out."""
-        (back,) = struct.unpack_from("<i", message, table)
-        (nbytes,) = struct.unpack_from("<H", message, table - back)
-        slot = 4 + 2 * number
-        offset: int = struct.unpack_from("<H", message, table - back + slot)[0] if slot < nbytes else 0
-        return table + offset if offset else 0
+    def __init__(self, byte_order: Order, *, has_old_unions: bool) -> None:
+        self._order = byte_order
+        self._more_for_unions = int(has_old_unions)  # until version 5 they had a buffer of what is missing
+        self._node = self._buffer = self._views = 0
 
-    def follow(at: int) -> int:
-        to: int = at + struct.unpack_from("<I", message, at)[0]
-        return to
+    def leaves(self, kind: pa.DataType, above: tuple[tuple[int, int], ...] = ()) -> tuple[Leaf, ...]:
+        """Return the leaves of the next column, of that type."""
+        if isinstance(kind, pa.BaseExtensionType):
+            return self.leaves(kind.storage_type, above)
+        nodes, views = (*above, (self._node, self._buffer)), self._views
+        self._node += 1
+        self._buffer += _NBUFFERS.get(kind.id, 2) + (self._more_for_unions if pa.types.is_union(kind) else 0)
+        self._views += kind.id in _VIEWS
+        if kind in DTYPES:
+            return (Leaf(DTYPES[kind].newbyteorder(self._order), nodes, views),)
+        if pa.types.is_dictionary(kind):  # its values are elsewhere
+            return ()
+        children = [self.leaves(kind.field(i).type, nodes) for i in range(kind.num_fields)]
+        return tuple(leaf for leaves in children for leaf in leaves) if pa.types.is_struct(kind) else ()
 
-    batch = follow(field(follow(0), 2))  # Message.header
-    compression = field(batch, 3)  # RecordBatch.compression
-    if not compression:
-        return None
-    codec = field(follow(compression), 0)  # BodyCompression.codec
-    return _CODECS[message[codec] if codec else 0]
+
+def _ids(**counts: int) -> dict[int, int]:
+    """Return how many buffers types have, by the number of a type; an old pyarrow does not know all."""
+    numbers = {getattr(pa.lib, f"Type_{name}", None): count for name, count in counts.items()}
+    return {number: count for number, count in numbers.items() if number is not None}
+
+
+_VERSION_5 = 4  # MetadataVersion
+_VIEWS = _ids(STRING_VIEW=2, BINARY_VIEW=2)
+# What is missing, and the values; with offsets or types there are others.
+_NBUFFERS = _ids(
+    NA=0, STRING=3, BINARY=3, LARGE_STRING=3, LARGE_BINARY=3, FIXED_SIZE_LIST=1, STRUCT=1, LIST_VIEW=3,
+    LARGE_LIST_VIEW=3, SPARSE_UNION=1, DENSE_UNION=2, RUN_END_ENCODED=0,
+)  # fmt: skip
+
+
+def _look(source: Source) -> Contents:
+    with closing(WholeFile(source)) as file:
+        return Contents(file.schema, file.leaves(), file.rows)
+
+
+_COLUMN = Column("arrow", _look, ArrowFile)
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
@@ -112,7 +248,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     BufferFileError, DatatypeError
         As for every format with columns.
     """
-    return inspect_columns(source, declared, "arrow", ArrowFile)
+    return inspect_columns(source, declared, _COLUMN)
 
 
 def prepare(template: RankFile) -> Encoder:
@@ -125,7 +261,7 @@ def prepare(template: RankFile) -> Encoder:
     """
     schema = None
     if template.format == "arrow":
-        with explaining(template.source.name), closing(ArrowFile(template.source)) as file:
+        with explaining(template.source.name), closing(WholeFile(template.source)) as file:
             schema = file.schema
     layout = layout_like(template, schema)
 
@@ -155,11 +291,11 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
         If the old file is damaged.
     """
     with explaining(source.name), ExitStack() as stack:
-        old = stack.enter_context(closing(ArrowFile(source)))
+        old = stack.enter_context(closing(WholeFile(source)))
         new = stack.enter_context(os.fdopen(os.dup(fd), "wb"))
         patch = Patch(old.schema, changed, stack)
         options = pa.ipc.IpcWriteOptions(compression=old.compression(), use_threads=False)
         footer = {"metadata": metadata} if (metadata := old.metadata) else {}
         writer = stack.enter_context(pa.ipc.new_file(new, old.schema, options=options, **footer))
-        for batch, said in old.whole():
+        for batch, said in old.batches():
             writer.write_batch(patch.applied(batch), custom_metadata=said)

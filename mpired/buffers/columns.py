@@ -6,12 +6,12 @@ formats and nowhere else.
 
 from __future__ import annotations
 
-import bisect
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -28,19 +28,52 @@ from mpired.datatypes import Datatype, agrees, counterparts, from_dtype, with_fi
 from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, DatatypeError, MpiredError
 
+DECODED_NBYTES = 64 << 20
+"""The most bytes of a page, or of a compressed record batch, that are decoded at once unless more memory is allowed."""
+DTYPES: dict[pa.DataType, np.dtype] = {
+    getattr(pa, name)(): np.dtype(name.rstrip("_"))
+    for name in ("bool_", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
+} | {getattr(pa, name)(): np.dtype(name) for name in ("float16", "float32", "float64")}
+"""The types of columns that are numbers, and NumPy's."""
+
 
 class ColumnFile(Protocol):
-    """An open file with columns."""
+    """An open file with columns of plain values, its leaves: a column of structures has one for each field.
 
-    schema: pa.Schema
-    starts: list[int]
-    """The row that each group of rows starts with, and at the end the number of rows."""
+    What a leaf is, only the format knows; it is small, and can be pickled.
+    """
 
-    def batches(self, group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some columns from the start of a group to the end of the file."""
+    def arrays(self, leaf: Any, start: int) -> Iterator[np.ndarray]:
+        """Yield the values of a leaf from the row `start` to the end of the file; truth values as bytes.
+
+        Raises
+        ------
+        NullsError
+            If there are missing values.
+        """
 
     def close(self) -> None:
         """Close the file."""
+
+
+class Contents(NamedTuple):
+    """What a file with columns holds: the schema, for each column its leaves, and the number of rows."""
+
+    schema: pa.Schema
+    leaves: Sequence[tuple[Any, ...]]
+    rows: int
+
+
+class Column(NamedTuple):
+    """How a format describes its files, and opens them."""
+
+    format: str
+    look: Callable[[Source], Contents]
+    opener: Callable[[Source, int], ColumnFile]
+
+
+class NullsError(Exception):
+    """Raised where values are missing; the argument says how many."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,18 +90,24 @@ class ColumnBuffer:
         Number of elements.
     columns
         One column, or two for the values and the indices of pairs.
+    leaves
+        The plain columns that it consists of, as the format knows them.
     opener
-        Opens the file.
+        Opens the file, with the most bytes that are decompressed at once.
     fields
         The names of the fields, of a column of structures or of pairs.
+    memory
+        The most bytes that are decompressed at once.
     """
 
     source: Source
     datatype: Datatype
     count: int
     columns: tuple[str, ...]
-    opener: Callable[[Source], ColumnFile]
+    leaves: tuple[Any, ...]
+    opener: Callable[[Source, int], ColumnFile]
     fields: tuple[str, ...] = ()
+    memory: int = DECODED_NBYTES
     shape: tuple[int, ...] | None = None
     fortran_order: bool = False
     byte_order: Literal["<", ">", "="] = "="
@@ -99,7 +138,7 @@ def explaining(name: str) -> Iterator[None]:
         raise BufferFileError(name, f"cannot be read, the file is damaged or not supported ({reason})") from error
 
 
-def inspect(source: Source, declared: Declared, format_name: str, opener: Callable[[Source], ColumnFile]) -> RankFile:
+def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
     """Describe a file from its schema.
 
     Raises
@@ -110,66 +149,73 @@ def inspect(source: Source, declared: Declared, format_name: str, opener: Callab
         If a column is not of a predefined MPI datatype, or the declared type is another.
     """
     if source.nbytes == 0:
-        raise BufferFileError(source.name, f"the file is empty; not a valid {format_name} file")
-    with explaining(source.name), contextlib.closing(opener(source)) as file:
-        buffers, others = [], _others(file.schema, declared)
-        for columns in _chosen(source, file.schema, declared, [name for name, _ in others]):
-            dtype = _column_dtype(source, file.schema, columns)
-            names = dtype.names if declared.named else None
-            datatype = declared.datatype or with_fields(_datatype(source, columns, dtype), names)
-            if not agrees(datatype, dtype):
-                what = f"column {','.join(columns)!r} holds {dtype_text(dtype)}"
-                raise declared.refused(source, datatype, what)
-            buffers.append(ColumnBuffer(source, datatype, file.starts[-1], columns, opener, dtype.names or ()))
-    return RankFile(source, format_name, tuple(buffers), others)
+        raise BufferFileError(source.name, f"the file is empty; not a valid {column.format} file")
+    with explaining(source.name):
+        schema, leaves, rows = column.look(source)
+    buffers, others = [], _others(schema, declared)
+    places = {name: number for number, name in enumerate(schema.names)}
+    for columns in _chosen(source, schema, declared, {name for name, _ in others}):
+        kinds = [schema.field(places[name]).type for name in columns]
+        dtype = _column_dtype(source, schema, columns, kinds)
+        names = dtype.names if declared.named else None
+        datatype = declared.datatype or with_fields(_datatype(source, columns, dtype), names)
+        if not agrees(datatype, dtype):
+            what = f"column {','.join(columns)!r} holds {dtype_text(dtype)}"
+            raise declared.refused(source, datatype, what)
+        mine = tuple(leaf for name in columns for leaf in leaves[places[name]])
+        buffers.append(ColumnBuffer(source, datatype, rows, columns, mine, column.opener, dtype.names or ()))
+    return RankFile(source, column.format, tuple(buffers), others, len(schema.names))
 
 
 def _others(schema: pa.Schema, declared: Declared) -> tuple[tuple[str, str], ...]:
     """Return the columns that hold no numbers, and their types, unless the columns were chosen."""
     if declared.columns or declared.pair:
         return ()
-    return tuple((field.name, str(field.type)) for field in schema if not all(map(_is_number, _scalars(field.type))))
+    return tuple(
+        (field.name, str(field.type)) for field in schema if not all(kind in DTYPES for kind in _scalars(field.type))
+    )
 
 
-def _chosen(source: Source, schema: pa.Schema, declared: Declared, others: Sequence[str]) -> list[tuple[str, ...]]:
+def _chosen(source: Source, schema: pa.Schema, declared: Declared, others: Container[str]) -> list[tuple[str, ...]]:
     """Return the columns of each buffer."""
+    there = Counter(schema.names)
     names = declared.columns or tuple(name for name in schema.names if name not in others)
     chosen: list[tuple[str, ...]] = [declared.pair] if declared.pair else [(name,) for name in names]
     for name in (name for columns in chosen for name in columns):
-        found = schema.names.count(name)
-        if found != 1:
-            there = f"{found} columns named {name!r}" if found else f"no column {name!r}"
-            raise BufferFileError(source.name, f"has {there}; its columns are {', '.join(map(repr, schema.names))}")
+        if there[name] != 1:
+            what = f"{there[name]} columns named {name!r}" if there[name] else f"no column {name!r}"
+            raise BufferFileError(source.name, f"has {what}; its columns are {', '.join(map(repr, schema.names))}")
     if not schema.names:
         raise BufferFileError(source.name, "has no columns")
     return chosen
 
 
-def _column_dtype(source: Source, schema: pa.Schema, columns: tuple[str, ...]) -> np.dtype:
-    """Return the NumPy form of the elements of a column, or of two columns as pairs."""
-    types = [schema.field(name).type for name in columns]
-    structured = len(columns) == 1 and pa.types.is_struct(types[0])
-    if len(columns) == 1:
-        types = _scalars(types[0])
-    if not all(map(_is_number, types)):
-        numbers = [field.name for field in schema if _is_number(field.type)]
-        raise no_number(source, columns[0], schema.field(columns[0]).type, numbers)
-    plain: list[np.dtype] = [np.dtype(kind.to_pandas_dtype()) for kind in types]
+def _column_dtype(
+    source: Source, schema: pa.Schema, columns: tuple[str, ...], kinds: Sequence[pa.DataType]
+) -> np.dtype:
+    """Return the NumPy form of the elements of a column, or of two columns as pairs; `kinds` are their types."""
+    structured = len(columns) == 1 and pa.types.is_struct(kinds[0])
+    types = _scalars(kinds[0]) if len(columns) == 1 else kinds
+    if not _are_numbers(types):
+        numbers = [field.name for field in schema if field.type in DTYPES]
+        raise no_number(source, columns[0], kinds[0], numbers)
+    plain = [DTYPES[kind] for kind in types]
     if not structured and len(columns) == 1:
         return plain[0]
-    names = list(_field_names(schema, columns))
+    names = FIELDS if len(columns) > 1 else [kinds[0].field(i).name for i in range(kinds[0].num_fields)]
     if not all(names) or len(set(names)) < len(names):  # none that NumPy takes
         names = [f"field{i}" for i in range(len(plain))]
     return np.dtype(list(zip(names, plain, strict=True)))
 
 
+def _are_numbers(kinds: Sequence[pa.DataType]) -> bool:
+    """Tell whether all types are numbers, and there is one at least: a structure may have no field."""
+    return bool(kinds) and all(kind in DTYPES for kind in kinds)
+
+
 def _scalars(kind: pa.DataType) -> list[pa.DataType]:
     """Return the types of the fields of a structure, of another type only itself."""
     return [kind.field(i).type for i in range(kind.num_fields)] if pa.types.is_struct(kind) else [kind]
-
-
-def _is_number(kind: pa.DataType) -> bool:
-    return bool(pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind))
 
 
 def _datatype(source: Source, columns: tuple[str, ...], dtype: np.dtype) -> Datatype:
@@ -180,12 +226,10 @@ def _datatype(source: Source, columns: tuple[str, ...], dtype: np.dtype) -> Data
         raise DatatypeError(source.name, reason) from None
 
 
-def _field_names(schema: pa.Schema, columns: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of the fields of a column of structures, or of two columns that are one buffer."""
-    if len(columns) > 1:
-        return FIELDS
-    kind = schema.field(columns[0]).type
-    return tuple(kind.field(i).name for i in range(kind.num_fields)) if pa.types.is_struct(kind) else ()
+def too_large(name: str, what: str, nbytes: int, limit: int) -> BufferFileError:
+    """Return the error for what cannot be decoded within the memory."""
+    reason = f"{what} unfolds to {nbytes} bytes, and {limit} are decoded at once"
+    return BufferFileError(name, f"{reason}; write it in smaller parts, or let `reduce` use more with --max-memory")
 
 
 def null_error(source: Source, columns: Sequence[str], nulls: int) -> DatatypeError:
@@ -200,10 +244,11 @@ class ColumnReader:
     def __init__(self, buffer: ColumnBuffer) -> None:
         self._buffer = buffer
         with explaining(buffer.source.name):
-            self._file = buffer.opener(buffer.source)
-        self._at = -1
-        self._batches: Iterator[pa.RecordBatch] = iter(())
-        self._rest = np.empty(0, buffer.datatype.form)
+            self._file = buffer.opener(buffer.source, buffer.memory)
+        self._streams = [_Stream(self._file, leaf) for leaf in buffer.leaves]
+        names = buffer.datatype.form.names
+        # The leaves are in the order of the file.
+        self._names = [name for _, name in counterparts(buffer.fields, names)] if names else []
 
     def read(self, start: int, block: np.ndarray) -> None:
         """Fill `block` with the elements from `start` on.
@@ -215,66 +260,67 @@ class ColumnReader:
         BufferFileError
             If the file is damaged or ends early.
         """
-        with explaining(self._buffer.source.name):
-            if start != self._at:
-                self._seek(start)
-            done = 0
-            while done < len(block):
-                piece = self._take(len(block) - done)
-                block[done : done + len(piece)] = piece
-                done += len(piece)
-            self._at = start + len(block)
+        source = self._buffer.source
+        with explaining(source.name):
+            try:
+                for stream, part in zip(self._streams, self._parts(block), strict=True):
+                    if not stream.read(start, part):
+                        raise source.changed()
+            except NullsError as found:
+                raise null_error(source, self._buffer.columns, found.args[0]) from None
 
-    def _seek(self, start: int) -> None:
-        """Start over at the group that holds `start`."""
-        group = bisect.bisect_right(self._file.starts, start) - 1
-        self._batches = self._file.batches(group, self._buffer.columns)
-        self._rest = self._rest[:0]
-        skipped = start - self._file.starts[group]
-        while skipped:
-            skipped -= len(self._take(skipped))
-
-    def _take(self, count: int) -> np.ndarray:
-        """Return the next elements, at most `count`, in the datatype's native form."""
-        while not len(self._rest):
-            self._rest = self._decoded(next(self._batches, None))
-        piece, self._rest = self._rest[:count], self._rest[count:]
-        return piece
-
-    def _decoded(self, batch: pa.RecordBatch | None) -> np.ndarray:
-        if batch is None:
-            raise self._buffer.source.changed()
-        scalars = _scalar_columns(batch)
-        if any(column.null_count for column in scalars):
-            raise null_error(self._buffer.source, self._buffer.columns, self._count_nulls())
-        plain = [_to_numpy(column) for column in scalars]
-        form = self._buffer.datatype.form
-        if form.names is None:
-            return plain[0]
-        piece = np.zeros(batch.num_rows, form)
-        # They are in the order of the file.
-        for (_, name), values in zip(counterparts(self._buffer.fields, form.names), plain, strict=True):
-            piece[name] = values
-        return piece
-
-    def _count_nulls(self) -> int:
-        batches = self._file.batches(0, self._buffer.columns)
-        return sum(max(column.null_count for column in _scalar_columns(batch)) for batch in batches)
+    def _parts(self, block: np.ndarray) -> list[np.ndarray]:
+        """Return what of a block each leaf fills."""
+        if not self._names:
+            return [block]
+        self._buffer.datatype.clear_padding(block)
+        return [block[name] for name in self._names]
 
     def close(self) -> None:
         """Close the file."""
+        for stream in self._streams:
+            stream.close()
         self._file.close()
 
 
-def _scalar_columns(batch: pa.RecordBatch) -> list[pa.Array]:
-    """Return the columns without structures; nulls of a structure become nulls of its fields."""
-    columns: list[pa.Array] = []
-    for column in batch.columns:
-        columns += column.flatten() if pa.types.is_struct(column.type) else [column]
-    return columns
+class _Stream:
+    """The values of a leaf, one after another."""
+
+    def __init__(self, file: ColumnFile, leaf: Any) -> None:
+        self._file = file
+        self._leaf = leaf
+        self._at = -1
+        self._arrays: Iterator[np.ndarray] = iter(())
+        self._rest = np.empty(0, np.uint8)
+
+    def read(self, start: int, part: np.ndarray) -> bool:
+        """Fill an array with the values from `start` on; tell whether there were so many."""
+        if start != self._at:
+            self.close()
+            self._arrays = self._file.arrays(self._leaf, start)
+        done = 0
+        while done < len(part):
+            while not len(self._rest):
+                found = next(self._arrays, None)
+                if found is None:
+                    return False
+                self._rest = found
+            count = min(len(part) - done, len(self._rest))
+            part[done : done + count] = self._rest[:count]
+            self._rest = self._rest[count:]
+            done += count
+        self._at = start + done
+        return True
+
+    def close(self) -> None:
+        """Leave what is not read."""
+        self._rest = self._rest[:0]
+        if isinstance(self._arrays, Generator):
+            self._arrays.close()
 
 
-def _to_numpy(column: pa.Array) -> np.ndarray:
+def values_of(column: pa.Array) -> np.ndarray:
+    """Return the values of an array of Arrow without nulls; truth values as bytes."""
     values: np.ndarray = column.to_numpy(zero_copy_only=False)
     return values.view(np.uint8) if values.dtype == np.bool_ else values
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
@@ -10,10 +9,25 @@ from typing import Any
 
 import numpy as np
 
-from mpired.buffers.columns import Patch, explaining, layout_like, null_error
+from mpired.buffers.columns import (
+    DECODED_NBYTES,
+    Column,
+    ColumnBuffer,
+    Contents,
+    NullsError,
+    Patch,
+    explaining,
+    layout_like,
+    null_error,
+    too_large,
+    values_of,
+)
 from mpired.buffers.columns import inspect as inspect_columns
 from mpired.buffers.flat import FlatBuffer
+from mpired.buffers.footer import MAGIC, Chunk, Footer, Leaf, Pages, pages, stretch
+from mpired.buffers.footer import read as read_footer
 from mpired.buffers.formats import Encoder
+from mpired.buffers.local import Extent, Spliced, close_read
 from mpired.buffers.rank import Declared, RankFile
 from mpired.buffers.source import Source
 from mpired.errors import BufferFileError
@@ -29,48 +43,132 @@ _ROW_GROUP_ROWS = 1 << 20
 _KEPT_GROUP_NBYTES = 256 << 20  # a row group of a file that is written again stays as it is up to here
 _THRIFT_STRINGS = 16 << 20
 _THRIFT_ITEMS = 1 << 20
-_CODEC_NAMES = {"UNCOMPRESSED": "NONE"}  # what the reader calls it and what the writer does
+_STRETCH_ROWS = 1 << 20  # row groups are read together up to here, because pyarrow opens a file for each stretch
+_STRETCH_GROUPS = 256
 
 
 class ParquetFile:
-    """An open parquet file, its row groups the groups of rows."""
+    """An open parquet file, of which single leaves are read; pyarrow sees only clean footers of a leaf each.
 
-    def __init__(self, source: Source) -> None:
-        os.close(source.open())  # checks that it is still the file that was looked at
-        self.name = source.name
-        self._file = pq.ParquetFile(
-            pa.OSFile(source.path, "rb"),  # a local path, never a URI
-            page_checksum_verification=True,
-            pre_buffer=False,
-            buffer_size=_READ_BUFFER,
-            thrift_string_size_limit=_THRIFT_STRINGS,
-            thrift_container_size_limit=_THRIFT_ITEMS,
-        )
-        self.metadata = self._file.metadata
-        self.schema = self._file.schema_arrow
-        groups = range(self.metadata.num_row_groups)
-        self.starts = [0, *itertools.accumulate(self.metadata.row_group(i).num_rows for i in groups)]
+    Parameters
+    ----------
+    source
+        The file.
+    memory
+        The most bytes that a page may need to be decoded.
+    """
 
-    def batches(self, group: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of some columns from the start of a row group on."""
-        groups = list(range(group, len(self.starts) - 1))
-        return iter(
-            self._file.iter_batches(batch_size=_BATCH_ROWS, row_groups=groups, columns=list(columns), use_threads=False)
-        )
+    def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
+        self._fd = source.open()
+        self._name = source.name
+        self._memory = memory
 
-    def group(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a row group, with all columns; long rows by fewer."""
-        footer = self.metadata.row_group(number)
-        rows = max(1, min(_BATCH_ROWS, footer.num_rows * _BATCH_NBYTES // max(1, footer.total_byte_size)))
-        return iter(self._file.iter_batches(batch_size=rows, row_groups=[number], use_threads=False))
+    def arrays(self, leaf: Leaf, start: int) -> Iterator[np.ndarray]:
+        """Yield the values of a leaf from the row `start` on."""
+        for column in self._columns(leaf, start):
+            if column.null_count:
+                raise NullsError(sum(each.null_count for each in self._columns(leaf, 0)))
+            yield values_of(column)
 
-    def check_codecs(self, group: int) -> None:
-        """Read one row of a row group: that refuses an unknown codec, whose name cannot even be asked for."""
-        next(iter(self._file.iter_batches(batch_size=1, row_groups=[group], use_threads=False)), None)
+    def _columns(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
+        """Yield the values of a leaf from the row `start` on, nulls too."""
+        for skip, parts in self._stretches(leaf, start):
+            skipped = skip
+            for batch in _batches(Spliced(self._fd, stretch(leaf, parts))):
+                column = batch.column(0)
+                while pa.types.is_struct(column.type):
+                    (column,) = column.flatten()  # nulls of a structure become nulls of its fields
+                yield column[skipped:]
+                skipped = max(0, skipped - len(column))
+
+    def _stretches(self, leaf: Leaf, start: int) -> Iterator[tuple[int, list[Pages]]]:
+        """Yield the pages from the row `start` on, those of some row groups at a time, and the values to skip there."""
+        parts: list[Pages] = []
+        skipped = rows = 0
+        for first, count, chunk in zip(leaf.starts, leaf.rows, leaf.chunks, strict=False):
+            if count == 0 or first + count <= start:
+                continue
+            part = self._pages(leaf, chunk)
+            if first < start:
+                skipped, part = part.after(start - first)
+            parts.append(part)
+            rows += count
+            if rows >= _STRETCH_ROWS or len(parts) >= _STRETCH_GROUPS:
+                yield skipped, parts
+                parts, skipped, rows = [], 0, 0
+        if parts:
+            yield skipped, parts
+
+    def _pages(self, leaf: Leaf, chunk: Chunk) -> Pages:
+        """Return the pages of a leaf in a row group, if each can be decoded."""
+        found = pages(self._fd, chunk)
+        if found.largest > self._memory:
+            raise too_large(self._name, f"a page of column {leaf.name!r}", found.largest, self._memory)
+        return found
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close(force=True)
+        close_read(self._fd)
+
+
+def _batches(file: Spliced) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a parquet file, with all columns."""
+    return iter(_opened(file).iter_batches(batch_size=_BATCH_ROWS, use_threads=False))
+
+
+def _opened(file: Spliced | pa.NativeFile) -> pq.ParquetFile:
+    return pq.ParquetFile(
+        file,
+        page_checksum_verification=True,
+        pre_buffer=False,
+        buffer_size=_READ_BUFFER,
+        thrift_string_size_limit=_THRIFT_STRINGS,
+        thrift_container_size_limit=_THRIFT_ITEMS,
+    )
+
+
+class WholeFile:
+    """An open parquet file, to be written again."""
+
+    def __init__(self, source: Source) -> None:
+        self._fd = source.open()
+        self.name = source.name
+        self.footer = read_footer(self._fd, source.nbytes)
+        self.schema = _schema_of(self.footer)
+        self._file: pq.ParquetFile | None = None
+        self._nbytes = source.nbytes
+
+    def group(self, number: int) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a row group, with all columns; long rows by fewer."""
+        if self._file is None:
+            self._file = _opened(Spliced(self._fd, [Extent(0, self._nbytes)]))
+        for leaf in self.footer.leaves:
+            largest = pages(self._fd, leaf.chunks[number]).largest
+            if largest > DECODED_NBYTES:
+                raise too_large(self.name, f"a page of column {leaf.name!r}", largest, DECODED_NBYTES)
+        rows, nbytes = self.footer.rows[number], max(1, self.footer.group_nbytes[number])
+        rows = max(1, min(_BATCH_ROWS, rows * _BATCH_NBYTES // nbytes))
+        return iter(self._file.iter_batches(batch_size=rows, row_groups=[number], use_threads=False))
+
+    def close(self) -> None:
+        """Close the file."""
+        close_read(self._fd)
+
+
+def _schema_of(footer: Footer) -> pa.Schema:
+    """Return Arrow's schema of a file, from a footer without its row groups."""
+    schema = _opened(pa.BufferReader(MAGIC + footer.head)).schema_arrow
+    if len(schema.names) != len(footer.columns):
+        raise ValueError("its schema makes no sense")
+    return schema
+
+
+def _look(source: Source) -> Contents:
+    with closing(WholeFile(source)) as file:
+        return Contents(file.schema, file.footer.columns, sum(file.footer.rows))
+
+
+_COLUMN = Column("parquet", _look, ParquetFile)
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
@@ -81,28 +179,17 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     BufferFileError, DatatypeError
         As for every format with columns; `DatatypeError` also for nulls that the statistics tell of.
     """
-    rank = inspect_columns(source, declared, "parquet", ParquetFile)
-    with explaining(source.name), closing(ParquetFile(source)) as file:
-        for buffer in rank.buffers:
-            columns = buffer.name.split(",") if declared.pair else [buffer.name]
-            nulls = sum(_known_nulls(file, name) for name in columns)
-            if nulls:
-                raise null_error(source, columns, nulls)
+    rank = inspect_columns(source, declared, _COLUMN)
+    for buffer in rank.buffers:
+        assert isinstance(buffer, ColumnBuffer)  # noqa: S101 - for mypy
+        # A structure that is null is one in each of its fields. Nulls without statistics show when they are read.
+        of_column: dict[bytes, int] = {}
+        for leaf in buffer.leaves:
+            nulls = sum(chunk.nulls or 0 for chunk in leaf.chunks)
+            of_column[leaf.path[0]] = max(of_column.get(leaf.path[0], 0), nulls)
+        if any(of_column.values()):
+            raise null_error(source, buffer.columns, sum(of_column.values()))
     return rank
-
-
-def _known_nulls(file: ParquetFile, name: str) -> int:
-    """Return the nulls of a column according to the statistics; those without show when they are read."""
-    nulls = 0
-    for group in range(file.metadata.num_row_groups):
-        statistics = [
-            chunk.statistics
-            for chunk in _chunks(file, group)
-            if chunk.path_in_schema == name or chunk.path_in_schema.startswith(f"{name}.")
-        ]
-        # A structure that is null is one in each of its fields.
-        nulls += max((each.null_count for each in statistics if each is not None and each.has_null_count), default=0)
-    return nulls
 
 
 def prepare(template: RankFile) -> Encoder:
@@ -137,26 +224,13 @@ def prepare(template: RankFile) -> Encoder:
 
 def _like(template: RankFile) -> tuple[pa.Schema, dict[str, str] | str, int]:
     """Return schema, compression by column and the most rows of a row group of a parquet file."""
-    with explaining(template.source.name), closing(ParquetFile(template.source)) as file:
-        groups = range(file.metadata.num_row_groups)
-        rows = max((file.metadata.row_group(group).num_rows for group in groups), default=0)
-        return file.schema, _compression(file), rows or _ROW_GROUP_ROWS
+    with explaining(template.source.name), closing(WholeFile(template.source)) as file:
+        return file.schema, _compression(file.footer), max(file.footer.rows, default=0) or _ROW_GROUP_ROWS
 
 
-def _compression(file: ParquetFile) -> dict[str, str] | str:
+def _compression(footer: Footer) -> dict[str, str] | str:
     """Return the compression by column."""
-    compression = {}
-    for group in range(file.metadata.num_row_groups):
-        file.check_codecs(group)
-        for chunk in _chunks(file, group):
-            compression[chunk.path_in_schema] = _CODEC_NAMES.get(chunk.compression, chunk.compression)
-    return compression or "snappy"
-
-
-def _chunks(file: ParquetFile, group: int) -> Iterator[pq.ColumnChunkMetaData]:
-    """Yield what the footer says of the columns of a row group."""
-    chunks = file.metadata.row_group(group)
-    return map(chunks.column, range(chunks.num_columns))
+    return {leaf.name: chunk.compression for leaf in footer.leaves for chunk in leaf.chunks} or "snappy"
 
 
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
@@ -170,15 +244,15 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
         If the old file is damaged, or holds what cannot be written as it is.
     """
     with explaining(source.name), ExitStack() as stack:
-        old = stack.enter_context(closing(ParquetFile(source)))
+        old = stack.enter_context(closing(WholeFile(source)))
         new = stack.enter_context(os.fdopen(os.dup(fd), "wb"))
         patch = Patch(old.schema, changed, stack)
         writer = stack.enter_context(pq.ParquetWriter(new, old.schema, write_page_checksum=True, **_kept(old)))
-        for number in range(len(old.starts) - 1):
+        for number in range(len(old.footer.rows)):
             _write_group(writer, old.schema, map(patch.applied, old.group(number)))
 
 
-def _kept(file: ParquetFile) -> dict[str, Any]:
+def _kept(file: WholeFile) -> dict[str, Any]:
     """Return how a file is written, as far as its footer tells.
 
     Raises
@@ -186,18 +260,18 @@ def _kept(file: ParquetFile) -> dict[str, Any]:
     BufferFileError
         If a column cannot be written as it is.
     """
-    chunks = [chunk for group in range(len(file.starts) - 1) for chunk in _chunks(file, group)]
-    paths = {chunk.path_in_schema for chunk in chunks}
-    for chunk in chunks:
-        if chunk.physical_type == "INT96":  # its range is larger than that of Arrow's nanoseconds
-            reason = f"column {chunk.path_in_schema!r} is INT96, a time that cannot be copied exactly"
+    leaves = file.footer.leaves
+    for leaf in leaves:
+        if leaf.is_int96:  # its range is larger than that of Arrow's nanoseconds
+            reason = f"column {leaf.name!r} is INT96, a time that cannot be copied exactly"
             raise BufferFileError(file.name, f"{reason}; write it as a timestamp of 64 bits first")
+    old_lists = any(leaf.name.endswith(".list.item") or ".list.item." in leaf.name for leaf in leaves)
     return {
-        "compression": _compression(file),
-        "use_dictionary": sorted({chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page}),
-        "write_statistics": sorted({chunk.path_in_schema for chunk in chunks if chunk.is_stats_set}),
-        "write_page_index": any(chunk.has_column_index for chunk in chunks),
-        "use_compliant_nested_type": not any(path.endswith(".list.item") or ".list.item." in path for path in paths),
+        "compression": _compression(file.footer),
+        "use_dictionary": [leaf.name for leaf in leaves if any(chunk.has_dictionary for chunk in leaf.chunks)],
+        "write_statistics": [leaf.name for leaf in leaves if any(chunk.has_statistics for chunk in leaf.chunks)],
+        "write_page_index": any(chunk.has_index for leaf in leaves for chunk in leaf.chunks),
+        "use_compliant_nested_type": not old_lists,
     }
 
 

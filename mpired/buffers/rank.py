@@ -52,12 +52,17 @@ class RankBuffer(Protocol):
 
 
 class RankFile(NamedTuple):
-    """A rank: its file, the format's name, its buffers in order, and the names and types of columns that are none."""
+    """A rank: its file, the format's name, its buffers in order.
+
+    Of a file with columns also the names and types of those that are no buffers, unless some were chosen, and the
+    number of all.
+    """
 
     source: Source
     format: str
     buffers: Sequence[RankBuffer]
     others: Sequence[tuple[str, str]] = ()
+    ncolumns: int = 0
 
     def check_complete(self) -> None:
         """Raise `DatatypeError` if not every column is a buffer: to leave one out is the user's decision."""

@@ -1,0 +1,191 @@
+"""The messages of an Arrow IPC file, read where they lie: few bytes for each, however many columns there are.
+
+Only what is needed is followed in the flatbuffers (org.apache.arrow.flatbuf: File.fbs, Message.fbs, Schema.fbs),
+and every place is checked by reading it: a file that has no such bytes is damaged.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mpired.buffers.flat import Order
+from mpired.buffers.local import Extent, pread_all
+
+_MAGIC = b"ARROW1"
+_CODECS = ("lz4", "zstd")  # CompressionType
+_CONTINUATION = 0xFFFFFFFF
+_BLOCK_NBYTES, _NODE_NBYTES, _BUFFER_NBYTES = 24, 16, 16
+_NOT_COMPRESSED = -1
+
+
+class Message(NamedTuple):
+    """A record batch or a dictionary: where its header is in the file, and where its buffers."""
+
+    header: int
+    body: Extent
+
+
+class Batch(NamedTuple):
+    """A record batch, or what a dictionary holds.
+
+    Parameters
+    ----------
+    rows
+        How many rows it has.
+    codec
+        The compression of its buffers, None for none.
+    nodes, buffers, counts
+        Where these vectors are in the file, each with the number of its elements.
+    body
+        Where the buffers are.
+    """
+
+    rows: int
+    codec: str | None
+    nodes: Extent
+    buffers: Extent
+    counts: Extent
+    body: Extent
+
+
+class Packed(NamedTuple):
+    """A buffer: where its bytes are, how many they are when decompressed, and whether they are compressed."""
+
+    extent: Extent
+    nbytes: int
+    compressed: bool
+
+
+class Messages:
+    """The messages of an open file of so many bytes.
+
+    Raises
+    ------
+    ValueError
+        If the file is damaged.
+    """
+
+    def __init__(self, fd: int, nbytes: int) -> None:
+        self._fd = fd
+        tail = 4 + len(_MAGIC)
+        end = pread_all(fd, tail, nbytes - tail)
+        length = int.from_bytes(end[:4], "little", signed=True)
+        if end[4:] != _MAGIC or not 0 < length <= nbytes - tail:
+            raise ValueError("there is no footer of arrow at its end, perhaps it is cut off")
+        footer = self._follow(nbytes - tail - length)
+        schema = self._field(footer, 1)
+        self._nbytes = nbytes
+        order = self._field(self._follow(schema), 0) if schema else 0
+        self.byte_order: Order = ">" if order and self._unpack("<h", order) else "<"
+        self.version = self._int(footer, 0, "<h")
+        self.dictionaries = self._blocks(footer, 2)
+        self.batches = self._blocks(footer, 3)
+
+    def _unpack(self, form: str, at: int) -> int:
+        value: int = struct.unpack(form, pread_all(self._fd, struct.calcsize(form), at))[0]
+        return value
+
+    def _field(self, table: int, number: int) -> int:
+        """Return where a field of a table is, 0 if it is left out."""
+        back = table - self._unpack("<i", table)
+        slot = 4 + 2 * number
+        offset = self._unpack("<H", back + slot) if slot < self._unpack("<H", back) else 0
+        return table + offset if offset else 0
+
+    def _int(self, table: int, number: int, form: str) -> int:
+        at = self._field(table, number)
+        return self._unpack(form, at) if at else 0
+
+    def _follow(self, at: int) -> int:
+        return at + self._unpack("<I", at)
+
+    def _vector(self, table: int, number: int) -> Extent:
+        """Return where the elements of a vector are, and their number."""
+        at = self._field(table, number)
+        if not at:
+            return Extent(0, 0)
+        at = self._follow(at)
+        return Extent(at + 4, self._unpack("<I", at))
+
+    def _blocks(self, footer: int, number: int) -> list[Message]:
+        """Return the messages that the footer lists."""
+        start, count = self._vector(footer, number)
+        if count > self._nbytes // _BLOCK_NBYTES:
+            raise ValueError(f"it has no room for {count} messages")
+        blocks = pread_all(self._fd, count * _BLOCK_NBYTES, start) if count else b""
+        return [self._message(*block) for block in struct.iter_unpack("<qi4xq", blocks)]
+
+    def _message(self, offset: int, head_nbytes: int, body_nbytes: int) -> Message:
+        body = Extent(offset + head_nbytes, body_nbytes)
+        if min(offset, head_nbytes, body_nbytes) < 0 or body.start + body.nbytes > self._nbytes:
+            raise ValueError(f"it has no {body_nbytes} bytes from {body.start} on, perhaps it is cut off")
+        return Message(offset, body)
+
+    def batch(self, message: Message) -> Batch:
+        """Read the header of a record batch, or of a dictionary."""
+        at = message.header + (8 if self._unpack("<I", message.header) == _CONTINUATION else 4)
+        table = self._follow(at)
+        kind, header = self._int(table, 1, "<B"), self._field(table, 2)
+        if kind not in _HEADERS or not header:
+            raise ValueError(f"the message at {message.header} is no record batch")
+        batch = self._follow(header)
+        if kind == _DICTIONARY_BATCH:
+            batch = self._follow(self._field(batch, 1))
+        rows, compression = self._int(batch, 0, "<q"), self._field(batch, 3)
+        codec = self._int(self._follow(compression), 0, "<b") if compression else None
+        if rows < 0 or codec not in {None, *range(len(_CODECS))}:
+            raise ValueError(f"the record batch at {message.header} makes no sense")
+        return Batch(
+            rows,
+            None if codec is None else _CODECS[codec],
+            self._vector(batch, 1),
+            self._vector(batch, 2),
+            self._vector(batch, 4),
+            message.body,
+        )
+
+    def nulls(self, batch: Batch, node: int) -> int:
+        """Return how many values of a field are missing."""
+        data = self._element(batch.nodes, node, _NODE_NBYTES)
+        rows, nulls = struct.unpack("<qq", data)
+        if rows != batch.rows:
+            raise ValueError(f"a column has {rows} values in {batch.rows} rows")
+        return int(nulls)
+
+    def buffer(self, batch: Batch, number: int) -> Packed:
+        """Return where a buffer is."""
+        data = self._element(batch.buffers, number, _BUFFER_NBYTES)
+        start, nbytes = struct.unpack("<qq", data)
+        if min(start, nbytes) < 0 or start + nbytes > batch.body.nbytes:
+            raise ValueError(f"a buffer of {nbytes} bytes is not within its record batch")
+        extent = Extent(batch.body.start + start, nbytes)
+        if batch.codec is None or not nbytes:
+            return Packed(extent, nbytes, compressed=False)
+        unpacked = self._unpack("<q", extent.start)
+        rest = Extent(extent.start + 8, nbytes - 8)
+        if unpacked == _NOT_COMPRESSED:
+            return Packed(rest, rest.nbytes, compressed=False)
+        if min(unpacked, rest.nbytes) < 0:
+            raise ValueError(f"a buffer of {nbytes} bytes is no compressed one")
+        return Packed(rest, unpacked, compressed=True)
+
+    def buffers(self, batch: Batch) -> Iterator[Packed]:
+        """Yield all buffers."""
+        if batch.buffers.nbytes > self._nbytes // _BUFFER_NBYTES:
+            raise ValueError(f"it has no room for {batch.buffers.nbytes} buffers")
+        return (self.buffer(batch, number) for number in range(batch.buffers.nbytes))
+
+    def variadic(self, batch: Batch, number: int) -> int:
+        """Return how many buffers more than two the first columns of views have, so many of them."""
+        return sum(int.from_bytes(self._element(batch.counts, i, 8), "little", signed=True) for i in range(number))
+
+    def _element(self, vector: Extent, number: int, nbytes: int) -> bytes:
+        if number >= vector.nbytes:
+            raise ValueError("a record batch lacks columns of the schema")
+        return pread_all(self._fd, nbytes, vector.start + number * nbytes)
+
+
+_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # MessageHeader
+_HEADERS = {_DICTIONARY_BATCH, _RECORD_BATCH}

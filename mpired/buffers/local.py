@@ -1,0 +1,122 @@
+"""Parts of an open file as a file of their own, for pyarrow: every error of the system keeps its number."""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import io
+import itertools
+import os
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Extent(NamedTuple):
+    """A range of bytes of a file."""
+
+    start: int
+    nbytes: int
+
+
+def pread_all(fd: int, nbytes: int, start: int) -> bytes:
+    """Read so many bytes of a file.
+
+    Raises
+    ------
+    ValueError
+        If it ends before.
+    """
+    data = b""
+    while len(data) < nbytes:
+        if start < 0 or not (more := os.pread(fd, nbytes - len(data), start + len(data))):
+            raise ValueError(f"it has no {nbytes} bytes from {start} on, perhaps it is cut off")
+        data = data + more if data else more
+    return data
+
+
+def close_read(fd: int) -> None:
+    """Close a file that was only read: what goes wrong then has changed nothing."""
+    with contextlib.suppress(OSError):
+        os.close(fd)
+
+
+def pread_into(fd: int, block: np.ndarray, start: int) -> None:
+    """Fill an array that is contiguous with bytes of a file.
+
+    Raises
+    ------
+    ValueError
+        If it ends before.
+    """
+    room, done = block.view(np.uint8).data, 0
+    while done < len(room):
+        more = os.preadv(fd, [room[done:]], start + done)
+        if not more:
+            raise ValueError(f"it has no {len(room)} bytes from {start} on, perhaps it is cut off")
+        done += more
+
+
+class Spliced(io.RawIOBase):
+    """Some bytes and some parts of an open file, one after another.
+
+    Parameters
+    ----------
+    fd
+        The file; the caller keeps it open and closes it.
+    parts
+        What the file is made of.
+    """
+
+    def __init__(self, fd: int, parts: Sequence[Extent | bytes]) -> None:
+        super().__init__()
+        self._fd = fd
+        self._parts = parts
+        sizes = (len(part) if isinstance(part, bytes) else part.nbytes for part in parts)
+        self._starts = [0, *itertools.accumulate(sizes)]
+        self._at = 0
+        self.error: OSError | None = None
+        """What went wrong in the system, for libraries that lose its number."""
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        """Go to a place."""
+        self._at = offset + (0, self._at, self._starts[-1])[whence]
+        return self._at
+
+    def tell(self) -> int:
+        """Return the place."""
+        return self._at
+
+    def readinto(self, room: Any, /) -> int:
+        """Fill the room, except at the end of the file."""
+        view = memoryview(room).cast("B")
+        done = 0
+        while done < len(view) and self._at < self._starts[-1]:
+            number = bisect.bisect_right(self._starts, self._at) - 1
+            within, part = self._at - self._starts[number], self._parts[number]
+            count = min(len(view) - done, self._starts[number + 1] - self._at)
+            if isinstance(part, bytes):
+                view[done : done + count] = part[within : within + count]
+            else:
+                count = self._pread(view[done : done + count], part.start + within)
+            if not count:
+                break
+            done += count
+            self._at += count
+        return done
+
+    def _pread(self, room: memoryview, start: int) -> int:
+        try:
+            return os.preadv(self._fd, [room], start)
+        except OSError as error:
+            self.error = error
+            raise
