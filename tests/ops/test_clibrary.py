@@ -312,7 +312,9 @@ def test_a_symbol_called_count(tmp_path, library):
 def test_an_op_that_looks_at_neighbours_is_refused(tmp_path, library):
     paths = saved(tmp_path, [np.arange(4), np.arange(4)])
     words = ("reduce", "--op", f"{library}:adds_the_first", "-o", "out.npy", *map(str, paths))
-    refused(run(*words, cwd=tmp_path), 7, ":adds_the_first: gives other bits for 4 elements at once than for 2 and the rest")
+    refused(
+        run(*words, cwd=tmp_path), 7, ":adds_the_first: gives other bits for 4 elements at once than for 2 and the rest"
+    )
     assert not (tmp_path / "out.npy").exists()
 
 
