@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Unpack, cast
@@ -144,7 +143,7 @@ def plan_rankwise(
     settle(paths)
     check_outputs(paths, overwrite=in_place or options.get("overwrite", False))
     if not in_place:
-        _check_inputs(paths, takers, request)
+        request.check_no_input(paths, "name other files, or replace each rank's by its own result with --in-place")
     courses = tuple(make_course(deal, each, request, options) for deal, each in dealt)
     return Rankwise(collective, request.groups, courses, output, options.get("op_timeout"), options.get("link", False))
 
@@ -260,24 +259,6 @@ def part_of(file: RankFile, share: Share) -> RankFile:
         replace(cast("Any", buffer), count=share.count, shape=None, fortran_order=False) for buffer in file.buffers
     ]
     return file._replace(buffers=buffers)
-
-
-def _check_inputs(paths: Sequence[str], takers: Sequence[Named], request: Request) -> None:
-    """Raise `UsageError` if a result would replace the file of another rank."""
-    inputs = {
-        file.source.stamp[:2]: Named("ab"[i], rank, file)
-        for i, group in enumerate(request.groups)
-        for rank, file in enumerate(group)
-    }
-    for path, taker in zip(paths, takers, strict=True):
-        try:
-            status = os.stat(path)
-        except FileNotFoundError:
-            continue
-        other = inputs.get((status.st_dev, status.st_ino))
-        if other is not None and other.file is not taker.file:
-            reason = f"is the file of rank {other.rank}, and would be replaced by the result of rank {taker.rank}"
-            raise UsageError(path, f"{reason}; name other files, or replace each rank's by its own with --in-place")
 
 
 def make_course(deal: Deal, results: tuple[Result, ...], request: Request, options: AllOptions) -> Course:

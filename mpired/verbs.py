@@ -14,7 +14,7 @@ import numpy as np
 from mpired import ops
 from mpired.buffers import Declared, Encoder, FlatBuffer, FlatLayout, RankFile, open_rank, output_format, raw
 from mpired.buffers.formats import Format, by_suffix
-from mpired.buffers.source import STANDARD_INPUT
+from mpired.buffers.source import STANDARD_INPUT, check_no_input
 from mpired.buffers.spread import SpreadBuffer, SpreadLayout
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.run import Progress, Result, folded, run
@@ -120,6 +120,8 @@ def plan_reduce(
     # With two groups the root is in the first, and gets what the second reduces (MPI-4.1, 6.9.1).
     files, template = request.groups[-1], request.groups[0][root]
     path = request.words[0][root] if in_place else output
+    if not in_place:
+        request.check_no_input([path], "name another output, or replace a rank's file with --root R --in-place")
     to = template.format if in_place else options.get("to")
     form = output_format(path, to, template, terminal=terminal and not in_place)
     layout = keep_around(template, form.prepare(template), options) if in_place else request.lay_out(form, template)
@@ -136,6 +138,14 @@ class Request(NamedTuple):
     words: list[list[str]]
     groups: tuple[tuple[RankFile, ...], ...]
     said: Declared
+
+    def check_no_input(self, paths: Sequence[str], way_out: str) -> None:
+        """Raise `UsageError` if a result would replace the file of a rank."""
+        names = [f"rank {{}} of group {name}" for name in "AB"] if len(self.groups) > 1 else ["rank {}"]
+        inputs = zip(names, self.groups, strict=True)
+        check_no_input(
+            paths, [(file.source, name.format(i)) for name, files in inputs for i, file in enumerate(files)], way_out
+        )
 
     def lay_out(self, form: Format, model: RankFile) -> FlatLayout | Encoder:
         """Lay out a result like `model` in a format, raw as its bytes are said to lie."""

@@ -13,9 +13,10 @@ import mpired
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch) -> Path:
-    """Two ranks of three doubles."""
+    """Two ranks of three doubles, and another file."""
     for name, values in (("a", [1.0, 2.0, 3.0]), ("b", [10.0, 20.0, 30.0])):
         np.save(tmp_path / f"{name}.npy", values)
+    (tmp_path / "c.npy").write_text("something else")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -43,7 +44,8 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
         ({"type": np.float64}, "--type", "not the name of a datatype"),
         ({"columns": "d,i"}, "--columns and --pair", "parquet"),
         ({"in_place": True, "output": "new.npy"}, "--in-place", "leave --output out"),
-        ({"output": "b.npy"}, "b.npy", "overwrite=True"),
+        ({"output": "c.npy"}, "c.npy", "overwrite=True"),
+        ({"output": "b.npy", "overwrite": True}, "b.npy", "is the file of rank 1"),
     ],
 )
 def test_wrong_words(options, subject, reason, folder):
@@ -72,8 +74,8 @@ def test_counts(folder):
 
 
 def test_overwrite(folder):
-    mpired.reduce(["a.npy", "b.npy"], "sum", output="b.npy", overwrite=True)
-    np.testing.assert_array_equal(np.load("b.npy"), [11.0, 22.0, 33.0])
+    mpired.reduce(["a.npy", "b.npy"], "sum", output="c.npy", overwrite=True)
+    np.testing.assert_array_equal(np.load("c.npy"), [11.0, 22.0, 33.0])
 
 
 def test_numpy_integers_are_integers(folder):

@@ -218,3 +218,11 @@ def _as_the_inputs(path: str, template: RankFile) -> Format:
     if suffix and not suffix[1:].isdecimal() and template.format != "raw":
         raise UsageError(path, f"no format has the suffix {suffix}; say it with --to, as --to {template.format}")
     return FORMATS[template.format]
+
+
+def check_raw_suffix(path: str) -> None:
+    """Raise `UsageError` if the suffix of a result that is always raw binary means something else."""
+    row, kind = by_suffix(path), foreign.by_suffix(path)
+    other = kind.name if kind else row.name if row and row.name != "raw" else None
+    if other:
+        raise UsageError(path, f"would be {other} by its suffix, but records are raw binary; choose another name")

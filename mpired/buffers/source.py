@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import select
 import stat
 import sys
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from mpired.errors import BufferFileError, UsageError
@@ -127,6 +129,31 @@ def open_source(word: str, limit: int | None = None) -> Source:
                 name, "is a device, of which nobody knows the end; say with --type and --count how much to read"
             )
         return _keep_stream(name, word, limit)
+
+
+def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], way_out: str) -> None:
+    """Check that no result replaces what the same command reads: a repetition would combine its own result.
+
+    Parameters
+    ----------
+    paths
+        Where the results go.
+    inputs
+        What is read, each with what messages call it.
+    way_out
+        What to do instead.
+
+    Raises
+    ------
+    UsageError
+        If one of the paths leads to an input, by whatever name.
+    """
+    known = {source.stamp[:2]: what for source, what in inputs}
+    for path in paths:
+        with contextlib.suppress(OSError):  # there is no file yet, or the error is told where it is opened
+            status = os.stat(path)
+            if what := known.get((status.st_dev, status.st_ino)):
+                raise UsageError(path, f"is the file of {what}, an input of this command; {way_out}")
 
 
 def _read(ready: select.poll, stream: int, nbytes: int) -> bytes:

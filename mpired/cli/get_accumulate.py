@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from mpired.buffers import FORMATS
+from mpired.buffers.source import Source, check_no_input
 from mpired.cli import params, signals
 from mpired.cli.accumulate import same_files, split, tell, waits
 from mpired.cli.messages import say
@@ -47,6 +48,8 @@ def get_accumulate(**options: Any) -> None:
     path, to, force = options.pop("fetch"), options.pop("to"), options.pop("force")
     plan = plan_get_accumulate(windows, origins[0] if origins else None, options.pop("op"), waits, **options)
     notes = same_files(windows, origins)
+    for origin in set(origins) - {"-"}:
+        check_no_input([path], [(Source.of(origin, origin), "the origin")], "name another file for the old elements")
     with FetchOutput(path, to, overwrite=force, terminal=is_terminal(path), windows=windows) as output:
         done = plan.run(signals.ignore, output.keep)
         output.send(windows[0])

@@ -11,7 +11,7 @@ import numpy as np
 
 from mpired.buffers import Encoder, FlatBuffer, FlatLayout, RankFile, output_format, spread
 from mpired.buffers.flat import convert
-from mpired.buffers.source import Source, open_source
+from mpired.buffers.source import Source, check_no_input, open_source
 from mpired.buffers.spread import Records
 from mpired.collectives.run import Progress
 from mpired.datatypes import packing
@@ -135,6 +135,7 @@ def plan_pack(file: PathLike, output: str = "-", *, terminal: bool = False, **op
     settle([os.fspath(file), output])
     limit = None if said.count is None else Records(datatype, said.count, said.offset).reach[1]
     source = open_source(os.fspath(file), limit)
+    check_no_input([output], [(source, "the records")], "name another output")
     records = Records.of(source, datatype, said.offset, said.count)
     to = options.get("to")
     raw = to == "raw" or (to is None and not terminal)

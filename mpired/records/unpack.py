@@ -13,7 +13,8 @@ import numpy as np
 
 from mpired.buffers import Declared, RankBuffer, recognise, spread
 from mpired.buffers.flat import convert, lies_as
-from mpired.buffers.source import Source, open_source
+from mpired.buffers.formats import check_raw_suffix
+from mpired.buffers.source import Source, check_no_input, open_source
 from mpired.buffers.spread import Records
 from mpired.collectives.run import Progress
 from mpired.datatypes import Datatype, packing
@@ -163,6 +164,8 @@ def plan_unpack(
     records.check_starts()
     records.check_apart("say a larger extent with resized(LB,EXTENT,TYPE), or fewer with --count")
     if into is None:
+        check_raw_suffix(output)
+        check_no_input([output], [(buffer.source, "the packed elements")], "name another output")
         if records.end > _MAX_END:
             what = f"{records.count} elements of {datatype} at --offset {records.offset}"
             raise CountError(output, f"{what} end at byte {records.end}; files end at byte 2**63 - 1")

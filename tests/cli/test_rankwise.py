@@ -493,13 +493,14 @@ def test_groups_whose_names_collide(folder):
 def test_a_result_is_not_another_ranks_input(folder):
     with unchanged(folder):
         words = ("scan", *SUM, "-f", "r1.npy", "r0.npy", "-o", "r{rank}.npy")
-        refused(run(*words, cwd=folder), 2, "r0.npy", "is the file of rank 1", "the result of rank 0")
+        refused(run(*words, cwd=folder), 2, "r0.npy", "is the file of rank 1", "--in-place")
 
 
-def test_a_result_may_replace_its_own_input_by_force(folder):
+def test_a_result_replaces_its_own_input_in_place_only(folder):
     with unchanged(folder):
         refused(run("scan", *SUM, *NPY, "-o", "{stem}.npy", cwd=folder), 2, "4 of 4 outputs", *NPY)
-    succeeded(run("scan", *SUM, "-f", *NPY, "-o", "{stem}.npy", cwd=folder))
+        refused(run("scan", *SUM, "-f", *NPY, "-o", "{stem}.npy", cwd=folder), 2, "is the file of rank 0", "--in-place")
+    succeeded(run("scan", *SUM, "--in-place", *NPY, cwd=folder))
     assert same(results(folder, "r{}.npy"), [prefix(rank) for rank in range(NRANKS)])
 
 

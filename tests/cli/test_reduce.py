@@ -808,6 +808,42 @@ def test_info_of_a_file_with_other_columns(folder):
     succeeded(reduce("--op", "sum", "mixed.parquet", "--columns", "d", "-o", "d.npy", cwd=folder))
 
 
+def test_a_repetition_does_not_combine_its_own_result(folder):
+    def command():
+        ranks = sorted(path.name for path in folder.glob("*.npy"))
+        return reduce("--op", "sum", "-f", "-o", "total.npy", *ranks, cwd=folder)
+
+    succeeded(command())
+    with unchanged(folder):
+        refused(command(), 2, "total.npy: is the file of rank 3, an input of this command", "--root R --in-place")
+    assert np.load(folder / "total.npy").tolist() == (A + B + C).tolist()
+
+
+@pytest.mark.parametrize("name", ["a.npy", "./a.npy", "symlink.npy", "link.npy"])
+def test_an_output_that_is_an_input_by_any_name_is_refused(name, folder):
+    (folder / "symlink.npy").symlink_to("a.npy")
+    os.link(folder / "a.npy", folder / "link.npy")
+    words = ("reduce", "-q", "-f", "--op", "sum", "-o", name)
+    with unchanged(folder):
+        refused(run(*words, "b.npy", "a.npy", cwd=folder), 2, f"{name}: is the file of rank 1,")
+        refused(run(*words, "b.npy", "--group-b", "a.npy", cwd=folder), 2, f"{name}: is the file of rank 0 of group B,")
+        refused(shell('"$@" - < a.npy', *words, "b.npy", cwd=folder), 2, f"{name}: is the file of rank 1,")
+        words = ("get-accumulate", "-q", "-f", "--op", "sum", "--fetch", name, "b.npy", "a.npy")
+        refused(run(*words, cwd=folder), 2, f"{name}: is the file of the origin,")
+    succeeded(run("reduce", "-q", "--op", "sum", "b.npy", "a.npy", "--root", "1", "--in-place", cwd=folder))
+    assert np.load(folder / "a.npy").tolist() == (A + B).tolist()
+
+
+def test_records_are_not_packed_onto_themselves(folder):
+    (folder / "link.bin").symlink_to("a.bin")
+    words = ("-q", "-f", "--type", "double", "a.bin", "-o")
+    with unchanged(folder):
+        refused(run("pack", *words, "link.bin", cwd=folder), 2, "link.bin: is the file of the records")
+        refused(run("unpack", *words, "link.bin", cwd=folder), 2, "link.bin: is the file of the packed elements")
+        refused(run("unpack", *words, "x.npy", cwd=folder), 2, "x.npy: would be npy", "raw binary")
+        refused(run("unpack", *words, "x.nc", cwd=folder), 2, "x.nc: would be netCDF", "raw binary")
+
+
 @pytest.mark.parametrize("name", ["x.nc", "x.H5", "x.npz", "x.npy.gz", "x.root", "x.fits", "x.pkl", "x.tsv", "x.zarr"])
 @pytest.mark.parametrize("suffix", ["npy", "parquet", "bin"])
 def test_a_result_never_has_the_suffix_of_another_format(suffix, name, folder):
