@@ -10,6 +10,7 @@ from types import ModuleType
 from typing import NamedTuple, Protocol, TypeAlias, cast
 
 from mpired.buffers.flat import FlatBuffer, FlatLayout
+from mpired.buffers.local import close_read
 from mpired.buffers.rank import Declared, RankFile
 from mpired.buffers.source import Source, open_source
 from mpired.errors import BufferFileError, UsageError
@@ -204,7 +205,7 @@ def _first_bytes(source: Source) -> bytes:
         with calls.blaming(source.name):
             return os.pread(fd, 8, 0)
     finally:
-        os.close(fd)
+        close_read(fd)
 
 
 def output_format(path: str, to: str | None, template: RankFile, *, terminal: bool) -> Format:
