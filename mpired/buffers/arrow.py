@@ -87,7 +87,7 @@ class ArrowFile:
         more = self._messages.variadic(batch, leaf.views)
         for _, first in leaf.nodes:
             self._check_valid(batch, first + more)
-        packed = self._messages.buffer(batch, leaf.nodes[-1][1] + more + 1)
+        packed = _packed(self._messages, batch, leaf)
         if leaf.dtype == np.bool_:
             for octets in self._octets(batch, packed, Extent(start // 8, -(-batch.rows // 8) - start // 8)):
                 bits = np.unpackbits(octets, bitorder="little")[: batch.rows - start // 8 * 8]
@@ -103,6 +103,7 @@ class ArrowFile:
         packed = self._messages.buffer(batch, number)
         if not packed.nbytes:
             return
+        _check_length(packed, batch, 1)
         left = batch.rows
         for octets in self._octets(batch, packed, Extent(0, -(-batch.rows // 8))):
             count = min(left, 8 * len(octets))
@@ -112,8 +113,6 @@ class ArrowFile:
 
     def _octets(self, batch: Batch, packed: Packed, wanted: Extent) -> Iterator[np.ndarray]:
         """Yield some bytes of a buffer, in blocks."""
-        if wanted.start + wanted.nbytes > packed.nbytes:
-            raise ValueError(f"a buffer of {packed.nbytes} bytes is too short for {batch.rows} rows")
         stream = None
         if packed.compressed:
             stream = pa.CompressedInputStream(pa.PythonFile(Spliced(self._fd, [packed.extent])), batch.codec)
@@ -132,6 +131,18 @@ class ArrowFile:
     def close(self) -> None:
         """Close the file."""
         close_read(self._fd)
+
+
+def _packed(messages: Messages, batch: Batch, leaf: Leaf) -> Packed:
+    """Return where the values of a leaf are in a record batch, when they are as many as its rows."""
+    packed = messages.buffer(batch, leaf.nodes[-1][1] + messages.variadic(batch, leaf.views) + 1)
+    _check_length(packed, batch, 1 if leaf.dtype == np.bool_ else 8 * leaf.dtype.itemsize)
+    return packed
+
+
+def _check_length(packed: Packed, batch: Batch, bits: int) -> None:
+    if packed.nbytes < -(-batch.rows * bits // 8):
+        raise ValueError(f"a buffer of {packed.nbytes} bytes is too short for {batch.rows} rows")
 
 
 def _blocks(nbytes: int) -> Iterator[int]:
@@ -156,12 +167,19 @@ class WholeFile:
         file = pa.PythonFile(Spliced(self._fd, [Extent(0, source.nbytes)]))
         self._reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(use_threads=False))
         self.schema = self._reader.schema
-        self.rows = sum(self._messages.batch(each).rows for each in self._messages.batches)
 
-    def leaves(self) -> list[tuple[Leaf, ...]]:
-        """Return the leaves of each column; those of other types than numbers have none."""
+    def contents(self) -> Contents:
+        """Return what it holds; columns of other types than numbers have no leaves."""
         places = _Places(self._messages.byte_order, has_old_unions=self._messages.version < _VERSION_5)
-        return [places.leaves(field.type) for field in self.schema]
+        leaves = [places.leaves(field.type) for field in self.schema]
+        first = next((leaf for mine in leaves for leaf in mine), None)
+        rows = 0
+        for message in self._messages.batches:
+            batch = self._messages.batch(message)
+            rows += batch.rows
+            if first is not None:  # the number of rows is the header's word until the values are seen
+                _packed(self._messages, batch, first)
+        return Contents(self.schema, leaves, rows)
 
     def batches(self) -> Iterator[tuple[pa.RecordBatch, Mapping[bytes, bytes] | None]]:
         """Yield every record batch with all columns, and its metadata."""
@@ -234,7 +252,7 @@ _NBUFFERS = _ids(
 
 def _look(source: Source) -> Contents:
     with closing(WholeFile(source)) as file:
-        return Contents(file.schema, file.leaves(), file.rows)
+        return file.contents()
 
 
 _COLUMN = Column("arrow", _look, ArrowFile)

@@ -171,9 +171,7 @@ def _others(schema: pa.Schema, declared: Declared) -> tuple[tuple[str, str], ...
     """Return the columns that hold no numbers, and their types, unless the columns were chosen."""
     if declared.columns or declared.pair:
         return ()
-    return tuple(
-        (field.name, str(field.type)) for field in schema if not all(kind in DTYPES for kind in _scalars(field.type))
-    )
+    return tuple((field.name, str(field.type)) for field in schema if not _are_numbers(_scalars(field.type)))
 
 
 def _chosen(source: Source, schema: pa.Schema, declared: Declared, others: Container[str]) -> list[tuple[str, ...]]:

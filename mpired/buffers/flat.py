@@ -9,6 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
+from mpired.buffers.local import close_read
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype, counterparts, external32
 from mpired.errors import ConversionError
@@ -145,7 +146,7 @@ class FlatReader:
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self.fd)
+        close_read(self.fd)
 
 
 def byte_order(stored: np.dtype) -> Order:

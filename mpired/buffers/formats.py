@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 
 from mpired.buffers import foreign
 from mpired.buffers.flat import FlatBuffer, FlatLayout
+from mpired.buffers.local import close_read
 from mpired.buffers.rank import Declared, RankFile
 from mpired.buffers.source import Source, open_source
 from mpired.errors import BufferFileError, UsageError
@@ -188,7 +189,7 @@ def _first_bytes(source: Source) -> bytes:
             while more := os.pread(fd, foreign.HEAD_NBYTES - len(start), len(start)):
                 start += more
     finally:
-        os.close(fd)
+        close_read(fd)
     return start
 
 

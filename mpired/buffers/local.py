@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpired.storage import calls
+
 
 class Extent(NamedTuple):
     """A range of bytes of a file."""
@@ -50,12 +52,8 @@ def pread_into(fd: int, block: np.ndarray, start: int) -> None:
     ValueError
         If it ends before.
     """
-    room, done = block.view(np.uint8).data, 0
-    while done < len(room):
-        more = os.preadv(fd, [room[done:]], start + done)
-        if not more:
-            raise ValueError(f"it has no {len(room)} bytes from {start} on, perhaps it is cut off")
-        done += more
+    if calls.pread_into(fd, block.view(np.uint8).data, start) < block.nbytes:
+        raise ValueError(f"it has no {block.nbytes} bytes from {start} on, perhaps it is cut off")
 
 
 class Spliced(io.RawIOBase):

@@ -18,6 +18,7 @@ import numpy as np
 
 from mpired.buffers.flat import FlatBuffer, FlatLayout
 from mpired.buffers.literal import Literal
+from mpired.buffers.local import close_read
 from mpired.buffers.rank import ORDERS, Declared, RankFile, dtype_text
 from mpired.buffers.source import Source
 from mpired.datatypes import agrees, from_dtype, with_fields
@@ -100,7 +101,7 @@ def _read_header(source: Source) -> tuple[int, dict[str, Any]]:
                 _bad(source, "the header is truncated")
             text = os.pread(fd, length, 8 + length_bytes)
     finally:
-        os.close(fd)
+        close_read(fd)
     return offset, _parse(source, text, "utf-8" if start[6] >= 3 else "latin-1")  # noqa: PLR2004 - UTF-8 from version 3
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -10,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpired.buffers.flat import FlatBuffer, Order, byte_order, convert
+from mpired.buffers.local import close_read
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype, packing, pieces
 from mpired.datatypes.typemap import Run
@@ -244,7 +244,7 @@ class SpreadReader:
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self.fd)
+        close_read(self.fd)
 
 
 @dataclass(frozen=True)

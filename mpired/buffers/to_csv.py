@@ -8,6 +8,7 @@ from mpired.buffers import textual
 from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.formats import Encoder
 from mpired.buffers.rank import RankFile
+from mpired.errors import escaped
 
 
 def prepare(_template: RankFile) -> Encoder:
@@ -16,9 +17,10 @@ def prepare(_template: RankFile) -> Encoder:
 
 
 def _lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
-    yield ",".join(_quoted(name) for result in results for name in textual.column_names(result))
+    # A name is the file's word, and a terminal would obey what control characters in it say.
+    yield ",".join(_quoted(escaped(name)) for result in results for name in textual.column_names(result))
     yield from textual.rows(results, ",")
 
 
 def _quoted(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"' if any(mark in name for mark in '",\n\r') else name
+    return '"' + name.replace('"', '""') + '"' if any(mark in name for mark in '",') else name

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import resource
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
 
 from mpired.buffers import FORMATS, RankBuffer, RankFile
 from mpired.errors import UsageError
@@ -31,6 +32,8 @@ _SMALL_BYTES = 48 << 20
 # What a process needs before its blocks: Python and NumPy, with pyarrow for formats with columns.
 _BASE_BYTES = 60 << 20
 _STREAMED_BASE_BYTES = 180 << 20
+# Of that, what is needed before anything is decoded.
+_STREAMED_LEAST_BYTES = 100 << 20
 # Two blocks, one in the form of the file, and the temporaries of a kernel.
 _BLOCKS_IN_MEMORY = 6
 
@@ -112,6 +115,11 @@ def make_plan(
     if noutputs > 1:  # however large a block may be, there is one for each worker
         wanted = min(wanted, max(_BLOCK_BYTES, -(-max(sizes) // jobs)))
     jobs, block_bytes = _within(max_memory, jobs, wanted, _STREAMED_BASE_BYTES if streamed else _BASE_BYTES)
+    if max_memory is not None and streamed:
+        processes = 1 if jobs == 1 else jobs + 1
+        room = max_memory // processes - _STREAMED_LEAST_BYTES - _BLOCKS_IN_MEMORY * block_bytes
+        memory = max(0, room) // min(len(files), max_open)
+        buffers = tuple(tuple(_within_memory(rank, memory) for rank in ranks) for ranks in buffers)
     block_counts = tuple(max(1, block_bytes // ranks[0].datatype.itemsize) for ranks in buffers)
     # What can only be decoded in sequence is cut as little as possible: every cut decodes a row group twice.
     pieces = jobs if small or streamed else jobs * _SEGMENTS_PER_WORKER
@@ -121,6 +129,11 @@ def make_plan(
         segment for i, ranks in enumerate(buffers) for segment in _segments(i, ranks[0].count, block_counts[i], pieces)
     )
     return Plan(op, buffers, segments, block_counts, max(1, min(jobs, len(segments))), max_open)
+
+
+def _within_memory(buffer: RankBuffer, memory: int) -> RankBuffer:
+    """Return the buffer with the most bytes that it may decode at once, if it is one that decodes."""
+    return replace(cast("Any", buffer), memory=memory) if hasattr(buffer, "memory") else buffer
 
 
 def _max_open(*, streamed: bool, noutputs: int) -> int:

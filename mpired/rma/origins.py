@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Sequence
+from contextlib import closing
 
 import numpy as np
 
@@ -102,7 +103,8 @@ def element_of(value: object, datatype: Datatype, what: str, said: Declared) -> 
         buffer = open_rank(os.fspath(value), Declared(datatype, columns=said.columns)).only_buffer()
         if buffer.count != 1:
             raise CountError(str(value), f"has {buffer.count} elements, and {what} is one")
-        return FileOrigin(buffer, 0, 1).read(slice(0, 1))
+        with closing(FileOrigin(buffer, 0, 1)) as origin:
+            return origin.read(slice(0, 1))
     return element_of_number(value, datatype, what)
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 
 import numpy as np
 
 from mpired.buffers import FlatBuffer, RankBuffer
 from mpired.buffers.flat import convert
+from mpired.buffers.rank import Reader
 from mpired.datatypes import Datatype, agrees, from_dtype
 from mpired.errors import CountError, DatatypeError
 from mpired.windows.address import Index, Runs
 
 _BLOCK_NBYTES = 1 << 20
+_MAX_OPEN = 16
 
 
 class Origin:
@@ -68,6 +70,9 @@ class Origin:
     def check_unchanged(self) -> None:
         """Raise `BufferFileError` if the elements may be others than those that were read first."""
 
+    def close(self) -> None:
+        """Close what reading has opened."""
+
 
 class ArrayOrigin(Origin):
     """Elements of an array in memory."""
@@ -103,22 +108,46 @@ class ArrayOrigin(Origin):
 
 
 class FileOrigin(Origin):
-    """Elements of a rank's buffer, from the element `first` on."""
+    """Elements of a rank's buffer, from the element `first` on.
+
+    The file stays open from one block to the next, because what is compressed can only be decoded in sequence.
+    """
+
+    _nopen = 0
 
     def __init__(self, buffer: RankBuffer, first: int, count: int) -> None:
         super().__init__(buffer.source.name, buffer.datatype, count)
         self.buffer = buffer
         self.shape, self.fortran_order, self.fields = buffer.shape, buffer.fortran_order, buffer.fields
         self._first = first
+        self._reader: Reader | None = None
         if first + count > buffer.count:
             reason = f"has {buffer.count} elements, fewer than --origin-disp {first} and --origin-count {count} need"
             raise CountError(self.name, reason)
 
     def _range(self, index: slice) -> np.ndarray:
         block = np.empty(index.stop - index.start, self.datatype.form)
-        with closing(self.buffer.open()) as reader:
+        reader = self._reader or self.buffer.open()
+        if self._reader is None and FileOrigin._nopen < _MAX_OPEN:
+            self._reader = reader
+            FileOrigin._nopen += 1
+        with nullcontext() if reader is self._reader else closing(reader):
             reader.read(self._first + index.start, block)
         return block
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Yield all elements, in blocks, and close the file at the end."""
+        try:
+            yield from super().blocks()
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
+            FileOrigin._nopen -= 1
 
     def check_unchanged(self) -> None:
         """Raise `BufferFileError` if the file changed since it was looked at."""

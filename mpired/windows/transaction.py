@@ -207,6 +207,8 @@ class _Work:
         self._policy = policy
         self._targets = targets
         self._stack = stack
+        for origin in (origin for buffers in request.origins for origin in buffers):
+            stack.callback(origin.close)
         self._check()
         nbuffers = len(targets[0].windows)
         placed = [request.place(i, [target.windows[i] for target in targets]) for i in range(nbuffers)]
