@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from mpired.errors import BufferFileError, UsageError
 from mpired.storage import calls
 from mpired.storage.output import Scratch
-from mpired.storage.recovery import has_journal, settle_for_reading
+from mpired.storage.recovery import check_not_orphan, has_journal, settle_for_reading
 
 STANDARD_INPUT = "standard input"
 _PATIENCE = 200  # milliseconds
@@ -108,7 +108,7 @@ def open_source(word: str, limit: int | None = None) -> Source:
     """
     name = STANDARD_INPUT if word == "-" else word
     with calls.blaming(name):
-        status = os.fstat(0) if word == "-" else os.stat(word)
+        status = os.fstat(0) if word == "-" else _status(word)
         if stat.S_ISDIR(status.st_mode):
             raise BufferFileError(name, "is a directory, not a file with a rank's buffer")
         if stat.S_ISSOCK(status.st_mode):
@@ -124,6 +124,15 @@ def open_source(word: str, limit: int | None = None) -> Source:
                 name, "is a device, of which nobody knows the end; say with --type and --count how much to read"
             )
         return _keep_stream(name, word, limit)
+
+
+def _status(path: str) -> os.stat_result:
+    """Return what is at a path; if nothing is, but an update waits for the file, the error says so."""
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        check_not_orphan(path)
+        raise
 
 
 def _read(ready: select.poll, stream: int, nbytes: int) -> bytes:

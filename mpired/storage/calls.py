@@ -211,11 +211,13 @@ def lock(fd: int, *, shared: bool = False) -> bool:
 
 
 def generation(fd: int) -> int:
-    """Return what tells a file from a later one with its inode number; 0 where the file system does not say."""
+    """Return what tells a file from a later one with its inode number; 0 where that cannot be known."""
     try:
         return int(struct.unpack("q", fcntl.ioctl(fd, _FS_IOC_GETVERSION, bytes(8)))[0]) & 0xFFFFFFFF
-    except OSError:
-        return 0
+    except OSError as error:
+        if error.errno in UNSUPPORTED | {errno.EPERM, errno.EACCES}:  # a file system without it, or a sandbox
+            return 0
+        raise
 
 
 def open_existing(path: str, name: str, *, writable: bool = True) -> int:
@@ -426,11 +428,11 @@ def copy_access(source: os.stat_result, path: str | int, fd: int, *, bits: int =
     except OSError:
         with contextlib.suppress(OSError):  # the owner may only be changed by root, the group by its members too
             os.fchown(fd, -1, source.st_gid)
-    listed = _access_list(path) if os.fstat(fd).st_gid == source.st_gid else b""
+    listed = access_list(path) if os.fstat(fd).st_gid == source.st_gid else b""
     with contextlib.suppress(OSError):
         if listed:
             os.setxattr(fd, _ACCESS_LIST, listed)
-        elif _access_list(fd):  # of the directory's, whose users `path` does not let in
+        elif access_list(fd):  # of the directory's, whose users `path` does not let in
             os.removexattr(fd, _ACCESS_LIST)
     os.fchmod(fd, mode_within(source, path, fd) & bits)
 
@@ -440,7 +442,7 @@ def mode_within(source: os.stat_result, path: str | int, fd: int) -> int:
     mode, found = stat.S_IMODE(source.st_mode), os.fstat(fd)
     if (found.st_uid, found.st_gid) != (source.st_uid, source.st_gid):
         mode &= 0o777  # set-uid for another owner would be a gift
-    if _access_list(fd) != _access_list(path):
+    if access_list(fd) != access_list(path):
         return mode & 0o700  # with a list the bits of the group are a limit for all users in the list
     if found.st_gid != source.st_gid:
         # Members of the old group are others now, and members of the new one had at least the rights of others.
@@ -449,7 +451,7 @@ def mode_within(source: os.stat_result, path: str | int, fd: int) -> int:
     return mode
 
 
-def _access_list(file: str | int) -> bytes:
+def access_list(file: str | int) -> bytes:
     """Return the access control list of a file, b"" if it has none beyond its mode."""
     try:
         return os.getxattr(file, _ACCESS_LIST)
