@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from mpired.errors import BufferFileError, UsageError
 from mpired.storage import calls
 from mpired.storage.output import Scratch
-from mpired.storage.recovery import check_not_orphan, has_journal, settle_for_reading
+from mpired.storage.recovery import check_is_data, check_not_orphan, has_journal, settle_for_reading
 
 STANDARD_INPUT = "standard input"
 _PATIENCE = 200  # milliseconds
@@ -107,6 +107,8 @@ def open_source(word: str, limit: int | None = None) -> Source:
         If an update of it is half done and cannot be finished now.
     """
     name = STANDARD_INPUT if word == "-" else word
+    if word != "-":
+        check_is_data(word)
     with calls.blaming(name):
         status = os.fstat(0) if word == "-" else _status(word)
         if stat.S_ISDIR(status.st_mode):

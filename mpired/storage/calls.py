@@ -25,6 +25,8 @@ _ACCESS_LIST = "system.posix_acl_access"
 _SYNC_FILE_RANGE_WRITE = 2
 # posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
 _PREALLOCATING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
+# A file on these says where its holes are; elsewhere that was found to be wrong, and what it left out would be lost.
+_TELLING_HOLES = _PREALLOCATING
 # A request of ioctl(2) that Python does not name.
 _FS_IOC_GETVERSION = 0x80087601
 UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENOTTY})
@@ -133,11 +135,33 @@ def blocks(fd: int, start: int, stop: int) -> Iterator[memoryview]:
         start += got
 
 
-def copy_range(source: int, target: int, start: int, stop: int, to: int) -> None:
-    """Copy the bytes from `start` to `stop` of one file to the offset `to` of another."""
+def copy_range(source: int, target: int, start: int, stop: int, to: int, *, zeros: bool = True) -> None:
+    """Copy the bytes from `start` to `stop` of one file to the offset `to` of another.
+
+    Without `zeros` a block that is nothing else is left out: the other file reads as zeros there already.
+
+    Raises
+    ------
+    OSError
+        If there are not so many bytes: what is missing must not become zeros.
+    """
+    shift = to - start
     for block in blocks(source, start, stop):
-        pwrite_all(target, block, to)
-        to += len(block)
+        if zeros or bytes(block).strip(b"\0"):
+            pwrite_all(target, block, start + shift)
+        start += len(block)
+    if start < stop:
+        raise ended_early(start, stop)
+
+
+def ended_early(end: int, expected: int) -> OSError:
+    """Return the error for a file that has become shorter while it was copied."""
+    return OSError(errno.EIO, f"ends at byte {end}, and had {expected} when it was looked at; run again")
+
+
+def tells_holes(fd: int) -> bool:
+    """Tell whether the file system is known to say where the holes of a file are."""
+    return filesystem_type(fd) in _TELLING_HOLES
 
 
 def allocate(fd: int, nbytes: int, start: int = 0) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from enum import Enum
@@ -24,6 +25,23 @@ from mpired.storage.temporary import leftovers, remove_dead
 
 _NO_FILE = "is no regular file, so it is not the journal of an update; remove it"
 _GIVE_UP = "`mpired recover --discard --force` gives its update up, and leaves the file as it is, perhaps half changed"
+
+
+# What mpired puts beside files for a time, by its name, and why it is no file of the user.
+_OWN_FILES = (
+    (
+        re.compile(r"\.(?P<of>.+)\.mpired-journal", re.DOTALL),
+        "is the journal of an unfinished update of {of}, not data; `mpired recover` of that file finishes it",
+    ),
+    (
+        re.compile(r"\.((?P<of>.+)\.)?[0-9a-f]{8,16}\.mpired-tmp", re.DOTALL),
+        "is a temporary file of a command that writes {of}, not data; what an interrupted one left, the next removes",
+    ),
+    (
+        re.compile(r"\.[0-9a-f]{8}\.mpired-together"),
+        "has results that a command has not put in place yet, not data; `mpired recover` of those does",
+    ),
+)
 
 
 class Discard(Enum):
@@ -69,6 +87,14 @@ def has_journal(path: str) -> bool:
         return True
     mark = marks.read(path)
     return mark is not None and (mark.begun or _status(mark.journal) is not None)
+
+
+def check_is_data(path: str) -> None:
+    """Raise `BufferFileError` if a path has a name that mpired gives to journals and other files of its own."""
+    base = os.path.basename(path.rstrip(os.sep))
+    for form, reason in _OWN_FILES if ".mpired-" in base else ():
+        if match := form.fullmatch(base):
+            raise BufferFileError(path, reason.format(of=match.groupdict().get("of") or "a file"))
 
 
 def is_orphan(path: str) -> bool:
@@ -173,6 +199,7 @@ def settle(target: Target, *, discard: Discard = Discard.NO) -> str:
     UnconfirmedError
         If it is finished, but its journal stays.
     """
+    check_is_data(target.path)
     with calls.blaming(target.name):
         mark = marks.read(target.fd)
         marked = _settle_mark(target, mark, discard) if mark else ""
@@ -382,6 +409,7 @@ def settle_for_reading(name: str, waiting: Waiting | None = None) -> None:
     MpiredError, OSError
         As of `settle` and `lock_target`.
     """
+    check_is_data(name)
     if not has_journal(name):
         return
     check_not_orphan(name)

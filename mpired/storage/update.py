@@ -23,6 +23,7 @@ from mpired.storage.journal import Journal, JournalWriter
 from mpired.storage.lock import Target
 from mpired.storage.marks import Mark
 from mpired.storage.output import FileOutput
+from mpired.storage.temporary import remove_dead
 
 # A file up to this size is copied without asking; of a larger one so much has to change.
 _SMALL_NBYTES = 64 << 20
@@ -137,6 +138,7 @@ class Journalled:
         with calls.blaming(target.name):
             if _has_several_names(target.status):
                 marks.check_possible(target.fd)
+            remove_dead(target.base, target.dirfd)
             try:
                 self._journal: JournalWriter | None = JournalWriter(
                     target.fd, extent.head_nbytes, target.base, target.dirfd

@@ -572,6 +572,82 @@ def test_messages_name_the_journal_where_the_user_sees_it(folder):
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (JOURNAL, "is the journal of an unfinished update of t.npy, not data"),
+        (".t.npy.0123abcd.mpired-tmp", "is a temporary file of a command that writes t.npy, not data"),
+        (".0123456789abcdef.mpired-tmp", "is a temporary file of a command that writes a file, not data"),
+        (".0123abcd.mpired-together", "has results that a command has not put in place yet, not data"),
+    ],
+)
+def test_files_of_mpired_itself_are_no_data(name, reason, folder):
+    path = f"here/{name}"
+    (folder / path).write_bytes(bytes(80))
+    own = [
+        ("info", path),
+        ("reduce", "--type", "double", "--op", "sum", "ones.npy", path),
+        ("scan", "--type", "double", "--op", "sum", path, "-o", "x{rank}.bin"),
+        ("pack", "--type", "double", path, "-o", "x.bin"),
+        ("accumulate", "--type", "double", "--op", "sum", path, "ones.npy"),
+        ("accumulate", "--type", "double", "--op", "sum", "ones.npy", path),
+        ("reduce", "--type", "double", "--op", "sum", "ones.npy", "-f", "-o", path),
+        ("reduce-local", "--type", "double", "--op", "sum", "ones.npy", path),
+        ("recover", path),
+    ]
+    with unchanged(folder):
+        for words in own:
+            refused(run(*words, cwd=folder), 3, f"{path}: {reason}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        WORDS,
+        (*WORDS, "--commit", "journal"),
+        ("reduce", "-q", "--op", "sum", "ones.npy", "-f", "-o", "here/t.npy"),
+        ("reduce", "-q", "--op", "sum", "here/t.npy", "ones.npy", "--in-place"),
+    ],
+)
+def test_the_next_command_removes_what_a_kill_has_left(words, folder):
+    """Between the name of a new file and the rename, on any file system."""
+
+    def kill(*_arguments: object, **_settings: object) -> None:
+        os.kill(os.getpid(), 9)
+
+    killed = run(*WORDS, "--commit", "rename", cwd=folder, setup=lambda: setattr(os, "replace", kill))
+    assert killed.status == -9
+    assert len(os.listdir(folder / "here")) == 2
+    living = folder / "here" / ".t.npy.00000001.mpired-tmp"
+    living.write_bytes(b"x")
+    fd = hold(living)
+    assert run(*words, cwd=folder).status == 0
+    assert sorted(os.listdir(folder / "here")) == [living.name, "t.npy"]
+    os.close(fd)
+
+
+def test_a_journal_whose_making_fails_does_not_stay(folder):
+    """Whatever fails after its name is there."""
+
+    def fail_after_the_making() -> None:
+        make, look = calls.open_new, os.fstat
+
+        def fail(*_arguments: object) -> None:
+            os.fstat = look
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        def open_new(*arguments: object) -> int:
+            fd = make(*arguments)
+            os.fstat = fail
+            return fd
+
+        calls.open_new = open_new
+
+    with unchanged(folder):
+        outcome = run(*WORDS, "--commit", "journal", cwd=folder, setup=fail_after_the_making)
+        refused(outcome, 4, "here/t.npy", "Input/output error")
+
+
 def test_dead_temporary_files_are_removed_and_living_ones_stay(folder):
     names = (".t.npy.00000000.mpired-tmp", ".t.npy.00000001.mpired-tmp", ".u.npy.00000002.mpired-tmp")
     dead, living, foreign = (folder / "here" / name for name in names)
