@@ -44,7 +44,7 @@ class Recorder:
 
     def __enter__(self) -> Self:
         for name in ("open", "pwrite", "ftruncate", "posix_fallocate", "copy_file_range", "fsync", "fdatasync", "link",
-                     "replace", "unlink", "setxattr"):  # fmt: skip
+                     "replace", "unlink", "setxattr", "removexattr"):  # fmt: skip
             self._originals[name] = getattr(os, name)
             setattr(os, name, getattr(self, f"_{name}"))
         return self
@@ -118,6 +118,11 @@ class Recorder:
     def _setxattr(self, fd: int, name: str, value: bytes) -> object:
         self._add("attribute", inode=os.fstat(fd).st_ino, name=name, data=value)
         return self._call("setxattr", fd, name, value)
+
+    def _removexattr(self, fd: int, name: str) -> object:
+        done = self._call("removexattr", fd, name)
+        self._add("attribute", inode=os.fstat(fd).st_ino, name=name, other="removed")
+        return done
 
 
 class File(NamedTuple):
@@ -205,7 +210,9 @@ def _changed(file: File, events: list[Event]) -> File:
     for event in events:
         end = event.offset + len(event.data)
         if event.kind == "attribute":
-            attributes[event.name] = event.data
+            attributes.pop(event.name, None)
+            if event.other != "removed":
+                attributes[event.name] = event.data
             continue
         if end > len(data):
             data.extend(bytes(end - len(data)))

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from mpired.errors import BufferFileError, UsageError
 from mpired.storage import calls
 from mpired.storage.output import Scratch
-from mpired.storage.recovery import has_journal, settle_for_reading
+from mpired.storage.recovery import check_is_data, check_not_orphan, has_journal, settle_for_reading
 
 STANDARD_INPUT = "standard input"
 _PATIENCE = 200  # milliseconds
@@ -110,10 +110,12 @@ def open_source(word: str, limit: int | None = None) -> Source:
         If an update of it is half done and cannot be finished now.
     """
     name = STANDARD_INPUT if word == "-" else word
+    if word != "-":
+        check_is_data(word)
     with calls.blaming(name):
         if word == "-" and sys.stdin is None:  # the command has filled the place of it with another file
             raise OSError(errno.EBADF, "is closed; name a file, or give one by `< FILE`", name)
-        status = os.fstat(0) if word == "-" else os.stat(word)
+        status = os.fstat(0) if word == "-" else _status(word)
         if stat.S_ISDIR(status.st_mode):
             raise BufferFileError(name, "is a directory, not a file with a rank's buffer")
         if stat.S_ISSOCK(status.st_mode):
@@ -154,6 +156,15 @@ def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], w
             status = os.stat(path)
             if what := known.get((status.st_dev, status.st_ino)):
                 raise UsageError(path, f"is the file of {what}, an input of this command; {way_out}")
+
+
+def _status(path: str) -> os.stat_result:
+    """Return what is at a path; if nothing is, but an update waits for the file, the error says so."""
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        check_not_orphan(path)
+        raise
 
 
 def _read(ready: select.poll, stream: int, nbytes: int) -> bytes:

@@ -13,26 +13,31 @@ from mpired.cli.messages import finished, show
 from mpired.errors import MpiredError, RanksError, UsageError, escaped
 from mpired.storage import notices, recovery, staging
 from mpired.storage.lock import Waiting, lock_target
+from mpired.storage.recovery import Discard
 
 Heard = tuple[Sequence[str], str]
 """The files that were finished, and what is said of them."""
 _DONE = {
     "forgotten": "removed the journal of an update that was never committed",
-    "discarded": "removed the journal without looking at it",
+    "discarded": "removed the journal without finishing its update",
 }
 
 
 @click.command()
 @click.option("--list", "only_list", is_flag=True, help="Only say what is there.")
-@click.option("--discard", is_flag=True, help="Remove the journal without finishing its update.")
+@click.option("--discard", is_flag=True, help="Remove a journal that is not of FILE, or FILE is gone.")
+@click.option(
+    "-f", "--force", is_flag=True, help="With --discard: give an update up that FILE is half changed without."
+)
 @params.option("--lock-timeout", type=float, default=60.0, metavar="SECONDS", help="The most to wait for others.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, lock_timeout: float) -> None:
+def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, force: bool, lock_timeout: float) -> None:
     """Finish the update of each FILE that a crash has interrupted, and remove what else it left behind.
 
     Every mpired command that opens a file does this first; this is for programs that know nothing of
     mpired. An update whose journal is whole was committed, and is finished; one whose journal is not
-    whole never happened. --discard is for a journal that belongs to another file, or to one that is gone.
+    whole never happened. --discard is for a journal that belongs to another file, or to one that is gone. A journal
+    that is whole and of FILE is removed with --force only: FILE stays as it is, perhaps half changed.
 
     \b
     Examples:
@@ -41,6 +46,11 @@ def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, lock_time
     """
     if only_list and discard:
         raise UsageError("--list", "changes nothing, and --discard removes journals; say one of the two")
+    if force and not discard:
+        raise UsageError(
+            "--force", "says that --discard removes a journal that is needed; say --discard too, or neither"
+        )
+    how = Discard(discard + force)
     errors: list[MpiredError | OSError] = []
     heard: list[Heard] = []
     shown: list[str] = []
@@ -48,7 +58,7 @@ def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, lock_time
         for name in files:
             try:
                 waiting = Waiting(lock_timeout, waits)
-                show(_listed(name) if only_list else _recovered(name, heard, waiting, discard=discard))
+                show(_listed(name) if only_list else _recovered(name, heard, waiting, how))
                 shown.append(name)
             except (MpiredError, OSError) as error:
                 errors.append(error)
@@ -66,16 +76,16 @@ def _concerns(paths: Sequence[str], name: str) -> bool:
     return os.path.realpath(name) in map(os.path.realpath, paths)
 
 
-def _recovered(name: str, heard: Sequence[Heard], waiting: Waiting, *, discard: bool) -> str:
+def _recovered(name: str, heard: Sequence[Heard], waiting: Waiting, how: Discard) -> str:
     staging.settle([name], alone=True)  # who calls this knows that no other command is at work
     removed: Sequence[str] = ()
-    if discard and recovery.is_orphan(name):
+    if how is not Discard.NO and recovery.is_orphan(name):
         journal = recovery.discard_orphan(name)
     else:
         recovery.check_not_orphan(name)
         with lock_target(name, waiting) as target:
-            journal = recovery.settle(target, discard=discard)
             removed = recovery.clean(target)
+            journal = recovery.settle(target, discard=how)
     done = [words for paths, words in heard if _concerns(paths, name)]
     done += [_DONE[journal]] if journal in _DONE else []
     done += [f"removed {temporary}" for temporary in removed]
@@ -90,6 +100,8 @@ def _listed(name: str) -> str:
         "incomplete": ["the journal of an update that was never committed"],
         "busy": ["an update at work"],
         "foreign": ["a journal that is not its own"],
+        "doubtful": ["a committed update that only its user may finish"],
+        "missing": ["a committed update whose journal is missing"],
     }
     found = words[state] + [f"temporary file {temporary}" for temporary in temporaries]
     if staging.pending(os.path.dirname(os.path.realpath(name))):

@@ -26,6 +26,8 @@ _ACCESS_LIST = "system.posix_acl_access"
 _SYNC_FILE_RANGE_WRITE = 2
 # posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
 _PREALLOCATING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
+# A file on these says where its holes are; elsewhere that was found to be wrong, and what it left out would be lost.
+_TELLING_HOLES = _PREALLOCATING
 # A request of ioctl(2) that Python does not name.
 _FS_IOC_GETVERSION = 0x80087601
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
@@ -134,11 +136,33 @@ def blocks(fd: int, start: int, stop: int) -> Iterator[memoryview]:
         start += got
 
 
-def copy_range(source: int, target: int, start: int, stop: int, to: int) -> None:
-    """Copy the bytes from `start` to `stop` of one file to the offset `to` of another."""
+def copy_range(source: int, target: int, start: int, stop: int, to: int, *, zeros: bool = True) -> None:
+    """Copy the bytes from `start` to `stop` of one file to the offset `to` of another.
+
+    Without `zeros` a block that is nothing else is left out: the other file reads as zeros there already.
+
+    Raises
+    ------
+    OSError
+        If there are not so many bytes: what is missing must not become zeros.
+    """
+    shift = to - start
     for block in blocks(source, start, stop):
-        pwrite_all(target, block, to)
-        to += len(block)
+        if zeros or bytes(block).strip(b"\0"):
+            pwrite_all(target, block, start + shift)
+        start += len(block)
+    if start < stop:
+        raise ended_early(start, stop)
+
+
+def ended_early(end: int, expected: int) -> OSError:
+    """Return the error for a file that has become shorter while it was copied."""
+    return OSError(errno.EIO, f"ends at byte {end}, and had {expected} when it was looked at; run again")
+
+
+def tells_holes(fd: int) -> bool:
+    """Tell whether the file system is known to say where the holes of a file are."""
+    return filesystem_type(fd) in _TELLING_HOLES
 
 
 def allocate(fd: int, nbytes: int, start: int = 0) -> None:
@@ -212,11 +236,13 @@ def lock(fd: int, *, shared: bool = False) -> bool:
 
 
 def generation(fd: int) -> int:
-    """Return what tells a file from a later one with its inode number; 0 where the file system does not say."""
+    """Return what tells a file from a later one with its inode number; 0 where that cannot be known."""
     try:
         return int(struct.unpack("q", fcntl.ioctl(fd, _FS_IOC_GETVERSION, bytes(8)))[0]) & 0xFFFFFFFF
-    except OSError:
-        return 0
+    except OSError as error:
+        if error.errno in UNSUPPORTED | {errno.EPERM, errno.EACCES}:  # a file system without it, or a sandbox
+            return 0
+        raise
 
 
 def open_existing(path: str, name: str, *, writable: bool = True) -> int:
@@ -446,11 +472,11 @@ def copy_access(source: os.stat_result, path: str | int, fd: int, *, bits: int =
     except OSError:
         with contextlib.suppress(OSError):  # the owner may only be changed by root, the group by its members too
             os.fchown(fd, -1, source.st_gid)
-    listed = _access_list(path) if os.fstat(fd).st_gid == source.st_gid else b""
+    listed = access_list(path) if os.fstat(fd).st_gid == source.st_gid else b""
     with contextlib.suppress(OSError):
         if listed:
             os.setxattr(fd, _ACCESS_LIST, listed)
-        elif _access_list(fd):  # of the directory's, whose users `path` does not let in
+        elif access_list(fd):  # of the directory's, whose users `path` does not let in
             os.removexattr(fd, _ACCESS_LIST)
     os.fchmod(fd, mode_within(source, path, fd) & bits)
 
@@ -460,7 +486,7 @@ def mode_within(source: os.stat_result, path: str | int, fd: int) -> int:
     mode, found = stat.S_IMODE(source.st_mode), os.fstat(fd)
     if (found.st_uid, found.st_gid) != (source.st_uid, source.st_gid):
         mode &= 0o777  # set-uid for another owner would be a gift
-    if _access_list(fd) != _access_list(path):
+    if access_list(fd) != access_list(path):
         return mode & 0o700  # with a list the bits of the group are a limit for all users in the list
     if found.st_gid != source.st_gid:
         # Members of the old group are others now, and members of the new one had at least the rights of others.
@@ -469,7 +495,7 @@ def mode_within(source: os.stat_result, path: str | int, fd: int) -> int:
     return mode
 
 
-def _access_list(file: str | int) -> bytes:
+def access_list(file: str | int) -> bytes:
     """Return the access control list of a file, b"" if it has none beyond its mode."""
     try:
         return os.getxattr(file, _ACCESS_LIST)

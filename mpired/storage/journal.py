@@ -1,31 +1,32 @@
 """The redo journal: what an update will have written, beside the target until it is written.
 
-    header   4096 bytes  magic, version, what the target is, what follows, digest over all
+    header   4096 bytes  magic, version, what the target is, what follows with a digest of it, digest of the header
     payload  the new bytes, range after range
     table    offset and number of bytes of each range, two unsigned 64-bit integers
     keys     the new value of the attribute with the keys of --once
 
 The header is written last and by itself, so that a journal is valid when it is whole. It says
 what bytes the target has to have, not how to change them: applying it twice does no harm.
+
+A journal that is found is input, which somebody else may have put there. So the header is judged first, by itself and
+beside the target, and what follows is then read in blocks: it is no larger than an update of the target can be.
 """
 
 from __future__ import annotations
 
 import errno
 import os
-import stat
 import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from mpired.errors import BufferFileError
 from mpired.storage import calls
 
 ONCE_ATTRIBUTE = calls.OWN_ATTRIBUTES + "once"
 
 _MAGIC = b"MPIREDJ1"
-_VERSION = 1
-_HEADER = struct.Struct("<8sQQQQ16sQQQQ")
+_VERSION = 2
+_HEADER = struct.Struct("<8sQ16sQQQ16sQQQQ16s")
 _RANGE = struct.Struct("<QQ")
 _HEADER_NBYTES = 4096  # a sector of its own on any disk
 _DIGEST_NBYTES = 16
@@ -35,10 +36,11 @@ _LONGEST_BASE = 200
 
 
 class Header(NamedTuple):
-    """The fixed part of a journal: what its target is, and what follows."""
+    """The fixed part of a journal: what its target is, and what follows; `identity` is of this journal alone."""
 
     magic: bytes
     version: int
+    identity: bytes
     inode: int
     generation: int
     size: int
@@ -47,6 +49,22 @@ class Header(NamedTuple):
     nranges: int
     payload_nbytes: int
     keys_nbytes: int
+    body_digest: bytes
+
+    @property
+    def table(self) -> int:
+        """Where the table of ranges begins."""
+        return _HEADER_NBYTES + self.payload_nbytes
+
+    @property
+    def keys(self) -> int:
+        """Where the keys begin."""
+        return self.table + self.nranges * _RANGE.size
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the whole journal."""
+        return self.keys + self.keys_nbytes
 
 
 class Journal(NamedTuple):
@@ -54,8 +72,6 @@ class Journal(NamedTuple):
 
     fd: int
     header: Header
-    ranges: tuple[tuple[int, int], ...]
-    keys: bytes
 
 
 def _blake2b(data: bytes, nbytes: int) -> Any:
@@ -100,8 +116,10 @@ class JournalWriter:
         self.name = journal_name(base)
         self.fd = calls.open_new(self.name, dirfd)
         self.ranges: list[tuple[int, int]] = []
+        self.identity = os.urandom(_DIGEST_NBYTES)
         self._end = _HEADER_NBYTES
         self._digest = _blake2b(b"", _DIGEST_NBYTES)
+        self._name_is_durable = False
         try:
             # Whoever may change the target may finish its update, and no other user learns its content.
             calls.copy_access(os.fstat(target), target, self.fd, bits=0o666)
@@ -118,8 +136,10 @@ class JournalWriter:
         nbytes = len(data)
         if not nbytes:
             return
-        self._append(data)
         last = self.ranges[-1] if self.ranges else (0, 0)
+        if offset < sum(last):
+            raise ValueError(f"offset {offset} is before {sum(last)}, to which the journal has come")
+        self._append(data)
         if self.ranges and sum(last) == offset:
             self.ranges[-1] = last[0], last[1] + nbytes
         else:
@@ -132,22 +152,26 @@ class JournalWriter:
         self._append(keys)
         os.ftruncate(self.fd, self._end)  # what was reserved too much
         status = os.fstat(self._target)
-        fixed = _HEADER.pack(
-            _MAGIC, _VERSION, status.st_ino, calls.generation(self._target), status.st_size,
+        self._header = Header(
+            _MAGIC, _VERSION, self.identity, status.st_ino, calls.generation(self._target), status.st_size,
             head_digest(self._target, self._head_nbytes), self._head_nbytes, len(self.ranges), payload, len(keys),
+            self._digest.digest(),
         )  # fmt: skip
-        self._digest.update(fixed)
-        self._header = (fixed + self._digest.digest()).ljust(_HEADER_NBYTES, b"\0")
-        self._keys = keys
+
+    def sync_name(self) -> None:
+        """Bring the name of the journal to the disk before the commit."""
+        calls.fsync_directory(self._dirfd)
+        self._name_is_durable = True
 
     def publish(self, *, durable: bool) -> Journal:
         """Write the header and bring the journal to the disk: the commit point of an update."""
-        calls.pwrite_all(self.fd, self._header, 0)
+        fixed = _HEADER.pack(*self._header)
+        calls.pwrite_all(self.fd, _sector(fixed), 0)
         if durable:
             calls.fsync(self.fd)
-            calls.fsync_directory(self._dirfd)
-        header = Header(*_HEADER.unpack_from(self._header))
-        return Journal(self.fd, header, tuple(self.ranges), self._keys)
+            if not self._name_is_durable:
+                self.sync_name()
+        return Journal(self.fd, self._header)
 
     def remove(self) -> None:
         """Remove the journal; the update was not made."""
@@ -162,77 +186,70 @@ class JournalWriter:
         self._end += len(data)
 
 
-def open_journal(shown: str, dirfd: int, owners: set[int], target_mode: int) -> int | None:
-    """Open a journal, or return None if there is none.
-
-    Parameters
-    ----------
-    shown, dirfd
-        Its path as messages show it, and the directory that it is in.
-    owners
-        Who may have written it.
-    target_mode
-        The mode of the file: a journal that others may write to is trusted only if they may write to the file.
-
-    Raises
-    ------
-    BufferFileError
-        If what has the name is no journal that this user can trust.
-    """
-    name, flags = os.path.basename(shown), os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
-    try:
-        fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | flags, dir_fd=dirfd)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        if error.errno in {errno.ELOOP, errno.ENXIO}:
-            raise BufferFileError(
-                shown, "is no regular file, so it is not the journal of an update; remove it"
-            ) from error
-        raise
-    status = os.fstat(fd)
-    reason = ""
-    if not stat.S_ISREG(status.st_mode):
-        reason = "is no regular file, so it is not the journal of an update; remove it"
-    elif status.st_nlink != 1:
-        reason = f"has {status.st_nlink} names, so it is not the journal of an update; remove it"
-    elif status.st_uid not in owners:
-        reason = f"belongs to user {status.st_uid}, who has no part in the file; `mpired recover --discard` removes it"
-    elif status.st_mode & 0o022 & ~target_mode:
-        reason = "can be written to by others than the file; `mpired recover --discard` removes it"
-    if reason:
-        os.close(fd)
-        raise BufferFileError(shown, reason)
-    return fd
+def _sector(fixed: bytes) -> bytes:
+    """Return the sector of a header: with its digest, which makes it valid."""
+    digest: bytes = _blake2b(fixed, _DIGEST_NBYTES).digest()
+    return (fixed + digest).ljust(_HEADER_NBYTES, b"\0")
 
 
-def read_journal(fd: int) -> Journal | None:
-    """Read a journal, or return None if it is not whole: then its update was never committed."""
-    size = os.fstat(fd).st_size
+def read_header(fd: int) -> Header | None:
+    """Return the header of a journal, or None if that is not whole, or none that an update can have."""
     sector = bytearray(_HEADER_NBYTES)
     if calls.pread_into(fd, memoryview(sector), 0) < _HEADER_NBYTES:
         return None
     fixed = bytes(sector[: _HEADER.size])
     header = Header(*_HEADER.unpack(fixed))
-    if (header.magic, header.version) != (_MAGIC, _VERSION) or not _is_sane(header, size):
-        return None
-    found = _blake2b(b"", _DIGEST_NBYTES)
-    for block in calls.blocks(fd, _HEADER_NBYTES, size):
-        found.update(block)
-    found.update(fixed)
-    if sector[_HEADER.size :] != found.digest().ljust(_HEADER_NBYTES - _HEADER.size, b"\0"):
-        return None
-    rest = bytearray(header.nranges * _RANGE.size + header.keys_nbytes)
-    calls.pread_into(fd, memoryview(rest), size - len(rest))
-    ranges = tuple(_RANGE.iter_unpack(rest[: header.nranges * _RANGE.size]))
-    return Journal(fd, header, ranges, bytes(rest[header.nranges * _RANGE.size :]))
+    known = (header.magic, header.version) == (_MAGIC, _VERSION) and sector == _sector(fixed)
+    return header if known and _is_sane(header, os.fstat(fd).st_size) else None
 
 
 def _is_sane(header: Header, size: int) -> bool:
-    """Tell whether a journal of that header can have that size in bytes; nothing of it is believed before."""
-    table = header.nranges * _RANGE.size
-    fits = _HEADER_NBYTES + header.payload_nbytes + table + header.keys_nbytes == size
-    return fits and header.keys_nbytes <= _MAX_KEYS and header.head_nbytes <= _MAX_HEAD
+    """Tell whether a journal of that many bytes can have that header: no range is empty, so they are not too many."""
+    if header.nbytes != size or header.keys_nbytes > _MAX_KEYS or header.head_nbytes > _MAX_HEAD:
+        return False
+    return header.nranges <= header.payload_nbytes <= header.size
+
+
+def fits(header: Header, target: int) -> bool:
+    """Tell whether a journal is of this very file, as it was: inode, generation, size and header.
+
+    A generation of 0 is not known, as where a file system is met by another way than before.
+    """
+    status, generation = os.fstat(target), calls.generation(target)
+    if (header.inode, header.size) != (status.st_ino, status.st_size):
+        return False
+    if header.generation != generation and header.generation and generation:
+        return False
+    return head_digest(target, header.head_nbytes) == header.head_digest
+
+
+def is_whole(journal: Journal) -> bool:
+    """Tell whether what follows the header is what it says; if not, the update was never committed."""
+    header = journal.header
+    if not _has_legal_ranges(journal):  # a look that is much shorter than the next
+        return False
+    found = _blake2b(b"", _DIGEST_NBYTES)
+    for block in calls.blocks(journal.fd, _HEADER_NBYTES, header.nbytes):
+        found.update(block)
+    return bool(found.digest() == header.body_digest)
+
+
+def _has_legal_ranges(journal: Journal) -> bool:
+    """Tell whether the ranges are as an update writes them: among the elements, ascending, apart, for all bytes."""
+    header = journal.header
+    end, total = header.head_nbytes - 1, 0
+    for offset, nbytes in _ranges(journal):
+        if offset <= end or nbytes == 0:
+            return False
+        end, total = offset + nbytes, total + nbytes
+    return end <= header.size and total == header.payload_nbytes
+
+
+def _ranges(journal: Journal) -> Iterator[tuple[int, int]]:
+    """Yield offset and number of bytes of each range; the table may be large, so it is read in blocks."""
+    header = journal.header
+    for block in calls.blocks(journal.fd, header.table, header.keys):
+        yield from _RANGE.iter_unpack(block[: len(block) // _RANGE.size * _RANGE.size])
 
 
 def stored_keys(fd: int) -> bytes:
@@ -285,32 +302,19 @@ def kept_keys(fd: int) -> bytes:
         return b""
 
 
-def belongs(journal: Journal, target: int) -> bool:
-    """Tell whether a journal is of this very file, as it was: inode, generation, size and header."""
-    header, status = journal.header, os.fstat(target)
-    if (header.inode, header.generation, header.size) != (status.st_ino, calls.generation(target), status.st_size):
-        return False
-    if sum(nbytes for _, nbytes in journal.ranges) != header.payload_nbytes:
-        return False
-    if any(offset < header.head_nbytes or offset + nbytes > header.size for offset, nbytes in journal.ranges):
-        return False
-    return head_digest(target, header.head_nbytes) == header.head_digest
-
-
-def apply(journal: Journal, target: int, *, durable: bool) -> None:
-    """Give the target the bytes of the journal, and bring them to the disk."""
+def apply(journal: Journal, target: int) -> None:
+    """Give the target the bytes of the journal, and its keys; what brings them to the disk comes later."""
     for start, stop, position in _pieces(journal):
         calls.copy_range(journal.fd, target, start, stop, position)
-    if journal.keys:
-        remember(target, journal.keys)
-    if durable:
-        # Attributes are brought to the disk by a full sync only.
-        (calls.fsync if journal.keys else calls.fdatasync)(target)
+    if journal.header.keys_nbytes:
+        keys = bytearray(journal.header.keys_nbytes)
+        calls.pread_into(journal.fd, memoryview(keys), journal.header.keys)
+        remember(target, bytes(keys))
 
 
 def _pieces(journal: Journal) -> Iterator[tuple[int, int, int]]:
     """Yield where each range lies in the journal, from and to, and where it goes."""
     at = _HEADER_NBYTES
-    for offset, nbytes in journal.ranges:
+    for offset, nbytes in _ranges(journal):
         yield at, at + nbytes, offset
         at += nbytes

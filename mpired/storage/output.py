@@ -162,8 +162,7 @@ class FileOutput:
         self._existing = existing_file(path)
         if self._existing is not None and not overwrite:
             raise OutputExistsError(path, "is there already; --force replaces it; in Python overwrite=True")
-        if self._existing is not None:
-            settle_for_reading(path)  # else its journal would outlive the file that it is of
+        settle_for_reading(path)  # else its journal would outlive the file that it is of, or meet a new file
         with calls.blaming(path):  # there may be no current directory
             self._path = os.path.realpath(path)
         directory, base = os.path.split(os.fsencode(self._path))

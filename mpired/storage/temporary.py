@@ -1,4 +1,4 @@
-"""Temporary files beside a result: hard to leave behind, and known for dead when they are."""
+"""Temporary files beside a result: hard to leave behind, and known for left behind when they are."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ def temporary_name(base: bytes) -> bytes:
 def open_temporary(base: bytes, dirfd: int) -> tuple[int, bytes, bool]:
     """Open a locked file that is to replace `base`: its descriptor, its name, and whether it has the name already.
 
-    The lock tells others that its owner lives.
+    The lock tells others that its owner lives. What commands left that were killed is removed first.
     """
+    remove_dead(base, dirfd)
     fd = calls.open_unnamed(dirfd)
     if fd is not None:
         _lock(fd)
@@ -33,7 +34,7 @@ def open_temporary(base: bytes, dirfd: int) -> tuple[int, bytes, bool]:
         name = temporary_name(base)
         fd = calls.open_new(name, dirfd)
         try:
-            # Between the opening and the lock somebody may have taken the file for a dead one.
+            # Between the opening and the lock another command may have taken the file for left behind.
             if _lock(fd) and _has_name(fd, name, dirfd):
                 return fd, name, True
         except BaseException:
@@ -50,7 +51,7 @@ def _forget(fd: int, name: bytes, dirfd: int) -> None:
 
 
 def _lock(fd: int) -> bool:
-    """Lock a file of our own; a file system without locks is no reason to fail, for nobody can take one then."""
+    """Lock a file of our own; a file system without locks is no reason to fail, because none can be taken then."""
     try:
         return calls.lock(fd)
     except OSError:
@@ -64,15 +65,18 @@ def _has_name(fd: int, name: bytes, dirfd: int) -> bool:
 
 
 def remove_dead(base: bytes, dirfd: int) -> list[bytes]:
-    """Remove the temporary files for `base` whose owner is dead, and return their names.
+    """Remove the temporary files for `base` that interrupted commands have left, and return their names.
 
-    Only files of this user, and only those whose lock is free: what is alive keeps its lock.
+    Only files of this user, and only those whose lock is free: a living command keeps its lock. That a folder cannot be
+    listed is no error.
     """
-    return [name for name in leftovers(base, dirfd) if _remove_if_dead(name, dirfd)]
+    with contextlib.suppress(OSError):
+        return [name for name in leftovers(base, dirfd) if _remove_if_dead(name, dirfd)]
+    return []
 
 
 def leftovers(base: bytes, dirfd: int) -> list[bytes]:
-    """Return the names of the temporary files for `base`, dead or alive."""
+    """Return the names of the temporary files for `base`, of living commands too."""
     found = [os.fsencode(name) for name in os.listdir(dirfd) if name.endswith(".mpired-tmp")]
     matches = [(name, _NAME.fullmatch(name)) for name in found]
     return sorted(name for name, match in matches if match and match["base"] == base[:_KEPT_OF_A_NAME])
@@ -89,7 +93,7 @@ def _remove_if_dead(name: bytes, dirfd: int) -> bool:
         if dead and _has_name(fd, name, dirfd):
             calls.unlink(name, dirfd)
             return True
-    except OSError:  # no locks here, so nobody knows who lives
+    except OSError:  # no locks here, so it may be at work
         pass
     finally:
         os.close(fd)

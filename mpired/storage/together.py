@@ -272,11 +272,9 @@ def check_outputs(paths: Sequence[str], *, overwrite: bool) -> None:
         try:
             if is_stream(path):
                 raise UsageError(path, "is a stream, and the results of many ranks are files")
-            if existing_file(path) is None:
-                continue
-            if not overwrite:
+            if existing_file(path) is not None and not overwrite:
                 raise OutputExistsError(path, "is there already; --force replaces it; in Python overwrite=True")
-            settle_for_reading(path)  # else its journal would outlive the file that it is of
+            settle_for_reading(path)  # else its journal would outlive the file that it is of, or meet a new file
         except (MpiredError, OSError) as error:
             errors.append(error)
     if len(errors) == 1:

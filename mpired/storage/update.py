@@ -18,10 +18,12 @@ from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 from mpired.errors import UnconfirmedError
-from mpired.storage import calls, copying, interruptions, journal
+from mpired.storage import calls, copying, interruptions, journal, marks
 from mpired.storage.journal import Journal, JournalWriter
 from mpired.storage.lock import Target
+from mpired.storage.marks import Mark
 from mpired.storage.output import FileOutput
+from mpired.storage.temporary import remove_dead
 
 # A file up to this size is copied without asking; of a larger one so much has to change.
 _SMALL_NBYTES = 64 << 20
@@ -132,7 +134,11 @@ class Journalled:
         self._target = target
         self._durable = durable
         self._forgets = False
+        self._mark: Mark | None = None
         with calls.blaming(target.name):
+            if _has_several_names(target.status):
+                marks.check_possible(target.fd)
+            remove_dead(target.base, target.dirfd)
             try:
                 self._journal: JournalWriter | None = JournalWriter(
                     target.fd, extent.head_nbytes, target.base, target.dirfd
@@ -167,6 +173,19 @@ class Journalled:
                 self._forgets = not journal.stored_keys(target.fd)
                 _reserve_keys(target.fd, keys)
             self._open_journal.seal(keys)
+            if _has_several_names(target.status):
+                self._mark_begun()
+
+    def _mark_begun(self) -> None:
+        """Let all names of the file lead to the journal before it can become valid."""
+        writer, target = self._open_journal, self._target
+        if self._durable:
+            writer.sync_name()  # else a mark could lead to a journal that never was
+        mark = Mark(begun=True, identity=writer.identity, path=os.fsencode(target.path))
+        marks.write(target.fd, mark)
+        self._mark = mark
+        if self._durable:
+            calls.fsync(target.fd)
 
     def publish(self, on_commit: Callable[[], None]) -> None:
         """Make the journal valid, write its bytes into the file, and remove it."""
@@ -176,10 +195,12 @@ class Journalled:
             self._journal = None  # from here on it is finished, by us or by the next
             on_commit()
             try:
-                journal.apply(committed, target.fd, durable=self._durable)
+                marks.apply(committed, target.fd, self._mark, durable=self._durable)
                 calls.unlink(writer.name, target.dirfd)
                 if self._durable:
                     calls.fsync_directory(target.dirfd)
+                if self._mark is not None:
+                    marks.clear(target.fd)
             except OSError as error:
                 reason = f"the update is committed, but not finished ({error.strerror}); do not repeat it"
                 raise UnconfirmedError(target.name, f"{reason}, the next mpired command finishes it") from error
@@ -206,12 +227,20 @@ class Journalled:
                 with contextlib.suppress(OSError):
                     journal.forget(self._target.fd)
             try:
+                if self._mark is not None:  # which must not lead to a journal that is gone
+                    marks.end(self._target.fd, self._mark, durable=self._durable)
+            except OSError:
+                calls.let_go(writer.fd)
+                return False
+            try:
                 writer.remove()
             except OSError:
                 return False
             with contextlib.suppress(OSError):
                 if self._durable:
                     calls.fsync_directory(self._target.dirfd)
+            if self._mark is not None:
+                marks.clear(self._target.fd)
         return True
 
     def __enter__(self) -> Self:
@@ -262,7 +291,8 @@ def closing_on_error(output: FileOutput) -> Iterator[None]:
 def _is_whole(fd: int) -> bool:
     """Tell whether a journal is valid; one that cannot be read counts as that."""
     try:
-        return journal.read_journal(fd) is not None
+        header = journal.read_header(fd)
+        return header is not None and journal.is_whole(Journal(fd, header))
     except OSError:
         return True
 
@@ -299,9 +329,13 @@ def choose(target: Target, extent: Extent, commit: str, *, durable: bool) -> Upd
     return Replacement(target, durable=durable, output=output)
 
 
+def _has_several_names(status: os.stat_result) -> bool:
+    return status.st_nlink > 1
+
+
 def _rename_keeps(status: os.stat_result) -> bool:
     """Tell whether a new file can be all that the old one is: its only name, its owner and its group."""
-    if status.st_nlink > 1:
+    if _has_several_names(status):
         return False
     if os.geteuid() == 0:
         return True

@@ -20,7 +20,6 @@ from mpired.errors import BufferFileError, OutputExistsError, UsageError
 from mpired.storage import calls, journal
 from mpired.storage.lock import Target, Waiting
 from mpired.storage.output import FileOutput, Scratch
-from mpired.storage.recovery import check_not_orphan
 from mpired.storage.update import Extent, Update, choose
 from mpired.windows import once
 
@@ -287,7 +286,6 @@ class NewTarget:
 
     def __init__(self, name: str, filling: Filling, stack: ExitStack, *, durable: bool) -> None:
         self.name = name
-        check_not_orphan(name)
         try:
             self._output = stack.enter_context(FileOutput(name, overwrite=False, durable=durable))
         except OutputExistsError as error:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import Outcome, run
+from command import Outcome, refused, run
 from faults import Counter, Fault, at, recover
 from values import folder_in_memory
 
 from mpired.storage import calls
 
-BASE = "total.npy"
+BASE, OTHER = "total.npy", "elsewhere/another.npy"
 COUNT = 1500  # elements: pages and a part of one
 OLD, NEW = 1.0, 3.0
 KILLS = [Fault("kill before"), Fault("kill after"), Fault("short, then kill")]
@@ -39,6 +39,24 @@ def reset(folder: Path) -> None:
     for path in (folder / "targets").iterdir():
         path.unlink()
     np.save(folder / "targets" / BASE, np.full(COUNT, OLD))
+    if (folder / "elsewhere").exists():
+        (folder / OTHER).unlink(missing_ok=True)
+        os.link(folder / "targets" / BASE, folder / OTHER)
+
+
+def recovered(folder: Path) -> float | None:
+    """Do what `mpired recover` does, by the other name of the target first if it has one; return the value."""
+    if (folder / "elsewhere").exists():
+        recover(folder / OTHER)
+        found = value(folder)
+        recover(folder / "targets" / BASE)
+        assert value(folder) == found
+        assert os.listdir(folder / "elsewhere") == [os.path.basename(OTHER)]
+    else:
+        recover(folder / "targets" / BASE)
+    assert os.listdir(folder / "targets") == [BASE]
+    assert "user.mpired.journal" not in os.listxattr(folder / "targets" / BASE)
+    return value(folder)
 
 
 def value(folder: Path) -> float | None:
@@ -75,12 +93,14 @@ def each_point(folder: Path, commit: str, faults: list[Fault]) -> Iterator[tuple
             yield fault, fired, outcome, value(folder)
 
 
-@pytest.fixture(params=["rename", "named", "journal"])
-def commit(request, monkeypatch) -> str:
-    """The protocol; "named" is rename where a file system has no files without a name."""
+@pytest.fixture(params=["rename", "named", "journal", "linked"])
+def commit(request, monkeypatch, folder) -> str:
+    """The protocol; "named" is rename without files that have no name, "linked" journal with a target of two names."""
     if request.param == "named":
         monkeypatch.setattr(calls, "open_unnamed", lambda _dirfd: None)
-    return request.param.replace("named", "rename")
+    if request.param == "linked":
+        (folder / "elsewhere").mkdir()
+    return request.param.replace("named", "rename").replace("linked", "journal")
 
 
 def test_kill_at_any_call(commit, folder):
@@ -90,9 +110,7 @@ def test_kill_at_any_call(commit, folder):
         assert outcome.status == 0 or not outcome.err
         if commit == "rename":
             assert found in {OLD, NEW}, (fault, call)
-        recover(folder / "targets" / BASE)
-        assert value(folder) in {OLD, NEW}, (fault, call, value(folder))
-        assert os.listdir(folder / "targets") == [BASE], (fault, call)
+        assert recovered(folder) in {OLD, NEW}, (fault, call, value(folder))
         if outcome.status == 0:
             assert value(folder) == NEW
         left.add(found)
@@ -120,9 +138,7 @@ def test_error_at_any_call_tells_the_truth(faults, commit, long, folder):
         assert not litter or may_stay, (fault, call, litter)
         if outcome.status == 4 and not may_stay:
             assert "user.mpired.once" not in os.listxattr(folder / "targets" / BASE), (fault, call)
-        recover(folder / "targets" / BASE)
-        assert truth_told(outcome, left, value(folder)), (fault, call, outcome, left, value(folder))
-        assert os.listdir(folder / "targets") == [BASE]
+        assert truth_told(outcome, left, recovered(folder)), (fault, call, outcome, left, value(folder))
         ends.add(outcome.status)
         points += 1
     assert {4, 6} <= ends
@@ -170,23 +186,36 @@ def killed_at(folder) -> int:
 FAULTS = (Fault("kill before"), Fault("short, then kill"), Fault("error from here on", errno.EIO))
 
 
+@pytest.fixture
+def another_name(folder) -> None:
+    """Let the target have another name in another folder."""
+    (folder / "elsewhere").mkdir()
+
+
 @pytest.mark.parametrize("words", [("recover",), ("info",), ("accumulate", "--op", "max", "-q", f"targets/{BASE}")])
 def test_faults_in_the_recovery(words, killed_at, folder):
     """Every command finishes the update first; killed or failing in that, it leaves that to the next one."""
-    words = (*words, "origin.npy") if words[0] == "accumulate" else (*words, f"targets/{BASE}")
+    check_faults_in(words, killed_at, folder, f"targets/{BASE}")
+
+
+@pytest.mark.parametrize("words", [("recover",), ("info",)])
+def test_faults_in_the_recovery_by_another_name(words, another_name, killed_at, folder):
+    check_faults_in(words, killed_at, folder, OTHER)
+
+
+def check_faults_in(words: tuple[str, ...], killed_at: int, folder: Path, name: str) -> None:
+    words = (*words, "origin.npy") if words[0] == "accumulate" else (*words, name)
     counter, points = Counter(), 0
     for number in range(1, 200):
         for fault in FAULTS if words[0] == "recover" else FAULTS[:1]:
             left_by_a_kill(folder, killed_at)
             counter.clear()
-            outcome = run(*words, cwd=folder, setup=at(number, fault, counter, BASE))
+            outcome = run(*words, cwd=folder, setup=at(number, fault, counter, os.path.basename(name)))
             if not counter.read()[1]:
                 assert points >= 20, points
                 return
             assert outcome.status in {0, -signal.SIGKILL, 4, 6}, (fault, outcome)
-            recover(folder / "targets" / BASE)
-            assert value(folder) == NEW, (fault, counter.read())
-            assert os.listdir(folder / "targets") == [BASE]
+            assert recovered(folder) == NEW, (fault, counter.read())
             points += 1
     raise AssertionError("the run does not end")
 
@@ -196,3 +225,99 @@ def test_the_recovered_file_is_what_is_read(killed_at, folder):
     outcome = run("reduce", "-q", "--op", "sum", f"targets/{BASE}", "--to", "raw", cwd=folder)
     assert outcome[:2] == (0, np.full(COUNT, NEW).tobytes())
     assert outcome.err.startswith(f"mpired: targets/{BASE}: finished an update of")
+
+
+@pytest.mark.parametrize("command", ["reduce", "info", "recover", "accumulate", "reduce-local"])
+def test_every_name_of_a_target_leads_to_its_journal(command, another_name, killed_at, folder):
+    """What is read by the other name is whole, and a change by it is not undone by the first one."""
+    words = {
+        "reduce": ("reduce", "-q", "--op", "sum", OTHER, "-o", "result.npy"),
+        "info": ("info", OTHER),
+        "recover": ("recover", OTHER),
+        "accumulate": ("accumulate", "-q", "--op", "sum", OTHER, "origin.npy"),
+        "reduce-local": ("reduce-local", "-q", "--op", "sum", "origin.npy", OTHER),
+    }[command]
+    left_by_a_kill(folder, killed_at)
+    assert b"a committed update to finish" in run("recover", "--list", OTHER, cwd=folder).out
+    assert value(folder) is None
+    assert run(*words, cwd=folder).status == 0
+    expected = {"accumulate": NEW + 2, "reduce-local": NEW + 2}.get(command, NEW)
+    if command == "reduce":
+        assert (np.load(folder / "result.npy") == NEW).all()
+    assert (np.load(folder / OTHER) == expected).all()
+    run("info", f"targets/{BASE}", cwd=folder)
+    assert (np.load(folder / OTHER) == expected).all()
+    assert os.listdir(folder / "targets") == [BASE]
+
+
+def test_the_name_of_the_journal_may_be_gone(another_name, killed_at, folder):
+    left_by_a_kill(folder, killed_at)
+    (folder / "targets" / BASE).unlink()
+    assert run("info", OTHER, cwd=folder).status == 0
+    assert (np.load(folder / OTHER) == NEW).all()
+    assert os.listdir(folder / "targets") == []
+
+
+def test_journal_that_was_moved_away_from_a_target_of_several_names(another_name, killed_at, folder):
+    left_by_a_kill(folder, killed_at)
+    os.rename(folder / "targets", folder / "moved")
+    for words in (("info", OTHER), ("recover", "--discard", OTHER), ("accumulate", "--op", "sum", OTHER, "origin.npy")):
+        missing = f"{folder.resolve()}/targets/.{BASE}.mpired-journal is missing"
+        refused(run(*words, cwd=folder), 3, f"mpired: {OTHER}: ", missing, "--discard --force")
+    assert b"journal is missing" in run("recover", "--list", OTHER, cwd=folder).out
+    os.rename(folder / "moved", folder / "targets")
+    assert run("recover", OTHER, cwd=folder).status == 0
+    assert value(folder) == NEW
+
+
+def test_to_give_up_an_update_whose_journal_is_missing(another_name, killed_at, folder):
+    left_by_a_kill(folder, killed_at)
+    (folder / "targets" / f".{BASE}.mpired-journal").unlink()
+    half = np.load(folder / OTHER)
+    assert run("recover", "--discard", "--force", OTHER, cwd=folder).status == 0
+    assert run("info", OTHER, cwd=folder).status == 0
+    assert (np.load(folder / OTHER) == half).all()
+
+
+def test_a_mark_does_not_make_others_remove_a_file(another_name, killed_at, folder):
+    """Whoever may write to a file may mark it; the mark leads only to a journal of this very file."""
+    left_by_a_kill(folder, killed_at)
+    mark = os.getxattr(folder / OTHER, "user.mpired.journal")
+    journal = f".{BASE}.mpired-journal"
+    (folder / "victim").mkdir()
+    for content in (b"", (folder / "targets" / journal).read_bytes()[:5000], b"x" * 10000):
+        (folder / "victim" / journal).write_bytes(content)
+        np.save(folder / "alone.npy", np.ones(3))
+        for word in (b"begun", b"ended"):
+            planted = mark.replace(b"/targets/", b"/victim/").replace(b"begun", word)
+            os.setxattr(folder / "alone.npy", "user.mpired.journal", planted)
+            assert run("info", "alone.npy", cwd=folder).status == 0
+            assert (folder / "victim" / journal).read_bytes() == content
+
+
+def test_a_copy_with_the_mark_of_its_original_is_refused(another_name, killed_at, folder):
+    left_by_a_kill(folder, killed_at)
+    (folder / "copy.npy").write_bytes((folder / OTHER).read_bytes())
+    os.setxattr(folder / "copy.npy", "user.mpired.journal", os.getxattr(folder / OTHER, "user.mpired.journal"))
+    refused(run("info", "copy.npy", cwd=folder), 3, "copy.npy", "copied in the middle", "--discard --force")
+    assert recovered(folder) == NEW
+    # The journal is gone now, and the copy is what it was: half.
+    refused(run("info", "copy.npy", cwd=folder), 3, "copy.npy", "is missing", "--discard --force")
+
+
+@pytest.mark.parametrize("commit", ["journal", "auto"])
+def test_several_names_on_a_file_system_without_attributes(commit, folder):
+    def no_attributes() -> None:
+        def refuse(*_arguments: object, **_settings: object) -> None:
+            raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+        os.getxattr = os.setxattr = os.listxattr = os.removexattr = refuse
+
+    (folder / "elsewhere").mkdir()
+    reset(folder)
+    words = ("accumulate", "-q", "--op", "sum", f"targets/{BASE}", "origin.npy", "--commit")
+    refused(run(*words, commit, cwd=folder, setup=no_attributes), 4, BASE, "2 names", "--commit rename")
+    assert recovered(folder) == OLD
+    assert run(*words, "rename", cwd=folder, setup=no_attributes).status == 0
+    assert (value(folder), float(np.load(folder / OTHER)[0])) == (NEW, OLD)
+    assert run(*words, "journal", cwd=folder, setup=no_attributes).status == 0  # it has one name now

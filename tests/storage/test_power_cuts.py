@@ -16,7 +16,7 @@ from values import folder_in_memory
 
 from mpired.errors import MpiredError
 from mpired.rma import plan_accumulate
-from mpired.storage import recovery
+from mpired.storage import recovery, update
 from mpired.storage.lock import Waiting, lock_target
 
 BASE = "total.npy"
@@ -27,6 +27,12 @@ PAIRS = [("rename", "rename"), ("journal", "journal"), ("journal", "rename"), ("
 @pytest.fixture(autouse=True)
 def no_reflinks(monkeypatch):
     monkeypatch.setattr(fcntl, "ioctl", no_clone)
+
+
+@pytest.fixture
+def one_name(monkeypatch):
+    """Let the target count as a file with one name: the other is that by which the tests keep its inode."""
+    monkeypatch.setattr(update, "_has_several_names", lambda _status: False)
 
 
 @pytest.fixture
@@ -65,18 +71,18 @@ def value(file: File) -> float | None:
     return elements[0] if (elements == elements[0]).all() else None
 
 
-def recovered(folder: Path) -> None:
+def recovered(folder: Path, name: str = BASE) -> None:
     """Do what every command does first."""
-    with lock_target(str(folder / BASE), Waiting()) as target:
+    with lock_target(str(folder / name), Waiting()) as target:
         recovery.settle(target)
         recovery.clean(target)
 
 
-def after_recovery(shelf: Shelf, state: State) -> tuple[float | None, list[str]]:
+def after_recovery(shelf: Shelf, state: State, name: str = BASE) -> tuple[float | None, list[str]]:
     """Put a state on files, recover, and return the target's value and what else is there."""
     shelf.put(state)
     try:
-        recovered(shelf.folder)
+        recovered(shelf.folder, name)
     except MpiredError as error:  # nothing that a crash leaves is a reason to refuse
         return None, [str(error)]
     names = dict(shelf.state().names)
@@ -101,7 +107,15 @@ def violations(folder: Path, start: State, events: list[Event], ends: list[int])
     return states, wrong
 
 
-def test_power_cuts_in_two_updates(folder):
+@pytest.fixture(params=["one name", "several names"])
+def names(request):
+    """How many names the target has; of one with several a mark leads to the journal."""
+    if request.param == "one name":
+        request.getfixturevalue("one_name")
+    return request.param
+
+
+def test_power_cuts_in_two_updates(names, folder):
     total = 0
     for commits in PAIRS:
         shelf = Shelf(folder, BASE)
@@ -114,7 +128,28 @@ def test_power_cuts_in_two_updates(folder):
     assert total >= 1000, total
 
 
-def test_power_cuts_in_a_recovery_after_a_power_cut(folder):
+def test_power_cuts_met_by_another_name(folder):
+    """The update was begun by one name; the next command uses the other name, and the one after it the first."""
+    other = "other.npy"
+    os.link(folder / BASE, folder / other)
+    shelf, total = Shelf(folder, BASE), 0
+    for commits in (("journal",), ("journal", "journal")):
+        before = shelf.state()
+        start, events, ends = recorded(folder, commits)
+        for number, state in crashes(start, events, random.Random(6)):
+            found, litter = after_recovery(shelf, state, other)
+            assert found in allowed(number, ends), (commits, number, litter)
+            # What was never committed may wait for a command on the name that it is beside.
+            recovered(folder)
+            names = dict(shelf.state().names)
+            assert value(dict(shelf.state().files)[names[BASE]]) == found
+            assert sorted(names) == sorted([BASE, other]), (commits, number)
+            total += 1
+        shelf.put(before)
+    assert total >= 500, total
+
+
+def test_power_cuts_in_a_recovery_after_a_power_cut(names, folder):
     """Where a journal is left the recovery is cut too, at each of its calls."""
     start, events, ends = recorded(folder, ("journal",))
     shelf, total = Shelf(folder, BASE), 0
@@ -133,7 +168,7 @@ def test_power_cuts_in_a_recovery_after_a_power_cut(folder):
 
 
 @pytest.mark.parametrize("commit", ["rename", "journal"])
-def test_keys_change_with_the_data(commit, folder):
+def test_keys_change_with_the_data(commit, names, folder):
     start, events, ends = recorded(folder, (commit,), once_key="this")
     shelf, found_both = Shelf(folder, BASE), set()
     for number, state in crashes(start, events, random.Random(4)):
@@ -150,9 +185,16 @@ def _syncs(events: list[Event]) -> list[int]:
     return [number for number, event in enumerate(events) if event.kind.startswith("sync")]
 
 
-@pytest.mark.parametrize(("commit", "count"), [("rename", 2), ("journal", 4)])
-def test_every_sync_is_needed(commit, count, folder):
-    """Without any one of the syncs some power cut breaks a promise."""
+@pytest.mark.parametrize(
+    ("commit", "names", "count"),
+    [("rename", "one name", 2), ("journal", "one name", 4), ("journal", "several names", 6)],
+    indirect=["names"],
+)
+def test_every_sync_is_needed(commit, names, count, folder):
+    """Without any one of the syncs some power cut breaks a promise, by the one name of the target or the other."""
+    by = BASE if names == "one name" else "other.npy"
+    if by != BASE:
+        os.link(folder / BASE, folder / by)
     shelf = Shelf(folder, BASE)
     before = shelf.state()
     start, events, ends = recorded(folder, (commit,))
@@ -170,7 +212,9 @@ def test_every_sync_is_needed(commit, count, folder):
         shelf.put(before)
         wrong = 0
         for number, state in crashes(start, kept, random.Random(5)):
-            found, _ = after_recovery(shelf, state)
+            found, _ = after_recovery(shelf, state, by)
+            if by != BASE and found is not None:
+                found, _ = after_recovery(shelf, shelf.state())
             right = {5.0} if number == len(kept) and commit == "journal" else allowed(number, [ends[0] - 1])
             if commit == "journal" and ends[0] - 1 <= number < len(kept):
                 right = {3.0, 5.0, None}  # while the other program writes
@@ -195,14 +239,14 @@ class _NoDigest:
         return "0" * 32
 
 
-def test_the_digest_is_needed(folder, monkeypatch):
+def test_the_digest_is_needed(one_name, folder, monkeypatch):
     monkeypatch.setattr(hashlib, "blake2b", _NoDigest)
     start, events, ends = recorded(folder, ("journal",))
     assert violations(folder, start, events, ends)[1] > 0
     assert hashlib.blake2b is _NoDigest
 
 
-def test_the_order_of_the_calls(folder):
+def test_the_order_of_the_calls(one_name, folder):
     """The journal is on the disk, with its name, before a byte of the target changes."""
     start, events, _ = recorded(folder, ("journal",))
     target = dict(start.names)[BASE]

@@ -14,14 +14,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import NOBODY, Child, become_nobody, refused, run, snapshot, unchanged
+from command import NOBODY, Child, become_nobody, measured, refused, run, snapshot, unchanged
 
 import mpired
 from mpired.errors import LockError, MpiredError
 from mpired.storage import calls, copying, journal
+from mpired.storage.lock import Waiting, lock_target
 
 COMMITS = ("rename", "journal")
 JOURNAL = ".t.npy.mpired-journal"
+NEVER = b"here/t.npy: removed the journal of an update that was never committed\n"
 DEAD = "that an interrupted command had committed"
 
 
@@ -287,7 +289,9 @@ def test_recover_lists_and_discards(folder):
     with unchanged(folder):
         listed = run("recover", "--list", "here/t.npy", "ones.npy", cwd=folder)
         assert listed == (0, b"here/t.npy: a committed update to finish\nones.npy: nothing\n", "")
-    assert run("recover", "--discard", "here/t.npy", cwd=folder).status == 0
+        refused(run("recover", "--discard", "here/t.npy", cwd=folder), 3, "here/t.npy", JOURNAL, "--discard --force")
+        refused(run("recover", "--force", "here/t.npy", cwd=folder), 2, "--force", "--discard")
+    assert run("recover", "--discard", "--force", "here/t.npy", cwd=folder).status == 0
     assert value(folder) == 0
     assert os.listdir(folder / "here") == ["t.npy"]
 
@@ -320,15 +324,22 @@ def test_journal_with_a_wrong_byte_never_happened(at, folder):
     assert os.listdir(folder / "here") == ["t.npy"]
 
 
+HEADER = "<8sQ16sQQQ16sQQQQ16s"
+INODE, GENERATION, SIZE, HEAD = 32, 40, 48, 56
+
+
 def resealed(content: bytes, at: int, new: bytes) -> bytes:
-    """Change the header of a journal, with a digest that fits, as somebody could who knows the form."""
+    """Change a journal, with digests that fit, as somebody could who knows the form."""
     content = content[:at] + new + content[at + len(new) :]
-    size = struct.calcsize("<8sQQQQ16sQQQQ")
-    digest = hashlib.blake2b(content[4096:] + content[:size], digest_size=16).digest()
-    return content[:size] + digest + content[size + 16 :]
+    size = struct.calcsize(HEADER)
+    fixed = content[: size - 16] + hashlib.blake2b(content[4096:], digest_size=16).digest()
+    digest = hashlib.blake2b(fixed, digest_size=16).digest()
+    return (fixed + digest).ljust(4096, b"\0") + content[4096:]
 
 
-@pytest.mark.parametrize(("at", "new"), [(16, b"\1" * 8), (24, b"\1" * 8), (32, bytes(8)), (40, bytes(16))])
+@pytest.mark.parametrize(
+    ("at", "new"), [(INODE, b"\1" * 8), (GENERATION, b"\1" * 8), (SIZE, b"\1\0\1" + bytes(5)), (HEAD, bytes(16))]
+)
 def test_journal_of_another_file_is_refused_and_kept(at, new, folder):
     """Another inode, generation, size, header."""
     content = resealed(pending(folder), at, new)
@@ -341,12 +352,15 @@ def test_journal_of_another_file_is_refused_and_kept(at, new, folder):
     add(folder)
 
 
-def test_journal_that_points_out_of_the_elements_is_refused(folder):
+@pytest.mark.parametrize(
+    ("offset", "nbytes"), [(0, 4000), (120, 4000), (136, 4000), (128, 4008), (128, 0), (2**63, 4000)]
+)
+def test_journal_that_points_out_of_the_elements_was_not_written_by_an_update(offset, nbytes, folder):
     content = pending(folder)
-    table = content[:-16] + struct.pack("<QQ", 0, 4000)
+    table = content[:-16] + struct.pack("<QQ", offset, nbytes)
     (folder / "here" / JOURNAL).write_bytes(resealed(table, 0, b"MPIREDJ1"))
-    with unchanged(folder):
-        refused(run(*WORDS, cwd=folder), 3, "another file")
+    assert run("recover", "here/t.npy", cwd=folder).out == NEVER
+    assert value(folder) == 0
 
 
 def _as_link(path: Path) -> None:
@@ -450,6 +464,46 @@ def test_large_sparse_journal_is_forgotten_at_once(folder):
     assert value(folder) == 1
 
 
+@pytest.mark.parametrize("payload", [0, 32 << 20])
+def test_a_large_journal_that_somebody_plants_is_read_in_little_memory(payload, folder):
+    """It costs no disk: what it says are millions of ranges is a hole. Its digests fit."""
+    target, path = folder / "here" / "t.bin", folder / "here" / ".t.bin.mpired-journal"
+    with open(target, "wb") as file:
+        file.truncate(40 << 20)
+    status, head = target.stat(), hashlib.blake2b(digest_size=16).digest()
+    nranges = ((512 << 20) - 4096 - payload) // 16
+    with open(path, "wb") as file:
+        file.truncate(4096 + payload + 16 * nranges)
+    body = hashlib.blake2b(digest_size=16)
+    for _ in range((payload + 16 * nranges) // (1 << 16)):
+        body.update(bytes(1 << 16))
+    body.update(bytes((payload + 16 * nranges) % (1 << 16)))
+    numbers = (status.st_ino, 0, status.st_size, head, 0, nranges, payload, 0)
+    fixed = struct.pack(HEADER, b"MPIREDJ1", 2, bytes(16), *numbers, body.digest())
+    with open(path, "r+b") as file:
+        file.write(fixed + hashlib.blake2b(fixed, digest_size=16).digest())
+    status, peak, err = measured("recover", str(target))
+    assert (status, err) == (0, "")
+    assert peak < 150 << 20
+    assert not path.exists()
+
+
+def test_an_update_of_very_many_ranges(folder):
+    """The table of a journal is read in blocks: here it is longer than one."""
+    target, count = folder / "here" / "t.bin", 100_000
+    target.write_bytes(bytes(2 * count))
+    with lock_target(str(target), Waiting()) as locked:
+        writer = journal.JournalWriter(locked.fd, 0, locked.base, locked.dirfd)
+        for number in range(count):
+            writer.write(bytes([number % 255 + 1]), 2 * number)
+        writer.seal(b"")
+        os.close(writer.publish(durable=False).fd)
+    assert run("recover", str(target), cwd=folder).status == 0
+    expected = np.zeros((count, 2), np.uint8)
+    expected[:, 0] = np.arange(count) % 255 + 1
+    assert target.read_bytes() == expected.tobytes()
+
+
 def test_journal_without_its_target(folder):
     content = pending(folder)
     (folder / "here" / "t.npy").unlink()
@@ -459,7 +513,7 @@ def test_journal_without_its_target(folder):
     assert (folder / "here" / JOURNAL).read_bytes() == content
     assert os.listdir(folder / "here") == [JOURNAL]
     outcome = run("recover", "--discard", "here/t.npy", cwd=folder)
-    assert outcome == (0, b"here/t.npy: removed the journal without looking at it\n", "")
+    assert outcome == (0, b"here/t.npy: removed the journal without finishing its update\n", "")
     assert os.listdir(folder / "here") == []
     refused(run("recover", "here/t.npy", cwd=folder), 4, "here/t.npy", "No such file")
 
@@ -511,9 +565,87 @@ def test_messages_name_the_journal_where_the_user_sees_it(folder):
     pending(folder)
     (folder / "here" / JOURNAL).chmod(0o666)
     (folder / "alias").symlink_to("here/t.npy")
-    refused(run(*WORDS, cwd=folder), 3, f"mpired: here/{JOURNAL}: can be written to")
-    refused(run("recover", "alias", cwd=folder), 3, f"mpired: {folder}/here/{JOURNAL}: can be written to")
-    refused(run("recover", str(folder / "here/t.npy"), cwd=folder), 3, f"mpired: {folder}/here/{JOURNAL}: can be")
+    refused(run(*WORDS, cwd=folder), 3, f"mpired: here/t.npy: a committed update waits in here/{JOURNAL}, to")
+    refused(run("recover", "alias", cwd=folder), 3, f"waits in {folder}/here/{JOURNAL}, to which others")
+    refused(
+        run("recover", str(folder / "here/t.npy"), cwd=folder), 3, f"waits in {folder}/here/{JOURNAL}, to which others"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (JOURNAL, "is the journal of an unfinished update of t.npy, not data"),
+        (".t.npy.0123abcd.mpired-tmp", "is a temporary file of a command that writes t.npy, not data"),
+        (".0123456789abcdef.mpired-tmp", "is a temporary file of a command that writes a file, not data"),
+        (".0123abcd.mpired-together", "has results that a command has not put in place yet, not data"),
+    ],
+)
+def test_files_of_mpired_itself_are_no_data(name, reason, folder):
+    path = f"here/{name}"
+    (folder / path).write_bytes(bytes(80))
+    own = [
+        ("info", path),
+        ("reduce", "--type", "double", "--op", "sum", "ones.npy", path),
+        ("scan", "--type", "double", "--op", "sum", path, "-o", "x{rank}.bin"),
+        ("pack", "--type", "double", path, "-o", "x.bin"),
+        ("accumulate", "--type", "double", "--op", "sum", path, "ones.npy"),
+        ("accumulate", "--type", "double", "--op", "sum", "ones.npy", path),
+        ("reduce", "--type", "double", "--op", "sum", "ones.npy", "-f", "-o", path),
+        ("reduce-local", "--type", "double", "--op", "sum", "ones.npy", path),
+        ("recover", path),
+    ]
+    with unchanged(folder):
+        for words in own:
+            refused(run(*words, cwd=folder), 3, f"{path}: {reason}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        WORDS,
+        (*WORDS, "--commit", "journal"),
+        ("reduce", "-q", "--op", "sum", "ones.npy", "-f", "-o", "here/t.npy"),
+        ("reduce", "-q", "--op", "sum", "here/t.npy", "ones.npy", "--in-place"),
+    ],
+)
+def test_the_next_command_removes_what_a_kill_has_left(words, folder):
+    """Between the name of a new file and the rename, on any file system."""
+
+    def kill(*_arguments: object, **_settings: object) -> None:
+        os.kill(os.getpid(), 9)
+
+    killed = run(*WORDS, "--commit", "rename", cwd=folder, setup=lambda: setattr(os, "replace", kill))
+    assert killed.status == -9
+    assert len(os.listdir(folder / "here")) == 2
+    living = folder / "here" / ".t.npy.00000001.mpired-tmp"
+    living.write_bytes(b"x")
+    fd = hold(living)
+    assert run(*words, cwd=folder).status == 0
+    assert sorted(os.listdir(folder / "here")) == [living.name, "t.npy"]
+    os.close(fd)
+
+
+def test_a_journal_whose_making_fails_does_not_stay(folder):
+    """Whatever fails after its name is there."""
+
+    def fail_after_the_making() -> None:
+        make, look = calls.open_new, os.fstat
+
+        def fail(*_arguments: object) -> None:
+            os.fstat = look
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        def open_new(*arguments: object) -> int:
+            fd = make(*arguments)
+            os.fstat = fail
+            return fd
+
+        calls.open_new = open_new
+
+    with unchanged(folder):
+        outcome = run(*WORDS, "--commit", "journal", cwd=folder, setup=fail_after_the_making)
+        refused(outcome, 4, "here/t.npy", "Input/output error")
 
 
 def test_dead_temporary_files_are_removed_and_living_ones_stay(folder):
