@@ -8,7 +8,7 @@ import select
 import stat
 from typing import Any, NamedTuple
 
-from mpired.errors import BufferFileError, UsageError
+from mpired.errors import BufferFileError, ChangedError, UsageError
 from mpired.storage import calls
 from mpired.storage.output import Scratch
 from mpired.storage.recovery import has_journal, settle_for_reading
@@ -56,7 +56,7 @@ class Source(NamedTuple):
 
         Raises
         ------
-        BufferFileError
+        ChangedError
             If it is not the file that was checked any more.
         OSError
             If it cannot be opened.
@@ -69,14 +69,14 @@ class Source(NamedTuple):
         return fd
 
     def check_unchanged(self) -> None:
-        """Raise `BufferFileError` if the file is not what it was when it was checked."""
+        """Raise `ChangedError` if the file is not what it was when it was checked."""
         with calls.blaming(self.name):
             if _stamp(os.stat(self.path)) != self.stamp:
                 raise self.changed()
 
-    def changed(self) -> BufferFileError:
+    def changed(self) -> ChangedError:
         """Return the error for a file that changed."""
-        return BufferFileError(self.name, "changed while being read; run again when its writer has finished")
+        return ChangedError(self.name, "changed while being read; run again when its writer has finished")
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:

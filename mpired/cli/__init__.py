@@ -16,9 +16,9 @@ import click
 
 from mpired import __version__
 from mpired.cli import signals
-from mpired.cli.messages import finished, say
+from mpired.cli.messages import finished, say, waits
 from mpired.errors import MpiredError, WorkerError, describe, exit_status
-from mpired.storage import notices
+from mpired.storage import lock, notices
 
 # Imported when called, so that --help does not wait for NumPy.
 _COMMANDS = {
@@ -81,7 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command, and return the exit status that says what happened; all that was printed is written."""
     _fill_closed_descriptors()
     try:
-        with notices.heard_by(finished):
+        with notices.heard_by(finished), lock.waiting_as(lock.Waiting(tell=waits)):
             status = _run(arguments)
         _flush(sys.stdout)
     except signals.Interrupted as interrupted:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
 
+from mpired.attempts import repeated
 from mpired.cli import params, signals
 from mpired.cli.messages import say, write
 from mpired.errors import UsageError
@@ -49,12 +51,12 @@ def accumulate(**options: Any) -> None:
     windows, origins = split(options.pop("windows"), options.pop("files"))
     once = options.pop("once")
     op = options.pop("op")
-    plan = plan_accumulate(windows, origins, op, waits, once=True if once == "" else once, **options)
+    plan = partial(plan_accumulate, windows, origins, op, once=True if once == "" else once, **options)
     notes = [window for window in windows if options["commit"] == "rename" and has_other_names(window)]
-    done = plan.run(signals.ignore)
+    op, done = repeated(plan, lambda call: (str(call.request.op), call.run(signals.ignore)), lambda: origins)
     for window in () if report["quiet"] else notes:
         say(f"{window} is a hard link; its other names keep the old content")
-    tell(str(plan.request.op), windows, origins, done, **report)
+    tell(op, windows, origins, done, **report)
 
 
 def split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -70,11 +72,6 @@ def split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, 
     if not files:
         raise UsageError("TARGET", "is missing; name the file to change, and then the origins")
     return files[:1], files[1:]
-
-
-def waits(name: str) -> None:
-    """Say that a lock takes long."""
-    say(f"{name}: waiting for others that update it")
 
 
 def tell(  # noqa: PLR0913 - three of them are the options of the report

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
+from mpired.attempts import repeated
 from mpired.buffers import FORMATS
 from mpired.cli import params, signals
-from mpired.cli.accumulate import split, tell, waits
+from mpired.cli.accumulate import split, tell
 from mpired.errors import UsageError
-from mpired.rma import plan_get_accumulate
+from mpired.rma import Call, plan_get_accumulate
 from mpired.storage.output import is_terminal
 from mpired.windows.fetched import FetchOutput
+from mpired.windows.transaction import Done
 
 
 @click.command()
@@ -44,8 +47,13 @@ def get_accumulate(**options: Any) -> None:
     if len(origins) > 1:
         raise UsageError(origins[1], "is a second origin; a call that fetches takes one")
     path, to, force = options.pop("fetch"), options.pop("to"), options.pop("force")
-    plan = plan_get_accumulate(windows, origins[0] if origins else None, options.pop("op"), waits, **options)
-    with FetchOutput(path, to, overwrite=force, terminal=is_terminal(path)) as output:
-        done = plan.run(signals.ignore, output.keep)
-        output.send(windows[0])
-    tell(str(plan.request.op), windows, origins, done, **report)
+    plan = partial(plan_get_accumulate, windows, origins[0] if origins else None, options.pop("op"), **options)
+
+    def work(call: Call) -> tuple[str, Done]:
+        with FetchOutput(path, to, overwrite=force, terminal=is_terminal(path)) as output:
+            done = call.run(signals.ignore, output.keep, replaced=output.replaced)
+            output.send(windows[0])
+        return str(call.request.op), done
+
+    op, done = repeated(plan, work, lambda: origins)
+    tell(op, windows, origins, done, **report)

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 import click
 
 from mpired.cli import params
-from mpired.cli.accumulate import waits
 from mpired.cli.messages import finished, show
 from mpired.errors import MpiredError, RanksError, UsageError, escaped
 from mpired.storage import notices, recovery, staging
-from mpired.storage.lock import Waiting, lock_target
+from mpired.storage.lock import Waiting, lock_target, with_timeout
 
 Heard = tuple[Sequence[str], str]
 """The files that were finished, and what is said of them."""
@@ -25,9 +24,9 @@ _DONE = {
 @click.command()
 @click.option("--list", "only_list", is_flag=True, help="Only say what is there.")
 @click.option("--discard", is_flag=True, help="Remove the journal without finishing its update.")
-@params.option("--lock-timeout", type=float, default=60.0, metavar="SECONDS", help="The most to wait for others.")
+@params.LOCK_TIMEOUT
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, lock_timeout: float) -> None:
+def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, lock_timeout: float | None) -> None:
     """Finish the update of each FILE that a crash has interrupted, and remove what else it left behind.
 
     Every mpired command that opens a file does this first; this is for programs that know nothing of
@@ -41,13 +40,13 @@ def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, lock_time
     """
     if only_list and discard:
         raise UsageError("--list", "changes nothing, and --discard removes journals; say one of the two")
+    waiting = with_timeout(lock_timeout)
     errors: list[MpiredError | OSError] = []
     heard: list[Heard] = []
     shown: list[str] = []
     with notices.heard_by(lambda *notice: heard.append(notice)):
         for name in files:
             try:
-                waiting = Waiting(lock_timeout, waits)
                 show(_listed(name) if only_list else _recovered(name, heard, waiting, discard=discard))
                 shown.append(name)
             except (MpiredError, OSError) as error:

@@ -425,6 +425,19 @@ def default_mode() -> int:
     return 0o600
 
 
+def allow_descriptors(wanted: int) -> int:
+    """Let this process have `wanted` open files, as far as its limit can be raised; return how many it may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    if soft < wanted:
+        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+            soft = raised
+    return max(soft, 0)
+
+
 def check_address_space(nbytes: int) -> None:
     """Raise `MemoryError` if a limit leaves this process less address space than `nbytes`."""
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)

@@ -17,12 +17,13 @@ from typing import Protocol, Self
 
 from mpired.errors import OutputExistsError, UnconfirmedError
 from mpired.storage import calls, interruptions
+from mpired.storage.lock import Target
 from mpired.storage.recovery import settle_for_reading
 from mpired.storage.temporary import open_temporary
 
 # Paths that mean a descriptor of this process: to be written to, never to be replaced.
 _NAMED_DESCRIPTORS = {"/dev/stdout": 1, "/dev/stderr": 2}
-_NUMBERED_DESCRIPTOR = re.compile(r"(?:/dev/fd|/proc/self/fd)/(\d{1,9})")
+_NUMBERED_DESCRIPTOR = re.compile(r"(?:/dev/fd|/proc/self/fd)/(\d{1,9})", re.ASCII)
 
 
 def nothing() -> None:
@@ -62,7 +63,7 @@ class Scratch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self.fd)
+        calls.let_go(self.fd)
 
 
 def _temporary_directory() -> str:
@@ -135,6 +136,8 @@ class FileOutput:
         Called when the result is in place, while interruptions are still held back.
     durable
         Whether the file is synced before it gets its name, and its name after that.
+    target
+        The existing file that is replaced, if this process has it locked. Its place is not looked for again.
 
     Raises
     ------
@@ -145,24 +148,30 @@ class FileOutput:
     """
 
     def __init__(
-        self, path: str, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing, durable: bool = True
+        self,
+        path: str,
+        *,
+        overwrite: bool = False,
+        on_commit: Callable[[], None] = nothing,
+        durable: bool = True,
+        target: Target | None = None,
     ) -> None:
         self.name = path
         self._overwrite = overwrite
         self._on_commit = on_commit
         self._durable = durable
-        self._existing = existing_file(path)
+        self._existing = existing_file(path) if target is None else target.status
         if self._existing is not None and not overwrite:
             raise OutputExistsError(path, "is there already; --force replaces it; in Python overwrite=True")
-        if self._existing is not None:
+        if self._existing is not None and target is None:
             settle_for_reading(path)  # else its journal would outlive the file that it is of
         with calls.blaming(path):  # there may be no current directory
-            self._path = os.path.realpath(path)
+            self._path = os.path.realpath(path) if target is None else target.path
         directory, base = os.path.split(os.fsencode(self._path))
         self.directory = os.fsdecode(directory)
         self._base = base
         with calls.blaming(path):
-            self._dirfd = calls.open_directory(directory)
+            self._dirfd = calls.open_directory(directory) if target is None else os.dup(target.dirfd)
             try:
                 self.fd, self._temporary, self._named = open_temporary(base, self._dirfd)
             except BaseException:
@@ -306,8 +315,12 @@ def is_terminal(path: str) -> bool:
         os.close(fd)
 
 
-def open_output(path: str, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> Output:
+def open_output(
+    path: str, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing, target: Target | None = None
+) -> Output:
     """Open the output that `path` asks for: `-` is standard output, anything but a file is a stream.
+
+    `target` is the file that is replaced, if this process has it locked.
 
     Raises
     ------
@@ -323,4 +336,4 @@ def open_output(path: str, *, overwrite: bool = False, on_commit: Callable[[], N
         return StreamOutput(path, lambda: os.dup(number), on_commit)
     if is_stream(path):
         return StreamOutput(path, lambda: os.open(path, os.O_WRONLY | os.O_CLOEXEC), on_commit)
-    return FileOutput(path, overwrite=overwrite, on_commit=on_commit)
+    return FileOutput(path, overwrite=overwrite, on_commit=on_commit, target=target)

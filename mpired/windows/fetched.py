@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
@@ -40,6 +41,11 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         self._to = to
         self._terminal = terminal
         self._output: Output = open_output(path, overwrite=overwrite)
+
+    @property
+    def replaced(self) -> list[str]:
+        """The file that it replaces, if there is one."""
+        return [self._path] if isinstance(self._output, FileOutput) and os.path.isfile(self._path) else []
 
     def keep(self, elements: np.ndarray, window: FlatBuffer) -> None:
         """Take elements that have the shape of a window; a file is in place then.

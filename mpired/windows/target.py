@@ -233,7 +233,8 @@ class _Rewritten(_Written):
         """Write the new file, and bring it to the disk."""
         with calls.blaming(self._name):
             keys = keys or journal.kept_keys(self._target.fd)
-            self._output = FileOutput(self._target.path, overwrite=True, durable=self._durable)
+            target = self._target
+            self._output = FileOutput(target.name, overwrite=True, durable=self._durable, target=target)
             self._encode(self._output.fd)
         super().seal(keys)
 
