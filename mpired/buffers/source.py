@@ -6,6 +6,7 @@ import errno
 import os
 import select
 import stat
+import time
 from typing import Any, NamedTuple
 
 from mpired.errors import BufferFileError, ChangedError, UsageError
@@ -15,6 +16,7 @@ from mpired.storage.recovery import has_journal, settle_for_reading
 
 STANDARD_INPUT = "standard input"
 _PATIENCE = 200  # milliseconds
+_COARSEST = 2_000_000_000  # nanoseconds
 
 
 class Source(NamedTuple):
@@ -41,7 +43,12 @@ class Source(NamedTuple):
     def of(cls, name: str, path: str) -> Source:
         """Return the source of a regular file as it is now."""
         with calls.blaming(name):
-            return cls(name, path, _stamp(os.stat(path)))
+            return cls.of_status(name, path, os.stat(path))
+
+    @classmethod
+    def of_status(cls, name: str, path: str, status: os.stat_result) -> Source:
+        """Return the source of a regular file as it was when its status was taken."""
+        return cls(name, path, _stamp(status))
 
     @property
     def nbytes(self) -> int:
@@ -83,6 +90,19 @@ def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
+def _watchable(status: os.stat_result, path: str) -> os.stat_result:
+    """Wait until the next change of a file shows in its time, as it may not for a while after a change; look again.
+
+    Times in the future tell nothing of that.
+    """
+    age = time.time_ns() - status.st_mtime_ns
+    granule = calls.time_granule(status) if 0 <= age < _COARSEST else 0
+    if age >= granule or age < 0:
+        return status
+    time.sleep((granule - age) / 1e9)
+    return os.stat(path)
+
+
 def open_source(word: str, limit: int | None = None) -> Source:
     """Look at the file that a word of the command line names; `-` is standard input.
 
@@ -118,7 +138,7 @@ def open_source(word: str, limit: int | None = None) -> Source:
             if word != "-" and has_journal(word):
                 settle_for_reading(word)
                 status = os.stat(word)
-            return Source(name, path, _stamp(status))
+            return Source(name, path, _stamp(_watchable(status, path)))
         if not stat.S_ISFIFO(status.st_mode) and limit is None:
             raise UsageError(
                 name, "is a device, of which nobody knows the end; say with --type and --count how much to read"

@@ -17,7 +17,7 @@ import click
 from mpired import __version__
 from mpired.cli import signals
 from mpired.cli.messages import finished, say, waits
-from mpired.errors import MpiredError, WorkerError, describe, exit_status
+from mpired.errors import MpiredError, UnconfirmedError, WorkerError, describe, exit_status
 from mpired.storage import lock, notices
 
 # Imported when called, so that --help does not wait for NumPy.
@@ -92,17 +92,24 @@ def main(arguments: list[str] | None = None) -> int:
     except (MpiredError, OSError) as error:
         if isinstance(error, OSError) and error.filename is None:
             error.filename = "standard output"  # every other file was given its name where it was opened
-        say(describe(error))
-        status = exit_status(error)
+        status = _told(describe(error), exit_status(error))
     except (MemoryError, ImportError) as error:
         if isinstance(error, ImportError) and not (error.path or "").endswith(".so"):
             raise  # a bug; but a library that cannot be mapped is no more than want of memory
-        say("memory: there is not enough; lower --jobs or set --max-memory")
-        status = WorkerError.exit_status
+        status = _told("memory: there is not enough; lower --jobs or set --max-memory", WorkerError.exit_status)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):  # said above, or nobody is there to be told
             _flush(stream)
     return status
+
+
+def _told(reason: str, status: int) -> int:
+    """Say why the command fails, and return its status, which is about the result: once in place, it stays there."""
+    if not signals.is_committed() or status == UnconfirmedError.exit_status:
+        say(reason)
+        return status
+    say(f"{reason}; that was after the result was in place, do not repeat")
+    return UnconfirmedError.exit_status
 
 
 def _run(arguments: list[str] | None) -> int:

@@ -53,7 +53,7 @@ def accumulate(**options: Any) -> None:
     op = options.pop("op")
     plan = partial(plan_accumulate, windows, origins, op, once=True if once == "" else once, **options)
     notes = [window for window in windows if options["commit"] == "rename" and has_other_names(window)]
-    op, done = repeated(plan, lambda call: (str(call.request.op), call.run(signals.ignore)), lambda: origins)
+    op, done = repeated(plan, lambda call: (str(call.request.op), call.run(signals.commit)), lambda: origins)
     for window in () if report["quiet"] else notes:
         say(f"{window} is a hard link; its other names keep the old content")
     tell(op, windows, origins, done, **report)

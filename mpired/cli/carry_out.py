@@ -40,7 +40,7 @@ def replacing(
 
     def work(planned: _P, held: Held) -> None:
         parted[:] = filter(has_other_names, planned.paths)
-        planned.run(watch, overwrite=overwrite, on_commit=signals.ignore, held=held)
+        planned.run(watch, overwrite=overwrite, on_commit=signals.commit, held=held)
 
     planned = attempts.carry_out(plan, work, words, overwrite=overwrite, timeout=options["lock_timeout"])
     return planned, parted

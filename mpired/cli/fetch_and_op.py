@@ -48,7 +48,7 @@ def fetch(plan: Callable[[], Call], words: Sequence[str]) -> None:
 
     def work(call: Call) -> None:
         with FetchOutput("-", "text") as output:
-            call.run(signals.ignore, output.keep)
+            call.run(signals.commit, output.keep)
             output.send(call.request.windows[0])
 
     repeated(plan, work, lambda: words)

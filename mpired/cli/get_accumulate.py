@@ -51,7 +51,7 @@ def get_accumulate(**options: Any) -> None:
 
     def work(call: Call) -> tuple[str, Done]:
         with FetchOutput(path, to, overwrite=force, terminal=is_terminal(path)) as output:
-            done = call.run(signals.ignore, output.keep, replaced=output.replaced)
+            done = call.run(signals.commit, output.keep, replaced=output.replaced)
             output.send(windows[0])
         return str(call.request.op), done
 

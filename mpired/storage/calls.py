@@ -24,6 +24,9 @@ OWN_ATTRIBUTES = "user.mpired."
 _SYNC_FILE_RANGE_WRITE = 2
 # posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
 _PREALLOCATING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
+# The kernel takes fine times from a clock that moves once a tick; and file systems that know even seconds only.
+_TICK = 10_000_000
+_EVEN_SECONDS = frozenset({"vfat", "exfat", "msdos"})
 # A request of ioctl(2) that Python does not name.
 _FS_IOC_GETVERSION = 0x80087601
 UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENOTTY})
@@ -114,9 +117,9 @@ def _libc() -> ctypes.CDLL:
 
 
 def write_all(fd: int, data: memoryview | bytes) -> None:
-    """Write all of `data` to a stream."""
+    """Write all of `data` to a stream; what takes nothing at all, as /dev/full, refuses no bytes too."""
     view = memoryview(data)
-    done = 0
+    done = os.write(fd, view[:TRANSFER])
     while done < len(view):
         done += os.write(fd, view[done : done + TRANSFER])
 
@@ -167,6 +170,13 @@ def set_size(fd: int, nbytes: int) -> None:
 def filesystem_type(fd: int) -> str:
     """Return the name of the file system that `fd` lies on, "" if the system does not tell."""
     return _type_of_device(os.fstat(fd).st_dev)
+
+
+def time_granule(status: os.stat_result) -> int:
+    """Return within how many nanoseconds two changes of a file may leave the same time of modification."""
+    if status.st_mtime_ns % 1_000_000_000:
+        return _TICK
+    return 2_000_000_000 if _type_of_device(status.st_dev) in _EVEN_SECONDS else 1_000_000_000
 
 
 @functools.lru_cache(maxsize=64)

@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import re
+import select
 import stat
 import sys
 from collections.abc import Callable
@@ -109,12 +110,23 @@ class StreamOutput(Scratch):
         super().__init__(name=f"{name}, kept in {_temporary_directory()} first")
         self.stream_name = name
         self._opener = opener
+        self._stream: int | None = None
         self._on_commit = on_commit
+
+    def check(self) -> None:
+        """Open the stream, and raise `OSError` if it takes nothing, as far as that can be known before."""
+        with calls.blaming(self.stream_name):
+            self._stream = self._opener()
+            calls.write_all(self._stream, b"")
+            gone = select.poll()
+            gone.register(self._stream, 0)
+            if any(events & select.POLLERR for _, events in gone.poll(0)):
+                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
     def commit(self) -> None:
         """Send all bytes."""
         with calls.blaming(self.stream_name):
-            stream = self._opener()
+            stream = self._opener() if self._stream is None else self._stream
             for block in calls.blocks(self.fd, 0, os.fstat(self.fd).st_size):
                 calls.write_all(stream, block)
         self._on_commit()
@@ -215,6 +227,15 @@ class FileOutput:
             if self._durable:
                 calls.fsync(self.fd)
 
+    def take_back(self) -> bool:
+        """Remove the file again that has just got its name, if there was none before; tell whether that worked."""
+        if self._existing is not None:
+            return False
+        with contextlib.suppress(OSError):
+            calls.unlink(self._base, self._dirfd)
+            return True
+        return False
+
     def publish(self, on_commit: Callable[[], None] | None = None) -> None:
         """Put the sealed file in its place: the commit point; errors as of `commit`."""
         with calls.blaming(self.name), interruptions.blocked():
@@ -296,6 +317,11 @@ def is_stream(path: str) -> bool:
     except OSError:
         return False
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def is_fifo(path: str) -> bool:
+    """Tell whether `path` is a FIFO, whose opening waits for its reader."""
+    return path != "-" and _descriptor(path) is None and stat.S_ISFIFO(os.stat(path).st_mode)
 
 
 def is_terminal(path: str) -> bool:

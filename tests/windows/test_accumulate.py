@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -247,11 +248,58 @@ def test_get_accumulate_writes_the_old_elements(tmp_path):
 
 def test_old_elements_that_cannot_be_written_are_not_a_failure_that_may_be_repeated(tmp_path):
     np.save(tmp_path / "t.npy", np.zeros(3))
-    full = os.open("/dev/full", os.O_WRONLY)
-    outcome = run("fetch-and-op", "--op", "sum", "t.npy", "1", cwd=tmp_path, stdout=full)
-    os.close(full)
+    written = os.write
+
+    def full_disk() -> None:
+        def write(fd: int, data: memoryview) -> int:
+            if fd == 1 and len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return written(fd, data)
+
+        os.write = write
+
+    outcome = run("fetch-and-op", "--op", "sum", "t.npy", "1", cwd=tmp_path, setup=full_disk)
     refused(outcome, 6, "t.npy", "do not repeat")
     assert np.load(tmp_path / "t.npy").tolist() == [1, 0, 0]
+
+
+def test_a_stream_that_takes_nothing_is_refused_before_the_target_changes(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(3))
+    with unchanged(tmp_path):
+        with open("/dev/full", "wb") as full:
+            outcome = run("fetch-and-op", "--op", "sum", "t.npy", "1", cwd=tmp_path, stdout=full.fileno())
+            refused(outcome, 4, "standard output", "No space left")
+        outcome = run("get-accumulate", "--op", "sum", "--fetch", "/dev/full", "t.npy", "t.npy", cwd=tmp_path)
+        refused(outcome, 4, "/dev/full", "No space left")
+        reader, writer = os.pipe()
+        os.close(reader)
+        outcome = run("fetch-and-op", "--op", "sum", "t.npy", "1", cwd=tmp_path, stdout=writer)
+        os.close(writer)
+        assert outcome.status == 141
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_old_elements_that_the_disk_does_not_confirm_leave_the_target_as_it_was(there, tmp_path):
+    """The status is about the target."""
+    (tmp_path / "old").mkdir()
+    np.save(tmp_path / "t.npy", np.zeros(3))
+    if there:
+        np.save(tmp_path / "old" / "old.npy", np.ones(3))
+    before = (tmp_path / "t.npy").read_bytes()
+
+    def no_directory() -> None:
+        def fail(_fd: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        mpired.storage.calls.fsync_directory = fail
+
+    words = ("get-accumulate", "--op", "sum", "--fetch", "old/old.npy", "-f", "t.npy", "t.npy")
+    outcome = run(*words, cwd=tmp_path, setup=no_directory)
+    refused(outcome, 4, "old/old.npy", "Input/output error", "has the old elements" if there else "is removed")
+    assert (tmp_path / "t.npy").read_bytes() == before
+    assert os.listdir(tmp_path / "old") == (["old.npy"] if there else [])
+    if there:
+        assert np.load(tmp_path / "old" / "old.npy").tolist() == [0, 0, 0]
 
 
 def test_types_as_deep_as_a_text_is_long(tmp_path):
