@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Unpack, cast
 
+from mpired import attempts
 from mpired.collectives.run import folded
 from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.engines import userops
@@ -20,7 +22,8 @@ from mpired.rankwise import (
     plan_reduce_local,
     read_call,
 )
-from mpired.verbs import Request, as_arrays, unwatched
+from mpired.storage import lock
+from mpired.verbs import Request, as_arrays, carry_out, unwatched, words_of
 from mpired.words import LocalOptions, PathLike, check_no_file
 
 
@@ -33,18 +36,23 @@ def _call(
 ) -> Any:
     """Run a collective for the Python API: into files, or into arrays, a list for each group."""
     if output is not None or options.get("in_place"):
-        planned = plan_rankwise(name, ranks, op, None if output is None else os.fspath(output), **options)
+        plan = partial(plan_rankwise, name, ranks, op, None if output is None else os.fspath(output), **options)
         overwrite = options.get("overwrite", False) or options.get("in_place", False)
-        planned.run(unwatched, overwrite=overwrite)
+        carry_out(plan, partial(words_of, ranks, options), overwrite=overwrite, timeout=options.get("lock_timeout"))
         return None
     check_no_file(options)
     collective = COLLECTIVES[name]
-    request = read_call(collective, ranks, op, options)
-    lists = [
-        _arrays(deal, collective, request, len(group), options)
-        for deal, group in zip(deals(collective, request, options), request.groups, strict=True)
-    ]
-    return lists[0] if len(lists) == 1 else tuple(lists)
+
+    def lists(request: Request) -> list[list[Any]]:
+        return [
+            _arrays(deal, collective, request, len(group), options)
+            for deal, group in zip(deals(collective, request, options), request.groups, strict=True)
+        ]
+
+    with lock.waiting_as(lock.with_timeout(options.get("lock_timeout"))):
+        plan_arrays = partial(read_call, collective, ranks, op, options)
+        found = attempts.repeated(plan_arrays, lists, partial(words_of, ranks, options))
+    return found[0] if len(found) == 1 else tuple(found)
 
 
 def _arrays(deal: Deal, collective: Collective, request: Request, nranks: int, options: AllOptions) -> list[Any]:
@@ -280,4 +288,5 @@ def reduce_local(
     mpired.errors.MpiredError, OSError
         As `mpired.reduce`.
     """
-    plan_reduce_local(invec, inoutvec, op, **options).run(unwatched, overwrite=True)
+    plan = partial(plan_reduce_local, invec, inoutvec, op, **options)
+    carry_out(plan, lambda: (invec, inoutvec), overwrite=True, timeout=options.get("lock_timeout"))

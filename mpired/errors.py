@@ -15,6 +15,7 @@
     ├── OverlapError            3  MPI_ERR_TYPE      elements of the target that overlap
     ├── ConversionError         3  MPI_ERR_CONVERSION a value that another form cannot hold
     ├── BufferFileError         3  MPI_ERR_FILE      a file that is not what it claims
+    │   └── ChangedError        3                    one that changed while it was read; may be repeated
     ├── LockError               5  MPI_ERR_RMA_SYNC  a target that others keep locked; may be repeated
     ├── RanksError              .  the worst of      several ranks that cannot be used
     ├── UserOpError             7  MPI_ERR_OP        a user-defined op that failed
@@ -147,6 +148,10 @@ class BufferFileError(MpiredError, ValueError):
     """Raised when a file is damaged, is not of its format, or changed while it was read."""
 
     mpi_class = "MPI_ERR_FILE"
+
+
+class ChangedError(BufferFileError):
+    """Raised when a file changed while it was read; nothing was written, and a repetition reads what it is now."""
 
 
 class RanksError(MpiredError, ValueError):

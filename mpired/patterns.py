@@ -14,7 +14,7 @@ from mpired.errors import UsageError
 from mpired.storage import calls
 
 # What may stand behind the colon of a field: for a number its digits, for texts nothing.
-_FIELDS = {"rank": re.compile(r"(0?[1-9]\d?d?)?"), "stem": re.compile(""), "group": re.compile("")}
+_FIELDS = {"rank": re.compile(r"(0?[1-9]\d?d?)?", re.ASCII), "stem": re.compile(""), "group": re.compile("")}
 _TELLING = {"rank", "stem"}
 
 

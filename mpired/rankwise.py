@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, Unpack, cast
 
 from mpired import ops
+from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import RankFile, output_format
+from mpired.buffers.source import Source
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.run import Course, Progress, Result, run_together
 from mpired.collectives.table import BEFORE, COLLECTIVES, Collective, Share, Task
@@ -72,6 +75,11 @@ class Rankwise(NamedTuple):
         return [course.plan for course in self.courses]
 
     @property
+    def sources(self) -> list[Source]:
+        """What is read."""
+        return [file.source for group in self.groups for file in group]
+
+    @property
     def paths(self) -> list[str]:
         """The files of the results."""
         return [result.path for course in self.courses for result in course.results]
@@ -91,7 +99,14 @@ class Rankwise(NamedTuple):
         """Where the order of the ranks shows."""
         return "last bits" if self.collective.alike else "results"
 
-    def run(self, progress: Progress, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> None:
+    def run(
+        self,
+        progress: Progress,
+        *,
+        overwrite: bool = False,
+        on_commit: Callable[[], None] = nothing,
+        held: Held = NOTHING_HELD,  # noqa: ARG002 - that they are locked is enough
+    ) -> None:
         """Do it, and commit all results together."""
         op = self.courses[0].plan.op
         with (
@@ -141,10 +156,12 @@ def plan_rankwise(
     paths = [result.path for result in results]
     check_different(paths, takers)
     settle(paths)
-    check_outputs(paths, overwrite=in_place or options.get("overwrite", False))
+    overwrite = in_place or options.get("overwrite", False)
+    check_outputs(paths, overwrite=overwrite)
     if not in_place:
         request.check_no_input(paths, "name other files, or replace each rank's by its own result with --in-place")
-    courses = tuple(make_course(deal, each, request, options) for deal, each in dealt)
+    nlocked = sum(map(os.path.isfile, paths)) if overwrite else 0
+    courses = tuple(make_course(deal, each, request, options, nlocked=nlocked) for deal, each in dealt)
     return Rankwise(collective, request.groups, courses, output, options.get("op_timeout"), options.get("link", False))
 
 
@@ -261,10 +278,13 @@ def part_of(file: RankFile, share: Share) -> RankFile:
     return file._replace(buffers=buffers)
 
 
-def make_course(deal: Deal, results: tuple[Result, ...], request: Request, options: AllOptions) -> Course:
+def make_course(
+    deal: Deal, results: tuple[Result, ...], request: Request, options: AllOptions, *, nlocked: int = 0
+) -> Course:
     """Plan the fold over those that give, with what is taken of it."""
     jobs, max_memory = options.get("jobs", 0) or cores.usable_cores(), options.get("max_memory")
-    return Course(make_plan(request.op, deal.givers, jobs, max_memory, noutputs=len(deal.shares)), results)
+    noutputs = len(deal.shares)
+    return Course(make_plan(request.op, deal.givers, jobs, max_memory, noutputs=noutputs, nlocked=nlocked), results)
 
 
 def plan_reduce_local(

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from typing import Any, NamedTuple, Unpack
+from functools import partial
+from typing import Any, NamedTuple, Protocol, Unpack
 
 import numpy as np
 
-from mpired import ops
+from mpired import attempts, ops
+from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import Declared, Encoder, FlatBuffer, FlatLayout, RankFile, open_rank, output_format, raw
 from mpired.buffers.formats import Format, by_suffix
-from mpired.buffers.source import STANDARD_INPUT, check_no_input
+from mpired.buffers.source import STANDARD_INPUT, Source, check_no_input
 from mpired.buffers.spread import SpreadBuffer, SpreadLayout
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.run import Progress, Result, folded, run
@@ -22,7 +24,7 @@ from mpired.collectives.table import COLLECTIVES, Collective, Task
 from mpired.engines import cores, userops
 from mpired.errors import UsageError
 from mpired.ranks import check_root, check_use, open_groups, unnatural
-from mpired.storage import staging
+from mpired.storage import lock, staging
 from mpired.storage.output import nothing, open_output
 from mpired.words import Inputs, Options, PathLike, check_names, check_no_file, declared, integer, only_inputs
 
@@ -64,6 +66,11 @@ class Reduction(NamedTuple):
         return [self.result.path]
 
     @property
+    def sources(self) -> list[Source]:
+        """What is read."""
+        return [file.source for file in (*self.files, self.model)]
+
+    @property
     def doubtful_order(self) -> tuple[str, str] | None:
         """Two ranks that are probably in the wrong order, if the order shows in the result."""
         datatypes = (buffer.datatype for buffer in self.files[0].buffers)
@@ -76,10 +83,18 @@ class Reduction(NamedTuple):
         """Where the order of the ranks shows."""
         return "last bits"
 
-    def run(self, progress: Progress, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> None:
-        """Do it, and commit the result."""
+    def run(
+        self,
+        progress: Progress,
+        *,
+        overwrite: bool = False,
+        on_commit: Callable[[], None] = nothing,
+        held: Held = NOTHING_HELD,
+    ) -> None:
+        """Do it, and commit the result; `held` has the file that it replaces."""
+        path = self.result.path
         with (
-            open_output(self.result.path, overwrite=overwrite, on_commit=on_commit) as output,
+            open_output(path, overwrite=overwrite, on_commit=on_commit, target=held.get(path)) as output,
             userops.deaths_explained(self.plan.op, self.timeout),
         ):
             run(self.plan, self.result, output, userops.engine(self.plan.op), progress)
@@ -243,6 +258,23 @@ def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: Optio
     return layout
 
 
+class Planned(attempts.Planned, Protocol):
+    """A call whose results are files, that has passed all checks."""
+
+    def run(
+        self, progress: Progress, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing, held: Held
+    ) -> None: ...
+
+
+def carry_out(plan: Callable[[], Planned], words: attempts.Words, *, overwrite: bool, timeout: float | None) -> None:
+    """Plan a call and do it, for a program; see `attempts.carry_out`."""
+
+    def work(planned: Planned, held: Held) -> None:
+        planned.run(unwatched, overwrite=overwrite, held=held)
+
+    attempts.carry_out(plan, work, words, overwrite=overwrite, timeout=timeout)
+
+
 def unwatched(done: Iterable[int], _total: int) -> Iterable[int]:
     """Pass the bytes on as they are done, and show nothing."""
     return done
@@ -272,7 +304,7 @@ def reduce(
     **options
         As the options of `mpired reduce`: type, types, format (`--from`), columns, pair, offset, count,
         byte_order, datarep, to, overwrite (`--force`), root, in_place, group_b, jobs, max_memory, commute,
-        op_timeout.
+        op_timeout, lock_timeout.
 
     Returns
     -------
@@ -296,12 +328,25 @@ def reduce(
     if output is not None or options.get("in_place"):
         path = "-" if output is None else os.fspath(output)
         overwrite = options.get("overwrite", False) or options.get("in_place", False)
-        plan_reduce(ranks, op, path, **options).run(unwatched, overwrite=overwrite)
+        plan = partial(plan_reduce, ranks, op, path, **options)
+        carry_out(plan, partial(words_of, ranks, options), overwrite=overwrite, timeout=options.get("lock_timeout"))
         return None
     check_names(options, Options)
     check_no_file(options)
     # An array is as free of what a file can hold as a table for a person is.
-    reduction = plan_reduce(ranks, op, **options | {"to": "table"})
+    plan = partial(plan_reduce, ranks, op, **options | {"to": "table"})
+    with lock.waiting_as(lock.with_timeout(options.get("lock_timeout"))):
+        return attempts.repeated(plan, _array, partial(words_of, ranks, options))
+
+
+def words_of(ranks: Sequence[PathLike], options: Mapping[str, Any]) -> Iterator[PathLike]:
+    """Yield the paths of the ranks of all groups."""
+    yield from ranks
+    yield from options.get("group_b") or ()
+
+
+def _array(reduction: Reduction) -> Any:
+    """Do a reduction whose result is an array."""
     with (
         userops.deaths_explained(reduction.plan.op, reduction.timeout),
         folded(reduction.plan, [reduction.result.share], None, userops.engine(reduction.plan.op), unwatched) as (

@@ -34,8 +34,8 @@ _MAX_FIELD_NDIM = 32
 _MAX_ITEMSIZE = 2**31 - 1
 _KEYS = {"descr", "fortran_order", "shape"}
 _LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
-_CODE = re.compile(r"[<>|=]?(?:[biufc]\d{1,2}|\?)")
-_PADDING = re.compile(r"\|?V\d{1,10}")
+_CODE = re.compile(r"[<>|=]?(?:[biufc]\d{1,2}|\?)", re.ASCII)
+_PADDING = re.compile(r"\|?V\d{1,10}", re.ASCII)
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:

@@ -8,16 +8,18 @@ import os
 import select
 import stat
 import sys
+import time
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from mpired.errors import BufferFileError, UsageError
+from mpired.errors import BufferFileError, ChangedError, UsageError
 from mpired.storage import calls
 from mpired.storage.output import Scratch
 from mpired.storage.recovery import check_is_data, check_not_orphan, has_journal, settle_for_reading
 
 STANDARD_INPUT = "standard input"
 _PATIENCE = 200  # milliseconds
+_COARSEST = 2_000_000_000  # nanoseconds
 
 
 class Source(NamedTuple):
@@ -44,7 +46,12 @@ class Source(NamedTuple):
     def of(cls, name: str, path: str) -> Source:
         """Return the source of a regular file as it is now."""
         with calls.blaming(name):
-            return cls(name, path, _stamp(os.stat(path)))
+            return cls.of_status(name, path, os.stat(path))
+
+    @classmethod
+    def of_status(cls, name: str, path: str, status: os.stat_result) -> Source:
+        """Return the source of a regular file as it was when its status was taken."""
+        return cls(name, path, _stamp(status))
 
     @property
     def nbytes(self) -> int:
@@ -59,7 +66,7 @@ class Source(NamedTuple):
 
         Raises
         ------
-        BufferFileError
+        ChangedError
             If it is not the file that was checked any more.
         OSError
             If it cannot be opened.
@@ -72,18 +79,31 @@ class Source(NamedTuple):
         return fd
 
     def check_unchanged(self) -> None:
-        """Raise `BufferFileError` if the file is not what it was when it was checked."""
+        """Raise `ChangedError` if the file is not what it was when it was checked."""
         with calls.blaming(self.name):
             if _stamp(os.stat(self.path)) != self.stamp:
                 raise self.changed()
 
-    def changed(self) -> BufferFileError:
+    def changed(self) -> ChangedError:
         """Return the error for a file that changed."""
-        return BufferFileError(self.name, "changed while being read; run again when its writer has finished")
+        return ChangedError(self.name, "changed while being read; run again when its writer has finished")
 
 
 def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _watchable(status: os.stat_result, path: str) -> os.stat_result:
+    """Wait until the next change of a file shows in its time, as it may not for a while after a change; look again.
+
+    Times in the future tell nothing of that.
+    """
+    age = time.time_ns() - status.st_mtime_ns
+    granule = calls.time_granule(status) if 0 <= age < _COARSEST else 0
+    if age >= granule or age < 0:
+        return status
+    time.sleep((granule - age) / 1e9)
+    return os.stat(path)
 
 
 def open_source(word: str, limit: int | None = None) -> Source:
@@ -125,7 +145,7 @@ def open_source(word: str, limit: int | None = None) -> Source:
             if word != "-" and has_journal(word):
                 settle_for_reading(word)
                 status = os.stat(word)
-            return Source(name, path, _stamp(status))
+            return Source(name, path, _stamp(_watchable(status, path)))
         if not stat.S_ISFIFO(status.st_mode) and limit is None:
             raise UsageError(
                 name, "is a device, of which nobody knows the end; say with --type and --count how much to read"

@@ -16,9 +16,17 @@ import click
 
 from mpired import __version__
 from mpired.cli import signals
-from mpired.cli.messages import finished, say
-from mpired.errors import NO_MEMORY, MpiredError, WorkerError, describe, exit_status, lacks_memory
-from mpired.storage import calls, notices
+from mpired.cli.messages import finished, say, waits
+from mpired.errors import (
+    NO_MEMORY,
+    MpiredError,
+    UnconfirmedError,
+    WorkerError,
+    describe,
+    exit_status,
+    lacks_memory,
+)
+from mpired.storage import calls, lock, notices
 
 # Imported when called, so that --help does not wait for NumPy.
 _COMMANDS = {
@@ -84,7 +92,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command, and return the exit status that says what happened; all that was printed is written."""
     _fill_closed_descriptors()
     try:
-        with notices.heard_by(finished):
+        with notices.heard_by(finished), lock.waiting_as(lock.Waiting(tell=waits)):
             status = _run(arguments)
         _flush(sys.stdout)
     except signals.Interrupted as interrupted:
@@ -95,17 +103,24 @@ def main(arguments: list[str] | None = None) -> int:
     except (MpiredError, OSError) as error:
         if isinstance(error, OSError) and error.filename is None:
             error.filename = "standard output"  # every other file was given its name where it was opened
-        say(describe(error))
-        status = exit_status(error)
+        status = _told(describe(error), exit_status(error))
     except (MemoryError, ImportError) as error:
         if not lacks_memory(error):
             raise
-        say(NO_MEMORY)
-        status = WorkerError.exit_status
+        status = _told(NO_MEMORY, WorkerError.exit_status)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):  # said above, or nobody is there to be told
             _flush(stream)
     return status
+
+
+def _told(reason: str, status: int) -> int:
+    """Say why the command fails, and return its status, which is about the result: once in place, it stays there."""
+    if not signals.is_committed() or status == UnconfirmedError.exit_status:
+        say(reason)
+        return status
+    say(f"{reason}; that was after the result was in place, do not repeat")
+    return UnconfirmedError.exit_status
 
 
 def _run(arguments: list[str] | None) -> int:

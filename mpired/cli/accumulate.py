@@ -6,10 +6,12 @@ import contextlib
 import os
 import stat
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import click
 
+from mpired.attempts import repeated
 from mpired.cli import params, signals
 from mpired.cli.messages import say, write
 from mpired.errors import UsageError
@@ -49,14 +51,14 @@ def accumulate(**options: Any) -> None:
     """
     report = params.report_of(options)
     windows, origins = split(options.pop("windows"), options.pop("files"))
-    plan = plan_accumulate(windows, origins, options.pop("op"), waits, **options)
+    plan = partial(plan_accumulate, windows, origins, options.pop("op"), **options)
     notes = [window for window in windows if options["commit"] == "rename" and has_other_names(window)]
     notes = [f"{window} is a hard link; its other names keep the old content" for window in notes]
     notes += same_files(windows, origins)
-    done = plan.run(signals.ignore)
+    op, done = repeated(plan, lambda call: (str(call.request.op), call.run(signals.commit)), lambda: origins)
     for note in () if report["quiet"] else notes:
         say(note)
-    tell(str(plan.request.op), windows, origins, done, **report)
+    tell(op, windows, origins, done, **report)
 
 
 def split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -86,11 +88,6 @@ def same_files(windows: Sequence[str], origins: Sequence[str]) -> list[str]:
                 warnings.append(f"warning: the origin {name} is the same file as the {known[inode]}")
             known.setdefault(inode, f"{what} {name}")
     return warnings
-
-
-def waits(name: str) -> None:
-    """Say that a lock takes long."""
-    say(f"{name}: waiting for others that update it")
 
 
 def tell(  # noqa: PLR0913 - three of them are the options of the report

@@ -2,42 +2,65 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
+from mpired import attempts, verbs
+from mpired.attempts import Held, Words
 from mpired.cli import params, progress, signals
 from mpired.cli.messages import say, write
 from mpired.collectives.plan import Plan
-from mpired.collectives.run import Progress
 from mpired.engines import pool, worker
 from mpired.report import Summary, summarise_rankwise
 from mpired.storage.output import has_other_names
 
 
-class Planned(Protocol):
-    """A call that has passed all checks."""
+class Reducing(verbs.Planned, Protocol):
+    """A call that combines ranks, and has passed all checks."""
 
     @property
     def plans(self) -> list[Plan]: ...
     @property
-    def paths(self) -> list[str]: ...
-    @property
     def doubtful_order(self) -> tuple[str, str] | None: ...
     @property
     def order_shows(self) -> str: ...
-    def run(self, progress: Progress, *, overwrite: bool = False, on_commit: Callable[[], None]) -> None: ...
+
+
+_P = TypeVar("_P", bound=verbs.Planned)
+_R = TypeVar("_R", bound=Reducing)
+
+
+def replacing(
+    plan: Callable[[], _P], words: Words, options: Mapping[str, Any], *, overwrite: bool, quiet: bool
+) -> tuple[_P, list[str]]:
+    """Plan a call whose results are files and do it; return what was planned, and the hard links it has parted."""
+    parted: list[str] = []
+    watch = progress.chosen(quiet=quiet)
+
+    def work(planned: _P, held: Held) -> None:
+        parted[:] = filter(has_other_names, planned.paths)
+        planned.run(watch, overwrite=overwrite, on_commit=signals.commit, held=held)
+
+    planned = attempts.carry_out(plan, work, words, overwrite=overwrite, timeout=options["lock_timeout"])
+    return planned, parted
 
 
 def carry_out(
-    planned: Planned, summary: Summary, *, overwrite: bool, quiet: bool, verbose: bool, as_json: bool
+    plan: Callable[[], _R],
+    summarise: Callable[[_R], Summary],
+    options: Mapping[str, Any],
+    words: Words,
+    *,
+    overwrite: bool,
 ) -> None:
-    """Run what was planned, and say on standard error what was done."""
-    if verbose:
-        for path in filter(has_other_names, planned.paths):
-            say(f"{path} is a hard link; its other names keep the old content")
+    """Plan a call that combines ranks, do it, and say on standard error what was done."""
+    quiet, verbose, as_json = (options[name] for name in ("quiet", "verbose", "as_json"))
     worker.keep_freed_memory()
-    watch = progress.chosen(quiet=quiet)
-    planned.run(watch, overwrite=overwrite, on_commit=signals.ignore)
+    planned, parted = replacing(plan, words, options, overwrite=overwrite, quiet=quiet)
+    for path in parted if verbose else ():
+        say(f"{path} is a hard link; its other names keep the old content")
+    summary = summarise(planned)
     if as_json:
         write(summary.json())
     params.tell(None if quiet or as_json else summary.line())
@@ -62,6 +85,7 @@ def rankwise(name: str, options: dict[str, Any]) -> None:
     ranks, op, output = options.pop("ranks"), options.pop("op"), options.pop("output")
     from mpired.rankwise import plan_rankwise  # noqa: PLC0415 - not for `reduce`, which comes here too
 
-    planned = plan_rankwise(name, ranks, op, output, **options)
+    plan = partial(plan_rankwise, name, ranks, op, output, **options)
     overwrite = options["overwrite"] or options["in_place"]
-    carry_out(planned, summarise_rankwise(planned), overwrite=overwrite, **report)
+    words = partial(verbs.words_of, ranks, options)
+    carry_out(plan, summarise_rankwise, options | report, words, overwrite=overwrite)

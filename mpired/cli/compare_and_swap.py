@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
 from mpired.cli import params
-from mpired.cli.accumulate import split, waits
+from mpired.cli.accumulate import split
 from mpired.cli.fetch_and_op import fetch
 from mpired.errors import UsageError
 from mpired.rma import plan_compare_and_swap
@@ -18,6 +19,7 @@ _OPERANDS = 2
 @click.command(context_settings={"ignore_unknown_options": True})  # -5 is a value
 @params.ELEMENT
 @params.TRANSACTION
+@params.QUIET
 @click.argument("words", nargs=-1, metavar="TARGET COMPARE VALUE")
 def compare_and_swap(**options: Any) -> None:
     """Set one element of TARGET to VALUE if it is COMPARE, and print what it was before (MPI_Compare_and_swap).
@@ -34,4 +36,5 @@ def compare_and_swap(**options: Any) -> None:
     windows, operands = split(options.pop("windows"), params.values(options.pop("words")))
     if len(operands) != _OPERANDS:
         raise UsageError("COMPARE and VALUE", f"are two words after the target, and there are {len(operands)}")
-    fetch(plan_compare_and_swap(windows, operands[0], operands[1], waits, **options))
+    del options["quiet"]  # there is no summary to leave out
+    fetch(partial(plan_compare_and_swap, windows, operands[0], operands[1], **options), operands)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import click
 
+from mpired.attempts import repeated
 from mpired.cli import params, signals
-from mpired.cli.accumulate import split, waits
+from mpired.cli.accumulate import split
 from mpired.errors import UsageError
 from mpired.rma import Call, plan_fetch_and_op
 from mpired.windows.fetched import FetchOutput
@@ -18,6 +21,7 @@ from mpired.windows.fetched import FetchOutput
 @params.ELEMENT
 @params.TRANSACTION
 @params.CREATE
+@params.QUIET
 @click.argument("words", nargs=-1, metavar="TARGET [VALUE]")
 def fetch_and_op(**options: Any) -> None:
     """Combine VALUE into one element of TARGET, and print what it was before (MPI_Fetch_and_op).
@@ -34,12 +38,18 @@ def fetch_and_op(**options: Any) -> None:
     windows, values = split(options.pop("windows"), params.values(options.pop("words")))
     if len(values) > 1:
         raise UsageError(values[1], "is one word too many; there is one VALUE")
-    fetch(plan_fetch_and_op(windows, values[0] if values else None, options.pop("op"), waits, **options))
+    del options["quiet"]  # there is no summary to leave out
+    plan = partial(plan_fetch_and_op, windows, values[0] if values else None, options.pop("op"), **options)
+    fetch(plan, values)
 
 
-def fetch(plan: Call) -> None:
-    """Carry out a call on one element, and print the old one."""
-    with FetchOutput("-", "text") as output:
-        plan.run(signals.ignore, output.keep)
-        output.send(plan.request.windows[0])
+def fetch(plan: Callable[[], Call], words: Sequence[str]) -> None:
+    """Carry out a call on one element, and print the old one; `words` may be files with one element."""
+
+    def work(call: Call) -> None:
+        with FetchOutput("-", "text") as output:
+            call.run(signals.commit, output.keep)
+            output.send(call.request.windows[0])
+
+    repeated(plan, work, lambda: words)
     params.tell(None)

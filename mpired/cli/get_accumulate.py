@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
+from mpired.attempts import repeated
 from mpired.buffers import FORMATS
 from mpired.buffers.source import Source, check_no_input
 from mpired.cli import params, signals
-from mpired.cli.accumulate import same_files, split, tell, waits
+from mpired.cli.accumulate import same_files, split, tell
 from mpired.cli.messages import say
 from mpired.errors import UsageError
-from mpired.rma import plan_get_accumulate
+from mpired.rma import Call, plan_get_accumulate
 from mpired.storage.output import is_terminal
 from mpired.windows.fetched import FetchOutput
+from mpired.windows.transaction import Done
 
 
 @click.command()
@@ -46,13 +49,18 @@ def get_accumulate(**options: Any) -> None:
     if len(origins) > 1:
         raise UsageError(origins[1], "is a second origin; a call that fetches takes one")
     path, to, force = options.pop("fetch"), options.pop("to"), options.pop("force")
-    plan = plan_get_accumulate(windows, origins[0] if origins else None, options.pop("op"), waits, **options)
+    plan = partial(plan_get_accumulate, windows, origins[0] if origins else None, options.pop("op"), **options)
     notes = same_files(windows, origins)
     for origin in set(origins) - {"-"}:
         check_no_input([path], [(Source.of(origin, origin), "the origin")], "name another file for the old elements")
-    with FetchOutput(path, to, overwrite=force, terminal=is_terminal(path), windows=windows) as output:
-        done = plan.run(signals.ignore, output.keep)
-        output.send(windows[0])
+
+    def work(call: Call) -> tuple[str, Done]:
+        with FetchOutput(path, to, overwrite=force, terminal=is_terminal(path), windows=windows) as output:
+            done = call.run(signals.commit, output.keep, replaced=output.replaced)
+            output.send(windows[0])
+        return str(call.request.op), done
+
+    op, done = repeated(plan, work, lambda: origins)
     for warning in () if report["quiet"] else notes:
         say(warning)
-    tell(str(plan.request.op), windows, origins, done, **report)
+    tell(op, windows, origins, done, **report)

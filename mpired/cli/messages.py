@@ -36,6 +36,11 @@ def finished(paths: Sequence[str], words: str) -> None:
     say(f"{paths[0]}: {words}")
 
 
+def waits(name: str, words: str) -> None:
+    """Say that a lock takes long, and who has it."""
+    say(f"{name}: {words}")
+
+
 def write(line: str) -> None:
     """Write a line to standard error; if that cannot take it, nobody is there to be told."""
     with contextlib.suppress(OSError):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
-from mpired.cli import params, progress, signals
+from mpired.cli import params
+from mpired.cli.carry_out import replacing
 from mpired.records.pack import plan_pack
 from mpired.report import packing_line
 from mpired.storage.output import is_terminal
@@ -30,7 +32,6 @@ def pack(*, file: str, output: str, quiet: bool, **options: Any) -> None:
       mpired pack --type 'resized(0,16,double)' sample_data/maxloc_0.bin -o values.npy
       mpired pack --type double_int sample_data/maxloc_0.bin --datarep external32 | od -An -t x1 | head -2
     """
-    plan = plan_pack(file, output, terminal=is_terminal(output), **options)
-    watch = progress.chosen(quiet=quiet)
-    plan.run(watch, overwrite=options["overwrite"], on_commit=signals.ignore)
-    params.tell(None if quiet else packing_line(plan))
+    plan = partial(plan_pack, file, output, terminal=is_terminal(output), **options)
+    done, _ = replacing(plan, lambda: [file], options, overwrite=options["overwrite"], quiet=quiet)
+    params.tell(None if quiet else packing_line(done))

@@ -24,10 +24,35 @@ class MemorySize(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         """Return the number of bytes."""
-        match = re.fullmatch(r"(\d{1,15})\s*([KMGT]?)(?:i?B)?", str(value), re.IGNORECASE)
+        match = re.fullmatch(r"(\d{1,15})\s*([KMGT]?)(?:i?B)?", str(value), re.IGNORECASE | re.ASCII)
         if match is None:
             self.fail(f"{value!r} is not a size; write 512M or 2G", param, ctx)
         return int(match[1]) * _UNITS[match[2].upper()]
+
+
+class _Plain(click.ParamType[Any]):
+    """Numbers in ASCII digits: Python takes those of all scripts, and underscores between them."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the number."""
+        if isinstance(value, str) and (not value.isascii() or "_" in value):
+            self.fail(f"{value!r} is not a valid {self.name}; write it in the digits 0 to 9", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class _Integer(_Plain, click.types.IntParamType):
+    """An integer."""
+
+
+class _IntegerRange(_Plain, click.IntRange):
+    """An integer in a range."""
+
+
+class _Real(_Plain, click.types.FloatParamType):
+    """A number."""
+
+
+_NUMBERS = {int: _Integer(), float: _Real()}
 
 
 class Names(click.ParamType[tuple[str, ...]]):
@@ -88,6 +113,8 @@ def option(*names: str, **settings: Any) -> Callable[[_F], _F]:
     """Return a click option that the environment variable `MPIRED_<OPTION>` can set too."""
     long = next(name for name in names if name.startswith("--")).split("/")[0]
     settings.setdefault("envvar", "MPIRED_" + long[2:].replace("-", "_").upper())
+    if (number := settings.get("type")) in _NUMBERS:
+        settings["type"] = _NUMBERS[number]
     return click.option(*names, **settings)
 
 
@@ -166,6 +193,14 @@ FORCE = option(
     help="Replace an existing file.",
 )
 
+LOCK_TIMEOUT = option(
+    "--lock-timeout",
+    type=float,
+    metavar="SECONDS",
+    help="The most to wait for others that have a file locked that is changed or half changed; default 60, 0 tries "
+    "once.",
+)
+
 TO = option("--to", type=click.Choice(list(FORMATS)), help="Its format; default by suffix, then as the inputs.")
 
 OUTPUT = together(
@@ -174,6 +209,7 @@ OUTPUT = together(
     ),
     TO,
     FORCE,
+    LOCK_TIMEOUT,
 )
 
 
@@ -199,13 +235,14 @@ PATTERN = together(
     option("--in-place", is_flag=True, help="Replace every rank's file by its result (MPI_IN_PLACE)."),
     TO,
     FORCE,
+    LOCK_TIMEOUT,
 )
 
 EFFORT = together(
     option(
         "-j",
         "--jobs",
-        type=click.IntRange(0),
+        type=_IntegerRange(0),
         default=0,
         metavar="N",
         help="Workers; 0, the default, is all usable cores.",
@@ -272,13 +309,7 @@ TRANSACTION = together(
         default="full",
         help="full, the default, survives a loss of power; process and none sync nothing, and survive kill -9.",
     ),
-    option(
-        "--lock-timeout",
-        type=float,
-        default=60.0,
-        metavar="SECONDS",
-        help="The most to wait for others at the target; default 60, 0 tries once.",
-    ),
+    LOCK_TIMEOUT,
 )
 
 QUIET = option("-q", "--quiet", is_flag=True, help="No summary on standard error.")

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 import click
 
 from mpired.cli import params
-from mpired.cli.accumulate import waits
 from mpired.cli.messages import finished, show
 from mpired.errors import MpiredError, RanksError, UsageError, escaped
 from mpired.storage import notices, recovery, staging
-from mpired.storage.lock import Waiting, lock_target
+from mpired.storage.lock import Waiting, lock_target, with_timeout
 from mpired.storage.recovery import Discard
 
 Heard = tuple[Sequence[str], str]
@@ -29,9 +28,9 @@ _DONE = {
 @click.option(
     "-f", "--force", is_flag=True, help="With --discard: give an update up that FILE is half changed without."
 )
-@params.option("--lock-timeout", type=float, default=60.0, metavar="SECONDS", help="The most to wait for others.")
+@params.LOCK_TIMEOUT
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, force: bool, lock_timeout: float) -> None:
+def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, force: bool, lock_timeout: float | None) -> None:
     """Finish the update of each FILE that a crash has interrupted, and remove what else it left behind.
 
     Every mpired command that opens a file does this first; this is for programs that know nothing of
@@ -51,13 +50,13 @@ def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, force: bo
             "--force", "says that --discard removes a journal that is needed; say --discard too, or neither"
         )
     how = Discard(discard + force)
+    waiting = with_timeout(lock_timeout)
     errors: list[MpiredError | OSError] = []
     heard: list[Heard] = []
     shown: list[str] = []
     with notices.heard_by(lambda *notice: heard.append(notice)):
         for name in files:
             try:
-                waiting = Waiting(lock_timeout, waits)
                 show(_listed(name) if only_list else _recovered(name, heard, waiting, how))
                 shown.append(name)
             except (MpiredError, OSError) as error:

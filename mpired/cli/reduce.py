@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -10,7 +11,7 @@ from mpired.cli import carry_out, params
 from mpired.engines import pool
 from mpired.report import summarise
 from mpired.storage.output import is_terminal
-from mpired.verbs import plan_reduce
+from mpired.verbs import plan_reduce, words_of
 
 
 @click.command(cls=params.Grouped)
@@ -41,5 +42,7 @@ def reduce(**options: Any) -> None:
     report = params.report_of(options)
     output, overwrite = options.pop("output"), options["overwrite"] or options["in_place"]
     terminal = is_terminal(output)
-    reduction = plan_reduce(options.pop("ranks"), options.pop("op"), output, terminal=terminal, **options)
-    carry_out.carry_out(reduction, summarise(reduction, options["root"]), overwrite=overwrite, **report)
+    ranks, op = options.pop("ranks"), options.pop("op")
+    plan = partial(plan_reduce, ranks, op, output, terminal=terminal, **options)
+    words = partial(words_of, ranks, options)
+    carry_out.carry_out(plan, partial(summarise, root=options["root"]), options | report, words, overwrite=overwrite)

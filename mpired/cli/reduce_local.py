@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
@@ -15,6 +16,7 @@ from mpired.report import summarise
 @click.command()
 @params.OP
 @params.INPUTS
+@params.LOCK_TIMEOUT
 @params.EFFORT
 @params.REPORT
 @click.argument("invec")
@@ -31,5 +33,6 @@ def reduce_local(**options: Any) -> None:
     """
     pool.adopt_orphans()
     report = params.report_of(options)
-    planned = plan_reduce_local(options.pop("invec"), options.pop("inoutvec"), options.pop("op"), **options)
-    carry_out.carry_out(planned, summarise(planned, 1), overwrite=True, **report)
+    words = options.pop("invec"), options.pop("inoutvec")
+    plan = partial(plan_reduce_local, *words, options.pop("op"), **options)
+    carry_out.carry_out(plan, partial(summarise, root=1), options | report, lambda: words, overwrite=True)

@@ -34,9 +34,24 @@ def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def ignore() -> None:
-    """Let no signal end the command any more: the result is in place."""
+    """Let no signal end the command any more."""
     for number in _ENDING:
         signal.signal(number, signal.SIG_IGN)
+
+
+_committed = False
+
+
+def commit() -> None:
+    """Note that the result is in place: no signal ends the command any more, and no error says that nothing is."""
+    global _committed  # noqa: PLW0603 - a property of the process
+    _committed = True
+    ignore()
+
+
+def is_committed() -> bool:
+    """Tell whether the result is in place."""
+    return _committed
 
 
 def die_of(number: int) -> NoReturn:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
 from mpired.buffers import FORMATS
-from mpired.cli import params, progress, signals
+from mpired.cli import params
+from mpired.cli.carry_out import replacing
 from mpired.records.unpack import plan_unpack
 from mpired.report import unpacking_line
 
@@ -26,6 +28,7 @@ from mpired.report import unpacking_line
 )
 @params.option("--into", metavar="PATH", help="An existing file to write into; its other bytes stay.")
 @params.FORCE
+@params.LOCK_TIMEOUT
 @params.QUIET
 @click.argument("packed", metavar="PACKED")
 def unpack(*, packed: str, output: str, into: str | None, quiet: bool, **options: Any) -> None:
@@ -40,7 +43,7 @@ def unpack(*, packed: str, output: str, into: str | None, quiet: bool, **options
       mpired unpack --type 'resized(0,24,double)' values.npy -f -o spread.rec
       mpired unpack --type 'resized(0,24,double)' values.npy --into spread.rec
     """
-    plan = plan_unpack(packed, output, into, **options)
-    watch = progress.chosen(quiet=quiet)
-    plan.run(watch, overwrite=options["overwrite"], on_commit=signals.ignore)
-    params.tell(None if quiet else unpacking_line(plan))
+    plan = partial(plan_unpack, packed, output, into, **options)
+    overwrite = into is not None or options["overwrite"]
+    done, _ = replacing(plan, lambda: [packed], options, overwrite=overwrite, quiet=quiet)
+    params.tell(None if quiet else unpacking_line(done))

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, cast
 from mpired.buffers import FORMATS, RankBuffer, RankFile
 from mpired.errors import UsageError
 from mpired.ops import Op
+from mpired.storage import calls
+from mpired.storage.lock import RESERVED_DESCRIPTORS, descriptors_of
 
 # Blocks that stay in the second-level cache were measured fastest; at 1 MiB a third is lost.
 _BLOCK_BYTES = 256 << 10
@@ -19,9 +21,8 @@ _STREAMED_BLOCK_BYTES = 4 << 20
 # With more ranks than descriptors every block opens files again, so it has to be worth it.
 _REOPENING_BLOCK_BYTES = 2 << 20
 _MIN_BLOCK_BYTES = 4 << 10
-# Descriptors that the process needs for itself: the streams, the output, the pool's pipes, libraries.
-_RESERVED_DESCRIPTORS = 24
 _MAX_OPEN = 1024
+_LEAST_OPEN = 64
 # An open column keeps a page and a read buffer.
 _MAX_OPEN_STREAMED = 16
 _SEGMENTS_PER_WORKER = 8
@@ -79,7 +80,13 @@ class Plan(NamedTuple):
 
 
 def make_plan(
-    op: Op, files: Sequence[RankFile], jobs: int, max_memory: int | None = None, *, noutputs: int = 1
+    op: Op,
+    files: Sequence[RankFile],
+    jobs: int,
+    max_memory: int | None = None,
+    *,
+    noutputs: int = 1,
+    nlocked: int = 0,
 ) -> Plan:
     """Cut a reduction into segments.
 
@@ -95,6 +102,8 @@ def make_plan(
         The most bytes of memory for all processes together; None for the usual blocks.
     noutputs
         How many files take the results.
+    nlocked
+        How many files are locked meanwhile, because the results replace them.
 
     Raises
     ------
@@ -103,7 +112,7 @@ def make_plan(
     """
     buffers = tuple(zip(*(file.buffers for file in files), strict=True))
     streamed = any(FORMATS[file.format].streamed for file in files)
-    max_open = _max_open(streamed=streamed, noutputs=noutputs)
+    max_open = _max_open(streamed=streamed, noutputs=noutputs, nlocked=nlocked)
     spread = any(ranks[0].datatype.is_spread for ranks in buffers)
     wanted = _STREAMED_BLOCK_BYTES if streamed or spread else _BLOCK_BYTES
     if max(len(files), noutputs) > max_open:
@@ -136,9 +145,12 @@ def _within_memory(buffer: RankBuffer, memory: int) -> RankBuffer:
     return replace(cast("Any", buffer), memory=memory) if hasattr(buffer, "memory") else buffer
 
 
-def _max_open(*, streamed: bool, noutputs: int) -> int:
+def _max_open(*, streamed: bool, noutputs: int, nlocked: int) -> int:
+    reserved = RESERVED_DESCRIPTORS + descriptors_of(nlocked)
+    if nlocked:  # what the locks take shall not be missing for the ranks
+        calls.allow_descriptors(reserved + _LEAST_OPEN)
     soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    allowed = _MAX_OPEN if soft == resource.RLIM_INFINITY else soft - _RESERVED_DESCRIPTORS
+    allowed = _MAX_OPEN if soft == resource.RLIM_INFINITY else soft - reserved
     if noutputs > 1:
         allowed //= 2
     return max(1, min(allowed, _MAX_OPEN_STREAMED if streamed else _MAX_OPEN))

@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from typing import NamedTuple, TypeAlias
 
 from mpired.buffers import Encoder, FlatBuffer, FlatLayout
-from mpired.buffers.source import open_source
+from mpired.buffers.source import Source
 from mpired.collectives.fold import Fold, Region, Target
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.table import Share
@@ -180,7 +180,7 @@ def folded(
         scratch.allocate(end)
         targets = [Target(scratch.shared, scratch.name, share, each) for share, each in regions.values()]
         _fold(plan, [*also, *targets], engine, progress)
-        source = open_source(scratch.shared_path)
+        source = Source.of(scratch.name, scratch.shared_path)
         yield [
             [
                 FlatBuffer(source, ranks[0].datatype, share.count, region.stored, region.offset, name=ranks[0].name)

@@ -31,7 +31,7 @@ _DEFAULTS = ("INT8_T", "UINT8_T", "INT16_T", "UINT16_T", "INT32_T", "UINT32_T", 
              "FLOAT_INT", "DOUBLE_INT", "LONG_INT", "2INT", "SHORT_INT", "LONG_DOUBLE_INT", "2REAL",
              "2DOUBLE_PRECISION")  # fmt: skip
 
-_NUMPY_CODE = re.compile(r"([<>=|])?([biufc]\d{1,2}|\?)")
+_NUMPY_CODE = re.compile(r"([<>=|])?([biufc]\d{1,2}|\?)", re.ASCII)
 _LONGEST_NAME = 40
 _BYTE_ORDERS = {"<": "little", ">": "big", "=": "native"}
 

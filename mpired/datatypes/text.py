@@ -25,7 +25,7 @@ _Reading: TypeAlias = Generator[None, Made, _T]
 _MAX_ITEMS = 10_000
 _LIMIT = 2**63
 # A name may be written as in C, with spaces: long double.
-_TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+(?:\s+[A-Za-z_][A-Za-z_0-9]*)*|[-+]\d+|[(),\[\]]|$)")
+_TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+(?:\s+[A-Za-z_][A-Za-z_0-9]*)*|[-+][0-9]+|[(),\[\]]|$)")
 _NAME = re.compile(r"[<>=|A-Za-z_0-9?]")
 _OPENING = re.compile(r"\s*\(")
 _NUMBER = re.compile(r"[-+]?\d{1,19}", re.ASCII)

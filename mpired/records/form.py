@@ -25,6 +25,7 @@ class RecordOptions(TypedDict, total=False):
     byte_order: str | None
     datarep: str | None
     overwrite: bool
+    lock_timeout: float | None
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
 
+from mpired import attempts
+from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import Encoder, FlatBuffer, FlatLayout, RankFile, output_format, spread
 from mpired.buffers.flat import convert
 from mpired.buffers.source import Source, check_no_input, open_source
@@ -17,10 +20,10 @@ from mpired.collectives.run import Progress
 from mpired.datatypes import packing
 from mpired.errors import UsageError
 from mpired.records.form import Packed, RecordOptions, octets, said_of
-from mpired.storage import calls
+from mpired.storage import calls, lock
 from mpired.storage.output import Output, Scratch, nothing, open_output
 from mpired.storage.staging import settle
-from mpired.verbs import shaped, unwatched
+from mpired.verbs import carry_out, shaped, unwatched
 from mpired.words import PathLike, check_names
 
 
@@ -46,9 +49,27 @@ class Packing:
         """The units in the result."""
         return self.records.count * self.packed.per_element
 
-    def run(self, progress: Progress, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> None:
-        """Do it, and commit the result."""
-        with open_output(self.path, overwrite=overwrite, on_commit=on_commit) as output:
+    @property
+    def paths(self) -> list[str]:
+        """Where the result goes."""
+        return [self.path]
+
+    @property
+    def sources(self) -> list[Source]:
+        """What is read."""
+        return [self.source]
+
+    def run(
+        self,
+        progress: Progress,
+        *,
+        overwrite: bool = False,
+        on_commit: Callable[[], None] = nothing,
+        held: Held = NOTHING_HELD,
+    ) -> None:
+        """Do it, and commit the result; `held` has the file that it replaces."""
+        target = held.get(self.path)
+        with open_output(self.path, overwrite=overwrite, on_commit=on_commit, target=target) as output:
             if isinstance(self.layout, FlatLayout):
                 output.allocate(self.layout.offset + self.count * self.layout.stored.itemsize)
                 with calls.blaming(output.name):
@@ -64,7 +85,9 @@ class Packing:
         """Pack into a scratch file, and return what is there."""
         scratch.allocate(self.records.nbytes)
         self._write(scratch, FlatLayout(self.packed.stored), progress)
-        return FlatBuffer(open_source(scratch.shared_path), self.packed.datatype, self.count, self.packed.stored)
+        return FlatBuffer(
+            Source.of(scratch.name, scratch.shared_path), self.packed.datatype, self.count, self.packed.stored
+        )
 
     def _write(self, output: Output | Scratch, layout: FlatLayout, progress: Progress) -> None:
         """Write the units in the form of the layout."""
@@ -165,7 +188,7 @@ def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[Pa
         The file to write; None returns the elements.
     **options
         As the options of `mpired pack`: type, types, offset, count, byte_order, datarep, to,
-        overwrite (`--force`).
+        overwrite (`--force`), lock_timeout.
 
     Returns
     -------
@@ -186,11 +209,19 @@ def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[Pa
     array([0., 1., 2.])
     """
     if output is not None:
-        plan_pack(file, os.fspath(output), **options).run(unwatched, overwrite=options.get("overwrite", False))
+        overwrite, timeout = options.get("overwrite", False), options.get("lock_timeout")
+        carry_out(
+            partial(plan_pack, file, os.fspath(output), **options), lambda: [file], overwrite=overwrite, timeout=timeout
+        )
         return None
     if options.get("to") or options.get("datarep"):
         raise UsageError("--to and --datarep", "are said of a file; name one with output")
-    plan = plan_pack(file, **options | {"to": "npy"})
+    with lock.waiting_as(lock.with_timeout(options.get("lock_timeout"))):
+        return attempts.repeated(partial(plan_pack, file, **options | {"to": "npy"}), _array, lambda: [file])
+
+
+def _array(plan: Packing) -> np.ndarray:
+    """Do a packing whose result is an array."""
     shape = (plan.records.count,) if plan.packed.per_element == 1 else (plan.records.count, plan.packed.per_element)
     with Scratch() as scratch:
         result = plan.gathered(scratch, unwatched)

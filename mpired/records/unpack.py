@@ -7,10 +7,12 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
 
+from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import Declared, RankBuffer, recognise, spread
 from mpired.buffers.flat import convert, lies_as
 from mpired.buffers.formats import check_raw_suffix
@@ -24,7 +26,7 @@ from mpired.records.form import Packed, RecordOptions, octets, said_of
 from mpired.storage import calls, copying
 from mpired.storage.output import Output, is_stream, nothing, open_output
 from mpired.storage.staging import settle
-from mpired.verbs import unwatched
+from mpired.verbs import carry_out
 from mpired.words import PathLike, check_names, declared
 
 _MAX_END = 2**63 - 1
@@ -62,10 +64,27 @@ class Unpacking:
     path: str
     target: Source | None
 
-    def run(self, progress: Progress, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> None:
-        """Do it, and commit the result."""
-        replace = overwrite or self.target is not None
-        with open_output(self.path, overwrite=replace, on_commit=on_commit) as output:
+    @property
+    def paths(self) -> list[str]:
+        """Where the result goes."""
+        return [self.path]
+
+    @property
+    def sources(self) -> list[Source]:
+        """What is read."""
+        return [self.buffer.source] if self.target is None else [self.buffer.source, self.target]
+
+    def run(
+        self,
+        progress: Progress,
+        *,
+        overwrite: bool = False,
+        on_commit: Callable[[], None] = nothing,
+        held: Held = NOTHING_HELD,
+    ) -> None:
+        """Do it, and commit the result; `held` has the file that it replaces."""
+        target = held.get(self.path)
+        with open_output(self.path, overwrite=overwrite, on_commit=on_commit, target=target) as output:
             with calls.blaming(output.name):
                 self._prepare(output.fd)
             for _ in progress(self._write(output), self.records.nbytes):
@@ -239,7 +258,7 @@ def unpack(
         an existing file, whose other bytes stay. It is replaced in one step.
     **options
         As the options of `mpired unpack`: type, types, offset, count, byte_order, datarep, format (`--from`),
-        columns, overwrite (`--force`).
+        columns, overwrite (`--force`), lock_timeout.
 
     Raises
     ------
@@ -258,5 +277,6 @@ def unpack(
     """
     if output is None and into is None:
         raise UsageError("output", "is missing; name a new file, or with into an existing one")
-    plan = plan_unpack(packed, "-" if output is None else os.fspath(output), into, **options)
-    plan.run(unwatched, overwrite=options.get("overwrite", False))
+    overwrite = into is not None or options.get("overwrite", False)
+    plan = partial(plan_unpack, packed, "-" if output is None else os.fspath(output), into, **options)
+    carry_out(plan, lambda: [packed], overwrite=overwrite, timeout=options.get("lock_timeout"))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -13,15 +12,12 @@ from mpired import ops
 from mpired.buffers import Declared, RankBuffer, open_rank
 from mpired.datatypes import Datatype, Group, definitions, parse
 from mpired.errors import DatatypeError, OpError, UsageError
-from mpired.storage.lock import Waiting
+from mpired.storage.lock import with_timeout
 from mpired.windows.origin import FileOrigin
 from mpired.windows.placement import Placement
 from mpired.windows.target import Policy
 from mpired.windows.typed import component_of
 from mpired.words import Inputs, PathLike, check_word, integer
-
-Tell: TypeAlias = Callable[[str], None]
-"""Called with the name of a window whose lock takes long to get."""
 
 
 class Where(TypedDict, total=False):
@@ -44,7 +40,7 @@ class How(TypedDict, total=False):
 
     commit: str
     durability: str
-    lock_timeout: float
+    lock_timeout: float | None
 
 
 class FetchOptions(Inputs, Where, How, total=False):
@@ -91,7 +87,7 @@ def resolve(op: str, use: ops.Use) -> ops.Op:
     return chosen
 
 
-def policy(options: Mapping[str, Any], tell: Tell) -> Policy:
+def policy(options: Mapping[str, Any]) -> Policy:
     """Return how a target is changed.
 
     Raises
@@ -102,10 +98,7 @@ def policy(options: Mapping[str, Any], tell: Tell) -> Policy:
     commit, durability = options.get("commit", "auto"), options.get("durability", "full")
     check_word("--commit", commit, ("auto", "rename", "journal"))
     check_word("--durability", durability, ("full", "process", "none"))
-    timeout = options.get("lock_timeout", 60.0)
-    if not isinstance(timeout, int | float) or not 0 <= timeout < math.inf:
-        raise UsageError("--lock-timeout", f"{timeout!r} is not a time; give seconds, 0 to try once")
-    return Policy(commit, durability == "full", Waiting(timeout, tell))
+    return Policy(commit, durability == "full", with_timeout(options.get("lock_timeout")))
 
 
 class Sides(NamedTuple):

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Unpack
 import numpy as np
 
 from mpired import ops
-from mpired.buffers import Declared, open_rank
+from mpired.buffers import Declared
 from mpired.datatypes import Datatype, Group
 from mpired.errors import UsageError
 from mpired.ranks import check_formats
@@ -20,7 +20,6 @@ from mpired.rma.options import (
     AccumulateOptions,
     ElementOptions,
     FetchOptions,
-    Tell,
     place,
     policy,
     read_map,
@@ -36,7 +35,7 @@ from mpired.windows.target import Filling, Policy
 from mpired.windows.transaction import Done, Keep, Request, transact
 from mpired.words import PathLike, check_names, declared, only_inputs
 
-_SHAPE = re.compile(r"\d{1,18}(,\d{1,18})*")
+_SHAPE = re.compile(r"\d{1,18}(,\d{1,18})*", re.ASCII)
 
 
 class Call(NamedTuple):
@@ -45,20 +44,17 @@ class Call(NamedTuple):
     request: Request
     policy: Policy
 
-    def run(self, on_commit: Callable[[], None] = nothing, keep: Keep | None = None) -> Done:
-        """Lock the windows, check the rest, and change them."""
-        return transact(self.request, self.policy, on_commit=on_commit, keep=keep)
-
-
-def _silent(_name: str) -> None:
-    """Tell nobody."""
+    def run(
+        self, on_commit: Callable[[], None] = nothing, keep: Keep | None = None, *, replaced: Sequence[str] = ()
+    ) -> Done:
+        """Lock the windows, and the files that `keep` replaces, check the rest, and change them."""
+        return transact(self.request, self.policy, on_commit=on_commit, keep=keep, replaced=replaced)
 
 
 def plan_accumulate(
     windows: Sequence[PathLike],
     origins: Sequence[PathLike | np.ndarray],
     op: str,
-    tell: Tell = _silent,
     **options: Unpack[AccumulateOptions],
 ) -> Call:
     """Check an accumulate as far as that can be without the lock: words, and every origin.
@@ -71,8 +67,6 @@ def plan_accumulate(
         What is combined into it, one after another: files, or arrays.
     op
         The op's name.
-    tell
-        Called with the name of a window whose lock takes long to get.
 
     Raises
     ------
@@ -88,14 +82,13 @@ def plan_accumulate(
         options["map"] = read_map(where)  # once: what it holds is part of the key, and a stream gives it only once
     request = _request(windows, origins, chosen, options)
     request = replace(request, use=ops.Use.ACCUMULATE, keys=keys_of(request, options))
-    return Call(_with_create(request, options), policy(options, tell))
+    return Call(_with_create(request, options), policy(options))
 
 
 def plan_get_accumulate(
     windows: Sequence[PathLike],
     origin: PathLike | np.ndarray | None,
     op: str,
-    tell: Tell = _silent,
     **options: Unpack[FetchOptions],
 ) -> Call:
     """Check a get_accumulate, as `plan_accumulate`; NO_OP takes no origin (MPI-4.1, 12.3.4)."""
@@ -105,21 +98,20 @@ def plan_get_accumulate(
         reason = "takes no origin" if chosen.name == "NO_OP" else "needs an origin, which is missing"
         raise UsageError("ORIGIN", f"{chosen} {reason} (MPI-4.1, 12.3.4)")
     request = _request(windows, [] if origin is None else [origin], chosen, options)
-    return Call(_with_create(replace(request, fetch=True), options), policy(options, tell))
+    return Call(_with_create(replace(request, fetch=True), options), policy(options))
 
 
 def plan_fetch_and_op(
     windows: Sequence[PathLike],
     value: object,
     op: str,
-    tell: Tell = _silent,
     **options: Unpack[ElementOptions],
 ) -> Call:
     """Check a fetch_and_op on one element, as `plan_accumulate`.
 
     Parameters
     ----------
-    windows, op, tell
+    windows, op
         As of `plan_accumulate`; NO_OP is an atomic read.
     value
         The origin's element: text as on the command line, the path of a file with one element, or a number. None
@@ -130,27 +122,26 @@ def plan_fetch_and_op(
     if (value is None) != (chosen.name == "NO_OP"):
         reason = "takes no value" if chosen.name == "NO_OP" else "needs a value, which is missing"
         raise UsageError("VALUE", f"{chosen} {reason} (MPI-4.1, 12.3.5)")
-    return _on_one_element(windows, [] if value is None else [value], chosen, tell, options)
+    return _on_one_element(windows, [] if value is None else [value], chosen, options)
 
 
 def plan_compare_and_swap(
     windows: Sequence[PathLike],
     compare: object,
     value: object,
-    tell: Tell = _silent,
     **options: Unpack[ElementOptions],
 ) -> Call:
     """Check a compare_and_swap: the element becomes `value` if it is `compare`, bit by bit (MPI-4.1, 12.3.5).
 
     Parameters
     ----------
-    windows, tell
+    windows
         As of `plan_accumulate`.
     compare, value
         Elements, as of `plan_fetch_and_op`.
     """
     check_names(options, ElementOptions)
-    return _on_one_element(windows, [value], _SWAP, tell, options, compare=compare)
+    return _on_one_element(windows, [value], _SWAP, options, compare=compare)
 
 
 # As an op it is REPLACE; whether the element is as expected, the transaction tells.
@@ -165,44 +156,40 @@ def _on_one_element(
     windows: Sequence[PathLike],
     values: Sequence[object],
     op: ops.Op,
-    tell: Tell,
     options: ElementOptions,
     *,
     compare: object = None,
 ) -> Call:
+    if not windows:
+        raise UsageError("TARGET", "is missing; name the file to change")
     said = declared(**only_inputs(options))
-    datatype = _datatype(windows, said, options)
-    expected = element_of(compare, datatype, "COMPARE", said) if op is _SWAP else None
-    ops.check(op, datatype, ops.Use.FETCH)
     where: dict[str, Any] = dict(options)
     if where.get("at") is None:
         where |= {"target_disp": where.get("target_disp") or 0, "target_count": 1}
     placement = place(where, len(windows))
     given = Given("VALUE", 1, (), whole=False)
+
+    def complete(request: Request, datatype: Datatype) -> Request:
+        ops.check(op, datatype, ops.Use.FETCH)
+        expected = element_of(compare, datatype, "COMPARE", said) if op is _SWAP else None
+        origins = [[ArrayOrigin("VALUE", datatype, element_of(value, datatype, "VALUE", said))] for value in values]
+        return replace(request, origins=origins, expected=expected, complete=None)
+
+    # Without --type the file says what an element is, and it says that under the lock.
     request = Request(
         windows=[os.fspath(window) for window in windows],
         declared=_of_windows(said),
         op=op,
         use=ops.Use.FETCH,
-        origins=[[ArrayOrigin("VALUE", datatype, element_of(value, datatype, "VALUE", said))] for value in values],
+        origins=[],
         place=lambda _buffer, buffers: placement.shares(buffers, given),
         fetch=True,
-        expected=expected,
         said=said,
+        complete=complete,
     )
-    return Call(_with_create(request, options, datatype), policy(options, tell))
-
-
-def _datatype(windows: Sequence[PathLike], said: Declared, options: ElementOptions) -> Datatype:
-    """Return the datatype of the elements of a window, which is looked at again under the lock."""
     if said.datatype is not None:
-        return said.datatype
-    if not windows:
-        raise UsageError("TARGET", "is missing; name the file to change")
-    path = os.fspath(windows[options.get("target_rank") or 0])
-    if options.get("create") is not None and not os.path.exists(path):
-        raise UsageError("--create", "needs --type, which says what the elements are")
-    return open_rank(path, said).only_buffer().datatype
+        request = complete(request, said.datatype)
+    return Call(_with_create(request, options), policy(options))
 
 
 def _request(
@@ -237,7 +224,7 @@ def _of_windows(said: Declared) -> Declared:
     return replace(said, format=None, offset=0, count=None, pair=None)
 
 
-def _with_create(request: Request, options: FetchOptions | ElementOptions, datatype: Datatype | None = None) -> Request:
+def _with_create(request: Request, options: FetchOptions | ElementOptions) -> Request:
     """Let a request make its target if that is missing.
 
     Raises
@@ -258,8 +245,10 @@ def _with_create(request: Request, options: FetchOptions | ElementOptions, datat
         shape = (create,) if isinstance(create, int) else tuple(create)
     if any(dim < 0 for dim in shape) or math.prod(shape) >= 2**60:
         raise UsageError("--create", f"{create} is no count or shape")
-    datatype = datatype or request.declared.datatype
+    datatype = request.declared.datatype
     if datatype is None and not request.origins:
+        if request.complete is not None and os.path.exists(request.windows[0]):
+            return request  # which says itself what its elements are
         raise UsageError("--create", "needs --type, which says what the elements are")
     datatype = datatype or request.origins[0][0].datatype
     element, order = ops.neutral(request.op, datatype).reshape(1), request.declared

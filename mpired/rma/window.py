@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
 
+from mpired.attempts import repeated
 from mpired.buffers import FlatBuffer
 from mpired.errors import UsageError
 from mpired.rma.options import AccumulateOptions, ElementOptions, FetchOptions, How
 from mpired.rma.plans import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
-from mpired.windows.transaction import Done
+from mpired.windows.transaction import Done, Keep
 from mpired.words import PathLike
 
 
@@ -96,8 +98,8 @@ class Window:
             If the system refuses.
         """
         origins: Any = origin if isinstance(origin, list | tuple) else [origin]
-        done = plan_accumulate(self.paths, origins, op, **self._with(options)).run()
-        return len(origins) - len(done.skipped)
+        plan = partial(plan_accumulate, self.paths, origins, op, **self._with(options))
+        return len(origins) - len(_run(plan, *origins).skipped)
 
     def get_accumulate(
         self, origin: PathLike | np.ndarray | None, op: str, **options: Unpack[FetchOptions]
@@ -121,7 +123,7 @@ class Window:
         mpired.errors.MpiredError, OSError
             As of `accumulate`.
         """
-        return _fetched(plan_get_accumulate(self.paths, origin, op, **self._with(options)))
+        return _fetched(partial(plan_get_accumulate, self.paths, origin, op, **self._with(options)), origin)
 
     def fetch_and_op(self, value: object, op: str, **options: Unpack[ElementOptions]) -> Any:
         """Combine a value into one element, and return the old one (MPI_Fetch_and_op; MPI-4.1, 12.3.4).
@@ -140,7 +142,8 @@ class Window:
         mpired.errors.MpiredError, OSError
             As of `accumulate`.
         """
-        return _fetched(plan_fetch_and_op(self.paths, value, op, **self._with(options))).reshape(-1)[0]
+        plan = partial(plan_fetch_and_op, self.paths, value, op, **self._with(options))
+        return _fetched(plan, value).reshape(-1)[0]
 
     def compare_and_swap(self, compare: object, value: object, **options: Unpack[ElementOptions]) -> Any:
         """Set one element to `value` if it is `compare`, and return the old one (MPI_Compare_and_swap; 12.3.4).
@@ -157,19 +160,28 @@ class Window:
         mpired.errors.MpiredError, OSError
             As of `accumulate`.
         """
-        return _fetched(plan_compare_and_swap(self.paths, compare, value, **self._with(options))).reshape(-1)[0]
+        plan = partial(plan_compare_and_swap, self.paths, compare, value, **self._with(options))
+        return _fetched(plan, compare, value).reshape(-1)[0]
 
     def _with(self, options: Any) -> Any:
         return {name: value for name, value in self._said.items() if value is not None} | options
 
 
-def _fetched(call: Call) -> np.ndarray:
+def _run(plan: Callable[[], Call], *origins: object, keep: Keep | None = None) -> Done:
+    """Plan a call and carry it out; some of the origins may be files."""
+
+    def work(call: Call) -> Done:
+        return call.run(keep=keep)
+
+    return repeated(plan, work, lambda: [origin for origin in origins if isinstance(origin, str | os.PathLike)])
+
+
+def _fetched(plan: Callable[[], Call], *origins: object) -> np.ndarray:
     """Carry out a call, and return the old elements in their shape."""
     windows: list[FlatBuffer] = []
-    done: Done = call.run(keep=lambda _elements, window: windows.append(window))
-    elements = done.fetched
+    elements = _run(plan, *origins, keep=lambda _elements, window: windows.append(window)).fetched
     assert elements is not None  # noqa: S101 - such a call fetches
-    window = windows[0]
+    window = windows[-1]
     if window.datatype.is_bool:
         elements = elements != 0
     if window.shape is None:

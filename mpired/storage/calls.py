@@ -28,6 +28,9 @@ _SYNC_FILE_RANGE_WRITE = 2
 _PREALLOCATING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
 # A file on these says where its holes are; elsewhere that was found to be wrong, and what it left out would be lost.
 _TELLING_HOLES = _PREALLOCATING
+# The kernel takes fine times from a clock that moves once a tick; and file systems that know even seconds only.
+_TICK = 10_000_000
+_EVEN_SECONDS = frozenset({"vfat", "exfat", "msdos"})
 # A request of ioctl(2) that Python does not name.
 _FS_IOC_GETVERSION = 0x80087601
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
@@ -118,9 +121,9 @@ def _libc() -> ctypes.CDLL:
 
 
 def write_all(fd: int, data: memoryview | bytes) -> None:
-    """Write all of `data` to a stream."""
+    """Write all of `data` to a stream; what takes nothing at all, as /dev/full, refuses no bytes too."""
     view = memoryview(data)
-    done = 0
+    done = os.write(fd, view[:TRANSFER])
     while done < len(view):
         done += os.write(fd, view[done : done + TRANSFER])
 
@@ -193,6 +196,13 @@ def set_size(fd: int, nbytes: int) -> None:
 def filesystem_type(fd: int) -> str:
     """Return the name of the file system that `fd` lies on, "" if the system does not tell."""
     return _type_of_device(os.fstat(fd).st_dev)
+
+
+def time_granule(status: os.stat_result) -> int:
+    """Return within how many nanoseconds two changes of a file may leave the same time of modification."""
+    if status.st_mtime_ns % 1_000_000_000:
+        return _TICK
+    return 2_000_000_000 if _type_of_device(status.st_dev) in _EVEN_SECONDS else 1_000_000_000
 
 
 @functools.lru_cache(maxsize=64)
@@ -511,6 +521,19 @@ def default_mode() -> int:
         if line.startswith("Umask:"):
             return 0o666 & ~int(line.split()[1], 8)
     return 0o600
+
+
+def allow_descriptors(wanted: int) -> int:
+    """Let this process have `wanted` open files, as far as its limit can be raised; return how many it may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    if soft < wanted:
+        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+            soft = raised
+    return max(soft, 0)
 
 
 def check_address_space(nbytes: int) -> None:

@@ -6,18 +6,29 @@ so that none is ever stale. It covers the whole file.
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import math
 import os
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from mpired.errors import LockError
+from mpired.errors import LockError, UsageError
 from mpired.storage import calls
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two attempts
-_PATIENCE = 2.0  # seconds before somebody is told
+# A file that may not be opened for writing can still be replaced by whoever may write to its directory.
+_NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ETXTBSY})
+_PATIENCE, _REMINDER = 2.0, 10.0  # seconds before somebody is told, and before that is told again
+
+
+# Descriptors that the process needs for itself: the streams, the output, the pool's pipes, libraries.
+RESERVED_DESCRIPTORS = 24
+_FEW = 8  # files whose locks are among those
 
 
 class Waiting(NamedTuple):
@@ -28,11 +39,76 @@ class Waiting(NamedTuple):
     timeout
         Seconds; 0 tries once.
     tell
-        Called with the name of the file when the wait has become long.
+        Called with the name of the file and what there is to say when the wait has become long, and every 10 s.
     """
 
     timeout: float = 60.0
-    tell: Callable[[str], None] = lambda _name: None
+    tell: Callable[[str, str], None] = lambda _name, _words: None
+
+    def until(self, deadline: float) -> Waiting:
+        """Return the same with what is left until a time of the monotonic clock."""
+        return self._replace(timeout=max(deadline - time.monotonic(), 0))
+
+
+_waiting: ContextVar[Waiting] = ContextVar("_waiting", default=Waiting())  # noqa: B039 - a tuple
+
+
+def usual() -> Waiting:
+    """Return how long to wait where a caller says nothing else, as for the end of an update of a file to be read."""
+    return _waiting.get()
+
+
+@contextlib.contextmanager
+def waiting_as(how: Waiting) -> Iterator[None]:
+    """Let `usual` be something else while the block runs."""
+    token = _waiting.set(how)
+    try:
+        yield
+    finally:
+        _waiting.reset(token)
+
+
+def with_timeout(timeout: object) -> Waiting:
+    """Return how long to wait, as a user says it with --lock-timeout; None for what is usual.
+
+    Raises
+    ------
+    UsageError
+        If it is no time.
+    """
+    if timeout is None:
+        return usual()
+    if not isinstance(timeout, int | float) or not 0 <= timeout < math.inf:
+        raise UsageError("--lock-timeout", f"{timeout!r} is not a time; give seconds, 0 to try once")
+    return usual()._replace(timeout=timeout)
+
+
+class NoLocksError(LockError):
+    """Raised when a file system has no locks."""
+
+
+Inode = tuple[int, int]
+"""What a file is, whatever its name: its device and its number there."""
+
+
+def inode(status: os.stat_result) -> Inode:
+    """Return the inode of a file."""
+    return status.st_dev, status.st_ino
+
+
+# The descriptors of all that is locked.
+_open: set[int] = set()
+
+
+def _close(*fds: int) -> None:
+    """Close descriptors of targets that are open in this process; several targets may have one directory."""
+    for fd in _open.intersection(fds):
+        _open.discard(fd)
+        calls.let_go(fd)
+
+
+# A worker must not keep the lock when the command ends that took it.
+os.register_at_fork(after_in_child=lambda: _close(*_open))
 
 
 @dataclass(frozen=True)
@@ -46,15 +122,18 @@ class Target:
     path
         Where it is, without symbolic links.
     fd
-        Open for reading and writing.
+        Open for reading, and for writing unless the lock is shared.
     dirfd
         Its directory.
+    shared
+        Whether other readers may have it locked as well.
     """
 
     name: str
     path: str
     fd: int
     dirfd: int
+    shared: bool = False
 
     @property
     def base(self) -> bytes:
@@ -72,11 +151,22 @@ class Target:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        calls.let_go(self.dirfd, self.fd)
+        _close(self.fd, self.dirfd)
 
 
-def lock_target(name: str, waiting: Waiting, *, shared: bool = False) -> Target:
-    """Open and lock the file that `name` leads to; `shared` is for one that is only read, with other readers.
+def lock_target(name: str, waiting: Waiting, *, shared: bool = False, held: Collection[Inode] = ()) -> Target:
+    """Open and lock the file that `name` leads to.
+
+    Parameters
+    ----------
+    name
+        The file.
+    waiting
+        How long to wait for its lock.
+    shared
+        Whether it is only read, with other readers.
+    held
+        The files that this process has locked already: one that has several names is locked once.
 
     Raises
     ------
@@ -89,16 +179,106 @@ def lock_target(name: str, waiting: Waiting, *, shared: bool = False) -> Target:
     path = os.path.realpath(name)
     while True:
         fd = calls.open_existing(path, name, writable=not shared)
+        dirfd = -1
         try:
-            acquire(fd, name, waiting._replace(timeout=max(deadline - time.monotonic(), 0)), shared=shared)
-            # While we waited the file may have been replaced: what we have locked then is nobody's any more.
+            if inode(os.fstat(fd)) not in held:
+                acquire(fd, name, waiting.until(deadline), shared=shared)
+            # While we waited the file may have been replaced: what we have locked then is no one's any more.
             with calls.blaming(name):
-                if os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(fd)):
-                    return Target(name, path, fd, calls.open_directory(os.path.dirname(path)))
+                dirfd = calls.open_directory(os.path.dirname(path))
+                found = os.stat(os.path.basename(path), dir_fd=dirfd, follow_symlinks=False)
+                if os.path.samestat(found, os.fstat(fd)):
+                    _open.update((fd, dirfd))
+                    return Target(name, path, fd, dirfd, shared)
         except BaseException:
-            os.close(fd)
+            calls.let_go(fd, *([dirfd] if dirfd >= 0 else []))
             raise
-        os.close(fd)
+        calls.let_go(fd, dirfd)
+
+
+def lock_replaced(name: str, waiting: Waiting, *, held: Collection[Inode] = ()) -> Target | None:
+    """Lock a file that is to be replaced, as far as that is possible.
+
+    A file that may not be written to is locked as by a reader, which keeps those out that write to it. Where the file
+    system has no locks nothing can update the file in place, and one that may not be opened is no target either:
+    there None is returned.
+
+    Raises
+    ------
+    LockError
+        If others hold the lock all the time.
+    OSError
+        If the system refuses.
+    """
+    for shared in (False, True):
+        try:
+            return lock_target(name, waiting, shared=shared, held=held)
+        except (NoLocksError, FileNotFoundError):
+            return None
+        except OSError as error:
+            if error.errno not in _NOT_WRITABLE:
+                raise
+    return None
+
+
+def descriptors_of(nfiles: int) -> int:
+    """Return how many open files the locks on so many files take, their directory among them."""
+    return nfiles + 1 if nfiles else 0
+
+
+def check_descriptors(names: Sequence[str]) -> None:
+    """Raise `OSError` (EMFILE) unless so many files can be locked at a time; the limit is raised if it may be."""
+    wanted = descriptors_of(len(names)) + RESERVED_DESCRIPTORS
+    if len(names) > _FEW and (allowed := calls.allow_descriptors(wanted)) < wanted:
+        reason = f"is one of {len(names)} files to be replaced, whose locks need {wanted} open files, and {allowed}"
+        raise OSError(errno.EMFILE, f"{reason} are allowed; raise `ulimit -n`, or replace fewer at a time", names[0])
+
+
+@contextlib.contextmanager
+def lock_all(
+    names: Sequence[str],
+    waiting: Waiting,
+    *,
+    lock: Callable[..., Target | None] = lock_target,
+    after: Callable[[Target], object] = lambda _target: None,
+) -> Iterator[dict[str, Target]]:
+    """Lock some files in the order of their real paths, so that two commands never wait for each other.
+
+    Inodes would be no order: a target that is replaced gets another one.
+
+    Parameters
+    ----------
+    names
+        The files.
+    waiting
+        How long to wait for all of them.
+    lock
+        How to lock one; what gives None is left out.
+    after
+        Called with each that is locked, when all are.
+    """
+    deadline = time.monotonic() + waiting.timeout
+    with contextlib.ExitStack() as stack:
+        targets: dict[str, Target] = {}
+        last: Target | None = None
+        held: set[Inode] = set()
+        for _, name in sorted(zip(calls.real_paths(names), names, strict=True)):
+            target = lock(name, waiting.until(deadline), held=held)
+            if target is not None:
+                held.add(inode(target.status))
+                targets[name] = stack.enter_context(_in_one_directory(target, last))
+                last = targets[name]
+        for target in targets.values():
+            after(target)
+        yield targets
+
+
+def _in_one_directory(target: Target, other: Target | None) -> Target:
+    """Share the descriptor of the directory with another target that lies there: many are locked at a time."""
+    if other is None or not os.path.sameopenfile(target.dirfd, other.dirfd):
+        return target
+    _close(target.dirfd)
+    return replace(target, dirfd=other.dirfd)
 
 
 def acquire(fd: int, name: str, waiting: Waiting, *, shared: bool = False) -> None:
@@ -109,15 +289,18 @@ def acquire(fd: int, name: str, waiting: Waiting, *, shared: bool = False) -> No
     LockError
         As of `lock_target`.
     """
-    started, pause, told = time.monotonic(), _FIRST_PAUSE, False
+    started, pause, next_told = time.monotonic(), _FIRST_PAUSE, _PATIENCE
     while not _taken(fd, name, shared=shared):
         waited = time.monotonic() - started
         if waited >= waiting.timeout:
-            reason = f"others kept it locked for {waiting.timeout:g} s; wait longer with --lock-timeout, or run again"
-            raise LockError(name, reason)
-        if waited > _PATIENCE and not told:
-            waiting.tell(name)
-            told = True
+            time_text = f"{round(waiting.timeout, 2):g} s"
+            raise LockError(
+                name, f"others kept it locked for {time_text}; wait longer with --lock-timeout, or run again"
+            )
+        if waited > next_told:
+            way_out = "ctrl-C ends the wait and changes nothing, --lock-timeout limits it"
+            waiting.tell(name, f"waiting for {holder(fd)}, which has it locked; {way_out}")
+            next_told += _REMINDER
         spread = 0.5 + os.urandom(1)[0] / 255  # so that those who wait do not go on in step
         time.sleep(min(pause * spread, max(waiting.timeout - waited, 0)))
         pause = min(2 * pause, _LONGEST_PAUSE)
@@ -132,4 +315,25 @@ def _taken(fd: int, name: str, *, shared: bool) -> bool:
             raise
         kind = calls.filesystem_type(fd) or "unknown"
         reason = f"its file system ({kind}) has no locks ({error.strerror}), so no update is safe; copy it elsewhere"
-        raise LockError(name, reason) from error
+        raise NoLocksError(name, reason) from error
+
+
+def holder(fd: int) -> str:
+    """Say which process has a file locked, as far as this user may know.
+
+    The kernel does not say who has a lock on an open file description, but shows each process its own.
+    """
+    status = os.fstat(fd)
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if any(_shows_lock(f"/proc/{pid}/fdinfo/{each}", place) for each in os.listdir(f"/proc/{pid}/fdinfo")):
+                with open(f"/proc/{pid}/comm", errors="replace") as command:
+                    return f"process {pid} ({command.read().strip()})"
+    return "another process"
+
+
+def _shows_lock(path: str, place: str) -> bool:
+    with contextlib.suppress(FileNotFoundError), open(path, errors="replace") as lines:
+        return any(line.startswith("lock:") and place in line.split() for line in lines)
+    return False

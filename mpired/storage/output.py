@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import re
+import select
 import stat
 import sys
 from collections.abc import Callable
@@ -17,12 +18,13 @@ from typing import Protocol, Self
 
 from mpired.errors import OutputExistsError, UnconfirmedError
 from mpired.storage import calls, interruptions
+from mpired.storage.lock import Target
 from mpired.storage.recovery import settle_for_reading
 from mpired.storage.temporary import open_temporary
 
 # Paths that mean a descriptor of this process: to be written to, never to be replaced.
 _NAMED_DESCRIPTORS = {"/dev/stdout": 1, "/dev/stderr": 2}
-_NUMBERED_DESCRIPTOR = re.compile(r"(?:/dev/fd|/proc/self/fd)/(\d{1,9})")
+_NUMBERED_DESCRIPTOR = re.compile(r"(?:/dev/fd|/proc/self/fd)/(\d{1,9})", re.ASCII)
 
 
 def nothing() -> None:
@@ -67,7 +69,7 @@ class Scratch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        os.close(self.fd)
+        calls.let_go(self.fd)
 
 
 def _temporary_directory() -> str:
@@ -115,12 +117,23 @@ class StreamOutput(Scratch):
         super().__init__(name=f"{name}, kept in {_temporary_directory()} first")
         self.stream_name = name
         self._opener = opener
+        self._stream: int | None = None
         self._on_commit = on_commit
+
+    def check(self) -> None:
+        """Open the stream, and raise `OSError` if it takes nothing, as far as that can be known before."""
+        with calls.blaming(self.stream_name):
+            self._stream = self._opener()
+            calls.write_all(self._stream, b"")
+            gone = select.poll()
+            gone.register(self._stream, 0)
+            if any(events & select.POLLERR for _, events in gone.poll(0)):
+                raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
 
     def commit(self) -> None:
         """Send all bytes."""
         with calls.blaming(self.stream_name):
-            stream = self._opener()
+            stream = self._opener() if self._stream is None else self._stream
             for block in calls.blocks(self.fd, 0, os.fstat(self.fd).st_size):
                 calls.write_all(stream, block)
         self._on_commit()
@@ -142,6 +155,8 @@ class FileOutput:
         Called when the result is in place, while interruptions are still held back.
     durable
         Whether the file is synced before it gets its name, and its name after that.
+    target
+        The existing file that is replaced, if this process has it locked. Its place is not looked for again.
 
     Raises
     ------
@@ -152,24 +167,31 @@ class FileOutput:
     """
 
     def __init__(
-        self, path: str, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing, durable: bool = True
+        self,
+        path: str,
+        *,
+        overwrite: bool = False,
+        on_commit: Callable[[], None] = nothing,
+        durable: bool = True,
+        target: Target | None = None,
     ) -> None:
         self.name = path
         self._overwrite = overwrite
         self._on_commit = on_commit
         self._durable = durable
         self._widest = 0o777
-        self._existing = existing_file(path)
+        self._existing = existing_file(path) if target is None else target.status
         if self._existing is not None and not overwrite:
             raise OutputExistsError(path, "is there already; --force replaces it; in Python overwrite=True")
-        settle_for_reading(path)  # else its journal would outlive the file that it is of, or meet a new file
+        if target is None:
+            settle_for_reading(path)  # else its journal would outlive the file that it is of, or meet a new file
         with calls.blaming(path):  # there may be no current directory
-            self._path = os.path.realpath(path)
+            self._path = os.path.realpath(path) if target is None else target.path
         directory, base = os.path.split(os.fsencode(self._path))
         self.directory = os.fsdecode(directory)
         self._base = base
         with calls.blaming(path):
-            self._dirfd = calls.open_directory(directory)
+            self._dirfd = calls.open_directory(directory) if target is None else os.dup(target.dirfd)
             try:
                 self.fd, self._temporary, self._named = open_temporary(base, self._dirfd)
             except BaseException:
@@ -222,6 +244,15 @@ class FileOutput:
                 os.fchmod(self.fd, calls.default_mode() & self._widest)
             if self._durable:
                 calls.fsync(self.fd)
+
+    def take_back(self) -> bool:
+        """Remove the file again that has just got its name, if there was none before; tell whether that worked."""
+        if self._existing is not None:
+            return False
+        with contextlib.suppress(OSError):
+            calls.unlink(self._base, self._dirfd)
+            return True
+        return False
 
     def publish(self, on_commit: Callable[[], None] | None = None) -> None:
         """Put the sealed file in its place: the commit point; errors as of `commit`."""
@@ -306,6 +337,11 @@ def is_stream(path: str) -> bool:
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
+def is_fifo(path: str) -> bool:
+    """Tell whether `path` is a FIFO, whose opening waits for its reader."""
+    return path != "-" and _descriptor(path) is None and stat.S_ISFIFO(os.stat(path).st_mode)
+
+
 def is_terminal(path: str) -> bool:
     """Tell whether what is written to `path` shows on a terminal."""
     number = 1 if path == "-" else _descriptor(path)
@@ -323,8 +359,12 @@ def is_terminal(path: str) -> bool:
         os.close(fd)
 
 
-def open_output(path: str, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing) -> Output:
+def open_output(
+    path: str, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing, target: Target | None = None
+) -> Output:
     """Open the output that `path` asks for: `-` is standard output, anything but a file is a stream.
+
+    `target` is the file that is replaced, if this process has it locked.
 
     Raises
     ------
@@ -340,4 +380,4 @@ def open_output(path: str, *, overwrite: bool = False, on_commit: Callable[[], N
         return StreamOutput(path, lambda: os.dup(number), on_commit)
     if is_stream(path):
         return StreamOutput(path, lambda: os.open(path, os.O_WRONLY | os.O_CLOEXEC), on_commit)
-    return FileOutput(path, overwrite=overwrite, on_commit=on_commit)
+    return FileOutput(path, overwrite=overwrite, on_commit=on_commit, target=target)

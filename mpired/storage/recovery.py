@@ -19,7 +19,7 @@ from typing import NamedTuple
 from mpired.errors import BufferFileError, LockError, UnconfirmedError
 from mpired.storage import calls, interruptions, journal, marks, notices, trust
 from mpired.storage.journal import Journal
-from mpired.storage.lock import Target, Waiting, acquire, lock_target
+from mpired.storage.lock import Target, Waiting, acquire, lock_target, usual
 from mpired.storage.marks import Mark
 from mpired.storage.temporary import leftovers, remove_dead
 
@@ -413,7 +413,7 @@ def settle_for_reading(name: str, waiting: Waiting | None = None) -> None:
     if not has_journal(name):
         return
     check_not_orphan(name)
-    waiting = waiting or Waiting()
+    waiting = waiting or usual()
     if os.access(name, os.W_OK):
         with lock_target(name, waiting) as target:
             settle(target)

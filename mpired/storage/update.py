@@ -72,8 +72,7 @@ class Replacement:
         self.source = target.fd
         self._target = target
         self._size = target.status.st_size
-        self._output = output or FileOutput(target.path, overwrite=True, durable=durable)
-        self._output.name = target.name
+        self._output = output or FileOutput(target.name, overwrite=True, durable=durable, target=target)
         self._copied = 0
         with calls.blaming(target.name), closing_on_error(self._output):
             if output is not None or copying.clone(target.fd, self._output.fd):
@@ -345,7 +344,7 @@ def _rename_keeps(status: os.stat_result) -> bool:
 def _cloned(target: Target, *, durable: bool) -> FileOutput | None:
     """Return a new file that shares the blocks of the target; None where that is not possible."""
     try:
-        output = FileOutput(target.path, overwrite=True, durable=durable)
+        output = FileOutput(target.name, overwrite=True, durable=durable, target=target)
     except OSError:
         return None
     if copying.clone(target.fd, output.fd):

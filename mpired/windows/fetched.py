@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
@@ -12,10 +13,10 @@ import numpy as np
 
 from mpired.buffers import FlatBuffer, FlatLayout, RankFile, output_format
 from mpired.buffers.flat import lies_as
-from mpired.buffers.source import open_source
+from mpired.buffers.source import Source
 from mpired.errors import UnconfirmedError, UsageError
 from mpired.storage import calls
-from mpired.storage.output import FileOutput, Output, Scratch, open_output
+from mpired.storage.output import FileOutput, Output, Scratch, StreamOutput, is_fifo, open_output
 from mpired.windows.origin import in_form
 
 
@@ -54,6 +55,11 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         self._terminal = terminal
         self._output: Output = open_output(path, overwrite=overwrite)
 
+    @property
+    def replaced(self) -> list[str]:
+        """The file that it replaces, if there is one."""
+        return [self._path] if isinstance(self._output, FileOutput) and os.path.isfile(self._path) else []
+
     def keep(self, elements: np.ndarray, window: FlatBuffer) -> None:
         """Take elements that have the shape of a window; a file is in place then.
 
@@ -68,7 +74,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         shape = (len(elements),) if window.shape is None else window.shape
         with Scratch(output.directory, output.name) as scratch:
             calls.pwrite_all(scratch.fd, elements.view(np.uint8).data, 0)
-            source = open_source(scratch.shared_path)
+            source = Source.of(output.name, scratch.shared_path)
             buffer = FlatBuffer(source, window.datatype, len(elements), elements.dtype, 0, shape, window.fortran_order)
             template = replace(buffer, stored=window.datatype.form.newbyteorder(window.byte_order))
             kind = "npy" if window.name == "" and window.shape is not None else "raw"
@@ -86,7 +92,21 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         if isinstance(output, FileOutput):
             for name in filter(os.path.exists, self._windows):  # one that is being made has the rights of any new file
                 output.limit_readers(name)
+            self._commit(output)
+        elif isinstance(output, StreamOutput) and not is_fifo(self._path):
+            output.check()
+
+    def _commit(self, output: FileOutput) -> None:
+        """Put the file in place; if the disk does not confirm it, the target stays as it is."""
+        try:
             output.commit()
+        except UnconfirmedError as error:
+            cause = error.__cause__
+            number, why = (cause.errno, cause.strerror) if isinstance(cause, OSError) else (errno.EIO, str(cause))
+            left = "is removed" if output.take_back() else "has the old elements all the same"
+            raise OSError(
+                number, f"could not be brought to the disk ({why}), and {left}; nothing else has changed", self._path
+            ) from error
 
     def send(self, name: str) -> None:
         """Write the elements to a stream, now that the target `name` has changed.

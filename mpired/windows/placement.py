@@ -16,7 +16,9 @@ from mpired.windows.address import Map, Runs
 from mpired.windows.window import Share
 
 _FARTHEST = 2**62  # bytes; no file is that large, and sums of two such offsets still fit 64 bits
-_SLICE = re.compile(r"\s*(?:(?P<at>-?\d+)|(?P<start>-?\d*)\s*:\s*(?P<stop>-?\d*)\s*(?::\s*(?P<step>\d+)\s*)?)\s*")
+_SLICE = re.compile(
+    r"\s*(?:(?P<at>-?\d+)|(?P<start>-?\d*)\s*:\s*(?P<stop>-?\d*)\s*(?::\s*(?P<step>\d+)\s*)?)\s*", re.ASCII
+)
 
 
 @dataclass(frozen=True)

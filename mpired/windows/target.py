@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from mpired.buffers import FORMATS, Declared, FlatBuffer, FlatLayout, RankFile, open_rank, output_format, recognise
+from mpired.buffers import FORMATS, Declared, FlatBuffer, FlatLayout, RankFile, output_format, recognise
 from mpired.buffers.flat import Order
-from mpired.buffers.source import Source, open_source
+from mpired.buffers.source import Source
 from mpired.datatypes import Datatype
-from mpired.errors import BufferFileError, OutputExistsError, UsageError
+from mpired.errors import OutputExistsError, UsageError
 from mpired.storage import calls, journal
 from mpired.storage.lock import Target, Waiting
 from mpired.storage.output import FileOutput, Scratch
@@ -99,7 +99,7 @@ def open_target(target: Target, declared: Declared, stack: ExitStack) -> Opened:
     MpiredError
         If the file is damaged, is not of the datatype, or would lose something if it were written again.
     """
-    source = Source.of(target.name, target.path)
+    source = Source.of_status(target.name, target.path, target.status)
     row = recognise(source, declared)
     if row.name == "raw":
         if declared.datatype is None:
@@ -111,9 +111,7 @@ def open_target(target: Target, declared: Declared, stack: ExitStack) -> Opened:
         tail = declared.datatype.tail if source.nbytes else 0
         count = (source.nbytes + tail) // stored.itemsize
         return FlatTarget(target, FlatBuffer(source, declared.datatype, count, stored))
-    file = open_rank(target.name, declared)
-    if file.source.stamp != source.stamp:
-        raise BufferFileError(target.name, "changed while being read; something writes to it without the lock")
+    file = row.inspect(source, declared)
     file.check_some()
     flat = file.buffers[0]
     if isinstance(flat, FlatBuffer):
@@ -176,7 +174,7 @@ class ColumnTarget:
         return _Rewritten(self._target, self._scratch, self._encode, durable=policy.durable)
 
     def _encode(self, fd: int) -> None:
-        source = open_source(self._scratch.shared_path)
+        source = Source.of(self.name, self._scratch.shared_path)
         changed = [replace(window, source=source) for window in self.windows]
         FORMATS[self.format].rewrite(self._file.source, changed, fd)
 
@@ -232,7 +230,8 @@ class _Rewritten(_Written):
         """Write the new file, and bring it to the disk."""
         with calls.blaming(self._name):
             keys = keys or journal.kept_keys(self._target.fd)
-            self._output = FileOutput(self._target.path, overwrite=True, durable=self._durable)
+            target = self._target
+            self._output = FileOutput(target.name, overwrite=True, durable=self._durable, target=target)
             self._encode(self._output.fd)
         super().seal(keys)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -22,7 +22,7 @@ from mpired.datatypes import Datatype
 from mpired.errors import BufferFileError, CountError, DatatypeError, UnconfirmedError, UsageError
 from mpired.ranks import check_formats
 from mpired.storage import recovery, staging
-from mpired.storage.lock import Target, Waiting, lock_target
+from mpired.storage.lock import Inode, Target, Waiting, inode, lock_all, lock_replaced, lock_target
 from mpired.storage.output import nothing
 from mpired.storage.update import Reading, Update
 from mpired.windows import once
@@ -60,6 +60,8 @@ class Request:
         The element that there has to be, or nothing is changed (MPI_Compare_and_swap); None for anything.
     said, formats
         What the user says of all files, and the formats of the origins, so that nothing is said in vain.
+    complete
+        Returns the request with its elements, now that the datatype of the windows is known; None if it has them.
     """
 
     windows: Sequence[str]
@@ -74,6 +76,7 @@ class Request:
     expected: np.ndarray | None = None
     said: Declared = field(default_factory=Declared)
     formats: frozenset[str] = frozenset()
+    complete: Callable[[Request, Datatype], Request] | None = None
 
 
 class Done(NamedTuple):
@@ -111,7 +114,12 @@ Keep = Callable[[np.ndarray, FlatBuffer], None]
 
 
 def transact(
-    request: Request, policy: Policy, *, on_commit: Callable[[], None] = nothing, keep: Keep | None = None
+    request: Request,
+    policy: Policy,
+    *,
+    on_commit: Callable[[], None] = nothing,
+    keep: Keep | None = None,
+    replaced: Sequence[str] = (),
 ) -> Done:
     """Carry out a request.
 
@@ -125,6 +133,8 @@ def transact(
         Called when the first window is changed.
     keep
         Called with the old elements when all is ready.
+    replaced
+        Existing files that `keep` replaces, which are locked with the windows.
 
     Raises
     ------
@@ -134,8 +144,8 @@ def transact(
     staging.settle(request.windows)
     while True:
         with contextlib.suppress(Appeared), ExitStack() as stack:
-            targets, recovered = _open(request, policy, stack)
-            work = _Work(request, policy, targets, stack)
+            targets, recovered = _open(request, policy, replaced, stack)
+            work = _Work(_completed(request, targets), policy, targets, stack)
             work.combine()
             if keep is not None and work.fetched is not None:
                 keep(work.fetched, work.fetched_window)
@@ -143,13 +153,27 @@ def transact(
             return work.done(recovered)
 
 
-def _open(request: Request, policy: Policy, stack: ExitStack) -> tuple[Sequence[Opened], tuple[str, ...]]:
+def _completed(request: Request, targets: Sequence[Opened]) -> Request:
+    """Make the elements of a request that could not be made before the datatype of its windows was known."""
+    if request.complete is None:
+        return request
+    windows = targets[0].windows
+    if len(windows) > 1:
+        names = ", ".join(window.name for window in windows)
+        reason = f"has {len(windows)} columns ({names}), and one is needed; choose one with --columns"
+        raise UsageError(targets[0].name, reason)
+    return request.complete(request, windows[0].datatype)
+
+
+def _open(
+    request: Request, policy: Policy, replaced: Sequence[str], stack: ExitStack
+) -> tuple[Sequence[Opened], tuple[str, ...]]:
     """Lock and recover the targets; return them, and the names of those that had something to finish."""
     if request.create is not None and not os.path.exists(request.windows[0]):
         return [NewTarget(request.windows[0], request.create, stack, durable=policy.durable)], ()
     if request.op.name == "NO_OP" and not all(os.access(name, os.W_OK) for name in request.windows):
         return _open_for_reading(request, policy, stack), ()
-    targets = stack.enter_context(locked(request.windows, policy.waiting))
+    targets = stack.enter_context(locked(request.windows, policy.waiting, replaced=replaced))
     recovered = tuple(target.name for target in targets if recovery.settle(target) == "finished")
     return [open_target(target, request.declared, stack) for target in targets], recovered
 
@@ -166,8 +190,10 @@ def _open_for_reading(request: Request, policy: Policy, stack: ExitStack) -> Seq
 
 
 @contextlib.contextmanager
-def locked(names: Sequence[str], waiting: Waiting, *, shared: bool = False) -> Iterator[list[Target]]:
-    """Lock some files, in the order of their inodes so that two commands never wait for each other.
+def locked(
+    names: Sequence[str], waiting: Waiting, *, shared: bool = False, replaced: Sequence[str] = ()
+) -> Iterator[list[Target]]:
+    """Lock windows, and files that are replaced beside them, all in one order; give the windows.
 
     Raises
     ------
@@ -175,20 +201,21 @@ def locked(names: Sequence[str], waiting: Waiting, *, shared: bool = False) -> I
         If two names lead to one file.
     """
 
-    def inode(name: str) -> tuple[int, int]:
-        recovery.check_not_orphan(name)
-        status = os.stat(name)
-        return status.st_dev, status.st_ino
+    def lock(name: str, waiting: Waiting, *, held: Collection[Inode]) -> Target | None:
+        if name in names:
+            return lock_target(name, waiting, shared=shared, held=held)
+        return lock_replaced(name, waiting, held=held)
 
-    inodes = {name: inode(name) for name in names}
-    if len(set(inodes.values())) < len(names):
-        raise UsageError("--window", "names one file twice; each window is a file of its own")
-    with ExitStack() as stack:
-        targets = {
-            name: stack.enter_context(lock_target(name, waiting, shared=shared))
-            for name in sorted(inodes, key=lambda name: inodes[name])
-        }
-        yield [targets[name] for name in names]
+    for name in names:
+        recovery.check_not_orphan(name)
+    with lock_all([*names, *replaced], waiting, lock=lock) as held:
+        targets = [held[name] for name in names]
+        if len({inode(target.status) for target in targets}) < len(targets):
+            raise UsageError("--window", "names one file twice; each window is a file of its own")
+        for name in held.keys() - set(names):
+            if not held[name].shared:
+                recovery.settle(held[name])
+        yield targets
 
 
 class _Part(NamedTuple):

@@ -70,6 +70,8 @@ def _element(parts: Sequence[Any], datatype: Datatype, read: Callable[[Any, np.d
 
 
 def _from_text(word: str, form: np.dtype) -> Any:
+    if not word.isascii() or "_" in word:  # which Python takes in numbers
+        raise ValueError(word)
     word = word.strip()
     if form.kind in "iu":
         return _within(_TRUTHS[word.lower()] if word.lower() in _TRUTHS else int(word, 0), form)

@@ -11,6 +11,7 @@ import base64
 import contextlib
 import gzip
 import io
+import itertools
 import os
 import pickle
 import pty
@@ -20,6 +21,7 @@ import stat
 import subprocess
 import sys
 import threading
+import time
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -46,6 +48,7 @@ from command import (
 )
 
 import mpired
+import mpired.buffers.source
 import mpired.storage.calls
 from mpired.errors import MpiredError
 
@@ -725,22 +728,77 @@ def test_file_that_changes_between_check_and_read(change, folder):
     assert snapshot(folder) == with_change
 
 
-@covers(39)
-@pytest.mark.parametrize("name", ["good.npy", "good.bin"])
-@pytest.mark.parametrize("nbytes", [20, 10_000])
-def test_file_that_changes_while_it_is_read(name, nbytes, folder):
-    def truncate_at_the_first_read() -> None:
-        original = os.preadv
+def at_reads(change: Callable[[], object], times: int | None = None) -> Callable[[], None]:
+    """Return a setup that lets a change happen before each read of elements, or before the first few."""
+
+    def setup() -> None:
+        original, left = os.preadv, itertools.count() if times is None else iter(range(times))
 
         def preadv(*arguments: object) -> int:
-            os.truncate(name, nbytes)
+            if next(left, None) is not None:
+                change()
             return original(*arguments)
 
         os.preadv = preadv
 
+    return setup
+
+
+@covers(39)
+@pytest.mark.parametrize("name", ["good.npy", "good.bin"])
+@pytest.mark.parametrize("change", ["replaced", "cut", "appended to"])
+def test_file_that_changes_while_it_is_read(name, change, folder):
+    """Whoever changes it goes on with that, so that it is read in vain a few times."""
     words = ("--op", "sum", "--type", "double", name, name, "-o", "out", "-f")
-    refused(reduce(*words, cwd=folder, setup=truncate_at_the_first_read), 3, name, "changed while being read")
+    outcome = reduce(*words, cwd=folder, setup=at_reads(lambda: _CHANGES[change](Path(name))))
+    refused(outcome, 3, name, *(["changed while being read"] if change == "replaced" else []))
     assert (folder / "out").read_bytes() == b"the old result"
+
+
+@covers(39)
+@pytest.mark.parametrize("times", [1, 2])
+def test_file_that_is_replaced_while_it_is_read_is_read_again(times, folder):
+    """A writer that comes in between, as `accumulate` does, is no reason to fail."""
+    new = npy_of(np.asarray(THREE) * 5)
+
+    def change() -> None:
+        Path("other").write_bytes(new)
+        os.replace("other", "good.npy")
+
+    outcome = reduce("--op", "sum", "good.npy", "good.npy", "--to", "npy", cwd=folder, setup=at_reads(change, times))
+    assert outcome == (0, npy_of(np.asarray(THREE) * 10), "")
+
+
+def test_a_change_within_the_second_of_a_coarse_file_time_is_noticed(folder):
+    """A file system with times of one second: two changes within it look alike, so that the reader waits before."""
+    path = folder / "good.npy"
+
+    def write(factor: int) -> None:
+        with path.open("r+b") as file:
+            file.seek(-len(DATA), 2)
+            file.write((THREE * factor).tobytes())
+        os.utime(path, (int(time.time()),) * 2)
+
+    def setup() -> None:
+        original, reads = os.preadv, itertools.count()
+
+        def preadv(*arguments: object) -> int:
+            if next(reads) == 1:  # between the first rank and the second
+                write(100)
+            return original(*arguments)
+
+        os.preadv = preadv
+
+    time.sleep(1 - time.time() % 1)  # so that both changes would be in one second
+    write(10)
+    outcome = reduce("--op", "sum", "good.npy", "good.npy", "--to", "npy", cwd=folder, setup=setup)
+    assert outcome == (0, npy_of(THREE * 200), "")
+
+
+def test_times_in_the_future_are_not_waited_for(folder, monkeypatch):
+    os.utime(folder / "good.npy", (2**33, 2**33))
+    monkeypatch.setattr(mpired.buffers.source.time, "sleep", None)
+    assert mpired.info(folder / "good.npy").buffers[0].count == 3
 
 
 # raw

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -247,11 +248,58 @@ def test_get_accumulate_writes_the_old_elements(tmp_path):
 
 def test_old_elements_that_cannot_be_written_are_not_a_failure_that_may_be_repeated(tmp_path):
     np.save(tmp_path / "t.npy", np.zeros(3))
-    full = os.open("/dev/full", os.O_WRONLY)
-    outcome = run("fetch-and-op", "--op", "sum", "t.npy", "1", cwd=tmp_path, stdout=full)
-    os.close(full)
+    written = os.write
+
+    def full_disk() -> None:
+        def write(fd: int, data: memoryview) -> int:
+            if fd == 1 and len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return written(fd, data)
+
+        os.write = write
+
+    outcome = run("fetch-and-op", "--op", "sum", "t.npy", "1", cwd=tmp_path, setup=full_disk)
     refused(outcome, 6, "t.npy", "do not repeat")
     assert np.load(tmp_path / "t.npy").tolist() == [1, 0, 0]
+
+
+def test_a_stream_that_takes_nothing_is_refused_before_the_target_changes(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(3))
+    with unchanged(tmp_path):
+        with open("/dev/full", "wb") as full:
+            outcome = run("fetch-and-op", "--op", "sum", "t.npy", "1", cwd=tmp_path, stdout=full.fileno())
+            refused(outcome, 4, "standard output", "No space left")
+        outcome = run("get-accumulate", "--op", "sum", "--fetch", "/dev/full", "t.npy", "t.npy", cwd=tmp_path)
+        refused(outcome, 4, "/dev/full", "No space left")
+        reader, writer = os.pipe()
+        os.close(reader)
+        outcome = run("fetch-and-op", "--op", "sum", "t.npy", "1", cwd=tmp_path, stdout=writer)
+        os.close(writer)
+        assert outcome.status == 141
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_old_elements_that_the_disk_does_not_confirm_leave_the_target_as_it_was(there, tmp_path):
+    """The status is about the target."""
+    (tmp_path / "old").mkdir()
+    np.save(tmp_path / "t.npy", np.zeros(3))
+    if there:
+        np.save(tmp_path / "old" / "old.npy", np.ones(3))
+    before = (tmp_path / "t.npy").read_bytes()
+
+    def no_directory() -> None:
+        def fail(_fd: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        mpired.storage.calls.fsync_directory = fail
+
+    words = ("get-accumulate", "--op", "sum", "--fetch", "old/old.npy", "-f", "t.npy", "t.npy")
+    outcome = run(*words, cwd=tmp_path, setup=no_directory)
+    refused(outcome, 4, "old/old.npy", "Input/output error", "has the old elements" if there else "is removed")
+    assert (tmp_path / "t.npy").read_bytes() == before
+    assert os.listdir(tmp_path / "old") == (["old.npy"] if there else [])
+    if there:
+        assert np.load(tmp_path / "old" / "old.npy").tolist() == [0, 0, 0]
 
 
 def test_types_as_deep_as_a_text_is_long(tmp_path):
@@ -404,9 +452,33 @@ def test_a_swap_that_does_not_happen_leaves_the_file_alone(tmp_path):
         assert mpired.Window(tmp_path / "t.npy").compare_and_swap(5, 9, target_disp=1) == 4
 
 
+@pytest.mark.parametrize("rank", ["3", "1", "-1", "\u0661"])
+@pytest.mark.parametrize("words", [("fetch-and-op", "--op", "sum", "t.npy", "1"),
+                                   ("compare-and-swap", "t.npy", "0", "1"),
+                                   ("get-accumulate", "--op", "no_op", "t.npy")])  # fmt: skip
+def test_a_target_rank_that_is_none(words, rank, tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(3, np.int32))
+    with unchanged(tmp_path):
+        refused(run(*words, "--target-rank", rank, cwd=tmp_path), 2, "--target-rank")
+
+
+@pytest.mark.parametrize("value", ["\u0661", "1_0", "\uff11"])
+def test_values_are_in_ascii_digits(value, tmp_path):
+    for dtype in np.int32, np.float64, np.complex128:
+        np.save(tmp_path / "t.npy", np.zeros(3, dtype))
+        with unchanged(tmp_path):
+            refused(run("fetch-and-op", "--op", "sum", "t.npy", value, cwd=tmp_path), 2, "is no element of")
+
+
+def test_quiet_is_taken_where_there_is_no_summary(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(3, np.int32))
+    assert run("fetch-and-op", "-q", "--op", "sum", "t.npy", "-5", cwd=tmp_path) == (0, b"0\n", "")
+    assert run("compare-and-swap", "--quiet", "t.npy", "-5", "7", cwd=tmp_path) == (0, b"-5\n", "")
+
+
 @pytest.mark.parametrize("words", [("fetch-and-op", "--op", "sum", "--bogus", "t.npy", "1"),
                                    ("fetch-and-op", "--op", "sum", "t.npy", "-x"),
-                                   ("compare-and-swap", "-q", "t.npy", "1", "2"),
+                                   ("compare-and-swap", "-z", "t.npy", "1", "2"),
                                    ("compare-and-swap", "t.npy", "1", "--json")])  # fmt: skip
 def test_an_unknown_option_is_no_value(words, tmp_path):
     np.save(tmp_path / "t.npy", np.array([3, 4]))
@@ -681,6 +753,11 @@ def _case(*words: str, status: int, reason: str):
         _case("--op", "sum", "--map", "o.npy", "t.npy", "o.npy", status=3, reason="integers"),
         _case("--op", "sum", "--map", "long.npy", "t.npy", "o.npy", status=3, reason="3 elements for 4"),
         _case("--op", "sum", "--lock-timeout", "-1", "t.npy", "o.npy", status=2, reason="--lock-timeout"),
+        _case("--op", "sum", "--target-disp", "\u0661", "t.npy", "o.npy", status=2, reason="--target-disp"),
+        _case("--op", "sum", "--target-count", "1_0", "t.npy", "o.npy", status=2, reason="--target-count"),
+        _case("--op", "sum", "--lock-timeout", "\u0661", "t.npy", "o.npy", status=2, reason="--lock-timeout"),
+        _case("--op", "sum", "--at", "\u0661", "t.npy", "o.npy", status=2, reason="--at"),
+        _case("--op", "sum", "--create", "\u0661", "new.npy", "o.npy", status=2, reason="--create"),
         _case("--op", "sum", "--lock-timeout", "nan", "t.npy", "o.npy", status=2, reason="--lock-timeout"),
         _case("--op", "sum", "missing.npy", "o.npy", status=4, reason="missing.npy"),
         _case("--op", "sum", "t.npy", "missing.npy", status=4, reason="missing.npy"),

@@ -1,0 +1,137 @@
+"""A call from its plan to its results: the files it replaces are locked, and what changed meanwhile is looked at again.
+
+A plan is made without a lock, because it may take long and most calls replace nothing. Then the files that the
+results take the place of are locked, as `accumulate` locks them, until the results are in place. What has changed
+since the plan is planned again under the lock, so that an update that came in between is in the result.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Protocol, TypeVar
+
+from mpired.buffers.source import Source
+from mpired.errors import ChangedError
+from mpired.storage import lock, recovery
+from mpired.storage.lock import Target, lock_all, lock_replaced
+from mpired.storage.output import is_stream
+
+_ATTEMPTS = 5
+
+Held = Mapping[str, Target]
+"""The files that are replaced and could be locked, by their paths as given."""
+NOTHING_HELD: Held = {}
+
+
+Words = Callable[[], Iterable[str | os.PathLike[str]]]
+
+
+class Planned(Protocol):
+    """A call that has passed all checks."""
+
+    @property
+    def sources(self) -> Iterable[Source]:
+        """The files that it reads."""
+
+    @property
+    def paths(self) -> Iterable[str]:
+        """Where its results go."""
+
+
+_P = TypeVar("_P")
+_R = TypeVar("_R")
+_C = TypeVar("_C", bound=Planned)
+
+
+def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words) -> _R:
+    """Plan and work, and again if a file changed while it was read: its writer may have replaced it.
+
+    Parameters
+    ----------
+    plan
+        Looks at the files.
+    work
+        Does what was planned. It raises `ChangedError` before anything has changed, or not at all.
+    words
+        Gives the files that are read. Streams give what they have only once.
+
+    Raises
+    ------
+    ChangedError
+        If a file changes again and again.
+    """
+    for left in reversed(range(_ATTEMPTS)):
+        try:
+            return work(plan())
+        except ChangedError:
+            if not left or _has_stream(words):
+                raise
+    raise AssertionError  # the last attempt has returned or raised
+
+
+def carry_out(
+    plan: Callable[[], _C],
+    work: Callable[[_C, Held], None],
+    words: Words,
+    *,
+    overwrite: bool,
+    timeout: object = None,
+) -> _C:
+    """Plan a call, lock the files that it replaces, and do it; return the plan that was carried out.
+
+    Parameters
+    ----------
+    plan, work, words
+        As of `repeated`; the work also gets the files that are locked.
+    overwrite
+        Whether existing files are replaced.
+    timeout
+        How many seconds to wait for their locks, and for those of updates of what is read; None for what is usual.
+
+    Raises
+    ------
+    LockError
+        If others have one of them locked all the time.
+    MpiredError, OSError
+        As the plan and the work.
+    """
+
+    def attempt(planned: _C) -> _C:
+        with _held(planned.paths if overwrite else ()) as held:
+            if held:
+                planned = _current(planned)
+            work(planned, held)
+            return planned
+
+    def _current(planned: _C) -> _C:
+        try:
+            for source in planned.sources:
+                source.check_unchanged()
+        except (ChangedError, FileNotFoundError):
+            if _has_stream(words):
+                raise
+            return plan()
+        return planned
+
+    with lock.waiting_as(lock.with_timeout(timeout)):
+        return repeated(plan, attempt, words)
+
+
+def _has_stream(words: Words) -> bool:
+    return any(is_stream(os.fspath(word)) for word in words())
+
+
+@contextlib.contextmanager
+def _held(paths: Iterable[str]) -> Iterator[Held]:
+    """Lock the files that are to be replaced, and finish what was begun with them."""
+    existing = [path for path in paths if not is_stream(path) and os.path.isfile(path)]
+    lock.check_descriptors(existing)
+    with lock_all(existing, lock.usual(), lock=lock_replaced, after=_recover) as held:
+        yield held
+
+
+def _recover(target: Target) -> None:
+    if not target.shared:  # else the look at the file says what is to be done
+        recovery.settle(target)
