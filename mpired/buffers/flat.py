@@ -145,7 +145,7 @@ class FlatReader:
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self.fd)
+        calls.let_go(self.fd)
 
 
 def byte_order(stored: np.dtype) -> Order:

@@ -202,9 +202,9 @@ def _first_bytes(source: Source) -> bytes:
     fd = source.open()
     try:
         with calls.blaming(source.name):
-            return os.pread(fd, 8, 0)
+            return calls.pread_some(fd, 8, 0)
     finally:
-        os.close(fd)
+        calls.let_go(fd)
 
 
 def output_format(path: str, to: str | None, template: RankFile, *, terminal: bool) -> Format:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -244,7 +243,7 @@ class SpreadReader:
 
     def close(self) -> None:
         """Close the file."""
-        os.close(self.fd)
+        calls.let_go(self.fd)
 
 
 @dataclass(frozen=True)

@@ -97,6 +97,12 @@ def pread_into(fd: int, buffer: memoryview, offset: int) -> int:
     return done
 
 
+def pread_some(fd: int, nbytes: int, offset: int) -> bytes:
+    """Return `nbytes` from `offset` on, or those that there are before the end of the file."""
+    content = bytearray(nbytes)
+    return bytes(content[: pread_into(fd, memoryview(content), offset)])
+
+
 def pwrite_all(fd: int, data: memoryview | bytes, offset: int) -> None:
     """Write all of `data` at `offset`."""
     view = memoryview(data)
@@ -289,7 +295,7 @@ def open_scratch(directory: str) -> int:
             unlink(name, dirfd)
         return fd
     finally:
-        os.close(dirfd)
+        let_go(dirfd)
 
 
 def open_new(name: bytes | str, dirfd: int | None = None) -> int:
@@ -371,7 +377,7 @@ def fsync_directory_at(path: str) -> None:
     try:
         fsync_directory(dirfd)
     finally:
-        os.close(dirfd)
+        let_go(dirfd)
 
 
 def make_private_directory(path: str) -> None:
@@ -401,10 +407,9 @@ def read_small_file(path: str, limit: int) -> bytes:
     """Return the content of a regular file of at most `limit` bytes; of a longer one so many."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY)
     try:
-        content = bytearray(min(os.fstat(fd).st_size, limit))
-        return bytes(content[: pread_into(fd, memoryview(content), 0)])
+        return pread_some(fd, min(os.fstat(fd).st_size, limit), 0)
     finally:
-        os.close(fd)
+        let_go(fd)
 
 
 def copy_metadata(source: os.stat_result, path: str, fd: int) -> None:
