@@ -9,7 +9,6 @@ from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mpired.buffers.local import close_read
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype, counterparts, external32
 from mpired.errors import ConversionError
@@ -146,7 +145,7 @@ class FlatReader:
 
     def close(self) -> None:
         """Close the file."""
-        close_read(self.fd)
+        calls.let_go(self.fd)
 
 
 def byte_order(stored: np.dtype) -> Order:

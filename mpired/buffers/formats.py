@@ -11,7 +11,6 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 
 from mpired.buffers import foreign
 from mpired.buffers.flat import FlatBuffer, FlatLayout
-from mpired.buffers.local import close_read
 from mpired.buffers.rank import Declared, RankFile
 from mpired.buffers.source import Source, open_source
 from mpired.errors import BufferFileError, UsageError
@@ -183,14 +182,11 @@ def recognise(source: Source, declared: Declared) -> Format:
 
 def _first_bytes(source: Source) -> bytes:
     fd = source.open()
-    start = b""
     try:
         with calls.blaming(source.name):
-            while more := os.pread(fd, foreign.HEAD_NBYTES - len(start), len(start)):
-                start += more
+            return calls.pread_some(fd, foreign.HEAD_NBYTES, 0)
     finally:
-        close_read(fd)
-    return start
+        calls.let_go(fd)
 
 
 def output_format(path: str, to: str | None, template: RankFile, *, terminal: bool) -> Format:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import math
-import os
 import re
 from typing import Any, NoReturn
 
@@ -18,7 +17,6 @@ import numpy as np
 
 from mpired.buffers.flat import FlatBuffer, FlatLayout
 from mpired.buffers.literal import Literal
-from mpired.buffers.local import close_read
 from mpired.buffers.rank import ORDERS, Declared, RankFile, dtype_text
 from mpired.buffers.source import Source
 from mpired.datatypes import agrees, from_dtype, with_fields
@@ -83,7 +81,7 @@ def _read_header(source: Source) -> tuple[int, dict[str, Any]]:
     fd = source.open()
     try:
         with calls.blaming(source.name):
-            start = os.pread(fd, 12, 0)
+            start = calls.pread_some(fd, 12, 0)
             if not start:
                 _bad(source, "the file is empty")
             if start[:6] != MAGIC[: len(start)]:
@@ -99,9 +97,9 @@ def _read_header(source: Source) -> tuple[int, dict[str, Any]]:
             offset = 8 + length_bytes + length
             if offset > source.nbytes:
                 _bad(source, "the header is truncated")
-            text = os.pread(fd, length, 8 + length_bytes)
+            text = calls.pread_some(fd, length, 8 + length_bytes)
     finally:
-        close_read(fd)
+        calls.let_go(fd)
     return offset, _parse(source, text, "utf-8" if start[6] >= 3 else "latin-1")  # noqa: PLR2004 - UTF-8 from version 3
 
 

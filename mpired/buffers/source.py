@@ -74,7 +74,7 @@ class Source(NamedTuple):
         with calls.blaming(self.name):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         if _stamp(os.fstat(fd)) != self.stamp:
-            os.close(fd)
+            calls.let_go(fd)
             raise self.changed()
         return fd
 
@@ -207,5 +207,5 @@ def _keep_stream(name: str, word: str, limit: int | None) -> Source:
             done += len(block)
     finally:
         if stream:
-            os.close(stream)
+            calls.let_go(stream)
     return Source(name, scratch.shared_path, _stamp(os.fstat(scratch.fd)), keep=scratch)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from mpired.buffers.flat import FlatBuffer, Order, byte_order, convert
-from mpired.buffers.local import close_read
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype, packing, pieces
 from mpired.datatypes.typemap import Run
@@ -244,7 +243,7 @@ class SpreadReader:
 
     def close(self) -> None:
         """Close the file."""
-        close_read(self.fd)
+        calls.let_go(self.fd)
 
 
 @dataclass(frozen=True)

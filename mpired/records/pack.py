@@ -110,7 +110,7 @@ class Packing:
             for _ in progress(self._read(fd, done), self.records.nbytes):
                 yield done.pop()
         finally:
-            os.close(fd)
+            calls.let_go(fd)
 
     def _read(self, fd: int, done: list[np.ndarray]) -> Iterator[int]:
         for run in packing.cut(self.records.run):

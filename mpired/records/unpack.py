@@ -103,7 +103,7 @@ class Unpacking:
             try:
                 copying.copy_file(source, fd)
             finally:
-                os.close(source)
+                calls.let_go(source)
 
     def _write(self, output: Output) -> Iterator[int]:
         units = _Units(self.buffer, self.packed)

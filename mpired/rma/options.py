@@ -128,15 +128,17 @@ def sides(options: Mapping[str, Any], said: Declared) -> Sides:
         datatype, order = parse(text, defined)
         if order is not None:
             raise UsageError(option, f"{text!r} says a byte order; --byte-order says that of raw files")
-        components[option] = component_of(datatype)
-        if components[option] is not datatype:
+        component = component_of(datatype)
+        if component is not None:
+            components[option] = component
+        if component is not datatype:
             made[option] = datatype
-    first, component = next(iter(components.items()), ("", None))
+    first, common = next(iter(components.items()), ("", None))
     for option, other in components.items():
-        if component is not None and other is not component:
-            reason = f"has components of {other}, but {first} of {component}; both need the same (MPI-4.1, 12.3.4)"
+        if other is not common:
+            reason = f"has components of {other}, but {first} of {common}; both need the same (MPI-4.1, 12.3.4)"
             raise DatatypeError(option, reason)
-    return Sides(component, made["--target-type"], made["--origin-type"])
+    return Sides(common, made["--target-type"], made["--origin-type"])
 
 
 def place(options: Mapping[str, Any], nwindows: int, target: Datatype | None = None) -> Placement:

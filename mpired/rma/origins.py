@@ -6,6 +6,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 
 import numpy as np
 
@@ -44,7 +45,8 @@ def open_origin(
         raise UsageError("--origin-type", "is for files; choose the elements of an array with NumPy")
     if isinstance(origin, np.ndarray):
         return [ArrayOrigin.of(origin, said.datatype, first, count)]
-    file = open_rank(os.fspath(origin), said)
+    # Of a raw file with too few bytes for an element none can be asked for (MPI-4.1, 12.3.4).
+    file = open_rank(os.fspath(origin), replace(said, count=0) if count == 0 and not first else said)
     file.check_some()
     if derived is not None:
         return [_scattered(file.only_buffer(), derived, first, count)]
@@ -62,6 +64,8 @@ def _scattered(buffer: RankBuffer, derived: Datatype, first: int, count: int | N
         raise UsageError("--origin-type", f"is for raw and npy files, and {buffer.source.name} is none")
     check_layout(buffer, "--origin-type")
     itemsize, typemap = buffer.stored.itemsize, derived.typemap
+    if count is None and not typemap.entries:
+        count = 0
     if count is None:
         rest = (buffer.count - first) * itemsize - typemap.true_ub
         if typemap.extent <= 0:

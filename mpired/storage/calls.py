@@ -101,6 +101,12 @@ def pread_into(fd: int, buffer: memoryview, offset: int) -> int:
     return done
 
 
+def pread_some(fd: int, nbytes: int, offset: int) -> bytes:
+    """Return `nbytes` from `offset` on, or those that there are before the end of the file."""
+    content = bytearray(nbytes)
+    return bytes(content[: pread_into(fd, memoryview(content), offset)])
+
+
 def pwrite_all(fd: int, data: memoryview | bytes, offset: int) -> None:
     """Write all of `data` at `offset`."""
     view = memoryview(data)
@@ -336,7 +342,7 @@ def open_scratch(directory: str) -> int:
             unlink(name, dirfd)
         return fd
     finally:
-        os.close(dirfd)
+        let_go(dirfd)
 
 
 def open_new(name: bytes | str, dirfd: int | None = None) -> int:
@@ -434,8 +440,7 @@ def symlink(target: str, name: str, dirfd: int) -> None:
 
 def read_at_most(fd: int, limit: int) -> bytes:
     """Return the content of a file of at most `limit` bytes; of a longer one so many."""
-    content = bytearray(min(os.fstat(fd).st_size, limit))
-    return bytes(content[: pread_into(fd, memoryview(content), 0)])
+    return pread_some(fd, min(os.fstat(fd).st_size, limit), 0)
 
 
 @contextlib.contextmanager
@@ -445,7 +450,7 @@ def located(base: str, dirfd: int) -> Iterator[str]:
     try:
         yield f"/proc/self/fd/{fd}"
     finally:
-        os.close(fd)
+        let_go(fd)
 
 
 def copy_metadata(source: os.stat_result, path: str, fd: int) -> None:

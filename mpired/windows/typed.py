@@ -10,19 +10,23 @@ _NAMED = {row.name: row for row in DATATYPES}
 _NAMED_PAIRS = {tuple(part.name for part in row.parts): row for row in DATATYPES if row.parts}
 
 
-def component_of(datatype: Datatype) -> Datatype:
+def component_of(datatype: Datatype) -> Datatype | None:
     """Return the predefined datatype that all components of a datatype are; a pair counts as one component.
+
+    None if it has no components: with such a type a call does nothing.
 
     Raises
     ------
     DatatypeError
-        If they are of several, or there are none.
+        If they are of several.
     """
     if datatype.structure is None and datatype.group is not Group.DERIVED:
         return datatype
     leaves = _leaves(datatype.typemap)
-    if len(leaves) != 1:
-        found = ", ".join(sorted("+".join(leaf) for leaf in leaves)) or "none"
+    if not leaves:
+        return None
+    if len(leaves) > 1:
+        found = ", ".join(sorted("+".join(leaf) for leaf in leaves))
         reason = f"has components of {len(leaves)} types ({found}); all have to be of one (MPI-4.1, 12.3.4)"
         raise DatatypeError(str(datatype), reason)
     names = tuple(name.upper() for name in leaves.pop())

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
+import fcntl
 import gzip
 import io
 import itertools
@@ -793,6 +795,39 @@ def test_a_change_within_the_second_of_a_coarse_file_time_is_noticed(folder):
     write(10)
     outcome = reduce("--op", "sum", "good.npy", "good.npy", "--to", "npy", cwd=folder, setup=setup)
     assert outcome == (0, npy_of(THREE * 200), "")
+
+
+@pytest.mark.parametrize("name", ["good.npy", "good.bin"])
+def test_reads_that_give_less_than_asked_for_are_repeated(name, folder):
+    def setup() -> None:
+        pread, preadv = os.pread, os.preadv
+        os.pread = lambda fd, nbytes, offset: pread(fd, min(nbytes, 5), offset)
+        os.preadv = lambda fd, buffers, offset: preadv(fd, [memoryview(buffers[0]).cast("B")[:5]], offset)
+
+    outcome = reduce("--op", "sum", "--type", "double", name, name, "--to", "raw", cwd=folder, setup=setup)
+    assert outcome == (0, (THREE * 2).tobytes(), "")
+    with open(folder / name, "rb") as stdin:
+        outcome = reduce("--op", "sum", "--type", "double", "-", name, "--to", "raw", cwd=folder, setup=setup,
+                         stdin=stdin.fileno())  # fmt: skip
+    assert outcome == (0, (THREE * 2).tobytes(), "")
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EINTR, errno.EAGAIN])
+def test_a_close_that_fails_after_all_was_read_is_no_failure(number, folder):
+    def setup() -> None:
+        close = os.close
+
+        def failing(fd: int) -> None:
+            only_read = not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_ACCMODE
+            close(fd)
+            if only_read:
+                raise OSError(number, os.strerror(number))
+
+        os.close = failing
+
+    for name in "good.npy", "good.bin":
+        outcome = reduce("--op", "sum", "--type", "double", name, "--to", "raw", cwd=folder, setup=setup)
+        assert outcome == (0, DATA, "")
 
 
 def test_times_in_the_future_are_not_waited_for(folder, monkeypatch):

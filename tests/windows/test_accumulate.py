@@ -462,6 +462,36 @@ def test_a_target_rank_that_is_none(words, rank, tmp_path):
         refused(run(*words, "--target-rank", rank, cwd=tmp_path), 2, "--target-rank")
 
 
+EMPTY = "contiguous(0,int)"
+
+
+@pytest.mark.parametrize("words", [
+    ("accumulate", "--op", "sum", "t.npy", "o.npy", "--target-type", EMPTY, "--origin-count", "0"),
+    ("accumulate", "--op", "sum", "t.npy", "o.npy", "--origin-type", EMPTY),
+    ("accumulate", "--op", "sum", "t.npy", "o.npy", "--origin-type", EMPTY, "--origin-count", "3"),
+    ("accumulate", "--op", "sum", "t.npy", "o.npy", "--origin-type", EMPTY, "--target-type", EMPTY),
+    ("accumulate", "--op", "sum", "t.npy", "o.npy", "--origin-type", EMPTY, "--target-count", "0"),
+    ("accumulate", "--op", "sum", "--type", "int", "t.bin", "short.bin", "--origin-count", "0"),
+    ("accumulate", "--op", "sum", "--type", "int", "short.bin", "t.bin", "--origin-count", "0"),
+    ("get-accumulate", "--op", "no_op", "t.npy", "--target-type", EMPTY, "--to", "text"),
+    ("get-accumulate", "--op", "sum", "t.npy", "o.npy", "--origin-type", EMPTY, "--to", "text"),
+])  # fmt: skip
+def test_empty_types_and_counts_do_nothing(words, tmp_path):
+    """They are legal (MPI-4.1, 12.3.4)."""
+    np.save(tmp_path / "t.npy", np.arange(4, dtype=np.int32))
+    np.save(tmp_path / "o.npy", np.ones(4, np.int32))
+    (tmp_path / "t.bin").write_bytes(bytes(16))
+    (tmp_path / "short.bin").write_bytes(b"ab")
+    with unchanged(tmp_path):
+        assert run(*words, "-q", cwd=tmp_path) == (0, b"", "")
+
+
+def test_an_empty_type_beside_elements_is_refused(tmp_path):
+    np.save(tmp_path / "t.npy", np.arange(4, dtype=np.int32))
+    with unchanged(tmp_path):
+        refused(run("accumulate", "--op", "sum", "t.npy", "t.npy", "--target-type", EMPTY, cwd=tmp_path), 3, "as many")
+
+
 @pytest.mark.parametrize("value", ["\u0661", "1_0", "\uff11"])
 def test_values_are_in_ascii_digits(value, tmp_path):
     for dtype in np.int32, np.float64, np.complex128:
