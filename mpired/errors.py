@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import Any
 
 
 class MpiredError(Exception):
@@ -52,6 +53,18 @@ class MpiredError(Exception):
 
     def __str__(self) -> str:
         return f"{self.subject}: {self.reason}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Not by the constructor, as for other exceptions: that of a subclass may have other parameters.
+        return _restored, (type(self), self.args), self.__dict__
+
+
+def _restored(kind: type[MpiredError], args: tuple[str, str]) -> MpiredError:
+    """Return a copied or unpickled error, which gets its attributes then."""
+    # An OSError has another layout, and a class that is a ValueError too would not look for it first.
+    error: MpiredError = (OSError if issubclass(kind, OSError) else Exception).__new__(kind, *args)
+    MpiredError.__init__(error, *args)
+    return error
 
 
 class UsageError(MpiredError, ValueError):

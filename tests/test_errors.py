@@ -1,0 +1,81 @@
+"""Errors survive the way between processes."""
+
+from __future__ import annotations
+
+import copy
+import errno
+import importlib
+import inspect
+import pickle
+import pkgutil
+
+import pytest
+
+import mpired
+from mpired import errors
+from mpired.errors import MpiredError, RanksError, WorkerError
+
+WAYS = [
+    *(pytest.param(lambda error, n=n: pickle.loads(pickle.dumps(error, n)), id=f"pickle {n}") for n in range(6)),
+    copy.copy,
+    copy.deepcopy,
+]
+
+
+def _kinds(kind: type[MpiredError]):
+    yield kind
+    for each in kind.__subclasses__():
+        yield from _kinds(each)
+
+
+def _ranks_error() -> RanksError:
+    missing = FileNotFoundError(errno.ENOENT, "No such file or directory", "r1.npy")
+    return RanksError(4, [errors.CountError("r0.npy", "has count 3"), missing], "outputs")
+
+
+MADE = {RanksError: _ranks_error, WorkerError: lambda: WorkerError("worker pool", "a worker died", -9)}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", sorted(set(_kinds(MpiredError)), key=lambda kind: kind.__name__))
+def test_an_error_is_the_same_after_it(kind, way):
+    error = MADE.get(kind, lambda: kind("r3.npy", "has count 999"))()
+    error.add_note("a note")
+    found = way(error)
+    assert type(found) is kind
+    assert str(found) == str(error) != ""
+    assert found.args == error.args
+    assert (found.exit_status, found.mpi_class) == (error.exit_status, error.mpi_class)
+    assert getattr(found, "errno", None) == getattr(error, "errno", None)
+    assert getattr(found, "strerror", None) == getattr(error, "strerror", None)
+    left, right = dict(vars(found)), dict(vars(error))
+    assert list(map(repr, left.pop("errors", ()))) == list(map(repr, right.pop("errors", ())))
+    assert left == right
+
+
+def test_what_ranks_errors_hold():
+    found = pickle.loads(pickle.dumps(_ranks_error()))
+    assert [type(error) for error in found.errors] == [errors.CountError, FileNotFoundError]
+    assert found.errors[1].filename == "r1.npy"
+    assert str(found) == ("2 of 4 outputs cannot be used: r0.npy: has count 3; r1.npy: No such file or directory")
+
+
+def test_the_error_of_a_call_in_a_pool_arrives(tmp_path):
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import get_context
+
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool, pytest.raises(RanksError, match="2 of 2 ranks"):
+        pool.submit(mpired.reduce, [str(tmp_path / "x.npy"), str(tmp_path / "y.npy")], "sum").result(60)
+
+
+def test_all_errors_of_the_program_are_known_here():
+    """An error of another module is one of the tree, or one of these, which never leave their process."""
+    found = set()
+    for module in pkgutil.walk_packages(mpired.__path__, "mpired."):
+        if "__main__" not in module.name:
+            members = vars(importlib.import_module(module.name)).values()
+            found |= {each for each in members if inspect.isclass(each) and issubclass(each, BaseException)}
+    outside = {
+        each.__name__ for each in found if each.__module__.startswith("mpired") and not issubclass(each, MpiredError)
+    }
+    assert outside == {"Abort", "Appeared", "ArgumentError", "Interrupted", "Misfit"}
