@@ -82,7 +82,7 @@ def value(folder: Path) -> float | None:
 
 REPLACING = [
     ("accumulate", "-q", "--op", "sum", "--commit", "rename", "t.npy", "ones.npy"),
-    ("reduce", "-q", "--op", "sum", "t.npy", "ones.npy", "-f", "-o", "t.npy"),
+    ("reduce", "-q", "--op", "sum", "ones.npy", "-f", "-o", "t.npy"),
     ("reduce", "-q", "--op", "sum", "t.npy", "ones.npy", "--root", "0", "--in-place"),
     ("reduce-local", "-q", "--op", "sum", "ones.npy", "t.npy"),
     ("scan", "-q", "--op", "sum", "ones.npy", "-f", "-o", "t{rank}.npy"),
@@ -377,7 +377,7 @@ def test_a_journal_that_cannot_be_looked_for_is_an_error(words, name, number, sh
     """Of it nothing is known, least of all that there is none: the target is half new."""
     killed(shared)
     # What is replaced is locked first, and its journal opened rather than looked for.
-    call = "open" if "-f" in words and "t.npy" not in words and name == JOURNAL and words[-1] == "-o" else "lstat"
+    call = "open" if words[-1] == "-o" and name == JOURNAL else "lstat"
     with unchanged(shared):
         outcome = run(*words, "t.npy", cwd=shared, setup=failing(call, number, name))
         refused(outcome, 4, "t.npy", os.strerror(number))
