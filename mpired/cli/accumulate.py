@@ -13,7 +13,7 @@ from mpired.cli import params, signals
 from mpired.cli.messages import say, write
 from mpired.errors import UsageError
 from mpired.report import Updated
-from mpired.rma import plan_accumulate
+from mpired.rma import Call, plan_accumulate
 from mpired.storage.output import has_other_names
 from mpired.windows.transaction import Done
 
@@ -53,7 +53,11 @@ def accumulate(**options: Any) -> None:
     op = options.pop("op")
     plan = partial(plan_accumulate, windows, origins, op, once=True if once == "" else once, **options)
     notes = [window for window in windows if options["commit"] == "rename" and has_other_names(window)]
-    op, done = repeated(plan, lambda call: (str(call.request.op), call.run(signals.commit)), lambda: origins)
+
+    def work(call: Call) -> tuple[str, Done]:
+        return str(call.request.op), call.run(signals.commit)
+
+    op, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])
     for window in () if report["quiet"] else notes:
         say(f"{window} is a hard link; its other names keep the old content")
     tell(op, windows, origins, done, **report)

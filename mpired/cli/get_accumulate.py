@@ -55,5 +55,5 @@ def get_accumulate(**options: Any) -> None:
             output.send(windows[0])
         return str(call.request.op), done
 
-    op, done = repeated(plan, work, lambda: origins)
+    op, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])
     tell(op, windows, origins, done, **report)
