@@ -22,7 +22,6 @@ from mpired.rankwise import (
     plan_reduce_local,
     read_call,
 )
-from mpired.storage import lock
 from mpired.verbs import Request, as_arrays, carry_out, unwatched, words_of
 from mpired.words import LocalOptions, PathLike, check_no_file
 
@@ -49,9 +48,9 @@ def _call(
             for deal, group in zip(deals(collective, request, options), request.groups, strict=True)
         ]
 
-    with lock.waiting_as(lock.with_timeout(options.get("lock_timeout"))):
-        plan_arrays = partial(read_call, collective, ranks, op, options)
-        found = attempts.repeated(plan_arrays, lists, partial(words_of, ranks, options))
+    read = partial(read_call, collective, ranks, op, options)
+    timeout = options.get("lock_timeout")
+    found = attempts.repeated(read, lists, partial(words_of, ranks, options), timeout=timeout)
     return found[0] if len(found) == 1 else tuple(found)
 
 

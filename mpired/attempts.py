@@ -45,7 +45,7 @@ _R = TypeVar("_R")
 _C = TypeVar("_C", bound=Planned)
 
 
-def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words) -> _R:
+def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words, *, timeout: object = None) -> _R:
     """Plan and work, and again if a file changed while it was read: its writer may have replaced it.
 
     Parameters
@@ -56,19 +56,22 @@ def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words) -> 
         Does what was planned. It raises `ChangedError` before anything has changed, or not at all.
     words
         Gives the files that are read. Streams give what they have only once.
+    timeout
+        How many seconds to wait for the end of an update of what is read; None for what is usual.
 
     Raises
     ------
     ChangedError
         If a file changes again and again.
     """
-    for left in reversed(range(_ATTEMPTS)):
-        try:
-            return work(plan())
-        except ChangedError:
-            if not left or _has_stream(words):
-                raise
-    raise AssertionError  # the last attempt has returned or raised
+    with lock.waiting_as(lock.with_timeout(timeout)):
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                return work(plan())
+            except ChangedError:
+                if _has_stream(words):
+                    raise
+        return work(plan())
 
 
 def carry_out(
@@ -115,8 +118,7 @@ def carry_out(
             return plan()
         return planned
 
-    with lock.waiting_as(lock.with_timeout(timeout)):
-        return repeated(plan, attempt, words)
+    return repeated(plan, attempt, words, timeout=timeout)
 
 
 def _has_stream(words: Words) -> bool:

@@ -24,7 +24,7 @@ from mpired.collectives.table import COLLECTIVES, Collective, Task
 from mpired.engines import cores, userops
 from mpired.errors import UsageError
 from mpired.ranks import check_root, check_use, open_groups, unnatural
-from mpired.storage import lock, staging
+from mpired.storage import staging
 from mpired.storage.output import nothing, open_output
 from mpired.words import Inputs, Options, PathLike, check_names, check_no_file, declared, integer, only_inputs
 
@@ -335,8 +335,8 @@ def reduce(
     check_no_file(options)
     # An array is as free of what a file can hold as a table for a person is.
     plan = partial(plan_reduce, ranks, op, **options | {"to": "table"})
-    with lock.waiting_as(lock.with_timeout(options.get("lock_timeout"))):
-        return attempts.repeated(plan, _array, partial(words_of, ranks, options))
+    words = partial(words_of, ranks, options)
+    return attempts.repeated(plan, _array, words, timeout=options.get("lock_timeout"))
 
 
 def words_of(ranks: Sequence[PathLike], options: Mapping[str, Any]) -> Iterator[PathLike]:

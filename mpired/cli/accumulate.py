@@ -16,7 +16,7 @@ from mpired.cli import params, signals
 from mpired.cli.messages import say, write
 from mpired.errors import UsageError
 from mpired.report import Updated
-from mpired.rma import plan_accumulate
+from mpired.rma import Call, plan_accumulate
 from mpired.storage.output import has_other_names
 from mpired.windows.transaction import Done
 
@@ -55,7 +55,11 @@ def accumulate(**options: Any) -> None:
     notes = [window for window in windows if options["commit"] == "rename" and has_other_names(window)]
     notes = [f"{window} is a hard link; its other names keep the old content" for window in notes]
     notes += same_files(windows, origins)
-    op, done = repeated(plan, lambda call: (str(call.request.op), call.run(signals.commit)), lambda: origins)
+
+    def work(call: Call) -> tuple[str, Done]:
+        return str(call.request.op), call.run(signals.commit)
+
+    op, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])
     for note in () if report["quiet"] else notes:
         say(note)
     tell(op, windows, origins, done, **report)

@@ -37,4 +37,5 @@ def compare_and_swap(**options: Any) -> None:
     if len(operands) != _OPERANDS:
         raise UsageError("COMPARE and VALUE", f"are two words after the target, and there are {len(operands)}")
     del options["quiet"]  # there is no summary to leave out
-    fetch(partial(plan_compare_and_swap, windows, operands[0], operands[1], **options), operands)
+    plan = partial(plan_compare_and_swap, windows, operands[0], operands[1], **options)
+    fetch(plan, operands, timeout=options["lock_timeout"])

@@ -40,10 +40,10 @@ def fetch_and_op(**options: Any) -> None:
         raise UsageError(values[1], "is one word too many; there is one VALUE")
     del options["quiet"]  # there is no summary to leave out
     plan = partial(plan_fetch_and_op, windows, values[0] if values else None, options.pop("op"), **options)
-    fetch(plan, values)
+    fetch(plan, values, timeout=options["lock_timeout"])
 
 
-def fetch(plan: Callable[[], Call], words: Sequence[str]) -> None:
+def fetch(plan: Callable[[], Call], words: Sequence[str], *, timeout: float | None) -> None:
     """Carry out a call on one element, and print the old one; `words` may be files with one element."""
 
     def work(call: Call) -> None:
@@ -51,5 +51,5 @@ def fetch(plan: Callable[[], Call], words: Sequence[str]) -> None:
             call.run(signals.commit, output.keep)
             output.send(call.request.windows[0])
 
-    repeated(plan, work, lambda: words)
+    repeated(plan, work, lambda: words, timeout=timeout)
     params.tell(None)

@@ -60,7 +60,7 @@ def get_accumulate(**options: Any) -> None:
             output.send(windows[0])
         return str(call.request.op), done
 
-    op, done = repeated(plan, work, lambda: origins)
+    op, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])
     for warning in () if report["quiet"] else notes:
         say(warning)
     tell(op, windows, origins, done, **report)

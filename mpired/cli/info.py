@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import Any
 
 import click
 
 from mpired import verbs
+from mpired.attempts import repeated
 from mpired.buffers import FORMATS
 from mpired.cli import params
 from mpired.cli.messages import show
@@ -20,9 +22,10 @@ _WITH_COLUMNS = {row.name for row in FORMATS.values() if row.streamed}
 
 @click.command()
 @params.INPUTS
+@params.LOCK_TIMEOUT
 @params.JSON
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-def info(*, files: tuple[str, ...], as_json: bool, **inputs: Any) -> None:
+def info(*, files: tuple[str, ...], as_json: bool, lock_timeout: float | None, **inputs: Any) -> None:
     """Say what each FILE holds: format, datatype, count, shape, byte order and columns.
 
     \b
@@ -34,7 +37,7 @@ def info(*, files: tuple[str, ...], as_json: bool, **inputs: Any) -> None:
     described, errors = [], []
     for path in files:
         try:
-            described.append(describe_file(verbs.look(path, **inputs)))
+            described.append(_described(path, inputs, lock_timeout))
         except (MpiredError, OSError) as error:
             errors.append(error)
     if as_json:
@@ -46,6 +49,11 @@ def info(*, files: tuple[str, ...], as_json: bool, **inputs: Any) -> None:
         raise errors[0]
     if errors:
         raise RanksError(len(files), errors, "files")
+
+
+def _described(path: str, inputs: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+    look = partial(verbs.look, path, **inputs)
+    return repeated(look, describe_file, lambda: [path], timeout=timeout)
 
 
 def _lines(file: dict[str, Any]) -> list[str]:

@@ -20,7 +20,7 @@ from mpired.collectives.run import Progress
 from mpired.datatypes import packing
 from mpired.errors import UsageError
 from mpired.records.form import Packed, RecordOptions, octets, said_of
-from mpired.storage import calls, lock
+from mpired.storage import calls
 from mpired.storage.output import Output, Scratch, nothing, open_output
 from mpired.storage.staging import settle
 from mpired.verbs import carry_out, shaped, unwatched
@@ -216,8 +216,8 @@ def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[Pa
         return None
     if options.get("to") or options.get("datarep"):
         raise UsageError("--to and --datarep", "are said of a file; name one with output")
-    with lock.waiting_as(lock.with_timeout(options.get("lock_timeout"))):
-        return attempts.repeated(partial(plan_pack, file, **options | {"to": "npy"}), _array, lambda: [file])
+    plan = partial(plan_pack, file, **options | {"to": "npy"})
+    return attempts.repeated(plan, _array, lambda: [file], timeout=options.get("lock_timeout"))
 
 
 def _array(plan: Packing) -> np.ndarray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Unpack
 
@@ -167,16 +167,17 @@ class Window:
         return {name: value for name, value in self._said.items() if value is not None} | options
 
 
-def _run(plan: Callable[[], Call], *origins: object, keep: Keep | None = None) -> Done:
+def _run(plan: partial[Call], *origins: object, keep: Keep | None = None) -> Done:
     """Plan a call and carry it out; some of the origins may be files."""
 
     def work(call: Call) -> Done:
         return call.run(keep=keep)
 
-    return repeated(plan, work, lambda: [origin for origin in origins if isinstance(origin, str | os.PathLike)])
+    files = [origin for origin in origins if isinstance(origin, str | os.PathLike)]
+    return repeated(plan, work, lambda: files, timeout=plan.keywords.get("lock_timeout"))
 
 
-def _fetched(plan: Callable[[], Call], *origins: object) -> np.ndarray:
+def _fetched(plan: partial[Call], *origins: object) -> np.ndarray:
     """Carry out a call, and return the old elements in their shape."""
     windows: list[FlatBuffer] = []
     elements = _run(plan, *origins, keep=lambda _elements, window: windows.append(window)).fetched

@@ -104,7 +104,12 @@ def test_another_update_at_any_moment(first, second, end, folder):
 # What is left out, and where that shows: the protocol, and what becomes of the one that was stopped.
 MUTANTS = {
     "lock": ([(calls, "lock", lambda *_, **__: True)], "rename", signal.SIGCONT),
-    "second look": ([(lock.os.path, "samestat", lambda *_: True)], "rename", signal.SIGCONT),
+    # What it would let through the reading notices as well, and it is tried again.
+    "second look": (
+        [(lock.os.path, "samestat", lambda *_: True), (source, "_stamp", lambda status: (0, 0, status.st_size, 0))],
+        "rename",
+        signal.SIGCONT,
+    ),
     "recovery": (
         [
             (recovery, "settle", lambda *_, **__: ""),

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import hashlib
 import os
+import re
 import stat
 import struct
 from collections.abc import Callable
@@ -18,7 +19,7 @@ from command import NOBODY, Child, become_nobody, measured, refused, run, snapsh
 
 import mpired
 from mpired.errors import LockError, MpiredError
-from mpired.storage import calls, copying, journal
+from mpired.storage import calls, copying, journal, lock
 from mpired.storage.lock import Waiting, lock_target
 
 COMMITS = ("rename", "journal")
@@ -197,13 +198,66 @@ def test_lock_that_is_held(kind, timeout, folder):
     add(folder, lock_timeout=0)
 
 
-def test_a_long_wait_is_told(folder):
-    fd = hold(folder / "here" / "t.npy")
-    refused_ = run(*WORDS, "--lock-timeout", "2.2", cwd=folder)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "_PATIENCE", 0.05)
+    monkeypatch.setattr(lock, "_REMINDER", 0.1)
+
+
+@pytest.mark.parametrize("words", [WORDS, ("reduce-local", "--op", "sum", "ones.npy", "here/t.npy")])
+@pytest.mark.parametrize("kind", [fcntl.F_WRLCK, fcntl.F_RDLCK])
+def test_a_long_wait_is_told_again_and_again(kind, words, folder, monkeypatch):
+    """With the process that has the lock, and how to end the wait."""
+    impatient(monkeypatch)
+    fd = hold(folder / "here" / "t.npy", kind)
+    outcome = run(*words, "--lock-timeout", "0.5", cwd=folder)
     os.close(fd)
-    first, second = refused_.err.splitlines()
-    assert "waiting" in first
-    assert "--lock-timeout" in second
+    assert outcome.status == 5
+    *told, last = outcome.err.splitlines()
+    assert len(told) > 1
+    for line in told:
+        assert line.startswith(f"mpired: here/t.npy: waiting for process {os.getpid()} (")
+        assert "ctrl-C" in line
+        assert "--lock-timeout" in line
+    seconds = re.fullmatch(r"mpired: here/t.npy: others kept it locked for ([0-9.]+) s; .*", last)
+    assert seconds is not None
+    assert len(seconds[1]) <= len("0.49")
+
+
+def test_who_has_the_lock_may_be_unknown(as_root, open_folder, monkeypatch):
+    """What other users have open is theirs to know."""
+    impatient(monkeypatch)
+    np.save(open_folder / "t.npy", np.arange(3))
+    (open_folder / "t.npy").chmod(0o666)
+    fd = hold(open_folder / "t.npy")
+    words = ("fetch-and-op", "--op", "sum", "t.npy", "1", "--lock-timeout", "0.3")
+    outcome = run(*words, cwd=open_folder, setup=become_nobody)
+    os.close(fd)
+    assert outcome.status == 5
+    assert outcome.err.startswith("mpired: t.npy: waiting for another process, which has it locked")
+
+
+@pytest.mark.parametrize("timeout", ["-1", "nan", "inf", "1e400", "x"])
+@pytest.mark.parametrize("words", [("reduce", "--op", "sum", "ones.npy", "here/t.npy", "-f", "-o", "here/t.npy"),
+                                   ("reduce-local", "--op", "sum", "ones.npy", "here/t.npy"),
+                                   ("scan", "--op", "sum", "ones.npy", "here/t.npy", "--in-place"),
+                                   ("pack", "--type", "byte", "ones.npy", "-f", "-o", "here/t.npy"),
+                                   ("unpack", "--type", "byte", "ones.npy", "--into", "here/t.npy"),
+                                   ("recover", "here/t.npy")])  # fmt: skip
+def test_a_lock_timeout_that_is_no_time(words, timeout, folder):
+    with unchanged(folder):
+        refused(run(*words, "--lock-timeout", timeout, cwd=folder), 2, "--lock-timeout")
+        assert run(*words, cwd=folder, env={"MPIRED_LOCK_TIMEOUT": timeout}).status == 2
+
+
+def test_a_reader_waits_for_the_end_of_an_update_as_long_as_it_is_told(folder, monkeypatch):
+    impatient(monkeypatch)
+    journal_ = folder / "here" / ".t.npy.mpired-journal"
+    journal_.touch()  # as while an update is at work, that has the lock
+    fd = hold(folder / "here" / "t.npy")
+    outcome = run("reduce", "-q", "--op", "sum", "here/t.npy", "--lock-timeout", "0.3", cwd=folder)
+    os.close(fd)
+    assert outcome.status == 5
+    assert f"waiting for process {os.getpid()}" in outcome.err
 
 
 def test_lock_of_a_dead_process_is_free(folder):
