@@ -31,6 +31,9 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
+# Of one error; the names of files and columns in it may be long.
+_LONGEST_REASON = 2000
+
 
 class MpiredError(Exception):
     """The base of all errors that are not bugs: a subject, and the reason with the way out.
@@ -47,6 +50,7 @@ class MpiredError(Exception):
     mpi_class = "MPI_ERR_OTHER"
 
     def __init__(self, subject: str, reason: str) -> None:
+        reason = shortened(reason, _LONGEST_REASON)
         super().__init__(subject, reason)
         self.subject = subject
         self.reason = reason
@@ -64,6 +68,7 @@ def _restored(kind: type[MpiredError], args: tuple[str, str]) -> MpiredError:
     # An OSError has another layout, and a class that is a ValueError too would not look for it first.
     error: MpiredError = (OSError if issubclass(kind, OSError) else Exception).__new__(kind, *args)
     MpiredError.__init__(error, *args)
+    error.args = args
     return error
 
 
@@ -182,7 +187,9 @@ class RanksError(MpiredError, ValueError):
 
     def __init__(self, nranks: int, errors: Sequence[MpiredError | OSError], what: str = "ranks") -> None:
         reason = "; ".join(describe(error) for error in errors)
-        super().__init__(f"{len(errors)} of {nranks} {what} cannot be used", reason)
+        subject = f"{len(errors)} of {nranks} {what} cannot be used"
+        super().__init__(subject, reason)
+        self.args, self.reason = (subject, reason), reason  # whole: every rank that is wrong is told
         self.errors = tuple(errors)
         self.exit_status = min(exit_status(error) for error in errors)
         first = next((e for e in errors if isinstance(e, MpiredError)), None)
@@ -254,6 +261,12 @@ def lacks_memory(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def shortened(text: str, most: int = 300) -> str:
+    """Return `text`, without its middle if it has more than so many characters."""
+    half = (most - 5) // 2
+    return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
 
 
 def escaped(text: str) -> str:

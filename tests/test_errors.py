@@ -79,3 +79,13 @@ def test_all_errors_of_the_program_are_known_here():
         each.__name__ for each in found if each.__module__.startswith("mpired") and not issubclass(each, MpiredError)
     }
     assert outside == {"Abort", "Appeared", "ArgumentError", "Interrupted", "Misfit"}
+
+
+def test_a_reason_has_an_end_but_all_ranks_are_told():
+    long = errors.CountError("r.npy", f"has {'9' * 100_000}; say fewer")
+    assert len(str(long)) < 2100
+    assert str(long).endswith("say fewer")
+    names = [f"r{rank}.npy" for rank in range(1000)]
+    every = RanksError(1000, [errors.CountError(name, "has count 3") for name in names])
+    assert all(name in str(every) for name in names)
+    assert str(pickle.loads(pickle.dumps(every))) == str(every)

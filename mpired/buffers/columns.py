@@ -361,7 +361,7 @@ def _plain_field(datatype: Datatype, name: str) -> pa.Field:
     form = datatype.form
     plain = [form] if form.names is None else [form[part] for part in datatype.fields]
     if any(each.kind == "c" or each.char == "g" or each.shape for each in plain):
-        raise DatatypeError(str(datatype), "has no column type; use --to npy or --to raw")
+        raise DatatypeError(f"{datatype}", "has no column type; use --to npy or --to raw")
     types = [pa.bool_() if datatype.is_bool else pa.from_numpy_dtype(each) for each in plain]
     if form.names is None:
         return pa.field(name or "value", types[0])

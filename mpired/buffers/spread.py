@@ -100,10 +100,10 @@ class Records:
         what = f"{self.count} elements of it"
         if overlap is None:
             reason = f"{what} have too many pieces to tell that none overlap"
-            raise DatatypeError(str(self.datatype), f"{reason}; {way_out}")
+            raise DatatypeError(f"{self.datatype}", f"{reason}; {way_out}")
         if overlap:
             reason = f"in {what} entries overlap, and none may be written twice"
-            raise DatatypeError(str(self.datatype), f"{reason}; {way_out}")
+            raise DatatypeError(f"{self.datatype}", f"{reason}; {way_out}")
 
 
 def _count(source: Source, datatype: Datatype, offset: int) -> int:

@@ -15,7 +15,7 @@ from typing import TextIO
 import click
 
 from mpired import __version__
-from mpired.cli import signals
+from mpired.cli import environment, signals
 from mpired.cli.messages import finished, say, waits
 from mpired.errors import (
     NO_MEMORY,
@@ -103,11 +103,13 @@ def main(arguments: list[str] | None = None) -> int:
     except (MpiredError, OSError) as error:
         if isinstance(error, OSError) and error.filename is None:
             error.filename = "standard output"  # every other file was given its name where it was opened
-        status = _told(describe(error), exit_status(error))
+        status = _told("; ".join([describe(error), *environment.told()]), exit_status(error))
     except (MemoryError, ImportError) as error:
         if not lacks_memory(error):
             raise
         status = _told(NO_MEMORY, WorkerError.exit_status)
+    for text in environment.told():  # of a command without a summary
+        say(text)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError):  # said above, or nobody is there to be told
             _flush(stream)
@@ -127,7 +129,8 @@ def _run(arguments: list[str] | None) -> int:
     """Parse and run; `cli.main` would turn a reader that is gone into status 1."""
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        if instruction := os.environ.get(_COMPLETION):
+        # A shell asks without any words; with words a command is meant, whatever the environment holds.
+        if not words and (instruction := os.environ.get(_COMPLETION)):
             from click.shell_completion import shell_complete  # noqa: PLC0415 - for shells only
 
             return int(shell_complete(cli, {}, "mpired", _COMPLETION, instruction))
@@ -140,7 +143,7 @@ def _run(arguments: list[str] | None) -> int:
         return error.exit_code
     except click.ClickException as error:
         command = getattr(getattr(error, "ctx", None), "command_path", "mpired")
-        say(f"{error.format_message().rstrip('.')}; see `{command} --help`")
+        say("; ".join([error.format_message().rstrip("."), f"see `{command} --help`", *environment.told()]))
         return error.exit_code
     return 0
 

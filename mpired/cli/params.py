@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from mpired.buffers import FORMATS
+from mpired.cli import environment
 from mpired.cli.messages import say
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -115,7 +115,7 @@ def option(*names: str, **settings: Any) -> Callable[[_F], _F]:
     settings.setdefault("envvar", "MPIRED_" + long[2:].replace("-", "_").upper())
     if (number := settings.get("type")) in _NUMBERS:
         settings["type"] = _NUMBERS[number]
-    return click.option(*names, **settings)
+    return click.option(*names, cls=environment.Option, **settings)
 
 
 def together(*options: Callable[[_F], _F]) -> Callable[[_F], _F]:
@@ -344,20 +344,5 @@ def is_written(name: str) -> bool:
 
 def tell(line: str | None) -> None:
     """Say what was done, if anything, and which options nobody wrote on the command line: they are never silent."""
-    given = ", ".join(_from_environment(click.get_current_context()))
-    parts = [*([] if line is None else [line]), *([f"from the environment: {given}"] if given else [])]
-    if parts:
+    if parts := [*([] if line is None else [line]), *environment.told()]:
         say("; ".join(parts))
-
-
-def _from_environment(context: click.Context) -> list[str]:
-    """Return the options that environment variables gave, as `--jobs (MPIRED_JOBS)`."""
-    environment = click.core.ParameterSource.ENVIRONMENT
-    given = [each for each in context.command.params if context.get_parameter_source(each.name or "") is environment]
-    return [f"{max(each.opts, key=len)} ({_variable(each)})" for each in given]
-
-
-def _variable(parameter: click.Parameter) -> str:
-    """Return the environment variable that gave a parameter."""
-    names = [parameter.envvar] if isinstance(parameter.envvar, str) else parameter.envvar or []
-    return next((name for name in names if os.environ.get(name)), "")

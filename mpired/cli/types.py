@@ -113,8 +113,8 @@ def _tell_definitions(defined: Definitions, *, as_json: bool) -> None:
 
 
 def _defined_row(defined: Definitions, name: str) -> dict[str, Any]:
-    datatype, _ = defined[name]
-    return {"name": name, "type": defined.text(name), "size": datatype.size, "extent": datatype.extent}
+    size, extent = defined.figures(name)
+    return {"name": name, "type": defined.text(name), "size": size, "extent": extent}
 
 
 def _tell_pair(value: Datatype, index: Datatype, *, as_json: bool) -> None:

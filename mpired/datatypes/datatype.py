@@ -12,7 +12,7 @@ import numpy as np
 
 from mpired.datatypes import external32
 from mpired.datatypes.typemap import Entry, Run, TypeMap, basic, combined
-from mpired.errors import DatatypeError
+from mpired.errors import DatatypeError, shortened
 
 if TYPE_CHECKING:
     from mpired.datatypes.memory import InMemory
@@ -86,6 +86,10 @@ class Datatype:
 
     def __str__(self) -> str:
         return f"MPI_{self.name}" if self.is_named else self.name
+
+    def __format__(self, spec: str) -> str:
+        """Return the name for a message, which a derived type of 32 KiB must not fill."""
+        return format(shortened(str(self)), spec)
 
     @property
     def is_named(self) -> bool:

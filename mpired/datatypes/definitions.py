@@ -79,6 +79,12 @@ class Definitions(Mapping[str, Found]):
         made, order = self._found[name.upper()]
         return finished(made), order
 
+    def figures(self, name: str) -> tuple[int, int]:
+        """Return size and extent of a definition, without spelling its type: that takes as long as the text is."""
+        made, _ = self._found[name.upper()]
+        measured = made if isinstance(made, Datatype) else made.typemap
+        return measured.size, measured.extent
+
     def read(self, name: str) -> Read | None:
         """Return what a name means, to be part of another text; None if it is not defined."""
         return self._found.get(name.upper())

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from mpired.datatypes.constructors import MAX_LENGTH, Constructor, Made
 from mpired.datatypes.derived import ArgumentError
-from mpired.errors import DatatypeError, UnknownDatatypeError
+from mpired.errors import DatatypeError, UnknownDatatypeError, shortened
 
 _T = TypeVar("_T")
 
@@ -135,7 +135,7 @@ class Reader:
         before, after = self._text[max(at - _AROUND, 0) : at], self._text[at : at + _AROUND]
         left, right = "..." if at > _AROUND else "", "..." if at + _AROUND < len(self._text) else ""
         place = f"{left}{before}^{after}{right}"
-        raise UnknownDatatypeError(place, f"{reason}, at the caret (character {at + 1}){hint}")
+        raise UnknownDatatypeError(place, f"{shortened(reason)}, at the caret (character {at + 1}){hint}")
 
     def _take(self, token: str, what: str) -> None:
         if self._word != token:

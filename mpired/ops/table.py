@@ -11,7 +11,7 @@ import numpy as np
 
 from mpired.datatypes import Datatype, Group, unit_of
 from mpired.datatypes.grammar import canonical
-from mpired.errors import DatatypeError, OpError, UnknownOpError
+from mpired.errors import DatatypeError, OpError, UnknownOpError, shortened
 from mpired.ops import kernels, loc
 from mpired.ops.kernels import Kernel
 
@@ -131,7 +131,7 @@ def get(name: str) -> Op:
 
         close = difflib.get_close_matches(canonical(name), _BY_NAME, n=2)
         hint = f"did you mean {' or '.join(close).lower()}?" if close else f"the ops are {_listed(OPS)}"
-        raise UnknownOpError(name or "''", f"is not an MPI op; {hint}")
+        raise UnknownOpError(shortened(name) or "''", f"is not an MPI op; {hint}")
     return op
 
 

@@ -12,11 +12,12 @@ import numpy as np
 
 from mpired.buffers import Declared, FlatBuffer, RankBuffer, open_rank
 from mpired.datatypes import Datatype
+from mpired.datatypes.typemap import Run
 from mpired.errors import CountError, UsageError
 from mpired.rma.options import AccumulateOptions, FetchOptions, Where
 from mpired.windows import once
 from mpired.windows.address import Runs
-from mpired.windows.origin import ArrayOrigin, FileOrigin, Origin, ScatteredOrigin
+from mpired.windows.origin import ArrayOrigin, FileOrigin, Origin, ScatteredOrigin, check_inside
 from mpired.windows.placement import Given, check_layout
 from mpired.windows.transaction import Request
 from mpired.windows.value import element_of_number, parse_value
@@ -71,6 +72,8 @@ def _scattered(buffer: RankBuffer, derived: Datatype, first: int, count: int | N
         if typemap.extent <= 0:
             raise UsageError("--origin-count", f"is needed, because {derived} has extent {typemap.extent}")
         count = rest // typemap.extent + 1 if rest >= 0 else 1
+    # Before they are laid out, of which there may be any number.
+    check_inside(buffer, Run(typemap, first * itemsize, count, typemap.extent))
     runs = Runs.of(typemap, itemsize).repeated(count, typemap.extent).moved(first * itemsize)
     return ScatteredOrigin(buffer, runs)
 

@@ -10,7 +10,8 @@ import numpy as np
 from mpired.buffers import FlatBuffer, RankBuffer
 from mpired.buffers.flat import convert
 from mpired.buffers.rank import Reader
-from mpired.datatypes import Datatype, agrees, from_dtype
+from mpired.datatypes import Datatype, agrees, from_dtype, packing
+from mpired.datatypes.typemap import Run
 from mpired.errors import CountError, DatatypeError
 from mpired.windows.address import Index, Runs
 
@@ -154,6 +155,16 @@ class FileOrigin(Origin):
         self.buffer.source.check_unchanged()
 
 
+def check_inside(buffer: FlatBuffer, elements: Run) -> None:
+    """Raise `CountError` if elements of a derived datatype reach beyond a buffer."""
+    nbytes = buffer.count * buffer.stored.itemsize
+    start, stop = packing.reach(elements) if elements.copies and elements.of.size else (0, 0)
+    if start < 0 or stop > nbytes:
+        reach = f"from byte {start} to {stop}"
+        name = buffer.source.name
+        raise CountError(name, f"--origin-type and --origin-count reach {reach}, but it has {nbytes} bytes")
+
+
 class ScatteredOrigin(FileOrigin):
     """Elements of a flat file that lie as a type map says."""
 
@@ -162,11 +173,6 @@ class ScatteredOrigin(FileOrigin):
         self.count = runs.entries
         self._stored = buffer.stored
         self._runs = runs
-        nbytes = buffer.count * buffer.stored.itemsize
-        ends = runs.starts + runs.counts * runs.itemsize
-        if len(ends) and (runs.starts.min() < 0 or ends.max() > nbytes):
-            reach = f"from byte {runs.starts.min()} to {ends.max()}"
-            raise CountError(self.name, f"--origin-type and --origin-count reach {reach}, but it has {nbytes} bytes")
 
     def _range(self, index: slice) -> np.ndarray:
         octets = np.empty((self.buffer.count, self.datatype.extent), np.uint8)

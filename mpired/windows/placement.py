@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpired.buffers import FlatBuffer
-from mpired.datatypes.typemap import TypeMap
-from mpired.errors import CountError, DisplacementError, RangeError, UsageError
-from mpired.windows.address import Map, Runs
+from mpired.datatypes import packing
+from mpired.datatypes.typemap import Run, TypeMap
+from mpired.errors import CountError, DisplacementError, OverlapError, RangeError, UsageError
+from mpired.windows.address import Map, Runs, check_range
 from mpired.windows.window import Share
 
 _FARTHEST = 2**62  # bytes; no file is that large, and sums of two such offsets still fit 64 bits
@@ -129,6 +130,7 @@ class Placement:
             wanted = rest if given.count is None else given.count
             return Runs.plain(start, wanted if self.count is None else self.count, itemsize)
         check_layout(window, "--target-type")
+        _check_reach(window, Run(self.typemap, start, self.count or 1, self.typemap.extent))
         element, count = Runs.of(self.typemap, itemsize), self.count
         if count is None:
             count = 1 if given.count is None else given.count // max(element.entries, 1)
@@ -149,6 +151,17 @@ class Placement:
             access = Map(indices[index] - start, index, window.stored.itemsize)
             shares.append(Share(window, access) if len(index) else None)
         return shares
+
+
+def _check_reach(window: FlatBuffer, elements: Run) -> None:
+    """Check elements of a derived datatype before they are laid out, of which there may be any number."""
+    if not elements.of.size or not elements.copies:
+        return
+    name, nbytes = window.source.name, Share(window, Runs.plain(0, 0, 1)).nbytes
+    check_range(name, *packing.reach(elements), nbytes)
+    if elements.copies * elements.of.size > nbytes:
+        reason = f"--target-type has more bytes than the window, {nbytes}, so that its elements overlap"
+        raise OverlapError(name, f"{reason} (MPI-4.1, 12.3.4); nothing was changed")
 
 
 def _check_counts(given: Given, count: int, what: str = "the target") -> None:

@@ -28,7 +28,7 @@ def component_of(datatype: Datatype) -> Datatype | None:
     if len(leaves) > 1:
         found = ", ".join(sorted("+".join(leaf) for leaf in leaves))
         reason = f"has components of {len(leaves)} types ({found}); all have to be of one (MPI-4.1, 12.3.4)"
-        raise DatatypeError(str(datatype), reason)
+        raise DatatypeError(f"{datatype}", reason)
     names = tuple(name.upper() for name in leaves.pop())
     if len(names) == 1:
         return _NAMED[names[0]]

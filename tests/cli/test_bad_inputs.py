@@ -559,7 +559,7 @@ WORDS = (
         3,
         ("4 of 6 ranks", "a.npy", "b.npy", "c.npy", "missing.npy"),
     ),
-    _bad_words(72, "not forced", "--op sum good.npy good.npy -o good.npy", "good.npy", "--force"),
+    _bad_words(72, "not forced", "--op sum good.npy good.npy -o good.npy", "good.npy", "--in-place"),
     _bad_words(73, "two standard inputs", "--op sum --type double - - -o out -f", "-", "standard input"),
     _bad_words(74, "as many as ranks", "--op sum good.npy good.npy --root 2 -o out -f", "root 2"),
     _bad_words(74, "negative", "--op sum good.npy good.npy --root -1 -o out -f", "root -1"),
@@ -1027,8 +1027,10 @@ def _symbolic_link(folder: Path) -> str:
 def test_output_that_is_an_input(way, which, folder):
     other = way(folder)
     source, target = (other, "good.npy") if which == "input" else ("good.npy", other)
-    succeeded(reduce("--op", "sum", source, "good.npy", "-o", target, "-f", cwd=folder))
-    np.testing.assert_array_equal(np.load(folder / target), 2 * THREE)
+    with unchanged(folder):
+        refused(reduce("--op", "sum", source, "-o", target, "-f", cwd=folder), 2, target, "is the file of rank 0")
+    succeeded(reduce("--op", "sum", source, "good.npy", "--in-place", cwd=folder))
+    np.testing.assert_array_equal(np.load(folder / source), 2 * THREE)
     assert (folder / "soft.npy").is_symlink() or way is not _symbolic_link
 
 
@@ -1037,9 +1039,11 @@ def test_input_by_its_descriptor(folder):
     def open_it() -> None:
         assert os.open("good.npy", os.O_RDONLY) == 3
 
-    words = ("--op", "sum", "/proc/self/fd/3", "/dev/fd/3", "-o", "good.npy", "-f")
-    succeeded(reduce(*words, cwd=folder, setup=open_it))
-    np.testing.assert_array_equal(np.load(folder / "good.npy"), 2 * THREE)
+    words = ("--op", "sum", "/proc/self/fd/3", "/dev/fd/3", "-f", "-o")
+    with unchanged(folder):
+        refused(reduce(*words, "good.npy", cwd=folder, setup=open_it), 2, "good.npy", "is the file of rank 1")
+    succeeded(reduce(*words, "new.npy", cwd=folder, setup=open_it))
+    np.testing.assert_array_equal(np.load(folder / "new.npy"), 2 * THREE)
 
 
 @covers(75)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 
 import click
+import numpy as np
 import pytest
+from command import installed, refused, run, unchanged
 
 from mpired.cli import cli
 
@@ -30,3 +33,67 @@ def test_an_option_has_always_a_value_or_never(command, name, flag):
 
     with contextlib.suppress(click.BadOptionUsage):  # which says that it needs a value
         assert value() == value("file")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two ranks."""
+    for name in ("a", "b"):
+        np.save(tmp_path / f"{name}.npy", np.arange(3.0))
+    return tmp_path
+
+
+TOLD = "from the environment: --columns (MPIRED_COLUMNS)"
+
+
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ("reduce --op sum a.npy b.npy", 2),
+        ("reduce --op nope a.npy b.npy", 2),
+        ("reduce --op sum a.npy b.npy --offset=-1", 2),
+        ("reduce --op sum a.npy missing.npy", 4),
+        ("accumulate --op sum a.npy b.npy", 2),
+        ("fetch-and-op --op sum missing.npy 1", 4),
+        ("info a.npy", 2),
+    ],
+)
+def test_an_option_of_the_environment_is_told_by_a_failure_too(words, status, folder):
+    with unchanged(folder):
+        outcome = run(*words.split(), cwd=folder, env={"MPIRED_COLUMNS": "x"})
+    refused(outcome, status, f"; {TOLD}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "info --json a.npy",
+        "reduce -q --op sum a.npy --to text",
+        "accumulate -q --op sum a.npy b.npy",
+        "accumulate --json --op sum a.npy b.npy",
+        "fetch-and-op --op sum a.npy 1",
+    ],
+)
+def test_an_option_of_the_environment_is_told_once_by_every_command(words, folder):
+    outcome = run(*words.split(), cwd=folder, env={"MPIRED_TYPE": "double"})
+    assert outcome.status == 0
+    assert outcome.err.count("from the environment: ") == 1
+    assert "--type (MPIRED_TYPE)" in outcome.err
+
+
+@pytest.mark.parametrize("shell_name", ["bash_source", "zsh_source", "bash_complete", "nonsense"])
+def test_completion_is_asked_for_without_words(shell_name, folder):
+    """A command with words is done, not taken for a question of the shell."""
+    words = ("accumulate", "-q", "--op", "sum", "a.npy", "b.npy")
+    assert run(*words, cwd=folder, env={"_MPIRED_COMPLETE": shell_name}) == (0, b"", "")
+    assert np.load(folder / "a.npy").tolist() == [0, 2, 4]
+
+
+def test_completion_of_the_shell():
+    asked = {
+        "_MPIRED_COMPLETE": "bash_complete",
+        "COMP_WORDS": "mpired accum",
+        "COMP_CWORD": "1",
+        "PATH": "/usr/bin:/bin",
+    }
+    assert installed(env=os.environ | asked).out == b"plain,accumulate\n"

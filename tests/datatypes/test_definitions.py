@@ -9,6 +9,7 @@ from command import refused, run, unchanged
 
 import mpired
 from mpired.datatypes import definitions, parse
+from mpired.datatypes.constructors import Draft
 from mpired.errors import DefinitionError
 
 CELLS = """
@@ -184,3 +185,42 @@ def test_definitions_that_grow_are_refused_and_take_little(tmp_path):
     (tmp_path / "bomb.toml").write_text("\n".join(lines))
     with pytest.raises(DefinitionError, match="is written with more than 32768 characters"):
         definitions(str(tmp_path / "bomb.toml"))
+
+
+def _spelled(_draft):
+    raise AssertionError("spelled")
+
+
+def test_a_list_of_chained_definitions_spells_none_of_them(tmp_path):
+    """The text of each has those of all before it, which together are long."""
+    lines = ['d0 = "contiguous(2,double)"', *(f'd{i} = "dup(d{i - 1})"' for i in range(1, 4000))]
+    (tmp_path / "chain.toml").write_text("\n".join(lines))
+    words = ("types", "--types", "chain.toml")
+    outcome = run(*words, cwd=tmp_path, setup=lambda: setattr(Draft, "text", _spelled))
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.out.decode().splitlines()[-1].split() == ["d3999", "16", "16", "dup(d3998)"]
+    outcome = run(*words, "--json", cwd=tmp_path, setup=lambda: setattr(Draft, "text", _spelled))
+    assert json.loads(outcome.out)[-1] == {"name": "d3999", "type": "dup(d3998)", "size": 16, "extent": 16}
+
+
+LONG = f"indexed([{','.join('1' * 4000)}],[{','.join(str(2 * i) for i in range(4000))}],double)"
+DEEP = "dup(" * 5000 + "double" + ")" * 5000
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "reason"),
+    [
+        (("reduce", "--op", "sum", "--type", LONG, "r.bin"), 3, "user-defined ops"),
+        (("reduce", "--op", "sum", "--type", DEEP, "r.bin"), 3, "user-defined ops"),
+        (("reduce", "--op", "sum", "--type", f"vector(1,1,{LONG},double)", "r.bin"), 2, "at the caret"),
+        (("reduce", "--op", "sum", "--type", f"pair({DEEP},int)", "r.bin"), 2, "at the caret"),
+        (("reduce", "--op", "x" * 30_000, "r.bin"), 2, "is not an MPI op"),
+        (("pack", "--type", LONG, "--count", "9", "r.bin"), 3, "r.bin"),
+        (("accumulate", "--op", "sum", "--type", "int", "--target-type", LONG, "r.bin", "r.bin"), 3, "components"),
+    ],
+)
+def test_a_message_does_not_repeat_a_long_type(words, status, reason, tmp_path):
+    (tmp_path / "r.bin").write_bytes(bytes(80))
+    outcome = run(*words, cwd=tmp_path)
+    refused(outcome, status, reason)
+    assert len(outcome.err) < 1000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import shutil
 import subprocess
 import warnings
@@ -741,6 +742,34 @@ def test_once_on_a_file_system_without_attributes(tmp_path, monkeypatch):
 
 
 # What is refused, without a byte written
+
+
+@pytest.mark.parametrize(
+    ("text", "target", "origin"),
+    [
+        (
+            "contiguous(1000000,vector(1000000,1,2,double))",
+            "outside of the window of 800 bytes",
+            "but it has 800 bytes",
+        ),
+        ("hvector(1000000,1000000,-8,double)", "from byte -", "from byte -"),
+        ("hvector(1000000000,1,0,contiguous(100,double))", "overlap", None),
+    ],
+)
+def test_types_of_very_many_elements_are_refused_before_they_are_laid_out(text, target, origin, tmp_path):
+    for name in ("t.bin", "o.bin"):
+        (tmp_path / name).write_bytes(bytes(800))
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30))
+
+    words = ("accumulate", "--op", "sum", "--type", "double")
+    with unchanged(tmp_path):
+        outcome = run(*words, "--target-type", text, "t.bin", "o.bin", cwd=tmp_path, setup=limit)
+        refused(outcome, 3, "t.bin: ", target)
+        if origin:
+            outcome = run(*words, "--origin-type", text, "t.bin", "o.bin", cwd=tmp_path, setup=limit)
+            refused(outcome, 3, "o.bin: ", origin)
 
 
 def _case(*words: str, status: int, reason: str):

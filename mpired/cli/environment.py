@@ -1,0 +1,31 @@
+"""Options that environment variables set: nobody sees them on the command line, so they are always told."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+_given: list[str] = []
+
+
+class Option(click.Option):
+    """An option that notes when the environment sets it, whether the command succeeds then or fails."""
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, click.core.ParameterSource]:
+        """Return the value, and where it is from."""
+        value, source = super().consume_value(ctx, opts)
+        if source is click.core.ParameterSource.ENVIRONMENT:
+            names = [self.envvar] if isinstance(self.envvar, str) else self.envvar or []
+            variable = next((name for name in names if os.environ.get(name)), "")
+            _given.append(f"{max(self.opts, key=len)} ({variable})")
+        return value, source
+
+
+def told() -> list[str]:
+    """Return what is still to be told of the options that the environment set: one text, or none."""
+    given = ", ".join(_given)
+    _given.clear()
+    return [f"from the environment: {given}"] if given else []
