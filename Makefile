@@ -5,6 +5,8 @@ PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
+OLDEST := .venv-oldest
+OLDEST_TESTS := tests/cli/test_reduce.py tests/windows/test_columns.py tests/buffers
 
 # Where Python cannot put pip into an environment, that of $(PYTHON) works on it from outside.
 define install
@@ -15,7 +17,7 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-long check docs bench clean
+.PHONY: help run test test-long test-oldest check docs bench clean
 
 help: ## Show these lines.
 	@echo "Targets of this Makefile:"
@@ -29,6 +31,9 @@ test: $(VENV)/.test ## Install with the test tools and run all tests.
 
 test-long: $(VENV)/.test ## The crash tests in their long forms, about twenty minutes.
 	$(BIN)/python -m pytest -n auto --long --timeout 1800 -k 'power or fault or strace or concurrency or model or buffers' tests $(ARGS)
+
+test-oldest: $(OLDEST)/.made ## Commands and formats with the oldest versions of what mpired needs.
+	$(OLDEST)/bin/python -m pytest -n auto $(OLDEST_TESTS) $(ARGS)
 
 check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which find stale docs too.
 	$(BIN)/ruff format --check .
@@ -44,7 +49,7 @@ bench: $(VENV)/.test ## Compare the speed with other ways to do the same.
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 clean: ## Remove .venv, caches and builds.
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/ops.md.new
+	rm -rf $(VENV) $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/ops.md.new
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps are newer than pyproject.toml when what it asks for is installed.
@@ -67,3 +72,15 @@ $(VENV)/.test: $(VENV)/.made pyproject.toml
 $(VENV)/.dev: $(VENV)/.made pyproject.toml
 	$(call install,.[dev])
 	@touch $(VENV)/.run $(VENV)/.test $@
+
+# Every bound `>=` in pyproject.toml becomes `==`.
+$(OLDEST)/.made: $(VENV)/.made pyproject.toml
+	$(PYTHON) -m venv $(OLDEST) || $(PYTHON) -m venv --without-pip $(OLDEST)
+	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], \
+		sep='\n')" | sed 's/>=/==/' > $(OLDEST)/oldest.txt
+	@echo "pip install -e . -c $(OLDEST)/oldest.txt"
+	@if [ -x $(OLDEST)/bin/pip ]; then pip="$(OLDEST)/bin/python -m pip"; \
+		else pip="$(PYTHON) -m pip --python $(OLDEST)/bin/python"; fi; \
+		$$pip --disable-pip-version-check --quiet install -c $(OLDEST)/oldest.txt -e . \
+		hatchling hypothesis 'pytest>=8' pytest-timeout pytest-xdist
+	@touch $@

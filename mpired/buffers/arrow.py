@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
@@ -31,6 +32,7 @@ from mpired.buffers.source import Source
 import pyarrow as pa  # isort: skip - after columns, which sets it up
 
 _BATCH_ROWS = 64 << 10
+_MAGIC_NBYTES = 8
 _STREAM_NBYTES = 1 << 20  # so much of a buffer is read at a time, a multiple of every size of a value
 
 
@@ -164,9 +166,10 @@ class WholeFile:
         self._fd = source.open()
         self._name = source.name
         self._messages = Messages(self._fd, source.nbytes)
-        file = pa.PythonFile(Spliced(self._fd, [Extent(0, source.nbytes)]))
-        self._reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(use_threads=False))
-        self.schema = self._reader.schema
+        self._whole = Extent(0, source.nbytes)
+        # A reader of the whole file would start a thread, and a process with threads cannot fork.
+        after_magic = Extent(_MAGIC_NBYTES, max(0, source.nbytes - _MAGIC_NBYTES))
+        self.schema = pa.ipc.read_schema(pa.PythonFile(Spliced(self._fd, [after_magic])))
 
     def contents(self) -> Contents:
         """Return what it holds; columns of other types than numbers have no leaves."""
@@ -190,6 +193,14 @@ class WholeFile:
             # Lengths and offsets are the file's word: without this a patched one reads foreign memory.
             batch.validate(full=True)
             yield batch, metadata
+
+    @functools.cached_property
+    def _reader(self) -> pa.RecordBatchFileReader:
+        file = pa.PythonFile(Spliced(self._fd, [self._whole]))
+        reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(use_threads=False))
+        if not reader.schema.equals(self.schema):
+            raise ValueError("its footer has another schema than its start")
+        return reader
 
     def _check_memory(self, batch: Batch) -> None:
         unpacked = sum(packed.nbytes for packed in self._messages.buffers(batch) if packed.compressed)

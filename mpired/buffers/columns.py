@@ -152,18 +152,18 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
         raise BufferFileError(source.name, f"the file is empty; not a valid {column.format} file")
     with explaining(source.name):
         schema, leaves, rows = column.look(source)
-    buffers, others = [], _others(schema, declared)
-    places = {name: number for number, name in enumerate(schema.names)}
-    for columns in _chosen(source, schema, declared, {name for name, _ in others}):
-        kinds = [schema.field(places[name]).type for name in columns]
-        dtype = _column_dtype(source, schema, columns, kinds)
-        names = dtype.names if declared.named else None
-        datatype = declared.datatype or with_fields(_datatype(source, columns, dtype), names)
-        if not agrees(datatype, dtype):
-            what = f"column {','.join(columns)!r} holds {dtype_text(dtype)}"
-            raise declared.refused(source, datatype, what)
-        mine = tuple(leaf for name in columns for leaf in leaves[places[name]])
-        buffers.append(ColumnBuffer(source, datatype, rows, columns, mine, column.opener, dtype.names or ()))
+        buffers, others = [], _others(schema, declared)
+        places = {name: number for number, name in enumerate(schema.names)}
+        for columns in _chosen(source, schema, declared, {name for name, _ in others}):
+            kinds = [schema.field(places[name]).type for name in columns]
+            dtype = _column_dtype(source, schema, columns, kinds)
+            names = dtype.names if declared.named else None
+            datatype = declared.datatype or with_fields(_datatype(source, columns, dtype), names)
+            if not agrees(datatype, dtype):
+                what = f"column {','.join(columns)!r} holds {dtype_text(dtype)}"
+                raise declared.refused(source, datatype, what)
+            mine = tuple(leaf for name in columns for leaf in leaves[places[name]])
+            buffers.append(ColumnBuffer(source, datatype, rows, columns, mine, column.opener, dtype.names or ()))
     return RankFile(source, column.format, tuple(buffers), others, len(schema.names))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,10 +14,18 @@ from mpired.cli.messages import say
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+if TYPE_CHECKING:
+    _Number = click.ParamType[Any]
+    _Size = click.ParamType[int]
+    _Names = click.ParamType[tuple[str, ...]]
+    _Counts = click.ParamType[tuple[int, ...]]
+else:  # before click 8.4 they say nothing of the values
+    _Number = _Size = _Names = _Counts = click.ParamType
+
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
-class MemorySize(click.ParamType[int]):
+class MemorySize(_Size):
     """Bytes, with K, M, G or T for powers of 1024."""
 
     name = "SIZE"
@@ -30,7 +38,7 @@ class MemorySize(click.ParamType[int]):
         return int(match[1]) * _UNITS[match[2].upper()]
 
 
-class _Plain(click.ParamType[Any]):
+class _Plain(_Number):
     """Numbers in ASCII digits: Python takes those of all scripts, and underscores between them."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
@@ -55,7 +63,7 @@ class _Real(_Plain, click.types.FloatParamType):
 _NUMBERS = {int: _Integer(), float: _Real()}
 
 
-class Names(click.ParamType[tuple[str, ...]]):
+class Names(_Names):
     """Names separated by commas."""
 
     name = "NAME,..."
@@ -68,7 +76,7 @@ class Names(click.ParamType[tuple[str, ...]]):
         return names
 
 
-class Counts(click.ParamType[tuple[int, ...]]):
+class Counts(_Counts):
     """Counts separated by commas."""
 
     name = "N,..."
