@@ -36,6 +36,7 @@ class LocalOptions(Inputs, total=False):
     max_memory: int | None
     commute: bool | None
     op_timeout: float | None
+    overflow: str | None
 
 
 class GroupOptions(LocalOptions, total=False):

@@ -8,12 +8,12 @@ from typing import Any
 import click
 
 from mpired.cli import params, signals
-from mpired.cli.messages import say, write
+from mpired.cli.messages import overflow_heard, say, tell_overflow, write
 from mpired.errors import UsageError
 from mpired.report import Updated
-from mpired.rma import plan_accumulate
+from mpired.rma import Call, plan_accumulate
 from mpired.storage.output import has_other_names
-from mpired.windows.transaction import Done
+from mpired.windows.transaction import Done, Keep
 
 
 @click.command()
@@ -51,10 +51,17 @@ def accumulate(**options: Any) -> None:
     op = options.pop("op")
     plan = plan_accumulate(windows, origins, op, waits, once=True if once == "" else once, **options)
     notes = [window for window in windows if options["commit"] == "rename" and has_other_names(window)]
-    done = plan.run(signals.ignore)
+    done = carry_out(plan)
     for window in () if report["quiet"] else notes:
         say(f"{window} is a hard link; its other names keep the old content")
     tell(str(plan.request.op), windows, origins, done, **report)
+
+
+def carry_out(plan: Call, keep: Keep | None = None) -> Done:
+    """Carry out a call, with the warnings of overflow in what is said of it."""
+    with overflow_heard() as heard:
+        done = plan.run(signals.ignore, keep)
+    return done._replace(overflow=tuple(heard))
 
 
 def split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -88,6 +95,7 @@ def tell(  # noqa: PLR0913 - three of them are the options of the report
     for name in updated.skipped:
         if not quiet:
             say(f"{name}: already applied, left out (--once)")
+    tell_overflow(() if quiet else done.overflow)
     params.tell(None if quiet else updated.line())
     for name, protocol, nbytes in zip(windows, done.protocols, done.nbytes, strict=True) if verbose else ():
         say(f"{name}: {nbytes} bytes of elements, {protocol or 'not changed'}")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from mpired.cli import params, progress, signals
-from mpired.cli.messages import say, write
+from mpired.cli.messages import overflow_heard, say, tell_overflow, write
 from mpired.collectives.plan import Plan
 from mpired.collectives.run import Progress
 from mpired.engines import pool, worker
@@ -37,10 +37,12 @@ def carry_out(
             say(f"{path} is a hard link; its other names keep the old content")
     worker.keep_freed_memory()
     watch = progress.chosen(quiet=quiet)
-    planned.run(watch, overwrite=overwrite, on_commit=signals.ignore)
+    with overflow_heard() as heard:
+        planned.run(watch, overwrite=overwrite, on_commit=signals.ignore)
     if as_json:
-        write(summary.json())
+        write(summary._replace(overflow=[each.details for each in heard]).json())
     params.tell(None if quiet or as_json else summary.line())
+    tell_overflow(() if quiet else heard)
     if not quiet and planned.doubtful_order:
         first, second = planned.doubtful_order
         where = planned.order_shows

@@ -6,8 +6,9 @@ from typing import Any
 
 import click
 
-from mpired.cli import params, signals
-from mpired.cli.accumulate import split, waits
+from mpired.cli import params
+from mpired.cli.accumulate import carry_out, split, waits
+from mpired.cli.messages import tell_overflow
 from mpired.errors import UsageError
 from mpired.rma import Call, plan_fetch_and_op
 from mpired.windows.fetched import FetchOutput
@@ -40,6 +41,7 @@ def fetch_and_op(**options: Any) -> None:
 def fetch(plan: Call) -> None:
     """Carry out a call on one element, and print the old one."""
     with FetchOutput("-", "text") as output:
-        plan.run(signals.ignore, output.keep)
+        done = carry_out(plan, output.keep)
         output.send(plan.request.windows[0])
+    tell_overflow(done.overflow)
     params.tell(None)

@@ -7,8 +7,8 @@ from typing import Any
 import click
 
 from mpired.buffers import FORMATS
-from mpired.cli import params, signals
-from mpired.cli.accumulate import split, tell, waits
+from mpired.cli import params
+from mpired.cli.accumulate import carry_out, split, tell, waits
 from mpired.errors import UsageError
 from mpired.rma import plan_get_accumulate
 from mpired.storage.output import is_terminal
@@ -46,6 +46,6 @@ def get_accumulate(**options: Any) -> None:
     path, to, force = options.pop("fetch"), options.pop("to"), options.pop("force")
     plan = plan_get_accumulate(windows, origins[0] if origins else None, options.pop("op"), waits, **options)
     with FetchOutput(path, to, overwrite=force, terminal=is_terminal(path)) as output:
-        done = plan.run(signals.ignore, output.keep)
+        done = carry_out(plan, output.keep)
         output.send(windows[0])
     tell(str(plan.request.op), windows, origins, done, **report)

@@ -81,7 +81,7 @@ def plan_accumulate(
     check_names(options, AccumulateOptions)
     if not origins:
         raise UsageError("ORIGIN", "there is none; name at least one file after the target")
-    request = _request(windows, origins, resolve(op, ops.Use.ACCUMULATE), options)
+    request = _request(windows, origins, resolve(op, ops.Use.ACCUMULATE, options), options)
     request = replace(request, use=ops.Use.ACCUMULATE, keys=keys_of(request, options))
     return Call(_with_create(request, options), policy(options, tell))
 
@@ -95,7 +95,7 @@ def plan_get_accumulate(
 ) -> Call:
     """Check a get_accumulate, as `plan_accumulate`; NO_OP takes no origin (MPI-4.1, 12.3.4)."""
     check_names(options, FetchOptions)
-    chosen = resolve(op, ops.Use.FETCH)
+    chosen = resolve(op, ops.Use.FETCH, options)
     if (origin is None) != (chosen.name == "NO_OP"):
         reason = "takes no origin" if chosen.name == "NO_OP" else "needs an origin, which is missing"
         raise UsageError("ORIGIN", f"{chosen} {reason} (MPI-4.1, 12.3.4)")
@@ -121,7 +121,7 @@ def plan_fetch_and_op(
         for NO_OP.
     """
     check_names(options, ElementOptions)
-    chosen = resolve(op, ops.Use.FETCH)
+    chosen = resolve(op, ops.Use.FETCH, options)
     if (value is None) != (chosen.name == "NO_OP"):
         reason = "takes no value" if chosen.name == "NO_OP" else "needs a value, which is missing"
         raise UsageError("VALUE", f"{chosen} {reason} (MPI-4.1, 12.3.5)")
