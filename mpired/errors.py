@@ -14,6 +14,7 @@
     ├── RangeError              3  MPI_ERR_RMA_RANGE elements outside of the window
     ├── OverlapError            3  MPI_ERR_TYPE      elements of the target that overlap
     ├── ConversionError         3  MPI_ERR_CONVERSION a value that another form cannot hold
+    ├── ResultOverflowError     3  MPI_ERR_OTHER     a sum or product that its datatype cannot hold
     ├── BufferFileError         3  MPI_ERR_FILE      a file that is not what it claims
     │   └── ChangedError        3                    one that changed while it was read; may be repeated
     ├── LockError               5  MPI_ERR_RMA_SYNC  a target that others keep locked; may be repeated
@@ -160,6 +161,26 @@ class ConversionError(MpiredError, ValueError):
     """Raised when a value does not fit the form that it is to be read or written in, as external32."""
 
     mpi_class = "MPI_ERR_CONVERSION"
+
+
+class ResultOverflowError(MpiredError, OverflowError):
+    """Raised when a sum or product overflows its datatype and that is to be an error; nothing was written."""
+
+
+class OverflowWarning(RuntimeWarning):
+    """The category of the warning that a sum or product has overflowed its datatype.
+
+    Parameters
+    ----------
+    text
+        How often, and where first.
+    details
+        The same as count, element, rank, file and buffer.
+    """
+
+    def __init__(self, text: str, details: dict[str, object] | None = None) -> None:
+        super().__init__(text)
+        self.details = details or {}
 
 
 class BufferFileError(MpiredError, ValueError):

@@ -33,6 +33,7 @@ class Summary(NamedTuple):
     format: str
     call: str = "MPI_Reduce"
     noutputs: int = 1
+    overflow: Sequence[dict[str, object]] = ()
 
     def line(self) -> str:
         """Return the summary on one line."""
@@ -70,6 +71,8 @@ class Updated:
         The files, and how each was changed; "" if it was not.
     skipped, recovered
         The names of origins that had been applied before, and of windows whose last update was finished first.
+    overflow
+        For each window and buffer that overflowed how often, and where first.
     """
 
     op: str
@@ -79,6 +82,7 @@ class Updated:
     protocols: tuple[str, ...]
     skipped: tuple[str, ...]
     recovered: tuple[str, ...]
+    overflow: tuple[dict[str, object], ...] = ()
 
     @classmethod
     def of(cls, op: str, windows: Sequence[str], origins: Sequence[object], done: Done) -> Updated:
@@ -89,7 +93,8 @@ class Updated:
         )
         applied = len(origins) - len(done.skipped)
         names = tuple(map(str, windows))
-        return cls(op, buffers, applied, names, done.protocols, done.skipped, done.recovered)
+        overflow = tuple(each.details for each in done.overflow)
+        return cls(op, buffers, applied, names, done.protocols, done.skipped, done.recovered, overflow)
 
     def line(self) -> str:
         """Return the summary on one line."""

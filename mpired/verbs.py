@@ -220,10 +220,10 @@ def resolve_op(op: str | Callable[..., Any], options: Options) -> ops.Op:
         if timeout is not None:
             reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
             raise UsageError("--op-timeout", reason)
-        return ops.of_function(op, commute=commute)
+        return ops.with_overflow(ops.of_function(op, commute=commute), options.get("overflow"))
     if not (isinstance(op, str) or callable(op)):
         raise UsageError("--op", f"{op!r} is neither the name of an op nor a function")
-    chosen = ops.meant(op) or ops.resolve(str(op), timeout)
+    chosen = ops.with_overflow(ops.meant(op) or ops.resolve(str(op), timeout), options.get("overflow"))
     if chosen.user:
         return userops.load(chosen, timeout, commute=commute)
     for name, said in (("--commute", commute), ("--op-timeout", timeout)):
@@ -304,7 +304,7 @@ def reduce(
     **options
         As the options of `mpired reduce`: type, types, format (`--from`), columns, pair, offset, count,
         byte_order, datarep, to, overwrite (`--force`), root, in_place, group_b, jobs, max_memory, commute,
-        op_timeout, lock_timeout.
+        op_timeout, overflow, lock_timeout.
 
     Returns
     -------
@@ -318,6 +318,11 @@ def reduce(
         If the request breaks a rule of MPI or a file is not usable; the class says which.
     OSError
         If the system refuses.
+
+    Warns
+    -----
+    mpired.errors.OverflowWarning
+        If a sum or product overflows; with `overflow="error"` it is an error, with `overflow="wrap"` nothing.
 
     Examples
     --------

@@ -37,6 +37,7 @@ class LocalOptions(Inputs, total=False):
     commute: bool | None
     op_timeout: float | None
     lock_timeout: float | None
+    overflow: str | None
 
 
 class GroupOptions(LocalOptions, total=False):

@@ -32,7 +32,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Add the marker for what a machine may not have."""
+    """Add the marker for what a machine may not have; and tests combine numbers as they like."""
+    config.addinivalue_line("filterwarnings", "ignore::mpired.errors.OverflowWarning")
     config.addinivalue_line(
         "markers", "needs(name, ...): skip the test where one of these is missing; see tests/needs.py"
     )

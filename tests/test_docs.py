@@ -15,6 +15,7 @@ from pathlib import Path
 
 import click
 import pytest
+from needs import needs
 
 from mpired.cli import cli
 
@@ -66,6 +67,8 @@ def commands(text):
 def test_examples_of_page(page, elsewhere):
     parser, runner, names = doctest.DocTestParser(), doctest.DocTestRunner(verbose=False), {}
     text = page.read_text()
+    if "$ gcc" in text:
+        needs("gcc")
     for block in BLOCK.finditer(text):
         line = text.count("\n", 0, block.start()) + 1
         if block[1] == "python":

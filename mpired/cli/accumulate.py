@@ -13,12 +13,12 @@ import click
 
 from mpired.attempts import repeated
 from mpired.cli import params, signals
-from mpired.cli.messages import say, write
+from mpired.cli.messages import overflow_heard, say, tell_overflow, write
 from mpired.errors import UsageError
 from mpired.report import Updated
 from mpired.rma import Call, plan_accumulate
 from mpired.storage.output import has_other_names
-from mpired.windows.transaction import Done
+from mpired.windows.transaction import Done, Keep
 
 _SHOWN = 8  # origins that were left out, of perhaps thousands
 
@@ -57,12 +57,19 @@ def accumulate(**options: Any) -> None:
     notes += same_files(windows, origins)
 
     def work(call: Call) -> tuple[str, Done]:
-        return str(call.request.op), call.run(signals.commit)
+        return str(call.request.op), run(call)
 
     op, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])
     for note in () if report["quiet"] else notes:
         say(note)
     tell(op, windows, origins, done, **report)
+
+
+def run(call: Call, keep: Keep | None = None, *, replaced: Sequence[str] = ()) -> Done:
+    """Carry out a call, with the warnings of overflow in what is said of it."""
+    with overflow_heard() as heard:
+        done = call.run(signals.commit, keep, replaced=replaced)
+    return done._replace(overflow=tuple(heard))
 
 
 def split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -106,6 +113,7 @@ def tell(  # noqa: PLR0913 - three of them are the options of the report
         say(f"{name}: already applied, left out")
     if len(updated.skipped) > _SHOWN and not quiet:
         say(f"{len(updated.skipped) - _SHOWN} more origins: already applied, left out")
+    tell_overflow(() if quiet else done.overflow)
     params.tell(None if quiet else updated.line())
     for name, protocol, nbytes in zip(windows, done.protocols, done.nbytes, strict=True) if verbose else ():
         say(f"{name}: {nbytes} bytes of elements, {protocol or 'not changed'}")

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 from mpired import attempts, verbs
 from mpired.attempts import Held, Words
 from mpired.cli import params, progress, signals
-from mpired.cli.messages import say, write
+from mpired.cli.messages import overflow_heard, say, tell_overflow, write
 from mpired.collectives.plan import Plan
 from mpired.engines import pool, worker
 from mpired.report import Summary, summarise_rankwise
@@ -57,13 +57,15 @@ def carry_out(
     """Plan a call that combines ranks, do it, and say on standard error what was done."""
     quiet, verbose, as_json = (options[name] for name in ("quiet", "verbose", "as_json"))
     worker.keep_freed_memory()
-    planned, parted = replacing(plan, words, options, overwrite=overwrite, quiet=quiet)
+    with overflow_heard() as heard:
+        planned, parted = replacing(plan, words, options, overwrite=overwrite, quiet=quiet)
     for path in parted if verbose else ():
         say(f"{path} is a hard link; its other names keep the old content")
     summary = summarise(planned)
     if as_json:
-        write(summary.json())
+        write(summary._replace(overflow=[each.details for each in heard]).json())
     params.tell(None if quiet or as_json else summary.line())
+    tell_overflow(() if quiet else heard)
     if not quiet and planned.doubtful_order:
         first, second = planned.doubtful_order
         where = planned.order_shows

@@ -9,11 +9,13 @@ from typing import Any
 import click
 
 from mpired.attempts import repeated
-from mpired.cli import params, signals
-from mpired.cli.accumulate import split
+from mpired.cli import params
+from mpired.cli.accumulate import run, split
+from mpired.cli.messages import tell_overflow
 from mpired.errors import UsageError
 from mpired.rma import Call, plan_fetch_and_op
 from mpired.windows.fetched import FetchOutput
+from mpired.windows.transaction import Done
 
 
 @click.command(context_settings={"ignore_unknown_options": True})  # -5 is a value
@@ -46,10 +48,11 @@ def fetch_and_op(**options: Any) -> None:
 def fetch(plan: Callable[[], Call], words: Sequence[str], *, timeout: float | None) -> None:
     """Carry out a call on one element, and print the old one; `words` may be files with one element."""
 
-    def work(call: Call) -> None:
+    def work(call: Call) -> Done:
         with FetchOutput("-", "text") as output:
-            call.run(signals.commit, output.keep)
+            done = run(call, output.keep)
             output.send(call.request.windows[0])
+        return done
 
-    repeated(plan, work, lambda: words, timeout=timeout)
+    tell_overflow(repeated(plan, work, lambda: words, timeout=timeout).overflow)
     params.tell(None)

@@ -10,8 +10,8 @@ import click
 from mpired.attempts import repeated
 from mpired.buffers import FORMATS
 from mpired.buffers.source import Source, check_no_input
-from mpired.cli import params, signals
-from mpired.cli.accumulate import same_files, split, tell
+from mpired.cli import params
+from mpired.cli.accumulate import run, same_files, split, tell
 from mpired.cli.messages import say
 from mpired.errors import UsageError
 from mpired.rma import Call, plan_get_accumulate
@@ -56,7 +56,7 @@ def get_accumulate(**options: Any) -> None:
 
     def work(call: Call) -> tuple[str, Done]:
         with FetchOutput(path, to, overwrite=force, terminal=is_terminal(path), windows=windows) as output:
-            done = call.run(signals.commit, output.keep, replaced=output.replaced)
+            done = run(call, output.keep, replaced=output.replaced)
             output.send(windows[0])
         return str(call.request.op), done
 

@@ -6,11 +6,13 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import click
 
-from mpired.errors import escaped
+from mpired.errors import OverflowWarning, escaped
 
 
 def show(text: str) -> None:
@@ -39,6 +41,29 @@ def finished(paths: Sequence[str], words: str) -> None:
 def waits(name: str, words: str) -> None:
     """Say that a lock takes long, and who has it."""
     say(f"{name}: {words}")
+
+
+@contextlib.contextmanager
+def overflow_heard() -> Iterator[list[OverflowWarning]]:
+    """Collect the warnings of overflow while the block runs; all others are shown as ever."""
+    heard: list[OverflowWarning] = []
+
+    def show(message: Warning | str, *rest: Any, **others: Any) -> None:
+        if isinstance(message, OverflowWarning):
+            heard.append(message)
+        else:
+            shown(message, *rest, **others)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", OverflowWarning)
+        shown, warnings.showwarning = warnings.showwarning, show
+        yield heard
+
+
+def tell_overflow(heard: Sequence[OverflowWarning]) -> None:
+    """Say where sums or products have overflowed."""
+    for warning in heard:
+        say(f"warning: {warning}")
 
 
 def write(line: str) -> None:

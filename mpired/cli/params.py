@@ -11,6 +11,7 @@ import click
 from mpired.buffers import FORMATS
 from mpired.cli import environment
 from mpired.cli.messages import say
+from mpired.ops import OVERFLOWS
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -137,6 +138,12 @@ def together(*options: Callable[[_F], _F]) -> Callable[[_F], _F]:
     return decorate
 
 
+_OVERFLOW = option(
+    "--overflow",
+    type=click.Choice(OVERFLOWS),
+    help="What a sum or product is that its datatype cannot hold: a warning, the default, expected, or an error.",
+)
+
 OP = together(
     # No environment variable: it may name code to load.
     click.option(
@@ -148,6 +155,7 @@ OP = together(
     ),
     option("--commute/--no-commute", default=None, help="Say whether a user-defined op commutes."),
     option("--op-timeout", type=float, metavar="SECONDS", help="The most that one call of a user-defined op may take."),
+    _OVERFLOW,
 )
 
 TYPES = option("--types", metavar="FILE", help="A TOML file of named datatypes, that TYPE may use.")
@@ -259,7 +267,10 @@ EFFORT = together(
 )
 
 # Predefined ops only, so that no variable of the environment could load code; still what is done is said in words.
-RMA_OP = click.option("--op", required=True, metavar="OP", help="A predefined op, with or without MPI_, or `replace`.")
+RMA_OP = together(
+    click.option("--op", required=True, metavar="OP", help="A predefined op, with or without MPI_, or `replace`."),
+    _OVERFLOW,
+)
 
 _WINDOW_HELP = "The window of a rank, in rank order; may be given several times. There is no TARGET then."
 

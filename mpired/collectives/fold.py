@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +23,8 @@ from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.table import BEFORE, Share
 from mpired.datatypes import Datatype
 from mpired.datatypes.datatype import gaps
-from mpired.ops import Op, neutral
+from mpired.ops import neutral
+from mpired.ops.overflow import Overflow, Steps, steps, total
 from mpired.storage import calls
 
 _PAGE = 4096
@@ -75,6 +77,13 @@ def _with_gaps_of(buffer: FlatBuffer, block: np.ndarray, start: int) -> np.ndarr
     return new
 
 
+class Part(NamedTuple):
+    """What came of a segment: the bytes that were read, and the overflow that was found."""
+
+    nbytes: int
+    overflow: Overflow | None
+
+
 class Target(NamedTuple):
     """A file that takes a share of the result.
 
@@ -114,11 +123,12 @@ class Fold:
     plan: Plan
     targets: tuple[Target, ...]
 
-    def __call__(self, segment: Segment) -> int:
-        """Fold one segment, write its results, and return the bytes that were read."""
+    def __call__(self, segment: Segment) -> Part:
+        """Fold one segment, and write its results."""
         ranks = self.plan.buffers[segment.buffer]
         datatype, step = ranks[0].datatype, self.plan.block_counts[segment.buffer]
         blocks = [_block(min(step, segment.stop - segment.start), datatype.form) for _ in range(2)]
+        making, found = steps(self.plan.op, datatype), []
         with (
             _Readers(ranks, self.plan.max_open) as readers,
             _Writers(self.targets, segment.buffer, self.plan.max_open) as writers,
@@ -126,8 +136,10 @@ class Fold:
             for start in range(segment.start, segment.stop, step):
                 count = min(step, segment.stop - start)
                 current = [block[:count] for block in blocks]
-                _left_fold(self.plan.op, readers, start, current, writers.at(start, datatype))
-        return (segment.stop - segment.start) * len(ranks) * datatype.itemsize
+                found.append(_left_fold(making, readers, start, current, writers.at(start, datatype)))
+        overflow = total(found)
+        nbytes = (segment.stop - segment.start) * len(ranks) * datatype.itemsize
+        return Part(nbytes, overflow and overflow._replace(buffer=segment.buffer))
 
 
 def _block(count: int, form: np.dtype) -> np.ndarray:
@@ -141,23 +153,30 @@ _Sinks = Mapping[int, Callable[[np.ndarray], None]]
 """What takes the partial result after a rank, by rank."""
 
 
-def _left_fold(op: Op, readers: _Readers, start: int, blocks: Sequence[np.ndarray], sinks: _Sinks) -> None:
-    """Fold the elements from `start` on of all ranks, in two blocks by turns.
+def _left_fold(
+    making: Steps, readers: _Readers, start: int, blocks: Sequence[np.ndarray], sinks: _Sinks
+) -> Overflow | None:
+    """Fold the elements from `start` on of all ranks, in two blocks by turns, and return what overflowed.
 
     The block in which a kernel leaves its result is the lower rank's for the next; the other one is read into.
     """
-    datatype = readers.datatype
+    op, datatype = making.op, readers.datatype
     running, spare = blocks
     if BEFORE in sinks:
         running[...] = neutral(op, datatype)
         datatype.clear_padding(running)
         sinks[BEFORE](running)
     readers.read(0, start, running)
-    with np.errstate(all="ignore"):  # what overflow and NaN give is defined, and no warning's business
+    making.begin()
+    found = []
+    with making.watching():
         for rank in range(len(readers)):
             if rank:
                 readers.read(rank, start, spare)
-                if op.kernel(running, spare, datatype) is spare:
+                result, overflowed = making(running, spare, partial(readers.again, rank, start, len(spare)))
+                if overflowed is not None:
+                    found.append(Overflow.at(overflowed, start, rank))
+                if result is spare:
                     running, spare = spare, running
             if rank in sinks:
                 # What is finished can be folded on: it gives defined bits to what is none of the ops' business.
@@ -165,6 +184,7 @@ def _left_fold(op: Op, readers: _Readers, start: int, blocks: Sequence[np.ndarra
                     op.finish(running, datatype)
                 datatype.clear_padding(running)
                 sinks[rank](running)
+    return total(found)
 
 
 class _Readers(AbstractContextManager["_Readers"]):
@@ -190,6 +210,12 @@ class _Readers(AbstractContextManager["_Readers"]):
         else:
             with closing(self._ranks[rank].open()) as reader:
                 reader.read(start, block)
+
+    def again(self, rank: int, start: int, count: int) -> np.ndarray:
+        """Return elements of one rank in an array of their own."""
+        block = np.empty(count, self.datatype.form)
+        self.read(rank, start, block)
+        return block
 
     def __exit__(self, *_: object) -> None:
         for reader in self._open.values():

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple, TypeAlias
 
 from mpired.buffers import Encoder, FlatBuffer, FlatLayout
 from mpired.buffers.source import Source
-from mpired.collectives.fold import Fold, Region, Target
+from mpired.collectives.fold import Fold, Part, Region, Target
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.table import Share
 from mpired.datatypes import Group
+from mpired.ops import overflow
 from mpired.storage import calls, copying
 from mpired.storage.output import Output, Scratch
 from mpired.storage.together import Draft, Together
 
-Engine: TypeAlias = Callable[[Callable[[Segment], int], Iterable[Segment], int], Generator[int, None, None]]
+Engine: TypeAlias = Callable[[Callable[[Segment], Part], Iterable[Segment], int], Generator[Part, None, None]]
 """Applies a function to segments with so many workers; yields what it returns, as each is done."""
 
 Progress: TypeAlias = Callable[[Iterable[int], int], Iterable[int]]
@@ -207,8 +208,19 @@ def _regions(plan: Plan, shares: Sequence[Share]) -> tuple[dict[_Part, tuple[Sha
 
 
 def _fold(plan: Plan, targets: Sequence[Target], engine: Engine, progress: Progress) -> None:
+    parts: list[Part] = []
     with closing(engine(Fold(plan, tuple(targets)), plan.segments, plan.jobs)) as folding:
-        for _ in progress(folding, plan.nbytes):
+
+        def done() -> Iterator[int]:
+            for part in folding:
+                parts.append(part)
+                yield part.nbytes
+
+        for _ in progress(done(), plan.nbytes):
             pass
     for rank in plan.buffers[0]:
         rank.source.check_unchanged()
+    if found := overflow.total(part.overflow for part in parts):
+        ranks = plan.buffers[found.buffer]
+        name = ranks[0].name if len(plan.buffers) > 1 else ""
+        overflow.tell(plan.op, found, [rank.source.name for rank in ranks], name)

@@ -2,10 +2,11 @@
 
 from mpired.ops.neutral import neutral
 from mpired.ops.resolve import check_file, meant, of_function, resolve, with_properties
-from mpired.ops.table import OPS, Op, Use, check, check_use, get, user_op
+from mpired.ops.table import OPS, OVERFLOWS, Op, Use, check, check_use, get, user_op, with_overflow
 
 __all__ = [
     "OPS",
+    "OVERFLOWS",
     "Op",
     "Use",
     "check",
@@ -17,5 +18,6 @@ __all__ = [
     "of_function",
     "resolve",
     "user_op",
+    "with_overflow",
     "with_properties",
 ]

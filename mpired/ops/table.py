@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import operator
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from mpired.datatypes import Datatype, Group, unit_of
 from mpired.datatypes.grammar import canonical
-from mpired.errors import DatatypeError, OpError, UnknownOpError, shortened
+from mpired.errors import DatatypeError, OpError, UnknownOpError, UsageError, shortened
 from mpired.ops import kernels, loc
 from mpired.ops.kernels import Kernel
 
@@ -63,6 +64,10 @@ class Op(NamedTuple):
         The datatypes on which the op rounds, so that the order of the ranks shows in the bits.
     finish
         Applied once to a folded block, where the kernel leaves bits undefined.
+    exact
+        The function of numbers that the op is, where the datatype may be unable to hold its result.
+    overflow
+        What such a result is: "warn" of it, "wrap" as if it were expected, or "error".
     """
 
     name: str
@@ -77,23 +82,26 @@ class Op(NamedTuple):
     identity: Any = None
     rounds: Group = Group(0)
     finish: Callable[[np.ndarray, Datatype], None] = kernels.leave_as_is
+    exact: Callable[[Any, Any], Any] | None = None
+    overflow: str = "warn"
 
     def __str__(self) -> str:
         return self.name if self.user else f"MPI_{self.name}"
 
     def __reduce__(self) -> tuple[Callable[..., Op], tuple[object, ...]]:
         # The kernel of a user-defined op knows where its code lies; that of a predefined op is looked up again.
-        return (Op, tuple(self)) if self.user else (get, (self.name,))
+        return (Op, tuple(self)) if self.user else (with_overflow, (self.name, self.overflow))
 
 
+_PLUS, _TIMES = operator.add, operator.mul
 _RMA = Use.ACCUMULATE | Use.FETCH
 _NAN = kernels.canonical_nan
 
 OPS: tuple[Op, ...] = (
     Op("MAX", kernels.extreme(np.maximum), _ORDERED, "maximum; NaN propagates"),
     Op("MIN", kernels.extreme(np.minimum), _ORDERED, "minimum; NaN propagates"),
-    Op("SUM", kernels.add, _NUMBER, "sum; integers wrap as in C", rounds=_ROUNDED, finish=_NAN),
-    Op("PROD", kernels.multiply, _NUMBER, "product; integers wrap as in C", rounds=_ROUNDED, finish=_NAN),
+    Op("SUM", kernels.add, _NUMBER, "sum; integers wrap as in C", rounds=_ROUNDED, finish=_NAN, exact=_PLUS),
+    Op("PROD", kernels.multiply, _NUMBER, "product; integers wrap as in C", rounds=_ROUNDED, finish=_NAN, exact=_TIMES),
     Op("LAND", kernels.logical(np.logical_and), _TRUTH, "logical and; 0 or 1"),
     Op("BAND", kernels.elementwise(np.bitwise_and), _BITS, "bitwise and"),
     Op("LOR", kernels.logical(np.logical_or), _TRUTH, "logical or; 0 or 1"),
@@ -133,6 +141,28 @@ def get(name: str) -> Op:
         hint = f"did you mean {' or '.join(close).lower()}?" if close else f"the ops are {_listed(OPS)}"
         raise UnknownOpError(shortened(name) or "''", f"is not an MPI op; {hint}")
     return op
+
+
+OVERFLOWS = ("warn", "wrap", "error")
+"""The words for what a result is that its datatype cannot hold."""
+
+
+def with_overflow(op: str | Op, word: str | None) -> Op:
+    """Return a predefined op that warns of overflow, wraps or raises an error; None for the default.
+
+    Raises
+    ------
+    UsageError
+        If the word is none of `OVERFLOWS`, or the op is a user-defined one, which nothing is known of.
+    """
+    row = get(op) if isinstance(op, str) else op
+    if word is None:
+        return row
+    if word not in OVERFLOWS:
+        raise UsageError("--overflow", f"{word!r} is none of {', '.join(OVERFLOWS)}")
+    if row.user:
+        raise UsageError("--overflow", f"is said of predefined ops; {row} is user-defined, and looks itself")
+    return row._replace(overflow=word)
 
 
 def check(op: Op, datatype: Datatype, use: Use) -> None:

@@ -41,6 +41,7 @@ class How(TypedDict, total=False):
     commit: str
     durability: str
     lock_timeout: float | None
+    overflow: str | None
 
 
 class FetchOptions(Inputs, Where, How, total=False):
@@ -69,13 +70,15 @@ class ElementOptions(How, total=False):
     create: str | int | Sequence[int] | None
 
 
-def resolve(op: str, use: ops.Use) -> ops.Op:
+def resolve(op: str, use: ops.Use, options: How) -> ops.Op:
     """Return the predefined op of that name; the one-sided calls take no other (MPI-4.1, 12.3.4).
 
     Raises
     ------
     UnknownOpError, OpError
         If there is none, or it is not for this use.
+    UsageError
+        If the options do not say what overflow is to be.
     """
     chosen = ops.meant(op)
     if chosen is None and not isinstance(op, str):
@@ -84,7 +87,7 @@ def resolve(op: str, use: ops.Use) -> ops.Op:
         raise OpError(op, "user-defined ops are for reductions only (MPI-4.1, 12.3.4); use a predefined op")
     chosen = chosen or ops.resolve(op)
     ops.check_use(chosen, use)
-    return chosen
+    return ops.with_overflow(chosen, options.get("overflow"))
 
 
 def policy(options: Mapping[str, Any]) -> Policy:

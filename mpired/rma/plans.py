@@ -77,7 +77,7 @@ def plan_accumulate(
     if not origins:
         raise UsageError("ORIGIN", "there is none; name at least one file after the target")
     check_once(len(origins), options)
-    chosen = resolve(op, ops.Use.ACCUMULATE)
+    chosen = resolve(op, ops.Use.ACCUMULATE, options)
     if (where := options.get("map")) is not None:
         options["map"] = read_map(where)  # once: what it holds is part of the key, and a stream gives it only once
     request = _request(windows, origins, chosen, options)
@@ -93,7 +93,7 @@ def plan_get_accumulate(
 ) -> Call:
     """Check a get_accumulate, as `plan_accumulate`; NO_OP takes no origin (MPI-4.1, 12.3.4)."""
     check_names(options, FetchOptions)
-    chosen = resolve(op, ops.Use.FETCH)
+    chosen = resolve(op, ops.Use.FETCH, options)
     if (origin is None) != (chosen.name == "NO_OP"):
         reason = "takes no origin" if chosen.name == "NO_OP" else "needs an origin, which is missing"
         raise UsageError("ORIGIN", f"{chosen} {reason} (MPI-4.1, 12.3.4)")
@@ -118,7 +118,7 @@ def plan_fetch_and_op(
         for NO_OP.
     """
     check_names(options, ElementOptions)
-    chosen = resolve(op, ops.Use.FETCH)
+    chosen = resolve(op, ops.Use.FETCH, options)
     if (value is None) != (chosen.name == "NO_OP"):
         reason = "takes no value" if chosen.name == "NO_OP" else "needs a value, which is missing"
         raise UsageError("VALUE", f"{chosen} {reason} (MPI-4.1, 12.3.5)")

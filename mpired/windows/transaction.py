@@ -19,7 +19,15 @@ from mpired import ops
 from mpired.buffers import Declared, FlatBuffer
 from mpired.buffers.rank import reordered
 from mpired.datatypes import Datatype
-from mpired.errors import BufferFileError, CountError, DatatypeError, UnconfirmedError, UsageError
+from mpired.errors import (
+    BufferFileError,
+    CountError,
+    DatatypeError,
+    OverflowWarning,
+    UnconfirmedError,
+    UsageError,
+)
+from mpired.ops import overflow
 from mpired.ranks import check_formats
 from mpired.storage import recovery, staging
 from mpired.storage.lock import Inode, Target, Waiting, inode, lock_all, lock_replaced, lock_target
@@ -98,6 +106,8 @@ class Done(NamedTuple):
         The old elements.
     nbytes
         For each window about how many bytes were read and written for its elements.
+    overflow
+        The warnings of overflow, where somebody has collected them.
     """
 
     protocols: tuple[str, ...]
@@ -107,6 +117,7 @@ class Done(NamedTuple):
     recovered: tuple[str, ...] = ()
     fetched: np.ndarray | None = None
     nbytes: tuple[int, ...] = ()
+    overflow: tuple[OverflowWarning, ...] = ()
 
 
 Keep = Callable[[np.ndarray, FlatBuffer], None]
@@ -302,7 +313,9 @@ class _Work:
             for i, share in enumerate(part.shares if update else ()):
                 origins = [request.origins[number][i] for number in part.origins]
                 assert update is not None  # noqa: S101 - else there are no shares
-                fold(share, request.op, origins, update, self.fetched)
+                found = fold(share, request.op, origins, update, self.fetched)
+                names = [origin.name for origin in origins]
+                overflow.tell(request.op, found, names, share.window.name if len(part.shares) > 1 else "")
         for origin in (origin for buffers in request.origins for origin in buffers):
             origin.check_unchanged()
         for update, part in zip(self.updates, self._parts, strict=True):

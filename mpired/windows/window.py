@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ from mpired import ops
 from mpired.buffers import FlatBuffer
 from mpired.buffers.flat import convert, lies_as
 from mpired.datatypes import Datatype
+from mpired.ops.overflow import Overflow, steps, total
 from mpired.storage import calls
 from mpired.storage.update import Update
 from mpired.windows.address import Access, Batch, Round
@@ -51,8 +53,10 @@ class Share(NamedTuple):
         return max(elements, self.window.source.nbytes - self.window.offset)  # a raw file is a window of bytes
 
 
-def fold(share: Share, op: ops.Op, origins: Sequence[Origin], update: Update, fetched: np.ndarray | None) -> None:
-    """Combine origins into a window, one after another, and give the new bytes to an update.
+def fold(
+    share: Share, op: ops.Op, origins: Sequence[Origin], update: Update, fetched: np.ndarray | None
+) -> Overflow | None:
+    """Combine origins into a window, one after another, give the new bytes to an update, and return what overflowed.
 
     Parameters
     ----------
@@ -69,6 +73,7 @@ def fold(share: Share, op: ops.Op, origins: Sequence[Origin], update: Update, fe
     """
     window = share.window
     end = _end(window)
+    found: list[Overflow] = []
     for batch in share.access.batches():
         octets = _read(update.source, batch, window, end)
         old = gathered(octets, batch.at, window.stored)
@@ -76,14 +81,18 @@ def fold(share: Share, op: ops.Op, origins: Sequence[Origin], update: Update, fe
         if fetched is not None:
             for turn in batch.rounds if op.name == "NO_OP" else ():
                 fetched[turn.index] = elements if turn.where is None else elements[turn.where]
-        for origin in origins:
+        for rank, origin in enumerate(origins):
             for turn in batch.rounds:
-                elements = _one_round(elements, turn, op, origin, fetched)
+                elements, overflowed = _one_round(elements, turn, op, origin, fetched)
+                if overflowed is not None:
+                    first = int(np.arange(origin.count)[turn.index][overflowed.argmax()])
+                    found.append(Overflow(int(np.count_nonzero(overflowed)), 0, first, rank))
         if origins:
             with np.errstate(all="ignore"):
                 op.finish(elements, window.datatype)
         scattered(octets, batch.at, _with_padding_of(old, elements, window.datatype))
         _write(update, octets, batch, window.offset, end)
+    return total(found)
 
 
 def _end(window: FlatBuffer) -> int | None:
@@ -112,27 +121,24 @@ def _write(update: Update, octets: np.ndarray, batch: Batch, offset: int, end: i
         at += stop - start
 
 
-def _one_round(elements: np.ndarray, turn: Round, op: ops.Op, origin: Origin, fetched: np.ndarray | None) -> np.ndarray:
-    """Return the elements after each of a round was combined with one of the origin."""
+def _one_round(
+    elements: np.ndarray, turn: Round, op: ops.Op, origin: Origin, fetched: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the elements after each of a round was combined with one of the origin, and which of these overflowed."""
     old = elements if turn.where is None else elements[turn.where]
     if fetched is not None:
         fetched[turn.index] = old
-    new = applied(op, old, origin.read(turn.index), origin.datatype)
+    making = steps(op, origin.datatype)
+    read = partial(origin.read, turn.index)
+    # The target is the lower operand, so that accumulating ranks gives the bits of reducing them after it. REPLACE
+    # and NO_OP know the target as inoutvec, as in `kernels`.
+    lower, upper = (old, read()) if ops.Use.REDUCE in op.uses else (read(), old)
+    with making.watching():
+        new, overflowed = making(lower, upper, read)
     if turn.where is None:
-        return new
+        return new, overflowed
     elements[turn.where] = new
-    return elements
-
-
-def applied(op: ops.Op, target: np.ndarray, origin: np.ndarray, datatype: Datatype) -> np.ndarray:
-    """Return `target op origin` in one of the two arrays.
-
-    The target is the lower operand, so that accumulating ranks gives the bits of reducing them after it. REPLACE
-    and NO_OP know the target as inoutvec, as in `kernels`.
-    """
-    lower, upper = (target, origin) if ops.Use.REDUCE in op.uses else (origin, target)
-    with np.errstate(all="ignore"):  # what overflow and NaN give is defined, and no warning's business
-        return op.kernel(lower, upper, datatype)
+    return elements, overflowed
 
 
 def _native(stored: np.ndarray, datatype: Datatype) -> np.ndarray:

@@ -1405,8 +1405,8 @@ def test_mode_of_a_new_file(umask, mode, folder):
 @pytest.mark.parametrize("mode", [0o600, 0o640, 0o444, 0o755, 0o666])
 def test_mode_and_attributes_of_an_existing_file(mode, folder):
     out = folder / "out"
-    out.chmod(mode)
     os.setxattr(out, "user.origin", b"run 7")
+    out.chmod(mode)
     os.utime(out, ns=(2**62, 2**62))
     succeeded(reduce("--op", "sum", "good.npy", "--to", "raw", "-o", "out", "-f", cwd=folder))
     assert out.read_bytes() == DATA

@@ -875,6 +875,7 @@ def test_summary_and_json(tmp_path):
     assert found == {
         "op": "MPI_SUM", "buffers": [{"datatype": "MPI_DOUBLE", "count": 3}], "origins": 1, "windows": ["t.npy"],
         "protocols": ["rename"], "skipped": [], "recovered": [],
+        "overflow": [],
     }  # fmt: skip
 
 

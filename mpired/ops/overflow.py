@@ -1,0 +1,205 @@
+"""Overflow of SUM and PROD: integers that wrap, and floating-point numbers that finite operands make infinite.
+
+Each step of the left fold is looked at, so what is found is exact, and the same for any number of workers. The bits of
+the result do not depend on it. What it costs is small:
+
+- Integers: the bounds of what is folded so far and of the next operand tell whether a step can overflow at all. Only
+  where it can, each element is looked at.
+- Floating-point numbers: the processor notes that something overflowed. Only then each element is looked at.
+"""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from mpired.datatypes import Datatype, Group
+from mpired.errors import OverflowWarning, ResultOverflowError
+from mpired.ops.table import Op
+
+Again: TypeAlias = Callable[[], np.ndarray]
+"""Reads the upper operand of a step again, which the kernel has written over."""
+
+
+class Overflow(NamedTuple):
+    """What was found: how many steps overflowed, and where the first one is.
+
+    Parameters
+    ----------
+    times
+        How many steps of the fold overflowed: an element combined with that of the next rank is one.
+    buffer, element, rank
+        The first of them: the smallest buffer, then element, then rank.
+    """
+
+    times: int
+    buffer: int
+    element: int
+    rank: int
+
+    @classmethod
+    def at(cls, overflowed: np.ndarray, start: int, rank: int) -> Overflow:
+        """Return the overflow of one step, of whose elements, from `start` on, some overflowed."""
+        return cls(int(np.count_nonzero(overflowed)), 0, start + int(overflowed.argmax()), rank)
+
+
+def total(found: Iterable[Overflow | None]) -> Overflow | None:
+    """Return what was found in several parts of the work, None if that is nothing."""
+    parts = [each for each in found if each is not None]
+    if not parts:
+        return None
+    return min(parts, key=lambda each: each[1:])._replace(times=sum(each.times for each in parts))
+
+
+class Steps:
+    """The steps of a fold, one after another; this one looks for nothing.
+
+    Parameters
+    ----------
+    op, datatype
+        What combines which elements.
+    """
+
+    def __init__(self, op: Op, datatype: Datatype) -> None:
+        self.op = op
+        self._datatype = datatype
+
+    def begin(self) -> None:
+        """Begin with other elements."""
+
+    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, again: Again) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the operand that holds the result, and which elements overflowed; None for none."""
+        del again
+        return self.op.kernel(invec, inoutvec, self._datatype), None
+
+    def watching(self) -> np.errstate:
+        """Return the context that steps are to be made in: what overflow and NaN give is defined, and no warning."""
+        return np.errstate(all="ignore")
+
+
+class _IntegerSteps(Steps):
+    """Steps that find integers that wrap."""
+
+    def __init__(self, op: Op, datatype: Datatype) -> None:
+        super().__init__(op, datatype)
+        assert op.exact is not None  # noqa: S101 - `steps` has looked
+        self._exact = op.exact
+        limits = np.iinfo(datatype.form)
+        self._low, self._high, self._modulus = int(limits.min), int(limits.max), float(2**limits.bits)
+        self._unsigned = np.dtype(f"u{datatype.form.itemsize}")
+        self._negative = False
+        self._bounds: tuple[int, int] | None = None
+
+    def begin(self) -> None:
+        """Forget the bounds of what is folded."""
+        self._bounds = None
+
+    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, again: Again) -> tuple[np.ndarray, np.ndarray | None]:
+        """Combine, and look at each element if the bounds of the operands do not exclude that one wraps."""
+        upper = self._range(inoutvec)
+        for bounds in (self._bounds, None):
+            low, high = self._reach(bounds or self._range(invec), upper)
+            if self._low <= low and high <= self._high:
+                self._bounds = low, high
+                return super().__call__(invec, inoutvec, again)
+        self._bounds = None
+        exact = self._exact(invec.astype(np.float64), inoutvec.astype(np.float64))
+        result = self.op.kernel(invec, inoutvec, self._datatype)
+        exact -= result
+        # Rounding is far below the modulus, of which a wrapped result is a multiple away.
+        wrapped = np.abs(exact, out=exact) > self._modulus / 2
+        return result, wrapped if wrapped.any() else None
+
+    def _range(self, block: np.ndarray) -> tuple[int, int]:
+        """Return bounds of the elements, by one pass as long as none is negative."""
+        if not self._negative:
+            high = int(np.maximum.reduce(block.view(self._unsigned), initial=0))
+            if high <= self._high:
+                return 0, high
+            self._negative = True
+        return int(np.minimum.reduce(block)), int(np.maximum.reduce(block))
+
+    def _reach(self, lower: tuple[int, int], upper: tuple[int, int]) -> tuple[int, int]:
+        """Return the bounds of what the op makes of operands within bounds: both ops have them at the corners."""
+        corners = list(itertools.starmap(self._exact, itertools.product(lower, upper)))
+        return min(corners), max(corners)
+
+
+class _FloatSteps(Steps):
+    """Steps that find infinities, or NaNs of a complex product, that finite operands gave."""
+
+    def __init__(self, op: Op, datatype: Datatype) -> None:
+        super().__init__(op, datatype)
+        self._numbers = datatype.component if datatype.group is Group.COMPLEX else datatype.form
+        self._flagged = False
+
+    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, again: Again) -> tuple[np.ndarray, np.ndarray | None]:
+        """Combine, and look at each element if the processor has noted an overflow."""
+        self._flagged = False
+        result, _ = super().__call__(invec, inoutvec, again)
+        if not self._flagged:
+            return result, None
+        infinite = self._finite(invec) & self._finite(again()) & ~self._finite(result)
+        return result, infinite if infinite.any() else None
+
+    def watching(self) -> np.errstate:
+        """Return the context in which NumPy calls this when the processor notes an overflow."""
+        return np.errstate(all="ignore", over="call", call=self._note)
+
+    def _note(self, _kind: str, _flag: int) -> None:
+        self._flagged = True
+
+    def _finite(self, block: np.ndarray) -> np.ndarray:
+        finite: np.ndarray = np.isfinite(block.view(self._numbers)).reshape(len(block), -1).all(axis=1)
+        return finite
+
+
+def steps(op: Op, datatype: Datatype) -> Steps:
+    """Return the steps of a fold with this op, which look for overflow if the op can and the user wants to know."""
+    if op.exact is None or op.overflow == "wrap":
+        return Steps(op, datatype)
+    return (_IntegerSteps if datatype.form.kind in "iu" else _FloatSteps)(op, datatype)
+
+
+def tell(op: Op, found: Overflow | None, files: Sequence[str], buffer: str = "") -> None:
+    """Warn of what was found, or refuse it.
+
+    Parameters
+    ----------
+    op
+        The op, which knows what the user wants.
+    found
+        What was found; None if that is nothing.
+    files
+        The name of each rank's file.
+    buffer
+        The name of the buffer, "" if there is one only.
+
+    Raises
+    ------
+    ResultOverflowError
+        If overflow is an error.
+    """
+    if found is None:
+        return
+    file = files[found.rank]
+    times = "once" if found.times == 1 else f"{found.times} times"
+    column = f" of column {buffer}" if buffer else ""
+    where = f"first in element {found.element}{column} with rank {found.rank} ({file})"
+    text = f"overflowed {times}, {where}"
+    if op.overflow == "error":
+        raise ResultOverflowError(str(op), f"{text}; take a wider datatype, or --overflow wrap for the result as it is")
+    details = {"count": found.times, "element": found.element, "rank": found.rank, "file": file, "buffer": buffer}
+    way = "--overflow error refuses that, --overflow wrap expects it"
+    warnings.warn(OverflowWarning(f"{op} {text}; {way}", details), stacklevel=_level_of_the_caller())
+
+
+def _level_of_the_caller() -> int:
+    """Return how many frames above `tell` that function is which called into this package."""
+    names = [str(each.frame.f_globals.get("__name__")) for each in inspect.stack(0)]
+    return 1 + max(level for level, name in enumerate(names) if name.startswith("mpired."))
