@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from mpired.errors import LockError, UsageError
-from mpired.storage import calls
+from mpired.storage import calls, staging
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two attempts
 # A file that may not be opened for writing can still be replaced by whoever may write to its directory.
@@ -145,6 +145,12 @@ class Target:
         """What the file is like now."""
         return os.fstat(self.fd)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the file has its name still."""
+        found = calls.status_at(self.base, self.dirfd)
+        return found is not None and os.path.samestat(found, self.status)
+
     def __enter__(self) -> Self:
         return self
 
@@ -186,10 +192,10 @@ def lock_target(name: str, waiting: Waiting, *, shared: bool = False, held: Coll
             # While we waited the file may have been replaced: what we have locked then is no one's any more.
             with calls.blaming(name):
                 dirfd = calls.open_directory(os.path.dirname(path))
-                found = os.stat(os.path.basename(path), dir_fd=dirfd, follow_symlinks=False)
-                if os.path.samestat(found, os.fstat(fd)):
+                target = Target(name, path, fd, dirfd, shared)
+                if target.is_current:
                     _open.update((fd, dirfd))
-                    return Target(name, path, fd, dirfd, shared)
+                    return target
         except BaseException:
             calls.let_go(fd, *([dirfd] if dirfd >= 0 else []))
             raise
@@ -244,7 +250,8 @@ def lock_all(
 ) -> Iterator[dict[str, Target]]:
     """Lock some files in the order of their real paths, so that two commands never wait for each other.
 
-    Inodes would be no order: a target that is replaced gets another one.
+    Inodes would be no order: a target that is replaced gets another one. When all are locked, no committed results of
+    an interrupted command wait for any of them: they would take the place of what comes now.
 
     Parameters
     ----------
@@ -258,19 +265,23 @@ def lock_all(
         Called with each that is locked, when all are.
     """
     deadline = time.monotonic() + waiting.timeout
-    with contextlib.ExitStack() as stack:
-        targets: dict[str, Target] = {}
-        last: Target | None = None
-        held: set[Inode] = set()
-        for _, name in sorted(zip(calls.real_paths(names), names, strict=True)):
-            target = lock(name, waiting.until(deadline), held=held)
-            if target is not None:
-                held.add(inode(target.status))
-                targets[name] = stack.enter_context(_in_one_directory(target, last))
-                last = targets[name]
-        for target in targets.values():
-            after(target)
-        yield targets
+    while True:
+        with contextlib.ExitStack() as stack:
+            targets: dict[str, Target] = {}
+            last: Target | None = None
+            held: set[Inode] = set()
+            for _, name in sorted(zip(calls.real_paths(names), names, strict=True)):
+                target = lock(name, waiting.until(deadline), held=held)
+                if target is not None:
+                    held.add(inode(target.status))
+                    targets[name] = stack.enter_context(_in_one_directory(target, last))
+                    last = targets[name]
+            if staging.settle(names) or not all(target.is_current for target in targets.values()):
+                continue  # what is locked was replaced
+            for target in targets.values():
+                after(target)
+            yield targets
+            return
 
 
 def _in_one_directory(target: Target, other: Target | None) -> Target:

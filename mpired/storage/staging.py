@@ -120,7 +120,7 @@ def remove(folder: Folder, lock: int = -1) -> None:
     calls.let_go(lock)
 
 
-def settle(paths: Iterable[str], *, alone: bool = False) -> None:
+def settle(paths: Iterable[str], *, alone: bool = False) -> bool:
     """Finish what an interrupted command has committed in the directories of these files, and clear what it has not.
 
     A path that is none, as `-`, is taken for a name in the current directory, where that does no harm.
@@ -131,6 +131,11 @@ def settle(paths: Iterable[str], *, alone: bool = False) -> None:
         The files.
     alone
         Whether no other command is at work there, if the file system has no locks to show that.
+
+    Returns
+    -------
+    bool
+        Whether results were put in place.
 
     Raises
     ------
@@ -143,9 +148,8 @@ def settle(paths: Iterable[str], *, alone: bool = False) -> None:
     with contextlib.suppress(FileNotFoundError):  # there may be no current directory
         named = {os.path.dirname(calls.followed(path)) for path in paths}
         directories += sorted({os.path.realpath(directory) for directory in named})
-    for directory in directories:
-        for path in found(directory):
-            finish(path, alone=alone)
+    done = [finish(path, alone=alone) for directory in directories for path in found(directory)]
+    return any(done)
 
 
 def pending(directory: str) -> list[str]:
@@ -181,8 +185,10 @@ def _opened(path: str) -> Folder | None:
     return None
 
 
-def finish(path: str, *, alone: bool = False) -> None:
+def finish(path: str, *, alone: bool = False) -> bool:
     """Put committed files in their places, and remove the drafts of others; leave those of living commands alone.
+
+    Returns whether there were committed ones.
 
     Parameters
     ----------
@@ -198,16 +204,16 @@ def finish(path: str, *, alone: bool = False) -> None:
     """
     folder = _left(path)
     if folder is None:
-        return
+        return False
     with folder:
         home = _home(folder)
         if home == path:
-            _finish_home(folder, alone=alone)
-            return
+            return _finish_home(folder, alone=alone)
     folder = _opened(home) if home else None
-    if folder is not None:
-        with folder:
-            _finish_home(folder, alone=alone)
+    if folder is None:
+        return False
+    with folder:
+        return _finish_home(folder, alone=alone)
 
 
 def _home(folder: Folder) -> str:
@@ -233,7 +239,7 @@ def _home(folder: Folder) -> str:
     return ""
 
 
-def _finish_home(home: Folder, *, alone: bool) -> None:
+def _finish_home(home: Folder, *, alone: bool) -> bool:
     """Finish what the first staging directory of a commit says, when its owner is not at work any more."""
     until = time.monotonic() + _PATIENCE
     while True:
@@ -241,7 +247,7 @@ def _finish_home(home: Folder, *, alone: bool) -> None:
             lock = open_lock(home)
         except OSError:
             if home.status(COMMIT) is None:
-                return  # nothing waits here, and whoever may write here removes it
+                return False  # nothing waits here, and whoever may write here removes it
             raise
         try:
             has_locks, free = taken(lock)
@@ -251,11 +257,11 @@ def _finish_home(home: Folder, *, alone: bool) -> None:
                     _finish_committed(home)
                 remove(home, lock)
                 lock = -1
-                return
+                return committed
         finally:
             calls.let_go(lock)
         if not committed:
-            return  # its owner lives, and has changed nothing yet
+            return False  # its owner lives, and has changed nothing yet
         if time.monotonic() > until:
             raise OSError(errno.EBUSY, _ENDLESS[has_locks], home.path)
         time.sleep(_PAUSE)

@@ -17,7 +17,8 @@ import pytest
 from command import COMMAND, NOBODY, become_nobody, refused, run, snapshot, succeeded, unchanged
 
 from mpired.errors import BufferFileError, OutputExistsError, RanksError, UnconfirmedError, UsageError
-from mpired.storage import calls, staging
+from mpired.rma import Window
+from mpired.storage import calls, lock, staging
 from mpired.storage.staging import pending, settle
 from mpired.storage.together import Together, check_outputs
 
@@ -933,3 +934,32 @@ def test_order_of_the_steps(tmp_path, monkeypatch):
         "sync together", "sync 0", "sync 1", "sync manifest", "sync together", "sync folder", "open", "sync together",
         "replace", "replace", "sync folder", "unlink", "unlink", "sync together", "unlink", "unlink", "rmdir",
     ]  # fmt: skip
+
+
+def test_results_that_are_committed_while_a_lock_is_waited_for_come_first(tmp_path, monkeypatch):
+    """Their command is killed before its renames: an update of one of them must not come between."""
+    paths = [tmp_path / "t.npy", tmp_path / "u.npy"]
+    for path in paths:
+        np.save(path, np.ones(3))
+    original, waited = lock.acquire, []
+
+    def results() -> None:
+        os.replace = lambda *_, **__: os.kill(os.getpid(), signal.SIGKILL)
+        with Together(list(map(str, paths)), overwrite=True) as outputs:
+            for path, draft in zip(paths, outputs.drafts, strict=True):
+                np.save(tmp_path / "result.npy", np.full(3, 5.0))
+                with draft.created() as fd:
+                    calls.pwrite_all(fd, (tmp_path / "result.npy").read_bytes(), 0)
+                assert path.exists()
+            outputs.commit()
+
+    def acquire(*arguments: object, **settings: object) -> None:
+        if not waited:
+            waited.append(in_child(results))
+        original(*arguments, **settings)
+
+    monkeypatch.setattr(lock, "acquire", acquire)
+    Window(paths[0]).accumulate(np.full(3, 2.0), op="sum")
+    assert waited == [-signal.SIGKILL]
+    assert [np.load(path).tolist() for path in paths] == [[7.0] * 3, [5.0] * 3]
+    assert litter(tmp_path) == []
