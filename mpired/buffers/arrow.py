@@ -25,9 +25,10 @@ from mpired.buffers.columns import inspect as inspect_columns
 from mpired.buffers.flat import FlatBuffer, Order
 from mpired.buffers.formats import Encoder
 from mpired.buffers.ipc import Batch, Messages, Packed
-from mpired.buffers.local import Extent, Spliced, close_read, pread_into
+from mpired.buffers.local import Extent, Spliced, pread_into
 from mpired.buffers.rank import Declared, RankFile
 from mpired.buffers.source import Source
+from mpired.storage import calls
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up
 
@@ -132,7 +133,7 @@ class ArrowFile:
 
     def close(self) -> None:
         """Close the file."""
-        close_read(self._fd)
+        calls.let_go(self._fd)
 
 
 def _packed(messages: Messages, batch: Batch, leaf: Leaf) -> Packed:
@@ -219,7 +220,7 @@ class WholeFile:
 
     def close(self) -> None:
         """Close the file."""
-        close_read(self._fd)
+        calls.let_go(self._fd)
 
 
 class _Places:

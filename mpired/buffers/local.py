@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import contextlib
 import io
 import itertools
 import os
@@ -30,18 +29,10 @@ def pread_all(fd: int, nbytes: int, start: int) -> bytes:
     ValueError
         If it ends before.
     """
-    data = b""
-    while len(data) < nbytes:
-        if start < 0 or not (more := os.pread(fd, nbytes - len(data), start + len(data))):
-            raise ValueError(f"it has no {nbytes} bytes from {start} on, perhaps it is cut off")
-        data = data + more if data else more
+    data = calls.pread_some(fd, nbytes, start) if start >= 0 else b""
+    if len(data) < nbytes:
+        raise ValueError(f"it has no {nbytes} bytes from {start} on, perhaps it is cut off")
     return data
-
-
-def close_read(fd: int) -> None:
-    """Close a file that was only read: what goes wrong then has changed nothing."""
-    with contextlib.suppress(OSError):
-        os.close(fd)
 
 
 def pread_into(fd: int, block: np.ndarray, start: int) -> None:

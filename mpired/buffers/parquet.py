@@ -27,10 +27,11 @@ from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.footer import MAGIC, Chunk, Footer, Leaf, Pages, pages, stretch
 from mpired.buffers.footer import read as read_footer
 from mpired.buffers.formats import Encoder
-from mpired.buffers.local import Extent, Spliced, close_read
+from mpired.buffers.local import Extent, Spliced
 from mpired.buffers.rank import Declared, RankFile
 from mpired.buffers.source import Source
 from mpired.errors import BufferFileError
+from mpired.storage import calls
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up
 import pyarrow.parquet as pq  # isort: skip
@@ -108,7 +109,7 @@ class ParquetFile:
 
     def close(self) -> None:
         """Close the file."""
-        close_read(self._fd)
+        calls.let_go(self._fd)
 
 
 def _batches(file: Spliced) -> Iterator[pa.RecordBatch]:
@@ -152,7 +153,7 @@ class WholeFile:
 
     def close(self) -> None:
         """Close the file."""
-        close_read(self._fd)
+        calls.let_go(self._fd)
 
 
 def _schema_of(footer: Footer) -> pa.Schema:

@@ -11,7 +11,7 @@ from mpired.cli import params
 from mpired.cli.messages import finished, show
 from mpired.errors import MpiredError, RanksError, UsageError, escaped
 from mpired.storage import notices, recovery, staging
-from mpired.storage.lock import Waiting, lock_target, with_timeout
+from mpired.storage.lock import NoLocksError, Waiting, lock_target, with_timeout
 from mpired.storage.recovery import Discard
 
 Heard = tuple[Sequence[str], str]
@@ -82,9 +82,14 @@ def _recovered(name: str, heard: Sequence[Heard], waiting: Waiting, how: Discard
         journal = recovery.discard_orphan(name)
     else:
         recovery.check_not_orphan(name)
-        with lock_target(name, waiting) as target:
-            removed = recovery.clean(target)
-            journal = recovery.settle(target, discard=how)
+        try:
+            with lock_target(name, waiting) as target:
+                removed = recovery.clean(target)
+                journal = recovery.settle(target, discard=how)
+        except NoLocksError:
+            if recovery.has_journal(name):
+                raise
+            journal = ""  # no file is updated in place there
     done = [words for paths, words in heard if _concerns(paths, name)]
     done += [_DONE[journal]] if journal in _DONE else []
     done += [f"removed {temporary}" for temporary in removed]

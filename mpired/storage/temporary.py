@@ -67,8 +67,8 @@ def _has_name(fd: int, name: bytes, dirfd: int) -> bool:
 def remove_dead(base: bytes, dirfd: int) -> list[bytes]:
     """Remove the temporary files for `base` that interrupted commands have left, and return their names.
 
-    Only files of this user, and only those whose lock is free: a living command keeps its lock. That a folder cannot be
-    listed is no error.
+    Only files of this user, for root of all users, and only those whose lock is free: a living command keeps its lock.
+    That a folder cannot be listed is no error.
     """
     with contextlib.suppress(OSError):
         return [name for name in leftovers(base, dirfd) if _remove_if_dead(name, dirfd)]
@@ -89,7 +89,8 @@ def _remove_if_dead(name: bytes, dirfd: int) -> bool:
         return False
     try:
         status = os.fstat(fd)
-        dead = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and calls.lock(fd)
+        ours = os.geteuid() in {0, status.st_uid}
+        dead = stat.S_ISREG(status.st_mode) and ours and calls.lock(fd)
         if dead and _has_name(fd, name, dirfd):
             calls.unlink(name, dirfd)
             return True

@@ -310,8 +310,8 @@ def test_arrow_from_any_element(compression, tmp_path, monkeypatch):
                 assert block.tolist() == values[start:stop].tolist()
 
 
-def test_arrow_of_the_other_byte_order(tmp_path):
-    """The numbers of a file that says so are swapped."""
+def test_arrow_in_the_byte_order_that_it_says(tmp_path):
+    """Numbers are taken as the file says, whatever they look like."""
     content = bytearray(bytes_of(pa.table({"x": THREE}), "arrow"))
     swapped = content.replace(THREE.tobytes(), THREE.byteswap().tobytes())
     assert swapped != content
