@@ -18,7 +18,7 @@ import stat
 import time
 from collections.abc import Iterable, Iterator, Sequence
 
-from mpired.errors import BufferFileError, RanksError
+from mpired.errors import BufferFileError, RanksError, UnconfirmedError
 from mpired.storage import calls, notices
 from mpired.storage.folder import NAME, Folder, found
 from mpired.storage.manifest import MANIFEST, Entry, Manifest, is_number, is_same, stamp
@@ -31,12 +31,26 @@ _PATIENCE, _PAUSE = 30.0, 0.005
 
 
 def commit(home: Folder) -> None:
-    """Make the commit durable: from here on the results go forward, whatever happens."""
-    calls.let_go(home.create(COMMIT))
+    """Make the commit durable: from here on the results go forward, whatever happens.
+
+    Raises
+    ------
+    OSError
+        If that is not possible: nothing is committed.
+    UnconfirmedError
+        If the commit is perhaps on the disk, and could not be taken back.
+    """
     try:
+        calls.let_go(home.create(COMMIT))
         home.sync()
-    except OSError:
-        calls.unlink(COMMIT, home.fd)
+    except OSError as error:
+        try:
+            calls.unlink(COMMIT, home.fd)
+        except OSError:
+            if home.status(COMMIT) is None:
+                raise error from None
+            reason = f"the commit of the results could neither be confirmed nor taken back ({error.strerror})"
+            raise UnconfirmedError(home.path, f"{reason}; the next mpired command finishes it") from error
         with contextlib.suppress(OSError):
             home.sync()
         raise

@@ -195,7 +195,11 @@ class Together:
         self._write_manifests()
         with interruptions.blocked():
             with calls.blaming(self.drafts[0].name), home.open() as folder:
-                staging.commit(folder)
+                try:
+                    staging.commit(folder)
+                except UnconfirmedError:
+                    self._committed = True  # perhaps
+                    raise
             self._committed = True
             self._on_commit()
             try:
