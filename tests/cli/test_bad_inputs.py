@@ -1063,14 +1063,15 @@ def test_input_by_its_descriptor(folder):
 def test_odd_names(name, shown, folder):
     with unchanged(folder):
         refused(reduce("--op", "sum", "-o", "out", "-f", "--", name, cwd=folder), 4, shown, "No such file")
-    os.rename(folder / "good.npy", folder / name)
-    succeeded(reduce("--op", "sum", f"--output={name}", "-f", "--", name, name, cwd=folder))
+    succeeded(reduce("--op", "sum", f"--output={name}", "-f", "--", "good.npy", "good.npy", cwd=folder))
     np.testing.assert_array_equal(np.load(folder / name), 2 * THREE)
-    assert sorted(os.listdir(folder)) == sorted([name, "good.arrow", "good.bin", "good.parquet", "out"])
+    names = [name, "good.npy", "good.arrow", "good.bin", "good.parquet", "out"]
+    assert sorted(os.listdir(folder)) == sorted(names)
     with unchanged(folder):
-        refused(reduce("--op", "sum", f"--output={name}", "--", name, cwd=folder), 2, shown, "--force")
+        refused(reduce("--op", "sum", f"--output={name}", "--", "good.npy", cwd=folder), 2, shown, "--force")
+        refused(reduce("--op", "sum", f"--output={name}", "-f", "--", name, cwd=folder), 2, shown, "--in-place")
         refused(reduce("--op", "band", "-o", "out", "-f", "--", name, cwd=folder), 3, "MPI_BAND")
-    outcome = run("reduce", "--op", "sum", f"--output={name}", "-f", "--", name, cwd=folder)
+    outcome = run("reduce", "--op", "sum", "--root", "0", "--in-place", "--", name, cwd=folder)
     assert (outcome.status, outcome.err.count("\n")) == (0, 1)
     assert shown in outcome.err
     outcome = run("info", "--", name, cwd=folder)

@@ -137,10 +137,10 @@ def test_every_step_is_needed(mutant, folder, monkeypatch):
 # Each adds 1 to every element of the target; `{}` is the target.
 IN_PLACE = {
     "reduce --in-place": ("reduce", "--op", "sum", "add1.npy", "{}", "--root", "1", "--in-place"),
-    "reduce -f -o": ("reduce", "--op", "sum", "add1.npy", "{}", "-f", "-o", "{}"),
+    "reduce -f -o": ("reduce", "--op", "sum", "add1.npy", "other.npy", "-f", "-o", "{}"),
     "reduce-local": ("reduce-local", "--op", "sum", "add1.npy", "{}"),
     "scan --in-place": ("scan", "--op", "sum", "add1.npy", "{}", "--in-place"),
-    "scan -f -o": ("scan", "--op", "sum", "add1.npy", "{}", "-f", "-o", "targets/{{stem}}.npy"),
+    "scan -f -o": ("scan", "--op", "sum", "add1.npy", BASE, "-f", "-o", "targets/{{stem}}.npy"),
     "allreduce --in-place": ("allreduce", "--op", "sum", "add1.npy", "{}", "--in-place"),
     "reduce-scatter-block": ("reduce-scatter-block", "--op", "sum", "add1.npy", "{}", "--in-place"),
     "exscan": ("exscan", "--op", "sum", "add1.npy", "{}", "add1b.npy", "--in-place"),
@@ -149,7 +149,7 @@ IN_PLACE = {
     "get-accumulate --fetch": ("get-accumulate", "--op", "sum", "other.npy", "add1.npy", "--fetch", "{}", "-f"),
 }
 # Those whose result is that of the target before, so that an update that is lost shows.
-ADDING = ("reduce --in-place", "reduce -f -o", "reduce-local", "scan --in-place", "scan -f -o", "allreduce --in-place")
+ADDING = ("reduce --in-place", "reduce-local", "scan --in-place", "allreduce --in-place")
 
 
 def in_place(folder: Path, command: str) -> tuple[str, ...]:
@@ -158,6 +158,7 @@ def in_place(folder: Path, command: str) -> tuple[str, ...]:
     np.save(folder / "add1.npy", np.ones(COUNT, np.int64))
     np.save(folder / "add1b.npy", np.ones(COUNT, np.int64))
     np.save(folder / "other.npy", np.ones(COUNT, np.int64))
+    np.save(folder / BASE, np.ones(COUNT, np.int64))
     verb, *others = IN_PLACE[command]
     return (verb, "-q", *(word.format(f"targets/{BASE}") for word in others))
 

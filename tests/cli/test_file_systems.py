@@ -28,7 +28,7 @@ MANY = {
 }
 ONE = {
     "reduce": (("reduce", *RANKS, "-o", "x.npy"), "x.npy", 10.0),
-    "reduce -f": (("reduce", "-f", *RANKS, "-o", "r3.npy"), "r3.npy", 10.0),
+    "reduce -f": (("reduce", "-f", *RANKS[:3], "-o", "r3.npy"), "r3.npy", 6.0),
     "reduce-local": (("reduce-local", "r0.npy", "r1.npy"), "r1.npy", 3.0),
     "accumulate": (("accumulate", "r0.npy", "r1.npy"), "r0.npy", 3.0),
     "accumulate by journal": (("accumulate", "--commit", "journal", "r0.npy", "r1.npy"), "r0.npy", 3.0),

@@ -350,7 +350,8 @@ def test_a_file_that_is_cut_meanwhile_is_noticed(folder):
         (folder / "m0.bin").write_bytes(b"x")
         return inoutvec
 
-    with pytest.raises(mpired.MpiredError, match=r"m0\.bin: changed while being read"):
+    # It is looked at again, and there is nothing left that could be read.
+    with pytest.raises(mpired.MpiredError, match=r"m0\.bin: 1 bytes are left"):
         mpired.reduce([folder / "m0.bin", folder / "m1.bin"], op=cutting, type=COLUMN, output=folder / "out.bin")
     assert not (folder / "out.bin").exists()
 

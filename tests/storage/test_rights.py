@@ -453,7 +453,7 @@ def test_another_generation_is_another_file_and_an_error_is_none(shared):
         ("accumulate", "--op", "sum", "--create", "500", "t.npy", "ones.npy"),
         ("accumulate", "--op", "sum", "t.npy", "ones.npy"),
         ("pack", "--type", "double", "raw.bin", "-o", "t.npy"),
-        ("unpack", "--type", "double", "raw.bin", "-o", "t.npy"),
+        ("unpack", "--type", "double", "raw.bin", "--into", "t.npy"),
         ("info", "t.npy"),
         ("reduce", "--op", "sum", "t.npy", "ones.npy"),
     ],

@@ -645,7 +645,7 @@ def test_files_of_mpired_itself_are_no_data(name, reason, folder):
         ("pack", "--type", "double", path, "-o", "x.bin"),
         ("accumulate", "--type", "double", "--op", "sum", path, "ones.npy"),
         ("accumulate", "--type", "double", "--op", "sum", "ones.npy", path),
-        ("reduce", "--type", "double", "--op", "sum", "ones.npy", "-f", "-o", path),
+        ("reduce", "--type", "double", "--op", "sum", "ones.npy", "-f", "--to", "raw", "-o", path),
         ("reduce-local", "--type", "double", "--op", "sum", "ones.npy", path),
         ("recover", path),
     ]
