@@ -157,7 +157,7 @@ class Disk:
         elif event.kind.startswith("sync"):
             mine = self._pending.pop(event.inode, [])
             kept = [each for each in mine if each.kind == "attribute" and event.kind == "sync data"]
-            self._files[event.inode] = _changed(
+            self._files[event.inode] = changed(
                 self._files.get(event.inode, File()), [e for e in mine if e not in kept]
             )
             if kept:
@@ -165,12 +165,12 @@ class Disk:
         elif event.kind in {"name", "rename", "unlink"}:
             self._pending_names.append(event)
         else:
-            self._pending.setdefault(event.inode, []).extend(_sectors(event))
+            self._pending.setdefault(event.inode, []).extend(sectors(event))
 
     def states(self, chance: random.Random) -> Iterator[State]:
         """Yield what may be there if the power goes now."""
         pending = [*self._pending_names, *(event for events in self._pending.values() for event in events)]
-        for chosen in _subsets(len(pending), chance):
+        for chosen in subsets(len(pending), chance):
             names, changes = dict(self._names), {}
             for event, there in zip(pending, chosen, strict=True):
                 if there and event.kind in {"name", "rename", "unlink"}:
@@ -178,7 +178,7 @@ class Disk:
                 elif there:
                     changes.setdefault(event.inode, []).append(event)
             files = {
-                inode: _changed(self._files.get(inode, File()), changes.get(inode, [])) for inode in set(names.values())
+                inode: changed(self._files.get(inode, File()), changes.get(inode, [])) for inode in set(names.values())
             }
             yield State(tuple(sorted(names.items())), tuple(sorted(files.items())))
 
@@ -192,7 +192,7 @@ def _rename(names: dict[str, int], event: Event) -> None:
             names[event.other] = event.inode
 
 
-def _sectors(event: Event) -> list[Event]:
+def sectors(event: Event) -> list[Event]:
     """Cut a write where a sector ends; large writes in fewer pieces, so that there are not too many."""
     if event.kind != "write":
         return [event]
@@ -205,7 +205,7 @@ def _sectors(event: Event) -> list[Event]:
     ]
 
 
-def _changed(file: File, events: list[Event]) -> File:
+def changed(file: File, events: list[Event]) -> File:
     data, attributes = bytearray(file.data), dict(file.attributes)
     for event in events:
         end = event.offset + len(event.data)
@@ -223,7 +223,7 @@ def _changed(file: File, events: list[Event]) -> File:
     return File(bytes(data), tuple(sorted(attributes.items())))
 
 
-def _subsets(count: int, chance: random.Random) -> Iterator[tuple[bool, ...]]:
+def subsets(count: int, chance: random.Random) -> Iterator[tuple[bool, ...]]:
     if count <= _ALL_SUBSETS:
         yield from itertools.product((False, True), repeat=count)
         return

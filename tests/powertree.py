@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from powercut import Event, File, _changed, _sectors, _subsets
+from powercut import Event, File, changed, sectors, subsets
 
 Place = tuple[int, str]
 """A folder by its inode number, and a name in it."""
@@ -168,13 +168,13 @@ class TreeDisk:
         """Let a call happen."""
         if step.kind == "change":
             assert step.event is not None
-            self._changes.setdefault(step.inode, []).extend(_sectors(step.event))
+            self._changes.setdefault(step.inode, []).extend(sectors(step.event))
         elif step.kind != "sync":
             self._steps.append(step)
         else:
             events = self._changes.pop(step.inode, [])
             if events:
-                self._contents[step.inode] = _changed(self._file(step.inode), events)
+                self._contents[step.inode] = changed(self._file(step.inode), events)
             waiting = []
             for each in self._steps:
                 waiting += self._synced(each, step.inode)
@@ -198,7 +198,7 @@ class TreeDisk:
     def states(self, chance: random.Random) -> Iterator[TreeState]:
         """Yield what may be there if the power goes now."""
         waiting: list[Step | Event] = [*self._steps, *(each for events in self._changes.values() for each in events)]
-        for chosen in _subsets(len(waiting), chance):
+        for chosen in subsets(len(waiting), chance):
             names, changes = dict(self._names), {}
             for each, there in zip(waiting, chosen, strict=True):
                 if there and isinstance(each, Step):
@@ -209,7 +209,7 @@ class TreeDisk:
             for inode in set(names.values()):
                 known = self._contents.get(inode) or self._kinds.get(inode, "file")
                 is_file = known == "file" or isinstance(known, File)
-                contents[inode] = _changed(self._file(inode), changes.get(inode, [])) if is_file else known
+                contents[inode] = changed(self._file(inode), changes.get(inode, [])) if is_file else known
             yield TreeState(tuple(sorted(names.items())), tuple(sorted(contents.items(), key=lambda each: each[0])))
 
 
