@@ -157,9 +157,7 @@ class Disk:
         elif event.kind.startswith("sync"):
             mine = self._pending.pop(event.inode, [])
             kept = [each for each in mine if each.kind == "attribute" and event.kind == "sync data"]
-            self._files[event.inode] = changed(
-                self._files.get(event.inode, File()), [e for e in mine if e not in kept]
-            )
+            self._files[event.inode] = changed(self._files.get(event.inode, File()), [e for e in mine if e not in kept])
             if kept:
                 self._pending[event.inode] = kept
         elif event.kind in {"name", "rename", "unlink"}:

@@ -14,9 +14,6 @@ from typing import NamedTuple
 HEAD_NBYTES = 4096
 """How many of the first bytes are looked at."""
 
-_Sign = Callable[[bytes, int], bool]
-"""Tells by the first bytes of a file and its size whether it is of a kind."""
-
 
 class Foreign(NamedTuple):
     """A kind of file that mpired neither reads nor writes.
@@ -28,7 +25,7 @@ class Foreign(NamedTuple):
     suffixes
         File name endings that mean it.
     sign
-        Tells it by its first bytes.
+        How it is told by its first bytes.
     way_out
         How its numbers become a rank.
     """
@@ -39,20 +36,26 @@ class Foreign(NamedTuple):
     way_out: str
 
 
+class _Sign(NamedTuple):
+    """What the first bytes of a kind of file are: a magic at one of some places, and what every such file has too."""
+
+    magics: tuple[bytes, ...] = ()
+    at: Sequence[int] = (0,)
+    also: Callable[[bytes, int], bool] = lambda _head, _nbytes: True
+
+    def is_in(self, head: bytes, nbytes: int) -> bool:
+        """Tell whether a file of so many bytes has it."""
+        return any(head.startswith(self.magics, place) for place in self.at) and self.also(head, nbytes)
+
+
 def _begins(*magics: bytes, whole: bytes = b"", at: Sequence[int] = (0,)) -> _Sign:
     """Return the sign of files that have a magic at one of some places, and begin with a regular expression."""
-
-    def sign(head: bytes, _nbytes: int) -> bool:
-        # The expression is compiled only where it is needed.
-        has_magic = any(head.startswith(magics, place) for place in at)
-        return has_magic and (not whole or re.match(whole, head, re.DOTALL) is not None)
-
-    return sign
+    # The expression is compiled only where it is needed.
+    return _Sign(magics, at, lambda head, _nbytes: not whole or re.match(whole, head, re.DOTALL) is not None)
 
 
-def _never(_head: bytes, _nbytes: int) -> bool:
-    """Tell nothing by the first bytes: the kind is known by its suffix alone."""
-    return False
+_UNSEEN = _Sign()
+"""That of kinds which are known by their suffixes alone."""
 
 
 def _is_safetensors(head: bytes, nbytes: int) -> bool:
@@ -71,12 +74,13 @@ def _is_arrow_stream(head: bytes, nbytes: int) -> bool:
 
     length, table = number(4, 4), 8 + number(8, 4)
     vtable = table - number(table, 4, signed=True)
-    if not head.startswith(b"\xff\xff\xff\xff") or length > nbytes - 8 or not 0 < vtable < table < len(head):
+    if length > nbytes - 8 or not 0 < vtable < table < len(head):
         return False
     version, kind = (table + number(vtable + entry, 2) for entry in (4, 6))
     return number(version, 2) in _ARROW_VERSIONS and number(kind, 1) == _ARROW_SCHEMA
 
 
+_CONTINUATION = b"\xff\xff\xff\xff"
 _ARROW_VERSIONS, _ARROW_SCHEMA = {3, 4}, 1
 _AS_NPY = "save its numbers with numpy.save"
 _DECOMPRESS = "decompress it first"
@@ -115,7 +119,9 @@ FOREIGN = (
     Foreign("FITS", (".fits", ".fit", ".fts"), _begins(b"SIMPLE  =", whole=rb"SIMPLE  = +[TF]"), _AS_NPY),
     Foreign("GRIB", (".grib", ".grb", ".grib2", ".grb2"), _begins(b"GRIB", whole=rb"GRIB...[\x01\x02]"), _AS_NPY),
     Foreign("a MATLAB file", (".mat",), _begins(b"MATLAB 5.0 MAT-file"), _AS_NPY),
-    Foreign("safetensors", (".safetensors",), _is_safetensors, "save each tensor with numpy.save"),
+    Foreign(
+        "safetensors", (".safetensors",), _Sign((b"{",), (8,), _is_safetensors), "save each tensor with numpy.save"
+    ),
     Foreign(
         "a pickle, which is never loaded",
         (".pkl", ".pickle", ".pt", ".pth"),
@@ -123,20 +129,37 @@ FOREIGN = (
         _AS_NPY,
     ),
     Foreign(
-        "an Arrow stream", (".arrows",), _is_arrow_stream, "write it as an Arrow file, as pyarrow.ipc.new_file does"
+        "an Arrow stream",
+        (".arrows",),
+        _Sign((_CONTINUATION,), also=_is_arrow_stream),
+        "write it as an Arrow file, as pyarrow.ipc.new_file does",
     ),
     Foreign("feather of version 1", (), _begins(b"FEA1"), "write it again in version 2"),
     Foreign("parquet with an encrypted footer", (), _begins(b"PARE"), "decrypt it first"),
     Foreign("Avro", (".avro",), _begins(b"Obj\x01", whole=rb"Obj\x01.{1,64}avro\."), "write it as parquet"),
-    Foreign("ORC", (".orc",), _never, "write it as parquet"),
-    Foreign("Zarr", (".zarr",), _never, _AS_NPY),
-    Foreign("a text with tabs", (".tsv", ".tab"), _never, _AS_NPY),
+    Foreign("ORC", (".orc",), _UNSEEN, "write it as parquet"),
+    Foreign("Zarr", (".zarr",), _UNSEEN, _AS_NPY),
+    Foreign("a text with tabs", (".tsv", ".tab"), _UNSEEN, _AS_NPY),
 )
+
+
+def _all_magics() -> dict[int, tuple[bytes, ...]]:
+    """Return the magics of all kinds by their places, so that a file of none is known by a few comparisons."""
+    found: dict[int, tuple[bytes, ...]] = {}
+    for sign in (each.sign for each in FOREIGN):
+        for place in sign.at:
+            found[place] = (*found.get(place, ()), *sign.magics)
+    return found
+
+
+_MAGICS = _all_magics()
 
 
 def by_content(head: bytes, nbytes: int) -> Foreign | None:
     """Return the kind of a file by its first bytes and its size; None if they are of none."""
-    return next((each for each in FOREIGN if each.sign(head, nbytes)), None)
+    if not any(head.startswith(magics, place) for place, magics in _MAGICS.items()):
+        return None
+    return next((each for each in FOREIGN if each.sign.is_in(head, nbytes)), None)
 
 
 def by_suffix(path: str) -> Foreign | None:
