@@ -29,10 +29,10 @@ _DEPTH = 64
 _VALUES = {_DATA: "data", _DATA_V2: "data_v2"}
 _SLACK = 100  # some old writers do not count the header of the dictionary
 
-_ELEMENT = {1: Field("type"), 3: Field("repetition"), 4: Field("name"), 5: Field("children")}
+_ELEMENT = {1: Field("type"), 3: Field("repetition"), 4: Field("name", bytes), 5: Field("children")}
 _COLUMN = {
     1: Field("type"),
-    3: Field("path"),
+    3: Field("path", bytes, many=True),
     4: Field("codec"),
     5: Field("values"),
     6: Field("uncompressed"),
@@ -42,13 +42,13 @@ _COLUMN = {
     12: Field("statistics", {3: Field("nulls")}),
 }
 _CHUNK = {3: Field("column", _COLUMN), 6: Field("column_index"), 8: Field("crypto", raw=True)}
-_GROUP = {1: Field("chunks", _CHUNK), 2: Field("nbytes"), 3: Field("rows")}
+_GROUP = {1: Field("chunks", _CHUNK, many=True), 2: Field("nbytes"), 3: Field("rows")}
 _FILE = {
     2: Field("schema", raw=True),
     3: Field("rows"),
-    4: Field("groups", _GROUP),
+    4: Field("groups", _GROUP, many=True),
     5: Field("metadata", raw=True),
-    6: Field("created_by"),
+    6: Field("created_by", bytes),
     8: Field("encryption", raw=True),
 }
 _PAGE = {

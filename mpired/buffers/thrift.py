@@ -25,14 +25,17 @@ class Field(NamedTuple):
     name
         What its value is called.
     of
-        The fields of a structure, or of the structures in a list; None for a number, bytes, or a list of these.
+        What it has to be: a number, bytes, or the fields of a structure.
     raw
-        Whether its bytes are wanted as they are.
+        Whether its bytes are wanted as they are, whatever it is.
+    many
+        Whether it is a list of these.
     """
 
     name: str
-    of: Fields | None = None
+    of: type[int | bytes] | Fields = int
     raw: bool = False
+    many: bool = False
 
 
 Fields: TypeAlias = Mapping[int, Field]
@@ -75,10 +78,15 @@ class Input:
                 self._skip(kind, depth)
                 if field is not None:
                     found[field.name] = kind, self._data[start : self.at]
-            elif kind in _INTEGERS and field.of is None:
+            elif kind in _INTEGERS and field.of is int:
                 found[field.name] = self._number()
+            elif field.many and kind == _LIST:
+                element, count = self._list()
+                found[field.name] = [self._value(element, field, depth + 1) for _ in range(count)]
+            elif field.many:
+                raise ValueError(f"the field {field.name!r} is no list")
             else:
-                found[field.name] = self._value(kind, field.of, depth)
+                found[field.name] = self._value(kind, field, depth)
         return found
 
     def structures(self, of: Fields) -> list[tuple[dict[str, Any], Encoded]]:
@@ -93,19 +101,15 @@ class Input:
             found.append((values, (_STRUCT, self._data[start : self.at])))
         return found
 
-    def _value(self, kind: int, of: Fields | None, depth: int) -> Any:
-        if kind in _INTEGERS and of is None:
+    def _value(self, kind: int, field: Field, depth: int) -> Any:
+        """Return a number, bytes or a structure, if it is what the field has to be: others rely on that."""
+        if kind in _INTEGERS and field.of is int:
             return self._number()
-        if kind == _BINARY and of is None:
+        if kind == _BINARY and field.of is bytes:
             return self._bytes()
-        if kind in {_TRUE, _FALSE} and of is None:
-            return kind == _TRUE
-        if kind == _STRUCT and of is not None:
-            return self.structure(of, depth + 1)
-        if kind == _LIST:
-            element, count = self._list()
-            return [self._value(element, of, depth + 1) for _ in range(count)]
-        raise ValueError(f"a field is of type {kind}")
+        if kind == _STRUCT and isinstance(field.of, Mapping):
+            return self.structure(field.of, depth + 1)
+        raise ValueError(f"the field {field.name!r} is of type {kind}")
 
     def _skip(self, kind: int, depth: int) -> None:
         if kind in _INTEGERS:

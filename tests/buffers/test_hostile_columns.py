@@ -99,6 +99,31 @@ def test_every_bit_flipped(name, tmp_path, long):
         assert set(outcomes) <= {0, 3}
 
 
+@pytest.mark.parametrize("name", ["plain.parquet", "pages2.parquet"])
+def test_parquet_with_fields_of_other_types(name, tmp_path):
+    """Each byte that may be the type of a field says another: a reason, or what every reader expects."""
+    types = {5, 6, 8, 9, 12}  # numbers of 32 and of 64 bits, bytes, a list, a structure
+    whole, path, refusals = SMALLEST[name], tmp_path / name, 0
+    path.write_bytes(whole)
+    with open(path, "r+b", buffering=0) as file:
+        fd = file.fileno()
+        for at in (at for at in range(4, len(whole) - 8) if whole[at] & 15 in types):
+            for kind in types - {whole[at] & 15}:
+                os.pwrite(fd, bytes([whole[at] & 0xF0 | kind]), at)
+                try:
+                    leaves = footer.read(fd, len(whole)).leaves
+                    chunks = [chunk for leaf in leaves for chunk in leaf.chunks]
+                    pages = [page for chunk in chunks for page in footer.pages(fd, chunk).data]
+                except ValueError:
+                    refusals += 1
+                    continue
+                assert all(isinstance(value, int | None) for chunk in chunks for value in chunk), (at, kind)
+                assert all(isinstance(part, bytes) for leaf in leaves for part in (*leaf.path, leaf.created_by)), at
+                assert all(isinstance(page.decoded, int) for page in pages), (at, kind)
+            os.pwrite(fd, whole[at : at + 1], at)
+    assert refusals > 100
+
+
 @pytest.mark.parametrize("what", ["encrypted", "footer of another length", "no groups", "a page of other values"])
 def test_parquet_that_is_refused(what, tmp_path):
     content = bytearray(SMALLEST["plain.parquet"])
