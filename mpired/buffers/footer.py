@@ -8,13 +8,13 @@ of a page asks for. So both are read here, in Python, and pyarrow gets files wit
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from mpired.buffers import thrift
 from mpired.buffers.local import Extent, pread_all
 from mpired.buffers.thrift import Field
+from mpired.storage import calls
 
 MAGIC = b"PAR1"
 _ENCRYPTED = b"PARE"
@@ -360,7 +360,7 @@ def _page_header(fd: int, at: int) -> tuple[dict[str, Any], int]:
     """Return what the header of a page says, and its bytes."""
     nbytes = _PAGE_HEADER_NBYTES
     while True:
-        data = os.pread(fd, nbytes, at) if at >= 0 else b""
+        data = calls.pread_some(fd, nbytes, at) if at >= 0 else b""
         header = thrift.Input(data)
         try:
             return header.structure(_PAGE), header.at

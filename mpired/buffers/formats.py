@@ -170,7 +170,7 @@ def recognise(source: Source, declared: Declared) -> Format:
     named = by_suffix(source.name)
     other = named.name if named is not None and not named.readable else None
     if by_content is None and named is None and (kind := foreign.by_suffix(source.name)):
-        other = kind.name
+        raise BufferFileError(source.name, f"is {kind.name} by its suffix; {kind.way_out}")
     if other is not None:
         reason = f"is {other} by its suffix, which cannot be an input; --from raw reads the bytes as they are"
         raise BufferFileError(source.name, reason)

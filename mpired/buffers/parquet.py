@@ -230,8 +230,9 @@ def _like(template: RankFile) -> tuple[pa.Schema, dict[str, str] | str, int]:
 
 
 def _compression(footer: Footer) -> dict[str, str] | str:
-    """Return the compression by column."""
-    return {leaf.name: chunk.compression for leaf in footer.leaves for chunk in leaf.chunks} or "snappy"
+    """Return the compression by column, as pyarrow calls it: older ones write LZ4_RAW as LZ4 only."""
+    chunks = ((leaf.name, chunk.compression) for leaf in footer.leaves for chunk in leaf.chunks)
+    return {name: "LZ4" if compression == "LZ4_RAW" else compression for name, compression in chunks} or "snappy"
 
 
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:

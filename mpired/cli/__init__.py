@@ -35,7 +35,7 @@ _COMMANDS = {
     "get-accumulate": "The same, and give the old elements (MPI_Get_accumulate).",
     "fetch-and-op": "Change one element, and print the old one (MPI_Fetch_and_op).",
     "compare-and-swap": "Change one element if it is as expected, and print the old one (MPI_Compare_and_swap).",
-    "recover": "Finish what a dead process has begun with a file.",
+    "recover": "Finish what an interrupted command has begun with a file.",
     "allreduce": "The same, and every rank gets the result (MPI_Allreduce).",
     "scan": "Rank i gets the ranks 0 to i combined (MPI_Scan).",
     "exscan": "Rank i gets the ranks before it combined (MPI_Exscan).",

@@ -93,6 +93,11 @@ def _recovered(name: str, heard: Sequence[Heard], waiting: Waiting, how: Discard
     done = [words for paths, words in heard if _concerns(paths, name)]
     done += [_DONE[journal]] if journal in _DONE else []
     done += [f"removed {temporary}" for temporary in removed]
+    others = staging.of_others(os.path.dirname(os.path.realpath(name)))
+    done += [
+        f"results of user {user} may wait in {path}, which `mpired recover` of that user finishes"
+        for path, user in others
+    ]
     return escaped(f"{name}: {', '.join(done) or 'nothing to do'}")
 
 

@@ -177,6 +177,17 @@ def pending(directory: str) -> list[str]:
     return here
 
 
+def of_others(directory: str) -> list[tuple[str, int]]:
+    """Return the staging directories of other users in a directory, which they alone can finish, and these users."""
+    here = []
+    for path in found(directory):
+        with contextlib.suppress(OSError):
+            status = os.stat(path, follow_symlinks=False)
+            if stat.S_ISDIR(status.st_mode) and status.st_uid != os.geteuid():
+                here.append((path, status.st_uid))
+    return here
+
+
 def _left(path: str) -> Folder | None:
     """Open a staging directory that was found; None if it is gone, or another user's, which is not believed."""
     try:

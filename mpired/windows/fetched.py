@@ -14,7 +14,7 @@ import numpy as np
 from mpired.buffers import FlatBuffer, FlatLayout, RankFile, output_format
 from mpired.buffers.flat import lies_as
 from mpired.buffers.source import Source
-from mpired.errors import UnconfirmedError, UsageError
+from mpired.errors import MpiredError, UnconfirmedError, UsageError
 from mpired.storage import calls
 from mpired.storage.output import FileOutput, Output, Scratch, StreamOutput, is_fifo, open_output
 from mpired.windows.origin import in_form
@@ -54,6 +54,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         self._to = to
         self._terminal = terminal
         self._output: Output = open_output(path, overwrite=overwrite)
+        self._in_place = False
 
     @property
     def replaced(self) -> list[str]:
@@ -93,6 +94,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
             for name in filter(os.path.exists, self._windows):  # one that is being made has the rights of any new file
                 output.limit_readers(name)
             self._commit(output)
+            self._in_place = True
         elif isinstance(output, StreamOutput) and not is_fifo(self._path):
             output.check()
 
@@ -129,4 +131,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        refused = isinstance(error, MpiredError | OSError) and not isinstance(error, UnconfirmedError)
+        if refused and self._in_place and isinstance(self._output, FileOutput):
+            self._output.take_back()  # the target was not changed, so nothing was fetched
         self._output.__exit__(kind, error, trace)

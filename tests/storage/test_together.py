@@ -963,3 +963,12 @@ def test_results_that_are_committed_while_a_lock_is_waited_for_come_first(tmp_pa
     assert waited == [-signal.SIGKILL]
     assert [np.load(path).tolist() for path in paths] == [[7.0] * 3, [5.0] * 3]
     assert litter(tmp_path) == []
+
+
+def test_results_of_another_user_are_told(as_root, committed, paths):
+    """Only he can say that they are his."""
+    os.chown(committed[0], NOBODY, NOBODY)
+    outcome = run("recover", "0", cwd=paths[0].parent)
+    told = f"results of user {NOBODY} may wait in {committed[0]}, which `mpired recover` of that user finishes"
+    assert outcome == (0, f"0: {told}\n".encode(), "")
+    assert contents(paths) == OLD

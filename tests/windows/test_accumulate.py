@@ -303,6 +303,28 @@ def test_old_elements_that_the_disk_does_not_confirm_leave_the_target_as_it_was(
         assert np.load(tmp_path / "old" / "old.npy").tolist() == [0, 0, 0]
 
 
+# The file of the old elements and its directory are synced before the journal is.
+@pytest.mark.parametrize(("commit", "name", "number"), [("rename", "replace", 0), ("journal", "fsync", 2)])
+def test_old_elements_go_with_an_update_that_fails(commit, name, number, tmp_path):
+    """The same command again is not refused for the file that it has left."""
+    np.save(tmp_path / "t.npy", np.zeros(3))
+
+    def no_update() -> None:
+        original, count = getattr(os, name), iter(range(100))
+
+        def fail(*arguments: object, **settings: object) -> object:
+            if next(count) == number:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return original(*arguments, **settings)
+
+        setattr(os, name, fail)
+
+    words = ("get-accumulate", "-q", "--op", "sum", "--commit", commit, "--fetch", "old.npy", "t.npy", "t.npy")
+    refused(run(*words, cwd=tmp_path, setup=no_update), 4, "t.npy", "Input/output error")
+    assert os.listdir(tmp_path) == ["t.npy"]
+    assert run(*words, cwd=tmp_path).status == 0
+
+
 def test_types_as_deep_as_a_text_is_long(tmp_path):
     """Every third number of the window and of the origin, by a thousand structures in one another."""
     levels = 1000

@@ -294,7 +294,8 @@ def test_arrow_batches(tmp_path):
     lengths = [3, 0, 1, 4]
     schema = pa.schema([("d", pa.dictionary(pa.int8(), pa.string())), ("n", pa.int64())])
     options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)
-    footer = {"metadata": {"by": "a test"}}
+    newer = int(pa.__version__.partition(".")[0]) >= 19  # which can write metadata into the footer
+    footer = {"metadata": {"by": "a test"}} if newer else {}
     with pa.OSFile(str(path), "wb") as file, pa.ipc.new_file(file, schema, options=options, **footer) as writer:
         for i, length in enumerate(lengths):
             dictionary = pa.DictionaryArray.from_arrays(pa.array([i] * length, pa.int8()), words[: i + 1])
@@ -305,7 +306,7 @@ def test_arrow_batches(tmp_path):
         reader = pa.ipc.open_file(file)
         found = [reader.get_batch_with_custom_metadata(i) for i in range(reader.num_record_batches)]
         assert [dict(each.custom_metadata) for each in found] == [{b"number": b"%d" % i} for i in range(4)]
-        assert dict(reader.metadata) == {b"by": b"a test"}
+        assert not newer or dict(reader.metadata) == {b"by": b"a test"}
         assert [each.batch.num_rows for each in found] == lengths
         assert reader.read_all().to_pydict() == {"d": list("aaacdddd"), "n": list(range(1, 9))}
 
