@@ -29,7 +29,9 @@ def test_an_option_has_always_a_value_or_never(command, name, flag):
     """A value that may be left out would take the file behind it for itself."""
 
     def value(*words):
-        return command.make_parser(click.Context(command)).parse_args([flag, *words])[0][name]
+        # The option of help is kept with the command, so it has to be the one that the group gives.
+        context = click.Context(command, parent=click.Context(cli, **cli.context_settings))
+        return command.make_parser(context).parse_args([flag, *words])[0][name]
 
     with contextlib.suppress(click.BadOptionUsage):  # which says that it needs a value
         assert value() == value("file")
