@@ -12,11 +12,12 @@ from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import RankFile, output_format
 from mpired.buffers.source import Source
 from mpired.collectives.plan import Plan, make_plan
-from mpired.collectives.run import Course, Progress, Result, run_together
+from mpired.collectives.run import Course, Result, run_together
 from mpired.collectives.table import BEFORE, COLLECTIVES, Collective, Share, Task
 from mpired.engines import cores, userops
 from mpired.errors import UsageError
 from mpired.patterns import Named, check_different, expand
+from mpired.progress import Progress
 from mpired.ranks import unnatural
 from mpired.storage.output import nothing
 from mpired.storage.staging import settle

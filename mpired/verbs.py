@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -19,10 +19,11 @@ from mpired.buffers.formats import Format, by_suffix
 from mpired.buffers.source import STANDARD_INPUT, Source, check_no_input
 from mpired.buffers.spread import SpreadBuffer, SpreadLayout
 from mpired.collectives.plan import Plan, make_plan
-from mpired.collectives.run import Progress, Result, folded, run
+from mpired.collectives.run import Result, folded, run
 from mpired.collectives.table import COLLECTIVES, Collective, Task
 from mpired.engines import cores, userops
 from mpired.errors import UsageError
+from mpired.progress import Progress, unwatched
 from mpired.ranks import check_root, check_use, open_groups, unnatural
 from mpired.storage import staging
 from mpired.storage.output import nothing, open_output
@@ -273,11 +274,6 @@ def carry_out(plan: Callable[[], Planned], words: attempts.Words, *, overwrite: 
         planned.run(unwatched, overwrite=overwrite, held=held)
 
     attempts.carry_out(plan, work, words, overwrite=overwrite, timeout=timeout)
-
-
-def unwatched(done: Iterable[int], _total: int) -> Iterable[int]:
-    """Pass the bytes on as they are done, and show nothing."""
-    return done
 
 
 def reduce(

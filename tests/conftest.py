@@ -21,9 +21,10 @@ pytest.register_assert_rewrite("command")
 # Users have modules compiled once; without that most of the time of a command would be the compiler's.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
-# A shell starts what it runs in the background with SIGINT ignored, and commands of the tests would inherit that.
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+# What a shell runs in the background ignores SIGINT, and under nohup SIGHUP; commands of the tests would inherit that.
+for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_number) is signal.SIG_IGN:
+        signal.signal(_number, _usual)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -116,7 +117,8 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     def run(function, items, jobs, **_):
         items = list(items)
         seen.append((jobs, len(items)))
-        return (function(item) for item in random.Random(len(items)).sample(items, len(items)))
+        for item in random.Random(len(items)).sample(items, len(items)):
+            yield from function(item)
 
     monkeypatch.setattr("mpired.engines.pool.run", run)
     return seen

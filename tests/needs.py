@@ -33,6 +33,10 @@ def _may_mount() -> bool:
     return _runs("unshare", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt")
 
 
+def _has_fuse(*programs: str) -> bool:
+    return all(map(shutil.which, programs)) and os.access("/dev/fuse", os.W_OK) and _may_mount()
+
+
 NEEDS = {
     "gcc": Need(lambda: shutil.which("gcc") is not None, "apt-get install gcc libc6-dev"),
     "mpicc": Need(
@@ -44,6 +48,10 @@ NEEDS = {
     "strace": Need(lambda: _runs("strace", "-o", os.devnull, "true"), "apt-get install strace, and the right to trace"),
     "root": Need(lambda: os.geteuid() == 0, "run the tests as root"),
     "mount": Need(_may_mount, "run the tests as root, with the right to mount"),
+    "bindfs": Need(lambda: _has_fuse("bindfs"), "apt-get install bindfs, as root, with the right to mount"),
+    "fuse2fs": Need(
+        lambda: _has_fuse("fuse2fs", "mkfs.ext4"), "apt-get install fuse2fs e2fsprogs, as root, with the right to mount"
+    ),
 }
 
 

@@ -32,7 +32,8 @@ KILLS = (Fault("kill before"), Fault("kill after"), Fault("short, then kill"))
 NUMBERS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.EACCES, errno.ENOMEM, errno.EPERM)
 ERRORS = tuple(Fault("error", number) for number in NUMBERS)
 STICKY = tuple(Fault("error from here on", number) for number in (errno.EIO, errno.ENOSPC, errno.EROFS))
-EVERY = 61  # in the short form one of so many points is tried
+# One of so many points is tried: in the short form, and of the errors in the long one.
+EVERY, EVERY_ERROR, EVERY_ERROR_LONG = 61, 127, 3
 
 
 class Scenario(NamedTuple):
@@ -245,11 +246,10 @@ class Stage:
         names = self._scenario.before if fault.name == "error from here on" else ()
         return {name: found[name] for name in names if name in found}
 
-    def points(self, faults: tuple[Fault, ...], *, long: bool) -> Iterator[tuple[int, Fault]]:
-        """Yield calls and faults: all, or some that differ from scenario to scenario."""
+    def points(self, faults: tuple[Fault, ...], every: int) -> Iterator[tuple[int, Fault]]:
+        """Yield calls and faults, one of so many; which ones differs from scenario to scenario."""
         chosen = [(number, fault) for number in range(1, self.calls + 1) for fault in faults]
-        first = zlib.crc32(" ".join(self._scenario.words).encode()) % EVERY
-        yield from chosen if long else chosen[first::EVERY]
+        yield from chosen[zlib.crc32(" ".join(self._scenario.words).encode()) % every :: every]
 
 
 def _copied(old: Path, new: Path, made: dict[int, Path]) -> None:
@@ -278,10 +278,10 @@ def stage(as_root, scenario: Scenario) -> Iterator[Stage]:
         yield Stage(scenario, outside)
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 def test_killed_at_a_call(stage, long):
     tried = 0
-    for number, fault in stage.points(KILLS, long=long):
+    for number, fault in stage.points(KILLS, 1 if long else EVERY):
         stage.set()
         outcome = stage.run(number, fault)
         assert outcome.status in {-signal.SIGKILL, 0}, (fault, outcome)
@@ -292,10 +292,10 @@ def test_killed_at_a_call(stage, long):
     assert tried > 0
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(1800)
 def test_errors_at_a_call(stage, long):
     tried = 0
-    for number, fault in stage.points(ERRORS + STICKY, long=long):
+    for number, fault in stage.points(ERRORS + STICKY, EVERY_ERROR_LONG if long else EVERY_ERROR):
         stage.set()
         outcome = stage.run(number, fault)
         where = (number, fault, stage.counter.read(), outcome)

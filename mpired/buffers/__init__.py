@@ -1,7 +1,7 @@
 """Where elements lie: the formats, and one rank's buffers."""
 
 from mpired.buffers.flat import FlatBuffer, FlatLayout
-from mpired.buffers.formats import FORMATS, Encoder, Format, open_rank, output_format, recognise
+from mpired.buffers.formats import FORMATS, Encoder, Format, format_to_create, open_rank, output_format, recognise
 from mpired.buffers.rank import Declared, RankBuffer, RankFile
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Format",
     "RankBuffer",
     "RankFile",
+    "format_to_create",
     "open_rank",
     "output_format",
     "recognise",

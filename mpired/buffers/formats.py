@@ -217,6 +217,31 @@ def _as_the_inputs(path: str, template: RankFile) -> Format:
     return FORMATS[template.format]
 
 
+def format_to_create(path: str, *, raw: bool) -> Format:
+    """Return the format of a file that `--create` makes: npy, or raw binary.
+
+    Parameters
+    ----------
+    path
+        The file, of whose name only the suffix matters.
+    raw
+        Whether raw binary may have any suffix, because its datatype is declared.
+
+    Raises
+    ------
+    UsageError
+        If the suffix is that of another format, or of none.
+    """
+    row, kind, suffix = by_suffix(path), foreign.by_suffix(path), _suffix(path)
+    if kind or (row and row.name not in {"npy", "raw"}):
+        other = kind.name if kind else row and row.name
+        raise UsageError("--create", f"makes npy and raw files, and {path} would be {other} by its suffix")
+    if row is None and suffix and not suffix[1:].isdecimal() and not raw:
+        reason = f"no format has the suffix {suffix} of {path}; write .npy, or with --type any suffix for raw binary"
+        raise UsageError("--create", reason)
+    return row or FORMATS["raw"]
+
+
 def check_raw_suffix(path: str) -> None:
     """Raise `UsageError` if the suffix of a result that is always raw binary means something else."""
     row, kind = by_suffix(path), foreign.by_suffix(path)

@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from mpired.attempts import repeated
-from mpired.cli import params, signals
+from mpired.cli import params, progress, signals
 from mpired.cli.messages import overflow_heard, say, tell_overflow, write
 from mpired.errors import UsageError
 from mpired.report import Updated
@@ -57,7 +57,7 @@ def accumulate(**options: Any) -> None:
     notes += same_files(windows, origins)
 
     def work(call: Call) -> tuple[str, Done]:
-        return str(call.request.op), run(call)
+        return str(call.request.op), run(call, quiet=report["quiet"])
 
     op, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])
     for note in () if report["quiet"] else notes:
@@ -65,10 +65,11 @@ def accumulate(**options: Any) -> None:
     tell(op, windows, origins, done, **report)
 
 
-def run(call: Call, keep: Keep | None = None, *, replaced: Sequence[str] = ()) -> Done:
+def run(call: Call, keep: Keep | None = None, *, quiet: bool, replaced: Sequence[str] = ()) -> Done:
     """Carry out a call, with the warnings of overflow in what is said of it."""
+    watch = progress.chosen(quiet=quiet)
     with overflow_heard() as heard:
-        done = call.run(signals.commit, keep, replaced=replaced)
+        done = call.run(watch, on_commit=signals.commit, keep=keep, replaced=replaced)
     return done._replace(overflow=tuple(heard))
 
 

@@ -50,7 +50,7 @@ def fetch(plan: Callable[[], Call], words: Sequence[str], *, timeout: float | No
 
     def work(call: Call) -> Done:
         with FetchOutput("-", "text") as output:
-            done = run(call, output.keep)
+            done = run(call, output.keep, quiet=True)
             output.send(call.request.windows[0])
         return done
 

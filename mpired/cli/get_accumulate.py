@@ -56,7 +56,7 @@ def get_accumulate(**options: Any) -> None:
 
     def work(call: Call) -> tuple[str, Done]:
         with FetchOutput(path, to, overwrite=force, terminal=is_terminal(path), windows=windows) as output:
-            done = run(call, output.keep, replaced=output.replaced)
+            done = run(call, output.keep, quiet=report["quiet"], replaced=output.replaced)
             output.send(windows[0])
         return str(call.request.op), done
 

@@ -9,14 +9,9 @@ from collections.abc import Iterable, Iterator
 
 import click
 
-from mpired.collectives.run import Progress
+from mpired.progress import Progress, unwatched
 
 _PATIENCE = 1.0  # seconds without a bar
-
-
-def unwatched(done: Iterable[int], _total: int) -> Iterable[int]:
-    """Pass the bytes on as they are done, and show nothing."""
-    return done
 
 
 def chosen(*, quiet: bool) -> Progress:

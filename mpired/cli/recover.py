@@ -24,9 +24,9 @@ _DONE = {
 
 @click.command()
 @click.option("--list", "only_list", is_flag=True, help="Only say what is there.")
-@click.option("--discard", is_flag=True, help="Remove a journal that is not of FILE, or FILE is gone.")
+@click.option("--discard", is_flag=True, help="Remove a journal that no committed update needs.")
 @click.option(
-    "-f", "--force", is_flag=True, help="With --discard: give an update up that FILE is half changed without."
+    "-f", "--force", is_flag=True, help="With --discard: remove any journal, even if a file is half changed without."
 )
 @params.LOCK_TIMEOUT
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
@@ -35,8 +35,8 @@ def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, force: bo
 
     Every mpired command that opens a file does this first; this is for programs that know nothing of
     mpired. An update whose journal is whole was committed, and is finished; one whose journal is not
-    whole never happened. --discard is for a journal that belongs to another file, or to one that is gone. A journal
-    that is whole and of FILE is removed with --force only: FILE stays as it is, perhaps half changed.
+    whole never happened. A whole journal that is of FILE, of another file, or of one that is gone is removed by
+    --discard with --force only: the file that it is of, which may have another name now, stays half changed.
 
     \b
     Examples:
@@ -79,7 +79,7 @@ def _recovered(name: str, heard: Sequence[Heard], waiting: Waiting, how: Discard
     staging.settle([name], alone=True)  # who calls this knows that no other command is at work
     removed: Sequence[str] = ()
     if how is not Discard.NO and recovery.is_orphan(name):
-        journal = recovery.discard_orphan(name)
+        journal = recovery.discard_orphan(name, how)
     else:
         recovery.check_not_orphan(name)
         try:

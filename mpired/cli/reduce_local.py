@@ -8,6 +8,8 @@ from typing import Any
 import click
 
 from mpired.cli import carry_out, params
+from mpired.cli.accumulate import same_files
+from mpired.cli.messages import say
 from mpired.engines import pool
 from mpired.rankwise import plan_reduce_local
 from mpired.report import summarise
@@ -34,5 +36,8 @@ def reduce_local(**options: Any) -> None:
     pool.adopt_orphans()
     report = params.report_of(options)
     words = options.pop("invec"), options.pop("inoutvec")
+    notes = same_files(words[1:], words[:1])
     plan = partial(plan_reduce_local, *words, options.pop("op"), **options)
     carry_out.carry_out(plan, partial(summarise, root=1), options | report, lambda: words, overwrite=True)
+    for note in () if report["quiet"] else notes:
+        say(note)

@@ -8,7 +8,7 @@ show in the result. Every partial result that somebody gets is written when the 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +28,8 @@ from mpired.ops.overflow import Overflow, Steps, steps, total
 from mpired.storage import calls
 
 _PAGE = 4096
+# How far the work is, is told after so many bytes: seldom enough to cost nothing.
+_PIECE_BYTES = 32 << 20
 
 
 class Region(NamedTuple):
@@ -78,7 +80,7 @@ def _with_gaps_of(buffer: FlatBuffer, block: np.ndarray, start: int) -> np.ndarr
 
 
 class Part(NamedTuple):
-    """What came of a segment: the bytes that were read, and the overflow that was found."""
+    """What came of a piece of a segment: the bytes that were read, and the overflow that was found."""
 
     nbytes: int
     overflow: Overflow | None
@@ -123,12 +125,13 @@ class Fold:
     plan: Plan
     targets: tuple[Target, ...]
 
-    def __call__(self, segment: Segment) -> Part:
-        """Fold one segment, and write its results."""
+    def __call__(self, segment: Segment) -> Generator[Part, None, None]:
+        """Fold one segment, and write its results; yield what came of each piece of it."""
         ranks = self.plan.buffers[segment.buffer]
         datatype, step = ranks[0].datatype, self.plan.block_counts[segment.buffer]
         blocks = [_block(min(step, segment.stop - segment.start), datatype.form) for _ in range(2)]
-        making, found = steps(self.plan.op, datatype), []
+        making, nbytes = steps(self.plan.op, datatype), 0
+        found: list[Overflow | None] = []
         with (
             _Readers(ranks, self.plan.max_open) as readers,
             _Writers(self.targets, segment.buffer, self.plan.max_open) as writers,
@@ -137,9 +140,16 @@ class Fold:
                 count = min(step, segment.stop - start)
                 current = [block[:count] for block in blocks]
                 found.append(_left_fold(making, readers, start, current, writers.at(start, datatype)))
-        overflow = total(found)
-        nbytes = (segment.stop - segment.start) * len(ranks) * datatype.itemsize
-        return Part(nbytes, overflow and overflow._replace(buffer=segment.buffer))
+                nbytes += count * len(ranks) * datatype.itemsize
+                if nbytes >= _PIECE_BYTES:
+                    yield _part(nbytes, found, segment)
+                    nbytes, found = 0, []
+        yield _part(nbytes, found, segment)
+
+
+def _part(nbytes: int, found: Sequence[Overflow | None], segment: Segment) -> Part:
+    overflow = total(found)
+    return Part(nbytes, overflow and overflow._replace(buffer=segment.buffer))
 
 
 def _block(count: int, form: np.dtype) -> np.ndarray:

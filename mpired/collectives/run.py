@@ -13,15 +13,15 @@ from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.table import Share
 from mpired.datatypes import Group
 from mpired.ops import overflow
+from mpired.progress import Progress
 from mpired.storage import calls, copying
 from mpired.storage.output import Output, Scratch
 from mpired.storage.together import Draft, Together
 
-Engine: TypeAlias = Callable[[Callable[[Segment], Part], Iterable[Segment], int], Generator[Part, None, None]]
-"""Applies a function to segments with so many workers; yields what it returns, as each is done."""
-
-Progress: TypeAlias = Callable[[Iterable[int], int], Iterable[int]]
-"""Watches the bytes as they are done, out of so many in all."""
+Engine: TypeAlias = Callable[
+    [Callable[[Segment], Generator[Part, None, None]], Iterable[Segment], int], Generator[Part, None, None]
+]
+"""Applies a function to segments with so many workers; yields what it yields, as each is done."""
 
 _ALIGNMENT = 64
 

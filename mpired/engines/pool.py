@@ -12,12 +12,11 @@ import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
-from mpired.engines.worker import flush_streams, work
+from mpired.engines.worker import flush_streams, results, work
 from mpired.errors import WorkerError
 from mpired.storage import interruptions
 
 _T = TypeVar("_T")
-_R = TypeVar("_R")
 _PR_SET_CHILD_SUBREAPER = 36
 _GENERATIONS = 8
 # Seconds that a worker has to end in after its connection has failed.
@@ -27,12 +26,13 @@ _START = "import sys; sys.path[:] = sys.argv[2:]; del sys.argv[2:]; from mpired.
 
 
 def run(
-    function: Callable[[_T], _R], items: Iterable[_T], jobs: int, *, isolated: bool = False
-) -> Generator[_R, None, None]:
+    function: Callable[[_T], Any], items: Iterable[_T], jobs: int, *, isolated: bool = False
+) -> Generator[Any, None, None]:
     """Apply `function` to every item with `jobs` worker processes; yield the results as they are done.
 
-    The function is sent once to each worker. With one job all runs in this process, unless it is to
-    be isolated from it. At the end no worker is left, and nothing that one may have started.
+    What a generator function yields are results. The function is sent once to each worker. With one job all runs in
+    this process, unless it is to be isolated from it. At the end no worker is left, and nothing that one may have
+    started.
 
     Raises
     ------
@@ -40,7 +40,8 @@ def run(
         If a worker died or could not be started; the others are ended first.
     """
     if jobs == 1 and not isolated:
-        yield from map(function, items)
+        for item in items:
+            yield from results(function, item)
         return
     waiting = list(items)
     workers: list[_Worker] = []
@@ -85,15 +86,18 @@ class _Worker:
             raise self.death(error) from None
         self._sent_first = ()
 
-    def result(self) -> Any:
-        """Return the result of the item, or raise what came of it."""
+    def received(self) -> tuple[Any, ...]:
+        """Return one result of the item, nothing after its last, or raise what came of it."""
         try:
-            error, result = self.connection.recv()
+            message = self.connection.recv()
         except (OSError, EOFError) as lost:
             raise self.death(lost) from None
+        if message is None:
+            return ()
+        error, result = message
         if error is not None:
             raise error
-        return result
+        return (result,)
 
     def death(self, lost: Exception | None = None) -> WorkerError:
         """Return the error that says how the process ended, or else what `lost` the connection to it."""
@@ -164,7 +168,9 @@ def _results(workers: list[_Worker], items: list[Any]) -> Iterator[Any]:
         ready = wait([*busy, *deaths])
         for connection in busy.keys() & ready:
             worker = busy[connection]
-            yield worker.result()
+            if received := worker.received():
+                yield from received
+                continue
             for item in rest:
                 worker.give(item)
                 break

@@ -39,6 +39,7 @@ def _properties(kernel: Any) -> contract.Properties:
 
 def _in_worker(function: Callable[[_T], _R], item: _T, op: ops.Op, timeout: float | None) -> _R:
     with deaths_explained(op, timeout):
+        result: _R
         (result,) = pool.run(function, [item], 1, isolated=True)
     return result
 

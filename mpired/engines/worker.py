@@ -14,7 +14,7 @@ import pickle
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterable
 from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG = 1
@@ -31,17 +31,25 @@ def work(parent: int, connection: Any, function: Callable[[Any], Any] | None = N
     try:
         _prepare(parent)
         while True:
-            outcome: tuple[BaseException | None, Any]
+            last: tuple[BaseException, None] | None = None
             try:
                 if function is None:
                     function = connection.recv()
-                outcome = None, function(connection.recv())
+                for result in results(function, connection.recv()):
+                    flush_streams()
+                    connection.send((None, result))
             except BaseException as error:  # noqa: BLE001 - raised again by the parent
-                outcome = _portable(error), None
+                last = _portable(error), None
             flush_streams()
-            connection.send(outcome)
+            connection.send(last)
     finally:
         os._exit(1)
+
+
+def results(function: Callable[[Any], Any], item: Any) -> Iterable[Any]:
+    """Apply the function to an item, and return its result: or its results, if it yields some."""
+    result = function(item)
+    return result if isinstance(result, Generator) else (result,)
 
 
 def start() -> NoReturn:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import operator
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
@@ -145,6 +146,7 @@ class _FloatSteps(Steps):
         if not self._flagged:
             return result, None
         infinite = self._finite(invec) & self._finite(again()) & ~self._finite(result)
+        infinite = infinite.any(axis=1)
         return result, infinite if infinite.any() else None
 
     def watching(self) -> np.errstate:
@@ -155,8 +157,9 @@ class _FloatSteps(Steps):
         self._flagged = True
 
     def _finite(self, block: np.ndarray) -> np.ndarray:
-        finite: np.ndarray = np.isfinite(block.view(self._numbers)).reshape(len(block), -1).all(axis=1)
-        return finite
+        """Tell of each element, and of each of its parts where the op does not mix them, whether it is finite."""
+        finite: np.ndarray = np.isfinite(block.view(self._numbers)).reshape(len(block), -1)
+        return finite if self.op.exact is operator.add else np.logical_and.reduce(finite, axis=1, keepdims=True)
 
 
 def steps(op: Op, datatype: Datatype) -> Steps:

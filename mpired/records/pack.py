@@ -16,14 +16,14 @@ from mpired.buffers import Encoder, FlatBuffer, FlatLayout, RankFile, output_for
 from mpired.buffers.flat import convert
 from mpired.buffers.source import Source, check_no_input, open_source
 from mpired.buffers.spread import Records
-from mpired.collectives.run import Progress
 from mpired.datatypes import packing
 from mpired.errors import UsageError
+from mpired.progress import Progress, unwatched
 from mpired.records.form import Packed, RecordOptions, octets, said_of
 from mpired.storage import calls
 from mpired.storage.output import Output, Scratch, nothing, open_output
 from mpired.storage.staging import settle
-from mpired.verbs import carry_out, shaped, unwatched
+from mpired.verbs import carry_out, shaped
 from mpired.words import PathLike, check_names
 
 

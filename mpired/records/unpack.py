@@ -18,9 +18,9 @@ from mpired.buffers.flat import convert, lies_as
 from mpired.buffers.formats import check_raw_suffix
 from mpired.buffers.source import Source, check_no_input, open_source
 from mpired.buffers.spread import Records
-from mpired.collectives.run import Progress
 from mpired.datatypes import Datatype, packing
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
+from mpired.progress import Progress
 from mpired.ranks import check_use
 from mpired.records.form import Packed, RecordOptions, octets, said_of
 from mpired.storage import calls, copying

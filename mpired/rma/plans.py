@@ -15,6 +15,7 @@ from mpired import ops
 from mpired.buffers import Declared
 from mpired.datatypes import Datatype, Group
 from mpired.errors import UsageError
+from mpired.progress import Progress, unwatched
 from mpired.ranks import check_formats
 from mpired.rma.options import (
     AccumulateOptions,
@@ -45,10 +46,15 @@ class Call(NamedTuple):
     policy: Policy
 
     def run(
-        self, on_commit: Callable[[], None] = nothing, keep: Keep | None = None, *, replaced: Sequence[str] = ()
+        self,
+        progress: Progress = unwatched,
+        *,
+        on_commit: Callable[[], None] = nothing,
+        keep: Keep | None = None,
+        replaced: Sequence[str] = (),
     ) -> Done:
         """Lock the windows, and the files that `keep` replaces, check the rest, and change them."""
-        return transact(self.request, self.policy, on_commit=on_commit, keep=keep, replaced=replaced)
+        return transact(self.request, self.policy, progress, on_commit=on_commit, keep=keep, replaced=replaced)
 
 
 def plan_accumulate(
@@ -254,4 +260,4 @@ def _with_create(request: Request, options: FetchOptions | ElementOptions) -> Re
     element, order = ops.neutral(request.op, datatype).reshape(1), request.declared
     orders = {"little": "<", "big": ">"}
     byte_order: Any = orders.get(order.byte_order or order.type_order or "", "=")
-    return replace(request, create=Filling(element, datatype, shape, byte_order))
+    return replace(request, create=Filling(element, datatype, shape, byte_order, order.datatype is not None))

@@ -24,6 +24,7 @@ from mpired.storage.marks import Mark
 from mpired.storage.temporary import leftovers, remove_dead
 
 _NO_FILE = "is no regular file, so it is not the journal of an update; remove it"
+_DISCARDS = "`mpired recover --discard --force` removes the journal"
 _GIVE_UP = "`mpired recover --discard --force` gives its update up, and leaves the file as it is, perhaps half changed"
 
 
@@ -49,7 +50,7 @@ class Discard(Enum):
 
     NO = 0
     UNLESS_NEEDED = 1
-    """Unless the file is half changed without it."""
+    """Unless it is the journal of a committed update: the file, or one that had its name, may be half changed."""
     ALWAYS = 2
 
 
@@ -110,7 +111,7 @@ def check_not_orphan(path: str) -> None:
     """Raise `BufferFileError` if of a file only its journal is there: its update waits for the file."""
     if is_orphan(path):
         reason = f"is missing, but its journal {journal_path(path)} is there"
-        raise BufferFileError(path, f"{reason}; bring the file back, or `mpired recover --discard` removes the journal")
+        raise BufferFileError(path, f"{reason}; bring the file back, or {_DISCARDS}")
 
 
 class _Place(NamedTuple):
@@ -160,13 +161,32 @@ def _beside(target: Target) -> _Place:
     return _Place(os.path.join(os.path.dirname(journal_path(target.name)), os.fsdecode(name)), name, target.dirfd)
 
 
-def discard_orphan(path: str) -> str:
-    """Remove the journal of a file that is missing."""
+def discard_orphan(path: str, discard: Discard) -> str:
+    """Remove the journal of a file that is missing.
+
+    Raises
+    ------
+    BufferFileError
+        If it is of a committed update, and `discard` is not `ALWAYS`: the file may be there by another name.
+    """
     with calls.blaming(journal_path(path)), _opened_place(journal_path(path)) as place:
         if place is not None:
+            if discard is not Discard.ALWAYS and _is_committed(place):
+                check_not_orphan(path)
             _check_no_directory(place)
             place.remove()
     return "discarded"
+
+
+def _is_committed(place: _Place) -> bool:
+    """Tell whether what has the name of a journal has the header of one, which is written last."""
+    fd = None if _is_no_file(place) else _open(place)
+    if fd is None:
+        return False
+    try:
+        return journal.read_header(fd) is not None
+    finally:
+        os.close(fd)
 
 
 def _check_no_directory(place: _Place) -> None:
@@ -325,8 +345,6 @@ def _settle_place(target: Target, place: _Place, mark: Mark | None, discard: Dis
             _retire(target, place, mark)
             return "forgotten"
         if found.journal is None:
-            if discard is Discard.UNLESS_NEEDED and mark is None:
-                return _discarded(target, place, None)
             raise BufferFileError(target.name, _not_its_own(place, mark))
         if discard is Discard.UNLESS_NEEDED:
             reason = f"is half changed without its journal {place.shown}, which is whole, so that stays"
@@ -342,7 +360,10 @@ def _settle_place(target: Target, place: _Place, mark: Mark | None, discard: Dis
 
 def _not_its_own(place: _Place, mark: Mark | None) -> str:
     if mark is None:
-        return f"the journal {place.shown} is of another file; `mpired recover --discard` removes the journal"
+        reason = (
+            f"the journal {place.shown} is of another file, which is half changed without it if it has another name"
+        )
+        return f"{reason} now; give that file this name again and run `mpired recover`, or {_DISCARDS}"
     reason = f"has the mark of an update, and its journal {place.shown} is of another file, as if this one had been"
     return f"{reason} copied in the middle of the update; recover the original and copy it again, or {_GIVE_UP}"
 

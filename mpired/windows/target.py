@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from mpired.buffers import FORMATS, Declared, FlatBuffer, FlatLayout, RankFile, output_format, recognise
+from mpired.buffers import FORMATS, Declared, FlatBuffer, FlatLayout, RankFile, format_to_create, recognise
 from mpired.buffers.flat import Order
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype
@@ -253,12 +253,15 @@ class Filling(NamedTuple):
         How many there are; more than one number for formats that have a shape.
     byte_order
         Of the elements in the file.
+    declared
+        Whether the datatype was declared, so that it is known of a file that does not say it.
     """
 
     element: np.ndarray
     datatype: Datatype
     shape: tuple[int, ...]
     byte_order: Order = "="
+    declared: bool = False
 
 
 class NewTarget:
@@ -280,11 +283,12 @@ class NewTarget:
     Appeared
         If it is there.
     UsageError
-        If its suffix means a format that cannot be made so.
+        If its suffix does not mean a format that is made so.
     """
 
     def __init__(self, name: str, filling: Filling, stack: ExitStack, *, durable: bool) -> None:
         self.name = name
+        row = format_to_create(name, raw=filling.declared)
         try:
             self._output = stack.enter_context(FileOutput(name, overwrite=False, durable=durable))
         except OutputExistsError as error:
@@ -294,15 +298,14 @@ class NewTarget:
         stored = datatype.form.newbyteorder(filling.byte_order)
         source = Source.of(name, self._output.shared_path)
         template = RankFile(source, "raw", (FlatBuffer(source, datatype, count, stored, 0, shape),))
-        layout = output_format(name, None, template, terminal=False).prepare(template)
-        if not isinstance(layout, FlatLayout):
-            raise UsageError("--create", f"makes raw and npy files; {name} would be something else")
+        layout = row.prepare(template)
+        assert isinstance(layout, FlatLayout)  # noqa: S101 - npy and raw are flat
         with calls.blaming(name):
             calls.pwrite_all(self._output.fd, layout.head, 0)
             self._fill(filling.element.astype(layout.stored), layout.offset, count)
         source = Source.of(name, self._output.shared_path)
         shaped = shape if layout.head else None
-        self.format = "npy" if layout.head else "raw"
+        self.format = row.name
         self.windows: Sequence[FlatBuffer] = (
             FlatBuffer(source, datatype, count, layout.stored, layout.offset, shaped),
         )

@@ -28,6 +28,7 @@ from mpired.errors import (
     UsageError,
 )
 from mpired.ops import overflow
+from mpired.progress import Progress, unwatched
 from mpired.ranks import check_formats
 from mpired.storage import recovery, staging
 from mpired.storage.lock import Inode, Target, Waiting, inode, lock_all, lock_replaced, lock_target
@@ -127,6 +128,7 @@ Keep = Callable[[np.ndarray, FlatBuffer], None]
 def transact(
     request: Request,
     policy: Policy,
+    progress: Progress = unwatched,
     *,
     on_commit: Callable[[], None] = nothing,
     keep: Keep | None = None,
@@ -140,6 +142,8 @@ def transact(
         What is to be done.
     policy
         How.
+    progress
+        Watches the elements as they are combined.
     on_commit
         Called when the first window is changed.
     keep
@@ -157,7 +161,7 @@ def transact(
         with contextlib.suppress(Appeared), ExitStack() as stack:
             targets, recovered = _open(request, policy, replaced, stack)
             work = _Work(_completed(request, targets), policy, targets, stack)
-            work.combine()
+            work.combine(progress)
             if keep is not None and work.fetched is not None:
                 keep(work.fetched, work.fetched_window)
             _publish(targets, work.updates, on_commit)
@@ -304,8 +308,21 @@ class _Work:
         new = [number for key, numbers in keys.items() if key not in remembered for number in numbers]
         return _Part(shares, new, once.encoded(remembered, keys))
 
-    def combine(self) -> None:
+    def combine(self, progress: Progress) -> None:
         """Compute all new elements, and make the updates ready."""
+        nbytes = sum(share.access.nbytes * len(part.origins) for part in self._parts for share in part.shares)
+        for _ in progress(self._combined(), nbytes):
+            pass
+        for origin in (origin for buffers in self._request.origins for origin in buffers):
+            origin.check_unchanged()
+        for update, part in zip(self.updates, self._parts, strict=True):
+            if update is not None:
+                update.seal(part.attribute)
+        if self.fetched is not None:
+            self._targets[0].windows[0].datatype.clear_padding(self.fetched)
+
+    def _combined(self) -> Iterator[int]:
+        """Combine the origins into each window, and yield the bytes of the elements that are done."""
         request = self._request
         for target, part in zip(self._targets, self._parts, strict=True):
             update = self._begun(target, part)
@@ -313,16 +330,9 @@ class _Work:
             for i, share in enumerate(part.shares if update else ()):
                 origins = [request.origins[number][i] for number in part.origins]
                 assert update is not None  # noqa: S101 - else there are no shares
-                found = fold(share, request.op, origins, update, self.fetched)
+                found = yield from fold(share, request.op, origins, update, self.fetched)
                 names = [origin.name for origin in origins]
                 overflow.tell(request.op, found, names, share.window.name if len(part.shares) > 1 else "")
-        for origin in (origin for buffers in request.origins for origin in buffers):
-            origin.check_unchanged()
-        for update, part in zip(self.updates, self._parts, strict=True):
-            if update is not None:
-                update.seal(part.attribute)
-        if self.fetched is not None:
-            self._targets[0].windows[0].datatype.clear_padding(self.fetched)
 
     def _begun(self, target: Opened, part: _Part) -> Update | None:
         """Begin to change a target, if there is anything to change."""
@@ -342,7 +352,8 @@ class _Work:
         if expected is None:
             return True
         found = np.zeros_like(expected)
-        fold(part.shares[0], ops.get("NO_OP"), [], Reading(target.source), found)
+        for _ in fold(part.shares[0], ops.get("NO_OP"), [], Reading(target.source), found):
+            pass
         return found.tobytes() == expected.tobytes()
 
     def done(self, recovered: tuple[str, ...]) -> Done:

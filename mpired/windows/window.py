@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
@@ -55,8 +55,10 @@ class Share(NamedTuple):
 
 def fold(
     share: Share, op: ops.Op, origins: Sequence[Origin], update: Update, fetched: np.ndarray | None
-) -> Overflow | None:
-    """Combine origins into a window, one after another, give the new bytes to an update, and return what overflowed.
+) -> Generator[int, None, Overflow | None]:
+    """Combine origins into a window, one after another, and give the new bytes to an update.
+
+    Yields the bytes of the elements as an origin was combined into them, and returns what overflowed.
 
     Parameters
     ----------
@@ -87,6 +89,7 @@ def fold(
                 if overflowed is not None:
                     first = int(np.arange(origin.count)[turn.index][overflowed.argmax()])
                     found.append(Overflow(int(np.count_nonzero(overflowed)), 0, first, rank))
+            yield elements.nbytes
         if origins:
             with np.errstate(all="ignore"):
                 op.finish(elements, window.datatype)

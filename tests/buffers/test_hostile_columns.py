@@ -74,7 +74,7 @@ def test_a_footer_that_contradicts_itself(tmp_path):
 def test_every_bit_flipped(name, tmp_path, long):
     """Nothing but a result or one of our errors, and never the end of the process."""
     whole, path, out = SMALLEST[name], tmp_path / name, tmp_path / "progress"
-    bits = range(0, 8 * len(whole), 1 if long else 23)
+    bits = range(0, 8 * len(whole), 1 if long else 47)
 
     def look(some):
         outcomes = []

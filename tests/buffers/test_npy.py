@@ -90,7 +90,7 @@ def test_what_is_accepted_is_what_numpy_reads(long):
     accepted = []
 
     @settings(
-        max_examples=20_000 if long else 2000,
+        max_examples=20_000 if long else 600,
         derandomize=not long,
         database=None,
         deadline=None,

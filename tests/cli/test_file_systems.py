@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
+import itertools
 import os
-import shutil
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from command import refused, run, succeeded
+from needs import needs
 
 RANKS = [f"r{rank}.npy" for rank in range(4)]
 SCAN = {f"{{}}{rank}.npy": (rank + 1) * (rank + 2) / 2 for rank in range(4)}
@@ -46,18 +49,61 @@ def litter(folder: Path) -> list[str]:
 
 
 @pytest.fixture
-def fuse(as_root, open_folder: Path) -> Iterator[Path]:
+def fuse(open_folder: Path) -> Iterator[Path]:
     """A folder on a FUSE file system, which passes everything on to another folder."""
-    if not shutil.which("bindfs"):
-        pytest.fail("this test needs bindfs, to mount a file system of FUSE")
-    for name in ("below", "mounted"):
-        (open_folder / name).mkdir()
-    done = subprocess.run(["bindfs", open_folder / "below", open_folder / "mounted"], capture_output=True, check=False)
-    if done.returncode:
-        pytest.fail(f"this test needs the right to mount: {done.stderr.decode().strip()}")
-    fill(open_folder / "mounted")
-    yield open_folder / "mounted"
-    subprocess.run(["umount", open_folder / "mounted"], check=True)
+    needs("bindfs")
+    (open_folder / "below").mkdir()
+    with mounted("bindfs", open_folder / "below", open_folder / "mounted") as folder:
+        fill(folder)
+        yield folder
+
+
+@contextlib.contextmanager
+def mounted(program: str, source: Path, folder: Path) -> Iterator[Path]:
+    """Mount what a program of FUSE makes of a source, for the block."""
+    folder.mkdir()
+    subprocess.run([program, source, folder], capture_output=True, check=True)
+    yield folder
+    subprocess.run(["umount", folder], check=True)
+
+
+@pytest.fixture
+def small_inodes(open_folder: Path) -> Iterator[Path]:
+    """A folder on an ext4 whose inodes have room for times of whole seconds only."""
+    needs("fuse2fs")
+    image = open_folder / "image"
+    with image.open("wb") as file:
+        file.truncate(4 << 20)
+    subprocess.run(["mkfs.ext4", "-q", "-I", "128", image], capture_output=True, check=True)
+    with mounted("fuse2fs", image, open_folder / "mounted") as folder:
+        yield folder
+
+
+def test_two_changes_within_a_second_of_small_inodes_are_told_apart(small_inodes):
+    """A change between the first rank and the second, which leaves the file the time that it had."""
+    path = small_inodes / "t.npy"
+    np.save(path, np.zeros(8))
+
+    def write(value: float) -> None:
+        with path.open("r+b") as file:
+            file.seek(-64, 2)
+            file.write(np.full(8, float(value)).tobytes())
+
+    def setup() -> None:
+        original, reads = os.preadv, itertools.count()
+
+        def preadv(*arguments: object) -> int:
+            if next(reads) == 1:
+                write(100)
+            return original(*arguments)
+
+        os.preadv = preadv
+
+    time.sleep(1 - time.time() % 1)  # so that both changes would be in one second
+    write(10)
+    assert path.stat().st_mtime_ns % 1_000_000_000 == 0
+    outcome = run("reduce", "-q", "--op", "sum", "t.npy", "t.npy", "--to", "raw", cwd=small_inodes, setup=setup)
+    assert outcome == (0, np.full(8, 200.0).tobytes(), "")
 
 
 def no_locks(number: int) -> Callable[[], None]:

@@ -155,8 +155,10 @@ def test_reduce_local_replaces_the_second_file(folder):
 
 
 def test_reduce_local_of_a_file_and_itself(folder):
-    succeeded(run("reduce-local", *SUM, NPY[0], NPY[0], cwd=folder))
+    outcome = run("reduce-local", "--op", "sum", NPY[0], NPY[0], cwd=folder)
+    assert f"warning: the origin {NPY[0]} is the same file as the target {NPY[0]}" in outcome.err
     assert np.load(folder / NPY[0]).tolist() == (2 * numbers(0)).tolist()
+    assert run("reduce-local", "-q", "--op", "sum", NPY[0], NPY[0], cwd=folder).err == ""
 
 
 @pytest.mark.parametrize("words", [(), NPY[:1], NPY[:3]])

@@ -21,7 +21,7 @@ COUNT = 1500  # elements: pages and a part of one
 OLD, NEW = 1.0, 3.0
 KILLS = [Fault("kill before"), Fault("kill after"), Fault("short, then kill")]
 NUMBERS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.EACCES, errno.ENOMEM, errno.EPERM)
-IN_SHORT = 3  # of them
+IN_SHORT = 2  # of them
 ERRORS = [Fault("error", number) for number in NUMBERS]
 STICKY = [Fault("error from here on", number) for number in (errno.EIO, errno.ENOSPC, errno.EROFS)]
 
@@ -256,6 +256,19 @@ def test_the_name_of_the_journal_may_be_gone(another_name, killed_at, folder):
     assert run("info", OTHER, cwd=folder).status == 0
     assert (np.load(folder / OTHER) == NEW).all()
     assert os.listdir(folder / "targets") == []
+
+
+def test_the_name_of_the_journal_may_be_of_a_new_file(another_name, killed_at, folder):
+    """No advice of a command on the new file loses the update of the old one."""
+    left_by_a_kill(folder, killed_at)
+    (folder / "targets" / BASE).unlink()
+    np.save(folder / "targets" / BASE, np.zeros(3))
+    name = f"targets/{BASE}"
+    for words in (("info", name), ("recover", "--discard", name), ("accumulate", "--op", "sum", name, "origin.npy")):
+        refused(run(*words, cwd=folder), 3, f"mpired: {name}: ", "of another file", "--discard --force")
+    assert run("recover", OTHER, cwd=folder).status == 0
+    assert (np.load(folder / OTHER) == NEW).all()
+    assert run("info", name, cwd=folder).status == 0
 
 
 def test_journal_that_was_moved_away_from_a_target_of_several_names(another_name, killed_at, folder):

@@ -121,6 +121,14 @@ def test_infinities_out_of_finite_numbers_are_found(code, form, tmp_path):
             assert np.isfinite(result[7]) == (np.isfinite(values).all() and not overflows)
 
 
+@pytest.mark.parametrize("overflow", [complex(1e308, np.inf), complex(-np.inf, 1e308), complex(np.nan, -1e308)])
+def test_a_part_of_a_complex_sum_overflows_by_itself(overflow, tmp_path):
+    """Whatever the other part is: a sum does not mix them."""
+    paths = saved(tmp_path, [np.array([1j, overflow])] * 3)
+    _, (details,) = heard(mpired.reduce, paths, "sum")
+    assert (details["count"], details["element"], details["rank"]) == (1, 1, 1)
+
+
 def test_a_complex_product_that_overflows_is_found(tmp_path):
     paths = saved(tmp_path, [np.array([1, 1e300 + 1e300j]), np.array([1j, 1e300 - 1e300j])])
     _, (details,) = heard(mpired.reduce, paths, "prod")

@@ -336,10 +336,11 @@ def test_a_journal_that_may_not_be_removed_names_folder_and_way_out(content, sha
     os.rename(shared / "u.npy", shared / "t.npy")
     belonging(shared, OWNER, PROJECT, 0o666)
     shared.chmod(0o1777)
+    discard = ("recover", "--discard") + (("--force",) if content is None else ())
     with unchanged(shared):
-        outcome = next_command(shared, OWNER, words=("recover", "--discard"))
+        outcome = next_command(shared, OWNER, words=discard)
         refused(outcome, 4, "t.npy", JOURNAL, "sticky", f"only user {STRANGER}, its owner and root can do that")
-    assert next_command(shared, 0, words=("recover", "--discard")).status == 0
+    assert next_command(shared, 0, words=discard).status == 0
 
 
 # What cannot be seen
@@ -469,4 +470,6 @@ def test_no_file_takes_the_name_of_one_whose_update_waits(words, shared):
     (shared / "elsewhere").mkdir()
     np.save(shared / "elsewhere" / "t.npy", np.zeros(500))
     with unchanged(shared):
-        refused(run(*words, cwd=shared), 3, "is missing, but its journal", JOURNAL, "`mpired recover --discard`")
+        refused(
+            run(*words, cwd=shared), 3, "is missing, but its journal", JOURNAL, "`mpired recover --discard --force`"
+        )

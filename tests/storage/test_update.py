@@ -399,10 +399,11 @@ def test_journal_of_another_file_is_refused_and_kept(at, new, folder):
     content = resealed(pending(folder), at, new)
     (folder / "here" / JOURNAL).write_bytes(content)
     with unchanged(folder):
-        refused(run(*WORDS, cwd=folder), 3, "here/t.npy", "another file", "--discard")
+        refused(run(*WORDS, cwd=folder), 3, "here/t.npy", "another file", "--discard --force")
+        refused(run("recover", "--discard", "here/t.npy", cwd=folder), 3, "here/t.npy", "another file", "--force")
         refused(run("info", "here/t.npy", cwd=folder), 3, "here/t.npy", "another file")
         assert b"not its own" in run("recover", "--list", "here/t.npy", cwd=folder).out
-    assert run("recover", "--discard", "here/t.npy", cwd=folder).status == 0
+    assert run("recover", "--discard", "--force", "here/t.npy", cwd=folder).status == 0
     add(folder)
 
 
@@ -566,10 +567,35 @@ def test_journal_without_its_target(folder):
     refused(run(*WORDS, "--create", "500", cwd=folder), 3, "here/t.npy", "journal")
     assert (folder / "here" / JOURNAL).read_bytes() == content
     assert os.listdir(folder / "here") == [JOURNAL]
-    outcome = run("recover", "--discard", "here/t.npy", cwd=folder)
+    refused(run("recover", "--discard", "here/t.npy", cwd=folder), 3, f"here/{JOURNAL} is there", "--discard --force")
+    assert os.listdir(folder / "here") == [JOURNAL]
+    outcome = run("recover", "--discard", "--force", "here/t.npy", cwd=folder)
     assert outcome == (0, b"here/t.npy: removed the journal without finishing its update\n", "")
     assert os.listdir(folder / "here") == []
     refused(run("recover", "here/t.npy", cwd=folder), 4, "here/t.npy", "No such file")
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", bytes(5000)])
+def test_what_is_no_journal_of_a_missing_file_is_discarded(content, folder):
+    (folder / "here" / "t.npy").unlink()
+    (folder / "here" / JOURNAL).write_bytes(content)
+    refused(run("info", "here/t.npy", cwd=folder), 3, "here/t.npy", f"here/{JOURNAL} is there")
+    assert run("recover", "--discard", "here/t.npy", cwd=folder).status == 0
+    assert os.listdir(folder / "here") == []
+
+
+@pytest.mark.parametrize("renew", [True, False], ids=["with a new file", "without"])
+def test_a_file_that_was_renamed_does_not_lose_its_update_by_advice(renew, folder):
+    """Its name leads to its journal no more, which is the only place of its update."""
+    pending(folder)
+    os.rename(folder / "here" / "t.npy", folder / "here" / "moved.npy")
+    if renew:
+        np.save(folder / "here" / "t.npy", np.zeros(500))
+    with unchanged(folder):
+        refused(run("recover", "--discard", "here/t.npy", cwd=folder), 3, "here/t.npy", JOURNAL, "--discard --force")
+    os.replace(folder / "here" / "moved.npy", folder / "here" / "t.npy")
+    assert run("recover", "here/t.npy", cwd=folder).status == 0
+    assert value(folder) == 1
 
 
 @pytest.mark.parametrize("quiet", [(), ("-q",)])

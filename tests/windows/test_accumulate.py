@@ -404,6 +404,30 @@ def test_create_fills_with_the_identity(tmp_path):
     assert os.listdir(tmp_path) == ["o.npy"]
 
 
+@pytest.mark.parametrize(
+    ("command", "words"),
+    [
+        ("accumulate", ("--op", "sum", "--create", "2", "{}", "o.npy")),
+        ("get-accumulate", ("--op", "sum", "--create", "2", "--to", "text", "{}", "o.npy")),
+        ("fetch-and-op", ("--op", "sum", "--type", "int16_t", "--create", "2", "{}", "1")),
+    ],
+)
+def test_create_makes_no_file_that_looks_like_another_format(command, words, tmp_path):
+    """Without a declared datatype it would not know its own again."""
+    np.save(tmp_path / "o.npy", np.array([5, -5], np.int16))
+    with unchanged(tmp_path):
+        for name, reason in {"new.h5": "HDF5", "new.parquet": "parquet", "new.dat": "--type"}.items():
+            if command != "fetch-and-op" or name != "new.dat":
+                outcome = run(command, *(word.format(name) for word in words), cwd=tmp_path)
+                refused(outcome, 2, "--create", name, reason)
+                assert "--to" not in outcome.err
+    (tmp_path / "o.bin").write_bytes(bytes(4))
+    for name in ("new.dat", "new.0", "new"):
+        declared = ("--op", "sum", "--type", "int16_t", "--create", "2", name, "o.bin")
+        assert run("accumulate", "-q", *declared, cwd=tmp_path) == (0, b"", "")
+        assert (tmp_path / name).read_bytes() == bytes(4)
+
+
 def test_create_of_pairs_and_raw(tmp_path):
     pair = np.array([(2.5, 4)], np.dtype([("v", "f8"), ("i", "i4")], align=True))
     mpired.Window(tmp_path / "new.bin").accumulate(pair, "minloc", create=3, target_disp=1)
