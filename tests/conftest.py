@@ -29,7 +29,7 @@ for _number, _usual in ((signal.SIGINT, signal.default_int_handler), (signal.SIG
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add `--long`, which `make test-long` sets."""
-    parser.addoption("--long", action="store_true", help="run crash tests in their long forms")
+    parser.addoption("--long", action="store_true", help="run the tests that have a long form, in that, and no others")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -38,6 +38,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "needs(name, ...): skip the test where one of these is missing; see tests/needs.py"
     )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--long`, leave out what has no long form."""
+    if config.getoption("--long"):
+        items[:] = [item for item in items if "long" in getattr(item, "fixturenames", ())]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
