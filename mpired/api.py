@@ -11,6 +11,7 @@ from mpired import attempts
 from mpired.collectives.run import folded
 from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.engines import userops
+from mpired.options import LocalOptions, PathLike, check_no_file
 from mpired.progress import unwatched
 from mpired.rankwise import (
     AllOptions,
@@ -24,7 +25,6 @@ from mpired.rankwise import (
     read_call,
 )
 from mpired.verbs import Request, as_arrays, carry_out, words_of
-from mpired.words import LocalOptions, PathLike, check_no_file
 
 
 def _call(

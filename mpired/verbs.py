@@ -23,11 +23,11 @@ from mpired.collectives.run import Result, folded, run
 from mpired.collectives.table import COLLECTIVES, Collective, Task
 from mpired.engines import cores, userops
 from mpired.errors import UsageError
+from mpired.options import Inputs, Options, PathLike, check_names, check_no_file, declared, integer, only_inputs
 from mpired.progress import Progress, unwatched
 from mpired.ranks import check_root, check_use, open_groups, unnatural
 from mpired.storage import staging
 from mpired.storage.output import nothing, open_output
-from mpired.words import Inputs, Options, PathLike, check_names, check_no_file, declared, integer, only_inputs
 
 
 class Reduction(NamedTuple):

@@ -10,7 +10,7 @@ import numpy as np
 from mpired.buffers import Declared
 from mpired.datatypes import Datatype, parse, unit_of
 from mpired.errors import DatatypeError, UsageError
-from mpired.words import PathLike, declared
+from mpired.options import PathLike, declared
 
 _BYTE = parse("byte")[0]
 

@@ -18,13 +18,13 @@ from mpired.buffers.source import Source, check_no_input, open_source
 from mpired.buffers.spread import Records
 from mpired.datatypes import packing
 from mpired.errors import UsageError
+from mpired.options import PathLike, check_names
 from mpired.progress import Progress, unwatched
 from mpired.records.form import Packed, RecordOptions, octets, said_of
 from mpired.storage import calls
 from mpired.storage.output import Output, Scratch, nothing, open_output
 from mpired.storage.staging import settle
 from mpired.verbs import carry_out, shaped
-from mpired.words import PathLike, check_names
 
 
 class PackOptions(RecordOptions, total=False):

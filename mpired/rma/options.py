@@ -12,12 +12,12 @@ from mpired import ops
 from mpired.buffers import Declared, RankBuffer, open_rank
 from mpired.datatypes import Datatype, Group, definitions, parse
 from mpired.errors import DatatypeError, OpError, UsageError
+from mpired.options import Inputs, PathLike, check_word, integer
 from mpired.storage.lock import with_timeout
 from mpired.windows.origin import FileOrigin
 from mpired.windows.placement import Placement
 from mpired.windows.target import Policy
 from mpired.windows.typed import component_of
-from mpired.words import Inputs, PathLike, check_word, integer
 
 
 class Where(TypedDict, total=False):

@@ -14,6 +14,7 @@ from mpired.buffers import Declared, FlatBuffer, RankBuffer, open_rank
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import Run
 from mpired.errors import CountError, UsageError
+from mpired.options import PathLike, integer
 from mpired.rma.options import AccumulateOptions, FetchOptions, Where
 from mpired.windows import once
 from mpired.windows.address import Runs
@@ -21,7 +22,6 @@ from mpired.windows.origin import ArrayOrigin, FileOrigin, Origin, ScatteredOrig
 from mpired.windows.placement import Given, check_layout
 from mpired.windows.transaction import Request
 from mpired.windows.value import element_of_number, parse_value
-from mpired.words import PathLike, integer
 
 
 def open_origin(

@@ -15,6 +15,7 @@ from mpired import ops
 from mpired.buffers import Declared
 from mpired.datatypes import Datatype, Group
 from mpired.errors import UsageError
+from mpired.options import PathLike, check_names, declared, only_inputs
 from mpired.progress import Progress, unwatched
 from mpired.ranks import check_formats
 from mpired.rma.options import (
@@ -34,7 +35,6 @@ from mpired.windows.origin import ArrayOrigin
 from mpired.windows.placement import Given
 from mpired.windows.target import Filling, Policy
 from mpired.windows.transaction import Done, Keep, Request, transact
-from mpired.words import PathLike, check_names, declared, only_inputs
 
 _SHAPE = re.compile(r"\d{1,18}(,\d{1,18})*", re.ASCII)
 

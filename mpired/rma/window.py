@@ -12,10 +12,10 @@ import numpy as np
 from mpired.attempts import repeated
 from mpired.buffers import FlatBuffer
 from mpired.errors import UsageError
+from mpired.options import PathLike
 from mpired.rma.options import AccumulateOptions, ElementOptions, FetchOptions, How
 from mpired.rma.plans import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.transaction import Done, Keep
-from mpired.words import PathLike
 
 
 class Window:
