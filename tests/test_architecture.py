@@ -17,8 +17,8 @@ MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"
 
 # A room may import what stands before it.
 ORDER = (
-    "errors", "progress", "datatypes", "ops", "storage", "buffers", "options", "ranks", "patterns", "collectives",
-    "windows", "engines", "attempts", "verbs", "rankwise", "api", "records", "rma", "report", "cli",
+    "errors", "progress", "datatypes", "ops", "storage", "buffers", "options", "ranks", "engines", "attempts",
+    "patterns", "collectives", "windows", "verbs", "rankwise", "api", "records", "rma", "report", "cli",
 )  # fmt: skip
 # The API, which names the verbs, and `python -m mpired`, which runs the command.
 DOORS = ("__init__.py", "__main__.py")

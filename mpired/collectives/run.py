@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import NamedTuple, TypeAlias
 
@@ -12,16 +12,12 @@ from mpired.collectives.fold import Fold, Part, Region, Target
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.table import Share
 from mpired.datatypes import Group
+from mpired.engines import Engine
 from mpired.ops import overflow
 from mpired.progress import Progress
 from mpired.storage import calls, copying
 from mpired.storage.output import Output, Scratch
 from mpired.storage.together import Draft, Together
-
-Engine: TypeAlias = Callable[
-    [Callable[[Segment], Generator[Part, None, None]], Iterable[Segment], int], Generator[Part, None, None]
-]
-"""Applies a function to segments with so many workers; yields what it yields, as each is done."""
 
 _ALIGNMENT = 64
 
@@ -54,7 +50,7 @@ class Course(NamedTuple):
     results: tuple[Result, ...]
 
 
-def run(plan: Plan, result: Result, output: Output, engine: Engine, progress: Progress) -> None:
+def run(plan: Plan, result: Result, output: Output, engine: Engine[Segment, Part], progress: Progress) -> None:
     """Fold all segments into `output` and commit it.
 
     Raises
@@ -76,7 +72,12 @@ def run(plan: Plan, result: Result, output: Output, engine: Engine, progress: Pr
 
 
 def run_together(
-    courses: Sequence[Course], together: Together, engine: Engine, progress: Progress, *, link: bool = False
+    courses: Sequence[Course],
+    together: Together,
+    engine: Engine[Segment, Part],
+    progress: Progress,
+    *,
+    link: bool = False,
 ) -> None:
     """Fold all courses into the files of `together`, which are those of the results in order, and commit them.
 
@@ -96,7 +97,9 @@ def run_together(
     together.commit()
 
 
-def _fill(course: Course, drafts: Sequence[Draft], engine: Engine, progress: Progress, *, link: bool) -> None:
+def _fill(
+    course: Course, drafts: Sequence[Draft], engine: Engine[Segment, Part], progress: Progress, *, link: bool
+) -> None:
     """Fold one course into drafts: where a worker can write a result it does, the others are encoded afterwards."""
     flat: list[Target] = []
     encoded: list[tuple[Result, Draft]] = []
@@ -160,7 +163,7 @@ def folded(
     plan: Plan,
     shares: Sequence[Share],
     beside: Output | Draft | None,
-    engine: Engine,
+    engine: Engine[Segment, Part],
     progress: Progress,
     *,
     also: Sequence[Target] = (),
@@ -207,7 +210,7 @@ def _regions(plan: Plan, shares: Sequence[Share]) -> tuple[dict[_Part, tuple[Sha
     return regions, end
 
 
-def _fold(plan: Plan, targets: Sequence[Target], engine: Engine, progress: Progress) -> None:
+def _fold(plan: Plan, targets: Sequence[Target], engine: Engine[Segment, Part], progress: Progress) -> None:
     parts: list[Part] = []
     with closing(engine(Fold(plan, tuple(targets)), plan.segments, plan.jobs)) as folding:
 

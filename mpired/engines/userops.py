@@ -9,9 +9,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from mpired import ops
-from mpired.collectives.run import Engine
 from mpired.datatypes.grammar import canonical
-from mpired.engines import pool
+from mpired.engines import Engine, pool
 from mpired.errors import MpiredError, UserOpError, WorkerError
 from mpired.ops import contract, plugins, user
 
@@ -44,7 +43,7 @@ def _in_worker(function: Callable[[_T], _R], item: _T, op: ops.Op, timeout: floa
     return result
 
 
-def engine(op: ops.Op) -> Engine:
+def engine(op: ops.Op) -> Engine[Any, Any]:
     """Return what runs the segments of an op: in workers only if its code is not of this process."""
     return functools.partial(pool.run, isolated=True) if op.isolated else pool.run
 
