@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mpired import datatypes
-    from mpired.api import allreduce, exscan, reduce_local, reduce_scatter, reduce_scatter_block, scan
+    from mpired.api.collectives import allreduce, exscan, reduce_local, reduce_scatter, reduce_scatter_block, scan
+    from mpired.collectives.request import info, reduce
     from mpired.datatypes import DATATYPES
     from mpired.errors import Abort, MpiredError
     from mpired.ops import OPS
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from mpired.records.pack import pack
     from mpired.records.unpack import unpack
     from mpired.rma import Window
-    from mpired.verbs import info, reduce
 
 # Imported when first used: the command has things to set before NumPy starts.
 _HOMES = {
@@ -55,16 +55,16 @@ _HOMES = {
     "MpiredError": "mpired.errors",
     "OPS": "mpired.ops",
     "Window": "mpired.rma.window",
-    "allreduce": "mpired.api",
-    "exscan": "mpired.api",
-    "info": "mpired.verbs",
+    "allreduce": "mpired.api.collectives",
+    "exscan": "mpired.api.collectives",
+    "info": "mpired.collectives.request",
     "op": "mpired.ops.user",
     "pack": "mpired.records.pack",
-    "reduce": "mpired.verbs",
-    "reduce_local": "mpired.api",
-    "reduce_scatter": "mpired.api",
-    "reduce_scatter_block": "mpired.api",
-    "scan": "mpired.api",
+    "reduce": "mpired.collectives.request",
+    "reduce_local": "mpired.api.collectives",
+    "reduce_scatter": "mpired.api.collectives",
+    "reduce_scatter_block": "mpired.api.collectives",
+    "scan": "mpired.api.collectives",
     "unpack": "mpired.records.unpack",
 }
 

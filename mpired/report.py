@@ -10,11 +10,11 @@ from mpired.datatypes import Datatype, Group
 
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
     from mpired.buffers import RankFile
+    from mpired.collectives.call import Rankwise
     from mpired.collectives.plan import Plan
-    from mpired.rankwise import Rankwise
+    from mpired.collectives.request import Reduction
     from mpired.records.pack import Packing
     from mpired.records.unpack import Unpacking
-    from mpired.verbs import Reduction
     from mpired.windows.transaction import Done
 
 

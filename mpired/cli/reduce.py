@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from mpired.cli import carry_out, params
+from mpired.collectives.request import plan_reduce, words_of
 from mpired.engines import pool
 from mpired.report import summarise
 from mpired.storage.output import is_terminal
-from mpired.verbs import plan_reduce, words_of
 
 
 @click.command(cls=params.Grouped)

@@ -10,8 +10,8 @@ import click
 from mpired.cli import carry_out, params
 from mpired.cli.accumulate import same_files
 from mpired.cli.messages import say
+from mpired.collectives.call import plan_reduce_local
 from mpired.engines import pool
-from mpired.rankwise import plan_reduce_local
 from mpired.report import summarise
 
 

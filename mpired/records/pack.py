@@ -16,6 +16,7 @@ from mpired.buffers import Encoder, FlatBuffer, FlatLayout, RankFile, output_for
 from mpired.buffers.flat import convert
 from mpired.buffers.source import Source, check_no_input, open_source
 from mpired.buffers.spread import Records
+from mpired.collectives.request import carry_out, shaped
 from mpired.datatypes import packing
 from mpired.errors import UsageError
 from mpired.options import PathLike, check_names
@@ -24,7 +25,6 @@ from mpired.records.form import Packed, RecordOptions, octets, said_of
 from mpired.storage import calls
 from mpired.storage.output import Output, Scratch, nothing, open_output
 from mpired.storage.staging import settle
-from mpired.verbs import carry_out, shaped
 
 
 class PackOptions(RecordOptions, total=False):

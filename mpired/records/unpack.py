@@ -18,6 +18,7 @@ from mpired.buffers.flat import convert, lies_as
 from mpired.buffers.formats import check_raw_suffix
 from mpired.buffers.source import Source, check_no_input, open_source
 from mpired.buffers.spread import Records
+from mpired.collectives.request import carry_out
 from mpired.datatypes import Datatype, packing
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
 from mpired.options import PathLike, check_names, declared
@@ -27,7 +28,6 @@ from mpired.records.form import Packed, RecordOptions, octets, said_of
 from mpired.storage import calls, copying
 from mpired.storage.output import Output, is_stream, nothing, open_output
 from mpired.storage.staging import settle
-from mpired.verbs import carry_out
 
 _MAX_END = 2**63 - 1
 """The most bytes of a file, whatever the file system."""

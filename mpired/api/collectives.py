@@ -8,12 +8,7 @@ from functools import partial
 from typing import Any, Unpack, cast
 
 from mpired import attempts
-from mpired.collectives.run import folded
-from mpired.collectives.table import COLLECTIVES, Collective
-from mpired.engines import userops
-from mpired.options import LocalOptions, PathLike, check_no_file
-from mpired.progress import unwatched
-from mpired.rankwise import (
+from mpired.collectives.call import (
     AllOptions,
     Deal,
     RankwiseOptions,
@@ -24,7 +19,12 @@ from mpired.rankwise import (
     plan_reduce_local,
     read_call,
 )
-from mpired.verbs import Request, as_arrays, carry_out, words_of
+from mpired.collectives.request import Request, as_arrays, carry_out, words_of
+from mpired.collectives.run import folded
+from mpired.collectives.table import COLLECTIVES, Collective
+from mpired.engines import userops
+from mpired.options import LocalOptions, PathLike, check_no_file
+from mpired.progress import unwatched
 
 
 def _call(

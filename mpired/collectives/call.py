@@ -12,18 +12,18 @@ from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import RankFile, output_format
 from mpired.buffers.source import Source
 from mpired.collectives.plan import Plan, make_plan
+from mpired.collectives.request import Reduction, Request, keep_around, plan_reduce, read_request
+from mpired.collectives.results import Named, check_different, expand
 from mpired.collectives.run import Course, Result, run_together
 from mpired.collectives.table import BEFORE, COLLECTIVES, Collective, Share, Task
 from mpired.engines import cores, userops
 from mpired.errors import UsageError
 from mpired.options import GroupOptions, LocalOptions, Options, PathLike, check_names, integer
-from mpired.patterns import Named, check_different, expand
 from mpired.progress import Progress
 from mpired.ranks import unnatural
 from mpired.storage.output import nothing
 from mpired.storage.staging import settle
 from mpired.storage.together import Together, check_outputs
-from mpired.verbs import Reduction, Request, keep_around, plan_reduce, read_request
 
 _EXSCAN_FIRST = ("none", "identity")
 # The options that not every call has.
