@@ -38,8 +38,16 @@ if TYPE_CHECKING:
     from typing import Any
 
     from mpired import datatypes
-    from mpired.api.collectives import allreduce, exscan, reduce_local, reduce_scatter, reduce_scatter_block, scan
-    from mpired.collectives.request import info, reduce
+    from mpired.api.collectives import (
+        allreduce,
+        exscan,
+        reduce,
+        reduce_local,
+        reduce_scatter,
+        reduce_scatter_block,
+        scan,
+    )
+    from mpired.api.queries import info
     from mpired.datatypes import DATATYPES
     from mpired.errors import Abort, MpiredError
     from mpired.ops import OPS
@@ -57,10 +65,10 @@ _HOMES = {
     "Window": "mpired.rma.window",
     "allreduce": "mpired.api.collectives",
     "exscan": "mpired.api.collectives",
-    "info": "mpired.collectives.request",
+    "info": "mpired.api.queries",
     "op": "mpired.ops.user",
     "pack": "mpired.records.pack",
-    "reduce": "mpired.collectives.request",
+    "reduce": "mpired.api.collectives",
     "reduce_local": "mpired.api.collectives",
     "reduce_scatter": "mpired.api.collectives",
     "reduce_scatter_block": "mpired.api.collectives",

@@ -14,9 +14,10 @@ from typing import Protocol, TypeVar
 
 from mpired.buffers.source import Source
 from mpired.errors import ChangedError
+from mpired.progress import Progress
 from mpired.storage import lock, recovery
 from mpired.storage.lock import Target, lock_all, lock_replaced
-from mpired.storage.output import is_stream
+from mpired.storage.output import is_stream, nothing
 
 _ATTEMPTS = 5
 
@@ -29,7 +30,7 @@ Words = Callable[[], Iterable[str | os.PathLike[str]]]
 
 
 class Planned(Protocol):
-    """A call that has passed all checks."""
+    """A call whose results are files, that has passed all checks."""
 
     @property
     def sources(self) -> Iterable[Source]:
@@ -38,6 +39,11 @@ class Planned(Protocol):
     @property
     def paths(self) -> Iterable[str]:
         """Where its results go."""
+
+    def run(
+        self, progress: Progress, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing, held: Held
+    ) -> None:
+        """Do it, and commit the results; `held` has the files that they replace."""
 
 
 _P = TypeVar("_P")

@@ -55,6 +55,20 @@ class Options(GroupOptions, total=False):
     root: int
 
 
+class RankwiseOptions(GroupOptions, total=False):
+    """What may be said of a call whose results go to the ranks."""
+
+    link: bool
+    counts_b: Sequence[int] | None
+    exscan_first: str
+
+
+class AllOptions(RankwiseOptions, total=False):
+    """The same, with what Python takes as an argument."""
+
+    counts: Sequence[int] | None
+
+
 def declared(**inputs: Unpack[Inputs]) -> Declared:
     """Return what the user says of the inputs, checked as far as that can be without them.
 

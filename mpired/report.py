@@ -10,9 +10,8 @@ from mpired.datatypes import Datatype, Group
 
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
     from mpired.buffers import RankFile
-    from mpired.collectives.call import Rankwise
+    from mpired.collectives.call import Rankwise, Reduction
     from mpired.collectives.plan import Plan
-    from mpired.collectives.request import Reduction
     from mpired.records.pack import Packing
     from mpired.records.unpack import Unpacking
     from mpired.windows.transaction import Done

@@ -1,4 +1,4 @@
-"""The verbs for Python whose results go to the ranks: allreduce, the scans, the reduce-scatters, and reduce-local."""
+"""The Python functions of the collectives: reduce, allreduce, the scans, the reduce-scatters, and reduce-local."""
 
 from __future__ import annotations
 
@@ -8,23 +8,90 @@ from functools import partial
 from typing import Any, Unpack, cast
 
 from mpired import attempts
-from mpired.collectives.call import (
-    AllOptions,
-    Deal,
-    RankwiseOptions,
-    deals,
-    make_course,
-    part_of,
-    plan_rankwise,
-    plan_reduce_local,
-    read_call,
-)
-from mpired.collectives.request import Request, as_arrays, carry_out, words_of
+from mpired.api.outcome import as_arrays, carry_out
+from mpired.collectives.call import Reduction, make_course, plan_rankwise, plan_reduce, plan_reduce_local
+from mpired.collectives.request import Request, read_call, words_of
+from mpired.collectives.results import Deal, deals, part_of
 from mpired.collectives.run import folded
 from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.engines import userops
-from mpired.options import LocalOptions, PathLike, check_no_file
+from mpired.options import AllOptions, LocalOptions, Options, PathLike, RankwiseOptions, check_names, check_no_file
 from mpired.progress import unwatched
+
+
+def reduce(
+    ranks: Sequence[PathLike],
+    op: str | Callable[..., Any],
+    *,
+    output: PathLike | None = None,
+    **options: Unpack[Options],
+) -> Any:
+    """Combine the same element of every rank with an op (MPI_Reduce; MPI-4.1, 6.9.1).
+
+    The left fold in rank order, `((a0 o a1) o a2) ...`, the same bits for any number of workers.
+
+    Parameters
+    ----------
+    ranks
+        One file a rank, in rank order.
+    op
+        The op's name, in any case, with or without `MPI_`; the place of a user-defined op, as
+        `my_ops.py:func`; or a function of this process.
+    output
+        The file to write; None returns the result. An existing file is replaced only with
+        `overwrite=True`. It appears whole and durable, or not at all.
+    **options
+        As the options of `mpired reduce`: type, types, format (`--from`), columns, pair, offset, count,
+        byte_order, datarep, to, overwrite (`--force`), root, in_place, group_b, jobs, max_memory, commute,
+        op_timeout, overflow, lock_timeout.
+
+    Returns
+    -------
+    array, dict of arrays, or None
+        The result in native byte order, with the shape of the root's rank; a dict by column name
+        where a rank has several buffers; None if it was written to a file.
+
+    Raises
+    ------
+    mpired.errors.MpiredError
+        If the request breaks a rule of MPI or a file is not usable; the class says which.
+    OSError
+        If the system refuses.
+
+    Warns
+    -----
+    mpired.errors.OverflowWarning
+        If a sum or product overflows; with `overflow="error"` it is an error, with `overflow="wrap"` nothing.
+
+    Examples
+    --------
+    >>> import mpired
+    >>> mpired.reduce(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="max")[:3]
+    array([3, 7, 2], dtype=int32)
+    """
+    if output is not None or options.get("in_place"):
+        path = "-" if output is None else os.fspath(output)
+        overwrite = options.get("overwrite", False) or options.get("in_place", False)
+        plan = partial(plan_reduce, ranks, op, path, **options)
+        carry_out(plan, partial(words_of, ranks, options), overwrite=overwrite, timeout=options.get("lock_timeout"))
+        return None
+    check_names(options, Options)
+    check_no_file(options)
+    # An array is as free of what a file can hold as a table for a person is.
+    plan = partial(plan_reduce, ranks, op, **options | {"to": "table"})
+    words = partial(words_of, ranks, options)
+    return attempts.repeated(plan, _array, words, timeout=options.get("lock_timeout"))
+
+
+def _array(reduction: Reduction) -> Any:
+    """Do a reduction whose result is an array."""
+    with (
+        userops.deaths_explained(reduction.plan.op, reduction.timeout),
+        folded(reduction.plan, [reduction.result.share], None, userops.engine(reduction.plan.op), unwatched) as (
+            results,
+        ),
+    ):
+        return as_arrays(results, reduction.model)
 
 
 def _call(

@@ -7,17 +7,17 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from mpired import attempts
-from mpired.attempts import Held, Words
+from mpired.attempts import Held, Planned, Words
 from mpired.cli import params, progress, signals
 from mpired.cli.messages import overflow_heard, say, tell_overflow, write
-from mpired.collectives import request
 from mpired.collectives.plan import Plan
+from mpired.collectives.request import words_of
 from mpired.engines import pool, worker
 from mpired.report import Summary, summarise_rankwise
 from mpired.storage.output import has_other_names
 
 
-class Reducing(request.Planned, Protocol):
+class Reducing(Planned, Protocol):
     """A call that combines ranks, and has passed all checks."""
 
     @property
@@ -28,7 +28,7 @@ class Reducing(request.Planned, Protocol):
     def order_shows(self) -> str: ...
 
 
-_P = TypeVar("_P", bound=request.Planned)
+_P = TypeVar("_P", bound=Planned)
 _R = TypeVar("_R", bound=Reducing)
 
 
@@ -86,9 +86,9 @@ def rankwise(name: str, options: dict[str, Any]) -> None:
     pool.adopt_orphans()
     report = params.report_of(options)
     ranks, op, output = options.pop("ranks"), options.pop("op"), options.pop("output")
-    from mpired.collectives.call import plan_rankwise  # noqa: PLC0415 - not for `reduce`, which comes here too
+    from mpired.collectives.call import plan_rankwise  # noqa: PLC0415 - not for `pack`, which comes here too
 
     plan = partial(plan_rankwise, name, ranks, op, output, **options)
     overwrite = options["overwrite"] or options["in_place"]
-    words = partial(request.words_of, ranks, options)
+    words = partial(words_of, ranks, options)
     carry_out(plan, summarise_rankwise, options | report, words, overwrite=overwrite)

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
+from mpired.api import queries
 from mpired.attempts import repeated
 from mpired.buffers import FORMATS
 from mpired.cli import params
 from mpired.cli.messages import show
-from mpired.collectives import request
 from mpired.errors import MpiredError, RanksError, escaped
 from mpired.report import describe_file
 from mpired.storage import staging
@@ -52,7 +52,7 @@ def info(*, files: tuple[str, ...], as_json: bool, lock_timeout: float | None, *
 
 
 def _described(path: str, inputs: dict[str, Any], timeout: float | None) -> dict[str, Any]:
-    look = partial(request.look, path, **inputs)
+    look = partial(queries.look, path, **inputs)
     return repeated(look, describe_file, lambda: [path], timeout=timeout)
 
 

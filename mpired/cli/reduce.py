@@ -8,7 +8,8 @@ from typing import Any
 import click
 
 from mpired.cli import carry_out, params
-from mpired.collectives.request import plan_reduce, words_of
+from mpired.collectives.call import plan_reduce
+from mpired.collectives.request import words_of
 from mpired.engines import pool
 from mpired.report import summarise
 from mpired.storage.output import is_terminal

@@ -1,16 +1,22 @@
-"""The names of many results: a pattern with a field that tells the ranks apart."""
+"""Which partial result goes to whom, under which name, and what it is modelled on."""
 
 from __future__ import annotations
 
 import os
 import re
-import string
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, cast
 
-from mpired.buffers import RankFile
+from mpired import ops
+from mpired.buffers import Encoder, FlatBuffer, FlatLayout, RankFile, output_format
 from mpired.buffers.source import STANDARD_INPUT
+from mpired.buffers.spread import SpreadBuffer, SpreadLayout
+from mpired.collectives.request import Request
+from mpired.collectives.run import Result
+from mpired.collectives.table import BEFORE, Collective, Share, Task
 from mpired.errors import UsageError
+from mpired.options import AllOptions, Options, integer
 from mpired.storage import calls
 
 # What may stand behind the colon of a field: for a number its digits, for texts nothing.
@@ -41,14 +47,16 @@ def expand(pattern: str, ranks: Sequence[Named]) -> list[str]:
     UsageError
         If the pattern has no field for that, or gives two ranks one name.
     """
-    _check(pattern)
+    _check_pattern(pattern)
     stems = "{stem" in pattern
     names = [pattern.format(rank=each.rank, group=each.group, stem=each.stem if stems else "") for each in ranks]
     check_different(names, ranks)
     return names
 
 
-def _check(pattern: str) -> None:
+def _check_pattern(pattern: str) -> None:
+    import string  # noqa: PLC0415 - only where there is a pattern
+
     try:
         parts = list(string.Formatter().parse(pattern))
     except ValueError as error:
@@ -78,3 +86,107 @@ def check_different(names: Sequence[str], ranks: Sequence[Named]) -> None:
                 both = f"rank {other.rank} of group A and rank {each.rank} of group B"
             hint = "put {group} into the pattern" if other.group != each.group else "use {rank}, or other files"
             raise UsageError(name, f"would be the result of {both}; {hint}")
+
+
+class Deal(NamedTuple):
+    """What one group reduces, and what the ranks of a group, itself or the other one, get of it."""
+
+    givers: tuple[RankFile, ...]
+    takers: tuple[Named, ...]
+    shares: tuple[Share, ...]
+
+
+def deals(collective: Collective, request: Request, options: AllOptions) -> Iterator[Deal]:
+    """Yield what each group that gets something gets: with two groups, what the other one reduces."""
+    counts = options.get("counts"), options.get("counts_b")
+    for i, takers in enumerate(request.groups):
+        givers = request.groups[-1 - i]
+        task = Task(
+            last=len(givers) - 1,
+            nranks=len(takers),
+            count=takers[0].buffers[0].count,
+            counts=_counts(collective, counts[i], "--counts-b" if i else "--counts"),
+            identity=options.get("exscan_first") == "identity",
+        )
+        shares = tuple(collective.shares(task))
+        for buffer in givers[0].buffers:
+            if any(share.last == BEFORE for share in shares):
+                ops.neutral(request.op, buffer.datatype)  # raises if there is none
+        last = max((share.last for share in shares), default=BEFORE)
+        named = tuple(Named("ab"[i], share.rank, takers[share.rank]) for share in shares)
+        yield Deal(givers[: max(1, last + 1)], named, shares)
+
+
+def _counts(collective: Collective, counts: Sequence[int] | None, option: str) -> tuple[int, ...] | None:
+    if "counts" in collective.options and counts is None:
+        raise UsageError(option, "is missing; say how many elements each rank of the group gets, as 3,0,5")
+    if counts is None:
+        return None
+    if isinstance(counts, str | bytes):
+        raise UsageError(option, f"{counts!r} is one text; give a count for each rank")
+    numbers = tuple(integer(option, count) for count in counts)
+    for number in numbers:
+        if not 0 <= number < 2**63:
+            raise UsageError(option, f"{number} is not between 0 and 2**63 - 1")
+    return numbers
+
+
+def results_of(
+    deal: Deal, collective: Collective, request: Request, output: str | None, options: AllOptions
+) -> tuple[Deal, tuple[Result, ...]]:
+    """Say where each result of a deal goes, and how it lies there."""
+    if output is None:
+        words = request.words["ab".index(deal.takers[0].group)] if deal.takers else []
+        paths = [words[taker.rank] for taker in deal.takers]
+    else:
+        paths = expand(output, deal.takers)
+    results: list[Result] = []
+    for path, taker, share in zip(paths, deal.takers, deal.shares, strict=True):
+        if results and collective.alike and output is not None:  # all are modelled on one, to be the same file
+            results.append(results[0]._replace(share=share, path=path))
+        else:
+            results.append(_result(path, taker.file, share, collective, request, options))
+    return deal, tuple(results)
+
+
+def _result(
+    path: str, file: RankFile, share: Share, collective: Collective, request: Request, options: AllOptions
+) -> Result:
+    """Model a result on the file of its rank, which it replaces if it is to be in place."""
+    in_place = options.get("in_place", False)
+    model = file if collective.whole else part_of(file, share)
+    form = output_format(path, file.format if in_place else options.get("to"), model, terminal=False)
+    if not in_place:
+        return Result(share, path, form.name, request.lay_out(form, model))
+    layout = form.prepare(model)
+    kept = keep_around(file, layout, cast("Options", options))
+    # The header of npy says how many elements there are.
+    return Result(share, path, form.name, layout if form.name == "npy" and not collective.whole else kept)
+
+
+def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: Options) -> FlatLayout | Encoder:
+    """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
+    if template.source.keep is not None or template.source.name == STANDARD_INPUT:
+        raise UsageError("--in-place", f"the root's rank, {template.source.name}, is a stream and cannot be replaced")
+    if options.get("to") not in (None, template.format):
+        raise UsageError("--in-place", f"keeps the format of the root, {template.format}; leave --to out")
+    if isinstance(layout, FlatLayout):
+        buffer = template.buffers[0]
+        assert isinstance(buffer, FlatBuffer)  # noqa: S101 - a flat layout comes from a flat file
+        return FlatLayout(buffer.stored, around=buffer)
+    if isinstance(layout, SpreadLayout):
+        buffer = template.buffers[0]
+        assert isinstance(buffer, SpreadBuffer)  # noqa: S101 - as above
+        return replace(layout, stored=buffer.stored, around=buffer)
+    buffers: Any = template.buffers  # of columns, as all others are flat
+    if template.ncolumns > sum(len(buffer.columns) for buffer in buffers):
+        raise UsageError("--in-place", "would lose the columns that are not chosen; write to another file")
+    return layout
+
+
+def part_of(file: RankFile, share: Share) -> RankFile:
+    """Return a file like this one with so many elements, in one dimension."""
+    buffers = [
+        replace(cast("Any", buffer), count=share.count, shape=None, fortran_order=False) for buffer in file.buffers
+    ]
+    return file._replace(buffers=buffers)

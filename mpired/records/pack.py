@@ -11,12 +11,12 @@ from typing import Any, Unpack
 import numpy as np
 
 from mpired import attempts
+from mpired.api.outcome import carry_out, shaped
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import Encoder, FlatBuffer, FlatLayout, RankFile, output_format, spread
 from mpired.buffers.flat import convert
 from mpired.buffers.source import Source, check_no_input, open_source
 from mpired.buffers.spread import Records
-from mpired.collectives.request import carry_out, shaped
 from mpired.datatypes import packing
 from mpired.errors import UsageError
 from mpired.options import PathLike, check_names

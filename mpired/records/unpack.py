@@ -12,13 +12,13 @@ from typing import Any, Unpack
 
 import numpy as np
 
+from mpired.api.outcome import carry_out
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import Declared, RankBuffer, recognise, spread
 from mpired.buffers.flat import convert, lies_as
 from mpired.buffers.formats import check_raw_suffix
 from mpired.buffers.source import Source, check_no_input, open_source
 from mpired.buffers.spread import Records
-from mpired.collectives.request import carry_out
 from mpired.datatypes import Datatype, packing
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
 from mpired.options import PathLike, check_names, declared

@@ -1,0 +1,43 @@
+"""The Python functions that only look at files."""
+
+from __future__ import annotations
+
+import os
+from typing import Unpack
+
+from mpired.buffers import RankFile, open_rank
+from mpired.options import Inputs, PathLike, check_names, declared
+from mpired.ranks import check_use
+from mpired.storage import staging
+
+
+def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
+    """Describe what a file holds, from its header.
+
+    Returns
+    -------
+    RankFile
+        The format, and of every buffer the name, datatype, count and shape.
+
+    Raises
+    ------
+    MpiredError, OSError
+        As `reduce` for one rank.
+    """
+    staging.settle([os.fspath(path)])
+    return look(path, **inputs)
+
+
+def look(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
+    """Describe a file as `info` does, in whose directory nothing is left to finish.
+
+    Raises
+    ------
+    MpiredError, OSError
+        As `info`.
+    """
+    check_names(inputs, Inputs)
+    said = declared(**inputs)
+    file = open_rank(os.fspath(path), said)
+    check_use(said, [file])
+    return file
