@@ -48,13 +48,13 @@ if TYPE_CHECKING:
         scan,
     )
     from mpired.api.queries import info
+    from mpired.api.windows import Window
     from mpired.datatypes import DATATYPES
     from mpired.errors import Abort, MpiredError
     from mpired.ops import OPS
     from mpired.ops.user import op
     from mpired.records.pack import pack
     from mpired.records.unpack import unpack
-    from mpired.rma import Window
 
 # Imported when first used: the command has things to set before NumPy starts.
 _HOMES = {
@@ -62,7 +62,7 @@ _HOMES = {
     "DATATYPES": "mpired.datatypes",
     "MpiredError": "mpired.errors",
     "OPS": "mpired.ops",
-    "Window": "mpired.rma.window",
+    "Window": "mpired.api.windows",
     "allreduce": "mpired.api.collectives",
     "exscan": "mpired.api.collectives",
     "info": "mpired.api.queries",

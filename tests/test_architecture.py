@@ -18,7 +18,7 @@ MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"
 # A room may import what stands before it.
 ORDER = (
     "errors", "progress", "datatypes", "ops", "storage", "buffers", "options", "ranks", "engines", "attempts",
-    "collectives", "windows", "api", "records", "rma", "report", "cli",
+    "collectives", "windows", "api", "records", "report", "cli",
 )  # fmt: skip
 # The API, which names the verbs, and `python -m mpired`, which runs the command.
 DOORS = ("__init__.py", "__main__.py")

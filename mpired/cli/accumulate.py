@@ -16,8 +16,8 @@ from mpired.cli import params, progress, signals
 from mpired.cli.messages import overflow_heard, say, tell_overflow, write
 from mpired.errors import UsageError
 from mpired.report import Updated
-from mpired.rma import Call, plan_accumulate
 from mpired.storage.output import has_other_names
+from mpired.windows.call import Call, plan_accumulate
 from mpired.windows.transaction import Done, Keep
 
 _SHOWN = 8  # origins that were left out, of perhaps thousands

@@ -11,7 +11,7 @@ from mpired.cli import params
 from mpired.cli.accumulate import split
 from mpired.cli.fetch_and_op import fetch
 from mpired.errors import UsageError
-from mpired.rma import plan_compare_and_swap
+from mpired.windows.call import plan_compare_and_swap
 
 _OPERANDS = 2
 

@@ -13,7 +13,7 @@ from mpired.cli import params
 from mpired.cli.accumulate import run, split
 from mpired.cli.messages import tell_overflow
 from mpired.errors import UsageError
-from mpired.rma import Call, plan_fetch_and_op
+from mpired.windows.call import Call, plan_fetch_and_op
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.transaction import Done
 

@@ -14,8 +14,8 @@ from mpired.cli import params
 from mpired.cli.accumulate import run, same_files, split, tell
 from mpired.cli.messages import say
 from mpired.errors import UsageError
-from mpired.rma import Call, plan_get_accumulate
 from mpired.storage.output import is_terminal
+from mpired.windows.call import Call, plan_get_accumulate
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.transaction import Done
 

@@ -13,7 +13,7 @@ from mpired.buffers.rank import Reader
 from mpired.datatypes import Datatype, agrees, from_dtype, packing
 from mpired.datatypes.typemap import Run
 from mpired.errors import CountError, DatatypeError
-from mpired.windows.address import Index, Runs
+from mpired.windows.runs import Index, Runs
 
 _BLOCK_NBYTES = 1 << 20
 _MAX_OPEN = 16

@@ -13,8 +13,8 @@ from mpired.buffers import FlatBuffer
 from mpired.datatypes import packing
 from mpired.datatypes.typemap import Run, TypeMap
 from mpired.errors import CountError, DisplacementError, OverlapError, RangeError, UsageError
-from mpired.windows.address import Map, Runs, check_range
-from mpired.windows.window import Share
+from mpired.windows.apply import Share
+from mpired.windows.runs import Map, Runs, check_range
 
 _FARTHEST = 2**62  # bytes; no file is that large, and sums of two such offsets still fit 64 bits
 _SLICE = re.compile(

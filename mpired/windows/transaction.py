@@ -35,9 +35,9 @@ from mpired.storage.lock import Inode, Target, Waiting, inode, lock_all, lock_re
 from mpired.storage.output import nothing
 from mpired.storage.update import Reading, Update
 from mpired.windows import once
+from mpired.windows.apply import Share, fold
 from mpired.windows.origin import Origin
 from mpired.windows.target import Appeared, Filling, NewTarget, Opened, Policy, open_target
-from mpired.windows.window import Share, fold
 
 Place = Callable[[int, Sequence[FlatBuffer]], Sequence[Share | None]]
 """Given the number of a buffer and the windows, says which elements of which are meant, or why none can be."""

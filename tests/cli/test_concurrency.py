@@ -24,8 +24,8 @@ from faults import Counter, Fault, at, recover
 from values import folder_in_memory
 
 from mpired.buffers import source
-from mpired.rma import plan_accumulate
 from mpired.storage import calls, lock, recovery, staging, temporary
+from mpired.windows.call import plan_accumulate
 
 BASE = "total.npy"
 COUNT = 3000

@@ -21,7 +21,7 @@ from mpired.datatypes import constructors, packing, parse, pieces
 from mpired.datatypes.typemap import Run
 from mpired.errors import DatatypeError, OpError, UnknownDatatypeError
 from mpired.report import describe_datatype
-from mpired.windows.address import Runs
+from mpired.windows.runs import Runs
 from mpired.windows.typed import component_of
 
 GOLDEN = [  # size, lb, extent, true lb, true extent

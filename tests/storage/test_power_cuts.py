@@ -15,9 +15,9 @@ from powercut import Event, File, Recorder, Shelf, State, crashes, no_clone
 from values import folder_in_memory
 
 from mpired.errors import MpiredError
-from mpired.rma import plan_accumulate
 from mpired.storage import recovery, update
 from mpired.storage.lock import Waiting, lock_target
+from mpired.windows.call import plan_accumulate
 
 BASE = "total.npy"
 COUNT = 400  # elements, 3200 bytes and a header: seven sectors

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 from command import COMMAND, NOBODY, become_nobody, refused, run, snapshot, succeeded, unchanged
 
+from mpired.api.windows import Window
 from mpired.errors import BufferFileError, OutputExistsError, RanksError, UnconfirmedError, UsageError
-from mpired.rma import Window
 from mpired.storage import calls, lock, staging
 from mpired.storage.staging import pending, settle
 from mpired.storage.together import Together, check_outputs

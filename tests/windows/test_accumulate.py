@@ -22,7 +22,7 @@ from matrix import LEGAL_PAIRS
 
 import mpired
 from mpired.errors import MpiredError
-from mpired.windows.address import Runs
+from mpired.windows.runs import Runs
 
 COMMITS = ("rename", "journal")
 HUGE = str(2**63 - 1)

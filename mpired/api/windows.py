@@ -13,8 +13,8 @@ from mpired.attempts import repeated
 from mpired.buffers import FlatBuffer
 from mpired.errors import UsageError
 from mpired.options import PathLike
-from mpired.rma.options import AccumulateOptions, ElementOptions, FetchOptions, How
-from mpired.rma.plans import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
+from mpired.windows.call import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
+from mpired.windows.options import AccumulateOptions, ElementOptions, FetchOptions, How
 from mpired.windows.transaction import Done, Keep
 
 

@@ -15,11 +15,11 @@ from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import Run
 from mpired.errors import CountError, UsageError
 from mpired.options import PathLike, integer
-from mpired.rma.options import AccumulateOptions, FetchOptions, Where
 from mpired.windows import once
-from mpired.windows.address import Runs
+from mpired.windows.options import AccumulateOptions, FetchOptions, Where
 from mpired.windows.origin import ArrayOrigin, FileOrigin, Origin, ScatteredOrigin, check_inside
 from mpired.windows.placement import Given, check_layout
+from mpired.windows.runs import Runs
 from mpired.windows.transaction import Request
 from mpired.windows.value import element_of_number, parse_value
 

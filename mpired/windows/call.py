@@ -18,7 +18,9 @@ from mpired.errors import UsageError
 from mpired.options import PathLike, check_names, declared, only_inputs
 from mpired.progress import Progress, unwatched
 from mpired.ranks import check_formats
-from mpired.rma.options import (
+from mpired.storage import staging
+from mpired.storage.output import nothing
+from mpired.windows.options import (
     AccumulateOptions,
     ElementOptions,
     FetchOptions,
@@ -28,10 +30,8 @@ from mpired.rma.options import (
     resolve,
     sides,
 )
-from mpired.rma.origins import check_once, common, element_of, keys_of, open_origin
-from mpired.storage import staging
-from mpired.storage.output import nothing
 from mpired.windows.origin import ArrayOrigin
+from mpired.windows.origins import check_once, common, element_of, keys_of, open_origin
 from mpired.windows.placement import Given
 from mpired.windows.target import Filling, Policy
 from mpired.windows.transaction import Done, Keep, Request, transact

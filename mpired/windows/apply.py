@@ -16,8 +16,8 @@ from mpired.datatypes import Datatype
 from mpired.ops.overflow import Overflow, steps, total
 from mpired.storage import calls
 from mpired.storage.update import Update
-from mpired.windows.address import Access, Batch, Round
 from mpired.windows.origin import Origin, gathered, in_form, scattered
+from mpired.windows.runs import Access, Batch, Round
 
 
 class Share(NamedTuple):
