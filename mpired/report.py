@@ -14,7 +14,7 @@ if TYPE_CHECKING:  # a report of one command need not wait for the modules of al
     from mpired.collectives.plan import Plan
     from mpired.records.pack import Packing
     from mpired.records.unpack import Unpacking
-    from mpired.windows.transaction import Done
+    from mpired.windows.request import Done
 
 
 class Summary(NamedTuple):

@@ -15,7 +15,7 @@ from mpired.errors import UsageError
 from mpired.options import PathLike
 from mpired.windows.call import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.options import AccumulateOptions, ElementOptions, FetchOptions, How
-from mpired.windows.transaction import Done, Keep
+from mpired.windows.request import Done, Keep
 
 
 class Window:

@@ -18,7 +18,7 @@ from mpired.errors import UsageError
 from mpired.report import Updated
 from mpired.storage.output import has_other_names
 from mpired.windows.call import Call, plan_accumulate
-from mpired.windows.transaction import Done, Keep
+from mpired.windows.request import Done, Keep
 
 _SHOWN = 8  # origins that were left out, of perhaps thousands
 

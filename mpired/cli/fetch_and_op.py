@@ -15,7 +15,7 @@ from mpired.cli.messages import tell_overflow
 from mpired.errors import UsageError
 from mpired.windows.call import Call, plan_fetch_and_op
 from mpired.windows.fetched import FetchOutput
-from mpired.windows.transaction import Done
+from mpired.windows.request import Done
 
 
 @click.command(context_settings={"ignore_unknown_options": True})  # -5 is a value

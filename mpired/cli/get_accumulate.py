@@ -17,7 +17,7 @@ from mpired.errors import UsageError
 from mpired.storage.output import is_terminal
 from mpired.windows.call import Call, plan_get_accumulate
 from mpired.windows.fetched import FetchOutput
-from mpired.windows.transaction import Done
+from mpired.windows.request import Done
 
 
 @click.command()

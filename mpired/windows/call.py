@@ -31,10 +31,19 @@ from mpired.windows.options import (
     sides,
 )
 from mpired.windows.origin import ArrayOrigin
-from mpired.windows.origins import check_once, common, element_of, keys_of, open_origin
 from mpired.windows.placement import Given
+from mpired.windows.request import (
+    Done,
+    Keep,
+    Request,
+    check_once,
+    common,
+    element_of,
+    keys_of,
+    open_origin,
+)
 from mpired.windows.target import Filling, Policy
-from mpired.windows.transaction import Done, Keep, Request, transact
+from mpired.windows.transaction import transact
 
 _SHAPE = re.compile(r"\d{1,18}(,\d{1,18})*", re.ASCII)
 

@@ -10,14 +10,17 @@ import numpy as np
 
 from mpired import ops
 from mpired.buffers import Declared, RankBuffer, open_rank
-from mpired.datatypes import Datatype, Group, definitions, parse
+from mpired.datatypes import DATATYPES, Datatype, Group, definitions, parse, value_index
+from mpired.datatypes.typemap import TypeMap
 from mpired.errors import DatatypeError, OpError, UsageError
 from mpired.options import Inputs, PathLike, check_word, integer
 from mpired.storage.lock import with_timeout
 from mpired.windows.origin import FileOrigin
 from mpired.windows.placement import Placement
 from mpired.windows.target import Policy
-from mpired.windows.typed import component_of
+
+_NAMED = {row.name: row for row in DATATYPES}
+_NAMED_PAIRS = {tuple(part.name for part in row.parts): row for row in DATATYPES if row.parts}
 
 
 class Where(TypedDict, total=False):
@@ -142,6 +145,38 @@ def sides(options: Mapping[str, Any], said: Declared) -> Sides:
             reason = f"has components of {other}, but {first} of {common}; both need the same (MPI-4.1, 12.3.4)"
             raise DatatypeError(option, reason)
     return Sides(common, made["--target-type"], made["--origin-type"])
+
+
+def component_of(datatype: Datatype) -> Datatype | None:
+    """Return the predefined datatype that all components of a datatype are; a pair counts as one component.
+
+    None if it has no components: with such a type a call does nothing.
+
+    Raises
+    ------
+    DatatypeError
+        If they are of several.
+    """
+    if datatype.structure is None and datatype.group is not Group.DERIVED:
+        return datatype
+    leaves = _leaves(datatype.typemap)
+    if not leaves:
+        return None
+    if len(leaves) > 1:
+        found = ", ".join(sorted("+".join(leaf) for leaf in leaves))
+        reason = f"has components of {len(leaves)} types ({found}); all have to be of one (MPI-4.1, 12.3.4)"
+        raise DatatypeError(f"{datatype}", reason)
+    names = tuple(name.upper() for name in leaves.pop())
+    if len(names) == 1:
+        return _NAMED[names[0]]
+    pair = _NAMED_PAIRS.get(names) or value_index(*(_NAMED[name] for name in names))
+    assert pair is not None  # noqa: S101 - there is a datatype that has it
+    return pair
+
+
+def _leaves(typemap: TypeMap) -> set[tuple[str, ...]]:
+    components = (of for of in typemap.inside(lambda of: of.is_component) if of.is_component)
+    return {tuple(entry.name for entry in of.walk()) for of in components}
 
 
 def place(options: Mapping[str, Any], nwindows: int, target: Datatype | None = None) -> Placement:

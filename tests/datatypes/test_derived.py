@@ -21,8 +21,8 @@ from mpired.datatypes import constructors, packing, parse, pieces
 from mpired.datatypes.typemap import Run
 from mpired.errors import DatatypeError, OpError, UnknownDatatypeError
 from mpired.report import describe_datatype
+from mpired.windows.options import component_of
 from mpired.windows.runs import Runs
-from mpired.windows.typed import component_of
 
 GOLDEN = [  # size, lb, extent, true lb, true extent
     ("struct([1,1],[0,8],[double,char])", 9, 0, 16, 0, 9),

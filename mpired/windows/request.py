@@ -1,27 +1,115 @@
-"""What one-sided calls combine into a window: files, arrays, single values."""
+"""One request: what is combined into which elements of a window, opened and checked; and what became of it."""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
+from mpired import ops
 from mpired.buffers import Declared, FlatBuffer, RankBuffer, open_rank
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import Run
-from mpired.errors import CountError, UsageError
+from mpired.errors import CountError, OverflowWarning, UsageError
 from mpired.options import PathLike, integer
 from mpired.windows import once
+from mpired.windows.apply import Share
 from mpired.windows.options import AccumulateOptions, FetchOptions, Where
 from mpired.windows.origin import ArrayOrigin, FileOrigin, Origin, ScatteredOrigin, check_inside
 from mpired.windows.placement import Given, check_layout
 from mpired.windows.runs import Runs
-from mpired.windows.transaction import Request
+from mpired.windows.target import Filling
 from mpired.windows.value import element_of_number, parse_value
+
+Place = Callable[[int, Sequence[FlatBuffer]], Sequence[Share | None]]
+"""Given the number of a buffer and the windows, says which elements of which are meant, or why none can be."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is to be combined into which elements.
+
+    Parameters
+    ----------
+    windows
+        The files, one a rank of the window.
+    declared
+        What the user says of them.
+    op, use
+        What combines, and the call that it is for.
+    origins
+        What is combined, one after another; of each its buffers, of which a file with columns has several.
+    place
+        Where.
+    keys
+        The keys to remember, and for each the numbers of the origins that it stands for; empty without --once.
+    fetch
+        Whether the old elements are wanted.
+    create
+        What a target that is missing is made of; None to refuse that.
+    expected
+        The element that there has to be, or nothing is changed (MPI_Compare_and_swap); None for anything.
+    said, formats
+        What the user says of all files, and the formats of the origins, so that nothing is said in vain.
+    complete
+        Returns the request with its elements, now that the datatype of the windows is known; None if it has them.
+    """
+
+    windows: Sequence[str]
+    declared: Declared
+    op: ops.Op
+    use: ops.Use
+    origins: Sequence[Sequence[Origin]]
+    place: Place
+    keys: Mapping[bytes, Sequence[int]] = field(default_factory=dict)
+    fetch: bool = False
+    create: Filling | None = None
+    expected: np.ndarray | None = None
+    said: Declared = field(default_factory=Declared)
+    formats: frozenset[str] = frozenset()
+    complete: Callable[[Request, Datatype], Request] | None = None
+
+
+class Done(NamedTuple):
+    """What became of a request.
+
+    Parameters
+    ----------
+    protocols
+        For each window how it was changed; "" if it was not.
+    datatypes
+        The datatype of the elements, of each buffer.
+    entries
+        How many elements each origin gave, of each buffer.
+    skipped
+        The names of the origins that had been applied before.
+    recovered
+        The windows in which an update of a dead process was finished first.
+    fetched
+        The old elements.
+    nbytes
+        For each window about how many bytes were read and written for its elements.
+    overflow
+        The warnings of overflow, where somebody has collected them.
+    """
+
+    protocols: tuple[str, ...]
+    datatypes: tuple[Datatype, ...]
+    entries: tuple[int, ...]
+    skipped: tuple[str, ...] = ()
+    recovered: tuple[str, ...] = ()
+    fetched: np.ndarray | None = None
+    nbytes: tuple[int, ...] = ()
+    overflow: tuple[OverflowWarning, ...] = ()
+
+
+Keep = Callable[[np.ndarray, FlatBuffer], None]
+"""Takes the fetched elements and the window they are from, before the windows change."""
 
 
 def open_origin(
