@@ -47,14 +47,13 @@ if TYPE_CHECKING:
         reduce_scatter_block,
         scan,
     )
+    from mpired.api.pack import pack, unpack
     from mpired.api.queries import info
     from mpired.api.windows import Window
     from mpired.datatypes import DATATYPES
     from mpired.errors import Abort, MpiredError
     from mpired.ops import OPS
     from mpired.ops.user import op
-    from mpired.records.pack import pack
-    from mpired.records.unpack import unpack
 
 # Imported when first used: the command has things to set before NumPy starts.
 _HOMES = {
@@ -67,13 +66,13 @@ _HOMES = {
     "exscan": "mpired.api.collectives",
     "info": "mpired.api.queries",
     "op": "mpired.ops.user",
-    "pack": "mpired.records.pack",
+    "pack": "mpired.api.pack",
     "reduce": "mpired.api.collectives",
     "reduce_local": "mpired.api.collectives",
     "reduce_scatter": "mpired.api.collectives",
     "reduce_scatter_block": "mpired.api.collectives",
     "scan": "mpired.api.collectives",
-    "unpack": "mpired.records.unpack",
+    "unpack": "mpired.api.pack",
 }
 
 

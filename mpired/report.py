@@ -12,8 +12,8 @@ if TYPE_CHECKING:  # a report of one command need not wait for the modules of al
     from mpired.buffers import RankFile
     from mpired.collectives.call import Rankwise, Reduction
     from mpired.collectives.plan import Plan
-    from mpired.records.pack import Packing
-    from mpired.records.unpack import Unpacking
+    from mpired.packing.pack import Packing
+    from mpired.packing.unpack import Unpacking
     from mpired.windows.request import Done
 
 

@@ -18,8 +18,10 @@ MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"
 # A room may import what stands before it.
 ORDER = (
     "errors", "progress", "datatypes", "ops", "storage", "buffers", "options", "ranks", "engines", "attempts",
-    "collectives", "windows", "api", "records", "report", "cli",
+    "collectives", "windows", "packing", "api", "report", "cli",
 )  # fmt: skip
+# They stand beside one another.
+CHAPTERS = ("collectives", "windows", "packing")
 # The API, which names the verbs, and `python -m mpired`, which runs the command.
 DOORS = ("__init__.py", "__main__.py")
 
@@ -116,6 +118,17 @@ def test_imports_go_to_the_rooms_before(module):
     room = room_of(module)
     before = ORDER[: ORDER.index(room)]
     assert imported_rooms(module) <= {room, *before}
+
+
+@pytest.mark.parametrize("room", CHAPTERS)
+def test_the_chapters_of_mpi_do_not_know_one_another(room):
+    imported = set().union(*(imported_rooms(module) for module in MODULES if room_of(module) == room))
+    assert imported & set(CHAPTERS) == {room}
+
+
+def test_no_room_has_the_name_of_a_function():
+    # Importing it would put the module in the place of the function.
+    assert set(ORDER) & set(mpired.__all__) == {"datatypes"}
 
 
 def test_main_runs_the_command():

@@ -9,7 +9,7 @@ import click
 
 from mpired.cli import params
 from mpired.cli.carry_out import replacing
-from mpired.records.pack import plan_pack
+from mpired.packing.pack import plan_pack
 from mpired.report import packing_line
 from mpired.storage.output import is_terminal
 

@@ -10,7 +10,7 @@ import click
 from mpired.buffers import FORMATS
 from mpired.cli import params
 from mpired.cli.carry_out import replacing
-from mpired.records.unpack import plan_unpack
+from mpired.packing.unpack import plan_unpack
 from mpired.report import unpacking_line
 
 

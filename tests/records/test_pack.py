@@ -458,7 +458,7 @@ def test_whatever_happens_the_target_is_the_old_or_the_new(folder, happen):
 
 
 def test_a_file_that_grows_meanwhile_is_noticed(folder, monkeypatch):
-    from mpired.records import pack as module
+    from mpired.packing import pack as module
 
     def grows(run_, *arguments):
         with open(folder / "rank0.rec", "ab") as file:

@@ -7,12 +7,10 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Unpack
 
 import numpy as np
 
-from mpired.api.outcome import carry_out
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import Declared, RankBuffer, recognise, spread
 from mpired.buffers.flat import convert, lies_as
@@ -22,9 +20,9 @@ from mpired.buffers.spread import Records
 from mpired.datatypes import Datatype, packing
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
 from mpired.options import PathLike, check_names, declared
+from mpired.packing.units import Packed, RecordOptions, octets, said_of
 from mpired.progress import Progress
 from mpired.ranks import check_use
-from mpired.records.form import Packed, RecordOptions, octets, said_of
 from mpired.storage import calls, copying
 from mpired.storage.output import Output, is_stream, nothing, open_output
 from mpired.storage.staging import settle
@@ -237,46 +235,3 @@ def _elements(buffer: RankBuffer, packed: Packed, said: Declared) -> int:
         reason = f"{buffer.count} x {packed.datatype} is not a multiple of {packed.per_element}, which an element has"
         raise CountError(name, reason)
     return available
-
-
-def unpack(
-    packed: PathLike,
-    *,
-    output: PathLike | None = None,
-    into: PathLike | None = None,
-    **options: Unpack[UnpackOptions],
-) -> None:
-    """Put elements that lie one after another where a datatype says (MPI_Unpack; MPI-4.1, 5.2).
-
-    Parameters
-    ----------
-    packed
-        The file with the elements.
-    output
-        The new file to write, with zeros between the elements; or
-    into
-        an existing file, whose other bytes stay. It is replaced in one step.
-    **options
-        As the options of `mpired unpack`: type, types, offset, count, byte_order, datarep, format (`--from`),
-        columns, overwrite (`--force`), lock_timeout.
-
-    Raises
-    ------
-    mpired.errors.MpiredError
-        If the elements do not fit, or would overlap.
-    OSError
-        If the system refuses.
-
-    Examples
-    --------
-    >>> import mpired
-    >>> mpired.pack("sample_data/maxloc_1.bin", type="resized(0,16,double)", output="values.npy")
-    >>> mpired.unpack("values.npy", type="resized(0,24,double)", output="spread.rec")
-    >>> mpired.pack("spread.rec", type="resized(0,24,double)")[:3]
-    array([0., 1., 2.])
-    """
-    if output is None and into is None:
-        raise UsageError("output", "is missing; name a new file, or with into an existing one")
-    overwrite = into is not None or options.get("overwrite", False)
-    plan = partial(plan_unpack, packed, "-" if output is None else os.fspath(output), into, **options)
-    carry_out(plan, lambda: [packed], overwrite=overwrite, timeout=options.get("lock_timeout"))

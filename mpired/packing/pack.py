@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Unpack
+from typing import Unpack
 
 import numpy as np
 
-from mpired import attempts
-from mpired.api.outcome import carry_out, shaped
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import Encoder, FlatBuffer, FlatLayout, RankFile, output_format, spread
 from mpired.buffers.flat import convert
@@ -20,8 +17,8 @@ from mpired.buffers.spread import Records
 from mpired.datatypes import packing
 from mpired.errors import UsageError
 from mpired.options import PathLike, check_names
-from mpired.progress import Progress, unwatched
-from mpired.records.form import Packed, RecordOptions, octets, said_of
+from mpired.packing.units import Packed, RecordOptions, octets, said_of
+from mpired.progress import Progress
 from mpired.storage import calls
 from mpired.storage.output import Output, Scratch, nothing, open_output
 from mpired.storage.staging import settle
@@ -175,55 +172,3 @@ def plan_pack(file: PathLike, output: str = "-", *, terminal: bool = False, **op
     if chosen.name == "raw":
         layout = FlatLayout(packed.datatype.external_form if said.is_external else packed.stored)
     return Packing(source, records, packed, output, chosen.name, layout)
-
-
-def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[PackOptions]) -> Any:
-    """Take the elements of a datatype out of a raw file and put them one after another (MPI_Pack; MPI-4.1, 5.2).
-
-    Parameters
-    ----------
-    file
-        The records.
-    output
-        The file to write; None returns the elements.
-    **options
-        As the options of `mpired pack`: type, types, offset, count, byte_order, datarep, to,
-        overwrite (`--force`), lock_timeout.
-
-    Returns
-    -------
-    array or None
-        The elements in native byte order: one value each, or a row of them; None if they were written.
-
-    Raises
-    ------
-    mpired.errors.MpiredError
-        If the file does not hold such elements, or a value does not fit external32.
-    OSError
-        If the system refuses.
-
-    Examples
-    --------
-    >>> import mpired
-    >>> mpired.pack("sample_data/maxloc_1.bin", type="resized(0,16,double)")[:3]
-    array([0., 1., 2.])
-    """
-    if output is not None:
-        overwrite, timeout = options.get("overwrite", False), options.get("lock_timeout")
-        carry_out(
-            partial(plan_pack, file, os.fspath(output), **options), lambda: [file], overwrite=overwrite, timeout=timeout
-        )
-        return None
-    if options.get("to") or options.get("datarep"):
-        raise UsageError("--to and --datarep", "are said of a file; name one with output")
-    plan = partial(plan_pack, file, **options | {"to": "npy"})
-    return attempts.repeated(plan, _array, lambda: [file], timeout=options.get("lock_timeout"))
-
-
-def _array(plan: Packing) -> np.ndarray:
-    """Do a packing whose result is an array."""
-    shape = (plan.records.count,) if plan.packed.per_element == 1 else (plan.records.count, plan.packed.per_element)
-    with Scratch() as scratch:
-        result = plan.gathered(scratch, unwatched)
-        plan.source.check_unchanged()
-        return shaped(result, shape, fortran_order=False)

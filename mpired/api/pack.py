@@ -1,0 +1,113 @@
+"""The Python functions of packing: pack and unpack."""
+
+from __future__ import annotations
+
+import os
+from functools import partial
+from typing import Any, Unpack
+
+import numpy as np
+
+from mpired import attempts
+from mpired.api.outcome import carry_out, shaped
+from mpired.errors import UsageError
+from mpired.options import PathLike
+from mpired.packing.pack import Packing, PackOptions, plan_pack
+from mpired.packing.unpack import UnpackOptions, plan_unpack
+from mpired.progress import unwatched
+from mpired.storage.output import Scratch
+
+
+def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[PackOptions]) -> Any:
+    """Take the elements of a datatype out of a raw file and put them one after another (MPI_Pack; MPI-4.1, 5.2).
+
+    Parameters
+    ----------
+    file
+        The records.
+    output
+        The file to write; None returns the elements.
+    **options
+        As the options of `mpired pack`: type, types, offset, count, byte_order, datarep, to,
+        overwrite (`--force`), lock_timeout.
+
+    Returns
+    -------
+    array or None
+        The elements in native byte order: one value each, or a row of them; None if they were written.
+
+    Raises
+    ------
+    mpired.errors.MpiredError
+        If the file does not hold such elements, or a value does not fit external32.
+    OSError
+        If the system refuses.
+
+    Examples
+    --------
+    >>> import mpired
+    >>> mpired.pack("sample_data/maxloc_1.bin", type="resized(0,16,double)")[:3]
+    array([0., 1., 2.])
+    """
+    if output is not None:
+        overwrite, timeout = options.get("overwrite", False), options.get("lock_timeout")
+        carry_out(
+            partial(plan_pack, file, os.fspath(output), **options), lambda: [file], overwrite=overwrite, timeout=timeout
+        )
+        return None
+    if options.get("to") or options.get("datarep"):
+        raise UsageError("--to and --datarep", "are said of a file; name one with output")
+    plan = partial(plan_pack, file, **options | {"to": "npy"})
+    return attempts.repeated(plan, _array, lambda: [file], timeout=options.get("lock_timeout"))
+
+
+def _array(plan: Packing) -> np.ndarray:
+    """Do a packing whose result is an array."""
+    shape = (plan.records.count,) if plan.packed.per_element == 1 else (plan.records.count, plan.packed.per_element)
+    with Scratch() as scratch:
+        result = plan.gathered(scratch, unwatched)
+        plan.source.check_unchanged()
+        return shaped(result, shape, fortran_order=False)
+
+
+def unpack(
+    packed: PathLike,
+    *,
+    output: PathLike | None = None,
+    into: PathLike | None = None,
+    **options: Unpack[UnpackOptions],
+) -> None:
+    """Put elements that lie one after another where a datatype says (MPI_Unpack; MPI-4.1, 5.2).
+
+    Parameters
+    ----------
+    packed
+        The file with the elements.
+    output
+        The new file to write, with zeros between the elements; or
+    into
+        an existing file, whose other bytes stay. It is replaced in one step.
+    **options
+        As the options of `mpired unpack`: type, types, offset, count, byte_order, datarep, format (`--from`),
+        columns, overwrite (`--force`), lock_timeout.
+
+    Raises
+    ------
+    mpired.errors.MpiredError
+        If the elements do not fit, or would overlap.
+    OSError
+        If the system refuses.
+
+    Examples
+    --------
+    >>> import mpired
+    >>> mpired.pack("sample_data/maxloc_1.bin", type="resized(0,16,double)", output="values.npy")
+    >>> mpired.unpack("values.npy", type="resized(0,24,double)", output="spread.rec")
+    >>> mpired.pack("spread.rec", type="resized(0,24,double)")[:3]
+    array([0., 1., 2.])
+    """
+    if output is None and into is None:
+        raise UsageError("output", "is missing; name a new file, or with into an existing one")
+    overwrite = into is not None or options.get("overwrite", False)
+    plan = partial(plan_unpack, packed, "-" if output is None else os.fspath(output), into, **options)
+    carry_out(plan, lambda: [packed], overwrite=overwrite, timeout=options.get("lock_timeout"))

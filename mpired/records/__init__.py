@@ -1,1 +1,0 @@
-"""Records: files whose elements are of derived types, packed and unpacked."""
