@@ -49,22 +49,17 @@ class GroupOptions(LocalOptions, total=False):
     group_b: Sequence[PathLike] | None
 
 
-class Options(GroupOptions, total=False):
-    """What may be said of a reduction."""
+class KeywordOptions(GroupOptions, total=False):
+    """What may be said of a collective; the last four are options of some, as their rows in the table say."""
 
     root: int
-
-
-class RankwiseOptions(GroupOptions, total=False):
-    """What may be said of a call whose results go to the ranks."""
-
     link: bool
     counts_b: Sequence[int] | None
     exscan_first: str
 
 
-class AllOptions(RankwiseOptions, total=False):
-    """The same, with what Python takes as an argument."""
+class CallOptions(KeywordOptions, total=False):
+    """The same, with what is an argument of its own in Python."""
 
     counts: Sequence[int] | None
 

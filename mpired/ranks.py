@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 
 from mpired.buffers import Declared, RankBuffer, RankFile, open_rank
 from mpired.buffers.rank import reordered
-from mpired.errors import CountError, DatatypeError, MpiredError, RanksError, RootError, UsageError
+from mpired.errors import CountError, DatatypeError, MpiredError, RanksError, UsageError
 from mpired.storage import staging
 
 
@@ -106,12 +106,6 @@ def unnatural(words: Sequence[str]) -> tuple[str, str] | None:
 def _natural(word: str) -> list[tuple[int, str]]:
     """Return a key that sorts the numbers in a name by value."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", word)]
-
-
-def check_root(root: int, nranks: int) -> None:
-    """Raise `RootError` unless `root` is a rank."""
-    if not 0 <= root < nranks:
-        raise RootError(f"root {root}", f"is not a rank; there are {nranks} ranks, 0 to {nranks - 1}")
 
 
 def _compare(this: str, file: RankFile, reference: tuple[str, RankFile]) -> None:

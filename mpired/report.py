@@ -10,8 +10,7 @@ from mpired.datatypes import Datatype, Group
 
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
     from mpired.buffers import RankFile
-    from mpired.collectives.call import Rankwise, Reduction
-    from mpired.collectives.plan import Plan
+    from mpired.collectives.call import Call
     from mpired.packing.pack import Packing
     from mpired.packing.unpack import Unpacking
     from mpired.windows.request import Done
@@ -30,8 +29,8 @@ class Summary(NamedTuple):
     root: int
     output: str
     format: str
-    call: str = "MPI_Reduce"
-    noutputs: int = 1
+    call: str
+    noutputs: int
     overflow: Sequence[dict[str, object]] = ()
 
     def line(self) -> str:
@@ -113,43 +112,25 @@ class Updated:
         return json.dumps(asdict(self))
 
 
-def summarise(reduction: Reduction, root: int) -> Summary:
-    """Return the summary of a reduction."""
-    result = reduction.result
-    summary = _summary(reduction.plan, reduction.files, reduction.model)
-    call = reduction.collective.function
-    return summary._replace(root=root, output=result.path, format=result.format, call=call)
-
-
-def summarise_rankwise(done: Rankwise) -> Summary:
-    """Return the summary of a call whose results go to the ranks."""
-    plans = [course.plan for course in done.courses]
-    results = [result for course in done.courses for result in course.results]
-    files = [file for group in done.groups for file in group]
-    return _summary(plans[0], files, files[0])._replace(
-        nbytes=sum(plan.nbytes for plan in plans),
-        workers=max(plan.jobs for plan in plans),
-        output=done.pattern or "in place",
-        format=", ".join(sorted({result.format for result in results})) or files[0].format,
-        call=done.collective.function,
-        noutputs=len(results),
-    )
-
-
-def _summary(plan: Plan, files: Sequence[RankFile], model: RankFile) -> Summary:
+def summarise(call: Call) -> Summary:
+    """Return the summary of a collective."""
+    plans, files = call.plans, [file for group in call.combined for file in group]
+    model, op = call.groups[0][call.root], plans[0].op
     return Summary(
-        op=str(plan.op),
-        commute=plan.op.commute,
+        op=str(op),
+        commute=op.commute,
         buffers=[
             {"name": buffer.name, "datatype": str(buffer.datatype), "count": buffer.count} for buffer in model.buffers
         ],
         nranks=len(files),
-        nbytes=plan.nbytes,
-        nan="propagates" if not plan.op.user and any(_may_hold_nan(each.datatype) for each in model.buffers) else None,
-        workers=plan.jobs,
-        root=0,
-        output="",
-        format="",
+        nbytes=sum(plan.nbytes for plan in plans),
+        nan="propagates" if not op.user and any(_may_hold_nan(each.datatype) for each in model.buffers) else None,
+        workers=max(plan.jobs for plan in plans),
+        root=call.root,
+        output=call.output or (call.paths[0] if call.collective.to_root else "in place"),
+        format=", ".join(sorted({result.format for result in call.results})) or files[0].format,
+        call=call.collective.function,
+        noutputs=len(call.results),
     )
 
 

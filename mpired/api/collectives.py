@@ -9,13 +9,13 @@ from typing import Any, Unpack, cast
 
 from mpired import attempts
 from mpired.api.outcome import as_arrays, carry_out
-from mpired.collectives.call import Reduction, make_course, plan_rankwise, plan_reduce, plan_reduce_local
-from mpired.collectives.request import Request, read_call, words_of
-from mpired.collectives.results import Deal, deals, part_of
+from mpired.collectives.call import make_course, plan_call, plan_reduce_local
+from mpired.collectives.request import Request, read_request, words_of
+from mpired.collectives.results import Deal, deals, model_of
 from mpired.collectives.run import folded
-from mpired.collectives.table import COLLECTIVES, Collective
+from mpired.collectives.table import COLLECTIVES
 from mpired.engines import userops
-from mpired.options import AllOptions, LocalOptions, Options, PathLike, RankwiseOptions, check_names, check_no_file
+from mpired.options import CallOptions, KeywordOptions, LocalOptions, PathLike, check_no_file
 from mpired.progress import unwatched
 
 
@@ -24,7 +24,7 @@ def reduce(
     op: str | Callable[..., Any],
     *,
     output: PathLike | None = None,
-    **options: Unpack[Options],
+    **options: Unpack[KeywordOptions],
 ) -> Any:
     """Combine the same element of every rank with an op (MPI_Reduce; MPI-4.1, 6.9.1).
 
@@ -69,29 +69,7 @@ def reduce(
     >>> mpired.reduce(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="max")[:3]
     array([3, 7, 2], dtype=int32)
     """
-    if output is not None or options.get("in_place"):
-        path = "-" if output is None else os.fspath(output)
-        overwrite = options.get("overwrite", False) or options.get("in_place", False)
-        plan = partial(plan_reduce, ranks, op, path, **options)
-        carry_out(plan, partial(words_of, ranks, options), overwrite=overwrite, timeout=options.get("lock_timeout"))
-        return None
-    check_names(options, Options)
-    check_no_file(options)
-    # An array is as free of what a file can hold as a table for a person is.
-    plan = partial(plan_reduce, ranks, op, **options | {"to": "table"})
-    words = partial(words_of, ranks, options)
-    return attempts.repeated(plan, _array, words, timeout=options.get("lock_timeout"))
-
-
-def _array(reduction: Reduction) -> Any:
-    """Do a reduction whose result is an array."""
-    with (
-        userops.deaths_explained(reduction.plan.op, reduction.timeout),
-        folded(reduction.plan, [reduction.result.share], None, userops.engine(reduction.plan.op), unwatched) as (
-            results,
-        ),
-    ):
-        return as_arrays(results, reduction.model)
+    return _call("reduce", ranks, op, output, options)
 
 
 def _call(
@@ -99,40 +77,41 @@ def _call(
     ranks: Sequence[PathLike],
     op: str | Callable[..., Any],
     output: PathLike | None,
-    options: AllOptions,
+    keywords: KeywordOptions,
+    counts: Sequence[int] | None = None,
 ) -> Any:
     """Run a collective for the Python API: into files, or into arrays, a list for each group."""
+    options = cast("CallOptions", dict(keywords))
+    if counts is not None:
+        options["counts"] = counts
+    words, timeout = partial(words_of, ranks, options), options.get("lock_timeout")
     if output is not None or options.get("in_place"):
-        plan = partial(plan_rankwise, name, ranks, op, None if output is None else os.fspath(output), **options)
+        plan = partial(plan_call, name, ranks, op, None if output is None else os.fspath(output), **options)
         overwrite = options.get("overwrite", False) or options.get("in_place", False)
-        carry_out(plan, partial(words_of, ranks, options), overwrite=overwrite, timeout=options.get("lock_timeout"))
+        carry_out(plan, words, overwrite=overwrite, timeout=timeout)
         return None
     check_no_file(options)
     collective = COLLECTIVES[name]
 
     def lists(request: Request) -> list[list[Any]]:
-        return [
-            _arrays(deal, collective, request, len(group), options)
-            for deal, group in zip(deals(collective, request, options), request.groups, strict=True)
-        ]
+        return [_arrays(deal, request) for deal in deals(request)]
 
-    read = partial(read_call, collective, ranks, op, options)
-    timeout = options.get("lock_timeout")
-    found = attempts.repeated(read, lists, partial(words_of, ranks, options), timeout=timeout)
+    found = attempts.repeated(partial(read_request, collective, ranks, op, options), lists, words, timeout=timeout)
+    if collective.to_root:
+        return found[0][options.get("root", 0)]
     return found[0] if len(found) == 1 else tuple(found)
 
 
-def _arrays(deal: Deal, collective: Collective, request: Request, nranks: int, options: AllOptions) -> list[Any]:
+def _arrays(deal: Deal, request: Request) -> list[Any]:
     """Return what each rank of a group gets, None for a rank that gets nothing."""
-    arrays: list[Any] = [None] * nranks
-    plan = make_course(deal, (), request, options).plan
+    arrays: list[Any] = [None] * deal.nranks
+    plan = make_course(deal, (), request).plan
     with (
-        userops.deaths_explained(request.op, options.get("op_timeout")),
+        userops.deaths_explained(request.op, request.options.get("op_timeout")),
         folded(plan, deal.shares, None, userops.engine(request.op), unwatched) as results,
     ):
         for taker, share, buffers in zip(deal.takers, deal.shares, results, strict=True):
-            model = taker.file if collective.whole else part_of(taker.file, share)
-            arrays[share.rank] = as_arrays(buffers, model)
+            arrays[share.rank] = as_arrays(buffers, model_of(taker.file, share, request.collective))
     return arrays
 
 
@@ -141,7 +120,7 @@ def allreduce(
     op: str | Callable[..., Any],
     *,
     output: PathLike | None = None,
-    **options: Unpack[RankwiseOptions],
+    **options: Unpack[KeywordOptions],
 ) -> Any:
     """Combine all ranks, and give every rank the result (MPI_Allreduce; MPI-4.1, 6.9.6).
 
@@ -178,7 +157,7 @@ def allreduce(
     >>> first[:3], second[:3]
     (array([3, 7, 2], dtype=int32), array([3, 7, 2], dtype=int32))
     """
-    return _call("allreduce", ranks, op, output, cast("AllOptions", options))
+    return _call("allreduce", ranks, op, output, options)
 
 
 def scan(
@@ -186,7 +165,7 @@ def scan(
     op: str | Callable[..., Any],
     *,
     output: PathLike | None = None,
-    **options: Unpack[RankwiseOptions],
+    **options: Unpack[KeywordOptions],
 ) -> Any:
     """Give rank i the ranks 0 to i combined (MPI_Scan; MPI-4.1, 6.11.1).
 
@@ -216,7 +195,7 @@ def scan(
     [ 5 13  3 11]
     [ 9 21  6 18]
     """
-    return _call("scan", ranks, op, output, cast("AllOptions", options))
+    return _call("scan", ranks, op, output, options)
 
 
 def exscan(
@@ -224,7 +203,7 @@ def exscan(
     op: str | Callable[..., Any],
     *,
     output: PathLike | None = None,
-    **options: Unpack[RankwiseOptions],
+    **options: Unpack[KeywordOptions],
 ) -> Any:
     """Give rank i the ranks before it combined (MPI_Exscan; MPI-4.1, 6.11.2).
 
@@ -253,7 +232,7 @@ def exscan(
     >>> first is None, second[:3]
     (True, array([2, 6, 1], dtype=int32))
     """
-    return _call("exscan", ranks, op, output, cast("AllOptions", options))
+    return _call("exscan", ranks, op, output, options)
 
 
 def reduce_scatter(
@@ -262,7 +241,7 @@ def reduce_scatter(
     counts: Sequence[int],
     *,
     output: PathLike | None = None,
-    **options: Unpack[RankwiseOptions],
+    **options: Unpack[KeywordOptions],
 ) -> Any:
     """Combine all ranks, and give each a block of the result (MPI_Reduce_scatter; MPI-4.1, 6.10.2).
 
@@ -294,7 +273,7 @@ def reduce_scatter(
     >>> [len(block) for block in mpired.reduce_scatter(ranks, "max", [5, 7])]
     [5, 7]
     """
-    return _call("reduce-scatter", ranks, op, output, {**options, "counts": counts})
+    return _call("reduce-scatter", ranks, op, output, options, counts)
 
 
 def reduce_scatter_block(
@@ -302,7 +281,7 @@ def reduce_scatter_block(
     op: str | Callable[..., Any],
     *,
     output: PathLike | None = None,
-    **options: Unpack[RankwiseOptions],
+    **options: Unpack[KeywordOptions],
 ) -> Any:
     """Combine all ranks, and give each an equal block of the result (MPI_Reduce_scatter_block; MPI-4.1, 6.10.1).
 
@@ -332,7 +311,7 @@ def reduce_scatter_block(
     >>> [len(block) for block in mpired.reduce_scatter_block(ranks, "max")]
     [6, 6]
     """
-    return _call("reduce-scatter-block", ranks, op, output, cast("AllOptions", options))
+    return _call("reduce-scatter-block", ranks, op, output, options)
 
 
 def reduce_local(

@@ -30,4 +30,4 @@ def allreduce(**options: Any) -> None:
       mpired allreduce --op max sample_data/counts_?.npy -o 'greatest_{rank}.npy'
       mpired allreduce --op sum sample_data/waves_?.npy -o 'sum_of_{stem}.npy' --link
     """
-    carry_out.rankwise("allreduce", options)
+    carry_out.collective("allreduce", options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mpired import attempts
 from mpired.attempts import Held, Planned, Words
@@ -13,23 +13,13 @@ from mpired.cli.messages import overflow_heard, say, tell_overflow, write
 from mpired.collectives.plan import Plan
 from mpired.collectives.request import words_of
 from mpired.engines import pool, worker
-from mpired.report import Summary, summarise_rankwise
+from mpired.report import summarise
 from mpired.storage.output import has_other_names
 
-
-class Reducing(Planned, Protocol):
-    """A call that combines ranks, and has passed all checks."""
-
-    @property
-    def plans(self) -> list[Plan]: ...
-    @property
-    def doubtful_order(self) -> tuple[str, str] | None: ...
-    @property
-    def order_shows(self) -> str: ...
-
+if TYPE_CHECKING:
+    from mpired.collectives.call import Call
 
 _P = TypeVar("_P", bound=Planned)
-_R = TypeVar("_R", bound=Reducing)
 
 
 def replacing(
@@ -47,14 +37,7 @@ def replacing(
     return planned, parted
 
 
-def carry_out(
-    plan: Callable[[], _R],
-    summarise: Callable[[_R], Summary],
-    options: Mapping[str, Any],
-    words: Words,
-    *,
-    overwrite: bool,
-) -> None:
+def carry_out(plan: Callable[[], Call], options: Mapping[str, Any], words: Words, *, overwrite: bool) -> None:
     """Plan a call that combines ranks, do it, and say on standard error what was done."""
     quiet, verbose, as_json = (options[name] for name in ("quiet", "verbose", "as_json"))
     worker.keep_freed_memory()
@@ -81,14 +64,13 @@ def _tell_plans(plans: Sequence[Plan]) -> None:
         say(f"segments {len(plan.segments)}, elements in a block {blocks}, ranks open at once {plan.max_open}")
 
 
-def rankwise(name: str, options: dict[str, Any]) -> None:
-    """Run a command whose results go to the ranks."""
+def collective(name: str, options: dict[str, Any], *, terminal: bool = False) -> None:
+    """Run a command that combines ranks; `terminal` tells whether its result goes to one."""
+    from mpired.collectives.call import plan_call  # noqa: PLC0415 - not for `pack`, which comes here too
+
     pool.adopt_orphans()
     report = params.report_of(options)
     ranks, op, output = options.pop("ranks"), options.pop("op"), options.pop("output")
-    from mpired.collectives.call import plan_rankwise  # noqa: PLC0415 - not for `pack`, which comes here too
-
-    plan = partial(plan_rankwise, name, ranks, op, output, **options)
+    plan = partial(plan_call, name, ranks, op, output, terminal=terminal, **options)
     overwrite = options["overwrite"] or options["in_place"]
-    words = partial(words_of, ranks, options)
-    carry_out(plan, summarise_rankwise, options | report, words, overwrite=overwrite)
+    carry_out(plan, options | report, partial(words_of, ranks, options), overwrite=overwrite)

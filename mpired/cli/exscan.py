@@ -34,4 +34,4 @@ def exscan(**options: Any) -> None:
       mpired exscan --op sum sample_data/counts_?.npy -o 'offsets_{rank}.npy'
       mpired exscan --op sum --exscan-first identity sample_data/counts_?.npy -o 'from_zero_{rank}.npy'
     """
-    carry_out.rankwise("exscan", options)
+    carry_out.collective("exscan", options)

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 import click
 
 from mpired.cli import carry_out, params
-from mpired.collectives.call import plan_reduce
-from mpired.collectives.request import words_of
-from mpired.engines import pool
-from mpired.report import summarise
 from mpired.storage.output import is_terminal
 
 
@@ -39,11 +34,6 @@ def reduce(**options: Any) -> None:
       mpired reduce --op maxloc sample_data/maxloc_?.parquet --to csv
       mpired reduce --op sum --type '>i4' --offset 16 sample_data/dump_?.bin | od -An -t d4 --endian=big
     """
-    pool.adopt_orphans()
-    report = params.report_of(options)
-    output, overwrite = options.pop("output"), options["overwrite"] or options["in_place"]
-    terminal = is_terminal(output)
-    ranks, op = options.pop("ranks"), options.pop("op")
-    plan = partial(plan_reduce, ranks, op, output, terminal=terminal, **options)
-    words = partial(words_of, ranks, options)
-    carry_out.carry_out(plan, partial(summarise, root=options["root"]), options | report, words, overwrite=overwrite)
+    if options["in_place"] and options["output"] == "-":
+        options["output"] = None
+    carry_out.collective("reduce", options, terminal=is_terminal(options["output"] or ""))

@@ -12,7 +12,6 @@ from mpired.cli.accumulate import same_files
 from mpired.cli.messages import say
 from mpired.collectives.call import plan_reduce_local
 from mpired.engines import pool
-from mpired.report import summarise
 
 
 @click.command()
@@ -38,6 +37,6 @@ def reduce_local(**options: Any) -> None:
     words = options.pop("invec"), options.pop("inoutvec")
     notes = same_files(words[1:], words[:1])
     plan = partial(plan_reduce_local, *words, options.pop("op"), **options)
-    carry_out.carry_out(plan, partial(summarise, root=1), options | report, lambda: words, overwrite=True)
+    carry_out.carry_out(plan, options | report, lambda: words, overwrite=True)
     for note in () if report["quiet"] else notes:
         say(note)

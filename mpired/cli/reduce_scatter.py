@@ -30,4 +30,4 @@ def reduce_scatter(**options: Any) -> None:
     Examples:
       mpired reduce-scatter --op sum --counts 3,0,4,5 sample_data/counts_?.npy -o 'part_{rank}.npy'
     """
-    carry_out.rankwise("reduce-scatter", options)
+    carry_out.collective("reduce-scatter", options)

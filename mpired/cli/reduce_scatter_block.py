@@ -26,4 +26,4 @@ def reduce_scatter_block(**options: Any) -> None:
     Examples:
       mpired reduce-scatter-block --op sum sample_data/counts_?.npy -o 'block_{rank}.npy'
     """
-    carry_out.rankwise("reduce-scatter-block", options)
+    carry_out.collective("reduce-scatter-block", options)

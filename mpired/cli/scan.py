@@ -29,4 +29,4 @@ def scan(**options: Any) -> None:
       mpired scan --op sum sample_data/counts_?.npy -o 'sums_{rank}.npy'
       mpired scan --op maxloc sample_data/maxloc_?.parquet -o 'leader_{rank:03d}.parquet'
     """
-    carry_out.rankwise("scan", options)
+    carry_out.collective("scan", options)

@@ -7,142 +7,25 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Unpack
 
 from mpired.attempts import NOTHING_HELD, Held
-from mpired.buffers import RankFile, output_format
+from mpired.buffers import RankFile
 from mpired.buffers.source import Source
 from mpired.collectives.plan import Plan, make_plan
-from mpired.collectives.request import Request, read_call, read_request
-from mpired.collectives.results import Deal, check_different, deals, keep_around, results_of
-from mpired.collectives.run import Course, Result, run, run_together
-from mpired.collectives.table import COLLECTIVES, Collective, Task
+from mpired.collectives.request import Request, read_request
+from mpired.collectives.results import Deal, check_different, deals, paths_of, results_of
+from mpired.collectives.run import Course, Result, run
+from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.engines import cores, userops
 from mpired.errors import UsageError
-from mpired.options import AllOptions, LocalOptions, Options, PathLike, check_names
+from mpired.options import CallOptions, LocalOptions, PathLike, check_names
 from mpired.progress import Progress
-from mpired.ranks import check_root, unnatural
-from mpired.storage.output import nothing, open_output
+from mpired.ranks import unnatural
+from mpired.storage.output import Output, nothing, open_output
 from mpired.storage.staging import settle
-from mpired.storage.together import Together, check_outputs
+from mpired.storage.together import Together
 
 
-class Reduction(NamedTuple):
-    """A reduction that has passed all checks.
-
-    Parameters
-    ----------
-    files
-        The ranks.
-    plan
-        What is to be done.
-    model
-        The root's file, which the result is modelled on.
-    result
-        Where the result goes, `-` is standard output, and how it lies there.
-    timeout
-        Seconds that one application of the op may take.
-    collective
-        Which call it is.
-    """
-
-    files: tuple[RankFile, ...]
-    plan: Plan
-    model: RankFile
-    result: Result
-    timeout: float | None = None
-    collective: Collective = COLLECTIVES["reduce"]
-
-    @property
-    def plans(self) -> list[Plan]:
-        """What is to be done."""
-        return [self.plan]
-
-    @property
-    def paths(self) -> list[str]:
-        """Where the result goes."""
-        return [self.result.path]
-
-    @property
-    def sources(self) -> list[Source]:
-        """What is read."""
-        return [file.source for file in (*self.files, self.model)]
-
-    @property
-    def doubtful_order(self) -> tuple[str, str] | None:
-        """Two ranks that are probably in the wrong order, if the order shows in the result."""
-        datatypes = (buffer.datatype for buffer in self.files[0].buffers)
-        if not any(datatype.group in self.plan.op.rounds for datatype in datatypes):
-            return None
-        return unnatural([file.source.name for file in self.files])
-
-    @property
-    def order_shows(self) -> str:
-        """Where the order of the ranks shows."""
-        return "last bits"
-
-    def run(
-        self,
-        progress: Progress,
-        *,
-        overwrite: bool = False,
-        on_commit: Callable[[], None] = nothing,
-        held: Held = NOTHING_HELD,
-    ) -> None:
-        """Do it, and commit the result; `held` has the file that it replaces."""
-        path = self.result.path
-        with (
-            open_output(path, overwrite=overwrite, on_commit=on_commit, target=held.get(path)) as output,
-            userops.deaths_explained(self.plan.op, self.timeout),
-        ):
-            run(self.plan, self.result, output, userops.engine(self.plan.op), progress)
-
-
-def plan_reduce(
-    ranks: Sequence[PathLike],
-    op: str | Callable[..., Any],
-    output: str = "-",
-    *,
-    terminal: bool = False,
-    **options: Unpack[Options],
-) -> Reduction:
-    """Check a reduction: words, every rank, the op on the datatype, the form of the result. Nothing is written.
-
-    Parameters
-    ----------
-    ranks
-        Paths in rank order.
-    op
-        The op's name.
-    output
-        Where the result goes.
-    terminal
-        Whether that is a terminal, which gets a readable table.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If the reduction is not possible.
-    """
-    check_names(options, Options)
-    request = read_request(ranks, op, options, output)
-    chosen, root, in_place = request.op, options.get("root", 0), options.get("in_place", False)
-    if in_place and output != "-":
-        raise UsageError("--in-place", "writes over the root's file; leave --output out")
-    check_root(root, len(request.groups[0]))
-    # With two groups the root is in the first, and gets what the second reduces (MPI-4.1, 6.9.1).
-    files, template = request.groups[-1], request.groups[0][root]
-    path = request.words[0][root] if in_place else output
-    if not in_place:
-        request.check_no_input([path], "name another output, or replace a rank's file with --root R --in-place")
-    to = template.format if in_place else options.get("to")
-    form = output_format(path, to, template, terminal=terminal and not in_place)
-    layout = keep_around(template, form.prepare(template), options) if in_place else request.lay_out(form, template)
-    settle([path])
-    (share,) = COLLECTIVES["reduce"].shares(Task(len(files) - 1, len(files), template.buffers[0].count, root=root))
-    plan = make_plan(chosen, files, options.get("jobs", 0) or cores.usable_cores(), options.get("max_memory"))
-    return Reduction(files, plan, template, Result(share, path, form.name, layout), options.get("op_timeout"))
-
-
-class Rankwise(NamedTuple):
-    """A call that has passed all checks.
+class Call(NamedTuple):
+    """A collective that has passed all checks.
 
     Parameters
     ----------
@@ -152,25 +35,38 @@ class Rankwise(NamedTuple):
         The ranks of each group.
     courses
         A fold for each group that gets results, and these.
-    pattern
-        The names of the results; None if they replace the ranks' files.
+    output
+        Where the results go: the path or the pattern as given; None if they replace the ranks' files.
     timeout
         Seconds that one application of the op may take.
     link
         Whether equal results become one file with several names.
+    root
+        The rank that gets the result, where only one does.
     """
 
     collective: Collective
     groups: tuple[tuple[RankFile, ...], ...]
     courses: tuple[Course, ...]
-    pattern: str | None
+    output: str | None
     timeout: float | None = None
     link: bool = False
+    root: int = 0
 
     @property
     def plans(self) -> list[Plan]:
         """What is to be done."""
         return [course.plan for course in self.courses]
+
+    @property
+    def results(self) -> list[Result]:
+        """What comes of it."""
+        return [result for course in self.courses for result in course.results]
+
+    @property
+    def combined(self) -> tuple[tuple[RankFile, ...], ...]:
+        """The groups whose ranks are combined: all, or the last where a root of the first gets the result."""
+        return self.groups[-1:] if self.collective.to_root else self.groups
 
     @property
     def sources(self) -> list[Source]:
@@ -180,7 +76,7 @@ class Rankwise(NamedTuple):
     @property
     def paths(self) -> list[str]:
         """The files of the results."""
-        return [result.path for course in self.courses for result in course.results]
+        return [result.path for result in self.results]
 
     @property
     def doubtful_order(self) -> tuple[str, str] | None:
@@ -189,7 +85,7 @@ class Rankwise(NamedTuple):
         rounds = any(buffer.datatype.group in op.rounds for buffer in self.groups[0][0].buffers)
         if not rounds and self.collective.alike:
             return None
-        names = ([file.source.name for file in group] for group in self.groups)
+        names = ([file.source.name for file in group] for group in self.combined)
         return next(filter(None, map(unnatural, names)), None)
 
     @property
@@ -203,24 +99,29 @@ class Rankwise(NamedTuple):
         *,
         overwrite: bool = False,
         on_commit: Callable[[], None] = nothing,
-        held: Held = NOTHING_HELD,  # noqa: ARG002 - that they are locked is enough
+        held: Held = NOTHING_HELD,
     ) -> None:
-        """Do it, and commit all results together."""
+        """Do it, and commit all results together; `held` has the files that they replace."""
         op = self.courses[0].plan.op
-        with (
-            Together(self.paths, overwrite=overwrite, on_commit=on_commit) as outputs,
-            userops.deaths_explained(op, self.timeout),
-        ):
-            run_together(self.courses, outputs, userops.engine(op), progress, link=self.link)
+        outputs: Output | Together
+        if self.collective.to_root:
+            (path,) = self.paths
+            outputs = open_output(path, overwrite=overwrite, on_commit=on_commit, target=held.get(path))
+        else:  # that the files are locked is enough
+            outputs = Together(self.paths, overwrite=overwrite, on_commit=on_commit)
+        with outputs, userops.deaths_explained(op, self.timeout):
+            run(self.courses, outputs, userops.engine(op), progress, link=self.link)
 
 
-def plan_rankwise(
+def plan_call(
     name: str,
     ranks: Sequence[PathLike],
     op: str | Callable[..., Any],
     output: str | None = None,
-    **options: Unpack[AllOptions],
-) -> Rankwise:
+    *,
+    terminal: bool = False,
+    **options: Unpack[CallOptions],
+) -> Call:
     """Check a call: words, every rank, the op on the datatype, the name and form of every result. Nothing is written.
 
     Parameters
@@ -232,7 +133,9 @@ def plan_rankwise(
     op
         The op's name.
     output
-        The pattern of the results' names.
+        Where the result goes, or the pattern of the results' names; None in place.
+    terminal
+        Whether that is a terminal, which gets a readable table.
 
     Raises
     ------
@@ -240,33 +143,45 @@ def plan_rankwise(
         If the call is not possible.
     """
     collective, in_place = COLLECTIVES[name], options.get("in_place", False)
+    _check_output(collective, output, options)
+    request = read_request(collective, ranks, op, options, output or "")
+    dealt = [(deal, paths_of(deal, request, output)) for deal in deals(request)]
+    paths = [path for _, each in dealt for path in each]
+    check_different(paths, [taker for deal, _ in dealt for taker in deal.takers])
+    if not in_place:
+        request.check_no_input(paths, _WAY_OUT[collective.to_root])
+    results = [results_of(deal, each, request, terminal=terminal) for deal, each in dealt]
+    settle(paths)
+    nlocked = sum(map(os.path.isfile, paths)) if in_place or options.get("overwrite") else 0
+    courses = tuple(
+        make_course(deal, each, request, nlocked=nlocked) for (deal, _), each in zip(dealt, results, strict=True)
+    )
+    timeout, link, root = options.get("op_timeout"), options.get("link", False), options.get("root", 0)
+    return Call(collective, request.groups, courses, output, timeout, link, root)
+
+
+_WAY_OUT = {
+    True: "name another output, or replace a rank's file with --root R --in-place",
+    False: "name other files, or replace each rank's by its own result with --in-place",
+}
+
+
+def _check_output(collective: Collective, output: str | None, options: CallOptions) -> None:
+    """Raise `UsageError` unless the results go to an output or replace files, and not both."""
+    in_place = options.get("in_place", False)
     if in_place and options.get("link"):
         raise UsageError("--link", "would make all ranks' files one; in place each rank keeps its own")
     if in_place and output is not None:
-        raise UsageError("--in-place", "writes over the ranks' files; leave --output out")
+        whose = "the root's file" if collective.to_root else "the ranks' files"
+        raise UsageError("--in-place", f"writes over {whose}; leave --output out")
     if not in_place and output is None:
         reason = "is missing; name the results by a pattern, as 'out_{rank}.npy', or replace the ranks with --in-place"
         raise UsageError("--output", reason)
-    request = read_call(collective, ranks, op, options, output)
-    dealt = [results_of(deal, collective, request, output, options) for deal in deals(collective, request, options)]
-    results = [result for _, each in dealt for result in each]
-    takers = [taker for deal, each in dealt for taker in deal.takers]
-    paths = [result.path for result in results]
-    check_different(paths, takers)
-    settle(paths)
-    overwrite = in_place or options.get("overwrite", False)
-    check_outputs(paths, overwrite=overwrite)
-    if not in_place:
-        request.check_no_input(paths, "name other files, or replace each rank's by its own result with --in-place")
-    nlocked = sum(map(os.path.isfile, paths)) if overwrite else 0
-    courses = tuple(make_course(deal, each, request, options, nlocked=nlocked) for deal, each in dealt)
-    return Rankwise(collective, request.groups, courses, output, options.get("op_timeout"), options.get("link", False))
 
 
-def make_course(
-    deal: Deal, results: tuple[Result, ...], request: Request, options: AllOptions, *, nlocked: int = 0
-) -> Course:
+def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> Course:
     """Plan the fold over those that give, with what is taken of it."""
+    options = request.options
     jobs, max_memory = options.get("jobs", 0) or cores.usable_cores(), options.get("max_memory")
     noutputs = len(deal.shares)
     return Course(make_plan(request.op, deal.givers, jobs, max_memory, noutputs=noutputs, nlocked=nlocked), results)
@@ -274,7 +189,7 @@ def make_course(
 
 def plan_reduce_local(
     invec: PathLike, inoutvec: PathLike, op: str | Callable[..., Any], **options: Unpack[LocalOptions]
-) -> Reduction:
+) -> Call:
     """Check one application of an op to two files, of which the second is replaced by the result.
 
     Raises
@@ -283,5 +198,4 @@ def plan_reduce_local(
         If it is not possible.
     """
     check_names(options, LocalOptions)
-    planned = plan_reduce([invec, inoutvec], op, root=1, in_place=True, **options)
-    return planned._replace(collective=COLLECTIVES["reduce-local"])
+    return plan_call("reduce-local", [invec, inoutvec], op, root=1, in_place=True, **options)

@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 from mpired import ops
 from mpired.buffers import Declared, Encoder, FlatLayout, RankFile
@@ -15,7 +15,7 @@ from mpired.buffers.source import check_no_input
 from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.engines import userops
 from mpired.errors import UsageError
-from mpired.options import AllOptions, Options, PathLike, check_names, declared, integer, only_inputs
+from mpired.options import CallOptions, PathLike, check_names, declared, integer, only_inputs
 from mpired.ranks import open_groups
 
 _EXSCAN_FIRST = ("none", "identity")
@@ -24,12 +24,30 @@ _OWN = {name for collective in COLLECTIVES.values() for name in collective.optio
 
 
 class Request(NamedTuple):
-    """The words of a call, understood: the op, the ranks of each group with the words for them, and what is said."""
+    """The words of a call, understood.
 
+    Parameters
+    ----------
+    collective
+        Which call it is.
+    op
+        What combines.
+    groups
+        The ranks of each group.
+    words
+        The words for them.
+    said
+        What is said of them.
+    options
+        What else is said.
+    """
+
+    collective: Collective
     op: ops.Op
-    words: list[list[str]]
     groups: tuple[tuple[RankFile, ...], ...]
+    words: Sequence[Sequence[str]]
     said: Declared
+    options: CallOptions
 
     def check_no_input(self, paths: Sequence[str], way_out: str) -> None:
         """Raise `UsageError` if a result would replace the file of a rank."""
@@ -49,64 +67,29 @@ class Request(NamedTuple):
         return form.prepare(model)
 
 
-def read_call(
+def read_request(
     collective: Collective,
     ranks: Sequence[PathLike],
     op: str | Callable[..., Any],
-    options: AllOptions,
-    output: str | None = None,
+    options: CallOptions,
+    output: str = "",
 ) -> Request:
-    """Look at the op, the options and the ranks of a call.
+    """Look at the op, the options and the ranks of a call, and let the op pass or not.
+
+    Parameters
+    ----------
+    output
+        Where the results go, "" if that is no file.
 
     Raises
     ------
     MpiredError, OSError
         If they are not what the call needs.
     """
-    check_names(options, AllOptions)
-    for name in _OWN & options.keys() - set(collective.options):
-        raise TypeError(f"unexpected keyword argument {name!r}; {collective.name} has no such option")
-    if options.get("group_b") and not collective.intercomm:
-        reason = f"MPI defines no {collective.name} between two groups (MPI-4.1, {collective.section})"
-        raise UsageError("--group-b", reason)
-    if options.get("counts_b") is not None and not options.get("group_b"):
-        raise UsageError("--counts-b", "is said of the ranks of --group-b, and there are none")
-    if (first := options.get("exscan_first", "none")) not in _EXSCAN_FIRST:
-        raise UsageError("--exscan-first", f"{first!r} is none of {', '.join(_EXSCAN_FIRST)}")
-    known = Options.__annotations__
-    shared = cast("Options", {key: value for key, value in options.items() if key in known})
-    return read_request(ranks, op, shared, output or "")
-
-
-def read_request(
-    ranks: Sequence[PathLike], op: str | Callable[..., Any], options: Options, output: str = ""
-) -> Request:
-    """Look at the op and at the ranks, and let the op pass or not.
-
-    Parameters
-    ----------
-    output
-        Where the result goes, "" if it is no file.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If they are not what a reduction needs.
-    """
-    group_b = options.get("group_b")
-    if group_b is not None and not len(group_b):
-        raise UsageError("--group-b", "has no ranks; leave it out for one group")
-    group_b = group_b or ()
+    _check_options(collective, options)
+    group_b = options.get("group_b") or ()
     if any(isinstance(group, (str, bytes, os.PathLike)) for group in (ranks, group_b)):
         raise UsageError("ranks", "is one path; give a list of paths, one a rank")
-    for name in ("--jobs", "--root"):
-        integer(name, options.get(name[2:], 0))
-    if (jobs := options.get("jobs", 0)) < 0:
-        raise UsageError("--jobs", f"{jobs} is negative; 0 is all usable cores")
-    if (memory := options.get("max_memory")) is not None:
-        integer("--max-memory", memory)
-    if group_b and options.get("in_place"):
-        raise UsageError("--in-place", "is not for two groups (MPI-4.1, 6.9.1); leave --group-b out, or name an output")
     chosen = resolve_op(op, options)
     words = [[os.fspath(rank) for rank in group] for group in ([ranks, group_b] if group_b else [ranks])]
     said = replace(declared(**only_inputs(options)), named=chosen.user)
@@ -116,10 +99,35 @@ def read_request(
     groups = open_groups(words, said, raw_result=_is_raw(output, options))
     for buffer in groups[0][0].buffers:
         ops.check(chosen, buffer.datatype, ops.Use.REDUCE)
-    return Request(chosen, words, groups, said)
+    return Request(collective, chosen, groups, words, said, options)
 
 
-def resolve_op(op: str | Callable[..., Any], options: Options) -> ops.Op:
+def _check_options(collective: Collective, options: CallOptions) -> None:
+    """Raise an error for what makes no sense whatever the files hold."""
+    check_names(options, CallOptions)
+    for name in _OWN & options.keys() - set(collective.options):
+        raise TypeError(f"unexpected keyword argument {name!r}; {collective.name} has no such option")
+    group_b = options.get("group_b")
+    if group_b is not None and not len(group_b):
+        raise UsageError("--group-b", "has no ranks; leave it out for one group")
+    if group_b and not collective.intercomm:
+        reason = f"MPI defines no {collective.name} between two groups (MPI-4.1, {collective.section})"
+        raise UsageError("--group-b", reason)
+    if group_b and options.get("in_place"):
+        raise UsageError("--in-place", "is not for two groups (MPI-4.1, 6.9.1); leave --group-b out, or name an output")
+    if options.get("counts_b") is not None and not group_b:
+        raise UsageError("--counts-b", "is said of the ranks of --group-b, and there are none")
+    if (first := options.get("exscan_first", "none")) not in _EXSCAN_FIRST:
+        raise UsageError("--exscan-first", f"{first!r} is none of {', '.join(_EXSCAN_FIRST)}")
+    for name in ("--jobs", "--root"):
+        integer(name, options.get(name[2:], 0))
+    if (jobs := options.get("jobs", 0)) < 0:
+        raise UsageError("--jobs", f"{jobs} is negative; 0 is all usable cores")
+    if (memory := options.get("max_memory")) is not None:
+        integer("--max-memory", memory)
+
+
+def resolve_op(op: str | Callable[..., Any], options: CallOptions) -> ops.Op:
     """Return the op that is meant; a user-defined one is loaded in a worker to learn its properties."""
     commute, timeout = options.get("commute"), options.get("op_timeout")
     if timeout is not None and not 0 < timeout < math.inf:
@@ -140,7 +148,7 @@ def resolve_op(op: str | Callable[..., Any], options: Options) -> ops.Op:
     return chosen
 
 
-def _is_raw(output: str, options: Options) -> bool:
+def _is_raw(output: str, options: CallOptions) -> bool:
     """Tell whether the words ask for a raw result, so that they may also say how its bytes lie."""
     suffix = by_suffix(output)
     return options.get("to") == "raw" or (options.get("to") is None and suffix is not None and suffix.name == "raw")

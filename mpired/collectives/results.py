@@ -16,7 +16,7 @@ from mpired.collectives.request import Request
 from mpired.collectives.run import Result
 from mpired.collectives.table import BEFORE, Collective, Share, Task
 from mpired.errors import UsageError
-from mpired.options import AllOptions, Options, integer
+from mpired.options import CallOptions, integer
 from mpired.storage import calls
 
 # What may stand behind the colon of a field: for a number its digits, for texts nothing.
@@ -45,13 +45,11 @@ def expand(pattern: str, ranks: Sequence[Named]) -> list[str]:
     Raises
     ------
     UsageError
-        If the pattern has no field for that, or gives two ranks one name.
+        If the pattern has no field that tells them apart.
     """
     _check_pattern(pattern)
     stems = "{stem" in pattern
-    names = [pattern.format(rank=each.rank, group=each.group, stem=each.stem if stems else "") for each in ranks]
-    check_different(names, ranks)
-    return names
+    return [pattern.format(rank=each.rank, group=each.group, stem=each.stem if stems else "") for each in ranks]
 
 
 def _check_pattern(pattern: str) -> None:
@@ -89,23 +87,29 @@ def check_different(names: Sequence[str], ranks: Sequence[Named]) -> None:
 
 
 class Deal(NamedTuple):
-    """What one group reduces, and what the ranks of a group, itself or the other one, get of it."""
+    """What one group reduces, and what the `nranks` of a group, itself or the other one, get of it."""
 
+    nranks: int
     givers: tuple[RankFile, ...]
     takers: tuple[Named, ...]
     shares: tuple[Share, ...]
 
 
-def deals(collective: Collective, request: Request, options: AllOptions) -> Iterator[Deal]:
-    """Yield what each group that gets something gets: with two groups, what the other one reduces."""
+def deals(request: Request) -> Iterator[Deal]:
+    """Yield what each group that gets something gets: with two groups, what the other one reduces (MPI-4.1, 6.9.1).
+
+    A root is in the first group.
+    """
+    collective, options = request.collective, request.options
     counts = options.get("counts"), options.get("counts_b")
-    for i, takers in enumerate(request.groups):
+    for i, takers in enumerate(request.groups[:1] if collective.to_root else request.groups):
         givers = request.groups[-1 - i]
         task = Task(
             last=len(givers) - 1,
             nranks=len(takers),
             count=takers[0].buffers[0].count,
             counts=_counts(collective, counts[i], "--counts-b" if i else "--counts"),
+            root=options.get("root", 0),
             identity=options.get("exscan_first") == "identity",
         )
         shares = tuple(collective.shares(task))
@@ -114,7 +118,7 @@ def deals(collective: Collective, request: Request, options: AllOptions) -> Iter
                 ops.neutral(request.op, buffer.datatype)  # raises if there is none
         last = max((share.last for share in shares), default=BEFORE)
         named = tuple(Named("ab"[i], share.rank, takers[share.rank]) for share in shares)
-        yield Deal(givers[: max(1, last + 1)], named, shares)
+        yield Deal(len(takers), givers[: max(1, last + 1)], named, shares)
 
 
 def _counts(collective: Collective, counts: Sequence[int] | None, option: str) -> tuple[int, ...] | None:
@@ -131,40 +135,40 @@ def _counts(collective: Collective, counts: Sequence[int] | None, option: str) -
     return numbers
 
 
-def results_of(
-    deal: Deal, collective: Collective, request: Request, output: str | None, options: AllOptions
-) -> tuple[Deal, tuple[Result, ...]]:
-    """Say where each result of a deal goes, and how it lies there."""
+def paths_of(deal: Deal, request: Request, output: str | None) -> list[str]:
+    """Return where the results of a deal go; without an output each replaces the file of its rank."""
     if output is None:
-        words = request.words["ab".index(deal.takers[0].group)] if deal.takers else []
-        paths = [words[taker.rank] for taker in deal.takers]
-    else:
-        paths = expand(output, deal.takers)
+        return [request.words["ab".index(taker.group)][taker.rank] for taker in deal.takers]
+    return [output] if request.collective.to_root else expand(output, deal.takers)
+
+
+def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: bool) -> tuple[Result, ...]:
+    """Say of each result of a deal where it goes and how it lies there."""
+    in_place = request.options.get("in_place", False)
     results: list[Result] = []
     for path, taker, share in zip(paths, deal.takers, deal.shares, strict=True):
-        if results and collective.alike and output is not None:  # all are modelled on one, to be the same file
+        if in_place:
+            results.append(_in_place(path, taker.file, share, request))
+        elif results and request.collective.alike:  # all are modelled on one, to be the same file
             results.append(results[0]._replace(share=share, path=path))
         else:
-            results.append(_result(path, taker.file, share, collective, request, options))
-    return deal, tuple(results)
+            model = model_of(taker.file, share, request.collective)
+            form = output_format(path, request.options.get("to"), model, terminal=terminal)
+            results.append(Result(share, path, form.name, request.lay_out(form, model)))
+    return tuple(results)
 
 
-def _result(
-    path: str, file: RankFile, share: Share, collective: Collective, request: Request, options: AllOptions
-) -> Result:
-    """Model a result on the file of its rank, which it replaces if it is to be in place."""
-    in_place = options.get("in_place", False)
-    model = file if collective.whole else part_of(file, share)
-    form = output_format(path, file.format if in_place else options.get("to"), model, terminal=False)
-    if not in_place:
-        return Result(share, path, form.name, request.lay_out(form, model))
-    layout = form.prepare(model)
-    kept = keep_around(file, layout, cast("Options", options))
+def _in_place(path: str, file: RankFile, share: Share, request: Request) -> Result:
+    """Let a result replace the file of its rank."""
+    whole = request.collective.whole
+    form = output_format(path, file.format, file, terminal=False)
+    layout = form.prepare(model_of(file, share, request.collective))
+    kept = keep_around(file, layout, request.options)
     # The header of npy says how many elements there are.
-    return Result(share, path, form.name, layout if form.name == "npy" and not collective.whole else kept)
+    return Result(share, path, form.name, layout if form.name == "npy" and not whole else kept)
 
 
-def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: Options) -> FlatLayout | Encoder:
+def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: CallOptions) -> FlatLayout | Encoder:
     """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
     if template.source.keep is not None or template.source.name == STANDARD_INPUT:
         raise UsageError("--in-place", f"the root's rank, {template.source.name}, is a stream and cannot be replaced")
@@ -184,8 +188,10 @@ def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: Optio
     return layout
 
 
-def part_of(file: RankFile, share: Share) -> RankFile:
-    """Return a file like this one with so many elements, in one dimension."""
+def model_of(file: RankFile, share: Share, collective: Collective) -> RankFile:
+    """Return what the result of a rank is like: its file, or one with so many elements in one dimension."""
+    if collective.whole:
+        return file
     buffers = [
         replace(cast("Any", buffer), count=share.count, shape=None, fortran_order=False) for buffer in file.buffers
     ]

@@ -50,36 +50,15 @@ class Course(NamedTuple):
     results: tuple[Result, ...]
 
 
-def run(plan: Plan, result: Result, output: Output, engine: Engine[Segment, Part], progress: Progress) -> None:
-    """Fold all segments into `output` and commit it.
-
-    Raises
-    ------
-    MpiredError, OSError
-        Before the commit: the output is as it was. Only `UnconfirmedError` comes after it.
-    """
-    layout = result.layout
-    if isinstance(layout, FlatLayout):
-        end = _end(layout, result.share)
-        if layout.around is None:
-            output.allocate(end)
-        _write_around(layout, output.fd, output.name, end)
-        _fold(plan, [_target(result, layout, output)], engine, progress)
-    else:
-        with folded(plan, [result.share], output, engine, progress) as (results,), calls.blaming(output.name):
-            layout(results, output.fd)
-    output.commit()
-
-
-def run_together(
+def run(
     courses: Sequence[Course],
-    together: Together,
+    outputs: Output | Together,
     engine: Engine[Segment, Part],
     progress: Progress,
     *,
     link: bool = False,
 ) -> None:
-    """Fold all courses into the files of `together`, which are those of the results in order, and commit them.
+    """Fold all courses into the outputs, which are those of the results in order, and commit them.
 
     Parameters
     ----------
@@ -91,20 +70,20 @@ def run_together(
     MpiredError, OSError
         Before the commit: all outputs are as they were. Only `UnconfirmedError` comes after it.
     """
-    drafts = iter(together.drafts)
+    drafts: Iterator[Output | Draft] = iter(outputs.drafts)
     for course in courses:
         _fill(course, [next(drafts) for _ in course.results], engine, progress, link=link)
-    together.commit()
+    outputs.commit()
 
 
 def _fill(
-    course: Course, drafts: Sequence[Draft], engine: Engine[Segment, Part], progress: Progress, *, link: bool
+    course: Course, drafts: Sequence[Output | Draft], engine: Engine[Segment, Part], progress: Progress, *, link: bool
 ) -> None:
     """Fold one course into drafts: where a worker can write a result it does, the others are encoded afterwards."""
     flat: list[Target] = []
-    encoded: list[tuple[Result, Draft]] = []
-    copied: list[tuple[Draft, Draft]] = []
-    first: dict[object, Draft] = {}
+    encoded: list[tuple[Result, Output | Draft]] = []
+    copied: list[tuple[Output | Draft, Output | Draft]] = []
+    first: dict[object, Output | Draft] = {}
     for result, draft in zip(course.results, drafts, strict=True):
         layout = result.layout
         same = result.share.part, id(layout)
@@ -127,6 +106,8 @@ def _fill(
             with draft.created() as fd:
                 result.layout(buffers, fd)
     for original, draft in copied:
+        assert isinstance(original, Draft)  # noqa: S101 - there are several only together
+        assert isinstance(draft, Draft)  # noqa: S101 - as above
         draft.repeat(original, link=link)
 
 

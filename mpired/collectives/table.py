@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from mpired.errors import CountError
+from mpired.errors import CountError, RootError
 
 BEFORE = -1
 """The partial result before any rank: the op's neutral element."""
@@ -93,7 +93,9 @@ class Collective(NamedTuple):
     whole
         Whether a rank gets as many elements as it gives.
     alike
-        Whether all ranks get the same.
+        Whether all that get something get the same.
+    to_root
+        Whether the root alone gets something, under one name.
     options
         The options that only some calls have, by their names in Python.
     """
@@ -105,10 +107,13 @@ class Collective(NamedTuple):
     intercomm: bool = True
     whole: bool = True
     alike: bool = False
+    to_root: bool = False
     options: tuple[str, ...] = ()
 
 
 def _root(task: Task) -> list[Share]:
+    if not 0 <= task.root < task.nranks:
+        raise RootError(f"root {task.root}", f"is not a rank; there are {task.nranks} ranks, 0 to {task.nranks - 1}")
     return [Share(task.root, task.last, 0, task.count)]
 
 
@@ -145,8 +150,10 @@ def _equal_blocks(task: Task) -> list[Share]:
 
 
 _ROWS = (
-    Collective("reduce", "MPI_Reduce", "6.9.1", _root),
-    Collective("reduce-local", "MPI_Reduce_local", "6.9.7", _root, intercomm=False),
+    Collective("reduce", "MPI_Reduce", "6.9.1", _root, alike=True, to_root=True, options=("root",)),
+    Collective(
+        "reduce-local", "MPI_Reduce_local", "6.9.7", _root, intercomm=False, alike=True, to_root=True, options=("root",)
+    ),
     Collective("allreduce", "MPI_Allreduce", "6.9.6", _all, alike=True, options=("link",)),
     Collective("reduce-scatter", "MPI_Reduce_scatter", "6.10.2", _blocks, whole=False, options=("counts", "counts_b")),
     Collective("reduce-scatter-block", "MPI_Reduce_scatter_block", "6.10.1", _equal_blocks, whole=False),

@@ -78,7 +78,8 @@ def real_paths(paths: Iterable[str]) -> list[str]:
             found.append(os.path.realpath(path))
             continue
         if directory not in directories:
-            directories[directory] = os.path.realpath(directory)
+            with blaming(path):  # there may be no current directory
+                directories[directory] = os.path.realpath(directory)
         found.append(os.path.join(directories[directory], base))
     return found
 

@@ -12,7 +12,7 @@ import re
 import select
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -31,7 +31,42 @@ def nothing() -> None:
     """Do nothing at the commit."""
 
 
-class Scratch:
+class _Single:
+    """One result by itself, as several are together: one draft, whose file is there from the start."""
+
+    name: str
+    fd: int
+
+    @property
+    def drafts(self) -> Sequence[Self]:
+        """What is to be filled."""
+        return (self,)
+
+    @property
+    def shared_path(self) -> str:
+        """The path under which other processes of this user can open the file while it is open here."""
+        return f"/proc/{os.getpid()}/fd/{self.fd}"
+
+    @property
+    def shared(self) -> calls.SharedFile:
+        """The file as a task of the pool has it."""
+        return calls.SharedPath(self.shared_path)
+
+    def allocate(self, nbytes: int) -> None:
+        """Reserve `nbytes`, or raise `OSError` (ENOSPC, EDQUOT, EFBIG) with the name of what has no room."""
+        with calls.blaming(self.name):
+            calls.allocate(self.fd, nbytes)
+
+    @contextlib.contextmanager
+    def created(self, nbytes: int | None = None) -> Generator[int, None, None]:
+        """Give the descriptor for the block, with `nbytes` reserved."""
+        with calls.blaming(self.name):
+            if nbytes is not None:
+                calls.allocate(self.fd, nbytes)
+            yield self.fd
+
+
+class Scratch(_Single):
     """A file without a name for intermediate results; it is gone when closed, and after any crash.
 
     Parameters
@@ -47,21 +82,6 @@ class Scratch:
         self.name = name or place
         with calls.blaming(self.name):
             self.fd = calls.open_scratch(place)
-
-    @property
-    def shared_path(self) -> str:
-        """The path under which other processes of this user can open the file while it is open here."""
-        return f"/proc/{os.getpid()}/fd/{self.fd}"
-
-    @property
-    def shared(self) -> calls.SharedFile:
-        """The file as a task of the pool has it."""
-        return calls.SharedPath(self.shared_path)
-
-    def allocate(self, nbytes: int) -> None:
-        """Reserve `nbytes`, or raise `OSError` with the name of the place that has no room."""
-        with calls.blaming(self.name):
-            calls.allocate(self.fd, nbytes)
 
     def __enter__(self) -> Self:
         return self
@@ -91,6 +111,9 @@ class Output(Protocol):
     @property
     def directory(self) -> str | None: ...
     def allocate(self, nbytes: int) -> None: ...
+    @property
+    def drafts(self) -> Sequence[Output]: ...
+    def created(self, nbytes: int | None = None) -> contextlib.AbstractContextManager[int]: ...
     def commit(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -139,7 +162,7 @@ class StreamOutput(Scratch):
         self._on_commit()
 
 
-class FileOutput:
+class FileOutput(_Single):
     """A file that appears under its name in one step, durable, or not at all.
 
     A symbolic link stays, and what it points to is replaced. An existing file gives its mode,
@@ -201,21 +224,6 @@ class FileOutput:
     def replaces(self, inode: tuple[int, int]) -> bool:
         """Tell whether the file that it replaces is the one of that device and inode."""
         return self._existing is not None and (self._existing.st_dev, self._existing.st_ino) == inode
-
-    @property
-    def shared_path(self) -> str:
-        """The path under which other processes of this user can open the new file."""
-        return f"/proc/{os.getpid()}/fd/{self.fd}"
-
-    @property
-    def shared(self) -> calls.SharedFile:
-        """The file as a task of the pool has it."""
-        return calls.SharedPath(self.shared_path)
-
-    def allocate(self, nbytes: int) -> None:
-        """Reserve `nbytes`, or raise `OSError` (ENOSPC, EDQUOT, EFBIG)."""
-        with calls.blaming(self.name):
-            calls.allocate(self.fd, nbytes)
 
     def limit_readers(self, path: str) -> None:
         """Let only its owner open a new file, and those who can open the existing file `path`, whose content it has."""
