@@ -5,12 +5,14 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
+from mpired import datatypes
 from mpired.buffers import FORMATS, Declared
-from mpired.datatypes import definitions, parse
-from mpired.datatypes.definitions import Definitions
 from mpired.errors import UsageError
+
+if TYPE_CHECKING:
+    from mpired.datatypes.text.definitions import Definitions
 
 PathLike = str | os.PathLike[str]
 
@@ -78,7 +80,7 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
     if not isinstance(text, str | None):
         raise UsageError("--type", f"{text!r} is not the name of a datatype")
     defined = _definitions(inputs.get("types"))
-    datatype, order = (None, None) if text is None else parse(text, defined)
+    datatype, order = (None, None) if text is None else datatypes.parse(text, defined)
     byte_order, datarep = inputs.get("byte_order"), inputs.get("datarep")
     if order is not None and byte_order not in (None, order):
         raise UsageError("--byte-order", f"{byte_order} contradicts --type {text}")
@@ -112,7 +114,7 @@ def declared(**inputs: Unpack[Inputs]) -> Declared:
 def _definitions(path: object) -> Definitions | None:
     if not isinstance(path, str | os.PathLike | None):
         raise UsageError("--types", f"{path!r} is not the path of a file")
-    return None if path is None else definitions(os.fspath(path))
+    return None if path is None else datatypes.definitions(os.fspath(path))
 
 
 def check_word(option: str, word: str | None, known: Sequence[str]) -> None:

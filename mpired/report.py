@@ -172,7 +172,7 @@ def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict
     `byte_order` is what its text says: "little", "big", "native" or nothing.
     """
     from mpired.buffers.rank import dtype_text  # noqa: PLC0415 - for this description only
-    from mpired.datatypes import picture  # noqa: PLC0415
+    from mpired.datatypes.typemap import picture  # noqa: PLC0415
 
     typemap, drawn = datatype.typemap, picture.draw(datatype.typemap)
     numbers = range(typemap.entries)

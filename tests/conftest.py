@@ -16,6 +16,8 @@ import pytest
 from needs import REASON, needs
 from values import folder_in_memory
 
+from mpired.engines import worker
+
 pytest.register_assert_rewrite("command")
 
 # Users have modules compiled once; without that most of the time of a command would be the compiler's.
@@ -124,7 +126,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         items = list(items)
         seen.append((jobs, len(items)))
         for item in random.Random(len(items)).sample(items, len(items)):
-            yield from function(item)
+            yield from worker.results(function, item)
 
     monkeypatch.setattr("mpired.engines.pool.run", run)
     return seen

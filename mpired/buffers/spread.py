@@ -10,8 +10,9 @@ import numpy as np
 
 from mpired.buffers.flat import FlatBuffer, Order, byte_order, convert
 from mpired.buffers.source import Source
-from mpired.datatypes import Datatype, packing, pieces
-from mpired.datatypes.typemap import Run
+from mpired.datatypes import Datatype
+from mpired.datatypes.typemap import pieces, transfer
+from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, DatatypeError, UsageError
 from mpired.storage import calls, copying
 
@@ -62,7 +63,7 @@ class Records:
     @property
     def reach(self) -> tuple[int, int]:
         """The first byte that belongs to an element, and the end of the last; both 0 if there is none."""
-        return packing.reach(self.run) if self.nbytes else (0, 0)
+        return transfer.reach(self.run) if self.nbytes else (0, 0)
 
     @property
     def end(self) -> int:
@@ -80,7 +81,7 @@ class Records:
 
     def make_room(self, fd: int) -> None:
         """Give a new file the size for these elements: reserved, unless most of it would be gaps."""
-        (calls.allocate if self.end <= packing.MOST_GAPS * self.nbytes else calls.set_size)(fd, self.end)
+        (calls.allocate if self.end <= transfer.MOST_GAPS * self.nbytes else calls.set_size)(fd, self.end)
 
     def check_starts(self) -> None:
         """Raise an error if an element starts before the file."""
@@ -122,7 +123,7 @@ def _count(source: Source, datatype: Datatype, offset: int) -> int:
 
 
 def gather(fd: int, source: Source, run: Run, packed: np.ndarray) -> None:
-    """Read the bytes of a run, which is no larger than `packing.cut` makes them, to `packed`.
+    """Read the bytes of a run, which is no larger than `transfer.cut` makes them, to `packed`.
 
     Raises
     ------
@@ -130,10 +131,10 @@ def gather(fd: int, source: Source, run: Run, packed: np.ndarray) -> None:
         If the file has become shorter.
     """
     with calls.blaming(source.name):
-        if packing.is_dense(run):
-            _read(fd, source, packed, packing.reach(run)[0])
+        if transfer.is_dense(run):
+            _read(fd, source, packed, transfer.reach(run)[0])
             return
-        for window in packing.windows(run):
+        for window in transfer.windows(run):
             room = np.empty((len(window.starts), window.nbytes), np.uint8)
             for start, stretch in zip(window.starts, room, strict=True):
                 _read(fd, source, stretch, start)
@@ -147,10 +148,10 @@ def _read(fd: int, source: Source, octets: np.ndarray, start: int) -> None:
 
 def scatter(fd: int, run: Run, packed: np.ndarray) -> None:
     """Write `packed` to where the bytes of a run belong in a file; the bytes between them stay."""
-    if packing.is_dense(run):
-        calls.pwrite_all(fd, packed.data, packing.reach(run)[0])
+    if transfer.is_dense(run):
+        calls.pwrite_all(fd, packed.data, transfer.reach(run)[0])
         return
-    for window in packing.windows(run):
+    for window in transfer.windows(run):
         room = np.zeros((len(window.starts), window.nbytes), np.uint8)
         if not window.full:
             for start, stretch in zip(window.starts, room, strict=True):
@@ -163,7 +164,7 @@ def scatter(fd: int, run: Run, packed: np.ndarray) -> None:
 def _cut(run: Run, packed: np.ndarray) -> Iterator[tuple[Run, np.ndarray]]:
     """Yield a run piece by piece, each with its packed bytes."""
     at = 0
-    for piece in packing.cut(run):
+    for piece in transfer.cut(run):
         end = at + piece.copies * piece.of.size
         yield piece, packed[at:end]
         at = end
@@ -280,7 +281,7 @@ class SpreadLayout:
         """Write one result, given as a flat buffer of native elements."""
         (result,) = results
         records = self._prepare(result.count, fd)
-        step = max(1, packing.INTERLEAVED_BYTES // result.datatype.itemsize)
+        step = max(1, transfer.INTERLEAVED_BYTES // result.datatype.itemsize)
         with closing(result.open()) as reader:
             for start in range(0, result.count, step):
                 block = np.empty(min(step, result.count - start), result.datatype.form)

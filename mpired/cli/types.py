@@ -12,7 +12,7 @@ from mpired.buffers.rank import dtype_text
 from mpired.cli import params
 from mpired.cli.messages import show
 from mpired.datatypes import DATATYPES, Datatype, parse
-from mpired.datatypes.definitions import Definitions
+from mpired.datatypes.text.definitions import Definitions
 from mpired.errors import escaped
 from mpired.report import describe_datatype
 

@@ -1,18 +1,15 @@
 """What an element is: the predefined MPI datatypes, and those made of them."""
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from mpired.datatypes.datatype import Datatype, Group
-from mpired.datatypes.grammar import (
-    DATATYPES,
-    agrees,
-    counterparts,
-    definitions,
-    from_dtype,
-    get,
-    parse,
-    unit_of,
-    with_fields,
-)
+from mpired.datatypes.dtypes import DATATYPES, agrees, counterparts, from_dtype, get, unit_of, with_fields
 from mpired.datatypes.pairs import value_index
+
+if TYPE_CHECKING:
+    from mpired.datatypes.text.parse import definitions, parse
 
 __all__ = [
     "DATATYPES",
@@ -29,8 +26,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Datatype:
+def __getattr__(name: str) -> Any:
     """Return a predefined datatype by its MPI name, `mpired.datatypes.DOUBLE`; there is one instance of each."""
+    if name in {"definitions", "parse"}:
+        from mpired.datatypes.text import parse as texts  # noqa: PLC0415 - most files say themselves what they hold
+
+        return getattr(texts, name)
     try:
         return get(name)
     except KeyError:

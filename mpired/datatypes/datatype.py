@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mpired.datatypes import external32
-from mpired.datatypes.typemap import Entry, Run, TypeMap, basic, combined
+from mpired.datatypes.typemap.typemap import Entry, Run, TypeMap, basic, combined
 from mpired.errors import DatatypeError, shortened
 
 if TYPE_CHECKING:
-    from mpired.datatypes.memory import InMemory
+    from mpired.datatypes.typemap.memory import InMemory
 
 
 class Group(enum.Flag):
@@ -106,7 +106,7 @@ class Datatype:
     @cached_property
     def memory(self) -> InMemory:
         """How arrays hold the elements of a derived datatype."""
-        from mpired.datatypes.memory import InMemory  # noqa: PLC0415 - only for derived datatypes
+        from mpired.datatypes.typemap.memory import InMemory  # noqa: PLC0415 - only for derived datatypes
 
         return InMemory(self.typemap)
 

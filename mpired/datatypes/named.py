@@ -99,3 +99,9 @@ NAMED: tuple[Datatype, ...] = (
     *(_available(*row) for row in _ROWS),
     *(Datatype(name, group, None, nbytes=nbytes, handle=handle) for name, group, nbytes, handle in _UNAVAILABLE),
 )
+
+
+def canonical(name: str) -> str:
+    """Return `name` as the tables spell it: capitals, no `MPI_`, and `_` for the spaces of a C type."""
+    # Foreign letters have capitals too, some of them ours.
+    return "_".join(name.split()).upper().removeprefix("MPI_") if name.isascii() else name

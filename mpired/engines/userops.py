@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from mpired import ops
-from mpired.datatypes.grammar import canonical
+from mpired.datatypes.named import canonical
 from mpired.engines import Engine, pool
 from mpired.errors import MpiredError, UserOpError, WorkerError
 from mpired.ops import contract, plugins, user

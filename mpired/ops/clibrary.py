@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from mpired.datatypes import Datatype, packing, pieces
-from mpired.datatypes.typemap import Run
+from mpired.datatypes import Datatype
+from mpired.datatypes.typemap import pieces, transfer
+from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import UserOpError
 from mpired.ops.contract import Elementwise, Failing, Properties, limited
 
@@ -128,13 +129,13 @@ class _Operand:
 
     def __init__(self, which: int, block: np.ndarray, datatype: Datatype) -> None:
         self._run = Run(datatype.typemap, 0, len(block), datatype.extent) if datatype.is_spread else None
-        low, high = packing.reach(self._run) if self._run else (-datatype.origin, block.nbytes - datatype.origin)
+        low, high = transfer.reach(self._run) if self._run else (-datatype.origin, block.nbytes - datatype.origin)
         self._room = _room(which, high - low)
         self._inside = self._room[_CANARY_BYTES:-_CANARY_BYTES]
         # MPI passes the address of displacement 0 of the first element, which need not be the lowest byte.
         self.address = ctypes.c_void_p(self._inside.ctypes.data - low)
         if self._run:
-            packing.whole(self._run).scatter(self._inside, block.view(np.uint8))
+            transfer.whole(self._run).scatter(self._inside, block.view(np.uint8))
         else:
             self._inside[...] = block.view(np.uint8)
 
@@ -146,7 +147,7 @@ class _Operand:
     def copy_to(self, block: np.ndarray) -> None:
         """Copy the elements as they are now to an array."""
         if self._run:
-            packing.whole(self._run).gather(self._inside, block.view(np.uint8))
+            transfer.whole(self._run).gather(self._inside, block.view(np.uint8))
         else:
             block.view(np.uint8)[...] = self._inside
 

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mpired.datatypes import Datatype
 from mpired.errors import UnknownOpError, UserOpError
 from mpired.ops import contract, plugins, table, user
-from mpired.ops.clibrary import LibraryKernel
 from mpired.ops.table import Op
+
+if TYPE_CHECKING:
+    from mpired.ops.clibrary import LibraryKernel
 
 _FILE = re.compile(r".*(\.py|\.so(\.\d+)*)|.*/.*", re.DOTALL)
 _IN_LIBRARY = re.compile(r"(?P<path>.*\.so(?:\.\d+)*):(?P<symbol>[^:]+)(?P<variant>:[^:]*)?", re.DOTALL)
@@ -112,6 +114,8 @@ def _in_library(text: str, path: str, symbol: str, variant: str, *, timeout: flo
     if "/" not in path:
         raise UserOpError(text, f"a library needs a path; write ./{text}")
     check_file(path, text)
+    from mpired.ops.clibrary import LibraryKernel  # noqa: PLC0415 - only for a library
+
     return LibraryKernel(path, symbol, variant.removeprefix(":"), timeout)
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpired.datatypes import Datatype, Group, unit_of
-from mpired.datatypes.grammar import canonical
+from mpired.datatypes.named import canonical
 from mpired.errors import DatatypeError, OpError, UnknownOpError, UsageError, shortened
 from mpired.ops import kernels, loc
 from mpired.ops.kernels import Kernel

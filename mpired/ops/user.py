@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from mpired.datatypes import Datatype, parse
+from mpired.datatypes import Datatype
 from mpired.errors import UserOpError
 from mpired.ops import plugins
 from mpired.ops.contract import Elementwise, Failing, Function, Properties, as_op, first_line, limited
@@ -61,6 +61,8 @@ def op(
     >>> hypotenuse.mpired_op.datatypes
     ('MPI_DOUBLE',)
     """
+    from mpired.datatypes import parse  # noqa: PLC0415 - what reads texts is not for every run
+
     texts = [datatypes] if isinstance(datatypes, str) else datatypes
     known = tuple(str(parse(str(text))[0]) for text in texts)
     said = Properties(str(name), None if commute is None else bool(commute), known, _plain(identity))

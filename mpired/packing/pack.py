@@ -14,7 +14,7 @@ from mpired.buffers import Encoder, FlatBuffer, FlatLayout, RankFile, output_for
 from mpired.buffers.flat import convert
 from mpired.buffers.source import Source, check_no_input, open_source
 from mpired.buffers.spread import Records
-from mpired.datatypes import packing
+from mpired.datatypes.typemap import transfer
 from mpired.errors import UsageError
 from mpired.options import PathLike, check_names
 from mpired.packing.units import Packed, RecordOptions, octets, said_of
@@ -110,7 +110,7 @@ class Packing:
             calls.let_go(fd)
 
     def _read(self, fd: int, done: list[np.ndarray]) -> Iterator[int]:
-        for run in packing.cut(self.records.run):
+        for run in transfer.cut(self.records.run):
             block = np.empty(run.copies * run.of.size, np.uint8)
             spread.gather(fd, self.source, run, block)
             done.append(block)
@@ -124,7 +124,7 @@ def _whole(blocks: Iterable[np.ndarray], nbytes: int) -> Iterator[np.ndarray]:
     for block in blocks:
         kept.append(block)
         have += len(block)
-        if have >= packing.BLOCK_BYTES:
+        if have >= transfer.BLOCK_BYTES:
             joined = np.concatenate(kept)
             end = have - have % nbytes
             yield joined[:end]

@@ -17,7 +17,8 @@ from mpired.buffers.flat import convert, lies_as
 from mpired.buffers.formats import check_raw_suffix
 from mpired.buffers.source import Source, check_no_input, open_source
 from mpired.buffers.spread import Records
-from mpired.datatypes import Datatype, packing
+from mpired.datatypes import Datatype
+from mpired.datatypes.typemap import transfer
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
 from mpired.options import PathLike, check_names, declared
 from mpired.packing.units import Packed, RecordOptions, octets, said_of
@@ -106,7 +107,7 @@ class Unpacking:
     def _write(self, output: Output) -> Iterator[int]:
         units = _Units(self.buffer, self.packed)
         with closing(units), calls.blaming(output.name):
-            for run in packing.cut(self.records.run):
+            for run in transfer.cut(self.records.run):
                 block = units.take(run.copies * run.of.size)
                 spread.scatter(output.fd, run, block)
                 yield len(block)
@@ -120,7 +121,7 @@ class _Units:
         self._count = buffer.count
         self._name = buffer.source.name
         self._packed = packed
-        self._step = max(1, packing.BLOCK_BYTES // packed.stored.itemsize)
+        self._step = max(1, transfer.BLOCK_BYTES // packed.stored.itemsize)
         self._next = 0
         self._rest = np.empty(0, np.uint8)
 

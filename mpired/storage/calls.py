@@ -1,6 +1,6 @@
 """The system calls, with short reads, short writes and missing features handled once.
 
-Everything that writes goes through here. Offsets and lengths are bytes.
+Everything that writes goes through here, but for what `metadata` gives to files. Offsets and lengths are bytes.
 """
 
 from __future__ import annotations
@@ -20,9 +20,6 @@ from typing import NamedTuple, Protocol
 # Linux refuses one transfer of 2 GiB or more; smaller ones also let a signal in between.
 TRANSFER = 64 << 20
 _COPY_BLOCK = 1 << 20
-# Extended attributes of mpired itself belong to the content, so another content does not inherit them.
-OWN_ATTRIBUTES = "user.mpired."
-_ACCESS_LIST = "system.posix_acl_access"
 _SYNC_FILE_RANGE_WRITE = 2
 # posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
 _PREALLOCATING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
@@ -216,7 +213,7 @@ def time_granule(status: os.stat_result) -> int:
 def _type_of_device(device: int) -> str:
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:
-        mounts = _lines("/proc/self/mountinfo")
+        mounts = lines("/proc/self/mountinfo")
     except OSError:
         return ""
     for mount in mounts:
@@ -226,7 +223,7 @@ def _type_of_device(device: int) -> str:
     return ""
 
 
-def _lines(path: str) -> list[str]:
+def lines(path: str) -> list[str]:
     """Return the lines of a file in /proc."""
     with open(path, errors="replace") as file:
         return file.read().splitlines()
@@ -419,15 +416,6 @@ def make_directory(name: str, dirfd: int) -> None:
     os.mkdir(name, 0o700, dir_fd=dirfd)
 
 
-def allow_owner(name: str, dirfd: int) -> None:
-    """Give the owner of a private directory all rights on it, which the umask may have taken away."""
-    with located(name, dirfd) as path:
-        status = os.stat(path)
-        mode = stat.S_IMODE(status.st_mode)
-        if status.st_uid == os.geteuid() and not mode & (stat.S_IRWXG | stat.S_IRWXO) and ~mode & stat.S_IRWXU:
-            os.chmod(path, mode | stat.S_IRWXU)
-
-
 def remove_directory(name: str, dirfd: int) -> None:
     """Remove an empty directory; that it is gone already is no error."""
     with contextlib.suppress(FileNotFoundError):
@@ -452,81 +440,6 @@ def located(base: str, dirfd: int) -> Iterator[str]:
         yield f"/proc/self/fd/{fd}"
     finally:
         let_go(fd)
-
-
-def copy_metadata(source: os.stat_result, path: str, fd: int) -> None:
-    """Give `fd` the extended attributes, the owner and the rights of the existing file `path`, as far as allowed."""
-    for name in _copied_attributes(path):
-        with contextlib.suppress(OSError):
-            os.setxattr(fd, name, os.getxattr(path, name))
-    copy_access(source, path, fd)
-
-
-def _copied_attributes(path: str) -> list[str]:
-    with contextlib.suppress(OSError):
-        kept = "user.", "security.selinux"
-        return [name for name in os.listxattr(path) if name.startswith(kept) and not name.startswith(OWN_ATTRIBUTES)]
-    return []
-
-
-def copy_access(source: os.stat_result, path: str | int, fd: int, *, bits: int = 0o7777) -> None:
-    """Give `fd`, so far open to its owner alone, the owner and rights of the existing file `path`, as far as allowed.
-
-    At no moment can a user open it who cannot open `path` in the same way: what cannot be kept is taken away.
-
-    Parameters
-    ----------
-    source, path
-        The status of the file, and its path or a descriptor of it.
-    fd
-        The new file.
-    bits
-        The rights that matter; others are not given.
-    """
-    try:
-        os.fchown(fd, source.st_uid, source.st_gid)
-    except OSError:
-        with contextlib.suppress(OSError):  # the owner may only be changed by root, the group by its members too
-            os.fchown(fd, -1, source.st_gid)
-    listed = access_list(path) if os.fstat(fd).st_gid == source.st_gid else b""
-    with contextlib.suppress(OSError):
-        if listed:
-            os.setxattr(fd, _ACCESS_LIST, listed)
-        elif access_list(fd):  # of the directory's, whose users `path` does not let in
-            os.removexattr(fd, _ACCESS_LIST)
-    os.fchmod(fd, mode_within(source, path, fd) & bits)
-
-
-def mode_within(source: os.stat_result, path: str | int, fd: int) -> int:
-    """Return the widest mode for `fd`, with the owner and group that it has, that lets no more users in than `path`."""
-    mode, found = stat.S_IMODE(source.st_mode), os.fstat(fd)
-    if (found.st_uid, found.st_gid) != (source.st_uid, source.st_gid):
-        mode &= 0o777  # set-uid for another owner would be a gift
-    if access_list(fd) != access_list(path):
-        return mode & 0o700  # with a list the bits of the group are a limit for all users in the list
-    if found.st_gid != source.st_gid:
-        # Members of the old group are others now, and members of the new one had at least the rights of others.
-        common = mode >> 3 & mode & 0o7
-        mode = mode & 0o700 | common << 3 | common
-    return mode
-
-
-def access_list(file: str | int) -> bytes:
-    """Return the access control list of a file, b"" if it has none beyond its mode."""
-    try:
-        return os.getxattr(file, _ACCESS_LIST)
-    except OSError as error:
-        if error.errno in UNSUPPORTED | {errno.ENODATA}:
-            return b""
-        raise
-
-
-def default_mode() -> int:
-    """Return the permissions of a new file: 0666 less the umask."""
-    for line in _lines("/proc/self/status"):
-        if line.startswith("Umask:"):
-            return 0o666 & ~int(line.split()[1], 8)
-    return 0o600
 
 
 def allow_descriptors(wanted: int) -> int:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from mpired.storage import calls
+from mpired.storage import calls, metadata
 
 NAME = re.compile(r"\.[0-9a-f]{8}\.mpired-together")
 # These show the owner and mode of their mount for every file, and let those in that the mount lets in.
@@ -125,7 +125,7 @@ class Folder:
         try:
             calls.make_directory(name, dirfd)
             try:
-                calls.allow_owner(name, dirfd)
+                metadata.allow_owner(name, dirfd)
                 folder = cls.at(os.path.join(directory, name))
                 folder._check_made_here()  # noqa: SLF001 - of the same class
             except OSError:

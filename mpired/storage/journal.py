@@ -20,9 +20,9 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from mpired.storage import calls
+from mpired.storage import calls, metadata
 
-ONCE_ATTRIBUTE = calls.OWN_ATTRIBUTES + "once"
+ONCE_ATTRIBUTE = metadata.OWN_ATTRIBUTES + "once"
 
 _MAGIC = b"MPIREDJ1"
 _VERSION = 2
@@ -122,7 +122,7 @@ class JournalWriter:
         self._name_is_durable = False
         try:
             # Whoever may change the target may finish its update, and no other user learns its content.
-            calls.copy_access(os.fstat(target), target, self.fd, bits=0o666)
+            metadata.copy_access(os.fstat(target), target, self.fd, bits=0o666)
         except BaseException:
             self.remove()
             raise

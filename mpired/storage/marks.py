@@ -18,10 +18,10 @@ import os
 import re
 from typing import NamedTuple
 
-from mpired.storage import calls, journal
+from mpired.storage import calls, journal, metadata
 from mpired.storage.journal import Journal
 
-_ATTRIBUTE = calls.OWN_ATTRIBUTES + "journal"
+_ATTRIBUTE = metadata.OWN_ATTRIBUTES + "journal"
 # The words have the same length, so that no space is needed to replace one by the other.
 _WORDS = {True: b"begun", False: b"ended"}
 _FORM = re.compile(rb"(begun|ended) ([0-9a-f]{32}) (/[^\0]*)", re.DOTALL)

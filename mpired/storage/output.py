@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from mpired.errors import OutputExistsError, UnconfirmedError
-from mpired.storage import calls, interruptions
+from mpired.storage import calls, interruptions, metadata
 from mpired.storage.lock import Target
 from mpired.storage.recovery import settle_for_reading
 from mpired.storage.temporary import open_temporary
@@ -228,7 +228,7 @@ class FileOutput(_Single):
     def limit_readers(self, path: str) -> None:
         """Let only its owner open a new file, and those who can open the existing file `path`, whose content it has."""
         with calls.blaming(path):
-            self._widest &= 0o600 | calls.mode_within(os.stat(path), path, self.fd)
+            self._widest &= 0o600 | metadata.mode_within(os.stat(path), path, self.fd)
 
     def commit(self) -> None:
         """Make the file durable and put it in its place.
@@ -247,9 +247,9 @@ class FileOutput(_Single):
         """Make the file ready: all that can fail for want of space or rights fails here, with `OSError`."""
         with calls.blaming(self.name):
             if self._existing is not None:
-                calls.copy_metadata(self._existing, self._path, self.fd)
+                metadata.copy_metadata(self._existing, self._path, self.fd)
             else:
-                os.fchmod(self.fd, calls.default_mode() & self._widest)
+                os.fchmod(self.fd, metadata.default_mode() & self._widest)
             if self._durable:
                 calls.fsync(self.fd)
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 
 from mpired.errors import MpiredError, OutputExistsError, RanksError, UnconfirmedError, UsageError
-from mpired.storage import calls, copying, interruptions, manifest, staging
+from mpired.storage import calls, copying, interruptions, manifest, metadata, staging
 from mpired.storage.folder import DraftFile, Folder, Place
 from mpired.storage.output import existing_file, is_stream, nothing
 from mpired.storage.recovery import settle_for_reading
@@ -83,7 +83,7 @@ class Draft:
                 existing = folder.status_beside(self.base)
                 if existing is not None and stat.S_ISREG(existing.st_mode):
                     with calls.located(self.base, folder.dirfd) as path:
-                        calls.copy_metadata(os.stat(path), path, fd)
+                        metadata.copy_metadata(os.stat(path), path, fd)
                 else:
                     os.fchmod(fd, mode)
                 calls.fsync(fd)
@@ -188,7 +188,7 @@ class Together:
         if not self.drafts:
             self._on_commit()
             return
-        mode = calls.default_mode()
+        mode = metadata.default_mode()
         for draft in self.drafts:
             draft.seal(mode)
         home, *others = self._places.values()

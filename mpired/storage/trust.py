@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from mpired.storage import calls
+from mpired.storage import metadata
 
 
 def may_write(user: int, fd: int) -> bool:
@@ -17,7 +17,7 @@ def may_write(user: int, fd: int) -> bool:
     if user in {0, os.geteuid(), status.st_uid}:
         return True
     group, others = status.st_mode & stat.S_IWGRP, status.st_mode & stat.S_IWOTH
-    if calls.access_list(fd) or not group | others:
+    if metadata.access_list(fd) or not group | others:
         return False
     if group and others:
         return True

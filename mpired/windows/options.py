@@ -8,10 +8,10 @@ from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
-from mpired import ops
+from mpired import datatypes, ops
 from mpired.buffers import Declared, RankBuffer, open_rank
-from mpired.datatypes import DATATYPES, Datatype, Group, definitions, parse, value_index
-from mpired.datatypes.typemap import TypeMap
+from mpired.datatypes import DATATYPES, Datatype, Group, value_index
+from mpired.datatypes.typemap.typemap import TypeMap
 from mpired.errors import DatatypeError, OpError, UsageError
 from mpired.options import Inputs, PathLike, check_word, integer
 from mpired.storage.lock import with_timeout
@@ -124,14 +124,14 @@ def sides(options: Mapping[str, Any], said: Declared) -> Sides:
         If they are not.
     """
     types = options.get("types")
-    defined = None if types is None else definitions(os.fspath(types))
+    defined = None if types is None else datatypes.definitions(os.fspath(types))
     components = {} if said.datatype is None else {"--type": said.datatype}
     made: dict[str, Datatype | None] = {"--target-type": None, "--origin-type": None}
     for option in made:
         text = options.get(option[2:].replace("-", "_"))
         if text is None:
             continue
-        datatype, order = parse(text, defined)
+        datatype, order = datatypes.parse(text, defined)
         if order is not None:
             raise UsageError(option, f"{text!r} says a byte order; --byte-order says that of raw files")
         component = component_of(datatype)

@@ -10,8 +10,9 @@ import numpy as np
 from mpired.buffers import FlatBuffer, RankBuffer
 from mpired.buffers.flat import convert
 from mpired.buffers.rank import Reader
-from mpired.datatypes import Datatype, agrees, from_dtype, packing
-from mpired.datatypes.typemap import Run
+from mpired.datatypes import Datatype, agrees, from_dtype
+from mpired.datatypes.typemap import transfer
+from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, DatatypeError
 from mpired.windows.runs import Index, Runs
 
@@ -158,7 +159,7 @@ class FileOrigin(Origin):
 def check_inside(buffer: FlatBuffer, elements: Run) -> None:
     """Raise `CountError` if elements of a derived datatype reach beyond a buffer."""
     nbytes = buffer.count * buffer.stored.itemsize
-    start, stop = packing.reach(elements) if elements.copies and elements.of.size else (0, 0)
+    start, stop = transfer.reach(elements) if elements.copies and elements.of.size else (0, 0)
     if start < 0 or stop > nbytes:
         reach = f"from byte {start} to {stop}"
         name = buffer.source.name

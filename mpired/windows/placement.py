@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpired.buffers import FlatBuffer
-from mpired.datatypes import packing
-from mpired.datatypes.typemap import Run, TypeMap
+from mpired.datatypes.typemap import transfer
+from mpired.datatypes.typemap.typemap import Run, TypeMap
 from mpired.errors import CountError, DisplacementError, OverlapError, RangeError, UsageError
 from mpired.windows.apply import Share
 from mpired.windows.runs import Map, Runs, check_range
@@ -158,7 +158,7 @@ def _check_reach(window: FlatBuffer, elements: Run) -> None:
     if not elements.of.size or not elements.copies:
         return
     name, nbytes = window.source.name, Share(window, Runs.plain(0, 0, 1)).nbytes
-    check_range(name, *packing.reach(elements), nbytes)
+    check_range(name, *transfer.reach(elements), nbytes)
     if elements.copies * elements.of.size > nbytes:
         reason = f"--target-type has more bytes than the window, {nbytes}, so that its elements overlap"
         raise OverlapError(name, f"{reason} (MPI-4.1, 12.3.4); nothing was changed")

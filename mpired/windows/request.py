@@ -14,7 +14,7 @@ import numpy as np
 from mpired import ops
 from mpired.buffers import Declared, FlatBuffer, RankBuffer, open_rank
 from mpired.datatypes import Datatype
-from mpired.datatypes.typemap import Run
+from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, OverflowWarning, UsageError
 from mpired.options import PathLike, integer
 from mpired.windows import once

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from mpired.datatypes.typemap import TypeMap
+from mpired.datatypes.typemap.typemap import TypeMap
 from mpired.errors import OverlapError, RangeError
 
 Index: TypeAlias = slice | np.ndarray

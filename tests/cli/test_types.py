@@ -8,7 +8,8 @@ import typemaps
 from command import refused, run
 from hypothesis import given, settings
 
-from mpired.datatypes import parse, picture, pieces
+from mpired.datatypes import parse
+from mpired.datatypes.typemap import picture, pieces
 
 LINES = """\
 vector(3,1,2,double)

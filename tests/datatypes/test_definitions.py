@@ -9,7 +9,7 @@ from command import refused, run, unchanged
 
 import mpired
 from mpired.datatypes import definitions, parse
-from mpired.datatypes.constructors import Draft
+from mpired.datatypes.derived import Draft
 from mpired.errors import DefinitionError
 
 CELLS = """

@@ -17,8 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mpired
-from mpired.datatypes import constructors, packing, parse, pieces
-from mpired.datatypes.typemap import Run
+from mpired.datatypes import derived, parse
+from mpired.datatypes.typemap import pieces, transfer
+from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import DatatypeError, OpError, UnknownDatatypeError
 from mpired.report import describe_datatype
 from mpired.windows.options import component_of
@@ -125,7 +126,7 @@ def test_as_a_real_mpi(drawn, count):
     run = Run(typemap, -low, count, typemap.extent)
     ours = np.zeros_like(packed)
     if count * typemap.size:
-        packing.whole(run).gather(buffer[packing.reach(run)[0] :], ours)
+        transfer.whole(run).gather(buffer[transfer.reach(run)[0] :], ours)
     packed, ours = (without_x87_padding(drawn.twin, count, each.tobytes()) for each in (packed, ours))
     assert ours == packed, drawn.text
 
@@ -255,7 +256,7 @@ def many(count, text):
 
 def nested(before, after, inner="byte"):
     """Return a type in a type in a type, as deep as the length of a text allows, and how deep that is."""
-    depth = (constructors.MAX_LENGTH - len(inner)) // len(before + after)
+    depth = (derived.MAX_LENGTH - len(inner)) // len(before + after)
     return before * depth + inner + after * depth, depth
 
 
@@ -341,7 +342,7 @@ def test_types_that_nobody_uses_are_forgotten():
         parse(f"vector({i},1,2,contiguous({i},int))")
     kept = parse("vector(4,1,2,contiguous(77,int))")[0]
     gc.collect()
-    assert len(constructors._instances) < 100  # noqa: SLF001 - there is no other way to see it
+    assert len(derived._instances) < 100  # noqa: SLF001 - there is no other way to see it
     assert parse("vector(4,1,2,contiguous(77,int))")[0] is kept
 
 
@@ -494,8 +495,8 @@ def looked_at(text):
     low, high = typemap.true_lb, typemap.true_ub
     octets = np.random.default_rng(6).integers(0, 256, high - low, dtype=np.uint8)
     packed = np.zeros(typemap.size, np.uint8)
-    for run in packing.cut(Run(typemap, -low)):
-        for window in packing.windows(run):
+    for run in transfer.cut(Run(typemap, -low)):
+        for window in transfer.windows(run):
             window.gather(octets[window.starts[0] :], packed)
     assert packed.tobytes() == b"".join(bytes(octets[entry.disp - low :][: entry.form.itemsize]) for entry in entries)
     component = component_of(datatype)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from needs import needs
 
 import mpired
-from mpired.datatypes import packing
+from mpired.datatypes.typemap import transfer
 from mpired.errors import DatatypeError, RanksError, UsageError
 
 ROWS, COLS = 30, 20
@@ -218,8 +218,8 @@ def test_a_file_without_the_last_padding_keeps_its_length(tmp_path, verb, text):
 def test_workers_and_blocks_do_not_show(folder, monkeypatch, cut_into, engine, op, jobs):
     made = matrices(folder, 4, seed=3)
     cut_into(3)
-    monkeypatch.setattr(packing, "BLOCK_BYTES", 100)
-    monkeypatch.setattr(packing, "INTERLEAVED_BYTES", 700)
+    monkeypatch.setattr(transfer, "BLOCK_BYTES", 100)
+    monkeypatch.setattr(transfer, "INTERLEAVED_BYTES", 700)
     said = {"op": op.replace("ops", f"{folder}/ops", 1).replace("./", ""), "type": COLUMN, "jobs": jobs}
     mpired.reduce([folder / f"m{rank}.bin" for rank in range(4)], output=folder / "out.bin", **said)
     assert (folder / "out.bin").read_bytes() == folded(made)[-1].tobytes()

@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable, Generator, Iterator, Mapping
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
-from mpired.datatypes.constructors import MAX_LENGTH, Constructor, Made
-from mpired.datatypes.derived import ArgumentError
+from mpired.datatypes.derived import MAX_LENGTH, Constructor, Made
+from mpired.datatypes.typemap.constructors import ArgumentError
 from mpired.errors import DatatypeError, UnknownDatatypeError, shortened
 
 _T = TypeVar("_T")

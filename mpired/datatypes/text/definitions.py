@@ -12,9 +12,9 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import TypeAlias
 
-from mpired.datatypes.constructors import finished
 from mpired.datatypes.datatype import Datatype
-from mpired.datatypes.text import Read, words
+from mpired.datatypes.derived import finished
+from mpired.datatypes.text.reader import Read, words
 from mpired.errors import DatatypeError, DefinitionError
 
 Found: TypeAlias = tuple[Datatype, str | None]

@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpired.datatypes.pieces import pieces
-from mpired.datatypes.typemap import TypeMap
+from mpired.datatypes.typemap.pieces import pieces
+from mpired.datatypes.typemap.typemap import TypeMap
 
 _COLUMNS = 64
 _MAX_ENTRIES = 8 * _COLUMNS  # that are drawn with their numbers

@@ -10,9 +10,9 @@ from functools import cached_property
 
 import numpy as np
 
-from mpired.datatypes.packing import MOST_GAPS
-from mpired.datatypes.pieces import overlaps
-from mpired.datatypes.typemap import Entry, TypeMap
+from mpired.datatypes.typemap.pieces import overlaps
+from mpired.datatypes.typemap.transfer import MOST_GAPS
+from mpired.datatypes.typemap.typemap import Entry, TypeMap
 
 _MAX_ITEMSIZE = 2**31 - 1
 _MAX_FIELDS = 1000

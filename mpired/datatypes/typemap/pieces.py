@@ -11,8 +11,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from mpired.datatypes.packing import reach
-from mpired.datatypes.typemap import Run, TypeMap, unfolded
+from mpired.datatypes.typemap.transfer import reach
+from mpired.datatypes.typemap.typemap import Run, TypeMap, unfolded
 
 _MAX_PIECES = 1 << 20
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpired.datatypes.typemap import Run, unfolded
+from mpired.datatypes.typemap.typemap import Run, unfolded
 
 BLOCK_BYTES = 1 << 20
 """The most bytes that are moved at a time, and the most that are read with the gaps in one piece."""

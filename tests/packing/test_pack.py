@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import mpired
-from mpired.datatypes import packing, parse, pieces
+from mpired.datatypes import parse
+from mpired.datatypes.typemap import pieces, transfer
 from mpired.errors import CountError, DatatypeError, OutputExistsError, UsageError
 
 CELL = "resized(0,24,struct([1],[8],[double]))"
@@ -82,13 +83,13 @@ def test_blocks_do_not_show(tmp_path, monkeypatch, block):
              "hindexed([1,1],[0,100000],int)"]  # fmt: skip
     for text in texts:
         typemap, count = parse(text)[0].typemap, 9
-        low, high = packing.reach(packing.Run(typemap, 0, count, typemap.extent))
+        low, high = transfer.reach(transfer.Run(typemap, 0, count, typemap.extent))
         offset = max(0, -low)
         octets = np.random.default_rng(3).integers(0, 256, offset + high + 50, dtype=np.uint8).tobytes()
         (tmp_path / "a.bin").write_bytes(octets)
         said = {"type": text, "count": count, "offset": offset}
         for name in ("whole", "cut"):
-            monkeypatch.setattr(packing, "BLOCK_BYTES", 1 << 20 if name == "whole" else block)
+            monkeypatch.setattr(transfer, "BLOCK_BYTES", 1 << 20 if name == "whole" else block)
             mpired.pack(tmp_path / "a.bin", output=tmp_path / f"{name}.bin", overwrite=True, **said)
             (tmp_path / f"{name}.rec").write_bytes(bytes(len(octets)))
             mpired.unpack(tmp_path / "whole.bin", into=tmp_path / f"{name}.rec", **said)
@@ -465,8 +466,8 @@ def test_a_file_that_grows_meanwhile_is_noticed(folder, monkeypatch):
             file.write(b"x")
         return cut(run_, *arguments)
 
-    cut = packing.cut
-    monkeypatch.setattr(module.packing, "cut", grows)
+    cut = transfer.cut
+    monkeypatch.setattr(module.transfer, "cut", grows)
     with pytest.raises(mpired.MpiredError, match=r"rank0\.rec: "):
         mpired.pack(folder / "rank0.rec", type=CELL, output=folder / "out.npy")
     assert not (folder / "out.npy").exists()

@@ -1,28 +1,25 @@
-"""Text to datatype: MPI names in any case with or without `MPI_`, NumPy codes as `<f8`, and types made of types."""
+"""All predefined datatypes, and NumPy's dtypes as datatypes."""
 
 from __future__ import annotations
 
 import copyreg
 import math
-import re
 from collections.abc import Callable, Sequence
 from weakref import WeakValueDictionary
 
 import numpy as np
 
-from mpired.datatypes.constructors import CONSTRUCTORS, finished
 from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group, in_order
-from mpired.datatypes.definitions import Definitions, Found
+from mpired.datatypes.derived import CONSTRUCTORS, finished
 from mpired.datatypes.named import NAMED
 from mpired.datatypes.pairs import FIELDS, PAIRS, value_index
-from mpired.datatypes.text import Read, Reader, is_argument
-from mpired.datatypes.typemap import Run, combined
+from mpired.datatypes.typemap.typemap import Run, combined
 from mpired.errors import DatatypeError
 
 DATATYPES: tuple[Datatype, ...] = NAMED + PAIRS
 
-_BY_NAME = {name: row for row in DATATYPES for name in (row.name, *row.synonyms)}
-if len(_BY_NAME) != sum(1 + len(row.synonyms) for row in DATATYPES):
+BY_NAME = {name: row for row in DATATYPES for name in (row.name, *row.synonyms)}
+if len(BY_NAME) != sum(1 + len(row.synonyms) for row in DATATYPES):
     raise AssertionError("two datatypes have one name")
 
 # What an element without a declared MPI type is taken for: the C types of exact width.
@@ -31,104 +28,10 @@ _DEFAULTS = ("INT8_T", "UINT8_T", "INT16_T", "UINT16_T", "INT32_T", "UINT32_T", 
              "FLOAT_INT", "DOUBLE_INT", "LONG_INT", "2INT", "SHORT_INT", "LONG_DOUBLE_INT", "2REAL",
              "2DOUBLE_PRECISION")  # fmt: skip
 
-_NUMPY_CODE = re.compile(r"([<>=|])?([biufc]\d{1,2}|\?)", re.ASCII)
-_LONGEST_NAME = 40
-_BYTE_ORDERS = {"<": "little", ">": "big", "=": "native"}
-
-
-def canonical(name: str) -> str:
-    """Return `name` as the tables spell it: capitals, no `MPI_`, and `_` for the spaces of a C type."""
-    # Foreign letters have capitals too, some of them ours.
-    return "_".join(name.split()).upper().removeprefix("MPI_") if name.isascii() else name
-
 
 def get(name: str) -> Datatype:
     """Return the datatype of that canonical name."""
-    return _BY_NAME[name]
-
-
-def definitions(path: str) -> Definitions:
-    """Read a file of named datatypes.
-
-    Raises
-    ------
-    DefinitionError, OSError
-        If it, or an entry of it, is wrong.
-    """
-    return Definitions(path, _is_taken, _read)
-
-
-def _is_taken(name: str) -> bool:
-    plain = canonical(name)
-    meaning = plain in _BY_NAME or plain.lower() in CONSTRUCTORS or is_argument(name)
-    return meaning or plain == "DATATYPE_NULL" or _NUMPY_CODE.fullmatch(name) is not None
-
-
-def parse(text: str, defined: Definitions | None = None) -> Found:
-    """Read the text of `--type`.
-
-    Parameters
-    ----------
-    text
-        An MPI name in any case with or without `MPI_`, or as in C with spaces, a NumPy code, or a constructor with its
-        arguments as `pair(double,int64_t)`.
-    defined
-        Named datatypes that may be in the text.
-
-    Returns
-    -------
-    Datatype and byte order
-        The byte order, "little", "big" or "native", is None unless a NumPy code says it.
-
-    Raises
-    ------
-    UnknownDatatypeError
-        If no datatype has that name or code, or the text is wrong elsewhere; the message shows where.
-    DatatypeError
-        If the type is known but NumPy cannot hold it.
-
-    Examples
-    --------
-    >>> datatype, byte_order = parse("double_int")
-    >>> str(datatype), datatype.size, datatype.extent, byte_order
-    ('MPI_DOUBLE_INT', 12, 16, None)
-    >>> str(parse(">f8")[0]), parse(">f8")[1]
-    ('MPI_DOUBLE', 'big')
-    >>> str(parse("pair(double,int)")[0]), str(parse("pair(float, uint8_t)")[0])
-    ('MPI_DOUBLE_INT', 'pair(float,uint8_t)')
-    """
-    made, order = _read(text, defined)
-    return finished(made), order
-
-
-def _read(text: str, defined: Definitions | None) -> Read:
-    def plain(word: str) -> Read | None:
-        return _plain(word) or (None if defined is None else defined.read(word.strip()))
-
-    return plain(text) or Reader(text, CONSTRUCTORS, plain, _hint).whole()
-
-
-def _plain(text: str) -> Found | None:
-    """Return the datatype that a name or a NumPy code means, and its byte order; None if it means none."""
-    datatype = _BY_NAME.get(canonical(text))
-    if datatype is not None:
-        _ = datatype.form
-        return datatype, None
-    code = _NUMPY_CODE.fullmatch(text.strip())
-    if code is None:
-        return None
-    try:
-        return from_dtype(np.dtype(code[2])), _BYTE_ORDERS.get(code[1] or "")
-    except TypeError:  # NumPy has no such code, or mpired no such type
-        return None
-
-
-def _hint(word: str) -> str:
-    """Return what may help who wrote a word that means nothing."""
-    import difflib  # noqa: PLC0415 - only for an error
-
-    close = difflib.get_close_matches(canonical(word[:_LONGEST_NAME]), _BY_NAME, n=3)
-    return f"did you mean {' or '.join(name.lower() for name in close)}?" if close else "`mpired types` lists them all"
+    return BY_NAME[name]
 
 
 def from_dtype(dtype: np.dtype) -> Datatype:
@@ -143,7 +46,7 @@ def from_dtype(dtype: np.dtype) -> Datatype:
         If no MPI datatype has that form.
     """
     if dtype.kind == "b":
-        return _BY_NAME["C_BOOL"]
+        return BY_NAME["C_BOOL"]
     plain = dtype[list(FIELDS)] if set(dtype.names or ()) == set(FIELDS) else dtype
     datatype = _BY_FORM.get(_components(plain)) or _pair_of(plain)
     if datatype is None and dtype.names is not None and all(dtype[name].base.kind in "biufc" for name in dtype.names):
@@ -197,7 +100,7 @@ def unit_of(datatype: Datatype) -> Datatype:
     if not unit:
         count = datatype.typemap.entries
         raise DatatypeError(f"{datatype}", f"its {count} entries are no structure that NumPy can hold; use --to raw")
-    types = tuple(_BY_NAME[entry.name.upper()] for entry in unit)
+    types = tuple(BY_NAME[entry.name.upper()] for entry in unit)
     if len(types) == 1:
         return types[0]
     pair = value_index(*types) if len(types) == 2 else None  # noqa: PLR2004 - value and index
@@ -250,7 +153,7 @@ def _component(field: np.dtype) -> str:
     return f"{field.shape or ''}{field.base.newbyteorder('=').str}"
 
 
-_BY_FORM = {_components(_BY_NAME[name].form): _BY_NAME[name] for name in _DEFAULTS}
+_BY_FORM = {_components(BY_NAME[name].form): BY_NAME[name] for name in _DEFAULTS}
 
 
 def _reduced(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object, ...]]:
@@ -260,6 +163,8 @@ def _reduced(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object,
 
 
 def _parsed(text: str) -> Datatype:
+    from mpired.datatypes.text.parse import parse  # noqa: PLC0415 - only for datatypes that are written as a text
+
     return parse(text)[0]
 
 

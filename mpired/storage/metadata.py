@@ -1,0 +1,98 @@
+"""What files have besides their bytes: owner, mode, access control list and extended attributes."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+
+from mpired.storage import calls
+
+# Extended attributes of mpired itself belong to the content, so another content does not inherit them.
+OWN_ATTRIBUTES = "user.mpired."
+_ACCESS_LIST = "system.posix_acl_access"
+
+
+def allow_owner(name: str, dirfd: int) -> None:
+    """Give the owner of a private directory all rights on it, which the umask may have taken away."""
+    with calls.located(name, dirfd) as path:
+        status = os.stat(path)
+        mode = stat.S_IMODE(status.st_mode)
+        if status.st_uid == os.geteuid() and not mode & (stat.S_IRWXG | stat.S_IRWXO) and ~mode & stat.S_IRWXU:
+            os.chmod(path, mode | stat.S_IRWXU)
+
+
+def copy_metadata(source: os.stat_result, path: str, fd: int) -> None:
+    """Give `fd` the extended attributes, the owner and the rights of the existing file `path`, as far as allowed."""
+    for name in _copied_attributes(path):
+        with contextlib.suppress(OSError):
+            os.setxattr(fd, name, os.getxattr(path, name))
+    copy_access(source, path, fd)
+
+
+def _copied_attributes(path: str) -> list[str]:
+    with contextlib.suppress(OSError):
+        kept = "user.", "security.selinux"
+        return [name for name in os.listxattr(path) if name.startswith(kept) and not name.startswith(OWN_ATTRIBUTES)]
+    return []
+
+
+def copy_access(source: os.stat_result, path: str | int, fd: int, *, bits: int = 0o7777) -> None:
+    """Give `fd`, so far open to its owner alone, the owner and rights of the existing file `path`, as far as allowed.
+
+    At no moment can a user open it who cannot open `path` in the same way: what cannot be kept is taken away.
+
+    Parameters
+    ----------
+    source, path
+        The status of the file, and its path or a descriptor of it.
+    fd
+        The new file.
+    bits
+        The rights that matter; others are not given.
+    """
+    try:
+        os.fchown(fd, source.st_uid, source.st_gid)
+    except OSError:
+        with contextlib.suppress(OSError):  # the owner may only be changed by root, the group by its members too
+            os.fchown(fd, -1, source.st_gid)
+    listed = access_list(path) if os.fstat(fd).st_gid == source.st_gid else b""
+    with contextlib.suppress(OSError):
+        if listed:
+            os.setxattr(fd, _ACCESS_LIST, listed)
+        elif access_list(fd):  # of the directory's, whose users `path` does not let in
+            os.removexattr(fd, _ACCESS_LIST)
+    os.fchmod(fd, mode_within(source, path, fd) & bits)
+
+
+def mode_within(source: os.stat_result, path: str | int, fd: int) -> int:
+    """Return the widest mode for `fd`, with the owner and group that it has, that lets no more users in than `path`."""
+    mode, found = stat.S_IMODE(source.st_mode), os.fstat(fd)
+    if (found.st_uid, found.st_gid) != (source.st_uid, source.st_gid):
+        mode &= 0o777  # set-uid for another owner would be a gift
+    if access_list(fd) != access_list(path):
+        return mode & 0o700  # with a list the bits of the group are a limit for all users in the list
+    if found.st_gid != source.st_gid:
+        # Members of the old group are others now, and members of the new one had at least the rights of others.
+        common = mode >> 3 & mode & 0o7
+        mode = mode & 0o700 | common << 3 | common
+    return mode
+
+
+def access_list(file: str | int) -> bytes:
+    """Return the access control list of a file, b"" if it has none beyond its mode."""
+    try:
+        return os.getxattr(file, _ACCESS_LIST)
+    except OSError as error:
+        if error.errno in calls.UNSUPPORTED | {errno.ENODATA}:
+            return b""
+        raise
+
+
+def default_mode() -> int:
+    """Return the permissions of a new file: 0666 less the umask."""
+    for line in calls.lines("/proc/self/status"):
+        if line.startswith("Umask:"):
+            return 0o666 & ~int(line.split()[1], 8)
+    return 0o600
