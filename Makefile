@@ -3,6 +3,8 @@
 
 PYTHON ?= python3
 ARGS ?=
+# Tests often wait for the disk or for another process: one more at a time than there are cores.
+WORKERS := $(shell expr $$(nproc) + 1)
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
@@ -27,19 +29,19 @@ run: $(VENV)/.run ## Install into .venv, reduce sample_data with MAXLOC and prin
 	$(BIN)/mpired reduce --op maxloc --type double_int sample_data/maxloc_?.bin --to table
 
 test: $(VENV)/.test ## Install with the test tools and run all tests.
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 test-long: $(VENV)/.test ## The tests that have a long form, in that: about an hour.
-	$(BIN)/python -m pytest -n auto --long --timeout 3600 $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --long --timeout 3600 $(ARGS)
 
 test-oldest: $(OLDEST)/.made ## Commands and formats with the oldest versions of what mpired needs.
-	$(OLDEST)/bin/python -m pytest -n auto $(OLDEST_TESTS) $(ARGS)
+	$(OLDEST)/bin/python -m pytest -n $(WORKERS) $(OLDEST_TESTS) $(ARGS)
 
 check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which find stale docs too.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n auto $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
 docs: $(VENV)/.run ## Write docs/ops.md from the tables of the program.
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh docs/ops.sh > docs/ops.md.new

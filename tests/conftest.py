@@ -16,7 +16,7 @@ import pytest
 from needs import REASON, needs
 from values import folder_in_memory
 
-from mpired.engines import worker
+from mpired.engines.worker import results
 
 pytest.register_assert_rewrite("command")
 
@@ -64,7 +64,17 @@ def pytest_runtest_makereport() -> Iterator[None]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List what is missing on this machine, and how many tests were skipped for that."""
+    """List what is missing on this machine and how many tests were skipped for that; with `--long`, the figures."""
+    _list_missing(terminalreporter)
+    tried: Counter[str] = Counter()
+    if terminalreporter.config.getoption("--long"):
+        for report in terminalreporter.stats.get("passed", ()):
+            tried[report.nodeid.partition("[")[0]] += dict(report.user_properties).get("tried", 0)
+    for test, count in tried.items():
+        terminalreporter.write_line(f"{count:7} tried, 0 failed: {test}")
+
+
+def _list_missing(terminalreporter: pytest.TerminalReporter) -> None:
     reasons = (report.longrepr[2].removeprefix("Skipped: ") for report in terminalreporter.stats.get("skipped", ()))
     missing = Counter(reason for reason in reasons if reason.startswith(REASON))
     if missing:
@@ -126,7 +136,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
         items = list(items)
         seen.append((jobs, len(items)))
         for item in random.Random(len(items)).sample(items, len(items)):
-            yield from worker.results(function, item)
+            yield from results(function, item)
 
     monkeypatch.setattr("mpired.engines.pool.run", run)
     return seen

@@ -279,7 +279,7 @@ def stage(as_root, scenario: Scenario) -> Iterator[Stage]:
 
 
 @pytest.mark.timeout(1800)
-def test_killed_at_a_call(stage, long):
+def test_killed_at_a_call(stage, long, record_property):
     tried = 0
     for number, fault in stage.points(KILLS, 1 if long else EVERY):
         stage.set()
@@ -290,10 +290,11 @@ def test_killed_at_a_call(stage, long):
         assert found == stage.new or outcome.status != 0
         tried += 1
     assert tried > 0
+    record_property("tried", tried)
 
 
 @pytest.mark.timeout(1800)
-def test_errors_at_a_call(stage, long):
+def test_errors_at_a_call(stage, long, record_property):
     tried = 0
     for number, fault in stage.points(ERRORS + STICKY, EVERY_ERROR_LONG if long else EVERY_ERROR):
         stage.set()
@@ -314,6 +315,7 @@ def test_errors_at_a_call(stage, long):
             assert found == expected | kept, (*where, differing(stage, found))
         tried += 1
     assert tried > 0
+    record_property("tried", tried)
 
 
 def contents_of(found: dict[str, tuple[object, ...]]) -> dict[str, tuple[object, ...]]:

@@ -235,7 +235,8 @@ def format_to_create(path: str, *, raw: bool) -> Format:
     row, kind, suffix = by_suffix(path), foreign.by_suffix(path), _suffix(path)
     if kind or (row and row.name not in {"npy", "raw"}):
         other = kind.name if kind else row and row.name
-        raise UsageError("--create", f"makes npy and raw files, and {path} would be {other} by its suffix")
+        reason = f"makes npy and raw files, and {path} would be {other} by its suffix; choose another name"
+        raise UsageError("--create", reason)
     if row is None and suffix and not suffix[1:].isdecimal() and not raw:
         reason = f"no format has the suffix {suffix} of {path}; write .npy, or with --type any suffix for raw binary"
         raise UsageError("--create", reason)

@@ -25,6 +25,7 @@ _SYNC_FILE_RANGE_WRITE = 2
 _PREALLOCATING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
 # A file on these says where its holes are; elsewhere that was found to be wrong, and what it left out would be lost.
 _TELLING_HOLES = _PREALLOCATING
+_MAGICS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0xF2F52010: "f2fs", 0x01021994: "tmpfs"}
 # The kernel takes fine times from a clock that moves once a tick; and file systems that know even seconds only.
 _TICK = 10_000_000
 _EVEN_SECONDS = frozenset({"vfat", "exfat", "msdos"})
@@ -199,7 +200,13 @@ def set_size(fd: int, nbytes: int) -> None:
 
 def filesystem_type(fd: int) -> str:
     """Return the name of the file system that `fd` lies on, "" if the system does not tell."""
-    return _type_of_device(os.fstat(fd).st_dev)
+    return _type_of_device(os.fstat(fd).st_dev) or _type_by_magic(fd)
+
+
+def _type_by_magic(fd: int) -> str:
+    """Return the same by the number that statfs(2) gives; in a chroot(2) the mounts around it are not listed."""
+    status = (ctypes.c_long * 32)()
+    return "" if _libc().fstatfs(fd, status) else _MAGICS.get(status[0], "")
 
 
 def time_granule(status: os.stat_result) -> int:

@@ -71,7 +71,7 @@ def test_a_footer_that_contradicts_itself(tmp_path):
 
 
 @pytest.mark.parametrize("name", SMALLEST)
-def test_every_bit_flipped(name, tmp_path, long):
+def test_every_bit_flipped(name, tmp_path, long, record_property):
     """Nothing but a result or one of our errors, and never the end of the process."""
     whole, path, out = SMALLEST[name], tmp_path / name, tmp_path / "progress"
     bits = range(0, 8 * len(whole), 1 if long else 47)
@@ -97,6 +97,7 @@ def test_every_bit_flipped(name, tmp_path, long):
         except AssertionError as error:
             pytest.fail(f"bit {out.read_text()}: {error}")
         assert set(outcomes) <= {0, 3}
+    record_property("tried", len(bits))
 
 
 @pytest.mark.parametrize("name", ["plain.parquet", "pages2.parquet"])

@@ -86,7 +86,7 @@ def agree(path: Path) -> bool:
     return True
 
 
-def test_what_is_accepted_is_what_numpy_reads(long):
+def test_what_is_accepted_is_what_numpy_reads(long, record_property):
     accepted = []
 
     @settings(
@@ -107,3 +107,4 @@ def test_what_is_accepted_is_what_numpy_reads(long):
     # Of both there are many, or nothing was compared.
     assert sum(accepted) > len(accepted) / 50
     assert accepted.count(False) > len(accepted) / 50
+    record_property("tried", len(accepted))

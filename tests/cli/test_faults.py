@@ -417,24 +417,20 @@ def test_many_parquet_files_with_few_descriptors(tmp_path):
     assert pq.read_table(tmp_path / "sum.parquet").to_pydict() == expected
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Sixteen ranks of 16 MiB of pairs in one file each of raw and npy, and of doubles in parquet."""
-    folder = tmp_path_factory.mktemp("large")
-    random = np.random.default_rng(7)
+def large_ranks(folder: Path, suffix: str, nranks: int) -> list[str]:
+    """Make ranks of 16 MiB: of pairs in raw files, of doubles in parquet."""
     pairs = np.zeros(MEBIBYTE, np.dtype([("value", "f8"), ("index", "i4")], align=True))
-    pairs["value"] = random.random(MEBIBYTE)
-    for rank in range(16):
+    pairs["value"] = np.random.default_rng(7).random(MEBIBYTE)
+    names = [f"r{rank:02}{suffix}" for rank in range(nranks)]
+    for rank, name in enumerate(names):
         pairs["value"] = np.roll(pairs["value"], 1)
         pairs["index"] = rank
-        pairs.tofile(folder / f"r{rank:02}.bin")
-        table = pa.table({"x": np.concatenate([pairs["value"], pairs["value"]])})
-        pq.write_table(table, folder / f"r{rank:02}.parquet", compression="none", use_dictionary=False)
-    return folder
-
-
-def ranks(folder: Path, suffix: str) -> list[str]:
-    return sorted(name for name in os.listdir(folder) if re.fullmatch(rf"r\d\d{suffix}", name))
+        if suffix == ".bin":
+            pairs.tofile(folder / name)
+        else:
+            table = pa.table({"x": np.concatenate([pairs["value"], pairs["value"]])})
+            pq.write_table(table, folder / name, compression="none", use_dictionary=False)
+    return names
 
 
 @pytest.mark.parametrize(
@@ -445,12 +441,12 @@ def ranks(folder: Path, suffix: str) -> list[str]:
         (("--op", "sum"), ".parquet", 16, 250),
     ],
 )
-def test_memory_of_every_process_and_equal_bytes(words, suffix, nranks, limit, large, tmp_path):
-    results = []
+def test_memory_of_every_process_and_equal_bytes(words, suffix, nranks, limit, tmp_path):
+    results, ranks = [], large_ranks(tmp_path, suffix, nranks)
     for jobs in ("1", "2", "7"):
         out = tmp_path / f"out{jobs}{suffix}"
-        arguments = ("reduce", "-q", *words, "-j", jobs, "-o", str(out), *ranks(large, suffix)[:nranks])
-        status, peak, err = measured(*arguments, cwd=large)
+        arguments = ("reduce", "-q", *words, "-j", jobs, "-o", str(out), *ranks)
+        status, peak, err = measured(*arguments, cwd=tmp_path)
         assert (status, err) == (0, "")
         assert peak < limit * 10**6
         results.append(out.read_bytes())
@@ -458,10 +454,11 @@ def test_memory_of_every_process_and_equal_bytes(words, suffix, nranks, limit, l
 
 
 @pytest.mark.parametrize("size", ["150M", "300M", "1G"])
-def test_memory_allowed_is_kept(size, large, tmp_path):
+def test_memory_allowed_is_kept(size, tmp_path):
     """The processes together: the parent, and what it says of its workers."""
     words = ("reduce", "--json", "--op", "maxloc", "--type", "double_int", "-j", "4", "--max-memory", size)
-    status, peak, err = measured(*words, "-o", str(tmp_path / "out.bin"), *ranks(large, ".bin"), cwd=large)
+    ranks = large_ranks(tmp_path, ".bin", 16)
+    status, peak, err = measured(*words, "-o", "out.bin", *ranks, cwd=tmp_path)
     assert status == 0
     workers = json.loads(err)["workers"]
     processes = 1 if workers == 1 else workers + 1

@@ -878,7 +878,7 @@ def test_fetched_and_made_files_have_suffixes_of_formats_too(folder):
         words = ("get-accumulate", "--op", "sum", "--fetch", "old.nc", "a.npy", "b.npy")
         refused(run(*words, cwd=folder), 2, "old.nc: would be netCDF", "--to")
         words = ("accumulate", "--op", "sum", "--create", "3", "t.h5", "a.npy")
-        refused(run(*words, cwd=folder), 2, "t.h5: would be HDF5", "another name")
+        refused(run(*words, cwd=folder), 2, "--create: ", "t.h5 would be HDF5", "another name")
         refused(run("pack", "--type", "double", "a.bin", "-o", "x.mat", cwd=folder), 2, "x.mat: would be", "--to")
 
 

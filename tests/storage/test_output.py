@@ -170,7 +170,9 @@ def test_mode_of_a_new_file_is_that_of_any_new_file(kind, umask, tmp_path):
     assert (tmp_path / "out").stat().st_mode == (tmp_path / "like").stat().st_mode
 
 
-@pytest.mark.parametrize("mode", [0o000, 0o400, 0o644, 0o755, 0o2750, 0o4755])
+@pytest.mark.parametrize(
+    "mode", [pytest.param(0, marks=pytest.mark.needs("root")), 0o400, 0o644, 0o755, 0o2750, 0o4755]
+)
 def test_mode_of_an_existing_file_is_kept(kind, mode, folder):
     out = folder / "results" / "out"
     out.chmod(mode)

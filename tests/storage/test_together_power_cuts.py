@@ -105,7 +105,7 @@ def test_power_cuts(folder, layout, overwrite, link):
 
 
 @pytest.mark.parametrize(("layout", "overwrite", "link"), CASES)
-def test_power_cuts_while_it_is_finished(folder, layout, overwrite, link, long):
+def test_power_cuts_while_it_is_finished(folder, layout, overwrite, link, long, record_property):
     """The first command is cut after its commit point, and then the one that finishes it, at each of its calls."""
     of, chance, cuts = scene(folder, layout, overwrite=overwrite, link=link), random.Random(2), 0
     for _, state, _ in of.states(of.recorder.steps):
@@ -120,6 +120,7 @@ def test_power_cuts_while_it_is_finished(folder, layout, overwrite, link, long):
             assert after(of.paths, folder) == (of.new, [])
             cuts += 1
     assert cuts > 20
+    record_property("tried", cuts)
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -600,8 +600,10 @@ def kill_storm(folder: Path, commit: str, kills: int) -> None:
 
 
 @pytest.mark.parametrize("commit", ["rename", "journal"])
-def test_hundreds_of_kills(commit, long, folder):
-    kill_storm(folder, commit, 5000 if long else 200)
+def test_hundreds_of_kills(commit, long, record_property, folder):
+    kills = 5000 if long else 200
+    kill_storm(folder, commit, kills)
+    record_property("tried", kills)
 
 
 def test_the_storm_finds_an_update_in_place_without_a_journal(folder, monkeypatch):

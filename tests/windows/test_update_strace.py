@@ -85,7 +85,7 @@ def recover(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("commit", ["rename", "journal"])
-def test_kill_at_each_call(commit, long, folder):
+def test_kill_at_each_call(commit, long, record_property, folder):
     ends = set()
     tried = points(folder, commit, CALLS if long else CHANGING)
     for name, number in tried:
@@ -100,6 +100,7 @@ def test_kill_at_each_call(commit, long, folder):
         ends.add(value(folder))
     assert ends == {1, 3}
     assert len(tried) >= (15 if long else 5), tried
+    record_property("tried", len(tried))
 
 
 @pytest.mark.parametrize("commit", ["rename", "journal"])
