@@ -29,25 +29,34 @@ from mpired.errors import (
 from mpired.storage import calls, lock, notices
 
 # Imported when called, so that --help does not wait for NumPy.
-_COMMANDS = {
-    "reduce": "Combine the same element of every rank (MPI_Reduce).",
-    "accumulate": "Combine files into a target, in place (MPI_Accumulate).",
-    "get-accumulate": "The same, and give the old elements (MPI_Get_accumulate).",
-    "fetch-and-op": "Change one element, and print the old one (MPI_Fetch_and_op).",
-    "compare-and-swap": "Change one element if it is as expected, and print the old one (MPI_Compare_and_swap).",
-    "recover": "Finish what an interrupted command has begun with a file.",
-    "allreduce": "The same, and every rank gets the result (MPI_Allreduce).",
-    "scan": "Rank i gets the ranks 0 to i combined (MPI_Scan).",
-    "exscan": "Rank i gets the ranks before it combined (MPI_Exscan).",
-    "reduce-scatter": "Every rank gets a block of the result (MPI_Reduce_scatter).",
-    "reduce-scatter-block": "The same in equal blocks (MPI_Reduce_scatter_block).",
-    "reduce-local": "Combine two files, in place in the second (MPI_Reduce_local).",
-    "ops": "List the ops and the datatypes they take.",
-    "types": "List the datatypes.",
-    "info": "Say what files hold.",
-    "pack": "Take elements of a datatype out of a file of records (MPI_Pack).",
-    "unpack": "Put elements back where they belong in a file of records (MPI_Unpack).",
+_GROUPS = {
+    "Collectives": {
+        "reduce": "Combine the ranks, element by element, into one file (MPI_Reduce).",
+        "allreduce": "Combine the ranks, and give every rank the result (MPI_Allreduce).",
+        "scan": "Give rank i the ranks 0 to i combined (MPI_Scan).",
+        "exscan": "Give rank i the ranks before it combined (MPI_Exscan).",
+        "reduce-scatter": "Combine the ranks, and give each a block of the result (MPI_Reduce_scatter).",
+        "reduce-scatter-block": "Combine the ranks, and give each an equal block (MPI_Reduce_scatter_block).",
+        "reduce-local": "Combine two files, in place in the second (MPI_Reduce_local).",
+    },
+    "Windows": {
+        "accumulate": "Combine files into a target, in place (MPI_Accumulate).",
+        "get-accumulate": "Combine a file into a target, and give the old elements (MPI_Get_accumulate).",
+        "fetch-and-op": "Change one element of a target, and print the old one (MPI_Fetch_and_op).",
+        "compare-and-swap": "Change one element if it is as expected, and print the old one (MPI_Compare_and_swap).",
+    },
+    "Files": {
+        "info": "Show what files hold.",
+        "pack": "Take elements out of a file of records (MPI_Pack).",
+        "unpack": "Put elements into a file of records (MPI_Unpack).",
+        "recover": "Finish what an interrupted command has begun with a file.",
+    },
+    "Listings": {
+        "ops": "List the ops and the datatypes they take.",
+        "types": "List the datatypes, or show one.",
+    },
 }
+_COMMANDS = [name for group in _GROUPS.values() for name in group]
 # Bytes of address space that NumPy needs to be loaded: with less its BLAS ends the process, or crashes.
 _NUMPY = 88 << 20
 _READER_GONE = 141
@@ -58,7 +67,7 @@ class _Commands(click.Group):
     """The commands, each in the module of its name."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
-        return list(_COMMANDS)
+        return _COMMANDS
 
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
@@ -70,8 +79,9 @@ class _Commands(click.Group):
         return command
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(_COMMANDS.items()))
+        for title, group in _GROUPS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(group.items()), col_max=20)
 
 
 @click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -81,10 +91,10 @@ def cli() -> None:
 
     \b
     Exit status: 0 done and durable, 1 a bug, 2 usage, 3 bad data or an MPI rule,
-    4 a system error before the result was in place, 5 others keep the target locked,
+    4 a system error before the result was in place, 5 others keep a file locked,
     6 in place but not confirmed by the disk, do not repeat,
-    7 a user-defined op failed, 8 a worker died or memory ran out, 130/143/129 ended by a signal,
-    141 the reader is gone.
+    7 a user-defined op failed, 8 a worker died or memory ran out,
+    130/143/129 ended by a signal, 141 the reader is gone.
     """
 
 

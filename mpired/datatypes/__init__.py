@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mpired.datatypes import pickling  # noqa: F401 - it tells pickle how datatypes are sent
 from mpired.datatypes.datatype import Datatype, Group
 from mpired.datatypes.dtypes import DATATYPES, agrees, counterparts, from_dtype, get, unit_of, with_fields
 from mpired.datatypes.pairs import value_index

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copyreg
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
 import numpy as np
@@ -154,19 +153,3 @@ def _component(field: np.dtype) -> str:
 
 
 _BY_FORM = {_components(BY_NAME[name].form): BY_NAME[name] for name in _DEFAULTS}
-
-
-def _reduced(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object, ...]]:
-    if datatype.is_named:
-        return get, (datatype.name,)
-    return (_parsed, (datatype.name,)) if datatype.plain is None or datatype.parts else (derived, (datatype.plain,))
-
-
-def _parsed(text: str) -> Datatype:
-    from mpired.datatypes.text.parse import parse  # noqa: PLC0415 - only for datatypes that are written as a text
-
-    return parse(text)[0]
-
-
-# Rows are compared by identity, so a worker gets its own row of the same name.
-copyreg.pickle(Datatype, _reduced)
