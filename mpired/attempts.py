@@ -142,4 +142,4 @@ def _held(paths: Iterable[str]) -> Iterator[Held]:
 
 def _recover(target: Target) -> None:
     if not target.shared:  # else the look at the file says what is to be done
-        recovery.settle(target)
+        recovery.recover(target)

@@ -51,7 +51,7 @@ def open_groups(
         raise UsageError("ranks", "there are none; name at least one file")
     if words.count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
-    staging.settle(words)
+    staging.recover(words)
     opened = [_open_group(group, declared) for group in groups]
     for files in opened[1:]:
         _compare("rank 0 of group B", files[0], ("rank 0 of group A", opened[0][0]))

@@ -133,5 +133,5 @@ def _happen(
 def recover(path: Path) -> None:
     """Do to a target what `mpired recover` does, in this process."""
     with lock_target(str(path), Waiting()) as target:
-        recovery.settle(target)
+        recovery.recover(target)
         recovery.clean(target)

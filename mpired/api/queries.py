@@ -24,7 +24,7 @@ def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
     MpiredError, OSError
         As `reduce` for one rank.
     """
-    staging.settle([os.fspath(path)])
+    staging.recover([os.fspath(path)])
     return look(path, **inputs)
 
 

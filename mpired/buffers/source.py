@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from mpired.errors import BufferFileError, ChangedError, UsageError
 from mpired.storage import calls
 from mpired.storage.output import Scratch
-from mpired.storage.recovery import check_is_data, check_not_orphan, has_journal, settle_for_reading
+from mpired.storage.recovery import check_is_data, check_not_orphan, has_journal, recover_for_reading
 
 STANDARD_INPUT = "standard input"
 _PATIENCE = 200  # milliseconds
@@ -143,7 +143,7 @@ def open_source(word: str, limit: int | None = None) -> Source:
         if stat.S_ISREG(status.st_mode):
             path = f"/proc/{os.getpid()}/fd/0" if word == "-" else word
             if word != "-" and has_journal(word):
-                settle_for_reading(word)
+                recover_for_reading(word)
                 status = os.stat(word)
             return Source(name, path, _stamp(_watchable(status, path)))
         if not stat.S_ISFIFO(status.st_mode) and limit is None:

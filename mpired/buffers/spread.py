@@ -272,7 +272,7 @@ class SpreadLayout:
         Raises
         ------
         DatatypeError
-            If they overlap, or nobody can tell.
+            If they overlap, or that cannot be told.
         """
         Records(datatype, count, 0).check_apart("other formats take them one after another, as --to npy")
         return cls(datatype, stored)

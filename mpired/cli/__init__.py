@@ -121,7 +121,7 @@ def main(arguments: list[str] | None = None) -> int:
     for text in environment.told():  # of a command without a summary
         say(text)
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError):  # said above, or nobody is there to be told
+        with contextlib.suppress(OSError):  # said above, or there is no place to say it
             _flush(stream)
     return status
 

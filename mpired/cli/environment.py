@@ -1,4 +1,4 @@
-"""Options that environment variables set: nobody sees them on the command line, so they are always told."""
+"""Options that environment variables set: they do not stand on the command line, so they are always told."""
 
 from __future__ import annotations
 

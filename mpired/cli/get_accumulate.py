@@ -35,7 +35,7 @@ from mpired.windows.request import Done
 def get_accumulate(**options: Any) -> None:
     """Combine ORIGIN into TARGET as `accumulate` does, and give the old elements of TARGET (MPI_Get_accumulate).
 
-    Nobody comes between the reading and the change. With --op no_op there is no ORIGIN, and TARGET is
+    No other command comes between the reading and the change. With --op no_op there is no ORIGIN, and TARGET is
     only read, as it is between two updates. If OLD is a file, it is in place before TARGET changes.
 
     \b

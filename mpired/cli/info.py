@@ -33,7 +33,7 @@ def info(*, files: tuple[str, ...], as_json: bool, lock_timeout: float | None, *
       mpired info sample_data/maxloc_0.npy sample_data/maxloc_0.parquet
       mpired info --type double_int sample_data/maxloc_0.bin
     """
-    staging.settle(files)
+    staging.recover(files)
     described, errors = [], []
     for path in files:
         try:

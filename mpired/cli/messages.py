@@ -34,7 +34,7 @@ def say(text: str) -> None:
 
 
 def finished(paths: Sequence[str], words: str) -> None:
-    """Say what was finished for a dead process, with --quiet too: a repetition of its command would count twice."""
+    """Say which interrupted update was finished, with --quiet too: a repetition of its command would count twice."""
     say(f"{paths[0]}: {words}")
 
 
@@ -67,6 +67,6 @@ def tell_overflow(heard: Sequence[OverflowWarning]) -> None:
 
 
 def write(line: str) -> None:
-    """Write a line to standard error; if that cannot take it, nobody is there to be told."""
+    """Write a line to standard error; if that cannot take it, there is no other place for it."""
     with contextlib.suppress(OSError):
         click.echo(line, err=True)

@@ -362,6 +362,6 @@ def is_written(name: str) -> bool:
 
 
 def tell(line: str | None) -> None:
-    """Say what was done, if anything, and which options nobody wrote on the command line: they are never silent."""
+    """Say what was done, if anything, and which options the environment set: they are never silent."""
     if parts := [*([] if line is None else [line]), *environment.told()]:
         say("; ".join(parts))

@@ -76,7 +76,7 @@ def _concerns(paths: Sequence[str], name: str) -> bool:
 
 
 def _recovered(name: str, heard: Sequence[Heard], waiting: Waiting, how: Discard) -> str:
-    staging.settle([name], alone=True)  # who calls this knows that no other command is at work
+    staging.recover([name], alone=True)  # who calls this knows that no other command is at work
     removed: Sequence[str] = ()
     if how is not Discard.NO and recovery.is_orphan(name):
         journal = recovery.discard_orphan(name, how)
@@ -85,7 +85,7 @@ def _recovered(name: str, heard: Sequence[Heard], waiting: Waiting, how: Discard
         try:
             with lock_target(name, waiting) as target:
                 removed = recovery.clean(target)
-                journal = recovery.settle(target, discard=how)
+                journal = recovery.recover(target, discard=how)
         except NoLocksError:
             if recovery.has_journal(name):
                 raise

@@ -20,7 +20,7 @@ from mpired.options import CallOptions, LocalOptions, PathLike, check_names
 from mpired.progress import Progress
 from mpired.ranks import unnatural
 from mpired.storage.output import Output, nothing, open_output
-from mpired.storage.staging import settle
+from mpired.storage.staging import recover
 from mpired.storage.together import Together
 
 
@@ -151,7 +151,7 @@ def plan_call(
     if not in_place:
         request.check_no_input(paths, _WAY_OUT[collective.to_root])
     results = [results_of(deal, each, request, terminal=terminal) for deal, each in dealt]
-    settle(paths)
+    recover(paths)
     nlocked = sum(map(os.path.isfile, paths)) if in_place or options.get("overwrite") else 0
     courses = tuple(
         make_course(deal, each, request, nlocked=nlocked) for (deal, _), each in zip(dealt, results, strict=True)

@@ -120,7 +120,7 @@ def _end(layout: FlatLayout, share: Share) -> int:
 
 def _target(result: Result, layout: FlatLayout, output: Output | Draft) -> Target:
     replaced = layout.around
-    # What lies between the entries of a derived type is not the reduction's (MPI-4.1, 5.1); padding is nobody's.
+    # What lies between the entries of a derived type is not the reduction's (MPI-4.1, 5.1); padding may be anything.
     kept = replaced if replaced is not None and replaced.datatype.group is Group.DERIVED else None
     region = Region(layout.offset, layout.stored, kept, _end(layout, result.share))
     return Target(output.shared, output.name, result.share, (region,), soon=True)

@@ -85,7 +85,7 @@ def _pair(*parts: Made) -> Datatype:
     return made
 
 
-# One instance of each, to compare ranks by; those that nobody uses any more are forgotten.
+# One instance of each, to compare ranks by; those that are not used any more are forgotten.
 _instances: WeakValueDictionary[str, Datatype] = WeakValueDictionary()
 
 

@@ -154,7 +154,7 @@ class _Operand:
 
 @functools.cache
 def _room(_which: int, nbytes: int) -> np.ndarray:
-    """Return zeros with canaries on both sides; pages of spread elements that nobody touches take no memory."""
+    """Return zeros with canaries on both sides; pages of spread elements that are not touched take no memory."""
     room = np.zeros(nbytes + 2 * _CANARY_BYTES, np.uint8)
     room[:_CANARY_BYTES] = room[-_CANARY_BYTES:] = _CANARY
     return room

@@ -39,7 +39,7 @@ class Properties(NamedTuple):
     name
         What it is called in messages and lists; "" for its place.
     commute
-        Whether operands may change places; None if nobody said. The fold keeps the order of the ranks anyway.
+        Whether operands may change places; None if that was not said. The fold keeps the order of the ranks anyway.
     datatypes
         The names of the only datatypes it takes; empty for all.
     identity

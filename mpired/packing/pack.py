@@ -21,7 +21,7 @@ from mpired.packing.units import Packed, RecordOptions, octets, said_of
 from mpired.progress import Progress
 from mpired.storage import calls
 from mpired.storage.output import Output, Scratch, nothing, open_output
-from mpired.storage.staging import settle
+from mpired.storage.staging import recover
 
 
 class PackOptions(RecordOptions, total=False):
@@ -152,7 +152,7 @@ def plan_pack(file: PathLike, output: str = "-", *, terminal: bool = False, **op
     """
     check_names(options, PackOptions)
     said, datatype = said_of(options)
-    settle([os.fspath(file), output])
+    recover([os.fspath(file), output])
     limit = None if said.count is None else Records(datatype, said.count, said.offset).reach[1]
     source = open_source(os.fspath(file), limit)
     check_no_input([output], [(source, "the records")], "name another output")

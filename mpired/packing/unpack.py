@@ -26,7 +26,7 @@ from mpired.progress import Progress
 from mpired.ranks import check_use
 from mpired.storage import calls, copying
 from mpired.storage.output import Output, is_stream, nothing, open_output
-from mpired.storage.staging import settle
+from mpired.storage.staging import recover
 
 _MAX_END = 2**63 - 1
 """The most bytes of a file, whatever the file system."""
@@ -173,7 +173,7 @@ def plan_unpack(
     check_names(options, UnpackOptions)
     said, datatype = said_of(options)
     inputs: dict[str, Any] = {name: options[name] for name in ("format", "columns") if name in options}
-    settle([os.fspath(packed), output if into is None else os.fspath(into)])
+    recover([os.fspath(packed), output if into is None else os.fspath(into)])
     buffer, form = _opened(os.fspath(packed), said, datatype, declared(**inputs))
     if buffer.fortran_order and sum(dim > 1 for dim in buffer.shape or ()) > 1:
         reason = f"lies in Fortran order, and an element is taken from a row of {buffer.shape}"

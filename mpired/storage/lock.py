@@ -276,7 +276,7 @@ def lock_all(
                     held.add(inode(target.status))
                     targets[name] = stack.enter_context(_in_one_directory(target, last))
                     last = targets[name]
-            if staging.settle(names) or not all(target.is_current for target in targets.values()):
+            if staging.recover(names) or not all(target.is_current for target in targets.values()):
                 continue  # what is locked was replaced
             for target in targets.values():
                 after(target)

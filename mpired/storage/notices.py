@@ -1,4 +1,4 @@
-"""Who hears of work that was finished for a dead process: nobody, unless a program listens."""
+"""Tells whoever listens of updates that an interrupted command had committed and another one has finished."""
 
 from __future__ import annotations
 

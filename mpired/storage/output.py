@@ -19,7 +19,7 @@ from typing import Protocol, Self
 from mpired.errors import OutputExistsError, UnconfirmedError
 from mpired.storage import calls, interruptions, metadata
 from mpired.storage.lock import Target
-from mpired.storage.recovery import settle_for_reading
+from mpired.storage.recovery import recover_for_reading
 from mpired.storage.temporary import open_temporary
 
 # Paths that mean a descriptor of this process: to be written to, never to be replaced.
@@ -207,7 +207,7 @@ class FileOutput(_Single):
         if self._existing is not None and not overwrite:
             raise OutputExistsError(path, "is there already; --force replaces it; in Python overwrite=True")
         if target is None:
-            settle_for_reading(path)  # else its journal would outlive the file that it is of, or meet a new file
+            recover_for_reading(path)  # else its journal would outlive the file that it is of, or meet a new file
         with calls.blaming(path):  # there may be no current directory
             self._path = os.path.realpath(path) if target is None else target.path
         directory, base = os.path.split(os.fsencode(self._path))

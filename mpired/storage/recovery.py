@@ -195,7 +195,7 @@ def _check_no_directory(place: _Place) -> None:
             raise BufferFileError(place.shown, "is a directory, so it is not the journal of an update; remove it")
 
 
-def settle(target: Target, *, discard: Discard = Discard.NO) -> str:
+def recover(target: Target, *, discard: Discard = Discard.NO) -> str:
     """Finish or forget what an interrupted command has begun with a target that is locked, and say what was finished.
 
     Parameters
@@ -222,19 +222,19 @@ def settle(target: Target, *, discard: Discard = Discard.NO) -> str:
     check_is_data(target.path)
     with calls.blaming(target.name):
         mark = marks.read(target.fd)
-        marked = _settle_mark(target, mark, discard) if mark else ""
-        return _settle_place(target, _beside(target), None, discard) or marked
+        marked = _recover_by_mark(target, mark, discard) if mark else ""
+        return _recover_place(target, _beside(target), None, discard) or marked
 
 
-def _settle_mark(target: Target, mark: Mark, discard: Discard) -> str:
-    """Settle the journal that a mark leads to, which may lie beside another name of the target."""
+def _recover_by_mark(target: Target, mark: Mark, discard: Discard) -> str:
+    """Recover the journal that a mark leads to, which may lie beside another name of the target."""
     with _opened_place(mark.journal) as place:
         if not mark.begun:
             if place is not None:
                 _remove_stale(target, place, mark)
             marks.clear(target.fd)
             return ""
-        done = "" if place is None else _settle_place(target, place, mark, discard)
+        done = "" if place is None else _recover_place(target, place, mark, discard)
     if not done and discard is not Discard.ALWAYS:
         reason = f"has an update that was begun by its name {os.fsdecode(mark.path)}, and the journal"
         raise BufferFileError(target.name, f"{reason} {mark.journal} is missing; bring it back, or {_GIVE_UP}")
@@ -334,8 +334,8 @@ def _doubt(target: Target, place: _Place, status: os.stat_result) -> str:
     return ""
 
 
-def _settle_place(target: Target, place: _Place, mark: Mark | None, discard: Discard) -> str:
-    """Settle what has the name of a journal in one place; `mark` is that of the target if it has led there."""
+def _recover_place(target: Target, place: _Place, mark: Mark | None, discard: Discard) -> str:
+    """Recover what has the name of a journal in one place; `mark` is that of the target if it has led there."""
     if discard is Discard.ALWAYS or (discard is Discard.UNLESS_NEEDED and _is_no_file(place)):
         return _discarded(target, place, mark)
     with _judged(target, place) as found:
@@ -420,7 +420,7 @@ def clean(target: Target) -> tuple[str, ...]:
     return tuple(os.fsdecode(name) for name in remove_dead(target.base, target.dirfd))
 
 
-def settle_for_reading(name: str, waiting: Waiting | None = None) -> None:
+def recover_for_reading(name: str, waiting: Waiting | None = None) -> None:
     """Make sure that no update of the file is half done, before it is read or a new file takes its name.
 
     Raises
@@ -428,7 +428,7 @@ def settle_for_reading(name: str, waiting: Waiting | None = None) -> None:
     BufferFileError
         If there is one that this user cannot finish, or the file is missing and its update waits for it.
     MpiredError, OSError
-        As of `settle` and `lock_target`.
+        As of `recover` and `lock_target`.
     """
     check_is_data(name)
     if not has_journal(name):
@@ -437,7 +437,7 @@ def settle_for_reading(name: str, waiting: Waiting | None = None) -> None:
     waiting = waiting or usual()
     if os.access(name, os.W_OK):
         with lock_target(name, waiting) as target:
-            settle(target)
+            recover(target)
         return
     fd = calls.open_existing(os.path.realpath(name), name, writable=False)
     try:

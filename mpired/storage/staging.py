@@ -3,7 +3,7 @@
 The drafts of a directory's files lie beside them in `.HEX.mpired-together`, each under a number. A manifest says
 which draft goes where, and what is there now. An empty file `commit` in the first staging directory, durable
 itself, is the commit point: a crash before it leaves every file as it was, and a crash after it something
-that `settle` finishes. Each command calls that for the directories of its files.
+that `recover` finishes. Each command calls that for the directories of its files.
 
 `home` is in a staging directory, durable, before anything else, and leaves it as the last but for the lock. So a
 directory without it has nothing to finish, and nothing in one that somebody has renamed is taken for ours.
@@ -134,7 +134,7 @@ def remove(folder: Folder, lock: int = -1) -> None:
     calls.let_go(lock)
 
 
-def settle(paths: Iterable[str], *, alone: bool = False) -> bool:
+def recover(paths: Iterable[str], *, alone: bool = False) -> bool:
     """Finish what an interrupted command has committed in the directories of these files, and clear what it has not.
 
     A path that is none, as `-`, is taken for a name in the current directory, where that does no harm.
@@ -220,12 +220,12 @@ def finish(path: str, *, alone: bool = False) -> bool:
     path
         A staging directory.
     alone
-        As of `settle`.
+        As of `recover`.
 
     Raises
     ------
     BufferFileError, OSError
-        As `settle`.
+        As `recover`.
     """
     folder = _left(path)
     if folder is None:

@@ -18,7 +18,7 @@ from mpired.errors import MpiredError, OutputExistsError, RanksError, Unconfirme
 from mpired.storage import calls, copying, interruptions, manifest, metadata, staging
 from mpired.storage.folder import DraftFile, Folder, Place
 from mpired.storage.output import existing_file, is_stream, nothing
-from mpired.storage.recovery import settle_for_reading
+from mpired.storage.recovery import recover_for_reading
 
 _ATTEMPTS = 100
 
@@ -278,7 +278,7 @@ def check_outputs(paths: Sequence[str], *, overwrite: bool) -> None:
                 raise UsageError(path, "is a stream, and the results of many ranks are files")
             if existing_file(path) is not None and not overwrite:
                 raise OutputExistsError(path, "is there already; --force replaces it; in Python overwrite=True")
-            settle_for_reading(path)  # else its journal would outlive the file that it is of, or meet a new file
+            recover_for_reading(path)  # else its journal would outlive the file that it is of, or meet a new file
         except (MpiredError, OSError) as error:
             errors.append(error)
     if len(errors) == 1:

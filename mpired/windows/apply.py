@@ -71,7 +71,7 @@ def fold(
     update
         Takes the new bytes.
     fetched
-        Takes the old elements, at the positions of the origin's; None if nobody wants them.
+        Takes the old elements, at the positions of the origin's; None if they are not wanted.
     """
     window = share.window
     end = _end(window)

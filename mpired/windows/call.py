@@ -214,7 +214,7 @@ def _request(
     said = declared(**only_inputs(options))
     component, target, derived = sides(options, said)
     said = replace(said, datatype=component)
-    staging.settle(os.fspath(origin) for origin in origins if isinstance(origin, str | os.PathLike))
+    staging.recover(os.fspath(origin) for origin in origins if isinstance(origin, str | os.PathLike))
     opened = [open_origin(origin, said, options, derived) for origin in origins]
     placement = place(options, len(windows), target)
     given = common(opened, options)

@@ -89,7 +89,7 @@ class Done(NamedTuple):
     skipped
         The names of the origins that had been applied before.
     recovered
-        The windows in which an update of a dead process was finished first.
+        The windows in which an interrupted update was finished first.
     fetched
         The old elements.
     nbytes

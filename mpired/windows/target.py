@@ -180,7 +180,7 @@ class ColumnTarget:
 
 
 class _Written:
-    """What updates by a whole new file have in common: new bytes go to a file that nobody sees yet."""
+    """What updates by a whole new file have in common: new bytes go to a file that has no name yet."""
 
     protocol = "rename"
 

@@ -70,7 +70,7 @@ def transact(
     MpiredError, OSError
         Nothing has changed, except after an `UnconfirmedError`.
     """
-    staging.settle(request.windows)
+    staging.recover(request.windows)
     while True:
         with contextlib.suppress(Appeared), ExitStack() as stack:
             targets, recovered = _open(request, policy, replaced, stack)
@@ -103,14 +103,14 @@ def _open(
     if request.op.name == "NO_OP" and not all(os.access(name, os.W_OK) for name in request.windows):
         return _open_for_reading(request, policy, stack), ()
     targets = stack.enter_context(locked(request.windows, policy.waiting, replaced=replaced))
-    recovered = tuple(target.name for target in targets if recovery.settle(target) == "finished")
+    recovered = tuple(target.name for target in targets if recovery.recover(target) == "finished")
     return [open_target(target, request.declared, stack) for target in targets], recovered
 
 
 def _open_for_reading(request: Request, policy: Policy, stack: ExitStack) -> Sequence[Opened]:
     """Lock targets that may not be written to, beside other readers, when nothing in them is half done."""
     for name in request.windows:
-        recovery.settle_for_reading(name, policy.waiting)
+        recovery.recover_for_reading(name, policy.waiting)
     targets = stack.enter_context(locked(request.windows, policy.waiting, shared=True))
     for target in targets:
         if recovery.has_journal(target.name):
@@ -143,7 +143,7 @@ def locked(
             raise UsageError("--window", "names one file twice; each window is a file of its own")
         for name in held.keys() - set(names):
             if not held[name].shared:
-                recovery.settle(held[name])
+                recovery.recover(held[name])
         yield targets
 
 

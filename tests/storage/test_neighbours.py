@@ -152,9 +152,9 @@ def interrupted(shared: Path) -> None:
         write(shared)
 
 
-def settle(shared: Path) -> None:
+def recover(shared: Path) -> None:
     with contextlib.suppress(MpiredError, OSError):
-        staging.settle([str(shared / "x")])
+        staging.recover([str(shared / "x")])
 
 
 def number_of_calls(function: Callable[[], object]) -> int:
@@ -192,7 +192,7 @@ def test_no_file_of_ours_is_touched(bait, work, as_root):
 
 
 def swap_at_every_call(bait: str, work: str, folder: Path) -> None:
-    job = {"write": write, "recover": settle}[work]
+    job = {"write": write, "recover": recover}[work]
 
     def prepared(name: str) -> Path:
         shared = made(folder / name)

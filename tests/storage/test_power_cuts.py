@@ -74,7 +74,7 @@ def value(file: File) -> float | None:
 def recovered(folder: Path, name: str = BASE) -> None:
     """Do what every command does first."""
     with lock_target(str(folder / name), Waiting()) as target:
-        recovery.settle(target)
+        recovery.recover(target)
         recovery.clean(target)
 
 

@@ -19,7 +19,7 @@ from command import COMMAND, NOBODY, become_nobody, refused, run, snapshot, succ
 from mpired.api.windows import Window
 from mpired.errors import BufferFileError, OutputExistsError, RanksError, UnconfirmedError, UsageError
 from mpired.storage import calls, lock, staging
-from mpired.storage.staging import pending, settle
+from mpired.storage.staging import pending, recover
 from mpired.storage.together import Together, check_outputs
 
 # Every call of the operating system by which a file system is changed.
@@ -279,7 +279,7 @@ def test_error_of_every_call_leaves_all_old_or_all_new(name, number, paths, tmp_
                 assert contents(paths) == OLD
                 assert litter(tmp_path) == []
         committed = contents(paths) != OLD or any(pending(str(path.parent)) for path in paths)
-        settle(map(str, paths))
+        recover(map(str, paths))
         assert contents(paths) == (NEW if committed else OLD), (which, ends)
         assert litter(tmp_path) == []
         for i, path in enumerate(paths):
@@ -381,10 +381,10 @@ def test_death_at_every_call(after, paths, tmp_path):
             for staging in os.listdir(tmp_path / name)
             if "mpired" in staging
         )
-        settle([str(paths[0]), str(paths[3])])
-        settled = contents(paths)
-        assert settled in (OLD, NEW)
-        assert settled == NEW or not (committed or NEW[0] in found)
+        recover([str(paths[0]), str(paths[3])])
+        recovered = contents(paths)
+        assert recovered in (OLD, NEW)
+        assert recovered == NEW or not (committed or NEW[0] in found)
         assert litter(tmp_path) == []
         for i, path in enumerate(paths):
             path.write_bytes(old(i))
@@ -401,7 +401,7 @@ def test_death_at_every_call_while_new_names_are_taken(after, tmp_path):
     for _ in deaths(lambda: write(paths, overwrite=False), after=after):
         found = contents(paths)
         states.append(4 - found.count(None))
-        settle(map(str, paths))
+        recover(map(str, paths))
         assert contents(paths) in ([None] * 4, NEW)
         assert contents(paths) == NEW or found == [None] * 4
         assert litter(tmp_path) == []
@@ -431,12 +431,12 @@ def test_death_while_it_is_finished(after, folder, paths, tmp_path):
         assert in_child(dies_between_the_renames) == -signal.SIGKILL
         assert contents(paths) == [*NEW[:2], *OLD[2:]]
 
-        def settles(which: int = which) -> None:
+        def recovers(which: int = which) -> None:
             die_at(which, after=after)()
-            settle([str(tmp_path / folder / "x")])
+            recover([str(tmp_path / folder / "x")])
 
-        status = in_child(settles)
-        settle([str(paths[0]), str(paths[3])])
+        status = in_child(recovers)
+        recover([str(paths[0]), str(paths[3])])
         assert contents(paths) == NEW
         assert litter(tmp_path) == []
         for i, path in enumerate(paths):
@@ -455,7 +455,7 @@ def test_one_folder_is_enough_to_finish_all(paths, tmp_path):
     for folder in "ab":
         assert in_child(dies) == -signal.SIGKILL
         assert contents(paths) == OLD
-        settle([str(tmp_path / folder / "anything")])
+        recover([str(tmp_path / folder / "anything")])
         assert contents(paths) == NEW
         assert litter(tmp_path) == []
         for number, path in enumerate(paths):
@@ -477,29 +477,29 @@ def committed(paths: list[Path], tmp_path: Path) -> list[Path]:
 def test_a_file_that_was_changed_since_is_not_overwritten(committed, paths, tmp_path):
     paths[1].write_bytes(b"newer than all")
     with pytest.raises(BufferFileError, match="was changed while a committed result"):
-        settle(map(str, paths))
+        recover(map(str, paths))
     assert contents(paths) == [NEW[0], b"newer than all", *NEW[2:]]
     with pytest.raises(BufferFileError, match=r"waits in .*mpired-together; .* remove that directory"):
-        settle(map(str, paths))
+        recover(map(str, paths))
     for folder in committed:
         for file in folder.iterdir():
             file.unlink()
         folder.rmdir()
-    settle(map(str, paths))
+    recover(map(str, paths))
     assert contents(paths) == [NEW[0], b"newer than all", *NEW[2:]]
 
 
 def test_a_file_that_was_removed_since_is_not_made_again(committed, paths):
     paths[1].unlink()
     with pytest.raises(BufferFileError, match="was removed"):
-        settle(map(str, paths))
+        recover(map(str, paths))
     assert contents(paths) == [NEW[0], None, *NEW[2:]]
 
 
 def test_links_lead_to_the_folder_that_matters(committed, paths, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "alias").symlink_to(paths[0])
-    settle([str(tmp_path / "elsewhere" / "alias")])
+    recover([str(tmp_path / "elsewhere" / "alias")])
     assert contents(paths) == NEW
 
 
@@ -541,7 +541,7 @@ def test_recover_says_what_it_finished_of_files_that_nobody_named(committed, pat
 
 
 def test_nothing_is_printed_in_python(committed, paths, capfd):
-    settle(map(str, paths))
+    recover(map(str, paths))
     assert contents(paths) == NEW
     assert capfd.readouterr() == ("", "")
 
@@ -591,14 +591,14 @@ def test_a_damaged_manifest_is_an_error_and_harmless(text, committed, paths, tmp
     for folder in committed:
         (folder / "manifest").write_bytes(text)
     with unchanged(tmp_path), pytest.raises(BufferFileError, match="manifest"):
-        settle(map(str, paths))
+        recover(map(str, paths))
 
 
 def test_what_others_left_is_not_followed(as_root, committed, paths, tmp_path):
     for folder in committed:
         os.chown(folder, NOBODY, NOBODY)
     with unchanged(tmp_path):
-        settle(map(str, paths))
+        recover(map(str, paths))
     assert pending(str(tmp_path / "a")) == []
 
 
@@ -607,15 +607,15 @@ def test_a_link_in_the_place_of_a_staging_directory_is_not_followed(committed, p
         folder.rename(tmp_path / f"moved{number}")
         folder.symlink_to(tmp_path / f"moved{number}")
     with unchanged(tmp_path):
-        settle(map(str, paths))
+        recover(map(str, paths))
 
 
 def test_a_folder_that_is_gone_is_said(committed, paths, tmp_path):
     (tmp_path / "a").rename(tmp_path / "c")
     with unchanged(tmp_path), pytest.raises(BufferFileError, match="is not there"):
-        settle([str(paths[3])])
+        recover([str(paths[3])])
     (tmp_path / "c").rename(tmp_path / "a")
-    settle([str(paths[3])])
+    recover([str(paths[3])])
     assert contents(paths) == NEW
 
 
@@ -664,7 +664,7 @@ def test_a_copy_with_its_times_is_finished_by_itself(half_done, tmp_path):
         assert run("recover", "B/3", cwd=tmp_path).status == 0
     assert contents_of(tmp_path / "B") == NEW
     assert litter(tmp_path / "B") == []
-    settle([str(half_done / "0")])
+    recover([str(half_done / "0")])
     assert contents_of(half_done) == NEW
 
 
@@ -688,7 +688,7 @@ def test_new_files_are_finished_in_any_copy(tmp_path):
     assert in_child(dies) == -signal.SIGKILL
     subprocess.run(["cp", "-r", "A", "B"], cwd=tmp_path, check=True)
     with unchanged(tmp_path / "A"):
-        settle([str(tmp_path / "B" / "0")])
+        recover([str(tmp_path / "B" / "0")])
     assert contents_of(tmp_path / "B") == NEW
 
 
@@ -697,7 +697,7 @@ def test_new_files_are_finished_in_any_copy(tmp_path):
 def test_one_of_several_folders_that_is_elsewhere_is_reported(how, folder, committed, tmp_path):
     subprocess.run([*how, folder, "c"], cwd=tmp_path, check=True)
     with unchanged(tmp_path), pytest.raises(BufferFileError, match=r"was moved or copied from .*; bring it back"):
-        settle([str(tmp_path / "c" / "0")])
+        recover([str(tmp_path / "c" / "0")])
 
 
 @pytest.mark.parametrize("folder", ["a", "b"])
@@ -705,9 +705,9 @@ def test_what_stayed_waits_for_the_folder_that_was_moved(folder, committed, path
     other = tmp_path / "ab".replace(folder, "")
     (tmp_path / folder).rename(tmp_path / "c")
     with unchanged(tmp_path), pytest.raises(BufferFileError, match="is not there; bring it back"):
-        settle([str(other / "x")])
+        recover([str(other / "x")])
     (tmp_path / "c").rename(tmp_path / folder)
-    settle([str(other / "x")])
+    recover([str(other / "x")])
     assert contents(paths) == NEW
 
 
@@ -717,7 +717,7 @@ def test_the_number_of_the_device_may_change(committed, paths, monkeypatch):
         said = json.loads((folder / "manifest").read_text())
         said["files"] = [[number, name, [status[0] + 1, *status[1:]]] for number, name, status in said["files"]]
         (folder / "manifest").write_text(json.dumps(said))
-    settle(map(str, paths))
+    recover(map(str, paths))
     assert contents(paths) == NEW
 
 
@@ -753,7 +753,7 @@ def test_drafts_of_the_living_are_left_alone(paths, tmp_path):
             with draft.created() as fd:
                 calls.pwrite_all(fd, b"draft", 0)
         before = snapshot(tmp_path)
-        assert in_child(lambda: settle(map(str, paths))) == 0
+        assert in_child(lambda: recover(map(str, paths))) == 0
         assert snapshot(tmp_path) == before
         outputs.commit()
     assert contents(paths) == [b"draft"] * 4
@@ -801,7 +801,7 @@ def test_a_living_command_that_renames_is_waited_for(committed, paths, tmp_path,
         waited.append(1)
 
     monkeypatch.setattr(staging.time, "sleep", sleep)
-    settle(map(str, paths))
+    recover(map(str, paths))
     assert waited == [1]
     assert contents(paths) == NEW
     for fd in (read, write_end, ready, ready_end):
@@ -813,7 +813,7 @@ def test_a_living_command_that_does_not_end(committed, paths, tmp_path, monkeypa
     assert calls.lock(fd)
     monkeypatch.setattr(staging, "_PATIENCE", 0.01)
     with unchanged(tmp_path), pytest.raises(OSError, match="does not come to an end") as caught:
-        settle(map(str, paths))
+        recover(map(str, paths))
     assert caught.value.errno == errno.EBUSY
     os.close(fd)
 
@@ -853,7 +853,7 @@ def test_a_name_is_taken_only_if_it_is_free_at_that_moment(tmp_path, monkeypatch
             write(paths, overwrite=False)
     assert contents(paths) == [NEW[0], b"somebody's"]
     paths[1].unlink()
-    settle(map(str, paths))
+    recover(map(str, paths))
     assert contents(paths) == NEW[:2]
     assert litter(tmp_path) == []
 

@@ -47,7 +47,7 @@ def contents(paths: list[Path]) -> list[bytes | None]:
 def after(paths: list[Path], folder: Path) -> tuple[list[bytes | None], list[str]]:
     """Recover, and return what the files hold and what else is there."""
     try:
-        staging.settle([str(folder / "b" / "x"), str(folder / "a" / "x")])
+        staging.recover([str(folder / "b" / "x"), str(folder / "a" / "x")])
     except MpiredError as error:  # nothing that a power cut leaves is a reason to refuse
         return [], [str(error)]
     litter = [str(path) for path in folder.rglob("*") if path not in paths and path.parent != folder]

@@ -112,7 +112,7 @@ MUTANTS = {
     ),
     "recovery": (
         [
-            (recovery, "settle", lambda *_, **__: ""),
+            (recovery, "recover", lambda *_, **__: ""),
             (recovery, "has_journal", lambda _: False),
             (source, "has_journal", lambda _: False),
         ],

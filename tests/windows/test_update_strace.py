@@ -80,7 +80,7 @@ def points(folder: Path, commit: str, calls: tuple[str, ...]) -> list[tuple[str,
 
 def recover(folder: Path) -> None:
     with lock_target(str(folder / "targets" / "t.npy"), Waiting()) as target:
-        recovery.settle(target)
+        recovery.recover(target)
         recovery.clean(target)
 
 

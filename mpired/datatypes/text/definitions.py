@@ -126,7 +126,7 @@ class Definitions(Mapping[str, Found]):
 
 
 def _entries(path: str) -> dict[str, object]:
-    import tomllib  # noqa: PLC0415 - with it come dates, which nobody needs without a file of types
+    import tomllib  # noqa: PLC0415 - with it come dates, which only a file of types needs
 
     try:
         with open(path, "rb") as file:
