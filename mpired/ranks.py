@@ -12,13 +12,15 @@ from mpired.errors import CountError, DatatypeError, MpiredError, RanksError, Us
 from mpired.storage import staging
 
 
-def open_ranks(words: Sequence[str], declared: Declared, *, raw_result: bool = False) -> tuple[RankFile, ...]:
-    """Look at every rank's header, and compare all with the first good one.
+def open_groups(
+    groups: Sequence[Sequence[str]], declared: Declared, *, raw_result: bool = False
+) -> tuple[tuple[RankFile, ...], ...]:
+    """Look at every rank's header, and compare all with the first good one: datatypes and counts agree in all groups.
 
     Parameters
     ----------
-    words
-        Paths in rank order; `-` is standard input.
+    groups
+        Of each group the paths in rank order; `-` is standard input.
     declared
         What the user says of the inputs.
     raw_result
@@ -32,19 +34,6 @@ def open_ranks(words: Sequence[str], declared: Declared, *, raw_result: bool = F
         If one rank cannot be used: its own error.
     RanksError
         If several cannot: one error that lists them all.
-    """
-    return open_groups([words], declared, raw_result=raw_result)[0]
-
-
-def open_groups(
-    groups: Sequence[Sequence[str]], declared: Declared, *, raw_result: bool = False
-) -> tuple[tuple[RankFile, ...], ...]:
-    """Look at the ranks of several groups as at those of one; datatypes and counts agree in all of them.
-
-    Raises
-    ------
-    MpiredError, OSError
-        As `open_ranks`.
     """
     words = [word for group in groups for word in group]
     if not all(groups):
