@@ -634,7 +634,7 @@ def test_the_storm_finds_an_update_in_place_without_a_journal(folder, monkeypatc
 
 
 def test_a_reader_without_locks_sees_the_old_or_the_new(folder):
-    target, reads = folder / "targets" / BASE, 5000
+    target = folder / "targets" / BASE
     done = mmap.mmap(-1, 1)
 
     def write() -> None:
@@ -644,7 +644,7 @@ def test_a_reader_without_locks_sees_the_old_or_the_new(folder):
     seen = set()
     with many([write]):
         try:
-            for _ in range(reads):
+            while len(seen) < 40:  # of the updates that came in between
                 with open(target, "rb") as file:
                     elements = np.frombuffer(file.read()[128:], np.int64)
                 assert len(elements) == COUNT
@@ -652,7 +652,6 @@ def test_a_reader_without_locks_sees_the_old_or_the_new(folder):
                 seen.add(int(elements[0]))
         finally:
             done[0] = 1
-    assert len(seen) > 20
 
 
 def test_reduce_waits_for_the_end_of_an_update(folder):
