@@ -208,13 +208,24 @@ def _as_the_inputs(path: str, template: RankFile) -> Format:
 
     Raw binary may have any name that is no other format's; a number, as in `out.0`, is no suffix.
     """
-    suffix, kind = _suffix(path), foreign.by_suffix(path)
-    if kind is not None:
+    if kind := foreign.by_suffix(path):
         reason = f"would be {kind.name} by its suffix, which mpired does not write"
         raise UsageError(path, f"{reason}; choose another name, or say the format with --to")
-    if suffix and not suffix[1:].isdecimal() and template.format != "raw":
+    if template.format != "raw" and (suffix := _unknown_suffix(path)):
         raise UsageError(path, f"no format has the suffix {suffix}; say it with --to, as --to {template.format}")
     return FORMATS[template.format]
+
+
+def _unknown_suffix(path: str) -> str:
+    """Return the suffix of a name if no format has it, else ""; a number, as in `out.0`, is none."""
+    suffix = _suffix(path)
+    return "" if by_suffix(path) or suffix[1:].isdecimal() else suffix
+
+
+def _other_format(path: str, *own: str) -> str | None:
+    """Return what the suffix of a name means, unless that is nothing or one of mpired's `own` formats."""
+    row, kind = by_suffix(path), foreign.by_suffix(path)
+    return kind.name if kind else row.name if row and row.name not in own else None
 
 
 def format_to_create(path: str, *, raw: bool) -> Format:
@@ -232,20 +243,16 @@ def format_to_create(path: str, *, raw: bool) -> Format:
     UsageError
         If the suffix is that of another format, or of none.
     """
-    row, kind, suffix = by_suffix(path), foreign.by_suffix(path), _suffix(path)
-    if kind or (row and row.name not in {"npy", "raw"}):
-        other = kind.name if kind else row and row.name
+    if other := _other_format(path, "npy", "raw"):
         reason = f"makes npy and raw files, and {path} would be {other} by its suffix; choose another name"
         raise UsageError("--create", reason)
-    if row is None and suffix and not suffix[1:].isdecimal() and not raw:
+    if not raw and (suffix := _unknown_suffix(path)):
         reason = f"no format has the suffix {suffix} of {path}; write .npy, or with --type any suffix for raw binary"
         raise UsageError("--create", reason)
-    return row or FORMATS["raw"]
+    return by_suffix(path) or FORMATS["raw"]
 
 
 def check_raw_suffix(path: str) -> None:
     """Raise `UsageError` if the suffix of a result that is always raw binary means something else."""
-    row, kind = by_suffix(path), foreign.by_suffix(path)
-    other = kind.name if kind else row.name if row and row.name != "raw" else None
-    if other:
+    if other := _other_format(path, "raw"):
         raise UsageError(path, f"would be {other} by its suffix, but records are raw binary; choose another name")

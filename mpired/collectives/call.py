@@ -147,7 +147,8 @@ def plan_call(
     request = read_request(collective, ranks, op, options, output or "")
     dealt = [(deal, paths_of(deal, request, output)) for deal in deals(request)]
     paths = [path for _, each in dealt for path in each]
-    check_different(paths, [taker for deal, _ in dealt for taker in deal.takers])
+    if len(paths) > 1:
+        check_different(paths, [taker for deal, _ in dealt for taker in deal.takers])
     if not in_place:
         request.check_no_input(paths, _WAY_OUT[collective.to_root])
     results = [results_of(deal, each, request, terminal=terminal) for deal, each in dealt]

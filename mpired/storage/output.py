@@ -60,9 +60,9 @@ class _Single:
     @contextlib.contextmanager
     def created(self, nbytes: int | None = None) -> Generator[int, None, None]:
         """Give the descriptor for the block, with `nbytes` reserved."""
+        if nbytes is not None:
+            self.allocate(nbytes)
         with calls.blaming(self.name):
-            if nbytes is not None:
-                calls.allocate(self.fd, nbytes)
             yield self.fd
 
 

@@ -885,6 +885,8 @@ def test_fetched_and_made_files_have_suffixes_of_formats_too(folder):
 def test_current_directory_is_gone(folder):
     script = f'mkdir gone; cd gone; rmdir ../gone; "$@" {folder}/a.npy -o new.npy'
     refused(shell(script, "reduce", "-q", "--op", "sum", cwd=folder), 4, "mpired: new.npy: No such file")
+    script = f'mkdir gone; cd gone; rmdir ../gone; "$@" {folder}/a.npy --to raw'
+    assert shell(script, "reduce", "-q", "--op", "sum", cwd=folder) == (0, A.tobytes(), "")
 
 
 @pytest.mark.parametrize("way", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1", "the terminal's name"])
