@@ -14,7 +14,6 @@ from mpired.collectives.request import Request, read_request, words_of
 from mpired.collectives.results import Deal, deals, model_of
 from mpired.collectives.run import folded
 from mpired.collectives.table import COLLECTIVES
-from mpired.engines import userops
 from mpired.options import CallOptions, KeywordOptions, LocalOptions, PathLike, check_no_file
 from mpired.progress import unwatched
 
@@ -106,10 +105,7 @@ def _arrays(deal: Deal, request: Request) -> list[Any]:
     """Return what each rank of a group gets, None for a rank that gets nothing."""
     arrays: list[Any] = [None] * deal.nranks
     plan = make_course(deal, (), request).plan
-    with (
-        userops.deaths_explained(request.op, request.options.get("op_timeout")),
-        folded(plan, deal.shares, None, userops.engine(request.op), unwatched) as results,
-    ):
+    with folded(plan, deal.shares, None, unwatched) as results:
         for taker, share, buffers in zip(deal.takers, deal.shares, results, strict=True):
             arrays[share.rank] = as_arrays(buffers, model_of(taker.file, share, request.collective))
     return arrays

@@ -109,7 +109,7 @@ class Window:
         Parameters
         ----------
         origin
-            A file or an array; None for the op "no_op", which only reads.
+            A file or an array; may be None for the op "no_op", which only reads the window.
         op, **options
             As of `accumulate`, without once and once_key.
 
@@ -131,7 +131,7 @@ class Window:
         Parameters
         ----------
         value
-            A number, a pair as (value, index), or the path of a file with one element; None for "no_op".
+            A number, a pair as (value, index), or the path of a file with one element; may be None for "no_op".
         op
             The name of a predefined op, "replace" or "no_op".
         **options

@@ -11,7 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -112,6 +112,7 @@ class ColumnBuffer:
     fortran_order: bool = False
     byte_order: Literal["<", ">", "="] = "="
     datarep: str = "native"
+    isolated: ClassVar[bool] = True
 
     @property
     def name(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -53,6 +53,7 @@ class FlatBuffer:
     fortran_order: bool = False
     name: str = ""
     datarep: str = "native"
+    isolated: ClassVar[bool] = False
 
     @property
     def byte_order(self) -> Order:

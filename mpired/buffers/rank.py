@@ -28,7 +28,10 @@ class Reader(Protocol):
 
 
 class RankBuffer(Protocol):
-    """One buffer of one rank. Small and picklable: it opens its file when asked to."""
+    """One buffer of one rank. Small and picklable: it opens its file when asked to.
+
+    It is `isolated` if a library decodes it, which a damaged file may end together with the process.
+    """
 
     @property
     def source(self) -> Source: ...
@@ -48,6 +51,8 @@ class RankBuffer(Protocol):
     def byte_order(self) -> Order: ...
     @property
     def datarep(self) -> str: ...
+    @property
+    def isolated(self) -> bool: ...
     def open(self) -> Reader: ...
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
@@ -199,6 +200,7 @@ class SpreadBuffer:
     fortran_order: bool = False
     name: str = ""
     datarep: str = "native"
+    isolated: ClassVar[bool] = False
 
     @property
     def byte_order(self) -> Order:

@@ -15,6 +15,7 @@ from mpired.attempts import repeated
 from mpired.cli import params, progress, signals
 from mpired.cli.messages import overflow_heard, say, tell_overflow, write
 from mpired.errors import UsageError
+from mpired.ops import Op
 from mpired.report import Updated
 from mpired.storage.output import has_other_names
 from mpired.windows.call import Call, plan_accumulate
@@ -100,6 +101,11 @@ def same_files(windows: Sequence[str], origins: Sequence[str]) -> list[str]:
                 warnings.append(f"warning: the origin {name} is the same file as the {known[inode]}")
             known.setdefault(inode, f"{what} {name}")
     return warnings
+
+
+def unread(op: Op, words: Sequence[str]) -> list[str]:
+    """Return a note on the words that name an origin if the op reads none (MPI-4.1, 12.3.4)."""
+    return [] if op.origin else [f"{word} is not used: {op} only reads the target" for word in words]
 
 
 def tell(  # noqa: PLR0913 - three of them are the options of the report

@@ -36,6 +36,6 @@ def compare_and_swap(**options: Any) -> None:
     windows, operands = split(options.pop("windows"), params.values(options.pop("words")))
     if len(operands) != _OPERANDS:
         raise UsageError("COMPARE and VALUE", f"are two words after the target, and there are {len(operands)}")
-    del options["quiet"]  # there is no summary to leave out
+    quiet = options.pop("quiet")
     plan = partial(plan_compare_and_swap, windows, operands[0], operands[1], **options)
-    fetch(plan, operands, timeout=options["lock_timeout"])
+    fetch(plan, operands, timeout=options["lock_timeout"], quiet=quiet)

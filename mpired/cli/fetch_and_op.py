@@ -10,9 +10,10 @@ import click
 
 from mpired.attempts import repeated
 from mpired.cli import params
-from mpired.cli.accumulate import run, split
-from mpired.cli.messages import tell_overflow
+from mpired.cli.accumulate import run, split, unread
+from mpired.cli.messages import say, tell_overflow
 from mpired.errors import UsageError
+from mpired.ops import Op
 from mpired.windows.call import Call, plan_fetch_and_op
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.request import Done
@@ -28,7 +29,7 @@ from mpired.windows.request import Done
 def fetch_and_op(**options: Any) -> None:
     """Combine VALUE into one element of TARGET, and print what it was before (MPI_Fetch_and_op).
 
-    VALUE is a number, VALUE,INDEX for a pair, or a file with one element. --op no_op takes none and only
+    VALUE is a number, VALUE,INDEX for a pair, or a file with one element. --op no_op needs none and only
     reads. Several commands at once each see another old value: a counter, a place in a queue.
 
     \b
@@ -40,19 +41,22 @@ def fetch_and_op(**options: Any) -> None:
     windows, values = split(options.pop("windows"), params.values(options.pop("words")))
     if len(values) > 1:
         raise UsageError(values[1], "is one word too many; there is one VALUE")
-    del options["quiet"]  # there is no summary to leave out
+    quiet = options.pop("quiet")
     plan = partial(plan_fetch_and_op, windows, values[0] if values else None, options.pop("op"), **options)
-    fetch(plan, values, timeout=options["lock_timeout"])
+    fetch(plan, values, timeout=options["lock_timeout"], quiet=quiet)
 
 
-def fetch(plan: Callable[[], Call], words: Sequence[str], *, timeout: float | None) -> None:
+def fetch(plan: Callable[[], Call], words: Sequence[str], *, timeout: float | None, quiet: bool) -> None:
     """Carry out a call on one element, and print the old one; `words` may be files with one element."""
 
-    def work(call: Call) -> Done:
+    def work(call: Call) -> tuple[Op, Done]:
         with FetchOutput("-", "text") as output:
             done = run(call, output.keep, quiet=True)
             output.send(call.request.windows[0])
-        return done
+        return call.request.op, done
 
-    tell_overflow(repeated(plan, work, lambda: words, timeout=timeout).overflow)
+    op, done = repeated(plan, work, lambda: words, timeout=timeout)
+    for note in () if quiet else unread(op, words):
+        say(note)
+    tell_overflow(done.overflow)
     params.tell(None)

@@ -11,9 +11,10 @@ from mpired.attempts import repeated
 from mpired.buffers import FORMATS
 from mpired.buffers.source import Source, check_no_input
 from mpired.cli import params
-from mpired.cli.accumulate import run, same_files, split, tell
+from mpired.cli.accumulate import run, same_files, split, tell, unread
 from mpired.cli.messages import say
 from mpired.errors import UsageError
+from mpired.ops import Op
 from mpired.storage.output import is_terminal
 from mpired.windows.call import Call, plan_get_accumulate
 from mpired.windows.fetched import FetchOutput
@@ -35,8 +36,8 @@ from mpired.windows.request import Done
 def get_accumulate(**options: Any) -> None:
     """Combine ORIGIN into TARGET as `accumulate` does, and give the old elements of TARGET (MPI_Get_accumulate).
 
-    No other command comes between the reading and the change. With --op no_op there is no ORIGIN, and TARGET is
-    only read, as it is between two updates. If OLD is a file, it is in place before TARGET changes.
+    No other command comes between the reading and the change. With --op no_op TARGET is only read, as it is
+    between two updates, and no ORIGIN is needed. If OLD is a file, it is in place before TARGET changes.
 
     \b
     Examples:
@@ -50,17 +51,16 @@ def get_accumulate(**options: Any) -> None:
         raise UsageError(origins[1], "is a second origin; a call that fetches takes one")
     path, to, force = options.pop("fetch"), options.pop("to"), options.pop("force")
     plan = partial(plan_get_accumulate, windows, origins[0] if origins else None, options.pop("op"), **options)
-    notes = same_files(windows, origins)
     for origin in set(origins) - {"-"}:
         check_no_input([path], [(Source.of(origin, origin), "the origin")], "name another file for the old elements")
 
-    def work(call: Call) -> tuple[str, Done]:
+    def work(call: Call) -> tuple[Op, Done]:
         with FetchOutput(path, to, overwrite=force, terminal=is_terminal(path), windows=windows) as output:
             done = run(call, output.keep, quiet=report["quiet"], replaced=output.replaced)
             output.send(windows[0])
-        return str(call.request.op), done
+        return call.request.op, done
 
     op, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])
-    for warning in () if report["quiet"] else notes:
-        say(warning)
-    tell(op, windows, origins, done, **report)
+    for note in () if report["quiet"] else unread(op, origins) or same_files(windows, origins):
+        say(note)
+    tell(str(op), windows, origins if op.origin else (), done, **report)

@@ -14,7 +14,7 @@ from mpired.collectives.request import Request, read_request
 from mpired.collectives.results import Deal, check_different, deals, paths_of, results_of
 from mpired.collectives.run import Course, Result, run
 from mpired.collectives.table import COLLECTIVES, Collective
-from mpired.engines import cores, userops
+from mpired.engines import cores
 from mpired.errors import UsageError
 from mpired.options import CallOptions, LocalOptions, PathLike, check_names
 from mpired.progress import Progress
@@ -37,8 +37,6 @@ class Call(NamedTuple):
         A fold for each group that gets results, and these.
     output
         Where the results go: the path or the pattern as given; None if they replace the ranks' files.
-    timeout
-        Seconds that one application of the op may take.
     link
         Whether equal results become one file with several names.
     root
@@ -49,7 +47,6 @@ class Call(NamedTuple):
     groups: tuple[tuple[RankFile, ...], ...]
     courses: tuple[Course, ...]
     output: str | None
-    timeout: float | None = None
     link: bool = False
     root: int = 0
 
@@ -102,15 +99,14 @@ class Call(NamedTuple):
         held: Held = NOTHING_HELD,
     ) -> None:
         """Do it, and commit all results together; `held` has the files that they replace."""
-        op = self.courses[0].plan.op
         outputs: Output | Together
         if self.collective.to_root:
             (path,) = self.paths
             outputs = open_output(path, overwrite=overwrite, on_commit=on_commit, target=held.get(path))
         else:  # that the files are locked is enough
             outputs = Together(self.paths, overwrite=overwrite, on_commit=on_commit)
-        with outputs, userops.deaths_explained(op, self.timeout):
-            run(self.courses, outputs, userops.engine(op), progress, link=self.link)
+        with outputs:
+            run(self.courses, outputs, progress, link=self.link)
 
 
 def plan_call(
@@ -157,8 +153,7 @@ def plan_call(
     courses = tuple(
         make_course(deal, each, request, nlocked=nlocked) for (deal, _), each in zip(dealt, results, strict=True)
     )
-    timeout, link, root = options.get("op_timeout"), options.get("link", False), options.get("root", 0)
-    return Call(collective, request.groups, courses, output, timeout, link, root)
+    return Call(collective, request.groups, courses, output, options.get("link", False), options.get("root", 0))
 
 
 _WAY_OUT = {

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from mpired.buffers import FORMATS, RankBuffer, RankFile
+from mpired.engines import decoding
 from mpired.errors import UsageError
 from mpired.ops import Op
 from mpired.storage import calls
@@ -61,7 +62,7 @@ class Plan(NamedTuple):
     block_counts
         For each buffer the most elements that are read at a time.
     jobs
-        Number of workers; 1 means this process.
+        Number of workers; 1 means this process, unless what runs is isolated from it.
     max_open
         Ranks that a worker keeps open, and results.
     """
@@ -72,6 +73,11 @@ class Plan(NamedTuple):
     block_counts: tuple[int, ...]
     jobs: int
     max_open: int
+
+    @property
+    def isolated(self) -> bool:
+        """Whether all runs in workers, because foreign code, or a library that decodes, could end this process."""
+        return self.op.isolated or (not self.op.user and any(rank.isolated for ranks in self.buffers for rank in ranks))
 
     @property
     def nbytes(self) -> int:
@@ -129,6 +135,9 @@ def make_plan(
         room = max_memory // processes - _STREAMED_LEAST_BYTES - _BLOCKS_IN_MEMORY * block_bytes
         memory = max(0, room) // min(len(files), max_open)
         buffers = tuple(tuple(_within_memory(rank, memory) for rank in ranks) for ranks in buffers)
+    if op.user and not op.isolated:
+        decoder = decoding.Decoder()
+        buffers = tuple(tuple(map(decoder.decoding, ranks)) for ranks in buffers)
     block_counts = tuple(max(1, block_bytes // ranks[0].datatype.itemsize) for ranks in buffers)
     # What can only be decoded in sequence is cut as little as possible: every cut decodes a row group twice.
     pieces = jobs if small or streamed else jobs * _SEGMENTS_PER_WORKER

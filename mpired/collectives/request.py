@@ -141,7 +141,7 @@ def resolve_op(op: str | Callable[..., Any], options: CallOptions) -> ops.Op:
         raise UsageError("--op", f"{op!r} is neither the name of an op nor a function")
     chosen = ops.with_overflow(ops.meant(op) or ops.resolve(str(op), timeout), options.get("overflow"))
     if chosen.user:
-        return userops.load(chosen, timeout, commute=commute)
+        return userops.load(chosen, commute=commute)
     for name, said in (("--commute", commute), ("--op-timeout", timeout)):
         if said is not None:
             raise UsageError(name, f"is said of user-defined ops; {chosen} is predefined")

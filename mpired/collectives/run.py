@@ -9,10 +9,11 @@ from typing import NamedTuple, TypeAlias
 from mpired.buffers import Encoder, FlatBuffer, FlatLayout
 from mpired.buffers.source import Source
 from mpired.collectives.fold import Fold, Part, Region, Target
-from mpired.collectives.plan import Plan, Segment
+from mpired.collectives.plan import Plan
 from mpired.collectives.table import Share
 from mpired.datatypes import Group
-from mpired.engines import Engine
+from mpired.engines import decoding, pool, userops
+from mpired.errors import WorkerError
 from mpired.ops import overflow
 from mpired.progress import Progress
 from mpired.storage import calls, copying
@@ -53,7 +54,6 @@ class Course(NamedTuple):
 def run(
     courses: Sequence[Course],
     outputs: Output | Together,
-    engine: Engine[Segment, Part],
     progress: Progress,
     *,
     link: bool = False,
@@ -72,13 +72,11 @@ def run(
     """
     drafts: Iterator[Output | Draft] = iter(outputs.drafts)
     for course in courses:
-        _fill(course, [next(drafts) for _ in course.results], engine, progress, link=link)
+        _fill(course, [next(drafts) for _ in course.results], progress, link=link)
     outputs.commit()
 
 
-def _fill(
-    course: Course, drafts: Sequence[Output | Draft], engine: Engine[Segment, Part], progress: Progress, *, link: bool
-) -> None:
+def _fill(course: Course, drafts: Sequence[Output | Draft], progress: Progress, *, link: bool) -> None:
     """Fold one course into drafts: where a worker can write a result it does, the others are encoded afterwards."""
     flat: list[Target] = []
     encoded: list[tuple[Result, Output | Draft]] = []
@@ -100,7 +98,7 @@ def _fill(
             encoded.append((result, draft))
     place = drafts[0] if encoded else None
     shares = [result.share for result, _ in encoded]
-    with folded(course.plan, shares, place, engine, progress, also=flat) as results:
+    with folded(course.plan, shares, place, progress, also=flat) as results:
         for (result, draft), buffers in zip(encoded, results, strict=True):
             assert not isinstance(result.layout, FlatLayout)  # noqa: S101 - sorted so above
             with draft.created() as fd:
@@ -144,7 +142,6 @@ def folded(
     plan: Plan,
     shares: Sequence[Share],
     beside: Output | Draft | None,
-    engine: Engine[Segment, Part],
     progress: Progress,
     *,
     also: Sequence[Target] = (),
@@ -157,14 +154,14 @@ def folded(
         Files that take results as well.
     """
     if not shares:
-        _fold(plan, also, engine, progress)
+        _fold(plan, also, progress)
         yield []
         return
     regions, end = _regions(plan, shares)
     with Scratch(beside.directory, beside.name) if beside else Scratch() as scratch:
         scratch.allocate(end)
         targets = [Target(scratch.shared, scratch.name, share, each) for share, each in regions.values()]
-        _fold(plan, [*also, *targets], engine, progress)
+        _fold(plan, [*also, *targets], progress)
         source = Source.of(scratch.name, scratch.shared_path)
         yield [
             [
@@ -191,9 +188,12 @@ def _regions(plan: Plan, shares: Sequence[Share]) -> tuple[dict[_Part, tuple[Sha
     return regions, end
 
 
-def _fold(plan: Plan, targets: Sequence[Target], engine: Engine[Segment, Part], progress: Progress) -> None:
+def _fold(plan: Plan, targets: Sequence[Target], progress: Progress) -> None:
     parts: list[Part] = []
-    with closing(engine(Fold(plan, tuple(targets)), plan.segments, plan.jobs)) as folding:
+    with (
+        _deaths_explained(plan),
+        closing(pool.run(Fold(plan, tuple(targets)), plan.segments, plan.jobs, isolated=plan.isolated)) as folding,
+    ):
 
         def done() -> Iterator[int]:
             for part in folding:
@@ -208,3 +208,15 @@ def _fold(plan: Plan, targets: Sequence[Target], engine: Engine[Segment, Part], 
         ranks = plan.buffers[found.buffer]
         name = ranks[0].name if len(plan.buffers) > 1 else ""
         overflow.tell(plan.op, found, [rank.source.name for rank in ranks], name)
+
+
+@contextmanager
+def _deaths_explained(plan: Plan) -> Iterator[None]:
+    """Turn the death of a worker into an error of the op, or else of the file that it decoded."""
+    try:
+        with userops.deaths_explained(plan.op):
+            yield
+    except WorkerError as error:
+        if decoding.is_crash(error):
+            decoding.check(rank for ranks in plan.buffers for rank in ranks)
+        raise

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import itertools
 import os
 import signal
 import subprocess
@@ -30,9 +31,9 @@ def run(
 ) -> Generator[Any, None, None]:
     """Apply `function` to every item with `jobs` worker processes; yield the results as they are done.
 
-    What a generator function yields are results. The function is sent once to each worker. With one job all runs in
-    this process, unless it is to be isolated from it. At the end no worker is left, and nothing that one may have
-    started.
+    What a generator function yields are results. The function is sent once to each worker. An item is taken from
+    `items` when a worker is free for it. With one job all runs in this process, unless it is to be isolated from it. At
+    the end no worker is left, and nothing that one may have started.
 
     Raises
     ------
@@ -43,13 +44,14 @@ def run(
         for item in items:
             yield from results(function, item)
         return
-    waiting = list(items)
+    rest = iter(items)
+    first = list(itertools.islice(rest, jobs))
     workers: list[_Worker] = []
     try:
         # Held back until the worker has its own handlers, so that none runs ours.
         with interruptions.blocked():
-            workers.extend(_Worker(function) for _ in waiting[:jobs])
-        yield from _results(workers, waiting)
+            workers.extend(_Worker(function) for _ in first)
+        yield from _results(workers, first, rest)
     finally:
         _end(workers)
 
@@ -155,12 +157,11 @@ def _new_interpreter(parent: int, connection: Any) -> int:
     return os.posix_spawn(program, words, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, connection.fileno(), 0)])
 
 
-def _results(workers: list[_Worker], items: list[Any]) -> Iterator[Any]:
-    """Yield what the workers make of the items, each of which goes to the next that is free."""
+def _results(workers: list[_Worker], first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
+    """Yield what the workers make of an item each, and of the rest, which goes to the next that is free."""
     from multiprocessing.connection import wait  # noqa: PLC0415 - as above
 
-    rest = iter(items)
-    for worker, item in zip(workers, rest, strict=False):
+    for worker, item in zip(workers, first, strict=True):
         worker.give(item)
     busy = {worker.connection: worker for worker in workers}
     deaths = {worker.ended: worker for worker in workers}

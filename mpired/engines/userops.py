@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -10,7 +9,7 @@ from typing import Any, TypeVar
 
 from mpired import ops
 from mpired.datatypes.named import canonical
-from mpired.engines import Engine, pool
+from mpired.engines import decoding, pool
 from mpired.errors import MpiredError, UserOpError, WorkerError
 from mpired.ops import contract, plugins, user
 
@@ -20,7 +19,7 @@ _R = TypeVar("_R")
 _LISTING_TIMEOUT = 10.0
 
 
-def load(op: ops.Op, timeout: float | None = None, *, commute: bool | None = None) -> ops.Op:
+def load(op: ops.Op, *, commute: bool | None = None) -> ops.Op:
     """Return a user-defined op with what it says of itself; a worker loads it to find out.
 
     Raises
@@ -28,7 +27,7 @@ def load(op: ops.Op, timeout: float | None = None, *, commute: bool | None = Non
     UserOpError
         If it cannot be loaded.
     """
-    return ops.with_properties(op, _in_worker(_properties, op.kernel, op, timeout), commute=commute)
+    return ops.with_properties(op, _in_worker(_properties, op.kernel, op), commute=commute)
 
 
 def _properties(kernel: Any) -> contract.Properties:
@@ -36,26 +35,21 @@ def _properties(kernel: Any) -> contract.Properties:
     return said
 
 
-def _in_worker(function: Callable[[_T], _R], item: _T, op: ops.Op, timeout: float | None) -> _R:
-    with deaths_explained(op, timeout):
+def _in_worker(function: Callable[[_T], _R], item: _T, op: ops.Op) -> _R:
+    with deaths_explained(op):
         result: _R
         (result,) = pool.run(function, [item], 1, isolated=True)
     return result
 
 
-def engine(op: ops.Op) -> Engine[Any, Any]:
-    """Return what runs the segments of an op: in workers only if its code is not of this process."""
-    return functools.partial(pool.run, isolated=True) if op.isolated else pool.run
-
-
 @contextmanager
-def deaths_explained(op: ops.Op, timeout: float | None) -> Generator[None, None, None]:
+def deaths_explained(op: ops.Op) -> Generator[None, None, None]:
     """Turn the death of a worker into an error of the user-defined op that ran there, unless that is not to blame."""
+    timeout = getattr(op.kernel, "timeout", None)
     try:
         yield
     except WorkerError as error:
-        # Memory that ran out, or a worker that could not be started.
-        if not op.isolated or error.exitcode in {None, -signal.SIGKILL}:
+        if not op.isolated or not decoding.is_crash(error):
             raise
         reason = error.reason
         if error.exitcode == -signal.SIGALRM and timeout is not None:
@@ -73,7 +67,7 @@ def installed() -> Iterator[dict[str, Any]]:
             continue
         try:
             op = ops.resolve(name, _LISTING_TIMEOUT)
-            said = _in_worker(_properties, op.kernel, op, _LISTING_TIMEOUT)
+            said = _in_worker(_properties, op.kernel, op)
         except MpiredError as error:
             yield _listed(name, place, error=error.reason)
         else:
@@ -89,8 +83,8 @@ def in_file(path: str) -> Iterator[dict[str, Any]]:
         If the file cannot be loaded.
     """
     ops.check_file(path, path)
-    every = ops.user_op(path, user.PythonKernel(path), isolated=True)
-    for name, said in _in_worker(_decorated, path, every, _LISTING_TIMEOUT):
+    every = ops.user_op(path, user.PythonKernel(path, _LISTING_TIMEOUT), isolated=True)
+    for name, said in _in_worker(_decorated, path, every):
         yield _listed(said.name or name, f"{path}:{name}", said)
 
 

@@ -52,6 +52,8 @@ class Op(NamedTuple):
         Whether operands may change places; the fold never makes use of it.
     uses
         The families of calls that take the op.
+    origin
+        Whether a one-sided call reads its origin.
     datatypes
         The names of the datatypes that the op takes, where it takes only some of its groups.
     user
@@ -76,6 +78,7 @@ class Op(NamedTuple):
     doc: str
     commute: bool = True
     uses: Use = _ANY_USE
+    origin: bool = True
     datatypes: tuple[str, ...] = ()
     user: bool = False
     isolated: bool = False
@@ -111,7 +114,15 @@ OPS: tuple[Op, ...] = (
     Op("MAXLOC", loc.locate(np.greater), Group.PAIR, "the pair with the greatest value, then the smallest index"),
     Op("MINLOC", loc.locate(np.less), Group.PAIR, "the pair with the smallest value, then the smallest index"),
     Op("REPLACE", kernels.replace, _ANY_TYPE, "the origin's value; accumulate only", commute=False, uses=_RMA),
-    Op("NO_OP", kernels.no_op, _ANY_TYPE, "the target's value; fetch only", commute=False, uses=Use.FETCH),
+    Op(
+        "NO_OP",
+        kernels.no_op,
+        _ANY_TYPE,
+        "the target's value; fetch only",
+        commute=False,
+        uses=Use.FETCH,
+        origin=False,
+    ),
 )
 
 _BY_NAME = {op.name: op for op in OPS}

@@ -19,6 +19,7 @@ from mpired.buffers.source import Source, check_no_input, open_source
 from mpired.buffers.spread import Records
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import transfer
+from mpired.engines.decoding import Decoder
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
 from mpired.options import PathLike, check_names, declared
 from mpired.packing.units import Packed, RecordOptions, octets, said_of
@@ -117,7 +118,8 @@ class _Units:
     """Gives the bytes of packed units in order."""
 
     def __init__(self, buffer: RankBuffer, packed: Packed) -> None:
-        self._reader = buffer.open()
+        self._decoder = Decoder()
+        self._reader = self._decoder.decoding(buffer).open()
         self._count = buffer.count
         self._name = buffer.source.name
         self._packed = packed
@@ -149,6 +151,7 @@ class _Units:
     def close(self) -> None:
         """Close the file."""
         self._reader.close()
+        self._decoder.close()
 
 
 def plan_unpack(

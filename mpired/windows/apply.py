@@ -67,7 +67,7 @@ def fold(
     op
         What combines: `target op origin`, in the order of the origins.
     origins
-        What is combined; all have as many elements. NO_OP needs none (MPI-4.1, 12.3.4).
+        What is combined; all have as many elements. Without any the elements are only read.
     update
         Takes the new bytes.
     fetched
@@ -81,7 +81,7 @@ def fold(
         old = gathered(octets, batch.at, window.stored)
         elements = _native(old, window.datatype)
         if fetched is not None:
-            for turn in batch.rounds if op.name == "NO_OP" else ():
+            for turn in () if origins else batch.rounds:
                 fetched[turn.index] = elements if turn.where is None else elements[turn.where]
         for rank, origin in enumerate(origins):
             for turn in batch.rounds:

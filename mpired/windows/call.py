@@ -14,6 +14,7 @@ import numpy as np
 from mpired import ops
 from mpired.buffers import Declared
 from mpired.datatypes import Datatype, Group
+from mpired.engines.decoding import Decoder
 from mpired.errors import UsageError
 from mpired.options import PathLike, check_names, declared, only_inputs
 from mpired.progress import Progress, unwatched
@@ -106,13 +107,12 @@ def plan_get_accumulate(
     op: str,
     **options: Unpack[FetchOptions],
 ) -> Call:
-    """Check a get_accumulate, as `plan_accumulate`; NO_OP takes no origin (MPI-4.1, 12.3.4)."""
+    """Check a get_accumulate, as `plan_accumulate`; NO_OP ignores the origin (MPI-4.1, 12.3.4)."""
     check_names(options, FetchOptions)
     chosen = resolve(op, ops.Use.FETCH, options)
-    if (origin is None) != (chosen.name == "NO_OP"):
-        reason = "takes no origin" if chosen.name == "NO_OP" else "needs an origin, which is missing"
-        raise UsageError("ORIGIN", f"{chosen} {reason} (MPI-4.1, 12.3.4)")
-    request = _request(windows, [] if origin is None else [origin], chosen, options)
+    if origin is None and chosen.origin:
+        raise UsageError("ORIGIN", f"{chosen} needs an origin, which is missing (MPI-4.1, 12.3.4)")
+    request = _request(windows, [origin] if chosen.origin and origin is not None else [], chosen, options)
     return Call(_with_create(replace(request, fetch=True), options), policy(options))
 
 
@@ -129,15 +129,14 @@ def plan_fetch_and_op(
     windows, op
         As of `plan_accumulate`; NO_OP is an atomic read.
     value
-        The origin's element: text as on the command line, the path of a file with one element, or a number. None
-        for NO_OP.
+        The origin's element: text as on the command line, the path of a file with one element, or a number. NO_OP
+        ignores it.
     """
     check_names(options, ElementOptions)
     chosen = resolve(op, ops.Use.FETCH, options)
-    if (value is None) != (chosen.name == "NO_OP"):
-        reason = "takes no value" if chosen.name == "NO_OP" else "needs a value, which is missing"
-        raise UsageError("VALUE", f"{chosen} {reason} (MPI-4.1, 12.3.5)")
-    return _on_one_element(windows, [] if value is None else [value], chosen, options)
+    if value is None and chosen.origin:
+        raise UsageError("VALUE", f"{chosen} needs a value, which is missing (MPI-4.1, 12.3.5)")
+    return _on_one_element(windows, [value] if chosen.origin else [], chosen, options)
 
 
 def plan_compare_and_swap(
@@ -215,10 +214,11 @@ def _request(
     component, target, derived = sides(options, said)
     said = replace(said, datatype=component)
     staging.recover(os.fspath(origin) for origin in origins if isinstance(origin, str | os.PathLike))
-    opened = [open_origin(origin, said, options, derived) for origin in origins]
+    decoder = Decoder()
+    opened = [open_origin(origin, said, options, derived, decoder) for origin in origins]
     placement = place(options, len(windows), target)
     given = common(opened, options)
-    if not given:  # NO_OP: as many elements as the target has, or is said to have
+    if not given:  # as many elements as the target has, or is said to have
         given = [Given("target", options.get("target_count"), whole=False)]
     formats = frozenset(origin.format for buffers in opened for origin in buffers if origin.format)
     check_formats(Declared(offset=said.offset, count=said.count), formats)  # which are said of origins alone
@@ -230,6 +230,7 @@ def _request(
         origins=opened,
         said=said,
         formats=formats,
+        decoder=decoder,
         place=lambda i, buffers: placement.shares(buffers, given[min(i, len(given) - 1)]),
     )
 

@@ -15,7 +15,7 @@ from mpired.datatypes.typemap.typemap import TypeMap
 from mpired.errors import DatatypeError, OpError, UsageError
 from mpired.options import Inputs, PathLike, check_word, integer
 from mpired.storage.lock import with_timeout
-from mpired.windows.origin import FileOrigin
+from mpired.windows.origin import whole
 from mpired.windows.placement import Placement
 from mpired.windows.target import Policy
 
@@ -244,7 +244,7 @@ def read_map(path: PathLike | np.ndarray | Sequence[int]) -> np.ndarray:
     else:
         name = os.fspath(path)
         buffer = _opened_map(name)
-        indices = FileOrigin(buffer, 0, buffer.count).read(slice(0, buffer.count))
+        indices = whole(buffer)
         held = str(buffer.datatype)
         if buffer.datatype.group is Group.LOGICAL:
             indices = indices != 0

@@ -13,6 +13,7 @@ from mpired.buffers.rank import Reader
 from mpired.datatypes import Datatype, agrees, from_dtype
 from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run
+from mpired.engines.decoding import Decoder
 from mpired.errors import CountError, DatatypeError
 from mpired.windows.runs import Index, Runs
 
@@ -154,6 +155,12 @@ class FileOrigin(Origin):
     def check_unchanged(self) -> None:
         """Raise `BufferFileError` if the file changed since it was looked at."""
         self.buffer.source.check_unchanged()
+
+
+def whole(buffer: RankBuffer) -> np.ndarray:
+    """Return all elements of a small buffer."""
+    with closing(Decoder()) as decoder, closing(FileOrigin(decoder.decoding(buffer), 0, buffer.count)) as origin:
+        return origin.read(slice(0, buffer.count))
 
 
 def check_inside(buffer: FlatBuffer, elements: Run) -> None:

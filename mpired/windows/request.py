@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -15,12 +14,13 @@ from mpired import ops
 from mpired.buffers import Declared, FlatBuffer, RankBuffer, open_rank
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap.typemap import Run
+from mpired.engines.decoding import Decoder
 from mpired.errors import CountError, OverflowWarning, UsageError
 from mpired.options import PathLike, integer
 from mpired.windows import once
 from mpired.windows.apply import Share
 from mpired.windows.options import AccumulateOptions, FetchOptions, Where
-from mpired.windows.origin import ArrayOrigin, FileOrigin, Origin, ScatteredOrigin, check_inside
+from mpired.windows.origin import ArrayOrigin, FileOrigin, Origin, ScatteredOrigin, check_inside, whole
 from mpired.windows.placement import Given, check_layout
 from mpired.windows.runs import Runs
 from mpired.windows.target import Filling
@@ -56,6 +56,8 @@ class Request:
         The element that there has to be, or nothing is changed (MPI_Compare_and_swap); None for anything.
     said, formats
         What the user says of all files, and the formats of the origins, so that nothing is said in vain.
+    decoder
+        Decodes what a library decodes.
     complete
         Returns the request with its elements, now that the datatype of the windows is known; None if it has them.
     """
@@ -72,6 +74,7 @@ class Request:
     expected: np.ndarray | None = None
     said: Declared = field(default_factory=Declared)
     formats: frozenset[str] = frozenset()
+    decoder: Decoder = field(default_factory=Decoder)
     complete: Callable[[Request, Datatype], Request] | None = None
 
 
@@ -113,7 +116,7 @@ Keep = Callable[[np.ndarray, FlatBuffer], None]
 
 
 def open_origin(
-    origin: PathLike | np.ndarray, said: Declared, options: FetchOptions, derived: Datatype | None
+    origin: PathLike | np.ndarray, said: Declared, options: FetchOptions, derived: Datatype | None, decoder: Decoder
 ) -> list[Origin]:
     """Open an origin: a buffer, or of a file with columns one for each.
 
@@ -125,6 +128,8 @@ def open_origin(
         What the user says of it.
     derived
         Its datatype, if that is a derived one.
+    decoder
+        Decodes it, if a library does.
     """
     first, count = integer("--origin-disp", options.get("origin_disp") or 0), options.get("origin_count")
     for name, number in (("--origin-disp", first), ("--origin-count", count or 0)):
@@ -140,7 +145,8 @@ def open_origin(
     if derived is not None:
         return [_scattered(file.only_buffer(), derived, first, count)]
     origins: list[Origin] = [
-        FileOrigin(buffer, first, max(buffer.count - first, 0) if count is None else count) for buffer in file.buffers
+        FileOrigin(buffer, first, max(buffer.count - first, 0) if count is None else count)
+        for buffer in map(decoder.decoding, file.buffers)
     ]
     for each in origins:
         each.format = file.format
@@ -198,8 +204,7 @@ def element_of(value: object, datatype: Datatype, what: str, said: Declared) -> 
         buffer = open_rank(os.fspath(value), Declared(datatype, columns=said.columns)).only_buffer()
         if buffer.count != 1:
             raise CountError(str(value), f"has {buffer.count} elements, and {what} is one")
-        with closing(FileOrigin(buffer, 0, 1)) as origin:
-            return origin.read(slice(0, 1))
+        return whole(buffer)
     return element_of_number(value, datatype, what)
 
 

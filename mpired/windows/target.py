@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from types import TracebackType
@@ -12,10 +12,11 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from mpired.buffers import FORMATS, Declared, FlatBuffer, FlatLayout, RankFile, format_to_create, recognise
+from mpired.buffers import Declared, FlatBuffer, FlatLayout, RankBuffer, RankFile, format_to_create, recognise
 from mpired.buffers.flat import Order
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype
+from mpired.engines.decoding import Decoder, rewrite
 from mpired.errors import OutputExistsError, UsageError
 from mpired.storage import calls, journal
 from mpired.storage.lock import Target, Waiting
@@ -82,7 +83,7 @@ class FlatTarget:
         return choose(self._target, extent, policy.commit, durable=policy.durable)
 
 
-def open_target(target: Target, declared: Declared, stack: ExitStack) -> Opened:
+def open_target(target: Target, declared: Declared, decoder: Decoder, stack: ExitStack) -> Opened:
     """Look at a locked file.
 
     Parameters
@@ -91,6 +92,8 @@ def open_target(target: Target, declared: Declared, stack: ExitStack) -> Opened:
         The file.
     declared
         The datatype of its elements, the byte order of a raw file, the columns that are meant.
+    decoder
+        Decodes its columns.
     stack
         Closes what stays open.
 
@@ -116,7 +119,7 @@ def open_target(target: Target, declared: Declared, stack: ExitStack) -> Opened:
     flat = file.buffers[0]
     if isinstance(flat, FlatBuffer):
         return FlatTarget(target, flat)
-    return ColumnTarget(target, file, stack)
+    return ColumnTarget(target, file, decoder, stack)
 
 
 class ColumnTarget:
@@ -128,23 +131,25 @@ class ColumnTarget:
         The file.
     file
         What it holds; its buffers are the columns that may change.
+    decoder
+        Decodes them.
     stack
         Closes the copy.
     """
 
-    def __init__(self, target: Target, file: RankFile, stack: ExitStack) -> None:
+    def __init__(self, target: Target, file: RankFile, decoder: Decoder, stack: ExitStack) -> None:
         self.name = target.name
         self.format = file.format
         self._target = target
         self._file = file
         self._scratch = stack.enter_context(Scratch(os.path.dirname(target.path), target.name))
         self.source = self._scratch.fd
-        self.windows: Sequence[FlatBuffer] = self._copied_out(file)
+        self.windows: Sequence[FlatBuffer] = self._copied_out(map(decoder.decoding, file.buffers))
 
-    def _copied_out(self, file: RankFile) -> list[FlatBuffer]:
+    def _copied_out(self, buffers: Iterable[RankBuffer]) -> list[FlatBuffer]:
         """Copy the elements of the columns into the scratch file, as native elements."""
         flat, end = [], 0
-        for buffer in file.buffers:
+        for buffer in buffers:
             form = buffer.datatype.form
             step = max(1, _BLOCK_NBYTES // form.itemsize)
             with closing(buffer.open()) as reader:
@@ -152,7 +157,7 @@ class ColumnTarget:
                     block = np.empty(min(step, buffer.count - start), form)
                     reader.read(start, block)
                     calls.pwrite_all(self._scratch.fd, block.view(np.uint8).data, end + start * form.itemsize)
-            source = Source(self.name, self._scratch.shared_path, file.source.stamp)
+            source = Source(self.name, self._scratch.shared_path, buffer.source.stamp)
             flat.append(FlatBuffer(source, buffer.datatype, buffer.count, form, end, (buffer.count,), name=buffer.name))
             end += -(-buffer.count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
         return flat
@@ -173,10 +178,10 @@ class ColumnTarget:
             raise UsageError("--commit journal", f"changes raw and npy files; {self.name} is rewritten whole")
         return _Rewritten(self._target, self._scratch, self._encode, durable=policy.durable)
 
-    def _encode(self, fd: int) -> None:
+    def _encode(self, output: FileOutput) -> None:
         source = Source.of(self.name, self._scratch.shared_path)
         changed = [replace(window, source=source) for window in self.windows]
-        FORMATS[self.format].rewrite(self._file.source, changed, fd)
+        rewrite(self.format, self._file.source, changed, output.shared)
 
 
 class _Written:
@@ -220,7 +225,9 @@ class _Written:
 class _Rewritten(_Written):
     """An update of a file with columns: the new elements are written to a new file at the end."""
 
-    def __init__(self, target: Target, scratch: Scratch, encode: Callable[[int], None], *, durable: bool) -> None:
+    def __init__(
+        self, target: Target, scratch: Scratch, encode: Callable[[FileOutput], None], *, durable: bool
+    ) -> None:
         super().__init__(target.name, scratch.fd)
         self._target = target
         self._encode = encode
@@ -232,7 +239,7 @@ class _Rewritten(_Written):
             keys = keys or journal.kept_keys(self._target.fd)
             target = self._target
             self._output = FileOutput(target.name, overwrite=True, durable=self._durable, target=target)
-            self._encode(self._output.fd)
+            self._encode(self._output)
         super().seal(keys)
 
 

@@ -100,11 +100,11 @@ def _open(
     """Lock and recover the targets; return them, and the names of those that had something to finish."""
     if request.create is not None and not os.path.exists(request.windows[0]):
         return [NewTarget(request.windows[0], request.create, stack, durable=policy.durable)], ()
-    if request.op.name == "NO_OP" and not all(os.access(name, os.W_OK) for name in request.windows):
+    if not request.op.origin and not all(os.access(name, os.W_OK) for name in request.windows):
         return _open_for_reading(request, policy, stack), ()
     targets = stack.enter_context(locked(request.windows, policy.waiting, replaced=replaced))
     recovered = tuple(target.name for target in targets if recovery.recover(target) == "finished")
-    return [open_target(target, request.declared, stack) for target in targets], recovered
+    return [open_target(target, request.declared, request.decoder, stack) for target in targets], recovered
 
 
 def _open_for_reading(request: Request, policy: Policy, stack: ExitStack) -> Sequence[Opened]:
@@ -115,7 +115,7 @@ def _open_for_reading(request: Request, policy: Policy, stack: ExitStack) -> Seq
     for target in targets:
         if recovery.has_journal(target.name):
             raise BufferFileError(target.name, "has an unfinished update, of a process that has just died; run again")
-    return [open_target(target, request.declared, stack) for target in targets]
+    return [open_target(target, request.declared, request.decoder, stack) for target in targets]
 
 
 @contextlib.contextmanager
@@ -163,6 +163,7 @@ class _Work:
         self._policy = policy
         self._targets = targets
         self._stack = stack
+        stack.callback(request.decoder.close)
         for origin in (origin for buffers in request.origins for origin in buffers):
             stack.callback(origin.close)
         self._check()
@@ -253,7 +254,7 @@ class _Work:
         made = isinstance(target, NewTarget)  # which comes into being even if nothing is combined into it
         if not made and not part.shares:
             return None
-        if self._request.op.name == "NO_OP" or not self._is_as_expected(target, part):
+        if not self._request.op.origin or not self._is_as_expected(target, part):
             return self._stack.enter_context(Reading(target.source))
         if not made and not part.origins:
             return None
@@ -266,7 +267,7 @@ class _Work:
         if expected is None:
             return True
         found = np.zeros_like(expected)
-        for _ in fold(part.shares[0], ops.get("NO_OP"), [], Reading(target.source), found):
+        for _ in fold(part.shares[0], self._request.op, [], Reading(target.source), found):
             pass
         return found.tobytes() == expected.tobytes()
 

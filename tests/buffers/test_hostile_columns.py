@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from command import in_child, measured, reduce, refused, run, succeeded, unchanged
+from tables import bytes_of
 
 import mpired
 from mpired.buffers import footer, parquet
@@ -21,17 +22,6 @@ from mpired.errors import BufferFileError, MpiredError
 SUFFIXES = ("parquet", "arrow")
 THREE = np.array([1.0, 2.0, 3.0])
 PAIRS = pa.array([{"v": 1.5, "i": 1}, {"v": -2.0, "i": 2}, {"v": 0.0, "i": 3}], pa.struct([("v", "f8"), ("i", "i4")]))
-
-
-def bytes_of(table, suffix, **settings):
-    """Return a table as a file of that format."""
-    file = io.BytesIO()
-    if suffix == "parquet":
-        pq.write_table(table, file, **settings)
-    else:
-        with pa.ipc.new_file(file, table.schema, options=pa.ipc.IpcWriteOptions(**settings)) as writer:
-            writer.write_table(table)
-    return file.getvalue()
 
 
 SMALLEST = {
@@ -259,7 +249,7 @@ def test_a_long_row_group_is_written_again_in_pieces(tmp_path):
 
 
 @pytest.mark.parametrize("ncolumns", [3, 60])
-def test_columns_cost_the_same_each(ncolumns, tmp_path, monkeypatch):
+def test_columns_cost_the_same_each(ncolumns, tmp_path, monkeypatch, engine):
     """The footer is read as often as for one column, and pyarrow sees a single column for each, once a rank."""
     table = pa.table({f"c{i}": THREE * i for i in range(ncolumns)})
     for name in ("a", "b"):

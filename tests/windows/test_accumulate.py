@@ -242,9 +242,27 @@ def test_get_accumulate_writes_the_old_elements(tmp_path):
         far = ("get-accumulate", "--op", "no_op", "--target-count", str(2**61), "t.npy")
         refused(run(*far, cwd=tmp_path), 3, "window")
         refused(run(*words[:-1], cwd=tmp_path), 2, "needs an origin")
-        refused(run("get-accumulate", "--op", "no_op", "t.npy", "o.npy", cwd=tmp_path), 2, "takes no origin")
         read = run("get-accumulate", "-q", "--op", "no_op", "--at", "1,:", "--to", "text", "t.npy", cwd=tmp_path)
         assert read == (0, b"5\n6\n7\n", "")
+
+
+def test_no_op_ignores_its_origin(tmp_path):
+    """Whatever it is (MPI-4.1, 12.3.4): of another datatype or count, or the target; one line says that."""
+    np.save(tmp_path / "t.npy", np.arange(3.0))
+    np.save(tmp_path / "o.npy", np.ones(7, "i4"))
+    words = ("get-accumulate", "--op", "no_op", "--to", "text", "t.npy")
+    with unchanged(tmp_path):
+        for origin in ("o.npy", "t.npy", "-"):
+            outcome = run(*words, origin, cwd=tmp_path)
+            assert outcome[:2] == (0, b"0.0\n1.0\n2.0\n")
+            note = f"mpired: {origin} is not used: MPI_NO_OP only reads the target"
+            assert outcome.err.splitlines()[0] == note
+            assert run(*words, "-q", origin, cwd=tmp_path) == (0, outcome.out, "")
+        value = run("fetch-and-op", "--op", "no_op", "t.npy", "--target-disp", "1", "x", cwd=tmp_path)
+        assert value == (0, b"1.0\n", "mpired: x is not used: MPI_NO_OP only reads the target\n")
+        window = mpired.Window(tmp_path / "t.npy")
+        assert window.get_accumulate(np.ones(2, "i1"), "no_op").tolist() == [0, 1, 2]
+        assert window.fetch_and_op(5, "no_op", target_disp=2) == 2
 
 
 def test_old_elements_that_cannot_be_written_are_not_a_failure_that_may_be_repeated(tmp_path):

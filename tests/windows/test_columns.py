@@ -317,7 +317,8 @@ def test_a_row_group_too_large_for_memory(tmp_path, monkeypatch):
     path = tmp_path / "t.parquet"
     table = pa.table({"s": [f"{i:01000}" for i in range(450)], "n": np.zeros(450)})
     pq.write_table(table, path, use_dictionary=False, compression="none")
-    mpired.Window(path).accumulate(np.arange(450.0), "sum")
+    np.save(tmp_path / "o.npy", np.arange(450.0))
+    succeeded(run("accumulate", "-q", "--op", "sum", "--columns", "n", "t.parquet", "o.npy", cwd=tmp_path))
     assert read(path)["s"].equals(table["s"])
     assert read(path)["n"].to_pylist() == list(range(450))
     found = chunks(path)

@@ -1,0 +1,152 @@
+"""A library that ends its process while it decodes a file: the process is a worker, and the file is to blame."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command import children, refused, run, succeeded, unchanged
+from tables import bytes_of
+
+import mpired
+from mpired.engines.decoding import Decoder
+from mpired.errors import BufferFileError
+
+# Decoding ends the process at a file with "bad" in its name, and copying the other columns at one with "worse".
+ABORTING = """
+import os, sys
+import mpired, numpy as np
+from mpired.buffers import arrow, parquet
+from mpired.errors import MpiredError
+
+def abort(kind, method, at):
+    opened, decode = kind.__init__, getattr(kind, method)
+    def remember(self, source, *rest):
+        self.path = source.name
+        opened(self, source, *rest)
+    kind.__init__ = remember
+    setattr(kind, method, lambda self, *rest: os.abort() if at in os.path.basename(self.path) else decode(self, *rest))
+
+abort(parquet.ParquetFile, "arrays", "bad")
+abort(parquet.WholeFile, "group", "worse")
+abort(arrow.ArrowFile, "arrays", "bad")
+abort(arrow.WholeFile, "batches", "worse")
+"""
+COMMAND = ABORTING + "from mpired.cli import main; os._exit(main())"
+
+
+def aborting(program, *words, cwd):
+    """Run a program in which decoding aborts; OpenBLAS without threads lets it fork."""
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
+    return subprocess.run(
+        [sys.executable, "-c", program, *words], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.fixture(params=["parquet", "arrow"])
+def folder(request, tmp_path):
+    """Return a folder with good.X, bad.X, worse.X, whose column x has elements of 1, and target.npy."""
+    content = bytes_of(pa.table({"x": np.ones(5)}), request.param)
+    for name in ("good", "bad", "worse"):
+        (tmp_path / f"{name}.{request.param}").write_bytes(content)
+    np.save(tmp_path / "target.npy", np.zeros(5))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "reduce --op sum --columns x good.X bad.X -o new.npy",
+        "reduce --op sum --columns x --jobs 2 good.X bad.X -o new.npy",
+        "scan --op sum --columns x good.X bad.X -o new{rank}.npy",
+        "reduce-local --op sum bad.X good.X",
+        "accumulate --op sum --columns x target.npy good.X bad.X",
+        "accumulate --op sum --columns x --once target.npy bad.X",
+        "accumulate --op sum --columns x bad.X target.npy",
+        "accumulate --op sum --columns x worse.X target.npy",
+        "accumulate --op sum --create 5 --columns x new.npy bad.X",
+        "accumulate --op sum --map bad.X target.npy target.npy",
+        "get-accumulate --op sum --columns x bad.X target.npy --fetch old.npy",
+        "fetch-and-op --op sum --columns x --target-disp 1 bad.X 2",
+        "fetch-and-op --op sum --columns x target.npy bad.X",
+        "unpack --type double --columns x bad.X -o new.bin",
+    ],
+)
+def test_a_library_that_aborts(words, folder):
+    """One line and status 3, which name the file, and nothing has changed."""
+    suffix = next(path.suffix for path in folder.glob("good.*"))
+    words = words.replace(".X", suffix).split()
+    if words[0] == "fetch-and-op" and words[-1].startswith("bad"):
+        np.save(folder / "target.npy", np.zeros(1))
+        (folder / words[-1]).write_bytes(bytes_of(pa.table({"x": np.ones(1)}), suffix[1:]))
+    if "--map" in words:
+        (folder / f"bad{suffix}").write_bytes(bytes_of(pa.table({"x": np.arange(5)}), suffix[1:]))
+    with unchanged(folder):
+        outcome = aborting(COMMAND, *words, cwd=folder)
+    which = "worse" if f"worse{suffix}" in words else "bad"
+    reason = "cannot be decoded, the file is damaged (a worker died: it was killed by SIGABRT; nothing was written)"
+    assert outcome.stderr == f"mpired: {which}{suffix}: {reason}\n"
+    assert outcome.returncode == 3
+
+
+@pytest.mark.parametrize("op", ["'sum'", "lambda a, b: a + b"])
+def test_a_library_that_aborts_under_python(op, folder):
+    suffix = next(path.suffix for path in folder.glob("good.*"))
+    program = f"{ABORTING}\ntry: mpired.reduce(['good{suffix}', 'bad{suffix}'], {op}, columns=['x'])\n"
+    outcome = aborting(program + "except MpiredError as error: print(type(error).__name__, error)", cwd=folder)
+    assert outcome.stdout.startswith(f"BufferFileError bad{suffix}: cannot be decoded")
+    assert outcome.returncode == 0
+
+
+def test_a_worker_decodes_many_files_in_turn(tmp_path):
+    """One worker for all origins, each read by blocks, more of them than are kept open."""
+    values = np.arange(3 << 17, dtype="f8")
+    for i in range(20):
+        pq.write_table(pa.table({"x": values + i}), tmp_path / f"{i:02}.parquet", row_group_size=100_000)
+    np.save(tmp_path / "target.npy", np.zeros_like(values))
+    succeeded(
+        run("accumulate", "-q", "--op", "sum", "target.npy", *(f"{i:02}.parquet" for i in range(20)), cwd=tmp_path)
+    )
+    assert np.array_equal(np.load(tmp_path / "target.npy"), 20 * values + 190)
+
+
+def test_streams_of_a_decoder(tmp_path):
+    """Streams are read side by side, left, and begun again; no worker is left at the end."""
+    pq.write_table(
+        pa.table({"x": np.arange(1000.0), "y": -np.arange(1000.0)}), tmp_path / "a.parquet", row_group_size=10
+    )
+    buffers = mpired.info(tmp_path / "a.parquet").buffers
+    decoder = Decoder()
+    readers = [decoder.decoding(buffer).open() for buffer in buffers]
+    block = np.empty(300)
+    for start in (0, 300, 10, 700, 0):
+        for reader, sign in zip(readers, (1, -1), strict=True):
+            reader.read(start, block)
+            assert np.array_equal(block, sign * np.arange(start, start + 300.0))
+    (worker,) = children(os.getpid())
+    decoder.close()
+    assert worker not in children(os.getpid())
+    for reader in readers:
+        reader.close()
+    decoder.close()
+
+
+def test_nulls_and_damage_are_told_by_the_worker(tmp_path):
+    pq.write_table(pa.table({"x": [1.0, None, 3.0]}), tmp_path / "nulls.parquet", write_statistics=False)
+    np.save(tmp_path / "target.npy", np.zeros(3))
+    with unchanged(tmp_path):
+        refused(
+            run("accumulate", "--op", "sum", "target.npy", "nulls.parquet", cwd=tmp_path), 3, "1 nulls in column 'x'"
+        )
+    content = bytearray(
+        bytes_of(pa.table({"x": np.arange(3.0)}), "parquet", compression="none", write_page_checksum=True)
+    )
+    content[content.index(np.float64(2).tobytes())] ^= 1
+    (tmp_path / "bits.parquet").write_bytes(content)
+    with pytest.raises(BufferFileError, match=r"bits.parquet: cannot be read, the file is damaged .*checksum"):
+        mpired.Window(tmp_path / "target.npy").accumulate(tmp_path / "bits.parquet", "sum")
