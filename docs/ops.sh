@@ -10,13 +10,13 @@ show() {
 cat <<'END'
 # Ops and datatypes
 
-Written by `make docs`; do not edit. A test fails when it is not what the program prints.
+Written by `make docs`; do not edit. A test compares this page with what the program prints.
 
 ## Ops
 
 Each row is an op, each mark a group of datatypes that it takes. Every other combination is an
-error (exit status 3, MPI_ERR_OP) that says which datatypes the op takes and which ops the datatype
-takes. `replace` and `no_op` are in the table of MPI, but no reduction takes them.
+error (exit status 3, MPI_ERR_OP) that lists the datatypes the op takes and the ops the datatype
+takes. `replace` and `no_op` are for windows; no reduction takes them.
 
 END
 show 'mpired ops'
@@ -24,8 +24,8 @@ cat <<'END'
 
 ## Datatypes
 
-The size counts the bytes of the components, the extent the padding too. In raw files an element
-takes its extent. Types without a NumPy form are known by name and refused.
+The size counts the bytes of the components; the extent includes the padding. In raw files an element
+takes its extent. Datatypes without a NumPy form are listed as not available, and refused.
 
 END
 show 'mpired types'
