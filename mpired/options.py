@@ -1,155 +1,666 @@
-"""What may be said of inputs and of a reduction, checked as far as that can be without a file."""
+"""Every option once: its keyword, static type, flags, values, default and help.
 
-from __future__ import annotations
+An option is a field of a TypedDict: its name is the keyword in Python, and its annotation the type and a row. A
+TypedDict is a group of options, and the ones at the end are those of the calls. The commands, the signatures of
+Python's functions, the variables `MPIRED_<FLAG>` and the reference read the rows; `checked` reads what a caller gave.
+"""
 
-import operator
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict, TypeVar, cast
 
-from mpired import datatypes
-from mpired.buffers import FORMATS, Declared
 from mpired.errors import UsageError
+from mpired.values import (
+    Anything,
+    Counts,
+    Flag,
+    FormatName,
+    Integer,
+    Kind,
+    Names,
+    Path,
+    Ranks,
+    RefusedError,
+    Seconds,
+    Size,
+    Text,
+    Word,
+)
 
 if TYPE_CHECKING:
-    from mpired.datatypes.text.definitions import Definitions
+    import numpy as np
 
-PathLike = str | os.PathLike[str]
+PathLike: TypeAlias = str | os.PathLike[str]
+Index: TypeAlias = str | int | slice | tuple[int | slice, ...]
+Indices: TypeAlias = "str | os.PathLike[str] | np.ndarray | Sequence[int] | None"
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option: a row.
+
+    Parameters
+    ----------
+    flags
+        Its spellings on the command line; the first long one is used in messages.
+    kind
+        Its values.
+    help
+        One line.
+    default
+        What it is if it is not given.
+    environment
+        Whether variables named after its long flags may give it: not what may name code to load.
+    hidden
+        Whether help leaves it out, because it is only there to be refused with a reason.
+    required
+        Whether the command needs it.
+    multiple
+        Whether it may be given several times.
+    """
+
+    flags: str
+    kind: Kind
+    help: str
+    default: Any = None
+    environment: bool = True
+    hidden: bool = False
+    required: bool = False
+    multiple: bool = False
+
+    @property
+    def long_flags(self) -> list[str]:
+        """The flags that begin with two hyphens, without the words that mean the contrary."""
+        return [flag.partition("/")[0] for flag in self.flags.split() if flag.startswith("--")]
+
+
+BYTE_ORDERS = ("little", "big", "native")
+DATAREPS = ("native", "external32")
+OVERFLOWS = ("warn", "wrap", "error")
+COMMITS = ("auto", "rename", "journal")
+DURABILITIES = ("full", "process", "none")
+EXSCAN_FIRST = ("none", "identity")
+
+
+_COUNT = Integer(least=0, below=2**63)
+_BYTES = Integer("BYTES", least=0, below=2**63)
+_NUMBER = Integer()
+
+_Type: TypeAlias = Annotated[
+    str | None, Option("--type", Text("TYPE"), "The MPI datatype or NumPy code of an element; raw files need it.")
+]
+_Types: TypeAlias = Annotated[
+    PathLike | None, Option("--types", Path(), "A TOML file of named datatypes, that TYPE may use.")
+]
+_ByteOrder: TypeAlias = Annotated[
+    str | None, Option("--byte-order", Word(BYTE_ORDERS), "The byte order of raw files; default native.")
+]
+
+# Ops
+
+
+class Op(TypedDict, total=False):
+    """The op of the commands that combine ranks."""
+
+    # No environment variable: it may name code to load.
+    op: Annotated[
+        str,
+        Option(
+            "--op",
+            Anything("OP"),
+            "A predefined op, with or without MPI_; FILE.py:FUNCTION; PACKAGE.MODULE:FUNCTION; ./LIB.so:SYMBOL; or an "
+            "installed op. `mpired ops` lists them.",
+            environment=False,
+            required=True,
+        ),
+    ]
+
+
+class WindowOp(TypedDict, total=False):
+    """The op of the one-sided commands."""
+
+    # No environment variable, as for the other commands: what is done is written in the command.
+    op: Annotated[
+        str,
+        Option(
+            "--op",
+            Anything("OP"),
+            "A predefined op, with or without MPI_, or `replace`.",
+            environment=False,
+            required=True,
+        ),
+    ]
+
+
+class UserOp(TypedDict, total=False):
+    """What concerns user-defined ops."""
+
+    commute: Annotated[bool | None, Option("--commute/--no-commute", Flag(), "Say whether a user-defined op commutes.")]
+    op_timeout: Annotated[
+        float | None,
+        Option("--op-timeout", Seconds(zero=False), "The most that one call of a user-defined op may take."),
+    ]
+
+
+class Overflow(TypedDict, total=False):
+    """What concerns sums and products."""
+
+    overflow: Annotated[
+        str | None,
+        Option(
+            "--overflow",
+            Word(OVERFLOWS),
+            "What a sum or product is that its datatype cannot hold: a warning, the default, expected, or an error.",
+        ),
+    ]
+
+
+# Inputs
+
+
+class Definitions(TypedDict, total=False):
+    """Where named datatypes are defined."""
+
+    types: _Types
 
 
 class Inputs(TypedDict, total=False):
-    """What may be said of the inputs; see `mpired reduce --help` for each."""
+    """What the inputs hold."""
 
-    type: str | None
-    types: PathLike | None
-    format: str | None
-    columns: Sequence[str]
-    pair: Sequence[str] | None
-    offset: int
-    count: int | None
-    byte_order: str | None
-    datarep: str | None
-
-
-class LocalOptions(Inputs, total=False):
-    """What may be said of every call that combines ranks, and all that may be of `reduce_local`."""
-
-    jobs: int
-    max_memory: int | None
-    commute: bool | None
-    op_timeout: float | None
-    lock_timeout: float | None
-    overflow: str | None
-
-
-class GroupOptions(LocalOptions, total=False):
-    """What may be said of every call whose results are files of their own."""
-
-    to: str | None
-    overwrite: bool
-    in_place: bool
-    group_b: Sequence[PathLike] | None
+    type: _Type
+    types: _Types
+    format: Annotated[
+        str | None, Option("--from", FormatName(readable=True), "The format of the inputs, instead of looking at them.")
+    ]
+    columns: Annotated[
+        str | Sequence[str],
+        Option("--columns", Names(), "The parquet or arrow columns that are buffers; default all.", ()),
+    ]
+    pair: Annotated[
+        str | Sequence[str] | None,
+        Option("--pair", Names("VALUE,INDEX"), "Two columns that are one buffer of pairs."),
+    ]
+    offset: Annotated[int, Option("--offset", _BYTES, "Bytes to skip at the start of raw inputs.", 0)]
+    count: Annotated[int | None, Option("--count", _COUNT, "Elements to read of raw inputs; default all.")]
+    byte_order: _ByteOrder
+    datarep: Annotated[
+        str | None,
+        Option(
+            "--datarep",
+            Word(DATAREPS),
+            "The data representation of raw files, those that are written too; default native.",
+        ),
+    ]
 
 
-class KeywordOptions(GroupOptions, total=False):
-    """What may be said of a collective; the last four are options of some, as their rows in the table say."""
+class Records(TypedDict, total=False):
+    """What a raw file of records holds."""
 
-    root: int
-    link: bool
-    counts_b: Sequence[int] | None
-    exscan_first: str
+    type: Annotated[
+        str,
+        Option("--type", Text("TYPE"), "The datatype of an element, as 'resized(0,24,double)'.", required=True),
+    ]
+    types: _Types
+    offset: Annotated[int, Option("--offset", _BYTES, "Where the first element's displacement 0 is.", 0)]
+    count: Annotated[int | None, Option("--count", _COUNT, "Elements; default all there are.")]
+    byte_order: _ByteOrder
+    datarep: Annotated[
+        str | None,
+        Option(
+            "--datarep",
+            Word(DATAREPS),
+            "The data representation of the packed elements, if raw; default native.",
+        ),
+    ]
 
 
-class CallOptions(KeywordOptions, total=False):
-    """The same, with what is an argument of its own in Python."""
+class Packed(TypedDict, total=False):
+    """What a file of packed elements holds."""
 
-    counts: Sequence[int] | None
+    format: Annotated[
+        str | None, Option("--from", FormatName(readable=True), "The format of PACKED, instead of looking at it.")
+    ]
+    columns: Annotated[str | Sequence[str], Option("--columns", Names(), "The column of a parquet or arrow file.", ())]
 
 
-def declared(**inputs: Unpack[Inputs]) -> Declared:
-    """Return what the user says of the inputs, checked as far as that can be without them.
+# Results
+
+
+class Output(TypedDict, total=False):
+    """Where one result goes."""
+
+    output: Annotated[
+        str,
+        Option("-o --output", Path("PATH"), "The file to write; `-`, the default, is standard output.", "-"),
+    ]
+
+
+class UnpackOutput(TypedDict, total=False):
+    """Where records go."""
+
+    output: Annotated[
+        str, Option("-o --output", Path("PATH"), "The new file; `-`, the default, is standard output.", "-")
+    ]
+    into: Annotated[str | None, Option("--into", Path("PATH"), "An existing file to write into; its other bytes stay.")]
+
+
+class Outputs(TypedDict, total=False):
+    """Where several results go."""
+
+    output: Annotated[
+        str | None,
+        Option("-o --output", Path("PATTERN"), "The files to write, as 'out_{rank}.npy'; also {rank:05d}, {stem}."),
+    ]
+
+
+class To(TypedDict, total=False):
+    """The form of a result."""
+
+    to: Annotated[str | None, Option("--to", FormatName(), "Its format; default by suffix, then as the inputs.")]
+
+
+class Overwrite(TypedDict, total=False):
+    """Whether a result may replace a file."""
+
+    overwrite: Annotated[bool, Option("-f --force -O --overwrite", Flag(), "Replace an existing file.", default=False)]
+
+
+class Locking(TypedDict, total=False):
+    """How to wait for others."""
+
+    lock_timeout: Annotated[
+        float | None,
+        Option(
+            "--lock-timeout",
+            Seconds(zero=True),
+            "The most to wait for others that have a file locked that is changed or half changed; default 60, 0 tries "
+            "once.",
+        ),
+    ]
+
+
+class Results(To, Overwrite, Locking, total=False):
+    """How results become files."""
+
+
+class RootInPlace(TypedDict, total=False):
+    """Which rank is the root."""
+
+    root: Annotated[int, Option("--root", Integer("R"), "The rank whose file the result is modelled on.", 0)]
+    in_place: Annotated[
+        bool, Option("--in-place", Flag(), "Write the result over the root's file (MPI_IN_PLACE).", default=False)
+    ]
+
+
+class InPlace(TypedDict, total=False):
+    """Whether ranks are replaced."""
+
+    in_place: Annotated[
+        bool, Option("--in-place", Flag(), "Replace every rank's file by its result (MPI_IN_PLACE).", default=False)
+    ]
+
+
+class GroupB(TypedDict, total=False):
+    """The second group of ranks."""
+
+    group_b: Annotated[
+        Sequence[PathLike] | None,
+        Option(
+            "--group-b",
+            Ranks(),
+            "The ranks of a second group, up to the next option: each group gets what the other one reduces.",
+            environment=False,
+            multiple=True,
+        ),
+    ]
+
+
+class NoGroupB(TypedDict, total=False):
+    """The second group where MPI defines none, which is said where it is given."""
+
+    group_b: Annotated[
+        Sequence[PathLike] | None, Option("--group-b", Ranks(), "", environment=False, hidden=True, multiple=True)
+    ]
+
+
+class Link(TypedDict, total=False):
+    """What results may be that are the same."""
+
+    link: Annotated[
+        bool,
+        Option("--link", Flag(), "Make the results one file with several names, where the system can.", default=False),
+    ]
+
+
+class Blocks(TypedDict, total=False):
+    """The blocks of a reduce-scatter."""
+
+    counts: Annotated[
+        Sequence[int], Option("--counts", Counts(), "How many elements each rank gets, as 3,0,5.", required=True)
+    ]
+
+
+class BlocksB(TypedDict, total=False):
+    """The same for the second group."""
+
+    counts_b: Annotated[Sequence[int] | None, Option("--counts-b", Counts(), "The same for the ranks of --group-b.")]
+
+
+class ExscanFirst(TypedDict, total=False):
+    """The first rank of an exclusive scan."""
+
+    exscan_first: Annotated[
+        str,
+        Option(
+            "--exscan-first",
+            Word(EXSCAN_FIRST),
+            "What rank 0 gets: no file, or one with the op's neutral element.",
+            "none",
+        ),
+    ]
+
+
+class Effort(TypedDict, total=False):
+    """How much of the machine is used."""
+
+    jobs: Annotated[int, Option("-j --jobs", Integer(least=0), "Workers; 0, the default, is all usable cores.", 0)]
+    max_memory: Annotated[
+        int | None, Option("--max-memory", Size(), "The most memory for all processes together, as 2G.")
+    ]
+
+
+# Windows
+
+
+class Windows(TypedDict, total=False):
+    """The windows of several ranks."""
+
+    windows: Annotated[
+        Sequence[PathLike],
+        Option(
+            "--window",
+            Path(),
+            "The window of a rank, in rank order; may be given several times. There is no TARGET then.",
+            (),
+            environment=False,
+            multiple=True,
+        ),
+    ]
+
+
+class Target(TypedDict, total=False):
+    """Where in which window."""
+
+    target_rank: Annotated[int | None, Option("--target-rank", Integer("R"), "Which of several windows is meant.")]
+    target_disp: Annotated[
+        int | None,
+        Option("--target-disp", _NUMBER, "Where in the window, in units of --disp-unit; default 0."),
+    ]
+    disp_unit: Annotated[
+        int | None, Option("--disp-unit", Integer("BYTES"), "What displacements count; default an element.")
+    ]
+
+
+class Element(Target, total=False):
+    """Which element of a window is meant."""
+
+    at: Annotated[
+        Index | None, Option("--at", Anything("INDEX"), "The index of the element of an npy target, as `3,0`.")
+    ]
+    type: _Type
+    columns: Annotated[
+        str | Sequence[str],
+        Option("--columns", Names(), "The column of a parquet or arrow target with several.", ()),
+    ]
+    byte_order: _ByteOrder
+
+
+class Where(Target, total=False):
+    """Which elements of a window are meant, and of an origin."""
+
+    target_count: Annotated[
+        int | None,
+        Option("--target-count", _NUMBER, "Elements of the target; default as many as the origin has."),
+    ]
+    target_type: Annotated[
+        str | None,
+        Option("--target-type", Text("TYPE"), "Their datatype, as `vector(3,1,2,double)`: where they lie."),
+    ]
+    at: Annotated[Index | None, Option("--at", Anything("INDEX"), "A box of an npy target, as `3,0:5`.")]
+    map: Annotated[
+        Indices,
+        Option("--map", Anything("FILE"), "A file of integers: where each element of the origin goes."),
+    ]
+    origin_disp: Annotated[int, Option("--origin-disp", _NUMBER, "Elements of the origin to leave out before.", 0)]
+    origin_count: Annotated[
+        int | None, Option("--origin-count", _NUMBER, "Elements of the origin to use; default all.")
+    ]
+    origin_type: Annotated[str | None, Option("--origin-type", Text("TYPE"), "Their datatype, as for the target.")]
+
+
+class Transaction(Locking, total=False):
+    """How a target changes."""
+
+    commit: Annotated[
+        str,
+        Option(
+            "--commit",
+            Word(COMMITS),
+            "How the target changes: a new file in its place, or in place behind a journal; auto chooses.",
+            "auto",
+        ),
+    ]
+    durability: Annotated[
+        str,
+        Option(
+            "--durability",
+            Word(DURABILITIES),
+            "full, the default, survives a loss of power; process and none sync nothing, and survive kill -9.",
+            "full",
+        ),
+    ]
+
+
+class Create(TypedDict, total=False):
+    """What becomes of a target that is missing."""
+
+    create: Annotated[
+        str | int | Sequence[int] | None,
+        Option(
+            "--create",
+            Anything("COUNT|SHAPE"),
+            "Make a missing target, as 100 or 3,4, filled with the identity of the op.",
+        ),
+    ]
+
+
+class Once(TypedDict, total=False):
+    """What a repetition does."""
+
+    once: Annotated[
+        bool,
+        Option("--once", Flag(), "Leave an origin out whose content the target remembers to have got.", default=False),
+    ]
+    once_key: Annotated[
+        str | None,
+        Option("--once-key", Text("KEY"), "Do nothing if the target remembers KEY, else all of it, and remember KEY."),
+    ]
+
+
+class Fetched(TypedDict, total=False):
+    """Where the old elements go."""
+
+    fetch: Annotated[
+        str, Option("--fetch", Path("OLD"), "The file for the old elements; default standard output.", "-")
+    ]
+    to: Annotated[str | None, Option("--to", FormatName(), "Its format; default by suffix, then as the target.")]
+    force: Annotated[bool, Option("-f --force", Flag(), "Replace OLD if it is there.", default=False)]
+
+
+# What the commands print
+
+
+class Quiet(TypedDict, total=False):
+    """Whether there is a summary."""
+
+    quiet: Annotated[bool, Option("-q --quiet", Flag(), "No summary on standard error.", default=False)]
+
+
+class Report(Quiet, total=False):
+    """What the summary is."""
+
+    verbose: Annotated[bool, Option("-v --verbose", Flag(), "Also say how the work was done.", default=False)]
+    as_json: Annotated[bool, Option("--json", Flag(), "The summary as JSON.", default=False)]
+
+
+class Recovering(TypedDict, total=False):
+    """What `recover` does."""
+
+    only_list: Annotated[bool, Option("--list", Flag(), "Only say what is there.", default=False, environment=False)]
+    discard: Annotated[
+        bool,
+        Option(
+            "--discard",
+            Flag(),
+            "Remove a journal that no committed update needs.",
+            default=False,
+            environment=False,
+        ),
+    ]
+    force: Annotated[
+        bool,
+        Option(
+            "-f --force",
+            Flag(),
+            "With --discard: remove any journal, even if a file is half changed without.",
+            default=False,
+            environment=False,
+        ),
+    ]
+
+
+class AsJson(TypedDict, total=False):
+    """The form of what is printed."""
+
+    as_json: Annotated[bool, Option("--json", Flag(), "As JSON.", default=False)]
+
+
+# The calls
+
+
+class LocalOptions(UserOp, Overflow, Inputs, Locking, Effort, total=False):
+    """The options of `reduce_local`."""
+
+
+class ReduceOptions(UserOp, Overflow, Inputs, Results, RootInPlace, GroupB, Effort, total=False):
+    """The options of `reduce`."""
+
+
+class ScatterBlockOptions(UserOp, Overflow, Inputs, Results, InPlace, GroupB, Effort, total=False):
+    """The options of `reduce_scatter_block`."""
+
+
+class AllreduceOptions(ScatterBlockOptions, Link, total=False):
+    """The options of `allreduce`."""
+
+
+class ScatterKeywords(ScatterBlockOptions, BlocksB, total=False):
+    """The options of `reduce_scatter` but the counts, which are an argument by themselves in Python."""
+
+
+class ScatterOptions(Blocks, ScatterKeywords, total=False):
+    """The options of `reduce_scatter`."""
+
+
+class ScanOptions(UserOp, Overflow, Inputs, Results, InPlace, NoGroupB, Effort, total=False):
+    """The options of `scan`."""
+
+
+class ExscanOptions(ScanOptions, ExscanFirst, total=False):
+    """The options of `exscan`."""
+
+
+class CallOptions(ReduceOptions, Link, Blocks, BlocksB, ExscanFirst, total=False):
+    """The options of all collectives."""
+
+
+class FetchOptions(Overflow, Where, Inputs, Transaction, Create, total=False):
+    """The options of `get_accumulate`."""
+
+
+class AccumulateOptions(FetchOptions, Once, total=False):
+    """The options of `accumulate`."""
+
+
+class SwapOptions(Element, Transaction, total=False):
+    """The options of `compare_and_swap`."""
+
+
+class ElementOptions(Overflow, SwapOptions, Create, total=False):
+    """The options of `fetch_and_op`."""
+
+
+class WindowOptions(Overflow, Transaction, total=False):
+    """The options of all calls on a window."""
+
+
+class PackOptions(Records, Results, total=False):
+    """The options of `pack`."""
+
+
+class UnpackOptions(Records, Packed, Overwrite, Locking, total=False):
+    """The options of `unpack`."""
+
+
+_Options = TypeVar("_Options", bound=Mapping[str, Any])
+
+
+def rows(known: type) -> dict[str, Option]:
+    """Return the options of a TypedDict by their keywords, in order."""
+    return {name: each.__metadata__[0] for name, each in known.__annotations__.items()}
+
+
+def integer(name: str, value: object) -> int:
+    """Return a value, of which an option may have several, as an integer, or raise `UsageError`."""
+    try:
+        return Integer().check(value)
+    except RefusedError as error:
+        raise UsageError(name, str(error)) from None
+
+
+def checked(known: type[_Options], options: Mapping[str, object], allowed: type | None = None) -> _Options:
+    """Return options with the defaults of those that were not given, or given as None, each checked by its row.
+
+    Parameters
+    ----------
+    known
+        Their TypedDict.
+    options
+        What was given.
+    allowed
+        The options that may be given, if those are fewer.
 
     Raises
     ------
+    TypeError
+        For a keyword that is no option, as by a function with written-out parameters.
     UsageError
-        If it makes no sense.
-    UnknownDatatypeError, DatatypeError
-        If `type` is not the name of a datatype, or of one that NumPy cannot hold.
+        If a value makes no sense.
     """
-    text = inputs.get("type")
-    if not isinstance(text, str | None):
-        raise UsageError("--type", f"{text!r} is not the name of a datatype")
-    defined = _definitions(inputs.get("types"))
-    datatype, order = (None, None) if text is None else datatypes.parse(text, defined)
-    byte_order, datarep = inputs.get("byte_order"), inputs.get("datarep")
-    if order is not None and byte_order not in (None, order):
-        raise UsageError("--byte-order", f"{byte_order} contradicts --type {text}")
-    check_word("--byte-order", byte_order, ("little", "big", "native"))
-    check_word("--datarep", datarep, ("native", "external32"))
-    if datarep == "external32" and {byte_order, order} - {"big", None}:
-        raise UsageError("--datarep", f"external32 is big-endian, not {byte_order or order}")
-    check_word("--from", inputs.get("format"), [row.name for row in FORMATS.values() if row.readable])
-    columns, pair = _names(inputs.get("columns")), _names(inputs.get("pair")) or None
-    if pair is not None and (columns or len(pair) != 2 or pair[0] == pair[1]):  # noqa: PLR2004 - a pair
-        raise UsageError("--pair", "names two different columns, value and index, and takes the place of --columns")
-    if len(set(columns)) < len(columns):
-        raise UsageError("--columns", "names a column twice")
-    for name in ("offset", "count"):
-        number = inputs.get(name, 0)
-        if (number is not None or name == "offset") and not 0 <= integer(f"--{name}", number) < 2**63:
-            raise UsageError(f"--{name}", f"{number} is not between 0 and 2**63 - 1")
-    return Declared(
-        datatype=datatype,
-        byte_order=byte_order,
-        datarep=datarep,
-        type_order=order,
-        format=inputs.get("format"),
-        columns=columns,
-        pair=None if pair is None else (pair[0], pair[1]),
-        offset=inputs.get("offset", 0),
-        count=inputs.get("count"),
-    )
+    table, names = rows(known), rows(allowed or known)
+    for name in options.keys() - names.keys():
+        raise TypeError(f"unexpected keyword argument {name!r}; the options are {', '.join(names)}")
+    found = {name: row.default for name, row in table.items()}
+    for name, value in options.items():
+        if value is not None:
+            try:
+                found[name] = table[name].kind.check(value)
+            except RefusedError as error:
+                raise UsageError(f"`{name}`", str(error)) from None
+    return cast("_Options", found)
 
 
-def _definitions(path: object) -> Definitions | None:
-    if not isinstance(path, str | os.PathLike | None):
-        raise UsageError("--types", f"{path!r} is not the path of a file")
-    return None if path is None else datatypes.definitions(os.fspath(path))
-
-
-def check_word(option: str, word: str | None, known: Sequence[str]) -> None:
-    """Raise `UsageError` unless an option's word is known, or was not given."""
-    if word is not None and word not in known:
-        raise UsageError(option, f"{word!r} is none of {', '.join(known)}")
-
-
-def integer(option: str, number: object) -> int:
-    """Return what an option was given as an integer, or raise `UsageError`."""
-    try:
-        return operator.index(cast("Any", number))
-    except TypeError:
-        raise UsageError(option, f"{number!r} is not an integer") from None
-
-
-def _names(names: str | Sequence[str] | None) -> tuple[str, ...]:
-    """Return names that may also be written as on the command line, with commas."""
-    return tuple(names.split(",")) if isinstance(names, str) else tuple(names or ())
-
-
-def only_inputs(options: Mapping[str, Any]) -> Inputs:
-    """Return the options that describe the inputs."""
-    names = Inputs.__annotations__
-    return cast("Inputs", {name: value for name, value in options.items() if name in names})
-
-
-def check_names(options: Mapping[str, object], known: type) -> None:
-    """Raise `TypeError` for a keyword that is no option, as a function with written-out parameters would."""
-    for name in options.keys() - known.__annotations__.keys():
-        raise TypeError(f"unexpected keyword argument {name!r}; the options are {', '.join(known.__annotations__)}")
-
-
-def check_no_file(options: Mapping[str, Any]) -> None:
-    """Raise `UsageError` if something is said of files while the results are arrays."""
-    for said in ("to", "overwrite", "link"):
-        if options.get(said):
-            raise UsageError(f"--{said}", "is said of files; name them with output, or leave it out")
+def part(known: type[_Options], options: Mapping[str, Any]) -> _Options:
+    """Return those of some options that are of a TypedDict."""
+    return cast("_Options", {name: options[name] for name in known.__annotations__ if name in options})

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Unpack, cast
+from typing import Any, Unpack
 
 from mpired import attempts
 from mpired.api.outcome import as_arrays, carry_out
-from mpired.collectives.call import make_course, plan_call, plan_reduce_local
+from mpired.collectives.call import make_course, plan_call
 from mpired.collectives.request import Request, read_request, words_of
 from mpired.collectives.results import Deal, deals, model_of
 from mpired.collectives.run import folded
 from mpired.collectives.table import COLLECTIVES
-from mpired.options import CallOptions, KeywordOptions, LocalOptions, PathLike, check_no_file
+from mpired.errors import UsageError
+from mpired.options import (
+    AllreduceOptions,
+    CallOptions,
+    ExscanOptions,
+    LocalOptions,
+    PathLike,
+    ReduceOptions,
+    ScanOptions,
+    ScatterBlockOptions,
+    ScatterKeywords,
+)
 from mpired.progress import unwatched
 
 
@@ -23,7 +34,7 @@ def reduce(
     op: str | Callable[..., Any],
     *,
     output: PathLike | None = None,
-    **options: Unpack[KeywordOptions],
+    **options: Unpack[ReduceOptions],
 ) -> Any:
     """Combine the same element of every rank with an op (MPI_Reduce; MPI-4.1, 6.9.1).
 
@@ -76,29 +87,32 @@ def _call(
     ranks: Sequence[PathLike],
     op: str | Callable[..., Any],
     output: PathLike | None,
-    keywords: KeywordOptions,
-    counts: Sequence[int] | None = None,
+    keywords: Mapping[str, object],
 ) -> Any:
     """Run a collective for the Python API: into files, or into arrays, a list for each group."""
-    options = cast("CallOptions", dict(keywords))
-    if counts is not None:
-        options["counts"] = counts
-    words, timeout = partial(words_of, ranks, options), options.get("lock_timeout")
-    if output is not None or options.get("in_place"):
-        plan = partial(plan_call, name, ranks, op, None if output is None else os.fspath(output), **options)
-        overwrite = options.get("overwrite", False) or options.get("in_place", False)
-        carry_out(plan, words, overwrite=overwrite, timeout=timeout)
-        return None
-    check_no_file(options)
     collective = COLLECTIVES[name]
+    options = collective.checked(keywords)
+    words, timeout = partial(words_of, ranks, options), options["lock_timeout"]
+    if output is not None or options["in_place"]:
+        plan = partial(plan_call, name, ranks, op, None if output is None else os.fspath(output), options)
+        carry_out(plan, words, overwrite=options["overwrite"] or options["in_place"], timeout=timeout)
+        return None
+    _check_no_file(options)
 
     def lists(request: Request) -> list[list[Any]]:
         return [_arrays(deal, request) for deal in deals(request)]
 
     found = attempts.repeated(partial(read_request, collective, ranks, op, options), lists, words, timeout=timeout)
     if collective.to_root:
-        return found[0][options.get("root", 0)]
+        return found[0][options["root"]]
     return found[0] if len(found) == 1 else tuple(found)
+
+
+def _check_no_file(options: CallOptions) -> None:
+    """Raise `UsageError` if something is declared of files while the results are arrays."""
+    for name in ("to", "overwrite", "link"):
+        if options[name]:
+            raise UsageError(f"--{name}", "is for files; name them with output, or leave it out")
 
 
 def _arrays(deal: Deal, request: Request) -> list[Any]:
@@ -116,7 +130,7 @@ def allreduce(
     op: str | Callable[..., Any],
     *,
     output: PathLike | None = None,
-    **options: Unpack[KeywordOptions],
+    **options: Unpack[AllreduceOptions],
 ) -> Any:
     """Combine all ranks, and give every rank the result (MPI_Allreduce; MPI-4.1, 6.9.6).
 
@@ -161,7 +175,7 @@ def scan(
     op: str | Callable[..., Any],
     *,
     output: PathLike | None = None,
-    **options: Unpack[KeywordOptions],
+    **options: Unpack[ScanOptions],
 ) -> Any:
     """Give rank i the ranks 0 to i combined (MPI_Scan; MPI-4.1, 6.11.1).
 
@@ -199,7 +213,7 @@ def exscan(
     op: str | Callable[..., Any],
     *,
     output: PathLike | None = None,
-    **options: Unpack[KeywordOptions],
+    **options: Unpack[ExscanOptions],
 ) -> Any:
     """Give rank i the ranks before it combined (MPI_Exscan; MPI-4.1, 6.11.2).
 
@@ -237,7 +251,7 @@ def reduce_scatter(
     counts: Sequence[int],
     *,
     output: PathLike | None = None,
-    **options: Unpack[KeywordOptions],
+    **options: Unpack[ScatterKeywords],
 ) -> Any:
     """Combine all ranks, and give each a block of the result (MPI_Reduce_scatter; MPI-4.1, 6.10.2).
 
@@ -269,7 +283,7 @@ def reduce_scatter(
     >>> [len(block) for block in mpired.reduce_scatter(ranks, "max", [5, 7])]
     [5, 7]
     """
-    return _call("reduce-scatter", ranks, op, output, options, counts)
+    return _call("reduce-scatter", ranks, op, output, {**options, "counts": counts})
 
 
 def reduce_scatter_block(
@@ -277,7 +291,7 @@ def reduce_scatter_block(
     op: str | Callable[..., Any],
     *,
     output: PathLike | None = None,
-    **options: Unpack[KeywordOptions],
+    **options: Unpack[ScatterBlockOptions],
 ) -> Any:
     """Combine all ranks, and give each an equal block of the result (MPI_Reduce_scatter_block; MPI-4.1, 6.10.1).
 
@@ -330,5 +344,4 @@ def reduce_local(
     mpired.errors.MpiredError, OSError
         As `mpired.reduce`.
     """
-    plan = partial(plan_reduce_local, invec, inoutvec, op, **options)
-    carry_out(plan, lambda: (invec, inoutvec), overwrite=True, timeout=options.get("lock_timeout"))
+    _call("reduce-local", [invec, inoutvec], op, None, options)

@@ -11,9 +11,9 @@ import numpy as np
 from mpired import attempts
 from mpired.api.outcome import carry_out, shaped
 from mpired.errors import UsageError
-from mpired.options import PathLike
-from mpired.packing.pack import Packing, PackOptions, plan_pack
-from mpired.packing.unpack import UnpackOptions, plan_unpack
+from mpired.options import PackOptions, PathLike, UnpackOptions, checked
+from mpired.packing.pack import Packing, plan_pack
+from mpired.packing.unpack import plan_unpack
 from mpired.progress import unwatched
 from mpired.storage.output import Scratch
 
@@ -49,16 +49,16 @@ def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[Pa
     >>> mpired.pack("sample_data/maxloc_1.bin", type="resized(0,16,double)")[:3]
     array([0., 1., 2.])
     """
+    said = checked(PackOptions, options)
+    timeout = said["lock_timeout"]
     if output is not None:
-        overwrite, timeout = options.get("overwrite", False), options.get("lock_timeout")
-        carry_out(
-            partial(plan_pack, file, os.fspath(output), **options), lambda: [file], overwrite=overwrite, timeout=timeout
-        )
+        plan = partial(plan_pack, file, os.fspath(output), said)
+        carry_out(plan, lambda: [file], overwrite=said["overwrite"], timeout=timeout)
         return None
-    if options.get("to") or options.get("datarep"):
+    if said["to"] or said["datarep"]:
         raise UsageError("--to and --datarep", "are said of a file; name one with output")
-    plan = partial(plan_pack, file, **options | {"to": "npy"})
-    return attempts.repeated(plan, _array, lambda: [file], timeout=options.get("lock_timeout"))
+    plan = partial(plan_pack, file, "-", {**said, "to": "npy"})
+    return attempts.repeated(plan, _array, lambda: [file], timeout=timeout)
 
 
 def _array(plan: Packing) -> np.ndarray:
@@ -108,6 +108,7 @@ def unpack(
     """
     if output is None and into is None:
         raise UsageError("output", "is missing; name a new file, or with into an existing one")
-    overwrite = into is not None or options.get("overwrite", False)
-    plan = partial(plan_unpack, packed, "-" if output is None else os.fspath(output), into, **options)
-    carry_out(plan, lambda: [packed], overwrite=overwrite, timeout=options.get("lock_timeout"))
+    said = checked(UnpackOptions, options)
+    plan = partial(plan_unpack, packed, "-" if output is None else os.fspath(output), into, said)
+    overwrite = into is not None or said["overwrite"]
+    carry_out(plan, lambda: [packed], overwrite=overwrite, timeout=said["lock_timeout"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Unpack
 
-from mpired.buffers import RankFile, open_rank
-from mpired.options import Inputs, PathLike, check_names, declared
+from mpired.buffers import Declared, RankFile, open_rank
+from mpired.options import Inputs, PathLike, checked
 from mpired.ranks import check_use
 from mpired.storage import staging
 
@@ -36,8 +36,7 @@ def look(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
     MpiredError, OSError
         As `info`.
     """
-    check_names(inputs, Inputs)
-    said = declared(**inputs)
+    said = Declared.of(checked(Inputs, inputs))
     file = open_rank(os.fspath(path), said)
     check_use(said, [file])
     return file

@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 import numpy as np
 
 from mpired.attempts import repeated
 from mpired.buffers import FlatBuffer
 from mpired.errors import UsageError
-from mpired.options import PathLike
+from mpired.options import (
+    AccumulateOptions,
+    ElementOptions,
+    FetchOptions,
+    Locking,
+    PathLike,
+    SwapOptions,
+    WindowOptions,
+    checked,
+    part,
+)
 from mpired.windows.call import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
-from mpired.windows.options import AccumulateOptions, ElementOptions, FetchOptions, How
 from mpired.windows.request import Done, Keep
+
+_Options = TypeVar("_Options", bound=Mapping[str, Any])
 
 
 class Window:
@@ -55,11 +66,12 @@ class Window:
         *paths: PathLike,
         type: str | None = None,  # noqa: A002 - the option's name
         byte_order: str | None = None,
-        **how: Unpack[How],
+        **how: Unpack[WindowOptions],
     ) -> None:
         if not paths:
             raise UsageError("Window", "needs a path, or one for each rank")
         self.paths = tuple(os.fspath(path) for path in paths)
+        checked(WindowOptions, how)
         self._said: dict[str, Any] = {"type": type, "byte_order": byte_order, **how}
 
     def __repr__(self) -> str:
@@ -98,8 +110,9 @@ class Window:
             If the system refuses.
         """
         origins: Any = origin if isinstance(origin, list | tuple) else [origin]
-        plan = partial(plan_accumulate, self.paths, origins, op, **self._with(options))
-        return len(origins) - len(_run(plan, *origins).skipped)
+        said = self._with(AccumulateOptions, options)
+        plan = partial(plan_accumulate, self.paths, origins, op, said)
+        return len(origins) - len(_run(plan, said, *origins).skipped)
 
     def get_accumulate(
         self, origin: PathLike | np.ndarray | None, op: str, **options: Unpack[FetchOptions]
@@ -123,7 +136,8 @@ class Window:
         mpired.errors.MpiredError, OSError
             As of `accumulate`.
         """
-        return _fetched(partial(plan_get_accumulate, self.paths, origin, op, **self._with(options)), origin)
+        said = self._with(FetchOptions, options)
+        return _fetched(partial(plan_get_accumulate, self.paths, origin, op, said), said, origin)
 
     def fetch_and_op(self, value: object, op: str, **options: Unpack[ElementOptions]) -> Any:
         """Combine a value into one element, and return the old one (MPI_Fetch_and_op; MPI-4.1, 12.3.4).
@@ -142,10 +156,10 @@ class Window:
         mpired.errors.MpiredError, OSError
             As of `accumulate`.
         """
-        plan = partial(plan_fetch_and_op, self.paths, value, op, **self._with(options))
-        return _fetched(plan, value).reshape(-1)[0]
+        said = self._with(ElementOptions, options)
+        return _fetched(partial(plan_fetch_and_op, self.paths, value, op, said), said, value).reshape(-1)[0]
 
-    def compare_and_swap(self, compare: object, value: object, **options: Unpack[ElementOptions]) -> Any:
+    def compare_and_swap(self, compare: object, value: object, **options: Unpack[SwapOptions]) -> Any:
         """Set one element to `value` if it is `compare`, and return the old one (MPI_Compare_and_swap; 12.3.4).
 
         Parameters
@@ -160,27 +174,28 @@ class Window:
         mpired.errors.MpiredError, OSError
             As of `accumulate`.
         """
-        plan = partial(plan_compare_and_swap, self.paths, compare, value, **self._with(options))
-        return _fetched(plan, compare, value).reshape(-1)[0]
+        said = self._with(SwapOptions, options)
+        plan = partial(plan_compare_and_swap, self.paths, compare, value, said)
+        return _fetched(plan, said, compare, value).reshape(-1)[0]
 
-    def _with(self, options: Any) -> Any:
-        return {name: value for name, value in self._said.items() if value is not None} | options
+    def _with(self, known: type[_Options], options: Any) -> _Options:
+        return checked(known, part(known, self._said) | options)
 
 
-def _run(plan: partial[Call], *origins: object, keep: Keep | None = None) -> Done:
+def _run(plan: Callable[[], Call], options: Locking, *origins: object, keep: Keep | None = None) -> Done:
     """Plan a call and carry it out; some of the origins may be files."""
 
     def work(call: Call) -> Done:
         return call.run(keep=keep)
 
     files = [origin for origin in origins if isinstance(origin, str | os.PathLike)]
-    return repeated(plan, work, lambda: files, timeout=plan.keywords.get("lock_timeout"))
+    return repeated(plan, work, lambda: files, timeout=options["lock_timeout"])
 
 
-def _fetched(plan: partial[Call], *origins: object) -> np.ndarray:
+def _fetched(plan: Callable[[], Call], options: Locking, *origins: object) -> np.ndarray:
     """Carry out a call, and return the old elements in their shape."""
     windows: list[FlatBuffer] = []
-    elements = _run(plan, *origins, keep=lambda _elements, window: windows.append(window)).fetched
+    elements = _run(plan, options, *origins, keep=lambda _elements, window: windows.append(window)).fetched
     assert elements is not None  # noqa: S101 - such a call fetches
     window = windows[-1]
     if window.datatype.is_bool:

@@ -22,11 +22,12 @@ from mpired.buffers.columns import (
     too_large,
 )
 from mpired.buffers.columns import inspect as inspect_columns
+from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer, Order
 from mpired.buffers.formats import Encoder
 from mpired.buffers.ipc import Batch, Messages, Packed
 from mpired.buffers.local import Extent, Spliced, pread_into
-from mpired.buffers.rank import Declared, RankFile
+from mpired.buffers.rank import RankFile
 from mpired.buffers.source import Source
 from mpired.storage import calls
 

@@ -21,8 +21,9 @@ os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
 os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # else the import itself starts one
 import pyarrow as pa
 
+from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer
-from mpired.buffers.rank import Declared, RankFile, dtype_text, no_number
+from mpired.buffers.rank import RankFile, dtype_text, no_number
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype, agrees, counterparts, from_dtype, with_fields
 from mpired.datatypes.pairs import FIELDS

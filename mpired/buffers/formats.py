@@ -10,8 +10,9 @@ from types import ModuleType
 from typing import NamedTuple, Protocol, TypeAlias, cast
 
 from mpired.buffers import foreign
+from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer, FlatLayout
-from mpired.buffers.rank import Declared, RankFile
+from mpired.buffers.rank import RankFile
 from mpired.buffers.source import Source, open_source
 from mpired.errors import BufferFileError, UsageError
 from mpired.storage import calls, interruptions
@@ -162,7 +163,7 @@ def recognise(source: Source, declared: Declared) -> Format:
         If content and suffix disagree, or are of a format that cannot be an input.
     """
     if declared.format:
-        return FORMATS[declared.format]
+        return _readable(declared.format)
     start = _first_bytes(source)
     by_content = next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None)
     if by_content is None and (kind := foreign.by_content(start, source.nbytes)):
@@ -178,6 +179,13 @@ def recognise(source: Source, declared: Declared) -> Format:
         reason = f"holds {by_content.name} by its first bytes, but its suffix means {named.name}; say which with --from"
         raise BufferFileError(source.name, reason)
     return by_content or named or FORMATS["raw"]
+
+
+def _readable(name: str) -> Format:
+    readable = {row.name: row for row in _ROWS if row.readable}
+    if name not in readable:
+        raise UsageError("--from", f"{name!r} is none of {', '.join(readable)}")
+    return readable[name]
 
 
 def _first_bytes(source: Source) -> bytes:

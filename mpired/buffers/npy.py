@@ -15,9 +15,10 @@ from typing import Any, NoReturn
 
 import numpy as np
 
+from mpired.buffers.declared import ORDERS, Declared
 from mpired.buffers.flat import FlatBuffer, FlatLayout
 from mpired.buffers.literal import Literal
-from mpired.buffers.rank import ORDERS, Declared, RankFile, dtype_text
+from mpired.buffers.rank import RankFile, dtype_text
 from mpired.buffers.source import Source
 from mpired.datatypes import agrees, from_dtype, with_fields
 from mpired.errors import BufferFileError, DatatypeError

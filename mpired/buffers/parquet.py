@@ -23,12 +23,13 @@ from mpired.buffers.columns import (
     values_of,
 )
 from mpired.buffers.columns import inspect as inspect_columns
+from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.footer import MAGIC, Chunk, Footer, Leaf, Pages, pages, stretch
 from mpired.buffers.footer import read as read_footer
 from mpired.buffers.formats import Encoder
 from mpired.buffers.local import Extent, Spliced
-from mpired.buffers.rank import Declared, RankFile
+from mpired.buffers.rank import RankFile
 from mpired.buffers.source import Source
 from mpired.errors import BufferFileError
 from mpired.storage import calls

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer, FlatLayout
-from mpired.buffers.rank import Declared, RankBuffer, RankFile
+from mpired.buffers.rank import RankBuffer, RankFile
 from mpired.buffers.source import Source
 from mpired.buffers.spread import Records, SpreadBuffer, SpreadLayout
 from mpired.datatypes import Datatype

@@ -7,7 +7,7 @@ import os
 import stat
 from collections.abc import Sequence
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 import click
 
@@ -16,6 +16,7 @@ from mpired.cli import params, progress, signals
 from mpired.cli.messages import overflow_heard, say, tell_overflow, write
 from mpired.errors import UsageError
 from mpired.ops import Op
+from mpired.options import AccumulateOptions, Report, WindowOp, Windows
 from mpired.report import Updated
 from mpired.storage.output import has_other_names
 from mpired.windows.call import Call, plan_accumulate
@@ -25,24 +26,17 @@ _SHOWN = 8  # origins that were left out, of perhaps thousands
 
 
 @click.command()
-@params.RMA_OP
-@params.WINDOW
-@params.ORIGIN
-@params.INPUTS
-@params.TRANSACTION
-@params.option("--once", is_flag=True, help="Leave an origin out whose content the target remembers to have got.")
-@params.option(
-    "--once-key", metavar="KEY", help="Do nothing if the target remembers KEY, else all of it, and remember KEY."
-)
-@params.CREATE
-@params.REPORT
+@params.options(WindowOp, Windows, AccumulateOptions, Report)
 @click.argument("files", nargs=-1, metavar="TARGET ORIGIN...")
-def accumulate(**options: Any) -> None:
+def accumulate(
+    *, files: tuple[str, ...], windows: tuple[str, ...], op: str, **options: Unpack[AccumulateOptions]
+) -> None:
     """Combine each ORIGIN into TARGET, in place, as MPI_Accumulate does: target = target op origin.
 
     The origins are applied in the order given, all in one transaction: after a crash at any moment TARGET
-    is wholly old or wholly new, and several commands may update it at once. TARGET is an .npy file or raw
-    binary with --type. By default an origin must have as many elements as TARGET.
+    is wholly old or wholly new, and several commands may update it at once. TARGET is an .npy file, raw binary
+    with --type, or a .parquet or .arrow file, of which --columns change and the others stay. By default an origin must
+    have as many elements as TARGET.
 
     \b
     Examples:
@@ -50,20 +44,20 @@ def accumulate(**options: Any) -> None:
       mpired accumulate --op max --target-disp 8 --origin-count 4 total.npy sample_data/counts_0.npy
       mpired accumulate --op replace --at 0:4 --origin-count 4 total.npy sample_data/counts_1.npy
     """
-    report = params.report_of(options)
-    windows, origins = split(options.pop("windows"), options.pop("files"))
-    plan = partial(plan_accumulate, windows, origins, options.pop("op"), **options)
-    notes = [window for window in windows if options["commit"] == "rename" and has_other_names(window)]
+    report = params.report()
+    targets, origins = split(windows, files)
+    plan = partial(plan_accumulate, targets, origins, op, options)
+    notes = [window for window in targets if options["commit"] == "rename" and has_other_names(window)]
     notes = [f"{window} is a hard link; its other names keep the old content" for window in notes]
-    notes += same_files(windows, origins)
+    notes += same_files(targets, origins)
 
     def work(call: Call) -> tuple[str, Done]:
         return str(call.request.op), run(call, quiet=report["quiet"])
 
-    op, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])
+    name, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])
     for note in () if report["quiet"] else notes:
         say(note)
-    tell(op, windows, origins, done, **report)
+    tell(name, targets, origins, done)
 
 
 def run(call: Call, keep: Keep | None = None, *, quiet: bool, replaced: Sequence[str] = ()) -> Done:
@@ -108,10 +102,10 @@ def unread(op: Op, words: Sequence[str]) -> list[str]:
     return [] if op.origin else [f"{word} is not used: {op} only reads the target" for word in words]
 
 
-def tell(  # noqa: PLR0913 - three of them are the options of the report
-    op: str, windows: Sequence[str], origins: Sequence[object], done: Done, *, quiet: bool, verbose: bool, as_json: bool
-) -> None:
+def tell(op: str, windows: Sequence[str], origins: Sequence[object], done: Done) -> None:
     """Say on standard error what was done."""
+    report = params.report()
+    quiet, verbose, as_json = report["quiet"], report["verbose"], report["as_json"]
     updated = Updated.of(op, windows, origins, done)
     if as_json:
         write(updated.json())

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 import click
 
 from mpired.cli import carry_out, params
+from mpired.options import AllreduceOptions, Op, Outputs, Report
 
 
 @click.command(cls=params.Grouped)
-@params.OP
-@params.INPUTS
-@params.PATTERN
-@params.option("--link", is_flag=True, help="Make the results one file with several names, where the system can.")
-@params.GROUP_B
-@params.EFFORT
-@params.REPORT
+@params.options(Op, Outputs, AllreduceOptions, Report)
 @click.argument("ranks", nargs=-1, metavar="RANK...")
-def allreduce(**options: Any) -> None:
+def allreduce(*, ranks: tuple[str, ...], op: str, output: str | None, **options: Unpack[AllreduceOptions]) -> None:
     """Combine the same element of every RANK, and give every rank the result, as MPI_Allreduce does.
 
     Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
@@ -30,4 +25,4 @@ def allreduce(**options: Any) -> None:
       mpired allreduce --op max sample_data/counts_?.npy -o 'greatest_{rank}.npy'
       mpired allreduce --op sum sample_data/waves_?.npy -o 'sum_of_{stem}.npy' --link
     """
-    carry_out.collective("allreduce", options)
+    carry_out.collective("allreduce", ranks, op, output, options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mpired import attempts
 from mpired.attempts import Held, Planned, Words
@@ -12,7 +12,9 @@ from mpired.cli import params, progress, signals
 from mpired.cli.messages import overflow_heard, say, tell_overflow, write
 from mpired.collectives.plan import Plan
 from mpired.collectives.request import words_of
+from mpired.collectives.table import COLLECTIVES
 from mpired.engines import pool, worker
+from mpired.options import CallOptions, Locking
 from mpired.report import summarise
 from mpired.storage.output import has_other_names
 
@@ -23,7 +25,7 @@ _P = TypeVar("_P", bound=Planned)
 
 
 def replacing(
-    plan: Callable[[], _P], words: Words, options: Mapping[str, Any], *, overwrite: bool, quiet: bool
+    plan: Callable[[], _P], words: Words, options: Locking, *, overwrite: bool, quiet: bool
 ) -> tuple[_P, list[str]]:
     """Plan a call whose results are files and do it; return what was planned, and the hard links it has parted."""
     parted: list[str] = []
@@ -37,9 +39,10 @@ def replacing(
     return planned, parted
 
 
-def carry_out(plan: Callable[[], Call], options: Mapping[str, Any], words: Words, *, overwrite: bool) -> None:
+def carry_out(plan: Callable[[], Call], options: CallOptions, words: Words) -> None:
     """Plan a call that combines ranks, do it, and say on standard error what was done."""
-    quiet, verbose, as_json = (options[name] for name in ("quiet", "verbose", "as_json"))
+    report, overwrite = params.report(), options["overwrite"] or options["in_place"]
+    quiet, verbose, as_json = report["quiet"], report["verbose"], report["as_json"]
     worker.keep_freed_memory()
     with overflow_heard() as heard:
         planned, parted = replacing(plan, words, options, overwrite=overwrite, quiet=quiet)
@@ -64,13 +67,19 @@ def _tell_plans(plans: Sequence[Plan]) -> None:
         say(f"segments {len(plan.segments)}, elements in a block {blocks}, ranks open at once {plan.max_open}")
 
 
-def collective(name: str, options: dict[str, Any], *, terminal: bool = False) -> None:
+def collective(
+    name: str,
+    ranks: Sequence[str],
+    op: str,
+    output: str | None,
+    given: Mapping[str, object],
+    *,
+    terminal: bool = False,
+) -> None:
     """Run a command that combines ranks; `terminal` tells whether its result goes to one."""
     from mpired.collectives.call import plan_call  # noqa: PLC0415 - not for `pack`, which comes here too
 
     pool.adopt_orphans()
-    report = params.report_of(options)
-    ranks, op, output = options.pop("ranks"), options.pop("op"), options.pop("output")
-    plan = partial(plan_call, name, ranks, op, output, terminal=terminal, **options)
-    overwrite = options["overwrite"] or options["in_place"]
-    carry_out(plan, options | report, partial(words_of, ranks, options), overwrite=overwrite)
+    options = COLLECTIVES[name].checked(given)
+    plan = partial(plan_call, name, ranks, op, output, options, terminal=terminal)
+    carry_out(plan, options, partial(words_of, ranks, options))

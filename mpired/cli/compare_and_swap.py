@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 import click
 
@@ -11,17 +11,16 @@ from mpired.cli import params
 from mpired.cli.accumulate import split
 from mpired.cli.fetch_and_op import fetch
 from mpired.errors import UsageError
+from mpired.options import Quiet, SwapOptions, Windows
 from mpired.windows.call import plan_compare_and_swap
 
 _OPERANDS = 2
 
 
 @click.command(context_settings={"ignore_unknown_options": True})  # -5 is a value
-@params.ELEMENT
-@params.TRANSACTION
-@params.QUIET
+@params.options(Windows, SwapOptions, Quiet)
 @click.argument("words", nargs=-1, metavar="TARGET COMPARE VALUE")
-def compare_and_swap(**options: Any) -> None:
+def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], **options: Unpack[SwapOptions]) -> None:
     """Set one element of TARGET to VALUE if it is COMPARE, and print what it was before (MPI_Compare_and_swap).
 
     The element has changed if COMPARE is printed. Elements are integers, truth values or bytes, and are
@@ -33,9 +32,8 @@ def compare_and_swap(**options: Any) -> None:
       mpired compare-and-swap owner.npy 0 42
       mpired compare-and-swap owner.npy 0 43
     """
-    windows, operands = split(options.pop("windows"), params.values(options.pop("words")))
+    targets, operands = split(windows, params.values(words))
     if len(operands) != _OPERANDS:
         raise UsageError("COMPARE and VALUE", f"are two words after the target, and there are {len(operands)}")
-    quiet = options.pop("quiet")
-    plan = partial(plan_compare_and_swap, windows, operands[0], operands[1], **options)
-    fetch(plan, operands, timeout=options["lock_timeout"], quiet=quiet)
+    plan = partial(plan_compare_and_swap, targets, operands[0], operands[1], options)
+    fetch(plan, operands, timeout=options["lock_timeout"])

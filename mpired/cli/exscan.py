@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 import click
 
 from mpired.cli import carry_out, params
+from mpired.options import ExscanOptions, Op, Outputs, Report
 
 
 @click.command(cls=params.Grouped)
-@params.OP
-@params.INPUTS
-@params.PATTERN
-@params.option(
-    "--exscan-first",
-    type=click.Choice(["none", "identity"]),
-    default="none",
-    help="What rank 0 gets: no file, or one with the op's neutral element.",
-)
-@params.NO_GROUP_B
-@params.EFFORT
-@params.REPORT
+@params.options(Op, Outputs, ExscanOptions, Report)
 @click.argument("ranks", nargs=-1, metavar="RANK...")
-def exscan(**options: Any) -> None:
+def exscan(*, ranks: tuple[str, ...], op: str, output: str | None, **options: Unpack[ExscanOptions]) -> None:
     """Give rank i the RANKs before it combined, as MPI_Exscan does.
 
     As `mpired scan` without the rank's own elements. There is nothing before rank 0, and MPI leaves open
@@ -34,4 +24,4 @@ def exscan(**options: Any) -> None:
       mpired exscan --op sum sample_data/counts_?.npy -o 'offsets_{rank}.npy'
       mpired exscan --op sum --exscan-first identity sample_data/counts_?.npy -o 'from_zero_{rank}.npy'
     """
-    carry_out.collective("exscan", options)
+    carry_out.collective("exscan", ranks, op, output, options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 import click
 
@@ -14,19 +14,18 @@ from mpired.cli.accumulate import run, split, unread
 from mpired.cli.messages import say, tell_overflow
 from mpired.errors import UsageError
 from mpired.ops import Op
+from mpired.options import ElementOptions, Quiet, WindowOp, Windows
 from mpired.windows.call import Call, plan_fetch_and_op
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.request import Done
 
 
 @click.command(context_settings={"ignore_unknown_options": True})  # -5 is a value
-@params.RMA_OP
-@params.ELEMENT
-@params.TRANSACTION
-@params.CREATE
-@params.QUIET
+@params.options(WindowOp, Windows, ElementOptions, Quiet)
 @click.argument("words", nargs=-1, metavar="TARGET [VALUE]")
-def fetch_and_op(**options: Any) -> None:
+def fetch_and_op(
+    *, words: tuple[str, ...], windows: tuple[str, ...], op: str, **options: Unpack[ElementOptions]
+) -> None:
     """Combine VALUE into one element of TARGET, and print what it was before (MPI_Fetch_and_op).
 
     VALUE is a number, VALUE,INDEX for a pair, or a file with one element. --op no_op needs none and only
@@ -38,15 +37,14 @@ def fetch_and_op(**options: Any) -> None:
       mpired fetch-and-op --op sum counter.npy 1
       mpired fetch-and-op --op no_op counter.npy
     """
-    windows, values = split(options.pop("windows"), params.values(options.pop("words")))
+    targets, values = split(windows, params.values(words))
     if len(values) > 1:
         raise UsageError(values[1], "is one word too many; there is one VALUE")
-    quiet = options.pop("quiet")
-    plan = partial(plan_fetch_and_op, windows, values[0] if values else None, options.pop("op"), **options)
-    fetch(plan, values, timeout=options["lock_timeout"], quiet=quiet)
+    plan = partial(plan_fetch_and_op, targets, values[0] if values else None, op, options)
+    fetch(plan, values, timeout=options["lock_timeout"])
 
 
-def fetch(plan: Callable[[], Call], words: Sequence[str], *, timeout: float | None, quiet: bool) -> None:
+def fetch(plan: Callable[[], Call], words: Sequence[str], *, timeout: float | None) -> None:
     """Carry out a call on one element, and print the old one; `words` may be files with one element."""
 
     def work(call: Call) -> tuple[Op, Done]:
@@ -56,7 +54,7 @@ def fetch(plan: Callable[[], Call], words: Sequence[str], *, timeout: float | No
         return call.request.op, done
 
     op, done = repeated(plan, work, lambda: words, timeout=timeout)
-    for note in () if quiet else unread(op, words):
+    for note in () if params.report()["quiet"] else unread(op, words):
         say(note)
     tell_overflow(done.overflow)
     params.tell(None)

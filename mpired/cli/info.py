@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import click
 
@@ -14,6 +14,7 @@ from mpired.buffers import FORMATS
 from mpired.cli import params
 from mpired.cli.messages import show
 from mpired.errors import MpiredError, RanksError, escaped
+from mpired.options import AsJson, Inputs, Locking
 from mpired.report import describe_file
 from mpired.storage import staging
 
@@ -21,11 +22,9 @@ _WITH_COLUMNS = {row.name for row in FORMATS.values() if row.streamed}
 
 
 @click.command()
-@params.INPUTS
-@params.LOCK_TIMEOUT
-@params.JSON
+@params.options(Inputs, Locking, AsJson)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-def info(*, files: tuple[str, ...], as_json: bool, lock_timeout: float | None, **inputs: Any) -> None:
+def info(*, files: tuple[str, ...], as_json: bool, lock_timeout: float | None, **inputs: Unpack[Inputs]) -> None:
     """Say what each FILE holds: format, datatype, count, shape, byte order and columns.
 
     \b
@@ -51,7 +50,7 @@ def info(*, files: tuple[str, ...], as_json: bool, lock_timeout: float | None, *
         raise RanksError(len(files), errors, "files")
 
 
-def _described(path: str, inputs: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+def _described(path: str, inputs: Inputs, timeout: float | None) -> dict[str, Any]:
     look = partial(queries.look, path, **inputs)
     return repeated(look, describe_file, lambda: [path], timeout=timeout)
 

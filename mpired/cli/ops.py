@@ -14,10 +14,11 @@ from mpired.datatypes import DATATYPES, Datatype, Group
 from mpired.engines import pool, userops
 from mpired.errors import escaped
 from mpired.ops import OPS, Op, Use
+from mpired.options import AsJson
 
 
 @click.command()
-@params.JSON
+@params.options(AsJson)
 @click.argument("file", required=False, metavar="[FILE.py]")
 def ops(*, file: str | None, as_json: bool) -> None:
     """List the ops and the groups of datatypes they take (MPI-4.1, 6.9.2), and the installed user-defined ops.

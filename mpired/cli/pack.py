@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Unpack
 
 import click
 
 from mpired.cli import params
 from mpired.cli.carry_out import replacing
+from mpired.options import Output, PackOptions, Quiet
 from mpired.packing.pack import plan_pack
 from mpired.report import packing_line
 from mpired.storage.output import is_terminal
 
 
 @click.command()
-@params.RECORDS
-@params.OUTPUT
-@params.QUIET
+@params.options(Output, PackOptions, Quiet)
 @click.argument("file", metavar="FILE")
-def pack(*, file: str, output: str, quiet: bool, **options: Any) -> None:
+def pack(*, file: str, output: str, **options: Unpack[PackOptions]) -> None:
     """Take elements of a datatype out of a raw FILE, without the gaps, as MPI_Pack does.
 
     FILE holds elements one extent apart; it may end after the last entry of the last one. The result is a plain
@@ -32,6 +31,7 @@ def pack(*, file: str, output: str, quiet: bool, **options: Any) -> None:
       mpired pack --type 'resized(0,16,double)' sample_data/maxloc_0.bin -o values.npy
       mpired pack --type double_int sample_data/maxloc_0.bin --datarep external32 | od -An -t x1 | head -2
     """
-    plan = partial(plan_pack, file, output, terminal=is_terminal(output), **options)
+    quiet = params.report()["quiet"]
+    plan = partial(plan_pack, file, output, options, terminal=is_terminal(output))
     done, _ = replacing(plan, lambda: [file], options, overwrite=options["overwrite"], quiet=quiet)
     params.tell(None if quiet else packing_line(done))

@@ -10,6 +10,7 @@ import click
 from mpired.cli import params
 from mpired.cli.messages import finished, show
 from mpired.errors import MpiredError, RanksError, UsageError, escaped
+from mpired.options import Locking, Recovering
 from mpired.storage import notices, recovery, staging
 from mpired.storage.lock import NoLocksError, Waiting, lock_target, with_timeout
 from mpired.storage.recovery import Discard
@@ -23,12 +24,7 @@ _DONE = {
 
 
 @click.command()
-@click.option("--list", "only_list", is_flag=True, help="Only say what is there.")
-@click.option("--discard", is_flag=True, help="Remove a journal that no committed update needs.")
-@click.option(
-    "-f", "--force", is_flag=True, help="With --discard: remove any journal, even if a file is half changed without."
-)
-@params.LOCK_TIMEOUT
+@params.options(Recovering, Locking)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, force: bool, lock_timeout: float | None) -> None:
     """Finish the update of each FILE that a crash has interrupted, and remove what else it left behind.

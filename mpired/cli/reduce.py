@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 import click
 
 from mpired.cli import carry_out, params
+from mpired.options import Op, Output, ReduceOptions, Report
 from mpired.storage.output import is_terminal
 
 
 @click.command(cls=params.Grouped)
-@params.OP
-@params.INPUTS
-@params.OUTPUT
-@params.option("--root", type=int, default=0, metavar="R", help="The rank whose file the result is modelled on.")
-@params.option("--in-place", is_flag=True, help="Write the result over the root's file (MPI_IN_PLACE).")
-@params.GROUP_B
-@params.EFFORT
-@params.REPORT
+@params.options(Op, Output, ReduceOptions, Report)
 @click.argument("ranks", nargs=-1, metavar="RANK...")
-def reduce(**options: Any) -> None:
+def reduce(*, ranks: tuple[str, ...], op: str, output: str, **options: Unpack[ReduceOptions]) -> None:
     """Combine the same element of every RANK with an op, as MPI_Reduce does.
 
     Each RANK is a file with one rank's buffer, in rank order: .npy, .parquet, .arrow, or raw binary
@@ -34,6 +28,5 @@ def reduce(**options: Any) -> None:
       mpired reduce --op maxloc sample_data/maxloc_?.parquet --to csv
       mpired reduce --op sum --type '>i4' --offset 16 sample_data/dump_?.bin | od -An -t d4 --endian=big
     """
-    if options["in_place"] and options["output"] == "-":
-        options["output"] = None
-    carry_out.collective("reduce", options, terminal=is_terminal(options["output"] or ""))
+    place = None if options["in_place"] and output == "-" else output
+    carry_out.collective("reduce", ranks, op, place, options, terminal=is_terminal(place or ""))

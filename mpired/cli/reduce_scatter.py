@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 import click
 
 from mpired.cli import carry_out, params
+from mpired.options import Op, Outputs, Report, ScatterOptions
 
 
 @click.command(cls=params.Grouped)
-@params.OP
-@params.INPUTS
-@params.PATTERN
-@params.option("--counts", type=params.Counts(), required=True, help="How many elements each rank gets, as 3,0,5.")
-@params.option("--counts-b", type=params.Counts(), help="The same for the ranks of --group-b.")
-@params.GROUP_B
-@params.EFFORT
-@params.REPORT
+@params.options(Op, Outputs, ScatterOptions, Report)
 @click.argument("ranks", nargs=-1, metavar="RANK...")
-def reduce_scatter(**options: Any) -> None:
+def reduce_scatter(*, ranks: tuple[str, ...], op: str, output: str | None, **options: Unpack[ScatterOptions]) -> None:
     """Combine the same element of every RANK, and give each rank a block of the result, as MPI_Reduce_scatter does.
 
     The blocks lie one after another: rank 0 gets the first --counts elements, and so on; 0 gives a file without
@@ -30,4 +24,4 @@ def reduce_scatter(**options: Any) -> None:
     Examples:
       mpired reduce-scatter --op sum --counts 3,0,4,5 sample_data/counts_?.npy -o 'part_{rank}.npy'
     """
-    carry_out.collective("reduce-scatter", options)
+    carry_out.collective("reduce-scatter", ranks, op, output, options)

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Unpack
 
 import click
 
 from mpired.cli import carry_out, params
+from mpired.options import Op, Outputs, Report, ScanOptions
 
 
 @click.command(cls=params.Grouped)
-@params.OP
-@params.INPUTS
-@params.PATTERN
-@params.NO_GROUP_B
-@params.EFFORT
-@params.REPORT
+@params.options(Op, Outputs, ScanOptions, Report)
 @click.argument("ranks", nargs=-1, metavar="RANK...")
-def scan(**options: Any) -> None:
+def scan(*, ranks: tuple[str, ...], op: str, output: str | None, **options: Unpack[ScanOptions]) -> None:
     """Give rank i the RANKs 0 to i combined, as MPI_Scan does.
 
     Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
@@ -29,4 +25,4 @@ def scan(**options: Any) -> None:
       mpired scan --op sum sample_data/counts_?.npy -o 'sums_{rank}.npy'
       mpired scan --op maxloc sample_data/maxloc_?.parquet -o 'leader_{rank:03d}.parquet'
     """
-    carry_out.collective("scan", options)
+    carry_out.collective("scan", ranks, op, output, options)

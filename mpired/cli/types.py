@@ -9,20 +9,22 @@ import click
 
 from mpired import datatypes
 from mpired.buffers.rank import dtype_text
-from mpired.cli import params
+from mpired.cli import environment, params
 from mpired.cli.messages import show
 from mpired.datatypes import DATATYPES, Datatype, parse
-from mpired.datatypes.text.definitions import Definitions
+from mpired.datatypes.text.definitions import Definitions as Defined
 from mpired.errors import escaped
+from mpired.options import AsJson, Definitions
 from mpired.report import describe_datatype
 
 
 @click.command()
-@params.JSON
-@params.TYPES
+@params.options(AsJson, Definitions)
 @click.argument("text", required=False, metavar="[TYPE]")
-@params.option(
+@click.option(
     "--value-index",
+    cls=environment.Option,
+    envvar="MPIRED_VALUE_INDEX",
     nargs=2,
     metavar="VALUE INDEX",
     help="Print the pair type of two types instead, or MPI_DATATYPE_NULL if there is none.",
@@ -101,7 +103,7 @@ def _drawn(picture: dict[str, Any] | None) -> str:
     return f"{picture['text']}  bytes {picture['start']} to {picture['stop']}{each}"
 
 
-def _tell_definitions(defined: Definitions, *, as_json: bool) -> None:
+def _tell_definitions(defined: Defined, *, as_json: bool) -> None:
     """Print the named datatypes of a file."""
     rows = [_defined_row(defined, name) for name in defined]
     if as_json:
@@ -112,7 +114,7 @@ def _tell_definitions(defined: Definitions, *, as_json: bool) -> None:
         show(f"{row['name']:28}{row['size']:10}{row['extent']:10}  {escaped(row['type'])}")
 
 
-def _defined_row(defined: Definitions, name: str) -> dict[str, Any]:
+def _defined_row(defined: Defined, name: str) -> dict[str, Any]:
     size, extent = defined.figures(name)
     return {"name": name, "type": defined.text(name), "size": size, "extent": extent}
 

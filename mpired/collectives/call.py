@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import RankFile
@@ -16,7 +16,7 @@ from mpired.collectives.run import Course, Result, run
 from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.engines import cores
 from mpired.errors import UsageError
-from mpired.options import CallOptions, LocalOptions, PathLike, check_names
+from mpired.options import CallOptions, PathLike
 from mpired.progress import Progress
 from mpired.ranks import unnatural
 from mpired.storage.output import Output, nothing, open_output
@@ -113,10 +113,10 @@ def plan_call(
     name: str,
     ranks: Sequence[PathLike],
     op: str | Callable[..., Any],
-    output: str | None = None,
+    output: str | None,
+    options: CallOptions,
     *,
     terminal: bool = False,
-    **options: Unpack[CallOptions],
 ) -> Call:
     """Check a call: words, every rank, the op on the datatype, the name and form of every result. Nothing is written.
 
@@ -130,6 +130,8 @@ def plan_call(
         The op's name.
     output
         Where the result goes, or the pattern of the results' names; None in place.
+    options
+        As `Collective.checked` gives them.
     terminal
         Whether that is a terminal, which gets a readable table.
 
@@ -138,7 +140,7 @@ def plan_call(
     MpiredError, OSError
         If the call is not possible.
     """
-    collective, in_place = COLLECTIVES[name], options.get("in_place", False)
+    collective, in_place = COLLECTIVES[name], options["in_place"]
     _check_output(collective, output, options)
     request = read_request(collective, ranks, op, options, output or "")
     dealt = [(deal, paths_of(deal, request, output)) for deal in deals(request)]
@@ -149,11 +151,11 @@ def plan_call(
         request.check_no_input(paths, _WAY_OUT[collective.to_root])
     results = [results_of(deal, each, request, terminal=terminal) for deal, each in dealt]
     recover(paths)
-    nlocked = sum(map(os.path.isfile, paths)) if in_place or options.get("overwrite") else 0
+    nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
     courses = tuple(
         make_course(deal, each, request, nlocked=nlocked) for (deal, _), each in zip(dealt, results, strict=True)
     )
-    return Call(collective, request.groups, courses, output, options.get("link", False), options.get("root", 0))
+    return Call(collective, request.groups, courses, output, options["link"], options["root"])
 
 
 _WAY_OUT = {
@@ -164,8 +166,8 @@ _WAY_OUT = {
 
 def _check_output(collective: Collective, output: str | None, options: CallOptions) -> None:
     """Raise `UsageError` unless the results go to an output or replace files, and not both."""
-    in_place = options.get("in_place", False)
-    if in_place and options.get("link"):
+    in_place = options["in_place"]
+    if in_place and options["link"]:
         raise UsageError("--link", "would make all ranks' files one; in place each rank keeps its own")
     if in_place and output is not None:
         whose = "the root's file" if collective.to_root else "the ranks' files"
@@ -178,20 +180,6 @@ def _check_output(collective: Collective, output: str | None, options: CallOptio
 def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> Course:
     """Plan the fold over those that give, with what is taken of it."""
     options = request.options
-    jobs, max_memory = options.get("jobs", 0) or cores.usable_cores(), options.get("max_memory")
+    jobs, max_memory = options["jobs"] or cores.usable_cores(), options["max_memory"]
     noutputs = len(deal.shares)
     return Course(make_plan(request.op, deal.givers, jobs, max_memory, noutputs=noutputs, nlocked=nlocked), results)
-
-
-def plan_reduce_local(
-    invec: PathLike, inoutvec: PathLike, op: str | Callable[..., Any], **options: Unpack[LocalOptions]
-) -> Call:
-    """Check one application of an op to two files, of which the second is replaced by the result.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If it is not possible.
-    """
-    check_names(options, LocalOptions)
-    return plan_call("reduce-local", [invec, inoutvec], op, root=1, in_place=True, **options)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,15 +11,11 @@ from mpired import ops
 from mpired.buffers import Declared, Encoder, FlatLayout, RankFile
 from mpired.buffers.formats import Format, by_suffix
 from mpired.buffers.source import check_no_input
-from mpired.collectives.table import COLLECTIVES, Collective
+from mpired.collectives.table import Collective
 from mpired.engines import userops
 from mpired.errors import UsageError
-from mpired.options import CallOptions, PathLike, check_names, declared, integer, only_inputs
+from mpired.options import CallOptions, PathLike
 from mpired.ranks import open_groups
-
-_EXSCAN_FIRST = ("none", "identity")
-# The options that not every call has.
-_OWN = {name for collective in COLLECTIVES.values() for name in collective.options}
 
 
 class Request(NamedTuple):
@@ -87,12 +82,12 @@ def read_request(
         If they are not what the call needs.
     """
     _check_options(collective, options)
-    group_b = options.get("group_b") or ()
-    if any(isinstance(group, (str, bytes, os.PathLike)) for group in (ranks, group_b)):
+    if isinstance(ranks, str | bytes | os.PathLike):
         raise UsageError("ranks", "is one path; give a list of paths, one a rank")
+    group_b = options["group_b"]
     chosen = resolve_op(op, options)
     words = [[os.fspath(rank) for rank in group] for group in ([ranks, group_b] if group_b else [ranks])]
-    said = replace(declared(**only_inputs(options)), named=chosen.user)
+    said = replace(Declared.of(options), named=chosen.user)
     if said.datatype is not None:
         ops.check(chosen, said.datatype, ops.Use.REDUCE)  # whatever the files hold
         _ = said.datatype.form
@@ -104,42 +99,29 @@ def read_request(
 
 def _check_options(collective: Collective, options: CallOptions) -> None:
     """Raise an error for what makes no sense whatever the files hold."""
-    check_names(options, CallOptions)
-    for name in _OWN & options.keys() - set(collective.options):
-        raise TypeError(f"unexpected keyword argument {name!r}; {collective.name} has no such option")
-    group_b = options.get("group_b")
+    group_b = options["group_b"]
     if group_b is not None and not len(group_b):
         raise UsageError("--group-b", "has no ranks; leave it out for one group")
     if group_b and not collective.intercomm:
         reason = f"MPI defines no {collective.name} between two groups (MPI-4.1, {collective.section})"
         raise UsageError("--group-b", reason)
-    if group_b and options.get("in_place"):
+    if group_b and options["in_place"]:
         raise UsageError("--in-place", "is not for two groups (MPI-4.1, 6.9.1); leave --group-b out, or name an output")
-    if options.get("counts_b") is not None and not group_b:
-        raise UsageError("--counts-b", "is said of the ranks of --group-b, and there are none")
-    if (first := options.get("exscan_first", "none")) not in _EXSCAN_FIRST:
-        raise UsageError("--exscan-first", f"{first!r} is none of {', '.join(_EXSCAN_FIRST)}")
-    for name in ("--jobs", "--root"):
-        integer(name, options.get(name[2:], 0))
-    if (jobs := options.get("jobs", 0)) < 0:
-        raise UsageError("--jobs", f"{jobs} is negative; 0 is all usable cores")
-    if (memory := options.get("max_memory")) is not None:
-        integer("--max-memory", memory)
+    if options["counts_b"] is not None and not group_b:
+        raise UsageError("--counts-b", "is for the ranks of --group-b, and there are none")
 
 
 def resolve_op(op: str | Callable[..., Any], options: CallOptions) -> ops.Op:
     """Return the op that is meant; a user-defined one is loaded in a worker to learn its properties."""
-    commute, timeout = options.get("commute"), options.get("op_timeout")
-    if timeout is not None and not 0 < timeout < math.inf:
-        raise UsageError("--op-timeout", f"{timeout} is not a time; give seconds above 0")
+    commute, timeout = options["commute"], options["op_timeout"]
     if callable(op) and ops.meant(op) is None:
         if timeout is not None:
             reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
             raise UsageError("--op-timeout", reason)
-        return ops.with_overflow(ops.of_function(op, commute=commute), options.get("overflow"))
+        return ops.with_overflow(ops.of_function(op, commute=commute), options["overflow"])
     if not (isinstance(op, str) or callable(op)):
         raise UsageError("--op", f"{op!r} is neither the name of an op nor a function")
-    chosen = ops.with_overflow(ops.meant(op) or ops.resolve(str(op), timeout), options.get("overflow"))
+    chosen = ops.with_overflow(ops.meant(op) or ops.resolve(str(op), timeout), options["overflow"])
     if chosen.user:
         return userops.load(chosen, commute=commute)
     for name, said in (("--commute", commute), ("--op-timeout", timeout)):
@@ -151,7 +133,7 @@ def resolve_op(op: str | Callable[..., Any], options: CallOptions) -> ops.Op:
 def _is_raw(output: str, options: CallOptions) -> bool:
     """Tell whether the words ask for a raw result, so that they may also say how its bytes lie."""
     suffix = by_suffix(output)
-    return options.get("to") == "raw" or (options.get("to") is None and suffix is not None and suffix.name == "raw")
+    return options["to"] == "raw" or (options["to"] is None and suffix is not None and suffix.name == "raw")
 
 
 def words_of(ranks: Sequence[PathLike], options: Mapping[str, Any]) -> Iterator[PathLike]:

@@ -16,7 +16,7 @@ from mpired.collectives.request import Request
 from mpired.collectives.run import Result
 from mpired.collectives.table import BEFORE, Collective, Share, Task
 from mpired.errors import UsageError
-from mpired.options import CallOptions, integer
+from mpired.options import CallOptions
 from mpired.storage import calls
 
 # What may stand behind the colon of a field: for a number its digits, for texts nothing.
@@ -101,7 +101,7 @@ def deals(request: Request) -> Iterator[Deal]:
     A root is in the first group.
     """
     collective, options = request.collective, request.options
-    counts = options.get("counts"), options.get("counts_b")
+    counts = options["counts"], options["counts_b"]
     for i, takers in enumerate(request.groups[:1] if collective.to_root else request.groups):
         givers = request.groups[-1 - i]
         task = Task(
@@ -109,8 +109,8 @@ def deals(request: Request) -> Iterator[Deal]:
             nranks=len(takers),
             count=takers[0].buffers[0].count,
             counts=_counts(collective, counts[i], "--counts-b" if i else "--counts"),
-            root=options.get("root", 0),
-            identity=options.get("exscan_first") == "identity",
+            root=options["root"],
+            identity=options["exscan_first"] == "identity",
         )
         shares = tuple(collective.shares(task))
         for buffer in givers[0].buffers:
@@ -122,17 +122,9 @@ def deals(request: Request) -> Iterator[Deal]:
 
 
 def _counts(collective: Collective, counts: Sequence[int] | None, option: str) -> tuple[int, ...] | None:
-    if "counts" in collective.options and counts is None:
+    if "counts" in collective.options.__annotations__ and counts is None:
         raise UsageError(option, "is missing; say how many elements each rank of the group gets, as 3,0,5")
-    if counts is None:
-        return None
-    if isinstance(counts, str | bytes):
-        raise UsageError(option, f"{counts!r} is one text; give a count for each rank")
-    numbers = tuple(integer(option, count) for count in counts)
-    for number in numbers:
-        if not 0 <= number < 2**63:
-            raise UsageError(option, f"{number} is not between 0 and 2**63 - 1")
-    return numbers
+    return None if counts is None else tuple(counts)
 
 
 def paths_of(deal: Deal, request: Request, output: str | None) -> list[str]:
@@ -144,7 +136,7 @@ def paths_of(deal: Deal, request: Request, output: str | None) -> list[str]:
 
 def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: bool) -> tuple[Result, ...]:
     """Say of each result of a deal where it goes and how it lies there."""
-    in_place = request.options.get("in_place", False)
+    in_place = request.options["in_place"]
     results: list[Result] = []
     for path, taker, share in zip(paths, deal.takers, deal.shares, strict=True):
         if in_place:
@@ -153,7 +145,7 @@ def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: 
             results.append(results[0]._replace(share=share, path=path))
         else:
             model = model_of(taker.file, share, request.collective)
-            form = output_format(path, request.options.get("to"), model, terminal=terminal)
+            form = output_format(path, request.options["to"], model, terminal=terminal)
             results.append(Result(share, path, form.name, request.lay_out(form, model)))
     return tuple(results)
 
@@ -172,7 +164,7 @@ def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: CallO
     """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
     if template.source.keep is not None or template.source.name == STANDARD_INPUT:
         raise UsageError("--in-place", f"the root's rank, {template.source.name}, is a stream and cannot be replaced")
-    if options.get("to") not in (None, template.format):
+    if options["to"] not in (None, template.format):
         raise UsageError("--in-place", f"keeps the format of the root, {template.format}; leave --to out")
     if isinstance(layout, FlatLayout):
         buffer = template.buffers[0]

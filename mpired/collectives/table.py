@@ -7,11 +7,22 @@ a row says which of these, and which elements of it, a rank gets.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from mpired.errors import CountError, RootError
+from mpired.options import (
+    AllreduceOptions,
+    CallOptions,
+    ExscanOptions,
+    LocalOptions,
+    ReduceOptions,
+    ScanOptions,
+    ScatterBlockOptions,
+    ScatterOptions,
+    checked,
+)
 
 BEFORE = -1
 """The partial result before any rank: the op's neutral element."""
@@ -97,18 +108,33 @@ class Collective(NamedTuple):
     to_root
         Whether the root alone gets something, under one name.
     options
-        The options that only some calls have, by their names in Python.
+        The options that it has.
+    fixed
+        What options that it has not are for it.
     """
 
     name: str
     function: str
     section: str
+    options: type
     shares: Callable[[Task], list[Share]]
     intercomm: bool = True
     whole: bool = True
     alike: bool = False
     to_root: bool = False
-    options: tuple[str, ...] = ()
+    fixed: CallOptions = {}  # noqa: RUF012 - a row is never changed
+
+    def checked(self, options: Mapping[str, object]) -> CallOptions:
+        """Return the options of all collectives, those that it has as they are given.
+
+        Raises
+        ------
+        TypeError
+            For an option that it has not.
+        UsageError
+            If a value makes no sense.
+        """
+        return checked(CallOptions, options, self.options) | self.fixed
 
 
 def _root(task: Task) -> list[Share]:
@@ -150,14 +176,24 @@ def _equal_blocks(task: Task) -> list[Share]:
 
 
 _ROWS = (
-    Collective("reduce", "MPI_Reduce", "6.9.1", _root, alike=True, to_root=True, options=("root",)),
+    Collective("reduce", "MPI_Reduce", "6.9.1", ReduceOptions, _root, alike=True, to_root=True),
     Collective(
-        "reduce-local", "MPI_Reduce_local", "6.9.7", _root, intercomm=False, alike=True, to_root=True, options=("root",)
+        "reduce-local",
+        "MPI_Reduce_local",
+        "6.9.7",
+        LocalOptions,
+        _root,
+        intercomm=False,
+        alike=True,
+        to_root=True,
+        fixed={"root": 1, "in_place": True},
     ),
-    Collective("allreduce", "MPI_Allreduce", "6.9.6", _all, alike=True, options=("link",)),
-    Collective("reduce-scatter", "MPI_Reduce_scatter", "6.10.2", _blocks, whole=False, options=("counts", "counts_b")),
-    Collective("reduce-scatter-block", "MPI_Reduce_scatter_block", "6.10.1", _equal_blocks, whole=False),
-    Collective("scan", "MPI_Scan", "6.11.1", _inclusive, intercomm=False),
-    Collective("exscan", "MPI_Exscan", "6.11.2", _exclusive, intercomm=False, options=("exscan_first",)),
+    Collective("allreduce", "MPI_Allreduce", "6.9.6", AllreduceOptions, _all, alike=True),
+    Collective("reduce-scatter", "MPI_Reduce_scatter", "6.10.2", ScatterOptions, _blocks, whole=False),
+    Collective(
+        "reduce-scatter-block", "MPI_Reduce_scatter_block", "6.10.1", ScatterBlockOptions, _equal_blocks, whole=False
+    ),
+    Collective("scan", "MPI_Scan", "6.11.1", ScanOptions, _inclusive, intercomm=False),
+    Collective("exscan", "MPI_Exscan", "6.11.2", ExscanOptions, _exclusive, intercomm=False),
 )
 COLLECTIVES = {row.name: row for row in _ROWS}

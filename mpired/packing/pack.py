@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Unpack
 
 import numpy as np
 
@@ -16,18 +15,12 @@ from mpired.buffers.source import Source, check_no_input, open_source
 from mpired.buffers.spread import Records
 from mpired.datatypes.typemap import transfer
 from mpired.errors import UsageError
-from mpired.options import PathLike, check_names
-from mpired.packing.units import Packed, RecordOptions, octets, said_of
+from mpired.options import PackOptions, PathLike
+from mpired.packing.units import Packed, octets, said_of
 from mpired.progress import Progress
 from mpired.storage import calls
 from mpired.storage.output import Output, Scratch, nothing, open_output
 from mpired.storage.staging import recover
-
-
-class PackOptions(RecordOptions, total=False):
-    """What may be said when packing."""
-
-    to: str | None
 
 
 @dataclass(frozen=True)
@@ -133,7 +126,7 @@ def _whole(blocks: Iterable[np.ndarray], nbytes: int) -> Iterator[np.ndarray]:
         yield np.concatenate(kept)
 
 
-def plan_pack(file: PathLike, output: str = "-", *, terminal: bool = False, **options: Unpack[PackOptions]) -> Packing:
+def plan_pack(file: PathLike, output: str, options: PackOptions, *, terminal: bool = False) -> Packing:
     """Check a packing: the type, the file, the form of the result. Nothing is written.
 
     Parameters
@@ -142,6 +135,8 @@ def plan_pack(file: PathLike, output: str = "-", *, terminal: bool = False, **op
         A raw file of records; `-` is standard input.
     output
         Where the result goes.
+    options
+        As `mpired.options.checked` gives them.
     terminal
         Whether that is a terminal, which gets a readable table.
 
@@ -150,14 +145,13 @@ def plan_pack(file: PathLike, output: str = "-", *, terminal: bool = False, **op
     MpiredError, OSError
         If it is not possible.
     """
-    check_names(options, PackOptions)
     said, datatype = said_of(options)
     recover([os.fspath(file), output])
     limit = None if said.count is None else Records(datatype, said.count, said.offset).reach[1]
     source = open_source(os.fspath(file), limit)
     check_no_input([output], [(source, "the records")], "name another output")
     records = Records.of(source, datatype, said.offset, said.count)
-    to = options.get("to")
+    to = options["to"]
     raw = to == "raw" or (to is None and not terminal)
     packed = Packed.of(said, datatype, as_bytes=raw and not said.is_external)
     shape = (records.count,) if packed.per_element == 1 else (records.count, packed.per_element)

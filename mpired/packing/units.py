@@ -3,29 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypedDict
 
 import numpy as np
 
 from mpired.buffers import Declared
 from mpired.datatypes import Datatype, parse, unit_of
 from mpired.errors import DatatypeError, UsageError
-from mpired.options import PathLike, declared
+from mpired.options import Inputs, Records, part
 
 _BYTE = parse("byte")[0]
-
-
-class RecordOptions(TypedDict, total=False):
-    """What may be said of the file with the records; see `mpired pack --help` for each."""
-
-    type: str
-    types: PathLike | None
-    offset: int
-    count: int | None
-    byte_order: str | None
-    datarep: str | None
-    overwrite: bool
-    lock_timeout: float | None
 
 
 @dataclass(frozen=True)
@@ -63,10 +49,9 @@ def octets(block: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(block).view(np.uint8)
 
 
-def said_of(options: RecordOptions) -> tuple[Declared, Datatype]:
-    """Return what is said of the records, and their datatype."""
-    names = ("type", "types", "offset", "count", "byte_order", "datarep")
-    said = declared(**{name: options[name] for name in names if name in options})  # type: ignore[literal-required]
+def said_of(options: Records) -> tuple[Declared, Datatype]:
+    """Return what is declared of the records, and their datatype."""
+    said = Declared.of(part(Inputs, part(Records, options)))
     if said.datatype is None:
         raise UsageError("--type", "is missing; say what an element of the records is")
     return said, said.datatype

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, Unpack
 
 import numpy as np
 
@@ -21,8 +20,9 @@ from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import transfer
 from mpired.engines.decoding import Decoder
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
-from mpired.options import PathLike, check_names, declared
-from mpired.packing.units import Packed, RecordOptions, octets, said_of
+from mpired.options import Inputs, PathLike, UnpackOptions, part
+from mpired.options import Packed as PackedOptions
+from mpired.packing.units import Packed, octets, said_of
 from mpired.progress import Progress
 from mpired.ranks import check_use
 from mpired.storage import calls, copying
@@ -31,13 +31,6 @@ from mpired.storage.staging import recover
 
 _MAX_END = 2**63 - 1
 """The most bytes of a file, whatever the file system."""
-
-
-class UnpackOptions(RecordOptions, total=False):
-    """What may be said when unpacking."""
-
-    format: str | None
-    columns: str | Iterable[str]
 
 
 @dataclass(frozen=True)
@@ -154,9 +147,7 @@ class _Units:
         self._decoder.close()
 
 
-def plan_unpack(
-    packed: PathLike, output: str = "-", into: PathLike | None = None, **options: Unpack[UnpackOptions]
-) -> Unpacking:
+def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: UnpackOptions) -> Unpacking:
     """Check an unpacking: the type, the file, where its elements go. Nothing is written.
 
     Parameters
@@ -167,17 +158,17 @@ def plan_unpack(
         The new file to write; the bytes between the elements are zeros.
     into
         An existing file to write into instead; the bytes between the elements stay.
+    options
+        As `mpired.options.checked` gives them.
 
     Raises
     ------
     MpiredError, OSError
         If it is not possible.
     """
-    check_names(options, UnpackOptions)
     said, datatype = said_of(options)
-    inputs: dict[str, Any] = {name: options[name] for name in ("format", "columns") if name in options}
     recover([os.fspath(packed), output if into is None else os.fspath(into)])
-    buffer, form = _opened(os.fspath(packed), said, datatype, declared(**inputs))
+    buffer, form = _opened(os.fspath(packed), said, datatype, Declared.of(part(Inputs, part(PackedOptions, options))))
     if buffer.fortran_order and sum(dim > 1 for dim in buffer.shape or ()) > 1:
         reason = f"lies in Fortran order, and an element is taken from a row of {buffer.shape}"
         raise BufferFileError(buffer.source.name, f"{reason}; save it with numpy.ascontiguousarray")

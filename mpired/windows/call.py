@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, Unpack
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,15 +16,23 @@ from mpired.buffers import Declared
 from mpired.datatypes import Datatype, Group
 from mpired.engines.decoding import Decoder
 from mpired.errors import UsageError
-from mpired.options import PathLike, check_names, declared, only_inputs
+from mpired.options import (
+    AccumulateOptions,
+    ElementOptions,
+    FetchOptions,
+    Inputs,
+    PathLike,
+    SwapOptions,
+    Target,
+    Where,
+    checked,
+    part,
+)
 from mpired.progress import Progress, unwatched
 from mpired.ranks import check_formats
 from mpired.storage import staging
 from mpired.storage.output import nothing
 from mpired.windows.options import (
-    AccumulateOptions,
-    ElementOptions,
-    FetchOptions,
     place,
     policy,
     read_map,
@@ -71,7 +79,7 @@ def plan_accumulate(
     windows: Sequence[PathLike],
     origins: Sequence[PathLike | np.ndarray],
     op: str,
-    **options: Unpack[AccumulateOptions],
+    options: AccumulateOptions,
 ) -> Call:
     """Check an accumulate as far as that can be without the lock: words, and every origin.
 
@@ -83,19 +91,20 @@ def plan_accumulate(
         What is combined into it, one after another: files, or arrays.
     op
         The op's name.
+    options
+        As `mpired.options.checked` gives them.
 
     Raises
     ------
     MpiredError, OSError
         If the request makes no sense, or an origin cannot be used.
     """
-    check_names(options, AccumulateOptions)
     if not origins:
         raise UsageError("ORIGIN", "there is none; name at least one file after the target")
     check_once(len(origins), options)
-    chosen = resolve(op, ops.Use.ACCUMULATE, options)
-    if (where := options.get("map")) is not None:
-        options["map"] = read_map(where)  # once: what it holds is part of the key, and a stream gives it only once
+    chosen = resolve(op, ops.Use.ACCUMULATE, options["overflow"])
+    if (where := options["map"]) is not None:  # once: what it holds is part of the key, and a stream gives it only once
+        options = {**options, "map": read_map(where)}
     request = _request(windows, origins, chosen, options)
     request = replace(request, use=ops.Use.ACCUMULATE, keys=keys_of(request, options))
     return Call(_with_create(request, options), policy(options))
@@ -105,11 +114,10 @@ def plan_get_accumulate(
     windows: Sequence[PathLike],
     origin: PathLike | np.ndarray | None,
     op: str,
-    **options: Unpack[FetchOptions],
+    options: FetchOptions,
 ) -> Call:
     """Check a get_accumulate, as `plan_accumulate`; NO_OP ignores the origin (MPI-4.1, 12.3.4)."""
-    check_names(options, FetchOptions)
-    chosen = resolve(op, ops.Use.FETCH, options)
+    chosen = resolve(op, ops.Use.FETCH, options["overflow"])
     if origin is None and chosen.origin:
         raise UsageError("ORIGIN", f"{chosen} needs an origin, which is missing (MPI-4.1, 12.3.4)")
     request = _request(windows, [origin] if chosen.origin and origin is not None else [], chosen, options)
@@ -120,7 +128,7 @@ def plan_fetch_and_op(
     windows: Sequence[PathLike],
     value: object,
     op: str,
-    **options: Unpack[ElementOptions],
+    options: ElementOptions,
 ) -> Call:
     """Check a fetch_and_op on one element, as `plan_accumulate`.
 
@@ -132,8 +140,7 @@ def plan_fetch_and_op(
         The origin's element: text as on the command line, the path of a file with one element, or a number. NO_OP
         ignores it.
     """
-    check_names(options, ElementOptions)
-    chosen = resolve(op, ops.Use.FETCH, options)
+    chosen = resolve(op, ops.Use.FETCH, options["overflow"])
     if value is None and chosen.origin:
         raise UsageError("VALUE", f"{chosen} needs a value, which is missing (MPI-4.1, 12.3.5)")
     return _on_one_element(windows, [value] if chosen.origin else [], chosen, options)
@@ -143,7 +150,7 @@ def plan_compare_and_swap(
     windows: Sequence[PathLike],
     compare: object,
     value: object,
-    **options: Unpack[ElementOptions],
+    options: SwapOptions,
 ) -> Call:
     """Check a compare_and_swap: the element becomes `value` if it is `compare`, bit by bit (MPI-4.1, 12.3.5).
 
@@ -154,8 +161,7 @@ def plan_compare_and_swap(
     compare, value
         Elements, as of `plan_fetch_and_op`.
     """
-    check_names(options, ElementOptions)
-    return _on_one_element(windows, [value], _SWAP, options, compare=compare)
+    return _on_one_element(windows, [value], _SWAP, {**options, "overflow": None, "create": None}, compare=compare)
 
 
 # As an op it is REPLACE; whether the element is as expected, the transaction tells.
@@ -176,10 +182,10 @@ def _on_one_element(
 ) -> Call:
     if not windows:
         raise UsageError("TARGET", "is missing; name the file to change")
-    said = declared(**only_inputs(options))
-    where: dict[str, Any] = dict(options)
-    if where.get("at") is None:
-        where |= {"target_disp": where.get("target_disp") or 0, "target_count": 1}
+    said = Declared.of(part(Inputs, options))
+    where = checked(Where, part(Target, options) | {"at": options["at"]})
+    if where["at"] is None:
+        where |= {"target_disp": where["target_disp"] or 0, "target_count": 1}
     placement = place(where, len(windows))
     given = Given("VALUE", 1, (), whole=False)
 
@@ -210,7 +216,7 @@ def _request(
     windows: Sequence[PathLike], origins: Sequence[PathLike | np.ndarray], op: ops.Op, options: FetchOptions
 ) -> Request:
     """Open the origins, and say where they go."""
-    said = declared(**only_inputs(options))
+    said = Declared.of(options)
     component, target, derived = sides(options, said)
     said = replace(said, datatype=component)
     staging.recover(os.fspath(origin) for origin in origins if isinstance(origin, str | os.PathLike))
@@ -219,7 +225,7 @@ def _request(
     placement = place(options, len(windows), target)
     given = common(opened, options)
     if not given:  # as many elements as the target has, or is said to have
-        given = [Given("target", options.get("target_count"), whole=False)]
+        given = [Given("target", options["target_count"], whole=False)]
     formats = frozenset(origin.format for buffers in opened for origin in buffers if origin.format)
     check_formats(Declared(offset=said.offset, count=said.count), formats)  # which are said of origins alone
     return Request(
@@ -248,7 +254,7 @@ def _with_create(request: Request, options: FetchOptions | ElementOptions) -> Re
     UsageError
         If it cannot be said what to make.
     """
-    create = options.get("create")
+    create = options["create"]
     if create is None:
         return request
     if len(request.windows) > 1:

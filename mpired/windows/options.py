@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from mpired.buffers import Declared, RankBuffer, open_rank
 from mpired.datatypes import DATATYPES, Datatype, Group, value_index
 from mpired.datatypes.typemap.typemap import TypeMap
 from mpired.errors import DatatypeError, OpError, UsageError
-from mpired.options import Inputs, PathLike, check_word, integer
+from mpired.options import FetchOptions, Indices, Transaction, Where, integer
 from mpired.storage.lock import with_timeout
 from mpired.windows.origin import whole
 from mpired.windows.placement import Placement
@@ -23,65 +22,13 @@ _NAMED = {row.name: row for row in DATATYPES}
 _NAMED_PAIRS = {tuple(part.name for part in row.parts): row for row in DATATYPES if row.parts}
 
 
-class Where(TypedDict, total=False):
-    """What may be said of where elements go and come from."""
-
-    target_disp: int | None
-    disp_unit: int | None
-    target_count: int | None
-    target_type: str | None
-    origin_disp: int
-    origin_count: int | None
-    origin_type: str | None
-    at: str | int | slice | tuple[int | slice, ...] | None
-    map: PathLike | np.ndarray | Sequence[int] | None
-    target_rank: int | None
-
-
-class How(TypedDict, total=False):
-    """What may be said of the transaction."""
-
-    commit: str
-    durability: str
-    lock_timeout: float | None
-    overflow: str | None
-
-
-class FetchOptions(Inputs, Where, How, total=False):
-    """What may be said of a call that fetches."""
-
-    create: str | int | Sequence[int] | None
-
-
-class AccumulateOptions(FetchOptions, total=False):
-    """What may be said of an accumulate."""
-
-    once: bool
-    once_key: str | None
-
-
-class ElementOptions(How, total=False):
-    """What may be said of a call on one element."""
-
-    type: str | None
-    byte_order: str | None
-    columns: Sequence[str]
-    target_disp: int | None
-    disp_unit: int | None
-    at: str | int | slice | tuple[int | slice, ...] | None
-    target_rank: int | None
-    create: str | int | Sequence[int] | None
-
-
-def resolve(op: str, use: ops.Use, options: How) -> ops.Op:
+def resolve(op: str, use: ops.Use, overflow: str | None = None) -> ops.Op:
     """Return the predefined op of that name; the one-sided calls take no other (MPI-4.1, 12.3.4).
 
     Raises
     ------
     UnknownOpError, OpError
         If there is none, or it is not for this use.
-    UsageError
-        If the options do not say what overflow is to be.
     """
     chosen = ops.meant(op)
     if chosen is None and not isinstance(op, str):
@@ -90,21 +37,12 @@ def resolve(op: str, use: ops.Use, options: How) -> ops.Op:
         raise OpError(op, "user-defined ops are for reductions only (MPI-4.1, 12.3.4); use a predefined op")
     chosen = chosen or ops.resolve(op)
     ops.check_use(chosen, use)
-    return ops.with_overflow(chosen, options.get("overflow"))
+    return ops.with_overflow(chosen, overflow)
 
 
-def policy(options: Mapping[str, Any]) -> Policy:
-    """Return how a target is changed.
-
-    Raises
-    ------
-    UsageError
-        If a word or the time makes no sense.
-    """
-    commit, durability = options.get("commit", "auto"), options.get("durability", "full")
-    check_word("--commit", commit, ("auto", "rename", "journal"))
-    check_word("--durability", durability, ("full", "process", "none"))
-    return Policy(commit, durability == "full", with_timeout(options.get("lock_timeout")))
+def policy(options: Transaction) -> Policy:
+    """Return how a target is changed."""
+    return Policy(options["commit"], options["durability"] == "full", with_timeout(options["lock_timeout"]))
 
 
 class Sides(NamedTuple):
@@ -115,7 +53,7 @@ class Sides(NamedTuple):
     origin: Datatype | None
 
 
-def sides(options: Mapping[str, Any], said: Declared) -> Sides:
+def sides(options: FetchOptions, said: Declared) -> Sides:
     """Return the datatypes of both sides, which must be made of one predefined type (MPI-4.1, 12.3.4).
 
     Raises
@@ -123,12 +61,12 @@ def sides(options: Mapping[str, Any], said: Declared) -> Sides:
     DatatypeError
         If they are not.
     """
-    types = options.get("types")
+    types = options["types"]
     defined = None if types is None else datatypes.definitions(os.fspath(types))
     components = {} if said.datatype is None else {"--type": said.datatype}
-    made: dict[str, Datatype | None] = {"--target-type": None, "--origin-type": None}
-    for option in made:
-        text = options.get(option[2:].replace("-", "_"))
+    texts = {"--target-type": options["target_type"], "--origin-type": options["origin_type"]}
+    made: dict[str, Datatype | None] = dict.fromkeys(texts)
+    for option, text in texts.items():
         if text is None:
             continue
         datatype, order = datatypes.parse(text, defined)
@@ -179,7 +117,7 @@ def _leaves(typemap: TypeMap) -> set[tuple[str, ...]]:
     return {tuple(entry.name for entry in of.walk()) for of in components}
 
 
-def place(options: Mapping[str, Any], nwindows: int, target: Datatype | None = None) -> Placement:
+def place(options: Where, nwindows: int, target: Datatype | None = None) -> Placement:
     """Return where elements go; `target` is the datatype of the target, if it is derived.
 
     Raises
@@ -187,21 +125,15 @@ def place(options: Mapping[str, Any], nwindows: int, target: Datatype | None = N
     MpiredError
         If the words contradict each other.
     """
-    path = options.get("map")
-    numbers = {
-        name: None if options.get(name) is None else integer(f"--{name.replace('_', '-')}", options[name])
-        for name in ("target_disp", "disp_unit", "target_count", "target_rank")
-    }
-    if options.get("target_type") is not None and numbers["target_disp"] is None:
-        numbers["target_disp"] = 0
+    path, disp = options["map"], options["target_disp"]
     placement = Placement(
-        disp=numbers["target_disp"],
-        unit=numbers["disp_unit"],
-        count=numbers["target_count"],
+        disp=0 if disp is None and options["target_type"] is not None else disp,
+        unit=options["disp_unit"],
+        count=options["target_count"],
         typemap=None if target is None else target.typemap,
-        box=_index_text(options.get("at")),
+        box=_index_text(options["at"]),
         indices=None if path is None else read_map(path),
-        rank=numbers["target_rank"],
+        rank=options["target_rank"],
     )
     placement.check(nwindows)
     return placement
@@ -230,7 +162,7 @@ def _opened_map(name: str) -> RankBuffer:
         ) from None
 
 
-def read_map(path: PathLike | np.ndarray | Sequence[int]) -> np.ndarray:
+def read_map(path: Indices) -> np.ndarray:
     """Return the indices that a file, or an array, of integers holds.
 
     Raises

@@ -16,10 +16,9 @@ from mpired.datatypes import Datatype
 from mpired.datatypes.typemap.typemap import Run
 from mpired.engines.decoding import Decoder
 from mpired.errors import CountError, OverflowWarning, UsageError
-from mpired.options import PathLike, integer
+from mpired.options import AccumulateOptions, FetchOptions, PathLike, Where, part
 from mpired.windows import once
 from mpired.windows.apply import Share
-from mpired.windows.options import AccumulateOptions, FetchOptions, Where
 from mpired.windows.origin import ArrayOrigin, FileOrigin, Origin, ScatteredOrigin, check_inside, whole
 from mpired.windows.placement import Given, check_layout
 from mpired.windows.runs import Runs
@@ -131,9 +130,9 @@ def open_origin(
     decoder
         Decodes it, if a library does.
     """
-    first, count = integer("--origin-disp", options.get("origin_disp") or 0), options.get("origin_count")
+    first, count = options["origin_disp"], options["origin_count"]
     for name, number in (("--origin-disp", first), ("--origin-count", count or 0)):
-        if integer(name, number) < 0:
+        if number < 0:
             raise CountError(f"{name} {number}", "is negative")
     if derived is not None and isinstance(origin, np.ndarray):
         raise UsageError("--origin-type", "is for files; choose the elements of an array with NumPy")
@@ -180,7 +179,7 @@ def common(origins: Sequence[Sequence[Origin]], options: FetchOptions) -> list[G
     CountError
         If their counts or shapes differ.
     """
-    whole = not options.get("origin_disp") and {options.get("origin_count"), options.get("origin_type")} == {None}
+    whole = not options["origin_disp"] and {options["origin_count"], options["origin_type"]} == {None}
     given = []
     for first, *others in zip(*origins, strict=False):
         for origin in others:
@@ -216,13 +215,10 @@ def check_once(norigins: int, options: AccumulateOptions) -> None:
     UsageError
         If it makes no sense, or there are more origins than keys that a target can remember.
     """
-    said: object = options.get("once", False)  # Python's callers may give anything
-    key: object = options.get("once_key")
-    if not isinstance(said, bool | None):
-        raise UsageError("--once", f"{said!r} is neither true nor false; the key is said with --once-key")
-    if key is not None and not (isinstance(key, str) and key):
+    key = options["once_key"]
+    if key == "":
         raise UsageError("--once-key", f"{key!r} is no key; give a text, as 'run 5'")
-    if said and key is None and norigins > once.MAX_KEYS:
+    if options["once"] and key is None and norigins > once.MAX_KEYS:
         reason = f"remembers {once.MAX_KEYS} origins of a target, and there are {norigins}; use several commands, or"
         raise UsageError("--once", f"{reason} --once-key KEY, which is one key for all of them")
 
@@ -233,12 +229,12 @@ def keys_of(request: Request, options: AccumulateOptions) -> dict[bytes, Sequenc
     A key of the user stands for the whole command, whatever its origins are; else the content of each origin, together
     with what is done with it, is its own.
     """
-    if (key := options.get("once_key")) is not None:
+    if (key := options["once_key"]) is not None:
         return {once.key_of(key): range(len(request.origins))}
-    if not options.get("once"):
+    if not options["once"]:
         return {}
-    where = {name: str(options.get(name)) for name in Where.__annotations__ if options.get(name) is not None}
-    if (indices := options.get("map")) is not None:
+    where = {name: str(value) for name, value in part(Where, options).items() if value is not None}
+    if (indices := options["map"]) is not None:
         where["map"] = hashlib.blake2b(np.asarray(indices).tobytes()).hexdigest()
     if request.declared.columns:
         where["columns"] = ",".join(request.declared.columns)

@@ -1,0 +1,151 @@
+"""What the user declares of the inputs, beyond what the files say themselves."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from mpired import datatypes
+from mpired.buffers.flat import Order
+from mpired.buffers.source import Source
+from mpired.buffers.spread import Records
+from mpired.datatypes import Datatype
+from mpired.errors import DatatypeError, UsageError
+from mpired.options import Inputs
+
+ORDERS: dict[str | None, Order] = {"little": "<", "big": ">", "native": "=", None: "="}
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """What the user says of the inputs, beyond what the files say themselves.
+
+    Parameters
+    ----------
+    datatype
+        The MPI datatype of an element; needed for raw, elsewhere it must agree.
+    byte_order
+        "little", "big" or "native", of raw files.
+    datarep
+        "native" or "external32", the data representation of raw files (MPI-4.1, 14.5).
+    type_order
+        The byte order that `datatype` was given with, "little", "big" or "native"; of every file.
+    format
+        The name of a format, instead of looking at the content.
+    columns
+        The columns that are buffers, in order; empty for all.
+    pair
+        Two columns that are together one buffer of pairs, (value, index).
+    offset
+        Bytes before the first element, of raw files.
+    count
+        Number of elements, of raw files; None for all there are.
+    packed
+        Whether elements lie in raw files without any gaps, as MPI_Pack leaves them.
+    named
+        Whether the fields of a structure keep their names, because a user-defined op sees them.
+    """
+
+    datatype: Datatype | None = None
+    byte_order: str | None = None
+    datarep: str | None = None
+    type_order: str | None = None
+    format: str | None = None
+    columns: tuple[str, ...] = ()
+    pair: tuple[str, str] | None = None
+    offset: int = 0
+    count: int | None = None
+    packed: bool = False
+    named: bool = False
+
+    @classmethod
+    def of(cls, options: Inputs) -> Declared:
+        """Return what checked options say of the inputs.
+
+        Raises
+        ------
+        UsageError
+            If they contradict each other.
+        UnknownDatatypeError, DatatypeError
+            If `type` is not the name of a datatype, or of one that NumPy cannot hold.
+        """
+        text, types = options.get("type"), options.get("types")
+        defined = None if types is None else datatypes.definitions(os.fspath(types))
+        datatype, order = (None, None) if text is None else datatypes.parse(text, defined)
+        byte_order, datarep = options.get("byte_order"), options.get("datarep")
+        if order is not None and byte_order not in (None, order):
+            raise UsageError("--byte-order", f"{byte_order} contradicts --type {text}")
+        if datarep == "external32" and {byte_order, order} - {"big", None}:
+            raise UsageError("--datarep", f"external32 is big-endian, not {byte_order or order}")
+        columns, pair = tuple(options.get("columns") or ()), tuple(options.get("pair") or ())
+        if pair and (columns or len(pair) != 2 or pair[0] == pair[1]):  # noqa: PLR2004 - a pair
+            raise UsageError("--pair", "names two different columns, value and index, and takes the place of --columns")
+        if len(set(columns)) < len(columns):
+            raise UsageError("--columns", "names a column twice")
+        return cls(
+            datatype=datatype,
+            byte_order=byte_order,
+            datarep=datarep,
+            type_order=order,
+            format=options.get("format"),
+            columns=columns,
+            pair=(pair[0], pair[1]) if pair else None,
+            offset=options.get("offset", 0),
+            count=options.get("count"),
+        )
+
+    @property
+    def describes_bytes(self) -> bool:
+        """Whether it is said how elements lie in raw files, those that are written too."""
+        return self.byte_order is not None or self.datarep is not None
+
+    @property
+    def is_external(self) -> bool:
+        """Whether raw files are in external32."""
+        return self.datarep == "external32"
+
+    def stored(self, datatype: Datatype) -> np.dtype:
+        """Return the NumPy form of elements of a datatype in a raw file."""
+        if self.is_external:
+            return datatype.external_form
+        if self.packed:
+            return self.packed_form(datatype)
+        return datatype.form.newbyteorder(ORDERS[self.byte_order or self.type_order])
+
+    def spreads(self, datatype: Datatype) -> bool:
+        """Tell whether elements of a datatype are spread over a raw file; packed and in external32 they are not."""
+        return datatype.is_spread and not self.is_external and not self.packed
+
+    def start(self, datatype: Datatype) -> int:
+        """Return the bytes before the form of the first element in a raw file; its displacement 0 is at `offset`."""
+        return self.offset - (0 if self.is_external or self.packed else datatype.origin)
+
+    def packed_form(self, datatype: Datatype) -> np.dtype:
+        """Return the NumPy form of packed elements of a datatype in the byte order that is declared."""
+        return datatype.packed_form.newbyteorder(ORDERS[self.byte_order or self.type_order])
+
+    def of_units(self, unit: Datatype, packed: Declared) -> Declared:
+        """Return what is said of packed elements, `packed`, with what is said of the bytes here."""
+        return replace(
+            packed,
+            datatype=unit,
+            byte_order=self.byte_order or self.type_order,
+            datarep=self.datarep,
+            packed=True,
+        )
+
+    def refused(self, source: Source, datatype: Datatype, what: str) -> DatatypeError:
+        """Return the error for a file that says of its elements that they are something else."""
+        way_out = "give what `mpired pack` makes of that type" if self.packed else "leave --type out"
+        return DatatypeError(source.name, f"{what}, which is not {datatype}; {way_out}")
+
+    @property
+    def stream_limit(self) -> int | None:
+        """The most bytes that a stream has to give, None if that is not known."""
+        if self.count is None or self.datatype is None:
+            return None
+        if self.spreads(self.datatype):
+            return Records(self.datatype, self.count, self.offset).reach[1]
+        return self.start(self.datatype) + self.count * self.stored(self.datatype).itemsize

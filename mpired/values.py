@@ -1,0 +1,247 @@
+"""What the values of options are: the text on the command line, and what Python's callers give, checked alike."""
+
+from __future__ import annotations
+
+import math
+import operator
+import os
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+_NUMBER = re.compile(r"[-+]?((\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|inf|nan)", re.ASCII | re.IGNORECASE)
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+
+
+class RefusedError(Exception):
+    """Raised with the reason why a value is none of its kind."""
+
+
+class Kind(Protocol):
+    """A kind of values. Both methods raise `RefusedError`."""
+
+    @property
+    def metavar(self) -> str: ...
+
+    def parse(self, text: str) -> Any:
+        """Return the value that a text of the command line or of the environment means."""
+
+    def check(self, value: Any) -> Any:
+        """Return the value that a caller in Python means; None never comes here."""
+
+
+@dataclass(frozen=True)
+class Anything:
+    """What is checked where it is used; on the command line a text."""
+
+    metavar: str = "TEXT"
+
+    def parse(self, text: str) -> str:
+        """Return the text."""
+        return text
+
+    def check(self, value: Any) -> Any:
+        """Return the value."""
+        return value
+
+
+@dataclass(frozen=True)
+class Text(Anything):
+    """A text."""
+
+    def check(self, value: Any) -> str:
+        """Return the text."""
+        if not isinstance(value, str):
+            raise RefusedError(f"{value!r} is not a text")
+        return value
+
+
+@dataclass(frozen=True)
+class FormatName(Text):
+    """The name of a format, of one that can be read; checked where the table of formats is."""
+
+    readable: bool = False
+
+
+@dataclass(frozen=True)
+class Path(Anything):
+    """The path of a file."""
+
+    metavar: str = "FILE"
+
+    def check(self, value: Any) -> str:
+        """Return the path as a text."""
+        if not isinstance(value, str | os.PathLike):
+            raise RefusedError(f"{value!r} is not the path of a file")
+        return os.fsdecode(value)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """A thing that is so or not; on the command line a flag."""
+
+    metavar: ClassVar[str] = ""
+
+    def parse(self, text: str) -> bool:
+        """Return what a text of the environment means."""
+        words = {
+            "1": True,
+            "true": True,
+            "yes": True,
+            "on": True,
+            "0": False,
+            "false": False,
+            "no": False,
+            "off": False,
+        }
+        if text.lower() not in words:
+            raise RefusedError(f"{text!r} is neither true nor false")
+        return words[text.lower()]
+
+    def check(self, value: Any) -> bool:
+        """Return the value as a truth value."""
+        if not isinstance(value, bool):
+            raise RefusedError(f"{value!r} is neither true nor false")
+        return value
+
+
+@dataclass(frozen=True)
+class Word:
+    """One of a few words."""
+
+    words: Sequence[str]
+    metavar: ClassVar[str] = ""
+
+    def parse(self, text: str) -> str:
+        """Return the word."""
+        return self.check(text)
+
+    def check(self, value: Any) -> str:
+        """Return the word."""
+        if value not in self.words:
+            raise RefusedError(f"{value!r} is none of {', '.join(self.words)}")
+        return str(value)
+
+
+@dataclass(frozen=True)
+class Integer:
+    """An integer, in ASCII digits: Python takes those of all scripts, and underscores between them."""
+
+    metavar: str = "N"
+    least: int | None = None
+    below: int | None = None
+
+    def parse(self, text: str) -> int:
+        """Return the number."""
+        if re.fullmatch(r"\s*[-+]?\d{1,4300}\s*", text, re.ASCII) is None:
+            raise RefusedError(f"{text!r} is not an integer; write it in the digits 0 to 9")
+        return self.check(int(text))
+
+    def check(self, value: Any) -> int:
+        """Return the number."""
+        try:
+            number = operator.index(value)
+        except TypeError:
+            raise RefusedError(f"{value!r} is not an integer") from None
+        if self.least is not None and number < self.least:
+            raise RefusedError(f"{number} is below {self.least}" if self.least else f"{number} is negative")
+        if self.below is not None and number >= self.below:
+            raise RefusedError(f"{number} is not below 2**{self.below.bit_length() - 1}")
+        return number
+
+
+@dataclass(frozen=True)
+class Seconds:
+    """A time, above 0, or from 0 on if it may be none."""
+
+    zero: bool
+    metavar: ClassVar[str] = "SECONDS"
+
+    def parse(self, text: str) -> float:
+        """Return the time."""
+        if _NUMBER.fullmatch(text.strip()) is None:
+            raise RefusedError(f"{text!r} is not a number; write it in the digits 0 to 9")
+        return self.check(float(text))
+
+    def check(self, value: Any) -> float:
+        """Return the time."""
+        if not isinstance(value, int | float) or not (value > 0 or (self.zero and value == 0)) or value == math.inf:
+            raise RefusedError(f"{value!r} is not a time; give seconds{', 0 to try once' if self.zero else ' above 0'}")
+        return value
+
+
+@dataclass(frozen=True)
+class Size:
+    """Bytes; on the command line with K, M, G or T for powers of 1024."""
+
+    metavar: ClassVar[str] = "SIZE"
+
+    def parse(self, text: str) -> int:
+        """Return the number of bytes."""
+        match = re.fullmatch(r"(\d{1,15})\s*([KMGT]?)(?:i?B)?", text, re.IGNORECASE | re.ASCII)
+        if match is None:
+            raise RefusedError(f"{text!r} is not a size; write 512M or 2G")
+        return int(match[1]) * _UNITS[match[2].upper()]
+
+    def check(self, value: Any) -> int:
+        """Return the number of bytes."""
+        return Integer().check(value)
+
+
+@dataclass(frozen=True)
+class Names:
+    """Names, in a text separated by commas."""
+
+    metavar: str = "NAME,..."
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        """Return the names."""
+        names = tuple(text.split(","))
+        if not all(names):
+            raise RefusedError(f"{text!r} has an empty name")
+        return names
+
+    def check(self, value: Any) -> tuple[str, ...]:
+        """Return the names; a text is as on the command line."""
+        if isinstance(value, str):
+            return tuple(value.split(","))
+        if not all(isinstance(name, str) for name in value):
+            raise RefusedError(f"{value!r} are not names")
+        return tuple(value)
+
+
+@dataclass(frozen=True)
+class Counts:
+    """Counts of elements, in a text separated by commas."""
+
+    metavar: ClassVar[str] = "N,..."
+
+    def parse(self, text: str) -> tuple[int, ...]:
+        """Return the counts."""
+        if re.fullmatch(r"\d{1,19}(,\d{1,19})*", text, re.ASCII) is None:
+            raise RefusedError(f"{text!r} are no counts; write 3,0,5")
+        return tuple(map(int, text.split(",")))
+
+    def check(self, value: Any) -> tuple[int, ...]:
+        """Return the counts."""
+        if isinstance(value, str | bytes):
+            raise RefusedError(f"{value!r} is one text; give a count for each rank")
+        return tuple(Integer(least=0, below=2**63).check(count) for count in value)
+
+
+@dataclass(frozen=True)
+class Ranks:
+    """The files of ranks; on the command line all words up to the next option."""
+
+    metavar: ClassVar[str] = "RANK..."
+
+    def parse(self, text: str) -> str:
+        """Return one word."""
+        return text
+
+    def check(self, value: Any) -> tuple[str, ...]:
+        """Return the paths."""
+        if isinstance(value, str | bytes | os.PathLike):
+            raise RefusedError("is one path; give a list of paths, one a rank")
+        return tuple(os.fspath(path) for path in value)
