@@ -5,10 +5,11 @@ TypedDict is a group of options, and the ones at the end are those of the calls.
 Python's functions, the variables `MPIRED_<FLAG>` and the reference read the rows; `checked` reads what a caller gave.
 """
 
+import functools
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict, TypeVar, cast, is_typeddict
 
 from mpired.errors import UsageError
 from mpired.values import (
@@ -317,7 +318,7 @@ class GroupB(TypedDict, total=False):
 
 
 class NoGroupB(TypedDict, total=False):
-    """The second group where MPI defines none, which is said where it is given."""
+    """The second group where MPI defines none: giving it is refused with that reason."""
 
     group_b: Annotated[
         Sequence[PathLike] | None, Option("--group-b", Ranks(), "", environment=False, hidden=True, multiple=True)
@@ -659,6 +660,13 @@ def checked(known: type[_Options], options: Mapping[str, object], allowed: type 
             except RefusedError as error:
                 raise UsageError(f"`{name}`", str(error)) from None
     return cast("_Options", found)
+
+
+@functools.cache
+def flags() -> Mapping[str, str]:
+    """Return the long flag of every keyword."""
+    groups = [each for each in globals().values() if is_typeddict(each)]
+    return {name: row.long_flags[0] for group in groups for name, row in rows(group).items()}
 
 
 def part(known: type[_Options], options: Mapping[str, Any]) -> _Options:

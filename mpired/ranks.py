@@ -24,7 +24,7 @@ def open_groups(
     declared
         What the user says of the inputs.
     raw_result
-        Whether the result will be a raw file, so that something said of raw files is of use anyway.
+        Whether the result will be a raw file, which the options for raw files describe too.
 
     Raises
     ------
@@ -77,9 +77,9 @@ def check_formats(declared: Declared, formats: Collection[str], *, raw_result: b
     """Raise `UsageError` if something is declared that says nothing about files of any of the formats."""
     of_input = bool(declared.offset) or declared.count is not None
     if "raw" not in formats and (of_input or (declared.describes_bytes and not raw_result)):
-        raise UsageError("--offset, --count, --byte-order and --datarep", "describe raw files, and there is none")
+        raise UsageError("`offset`, `count`, `byte_order` and `datarep`", "describe raw files, and there is none")
     if (declared.columns or declared.pair) and not set(formats) & {"parquet", "arrow"}:
-        raise UsageError("--columns and --pair", "choose columns of parquet or arrow files, and there is none")
+        raise UsageError("`columns` and `pair`", "choose columns of parquet or arrow files, and there is none")
 
 
 def unnatural(words: Sequence[str]) -> tuple[str, str] | None:

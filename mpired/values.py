@@ -25,7 +25,7 @@ class Kind(Protocol):
     def metavar(self) -> str: ...
 
     def parse(self, text: str) -> Any:
-        """Return the value that a text of the command line or of the environment means."""
+        """Return the value that a text of the command line or of the environment means, still to be checked."""
 
     def check(self, value: Any) -> Any:
         """Return the value that a caller in Python means; None never comes here."""
@@ -115,7 +115,7 @@ class Word:
 
     def parse(self, text: str) -> str:
         """Return the word."""
-        return self.check(text)
+        return text
 
     def check(self, value: Any) -> str:
         """Return the word."""
@@ -136,7 +136,7 @@ class Integer:
         """Return the number."""
         if re.fullmatch(r"\s*[-+]?\d{1,4300}\s*", text, re.ASCII) is None:
             raise RefusedError(f"{text!r} is not an integer; write it in the digits 0 to 9")
-        return self.check(int(text))
+        return int(text)
 
     def check(self, value: Any) -> int:
         """Return the number."""
@@ -162,7 +162,7 @@ class Seconds:
         """Return the time."""
         if _NUMBER.fullmatch(text.strip()) is None:
             raise RefusedError(f"{text!r} is not a number; write it in the digits 0 to 9")
-        return self.check(float(text))
+        return float(text)
 
     def check(self, value: Any) -> float:
         """Return the time."""

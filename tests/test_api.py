@@ -24,26 +24,25 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
 @pytest.mark.parametrize(
     ("options", "subject", "reason"),
     [
-        ({"jobs": "x"}, "--jobs", "not an integer"),
-        ({"jobs": 1.5}, "--jobs", "not an integer"),
-        ({"jobs": -1}, "--jobs", "negative"),
-        ({"root": "0"}, "--root", "not an integer"),
-        ({"max_memory": "2G"}, "--max-memory", "not an integer"),
-        ({"offset": "x"}, "--offset", "not an integer"),
-        ({"count": -1}, "--count", "not between"),
-        ({"byte_order": "middle"}, "--byte-order", "none of"),
-        ({"datarep": "internal"}, "--datarep", "none of"),
-        ({"types": 3}, "--types", "not the path"),
-        ({"offset": None}, "--offset", "not an integer"),
-        ({"format": "xls"}, "--from", "none of"),
-        ({"to": "xls", "output": "new.npy"}, "--to", "not a format"),
-        ({"to": "csv"}, "--to", "is said of files"),
-        ({"group_b": []}, "--group-b", "has no ranks"),
-        ({"op_timeout": 3}, "--op-timeout", "is predefined"),
-        ({"overwrite": True}, "--overwrite", "is said of files"),
-        ({"type": np.float64}, "--type", "not the name of a datatype"),
-        ({"columns": "d,i"}, "--columns and --pair", "parquet"),
-        ({"in_place": True, "output": "new.npy"}, "--in-place", "leave --output out"),
+        ({"jobs": "x"}, "`jobs`", "not an integer"),
+        ({"jobs": 1.5}, "`jobs`", "not an integer"),
+        ({"jobs": -1}, "`jobs`", "negative"),
+        ({"root": "0"}, "`root`", "not an integer"),
+        ({"max_memory": "2G"}, "`max_memory`", "not an integer"),
+        ({"offset": "x"}, "`offset`", "not an integer"),
+        ({"count": -1}, "`count`", "is negative"),
+        ({"byte_order": "middle"}, "`byte_order`", "none of"),
+        ({"datarep": "internal"}, "`datarep`", "none of"),
+        ({"types": 3}, "`types`", "not the path"),
+        ({"format": "xls"}, "`format`", "none of"),
+        ({"to": "xls", "output": "new.npy"}, "`to`", "not a format"),
+        ({"to": "csv"}, "`to`", "is for files"),
+        ({"group_b": []}, "`group_b`", "has no ranks"),
+        ({"op_timeout": 3}, "`op_timeout`", "is predefined"),
+        ({"overwrite": True}, "`overwrite`", "is for files"),
+        ({"type": np.float64}, "`type`", "is not a text"),
+        ({"columns": "d,i"}, "`columns` and `pair`", "parquet"),
+        ({"in_place": True, "output": "new.npy"}, "`in_place`", "leave `output` out"),
         ({"output": "c.npy"}, "c.npy", "overwrite=True"),
         ({"output": "b.npy", "overwrite": True}, "b.npy", "is the file of rank 1"),
     ],
@@ -68,7 +67,7 @@ def test_counts(folder):
     for counts in ("1,2", [0.5, 2.5], [-1, 4], [None, 3]):
         with pytest.raises(mpired.MpiredError) as caught:
             mpired.reduce_scatter(["a.npy", "b.npy"], "sum", counts=counts)
-        assert caught.value.subject == "--counts"
+        assert caught.value.subject == "`counts`"
     with pytest.raises(mpired.MpiredError, match="--counts-b"):
         mpired.reduce_scatter(["a.npy", "b.npy"], "sum", counts=[1, 2], counts_b=[3])
 

@@ -17,7 +17,7 @@ MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"
 
 # A room may import what stands before it.
 ORDER = (
-    "errors", "progress", "datatypes", "ops", "storage", "buffers", "options", "ranks", "engines", "attempts",
+    "errors", "values", "options", "progress", "datatypes", "ops", "storage", "buffers", "ranks", "engines", "attempts",
     "collectives", "windows", "packing", "api", "report", "cli",
 )  # fmt: skip
 # They stand beside one another.

@@ -78,7 +78,16 @@ def test_all_errors_of_the_program_are_known_here():
     outside = {
         each.__name__ for each in found if each.__module__.startswith("mpired") and not issubclass(each, MpiredError)
     }
-    assert outside == {"Abort", "Appeared", "ArgumentError", "Interrupted", "Misfit", "NullsError", "OverflowWarning"}
+    assert outside == {
+        "Abort",
+        "Appeared",
+        "ArgumentError",
+        "Interrupted",
+        "Misfit",
+        "NullsError",
+        "OverflowWarning",
+        "RefusedError",
+    }
 
 
 def test_a_reason_has_an_end_but_all_ranks_are_told():

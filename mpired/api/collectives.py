@@ -112,7 +112,7 @@ def _check_no_file(options: CallOptions) -> None:
     """Raise `UsageError` if something is declared of files while the results are arrays."""
     for name in ("to", "overwrite", "link"):
         if options[name]:
-            raise UsageError(f"--{name}", "is for files; name them with output, or leave it out")
+            raise UsageError(f"`{name}`", "is for files; name them with `output`, or leave it out")
 
 
 def _arrays(deal: Deal, request: Request) -> list[Any]:

@@ -56,7 +56,7 @@ def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[Pa
         carry_out(plan, lambda: [file], overwrite=said["overwrite"], timeout=timeout)
         return None
     if said["to"] or said["datarep"]:
-        raise UsageError("--to and --datarep", "are said of a file; name one with output")
+        raise UsageError("`to` and `datarep`", "are for a file; name one with `output`")
     plan = partial(plan_pack, file, "-", {**said, "to": "npy"})
     return attempts.repeated(plan, _array, lambda: [file], timeout=timeout)
 

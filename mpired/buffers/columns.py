@@ -229,7 +229,7 @@ def _datatype(source: Source, columns: tuple[str, ...], dtype: np.dtype) -> Data
 def too_large(name: str, what: str, nbytes: int, limit: int) -> BufferFileError:
     """Return the error for what cannot be decoded within the memory."""
     reason = f"{what} unfolds to {nbytes} bytes, and {limit} are decoded at once"
-    return BufferFileError(name, f"{reason}; write it in smaller parts, or let `reduce` use more with --max-memory")
+    return BufferFileError(name, f"{reason}; write it in smaller parts, or let `reduce` use more with `max_memory`")
 
 
 def null_error(source: Source, columns: Sequence[str], nulls: int) -> DatatypeError:
@@ -363,7 +363,7 @@ def _plain_field(datatype: Datatype, name: str) -> pa.Field:
     form = datatype.form
     plain = [form] if form.names is None else [form[part] for part in datatype.fields]
     if any(each.kind == "c" or each.char == "g" or each.shape for each in plain):
-        raise DatatypeError(f"{datatype}", "has no column type; use --to npy or --to raw")
+        raise DatatypeError(f"{datatype}", "has no column type; use `to='npy'` or `to='raw'`")
     types = [pa.bool_() if datatype.is_bool else pa.from_numpy_dtype(each) for each in plain]
     if form.names is None:
         return pa.field(name or "value", types[0])

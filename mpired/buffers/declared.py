@@ -76,14 +76,14 @@ class Declared:
         datatype, order = (None, None) if text is None else datatypes.parse(text, defined)
         byte_order, datarep = options.get("byte_order"), options.get("datarep")
         if order is not None and byte_order not in (None, order):
-            raise UsageError("--byte-order", f"{byte_order} contradicts --type {text}")
+            raise UsageError("`byte_order`", f"{byte_order} contradicts `type={text!r}`")
         if datarep == "external32" and {byte_order, order} - {"big", None}:
-            raise UsageError("--datarep", f"external32 is big-endian, not {byte_order or order}")
+            raise UsageError("`datarep`", f"external32 is big-endian, not {byte_order or order}")
         columns, pair = tuple(options.get("columns") or ()), tuple(options.get("pair") or ())
         if pair and (columns or len(pair) != 2 or pair[0] == pair[1]):  # noqa: PLR2004 - a pair
-            raise UsageError("--pair", "names two different columns, value and index, and takes the place of --columns")
+            raise UsageError("`pair`", "names two different columns, value and index, and takes the place of `columns`")
         if len(set(columns)) < len(columns):
-            raise UsageError("--columns", "names a column twice")
+            raise UsageError("`columns`", "names a column twice")
         return cls(
             datatype=datatype,
             byte_order=byte_order,
@@ -98,7 +98,7 @@ class Declared:
 
     @property
     def describes_bytes(self) -> bool:
-        """Whether it is said how elements lie in raw files, those that are written too."""
+        """Whether the user declares how elements lie in raw files, those that are written too."""
         return self.byte_order is not None or self.datarep is not None
 
     @property
@@ -127,7 +127,7 @@ class Declared:
         return datatype.packed_form.newbyteorder(ORDERS[self.byte_order or self.type_order])
 
     def of_units(self, unit: Datatype, packed: Declared) -> Declared:
-        """Return what is said of packed elements, `packed`, with what is said of the bytes here."""
+        """Return `packed`, a declaration of packed elements, with the bytes as they are declared here."""
         return replace(
             packed,
             datatype=unit,
@@ -138,7 +138,7 @@ class Declared:
 
     def refused(self, source: Source, datatype: Datatype, what: str) -> DatatypeError:
         """Return the error for a file that says of its elements that they are something else."""
-        way_out = "give what `mpired pack` makes of that type" if self.packed else "leave --type out"
+        way_out = "give what `mpired pack` makes of that type" if self.packed else "leave `type` out"
         return DatatypeError(source.name, f"{what}, which is not {datatype}; {way_out}")
 
     @property

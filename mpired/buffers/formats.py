@@ -173,10 +173,12 @@ def recognise(source: Source, declared: Declared) -> Format:
     if by_content is None and named is None and (kind := foreign.by_suffix(source.name)):
         raise BufferFileError(source.name, f"is {kind.name} by its suffix; {kind.way_out}")
     if other is not None:
-        reason = f"is {other} by its suffix, which cannot be an input; --from raw reads the bytes as they are"
+        reason = f"is {other} by its suffix, which cannot be an input; `format='raw'` reads the bytes as they are"
         raise BufferFileError(source.name, reason)
     if named is not None and by_content is not None and named is not by_content:
-        reason = f"holds {by_content.name} by its first bytes, but its suffix means {named.name}; say which with --from"
+        reason = (
+            f"holds {by_content.name} by its first bytes, but its suffix means {named.name}; say which with `format`"
+        )
         raise BufferFileError(source.name, reason)
     return by_content or named or FORMATS["raw"]
 
@@ -184,7 +186,7 @@ def recognise(source: Source, declared: Declared) -> Format:
 def _readable(name: str) -> Format:
     readable = {row.name: row for row in _ROWS if row.readable}
     if name not in readable:
-        raise UsageError("--from", f"{name!r} is none of {', '.join(readable)}")
+        raise UsageError("`format`", f"{name!r} is none of {', '.join(readable)}")
     return readable[name]
 
 
@@ -206,7 +208,7 @@ def output_format(path: str, to: str | None, template: RankFile, *, terminal: bo
         If `to` names no format, or there is none and the suffix is that of another.
     """
     if to is not None and to not in FORMATS:
-        raise UsageError("--to", f"{to!r} is not a format; the formats are {', '.join(FORMATS)}")
+        raise UsageError("`to`", f"{to!r} is not a format; the formats are {', '.join(FORMATS)}")
     chosen = FORMATS[to] if to else by_suffix(path) or _as_the_inputs(path, template)
     return FORMATS["table"] if terminal and chosen.readable else chosen
 
@@ -218,9 +220,9 @@ def _as_the_inputs(path: str, template: RankFile) -> Format:
     """
     if kind := foreign.by_suffix(path):
         reason = f"would be {kind.name} by its suffix, which mpired does not write"
-        raise UsageError(path, f"{reason}; choose another name, or say the format with --to")
+        raise UsageError(path, f"{reason}; choose another name, or say the format with `to`")
     if template.format != "raw" and (suffix := _unknown_suffix(path)):
-        raise UsageError(path, f"no format has the suffix {suffix}; say it with --to, as --to {template.format}")
+        raise UsageError(path, f"no format has the suffix {suffix}; say it with `to`, as `to={template.format!r}`")
     return FORMATS[template.format]
 
 
@@ -253,10 +255,10 @@ def format_to_create(path: str, *, raw: bool) -> Format:
     """
     if other := _other_format(path, "npy", "raw"):
         reason = f"makes npy and raw files, and {path} would be {other} by its suffix; choose another name"
-        raise UsageError("--create", reason)
+        raise UsageError("`create`", reason)
     if not raw and (suffix := _unknown_suffix(path)):
-        reason = f"no format has the suffix {suffix} of {path}; write .npy, or with --type any suffix for raw binary"
-        raise UsageError("--create", reason)
+        reason = f"no format has the suffix {suffix} of {path}; write .npy, or with `type` any suffix for raw binary"
+        raise UsageError("`create`", reason)
     return by_suffix(path) or FORMATS["raw"]
 
 

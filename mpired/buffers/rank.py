@@ -90,16 +90,16 @@ class RankFile(NamedTuple):
         if len(self.buffers) > 1:
             number, names = len(self.buffers), ", ".join(buffer.name for buffer in self.buffers)
             if to is None:
-                reason = f"has {number} columns ({names}), and one is needed; choose one with --columns"
+                reason = f"has {number} columns ({names}), and one is needed; choose one with `columns`"
                 raise UsageError(self.source.name, reason)
-            reason = f"holds one buffer, but there are {number} ({names}); choose one with --columns"
-            raise UsageError(f"--to {to}", reason)
+            reason = f"holds one buffer, but there are {number} ({names}); choose one with `columns`"
+            raise UsageError(f"`to={to!r}`", reason)
         return self.buffers[0]
 
 
 def no_number(source: Source, column: str, kind: object, numbers: Sequence[str]) -> DatatypeError:
     """Return the error for a column that cannot be a buffer; `numbers` are those that can."""
-    hint = f"choose with --columns {','.join(numbers)}" if numbers else "there is no other that is one"
+    hint = f"choose with `columns='{','.join(numbers)}'`" if numbers else "there is no other that is one"
     return DatatypeError(source.name, f"column {column!r} is {kind}, no number; {hint}")
 
 

@@ -24,7 +24,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
         If the bytes are not a whole number of elements, or fewer than declared.
     """
     if declared.datatype is None:
-        raise UsageError(source.name, "is raw binary, which says nothing of its elements; give --type")
+        raise UsageError(source.name, "is raw binary, which says nothing of its elements; give `type`")
     stored = declared.stored(declared.datatype)
     if declared.spreads(declared.datatype):
         records = Records.of(source, declared.datatype, declared.offset, declared.count)
@@ -46,18 +46,18 @@ def inspect(source: Source, declared: Declared) -> RankFile:
 def _count(source: Source, declared: Declared, datatype: Datatype, stored: np.dtype) -> int:
     start = declared.start(datatype)
     if start < 0:
-        reason = f"the first element of {datatype} starts {-start} bytes before the file; give an --offset"
+        reason = f"the first element of {datatype} starts {-start} bytes before the file; give an `offset`"
         raise CountError(source.name, reason)
     nbytes = source.nbytes - start
     if nbytes < 0:
-        raise CountError(source.name, f"has {source.nbytes} bytes, fewer than --offset {declared.offset} skips")
+        raise CountError(source.name, f"has {source.nbytes} bytes, fewer than `offset={declared.offset}` skips")
     # The padding of the last element may be missing (MPI-4.1, 5.1.6); external32 has none.
     tail = 0 if declared.is_external or declared.packed else datatype.tail
     available, rest = divmod(nbytes + tail if nbytes else 0, stored.itemsize)
     if declared.count is not None:
         if declared.count > available:
             raise CountError(
-                source.name, f"has {available} elements of {datatype}, fewer than --count {declared.count}"
+                source.name, f"has {available} elements of {datatype}, fewer than `count={declared.count}`"
             )
         return declared.count
     if rest > tail:

@@ -147,7 +147,7 @@ def open_source(word: str, limit: int | None = None) -> Source:
                 status = os.stat(word)
             return Source(name, path, _stamp(_watchable(status, path)))
         if not stat.S_ISFIFO(status.st_mode) and limit is None:
-            raise UsageError(name, "is a device, which has no end; say with --type and --count how much to read")
+            raise UsageError(name, "is a device, which has no end; say with `type` and `count` how much to read")
         return _keep_stream(name, word, limit)
 
 

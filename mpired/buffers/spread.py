@@ -87,7 +87,7 @@ class Records:
     def check_starts(self) -> None:
         """Raise an error if an element starts before the file."""
         if self.reach[0] < 0:
-            raise UsageError("--offset", f"the elements start {-self.reach[0]} bytes before the file; give --offset")
+            raise UsageError("`offset`", f"the elements start {-self.reach[0]} bytes before the file; give `offset`")
 
     def check_inside(self, source: Source) -> None:
         """Raise an error unless all elements lie in a file."""
@@ -111,15 +111,15 @@ class Records:
 def _count(source: Source, datatype: Datatype, offset: int) -> int:
     typemap, nbytes = datatype.typemap, source.nbytes - offset
     if nbytes < 0:
-        raise CountError(source.name, f"has {source.nbytes} bytes, fewer than --offset {offset} skips")
+        raise CountError(source.name, f"has {source.nbytes} bytes, fewer than `offset={offset}` skips")
     if typemap.extent <= 0 or not typemap.size:
-        raise UsageError("--count", f"is needed: the extent of {datatype} is {typemap.extent}, its size {typemap.size}")
+        raise UsageError("`count`", f"is needed: the extent of {datatype} is {typemap.extent}, its size {typemap.size}")
     count = max(0, (nbytes - typemap.true_ub) // typemap.extent + 1) if nbytes else 0
     # The last element may end with its last entry, or with its extent (MPI-4.1, 5.1.6).
     end = (count - 1) * typemap.extent + max(typemap.true_ub, typemap.ub) if count else 0
     if nbytes > end:
         reason = f"{nbytes - end} bytes are left after {count} elements of {datatype}, whose extent is {typemap.extent}"
-        raise CountError(source.name, f"{reason}; say with --count how many to take")
+        raise CountError(source.name, f"{reason}; say with `count` how many to take")
     return count
 
 
@@ -276,7 +276,7 @@ class SpreadLayout:
         DatatypeError
             If they overlap, or that cannot be told.
         """
-        Records(datatype, count, 0).check_apart("other formats take them one after another, as --to npy")
+        Records(datatype, count, 0).check_apart("other formats take them one after another, as `to='npy'`")
         return cls(datatype, stored)
 
     def __call__(self, results: Sequence[FlatBuffer], fd: int) -> None:

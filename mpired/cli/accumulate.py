@@ -16,7 +16,7 @@ from mpired.cli import params, progress, signals
 from mpired.cli.messages import overflow_heard, say, tell_overflow, write
 from mpired.errors import UsageError
 from mpired.ops import Op
-from mpired.options import AccumulateOptions, Report, WindowOp, Windows
+from mpired.options import AccumulateOptions, Report, WindowOp, Windows, checked
 from mpired.report import Updated
 from mpired.storage.output import has_other_names
 from mpired.windows.call import Call, plan_accumulate
@@ -44,6 +44,7 @@ def accumulate(
       mpired accumulate --op max --target-disp 8 --origin-count 4 total.npy sample_data/counts_0.npy
       mpired accumulate --op replace --at 0:4 --origin-count 4 total.npy sample_data/counts_1.npy
     """
+    options = checked(AccumulateOptions, options)
     report = params.report()
     targets, origins = split(windows, files)
     plan = partial(plan_accumulate, targets, origins, op, options)
@@ -61,7 +62,7 @@ def accumulate(
 
 
 def run(call: Call, keep: Keep | None = None, *, quiet: bool, replaced: Sequence[str] = ()) -> Done:
-    """Carry out a call, with the warnings of overflow in what is said of it."""
+    """Carry out a call, and return what was done, with the warnings of overflow."""
     watch = progress.chosen(quiet=quiet)
     with overflow_heard() as heard:
         done = call.run(watch, on_commit=signals.commit, keep=keep, replaced=replaced)

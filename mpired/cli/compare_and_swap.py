@@ -11,7 +11,7 @@ from mpired.cli import params
 from mpired.cli.accumulate import split
 from mpired.cli.fetch_and_op import fetch
 from mpired.errors import UsageError
-from mpired.options import Quiet, SwapOptions, Windows
+from mpired.options import Quiet, SwapOptions, Windows, checked
 from mpired.windows.call import plan_compare_and_swap
 
 _OPERANDS = 2
@@ -32,6 +32,7 @@ def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], **opti
       mpired compare-and-swap owner.npy 0 42
       mpired compare-and-swap owner.npy 0 43
     """
+    options = checked(SwapOptions, options)
     targets, operands = split(windows, params.values(words))
     if len(operands) != _OPERANDS:
         raise UsageError("COMPARE and VALUE", f"are two words after the target, and there are {len(operands)}")

@@ -14,7 +14,7 @@ from mpired.cli.accumulate import run, split, unread
 from mpired.cli.messages import say, tell_overflow
 from mpired.errors import UsageError
 from mpired.ops import Op
-from mpired.options import ElementOptions, Quiet, WindowOp, Windows
+from mpired.options import ElementOptions, Quiet, WindowOp, Windows, checked
 from mpired.windows.call import Call, plan_fetch_and_op
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.request import Done
@@ -37,6 +37,7 @@ def fetch_and_op(
       mpired fetch-and-op --op sum counter.npy 1
       mpired fetch-and-op --op no_op counter.npy
     """
+    options = checked(ElementOptions, options)
     targets, values = split(windows, params.values(words))
     if len(values) > 1:
         raise UsageError(values[1], "is one word too many; there is one VALUE")

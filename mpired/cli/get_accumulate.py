@@ -14,7 +14,7 @@ from mpired.cli.accumulate import run, same_files, split, tell, unread
 from mpired.cli.messages import say
 from mpired.errors import UsageError
 from mpired.ops import Op
-from mpired.options import Fetched, FetchOptions, Report, WindowOp, Windows
+from mpired.options import Fetched, FetchOptions, Report, WindowOp, Windows, checked
 from mpired.storage.output import is_terminal
 from mpired.windows.call import Call, plan_get_accumulate
 from mpired.windows.fetched import FetchOutput
@@ -45,6 +45,7 @@ def get_accumulate(
       mpired get-accumulate --op sum --to text total.npy sample_data/counts_1.npy
       mpired get-accumulate --op no_op --target-disp 3 --target-count 2 --to text total.npy
     """
+    options = checked(FetchOptions, options)
     quiet = params.report()["quiet"]
     targets, origins = split(windows, files)
     if len(origins) > 1:

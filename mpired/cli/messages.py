@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 import click
 
 from mpired.errors import OverflowWarning, escaped
+from mpired.options import flags
 
 
 def show(text: str) -> None:
@@ -29,8 +31,20 @@ def show(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Write one message to standard error."""
-    write(f"mpired: {escaped(text)}")
+    """Write one message to standard error; keywords in it, in backquotes, are the flags of this command line."""
+    write(f"mpired: {escaped(_KEYWORD.sub(_as_flag, text))}")
+
+
+_KEYWORD = re.compile(r"`([a-z_]+)(?:=([^`]*))?`")
+
+
+def _as_flag(keyword: re.Match[str]) -> str:
+    """Return `--to raw` for `to='raw'`, and `--force` for `overwrite=True`."""
+    name, value = keyword.groups()
+    if name not in flags():
+        return keyword[0]
+    quoted = value is not None and value[:1] in {"'", '"'}
+    return flags()[name] if value in {None, "True"} else f"{flags()[name]} {value[1:-1] if quoted else value}"
 
 
 def finished(paths: Sequence[str], words: str) -> None:

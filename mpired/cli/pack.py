@@ -9,7 +9,7 @@ import click
 
 from mpired.cli import params
 from mpired.cli.carry_out import replacing
-from mpired.options import Output, PackOptions, Quiet
+from mpired.options import Output, PackOptions, Quiet, checked
 from mpired.packing.pack import plan_pack
 from mpired.report import packing_line
 from mpired.storage.output import is_terminal
@@ -31,6 +31,7 @@ def pack(*, file: str, output: str, **options: Unpack[PackOptions]) -> None:
       mpired pack --type 'resized(0,16,double)' sample_data/maxloc_0.bin -o values.npy
       mpired pack --type double_int sample_data/maxloc_0.bin --datarep external32 | od -An -t x1 | head -2
     """
+    options = checked(PackOptions, options)
     quiet = params.report()["quiet"]
     plan = partial(plan_pack, file, output, options, terminal=is_terminal(output))
     done, _ = replacing(plan, lambda: [file], options, overwrite=options["overwrite"], quiet=quiet)

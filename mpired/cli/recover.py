@@ -16,7 +16,7 @@ from mpired.storage.lock import NoLocksError, Waiting, lock_target, with_timeout
 from mpired.storage.recovery import Discard
 
 Heard = tuple[Sequence[str], str]
-"""The files that were finished, and what is said of them."""
+"""The files that were finished, and the message."""
 _DONE = {
     "forgotten": "removed the journal of an update that was never committed",
     "discarded": "removed the journal without finishing its update",

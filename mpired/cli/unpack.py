@@ -9,7 +9,7 @@ import click
 
 from mpired.cli import params
 from mpired.cli.carry_out import replacing
-from mpired.options import Quiet, UnpackOptions, UnpackOutput
+from mpired.options import Quiet, UnpackOptions, UnpackOutput, checked
 from mpired.packing.unpack import plan_unpack
 from mpired.report import unpacking_line
 
@@ -29,6 +29,7 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Unpack[Unpa
       mpired unpack --type 'resized(0,24,double)' values.npy -f -o spread.rec
       mpired unpack --type 'resized(0,24,double)' values.npy --into spread.rec
     """
+    options = checked(UnpackOptions, options)
     quiet = params.report()["quiet"]
     plan = partial(plan_unpack, packed, output, into, options)
     overwrite = into is not None or options["overwrite"]

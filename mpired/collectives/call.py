@@ -159,8 +159,8 @@ def plan_call(
 
 
 _WAY_OUT = {
-    True: "name another output, or replace a rank's file with --root R --in-place",
-    False: "name other files, or replace each rank's by its own result with --in-place",
+    True: "name another output, or replace a rank's file with `root=R` and `in_place=True`",
+    False: "name other files, or replace each rank's by its own result with `in_place=True`",
 }
 
 
@@ -168,13 +168,15 @@ def _check_output(collective: Collective, output: str | None, options: CallOptio
     """Raise `UsageError` unless the results go to an output or replace files, and not both."""
     in_place = options["in_place"]
     if in_place and options["link"]:
-        raise UsageError("--link", "would make all ranks' files one; in place each rank keeps its own")
+        raise UsageError("`link`", "would make all ranks' files one; in place each rank keeps its own")
     if in_place and output is not None:
         whose = "the root's file" if collective.to_root else "the ranks' files"
-        raise UsageError("--in-place", f"writes over {whose}; leave --output out")
+        raise UsageError("`in_place`", f"writes over {whose}; leave `output` out")
     if not in_place and output is None:
-        reason = "is missing; name the results by a pattern, as 'out_{rank}.npy', or replace the ranks with --in-place"
-        raise UsageError("--output", reason)
+        reason = (
+            "is missing; name the results by a pattern, as 'out_{rank}.npy', or replace the ranks with `in_place=True`"
+        )
+        raise UsageError("`output`", reason)
 
 
 def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> Course:

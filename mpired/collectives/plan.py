@@ -172,7 +172,7 @@ def _within(max_memory: int | None, jobs: int, block_bytes: int, base: int) -> t
     least = base + _BLOCKS_IN_MEMORY * _MIN_BLOCK_BYTES
     if max_memory < least:
         reason = f"{max_memory} bytes is too little, one process needs {-(-least >> 20)}M"
-        raise UsageError("--max-memory", reason)
+        raise UsageError("`max_memory`", reason)
     # The parent waits beside its workers, so that n workers are n + 1 processes.
     fitting = 1 if jobs == 1 or max_memory < 3 * least else min(jobs, max_memory // least - 1)
     processes = fitting if fitting == 1 else fitting + 1

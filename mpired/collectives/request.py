@@ -1,4 +1,4 @@
-"""The words of a call, understood: the op, the ranks of each group, and what is said of them."""
+"""The words of a call, understood: the op, the ranks of each group, and what they hold."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class Request(NamedTuple):
     words
         The words for them.
     said
-        What is said of them.
+        What the user declares of them.
     options
-        What else is said.
+        All options.
     """
 
     collective: Collective
@@ -101,14 +101,14 @@ def _check_options(collective: Collective, options: CallOptions) -> None:
     """Raise an error for what makes no sense whatever the files hold."""
     group_b = options["group_b"]
     if group_b is not None and not len(group_b):
-        raise UsageError("--group-b", "has no ranks; leave it out for one group")
+        raise UsageError("`group_b`", "has no ranks; leave it out for one group")
     if group_b and not collective.intercomm:
         reason = f"MPI defines no {collective.name} between two groups (MPI-4.1, {collective.section})"
-        raise UsageError("--group-b", reason)
+        raise UsageError("`group_b`", reason)
     if group_b and options["in_place"]:
-        raise UsageError("--in-place", "is not for two groups (MPI-4.1, 6.9.1); leave --group-b out, or name an output")
+        raise UsageError("`in_place`", "is not for two groups (MPI-4.1, 6.9.1); leave `group_b` out, or name an output")
     if options["counts_b"] is not None and not group_b:
-        raise UsageError("--counts-b", "is for the ranks of --group-b, and there are none")
+        raise UsageError("`counts_b`", "is for the ranks of `group_b`, and there are none")
 
 
 def resolve_op(op: str | Callable[..., Any], options: CallOptions) -> ops.Op:
@@ -117,16 +117,16 @@ def resolve_op(op: str | Callable[..., Any], options: CallOptions) -> ops.Op:
     if callable(op) and ops.meant(op) is None:
         if timeout is not None:
             reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
-            raise UsageError("--op-timeout", reason)
+            raise UsageError("`op_timeout`", reason)
         return ops.with_overflow(ops.of_function(op, commute=commute), options["overflow"])
     if not (isinstance(op, str) or callable(op)):
-        raise UsageError("--op", f"{op!r} is neither the name of an op nor a function")
+        raise UsageError("`op`", f"{op!r} is neither the name of an op nor a function")
     chosen = ops.with_overflow(ops.meant(op) or ops.resolve(str(op), timeout), options["overflow"])
     if chosen.user:
         return userops.load(chosen, commute=commute)
-    for name, said in (("--commute", commute), ("--op-timeout", timeout)):
+    for name, said in (("`commute`", commute), ("`op_timeout`", timeout)):
         if said is not None:
-            raise UsageError(name, f"is said of user-defined ops; {chosen} is predefined")
+            raise UsageError(name, f"is for user-defined ops; {chosen} is predefined")
     return chosen
 
 

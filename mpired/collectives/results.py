@@ -108,7 +108,7 @@ def deals(request: Request) -> Iterator[Deal]:
             last=len(givers) - 1,
             nranks=len(takers),
             count=takers[0].buffers[0].count,
-            counts=_counts(collective, counts[i], "--counts-b" if i else "--counts"),
+            counts=_counts(collective, counts[i], "`counts_b`" if i else "`counts`"),
             root=options["root"],
             identity=options["exscan_first"] == "identity",
         )
@@ -163,9 +163,9 @@ def _in_place(path: str, file: RankFile, share: Share, request: Request) -> Resu
 def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: CallOptions) -> FlatLayout | Encoder:
     """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
     if template.source.keep is not None or template.source.name == STANDARD_INPUT:
-        raise UsageError("--in-place", f"the root's rank, {template.source.name}, is a stream and cannot be replaced")
+        raise UsageError("`in_place`", f"the root's rank, {template.source.name}, is a stream and cannot be replaced")
     if options["to"] not in (None, template.format):
-        raise UsageError("--in-place", f"keeps the format of the root, {template.format}; leave --to out")
+        raise UsageError("`in_place`", f"keeps the format of the root, {template.format}; leave `to` out")
     if isinstance(layout, FlatLayout):
         buffer = template.buffers[0]
         assert isinstance(buffer, FlatBuffer)  # noqa: S101 - a flat layout comes from a flat file
@@ -176,7 +176,7 @@ def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: CallO
         return replace(layout, stored=buffer.stored, around=buffer)
     buffers: Any = template.buffers  # of columns, as all others are flat
     if template.ncolumns > sum(len(buffer.columns) for buffer in buffers):
-        raise UsageError("--in-place", "would lose the columns that are not chosen; write to another file")
+        raise UsageError("`in_place`", "would lose the columns that are not chosen; write to another file")
     return layout
 
 

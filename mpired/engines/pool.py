@@ -76,7 +76,7 @@ class _Worker:
             if self._pid:
                 os.kill(self._pid, signal.SIGKILL)
                 os.waitpid(self._pid, 0)
-            reason = f"no worker could be started ({error}); run with --jobs 1, or raise the limit of processes"
+            reason = f"no worker could be started ({error}); run with `jobs=1`, or raise the limit of processes"
             raise WorkerError("worker pool", reason) from None
 
     def give(self, item: Any) -> None:

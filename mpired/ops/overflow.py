@@ -196,9 +196,11 @@ def tell(op: Op, found: Overflow | None, files: Sequence[str], buffer: str = "")
     where = f"first in element {found.element}{column} with rank {found.rank} ({file})"
     text = f"overflowed {times}, {where}"
     if op.overflow == "error":
-        raise ResultOverflowError(str(op), f"{text}; take a wider datatype, or --overflow wrap for the result as it is")
+        raise ResultOverflowError(
+            str(op), f"{text}; take a wider datatype, or `overflow='wrap'` for the result as it is"
+        )
     details = {"count": found.times, "element": found.element, "rank": found.rank, "file": file, "buffer": buffer}
-    way = "--overflow error refuses that, --overflow wrap expects it"
+    way = "`overflow='error'` refuses that, `overflow='wrap'` expects it"
     warnings.warn(OverflowWarning(f"{op} {text}; {way}", details), stacklevel=_level_of_the_caller())
 
 

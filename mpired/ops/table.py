@@ -170,9 +170,9 @@ def with_overflow(op: str | Op, word: str | None) -> Op:
     if word is None:
         return row
     if word not in OVERFLOWS:
-        raise UsageError("--overflow", f"{word!r} is none of {', '.join(OVERFLOWS)}")
+        raise UsageError("`overflow`", f"{word!r} is none of {', '.join(OVERFLOWS)}")
     if row.user:
-        raise UsageError("--overflow", f"is said of predefined ops; {row} is user-defined, and looks itself")
+        raise UsageError("`overflow`", f"is for predefined ops; {row} is user-defined")
     return row._replace(overflow=word)
 
 
@@ -192,8 +192,8 @@ def check(op: Op, datatype: Datatype, use: Use) -> None:
         hint = f"{datatype} takes {_listed(others)}" if others else f"{datatype} takes no predefined op"
         if datatype.group is Group.DERIVED:
             pair = _pair_like(datatype) if Group.PAIR in op.groups else None
-            numbers = "--op FILE.py:FUNCTION, or numbers out of it by `mpired pack`"
-            way_out = numbers if pair is None else f"--type {pair}, which has the same layout"
+            numbers = "`op='FILE.py:FUNCTION'`, or numbers out of it by `mpired pack`"
+            way_out = numbers if pair is None else f"`type='{pair}'`, which has the same layout"
             hint = f"{datatype} is derived, and takes user-defined ops only (MPI-4.1, 6.9.2); use {way_out}"
         raise OpError(
             str(op), f"is not defined for {datatype} ({datatype.group.title}); it takes {op.groups.title}; {hint}"

@@ -159,7 +159,7 @@ def plan_pack(file: PathLike, output: str, options: PackOptions, *, terminal: bo
     template = RankFile(source, "raw", (FlatBuffer(source, packed.datatype, total, packed.stored, shape=shape),))
     chosen = output_format(output, to, template, terminal=terminal)
     if said.is_external and chosen.name != "raw":
-        raise UsageError("--datarep", f"external32 is a form of raw results, not of {chosen.name}; add --to raw")
+        raise UsageError("`datarep`", f"external32 is a form of raw results, not of {chosen.name}; add `to='raw'`")
     if chosen.name != "raw" and packed.datatype.name == "BYTE":
         Packed.of(said, datatype, as_bytes=False)  # says why there is no other form
     layout = chosen.prepare(template)

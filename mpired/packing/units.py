@@ -1,4 +1,4 @@
-"""What may be said of records, and what they are when packed."""
+"""Records, and what they are when packed."""
 
 from __future__ import annotations
 
@@ -53,5 +53,5 @@ def said_of(options: Records) -> tuple[Declared, Datatype]:
     """Return what is declared of the records, and their datatype."""
     said = Declared.of(part(Inputs, part(Records, options)))
     if said.datatype is None:
-        raise UsageError("--type", "is missing; say what an element of the records is")
+        raise UsageError("`type`", "is missing; say what an element of the records is")
     return said, said.datatype

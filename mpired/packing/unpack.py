@@ -174,19 +174,19 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: U
         raise BufferFileError(buffer.source.name, f"{reason}; save it with numpy.ascontiguousarray")
     records = Records(datatype, _elements(buffer, form, said), said.offset)
     records.check_starts()
-    records.check_apart("say a larger extent with resized(LB,EXTENT,TYPE), or fewer with --count")
+    records.check_apart("say a larger extent with resized(LB,EXTENT,TYPE), or fewer with `count`")
     if into is None:
         check_raw_suffix(output)
         check_no_input([output], [(buffer.source, "the packed elements")], "name another output")
         if records.end > _MAX_END:
-            what = f"{records.count} elements of {datatype} at --offset {records.offset}"
+            what = f"{records.count} elements of {datatype} at `offset={records.offset}`"
             raise CountError(output, f"{what} end at byte {records.end}; files end at byte 2**63 - 1")
         return Unpacking(buffer, records, form, output, None)
     path = os.fspath(into)
     if output != "-":
-        raise UsageError("--into", "names the file to write; leave --output out")
+        raise UsageError("`into`", "names the file to write; leave `output` out")
     if is_stream(path):
-        raise UsageError("--into", f"{path} is a stream; give a file")
+        raise UsageError("`into`", f"{path} is a stream; give a file")
     target = open_source(path)
     records.check_inside(target)
     return Unpacking(buffer, records, form, path, target)
@@ -224,7 +224,7 @@ def _elements(buffer: RankBuffer, packed: Packed, said: Declared) -> int:
     available, rest = divmod(buffer.count, packed.per_element)
     if said.count is not None:
         if said.count > available:
-            raise CountError(name, f"has {available} elements, fewer than --count {said.count}")
+            raise CountError(name, f"has {available} elements, fewer than `count={said.count}`")
         return said.count
     if rest:
         reason = f"{buffer.count} x {packed.datatype} is not a multiple of {packed.per_element}, which an element has"

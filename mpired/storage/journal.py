@@ -280,7 +280,7 @@ def remember(fd: int, keys: bytes) -> None:
         os.setxattr(fd, ONCE_ATTRIBUTE, keys)
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.E2BIG, errno.ERANGE, errno.EDQUOT}:
-            way_out = "name fewer origins, use --once-key, or remove other attributes of the file"
+            way_out = "name fewer origins, use `once_key`, or remove other attributes of the file"
             error.strerror = (
                 f"no room for {len(keys)} bytes of keys in its extended attributes ({error.strerror}); {way_out}"
             )

@@ -79,7 +79,7 @@ def with_timeout(timeout: object) -> Waiting:
     if timeout is None:
         return usual()
     if not isinstance(timeout, int | float) or not 0 <= timeout < math.inf:
-        raise UsageError("--lock-timeout", f"{timeout!r} is not a time; give seconds, 0 to try once")
+        raise UsageError("`lock_timeout`", f"{timeout!r} is not a time; give seconds, 0 to try once")
     return usual()._replace(timeout=timeout)
 
 
@@ -306,10 +306,10 @@ def acquire(fd: int, name: str, waiting: Waiting, *, shared: bool = False) -> No
         if waited >= waiting.timeout:
             time_text = f"{round(waiting.timeout, 2):g} s"
             raise LockError(
-                name, f"others kept it locked for {time_text}; wait longer with --lock-timeout, or run again"
+                name, f"others kept it locked for {time_text}; wait longer with `lock_timeout`, or run again"
             )
         if waited > next_told:
-            way_out = "ctrl-C ends the wait and changes nothing, --lock-timeout limits it"
+            way_out = "ctrl-C ends the wait and changes nothing, `lock_timeout` limits it"
             waiting.tell(name, f"waiting for {holder(fd)}, which has it locked; {way_out}")
             next_told += _REMINDER
         spread = 0.5 + os.urandom(1)[0] / 255  # so that those who wait do not go on in step

@@ -107,4 +107,4 @@ def check_possible(fd: int) -> None:
             return
         names = f"has {os.fstat(fd).st_nlink} names (hard links), and"
         why = f"{names} its file system cannot mark it so that a journal is found by each ({error.strerror})"
-        raise OSError(error.errno, f"{why}; --commit rename changes the file of this name alone") from error
+        raise OSError(error.errno, f"{why}; `commit='rename'` changes the file of this name alone") from error

@@ -205,7 +205,7 @@ class FileOutput(_Single):
         self._widest = 0o777
         self._existing = existing_file(path) if target is None else target.status
         if self._existing is not None and not overwrite:
-            raise OutputExistsError(path, "is there already; --force replaces it; in Python overwrite=True")
+            raise OutputExistsError(path, "is there already; `overwrite=True` replaces it")
         if target is None:
             recover_for_reading(path)  # else its journal would outlive the file that it is of, or meet a new file
         with calls.blaming(path):  # there may be no current directory
@@ -292,9 +292,7 @@ class FileOutput(_Single):
             else:
                 calls.link(self.fd, self._base, self._dirfd)
         except FileExistsError:
-            raise OutputExistsError(
-                self.name, "appeared in the meantime; --force replaces it; in Python overwrite=True"
-            ) from None
+            raise OutputExistsError(self.name, "appeared in the meantime; `overwrite=True` replaces it") from None
 
     def __enter__(self) -> Self:
         return self

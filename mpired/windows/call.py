@@ -224,10 +224,10 @@ def _request(
     opened = [open_origin(origin, said, options, derived, decoder) for origin in origins]
     placement = place(options, len(windows), target)
     given = common(opened, options)
-    if not given:  # as many elements as the target has, or is said to have
+    if not given:  # as many elements as the target has, or as `target_count` says
         given = [Given("target", options["target_count"], whole=False)]
     formats = frozenset(origin.format for buffers in opened for origin in buffers if origin.format)
-    check_formats(Declared(offset=said.offset, count=said.count), formats)  # which are said of origins alone
+    check_formats(Declared(offset=said.offset, count=said.count), formats)  # which describe origins alone
     return Request(
         windows=[os.fspath(window) for window in windows],
         declared=_of_windows(said),
@@ -242,7 +242,7 @@ def _request(
 
 
 def _of_windows(said: Declared) -> Declared:
-    """Return what is said of the windows: the datatype, the columns, and of a raw one the byte order."""
+    """Return what is declared of the windows: the datatype, the columns, and of a raw one the byte order."""
     return replace(said, format=None, offset=0, count=None, pair=None)
 
 
@@ -258,20 +258,20 @@ def _with_create(request: Request, options: FetchOptions | ElementOptions) -> Re
     if create is None:
         return request
     if len(request.windows) > 1:
-        raise UsageError("--create", "makes one target, not several windows")
+        raise UsageError("`create`", "makes one target, not several windows")
     if isinstance(create, str):
         if not _SHAPE.fullmatch(create):
-            raise UsageError("--create", f"{create!r} is no count or shape; write 100, or 3,4")
+            raise UsageError("`create`", f"{create!r} is no count or shape; write 100, or 3,4")
         shape = tuple(map(int, create.split(",")))
     else:
         shape = (create,) if isinstance(create, int) else tuple(create)
     if any(dim < 0 for dim in shape) or math.prod(shape) >= 2**60:
-        raise UsageError("--create", f"{create} is no count or shape")
+        raise UsageError("`create`", f"{create} is no count or shape")
     datatype = request.declared.datatype
     if datatype is None and not request.origins:
         if request.complete is not None and os.path.exists(request.windows[0]):
             return request  # which says itself what its elements are
-        raise UsageError("--create", "needs --type, which says what the elements are")
+        raise UsageError("`create`", "needs `type`, which says what the elements are")
     datatype = datatype or request.origins[0][0].datatype
     element, order = ops.neutral(request.op, datatype).reshape(1), request.declared
     orders = {"little": "<", "big": ">"}

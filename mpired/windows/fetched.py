@@ -71,7 +71,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         """
         output = self._output
         if isinstance(output, FileOutput) and output.replaces(window.source.stamp[:2]):
-            raise UsageError("--fetch", f"{self._path} is the target; choose another file")
+            raise UsageError("`fetch`", f"{self._path} is the target; choose another file")
         shape = (len(elements),) if window.shape is None else window.shape
         with Scratch(output.directory, output.name) as scratch:
             calls.pwrite_all(scratch.fd, elements.view(np.uint8).data, 0)

@@ -49,7 +49,7 @@ def stored(target: Target) -> list[bytes]:
         if error.errno != errno.EOPNOTSUPP:
             error.filename = target.name
             raise
-        reason = f"its file system keeps no extended attributes ({error.strerror}), so --once has no place for keys"
+        reason = f"its file system keeps no extended attributes ({error.strerror}), so `once` has no place for keys"
         raise UsageError(target.name, reason) from error
     keys = [kept[at : at + _KEY_NBYTES] for at in range(0, len(kept), _KEY_NBYTES)]
     return [key for key in keys if any(key)]  # zeros hold a place for a key that did not come

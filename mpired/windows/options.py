@@ -1,4 +1,4 @@
-"""What may be said of a one-sided call, and what it means."""
+"""What the options of a one-sided call mean."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def resolve(op: str, use: ops.Use, overflow: str | None = None) -> ops.Op:
     """
     chosen = ops.meant(op)
     if chosen is None and not isinstance(op, str):
-        raise OpError("--op", "one-sided calls take predefined ops only (MPI-4.1, 12.3.4), no function")
+        raise OpError("`op`", "one-sided calls take predefined ops only (MPI-4.1, 12.3.4), no function")
     if chosen is None and ":" in op:
         raise OpError(op, "user-defined ops are for reductions only (MPI-4.1, 12.3.4); use a predefined op")
     chosen = chosen or ops.resolve(op)
@@ -63,15 +63,15 @@ def sides(options: FetchOptions, said: Declared) -> Sides:
     """
     types = options["types"]
     defined = None if types is None else datatypes.definitions(os.fspath(types))
-    components = {} if said.datatype is None else {"--type": said.datatype}
-    texts = {"--target-type": options["target_type"], "--origin-type": options["origin_type"]}
+    components = {} if said.datatype is None else {"`type`": said.datatype}
+    texts = {"`target_type`": options["target_type"], "`origin_type`": options["origin_type"]}
     made: dict[str, Datatype | None] = dict.fromkeys(texts)
     for option, text in texts.items():
         if text is None:
             continue
         datatype, order = datatypes.parse(text, defined)
         if order is not None:
-            raise UsageError(option, f"{text!r} says a byte order; --byte-order says that of raw files")
+            raise UsageError(option, f"{text!r} says a byte order; `byte_order` says that of raw files")
         component = component_of(datatype)
         if component is not None:
             components[option] = component
@@ -82,7 +82,7 @@ def sides(options: FetchOptions, said: Declared) -> Sides:
         if other is not common:
             reason = f"has components of {other}, but {first} of {common}; both need the same (MPI-4.1, 12.3.4)"
             raise DatatypeError(option, reason)
-    return Sides(common, made["--target-type"], made["--origin-type"])
+    return Sides(common, made["`target_type`"], made["`origin_type`"])
 
 
 def component_of(datatype: Datatype) -> Datatype | None:
@@ -144,12 +144,12 @@ def _index_text(at: Any) -> str | None:
     if at is None or isinstance(at, str):
         return at
     parts = at if isinstance(at, tuple | list) else [at]
-    return ",".join(_slice_text(part) if isinstance(part, slice) else str(integer("--at", part)) for part in parts)
+    return ",".join(_slice_text(part) if isinstance(part, slice) else str(integer("`at`", part)) for part in parts)
 
 
 def _slice_text(part: slice) -> str:
     bounds = [part.start, part.stop] + ([] if part.step is None else [part.step])
-    return ":".join("" if bound is None else str(integer("--at", bound)) for bound in bounds)
+    return ":".join("" if bound is None else str(integer("`at`", bound)) for bound in bounds)
 
 
 def _opened_map(name: str) -> RankBuffer:
@@ -158,7 +158,7 @@ def _opened_map(name: str) -> RankBuffer:
         return open_rank(name, Declared()).only_buffer()
     except UsageError as error:
         raise UsageError(
-            "--map", f"{name} {error.reason.partition(';')[0]}; a map is npy, or parquet or arrow with one column"
+            "`map`", f"{name} {error.reason.partition(';')[0]}; a map is npy, or parquet or arrow with one column"
         ) from None
 
 

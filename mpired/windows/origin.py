@@ -125,7 +125,7 @@ class FileOrigin(Origin):
         self._first = first
         self._reader: Reader | None = None
         if first + count > buffer.count:
-            reason = f"has {buffer.count} elements, fewer than --origin-disp {first} and --origin-count {count} need"
+            reason = f"has {buffer.count} elements, fewer than `origin_disp={first}` and `origin_count={count}` need"
             raise CountError(self.name, reason)
 
     def _range(self, index: slice) -> np.ndarray:
@@ -170,7 +170,7 @@ def check_inside(buffer: FlatBuffer, elements: Run) -> None:
     if start < 0 or stop > nbytes:
         reach = f"from byte {start} to {stop}"
         name = buffer.source.name
-        raise CountError(name, f"--origin-type and --origin-count reach {reach}, but it has {nbytes} bytes")
+        raise CountError(name, f"`origin_type` and `origin_count` reach {reach}, but it has {nbytes} bytes")
 
 
 class ScatteredOrigin(FileOrigin):

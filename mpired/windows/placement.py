@@ -80,17 +80,19 @@ class Placement:
         numbered = (self.disp, self.unit, self.count, self.typemap) != (None,) * 4
         ways = [numbered, self.box is not None, self.indices is not None]
         if sum(ways) > 1:
-            raise UsageError("--at, --map and --target-*", "say in different ways where elements go; choose one")
+            raise UsageError(
+                "`at`, `map` and the target's options", "say in different ways where elements go; choose one"
+            )
         if self.disp is not None and self.disp < 0:
-            raise DisplacementError(f"--target-disp {self.disp}", "is negative (MPI-4.1, 12.3.1)")
+            raise DisplacementError(f"`target_disp={self.disp}`", "is negative (MPI-4.1, 12.3.1)")
         if self.unit is not None and self.unit < 1:
-            raise UsageError(f"--disp-unit {self.unit}", "is not a number of bytes above 0")
+            raise UsageError(f"`disp_unit={self.unit}`", "is not a number of bytes above 0")
         if self.count is not None and self.count < 0:
-            raise CountError(f"--target-count {self.count}", "is negative")
+            raise CountError(f"`target_count={self.count}`", "is negative")
         if self.rank is not None and not 0 <= self.rank < nwindows:
-            raise UsageError(f"--target-rank {self.rank}", f"is not a rank; there are {nwindows} windows")
+            raise UsageError(f"`target_rank={self.rank}`", f"is not a rank; there are {nwindows} windows")
         if nwindows > 1 and self.rank is None and self.indices is None:
-            raise UsageError("--window", "is given several times; say which is meant with --target-rank, or use --map")
+            raise UsageError("`windows`", "is given several times; say which is meant with `target_rank`, or use `map`")
 
     def shares(self, windows: Sequence[FlatBuffer], given: Given) -> list[Share | None]:
         """Return for each window the elements that are meant, checked.
@@ -129,7 +131,7 @@ class Placement:
         if self.typemap is None:
             wanted = rest if given.count is None else given.count
             return Runs.plain(start, wanted if self.count is None else self.count, itemsize)
-        check_layout(window, "--target-type")
+        check_layout(window, "`target_type`")
         _check_reach(window, Run(self.typemap, start, self.count or 1, self.typemap.extent))
         element, count = Runs.of(self.typemap, itemsize), self.count
         if count is None:
@@ -144,7 +146,7 @@ class Placement:
         wrong = np.flatnonzero((indices < 0) | (indices >= borders[-1]))
         if len(wrong):
             reason = f"entry {wrong[0]} is {indices[wrong[0]]}, which is no element; there are {borders[-1]}, from 0 on"
-            raise RangeError("--map", reason)
+            raise RangeError("`map`", reason)
         shares: list[Share | None] = []
         for window, (start, stop) in zip(windows, itertools.pairwise(borders), strict=True):
             index = np.flatnonzero((indices >= start) & (indices < stop))
@@ -160,7 +162,7 @@ def _check_reach(window: FlatBuffer, elements: Run) -> None:
     name, nbytes = window.source.name, Share(window, Runs.plain(0, 0, 1)).nbytes
     check_range(name, *transfer.reach(elements), nbytes)
     if elements.copies * elements.of.size > nbytes:
-        reason = f"--target-type has more bytes than the window, {nbytes}, so that its elements overlap"
+        reason = f"`target_type` has more bytes than the window, {nbytes}, so that its elements overlap"
         raise OverlapError(name, f"{reason} (MPI-4.1, 12.3.4); nothing was changed")
 
 
@@ -184,14 +186,14 @@ def _check_whole(window: FlatBuffer, given: Given) -> None:
     if window.shape is None:
         over = (window.source.nbytes - window.offset) % window.stored.itemsize
         if 0 < over < window.datatype.true_extent:
-            reason = f"{over} bytes follow the last whole {window.datatype}; say where with --target-disp"
+            reason = f"{over} bytes follow the last whole {window.datatype}; say where with `target_disp`"
             raise CountError(window.source.name, reason)
     if given.count not in (None, window.count):
-        reason = f"has {given.count} elements, but the target has {window.count}; say where with --target-disp or --at"
+        reason = f"has {given.count} elements, but the target has {window.count}; say where with `target_disp` or `at`"
         raise CountError(given.name, reason)
     if given.whole and None not in (given.shape, window.shape):
         if given.shape != window.shape:
-            reason = f"has shape {given.shape}, but the target has {window.shape}; say where with --target-disp"
+            reason = f"has shape {given.shape}, but the target has {window.shape}; say where with `target_disp`"
             raise CountError(given.name, reason)
         if given.fortran_order != window.fortran_order and window.count > 1:
             raise CountError(given.name, "is in another order, C or Fortran, than the target; save both in one order")
@@ -201,7 +203,7 @@ def _box(window: FlatBuffer, text: str, given: Given) -> tuple[tuple[int, ...], 
     """Return the shape and the elements of a box of an array, in the order of the array."""
     shape = window.shape
     if shape is None:
-        raise UsageError("--at", f"needs an array with a shape, and {window.source.name} is raw; use --target-disp")
+        raise UsageError("`at`", f"needs an array with a shape, and {window.source.name} is raw; use `target_disp`")
     lists = _indices(text, shape)
     kept = tuple(len(each) for each, single in lists if not single)
     without_ones = [tuple(n for n in shape if n != 1) for shape in (kept, given.shape or ())]
@@ -231,7 +233,7 @@ def _indices(text: str, shape: tuple[int, ...]) -> list[tuple[np.ndarray, bool]]
     """Return for each axis the indices that a box takes, and whether it is a single one."""
     parts = text.split(",")
     if len(parts) > len(shape):
-        raise UsageError(f"--at {text}", f"has {len(parts)} indices, but the target has shape {shape}")
+        raise UsageError(f"`at={text!r}`", f"has {len(parts)} indices, but the target has shape {shape}")
     parts += [":"] * (len(shape) - len(parts))
     return [_along(text, part, axis, dim) for axis, (part, dim) in enumerate(zip(parts, shape, strict=True))]
 
@@ -239,13 +241,13 @@ def _indices(text: str, shape: tuple[int, ...]) -> list[tuple[np.ndarray, bool]]
 def _along(text: str, part: str, axis: int, dim: int) -> tuple[np.ndarray, bool]:
     match = _SLICE.fullmatch(part)
     if match is None or match["step"] == "0":
-        raise UsageError(f"--at {text}", f"{part!r} is no index; write a number, START:STOP or START:STOP:STEP")
+        raise UsageError(f"`at={text!r}`", f"{part!r} is no index; write a number, START:STOP or START:STOP:STEP")
     if match["at"] is not None:
         at = int(match["at"])
         if not -dim <= at < dim:
-            raise RangeError(f"--at {text}", f"index {at} is out of bounds for axis {axis} with {dim} elements")
+            raise RangeError(f"`at={text!r}`", f"index {at} is out of bounds for axis {axis} with {dim} elements")
         return np.array([at % dim], np.int64), True
     bounds = [int(match[name]) if match[name] else None for name in ("start", "stop", "step")]
     if any(bound is not None and not -dim <= bound <= dim for bound in bounds[:2]):
-        raise RangeError(f"--at {text}", f"{part.strip()} is out of bounds for axis {axis} with {dim} elements")
+        raise RangeError(f"`at={text!r}`", f"{part.strip()} is out of bounds for axis {axis} with {dim} elements")
     return np.arange(*slice(*bounds).indices(dim), dtype=np.int64), False

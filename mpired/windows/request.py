@@ -54,7 +54,7 @@ class Request:
     expected
         The element that there has to be, or nothing is changed (MPI_Compare_and_swap); None for anything.
     said, formats
-        What the user says of all files, and the formats of the origins, so that nothing is said in vain.
+        What the user declares of all files, and the formats of the origins: an option must concern one of them.
     decoder
         Decodes what a library decodes.
     complete
@@ -131,11 +131,11 @@ def open_origin(
         Decodes it, if a library does.
     """
     first, count = options["origin_disp"], options["origin_count"]
-    for name, number in (("--origin-disp", first), ("--origin-count", count or 0)):
+    for name, number in (("`origin_disp`", first), ("`origin_count`", count or 0)):
         if number < 0:
             raise CountError(f"{name} {number}", "is negative")
     if derived is not None and isinstance(origin, np.ndarray):
-        raise UsageError("--origin-type", "is for files; choose the elements of an array with NumPy")
+        raise UsageError("`origin_type`", "is for files; choose the elements of an array with NumPy")
     if isinstance(origin, np.ndarray):
         return [ArrayOrigin.of(origin, said.datatype, first, count)]
     # Of a raw file with too few bytes for an element none can be asked for (MPI-4.1, 12.3.4).
@@ -155,15 +155,15 @@ def open_origin(
 def _scattered(buffer: RankBuffer, derived: Datatype, first: int, count: int | None) -> Origin:
     """Return the components of elements of a derived datatype, the first of them `first` components in."""
     if not isinstance(buffer, FlatBuffer):
-        raise UsageError("--origin-type", f"is for raw and npy files, and {buffer.source.name} is none")
-    check_layout(buffer, "--origin-type")
+        raise UsageError("`origin_type`", f"is for raw and npy files, and {buffer.source.name} is none")
+    check_layout(buffer, "`origin_type`")
     itemsize, typemap = buffer.stored.itemsize, derived.typemap
     if count is None and not typemap.entries:
         count = 0
     if count is None:
         rest = (buffer.count - first) * itemsize - typemap.true_ub
         if typemap.extent <= 0:
-            raise UsageError("--origin-count", f"is needed, because {derived} has extent {typemap.extent}")
+            raise UsageError("`origin_count`", f"is needed, because {derived} has extent {typemap.extent}")
         count = rest // typemap.extent + 1 if rest >= 0 else 1
     # Before they are laid out, of which there may be any number.
     check_inside(buffer, Run(typemap, first * itemsize, count, typemap.extent))
@@ -192,7 +192,7 @@ def common(origins: Sequence[Sequence[Origin]], options: FetchOptions) -> list[G
 
 
 def element_of(value: object, datatype: Datatype, what: str, said: Declared) -> np.ndarray:
-    """Return an array of one element, from text, from a file with the column that is said, or from a Python number."""
+    """Return an array of one element, from text, from a file with the chosen column, or from a Python number."""
     if isinstance(value, str):
         try:
             return parse_value(value, datatype)
@@ -208,7 +208,7 @@ def element_of(value: object, datatype: Datatype, what: str, said: Declared) -> 
 
 
 def check_once(norigins: int, options: AccumulateOptions) -> None:
-    """Check what is said of exactly once, before anything is read.
+    """Check `once` and `once_key` before anything is read.
 
     Raises
     ------
@@ -217,10 +217,10 @@ def check_once(norigins: int, options: AccumulateOptions) -> None:
     """
     key = options["once_key"]
     if key == "":
-        raise UsageError("--once-key", f"{key!r} is no key; give a text, as 'run 5'")
+        raise UsageError("`once_key`", f"{key!r} is no key; give a text, as 'run 5'")
     if options["once"] and key is None and norigins > once.MAX_KEYS:
         reason = f"remembers {once.MAX_KEYS} origins of a target, and there are {norigins}; use several commands, or"
-        raise UsageError("--once", f"{reason} --once-key KEY, which is one key for all of them")
+        raise UsageError("`once`", f"{reason} `once_key='KEY'`, which is one key for all of them")
 
 
 def keys_of(request: Request, options: AccumulateOptions) -> dict[bytes, Sequence[int]]:

@@ -143,7 +143,7 @@ class Runs:
         if len(overlap):
             where = int(self.starts[order][overlap[0] + 1])
             reason = f"two elements of the target overlap at byte {where} of the window (MPI-4.1, 12.3.4)"
-            raise OverlapError(name, f"{reason}; --map applies repeated entries one after another")
+            raise OverlapError(name, f"{reason}; `map` applies repeated entries one after another")
 
     def batches(self) -> Iterator[Batch]:
         """Yield all elements, ascending by their place in the window."""

@@ -106,9 +106,9 @@ def open_target(target: Target, declared: Declared, decoder: Decoder, stack: Exi
     row = recognise(source, declared)
     if row.name == "raw":
         if declared.datatype is None:
-            raise UsageError(target.name, "is raw binary, which says nothing of its elements; give --type")
+            raise UsageError(target.name, "is raw binary, which says nothing of its elements; give `type`")
         if declared.is_external:
-            raise UsageError("--datarep external32", "describes origins; a window is in the native form")
+            raise UsageError("`datarep='external32'`", "describes origins; a window is in the native form")
         stored = declared.stored(declared.datatype)
         # The padding of the last element may be missing (MPI-4.1, 5.1.6).
         tail = declared.datatype.tail if source.nbytes else 0
@@ -175,7 +175,7 @@ class ColumnTarget:
             If the policy asks for a journal.
         """
         if policy.commit == "journal":
-            raise UsageError("--commit journal", f"changes raw and npy files; {self.name} is rewritten whole")
+            raise UsageError("`commit='journal'`", f"changes raw and npy files; {self.name} is rewritten whole")
         return _Rewritten(self._target, self._scratch, self._encode, durable=policy.durable)
 
     def _encode(self, output: FileOutput) -> None:

@@ -89,7 +89,7 @@ def _completed(request: Request, targets: Sequence[Opened]) -> Request:
     windows = targets[0].windows
     if len(windows) > 1:
         names = ", ".join(window.name for window in windows)
-        reason = f"has {len(windows)} columns ({names}), and one is needed; choose one with --columns"
+        reason = f"has {len(windows)} columns ({names}), and one is needed; choose one with `columns`"
         raise UsageError(targets[0].name, reason)
     return request.complete(request, windows[0].datatype)
 
@@ -140,7 +140,7 @@ def locked(
     with lock_all([*names, *replaced], waiting, lock=lock) as held:
         targets = [held[name] for name in names]
         if len({inode(target.status) for target in targets}) < len(targets):
-            raise UsageError("--window", "names one file twice; each window is a file of its own")
+            raise UsageError("`windows`", "names one file twice; each window is a file of its own")
         for name in held.keys() - set(names):
             if not held[name].shared:
                 recovery.recover(held[name])
@@ -197,12 +197,12 @@ class _Work:
             for buffers in request.origins:
                 self._compare(target, buffers)
         if request.fetch and len(self._targets[0].windows) > 1:
-            raise UsageError("--columns", "has to choose one column to fetch")
+            raise UsageError("`columns`", "has to choose one column to fetch")
 
     @staticmethod
     def _compare(target: Opened, buffers: Sequence[Origin]) -> None:
         if len(buffers) != len(target.windows):
-            reason = f"has {len(buffers)} buffers, but the target has {len(target.windows)}; choose with --columns"
+            reason = f"has {len(buffers)} buffers, but the target has {len(target.windows)}; choose with `columns`"
             raise CountError(buffers[0].name, reason)
         for origin, window in zip(buffers, target.windows, strict=True):
             if origin.datatype is not window.datatype:
