@@ -26,10 +26,9 @@ from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer, Order
 from mpired.buffers.formats import Encoder
 from mpired.buffers.ipc import Batch, Messages, Packed
-from mpired.buffers.local import Extent, Spliced, pread_into
+from mpired.buffers.local import Extent, Spliced, read_into
 from mpired.buffers.rank import RankFile
 from mpired.buffers.source import Source
-from mpired.storage import calls
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up
 
@@ -66,8 +65,8 @@ class ArrowFile:
     """
 
     def __init__(self, source: Source, _memory: int = DECODED_NBYTES) -> None:
-        self._fd = source.open()
-        self._messages = Messages(self._fd, source.nbytes)
+        self._bytes = source.open()
+        self._messages = Messages(self._bytes, source.nbytes)
 
     def arrays(self, leaf: Leaf, start: int) -> Iterator[np.ndarray]:
         """Yield the values of a leaf from the row `start` on."""
@@ -119,7 +118,7 @@ class ArrowFile:
         """Yield some bytes of a buffer, in blocks."""
         stream = None
         if packed.compressed:
-            stream = pa.CompressedInputStream(pa.PythonFile(Spliced(self._fd, [packed.extent])), batch.codec)
+            stream = pa.CompressedInputStream(pa.PythonFile(Spliced(self._bytes, [packed.extent])), batch.codec)
             for count in _blocks(wanted.start):
                 _read_from(stream, count)
         at = packed.extent.start + wanted.start
@@ -128,13 +127,13 @@ class ArrowFile:
                 yield _read_from(stream, count)
                 continue
             block = np.empty(count, np.uint8)
-            pread_into(self._fd, block, at)
+            read_into(self._bytes, block, at)
             at += count
             yield block
 
     def close(self) -> None:
         """Close the file."""
-        calls.let_go(self._fd)
+        self._bytes.close()
 
 
 def _packed(messages: Messages, batch: Batch, leaf: Leaf) -> Packed:
@@ -165,13 +164,13 @@ class WholeFile:
     """An open Arrow IPC file, to be written again; its record batches are checked before their values are touched."""
 
     def __init__(self, source: Source) -> None:
-        self._fd = source.open()
+        self._bytes = source.open()
         self._name = source.name
-        self._messages = Messages(self._fd, source.nbytes)
+        self._messages = Messages(self._bytes, source.nbytes)
         self._whole = Extent(0, source.nbytes)
         # A reader of the whole file would start a thread, and a process with threads cannot fork.
         after_magic = Extent(_MAGIC_NBYTES, max(0, source.nbytes - _MAGIC_NBYTES))
-        self.schema = pa.ipc.read_schema(pa.PythonFile(Spliced(self._fd, [after_magic])))
+        self.schema = pa.ipc.read_schema(pa.PythonFile(Spliced(self._bytes, [after_magic])))
 
     def contents(self) -> Contents:
         """Return what it holds; columns of other types than numbers have no leaves."""
@@ -198,7 +197,7 @@ class WholeFile:
 
     @functools.cached_property
     def _reader(self) -> pa.RecordBatchFileReader:
-        file = pa.PythonFile(Spliced(self._fd, [self._whole]))
+        file = pa.PythonFile(Spliced(self._bytes, [self._whole]))
         reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(use_threads=False))
         if not reader.schema.equals(self.schema):
             raise ValueError("its footer has another schema than its start")
@@ -221,7 +220,7 @@ class WholeFile:
 
     def close(self) -> None:
         """Close the file."""
-        calls.let_go(self._fd)
+        self._bytes.close()
 
 
 class _Places:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
@@ -103,7 +102,7 @@ class FlatReader:
 
     def __init__(self, buffer: FlatBuffer) -> None:
         self._buffer = buffer
-        self.fd = buffer.source.open()
+        self.file = buffer.source.open()
         self._itemsize = buffer.stored.itemsize
         self._direct = lies_as(buffer.stored, buffer.datatype)
 
@@ -117,13 +116,6 @@ class FlatReader:
         ConversionError
             If it holds a value that the native form cannot.
         """
-        try:
-            # The usual case first, and in one call: it is made for every block of every rank.
-            if self._direct and os.preadv(self.fd, [block.data], self._position(start)) == block.nbytes:
-                return
-        except OSError as error:
-            error.filename = self._buffer.source.name
-            raise
         stored = block if self._direct else np.empty(len(block), self._buffer.stored)
         self._fill(start, stored.view(np.uint8))
         if not self._direct:
@@ -135,7 +127,7 @@ class FlatReader:
     def _fill(self, start: int, octets: np.ndarray) -> None:
         buffer = self._buffer
         with calls.blaming(buffer.source.name):
-            got = calls.pread_into(self.fd, octets.data, self._position(start))
+            got = self.file.read_into(octets.data, self._position(start))
         missing = len(octets) - got
         if missing:
             # A raw file may end with the last element's last component, before its padding (MPI-4.1, 5.1.6).
@@ -146,7 +138,7 @@ class FlatReader:
 
     def close(self) -> None:
         """Close the file."""
-        calls.let_go(self.fd)
+        self.file.close()
 
 
 def byte_order(stored: np.dtype) -> Order:

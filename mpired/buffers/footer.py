@@ -12,9 +12,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from mpired.buffers import thrift
-from mpired.buffers.local import Extent, pread_all
+from mpired.buffers.local import Extent, read_all
+from mpired.buffers.source import OpenSource
 from mpired.buffers.thrift import Field
-from mpired.storage import calls
 
 MAGIC = b"PAR1"
 _ENCRYPTED = b"PARE"
@@ -173,7 +173,7 @@ class Footer(NamedTuple):
         return [leaf for column in self.columns for leaf in column]
 
 
-def read(fd: int, nbytes: int) -> Footer:
+def read(file: OpenSource, nbytes: int) -> Footer:
     """Read the footer of an open file of so many bytes.
 
     Raises
@@ -182,14 +182,14 @@ def read(fd: int, nbytes: int) -> Footer:
         If it is damaged, or encrypted.
     """
     start = max(0, nbytes - _TAIL_NBYTES)
-    tail = pread_all(fd, nbytes - start, start)
+    tail = read_all(file, nbytes - start, start)
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] == _ENCRYPTED:
         raise ValueError("it is encrypted")
     if tail[4:] != MAGIC or length + _TAIL_NBYTES + len(MAGIC) > nbytes:
         raise ValueError("there is no footer of parquet at its end, perhaps it is cut off")
     try:
-        return _footer(thrift.Input(pread_all(fd, length, start - length)).structure(_FILE))
+        return _footer(thrift.Input(read_all(file, length, start - length)).structure(_FILE))
     except IndexError:
         raise ValueError("the footer is cut off") from None
     except (KeyError, TypeError) as error:
@@ -326,7 +326,7 @@ class Pages(NamedTuple):
         return max((page.decoded for page in (*self.data, *filter(None, [self.dictionary]))), default=0)
 
 
-def pages(fd: int, chunk: Chunk) -> Pages:
+def pages(file: OpenSource, chunk: Chunk) -> Pages:
     """Read the headers of the pages of a leaf in a row group.
 
     Raises
@@ -336,7 +336,7 @@ def pages(fd: int, chunk: Chunk) -> Pages:
     """
     dictionary, data, at, left = None, [], chunk.start, chunk.values
     while left > 0:
-        header, nbytes = _page_header(fd, at)
+        header, nbytes = _page_header(file, at)
         try:
             kind, decoded, compressed = header["type"], header["uncompressed"], header["compressed"]
             values = header[_VALUES[kind]]["values"] if kind in _VALUES else 0
@@ -356,11 +356,11 @@ def pages(fd: int, chunk: Chunk) -> Pages:
     return Pages(chunk, dictionary, data)
 
 
-def _page_header(fd: int, at: int) -> tuple[dict[str, Any], int]:
+def _page_header(file: OpenSource, at: int) -> tuple[dict[str, Any], int]:
     """Return what the header of a page says, and its bytes."""
     nbytes = _PAGE_HEADER_NBYTES
     while True:
-        data = calls.pread_some(fd, nbytes, at) if at >= 0 else b""
+        data = file.read(nbytes, at) if at >= 0 else b""
         header = thrift.Input(data)
         try:
             return header.structure(_PAGE), header.at

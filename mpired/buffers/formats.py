@@ -6,6 +6,7 @@ import functools
 import importlib
 import os
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from types import ModuleType
 from typing import NamedTuple, Protocol, TypeAlias, cast
 
@@ -191,12 +192,8 @@ def _readable(name: str) -> Format:
 
 
 def _first_bytes(source: Source) -> bytes:
-    fd = source.open()
-    try:
-        with calls.blaming(source.name):
-            return calls.pread_some(fd, foreign.HEAD_NBYTES, 0)
-    finally:
-        calls.let_go(fd)
+    with closing(source.open()) as file, calls.blaming(source.name):
+        return file.read(foreign.HEAD_NBYTES, 0)
 
 
 def output_format(path: str, to: str | None, template: RankFile, *, terminal: bool) -> Format:

@@ -11,7 +11,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mpired.buffers.flat import Order
-from mpired.buffers.local import Extent, pread_all
+from mpired.buffers.local import Extent, read_all
+from mpired.buffers.source import OpenSource
 
 _MAGIC = b"ARROW1"
 _CODECS = ("lz4", "zstd")  # CompressionType
@@ -67,10 +68,10 @@ class Messages:
         If the file is damaged.
     """
 
-    def __init__(self, fd: int, nbytes: int) -> None:
-        self._fd = fd
+    def __init__(self, file: OpenSource, nbytes: int) -> None:
+        self._bytes = file
         tail = 4 + len(_MAGIC)
-        end = pread_all(fd, tail, nbytes - tail)
+        end = read_all(file, tail, nbytes - tail)
         length = int.from_bytes(end[:4], "little", signed=True)
         if end[4:] != _MAGIC or not 0 < length <= nbytes - tail:
             raise ValueError("there is no footer of arrow at its end, perhaps it is cut off")
@@ -84,7 +85,7 @@ class Messages:
         self.batches = self._blocks(footer, 3)
 
     def _unpack(self, form: str, at: int) -> int:
-        value: int = struct.unpack(form, pread_all(self._fd, struct.calcsize(form), at))[0]
+        value: int = struct.unpack(form, read_all(self._bytes, struct.calcsize(form), at))[0]
         return value
 
     def _field(self, table: int, number: int) -> int:
@@ -114,7 +115,7 @@ class Messages:
         start, count = self._vector(footer, number)
         if count > self._nbytes // _BLOCK_NBYTES:
             raise ValueError(f"it has no room for {count} messages")
-        blocks = pread_all(self._fd, count * _BLOCK_NBYTES, start) if count else b""
+        blocks = read_all(self._bytes, count * _BLOCK_NBYTES, start) if count else b""
         return [self._message(*block) for block in struct.iter_unpack("<qi4xq", blocks)]
 
     def _message(self, offset: int, head_nbytes: int, body_nbytes: int) -> Message:
@@ -184,7 +185,7 @@ class Messages:
     def _element(self, vector: Extent, number: int, nbytes: int) -> bytes:
         if number >= vector.nbytes:
             raise ValueError("a record batch lacks columns of the schema")
-        return pread_all(self._fd, nbytes, vector.start + number * nbytes)
+        return read_all(self._bytes, nbytes, vector.start + number * nbytes)
 
 
 _DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # MessageHeader

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpired.storage import calls
+from mpired.buffers.source import OpenSource
 
 
 class Extent(NamedTuple):
@@ -21,7 +21,7 @@ class Extent(NamedTuple):
     nbytes: int
 
 
-def pread_all(fd: int, nbytes: int, start: int) -> bytes:
+def read_all(file: OpenSource, nbytes: int, start: int) -> bytes:
     """Read so many bytes of a file.
 
     Raises
@@ -29,13 +29,13 @@ def pread_all(fd: int, nbytes: int, start: int) -> bytes:
     ValueError
         If it ends before.
     """
-    data = calls.pread_some(fd, nbytes, start) if start >= 0 else b""
+    data = file.read(nbytes, start) if start >= 0 else b""
     if len(data) < nbytes:
         raise ValueError(f"it has no {nbytes} bytes from {start} on, perhaps it is cut off")
     return data
 
 
-def pread_into(fd: int, block: np.ndarray, start: int) -> None:
+def read_into(file: OpenSource, block: np.ndarray, start: int) -> None:
     """Fill an array that is contiguous with bytes of a file.
 
     Raises
@@ -43,7 +43,7 @@ def pread_into(fd: int, block: np.ndarray, start: int) -> None:
     ValueError
         If it ends before.
     """
-    if calls.pread_into(fd, block.view(np.uint8).data, start) < block.nbytes:
+    if file.read_into(block.view(np.uint8).data, start) < block.nbytes:
         raise ValueError(f"it has no {block.nbytes} bytes from {start} on, perhaps it is cut off")
 
 
@@ -52,15 +52,15 @@ class Spliced(io.RawIOBase):
 
     Parameters
     ----------
-    fd
+    file
         The file; the caller keeps it open and closes it.
     parts
         What the file is made of.
     """
 
-    def __init__(self, fd: int, parts: Sequence[Extent | bytes]) -> None:
+    def __init__(self, file: OpenSource, parts: Sequence[Extent | bytes]) -> None:
         super().__init__()
-        self._fd = fd
+        self._file = file
         self._parts = parts
         sizes = (len(part) if isinstance(part, bytes) else part.nbytes for part in parts)
         self._starts = [0, *itertools.accumulate(sizes)]
@@ -96,16 +96,16 @@ class Spliced(io.RawIOBase):
             if isinstance(part, bytes):
                 view[done : done + count] = part[within : within + count]
             else:
-                count = self._pread(view[done : done + count], part.start + within)
+                count = self._read_into(view[done : done + count], part.start + within)
             if not count:
                 break
             done += count
             self._at += count
         return done
 
-    def _pread(self, room: memoryview, start: int) -> int:
+    def _read_into(self, room: memoryview, start: int) -> int:
         try:
-            return os.preadv(self._fd, [room], start)
+            return self._file.read_into(room, start)
         except OSError as error:
             self.error = error
             raise

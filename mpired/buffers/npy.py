@@ -11,6 +11,7 @@ import contextlib
 import functools
 import math
 import re
+from contextlib import closing
 from typing import Any, NoReturn
 
 import numpy as np
@@ -79,28 +80,24 @@ def _bad(source: Source, reason: str) -> NoReturn:
 
 def _read_header(source: Source) -> tuple[int, dict[str, Any]]:
     """Return the offset of the data in bytes, and the three fields of the header."""
-    fd = source.open()
-    try:
-        with calls.blaming(source.name):
-            start = calls.pread_some(fd, 12, 0)
-            if not start:
-                _bad(source, "the file is empty")
-            if start[:6] != MAGIC[: len(start)]:
-                _bad(source, f"starts with {start[:6]!r}")
-            length_bytes = _LENGTH_BYTES.get((start[6], start[7])) if len(start) >= 8 else 0  # noqa: PLR2004 - magic and version
-            if length_bytes is None:
-                _bad(source, f"version {start[6]}.{start[7]} is not supported")
-            if not length_bytes or len(start) < 8 + length_bytes:
-                _bad(source, "the header is truncated")
-            length = int.from_bytes(start[8 : 8 + length_bytes], "little")
-            if length > _MAX_HEADER:
-                _bad(source, f"the header claims {length} bytes, more than {_MAX_HEADER}")
-            offset = 8 + length_bytes + length
-            if offset > source.nbytes:
-                _bad(source, "the header is truncated")
-            text = calls.pread_some(fd, length, 8 + length_bytes)
-    finally:
-        calls.let_go(fd)
+    with closing(source.open()) as file, calls.blaming(source.name):
+        start = file.read(12, 0)
+        if not start:
+            _bad(source, "the file is empty")
+        if start[:6] != MAGIC[: len(start)]:
+            _bad(source, f"starts with {start[:6]!r}")
+        length_bytes = _LENGTH_BYTES.get((start[6], start[7])) if len(start) >= 8 else 0  # noqa: PLR2004 - magic and version
+        if length_bytes is None:
+            _bad(source, f"version {start[6]}.{start[7]} is not supported")
+        if not length_bytes or len(start) < 8 + length_bytes:
+            _bad(source, "the header is truncated")
+        length = int.from_bytes(start[8 : 8 + length_bytes], "little")
+        if length > _MAX_HEADER:
+            _bad(source, f"the header claims {length} bytes, more than {_MAX_HEADER}")
+        offset = 8 + length_bytes + length
+        if offset > source.nbytes:
+            _bad(source, "the header is truncated")
+        text = file.read(length, 8 + length_bytes)
     return offset, _parse(source, text, "utf-8" if start[6] >= 3 else "latin-1")  # noqa: PLR2004 - UTF-8 from version 3
 
 

@@ -32,7 +32,6 @@ from mpired.buffers.local import Extent, Spliced
 from mpired.buffers.rank import RankFile
 from mpired.buffers.source import Source
 from mpired.errors import BufferFileError
-from mpired.storage import calls
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up
 import pyarrow.parquet as pq  # isort: skip
@@ -61,7 +60,7 @@ class ParquetFile:
     """
 
     def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
-        self._fd = source.open()
+        self._bytes = source.open()
         self._name = source.name
         self._memory = memory
 
@@ -76,7 +75,7 @@ class ParquetFile:
         """Yield the values of a leaf from the row `start` on, nulls too."""
         for skip, parts in self._stretches(leaf, start):
             skipped = skip
-            for batch in _batches(Spliced(self._fd, stretch(leaf, parts))):
+            for batch in _batches(Spliced(self._bytes, stretch(leaf, parts))):
                 column = batch.column(0)
                 while pa.types.is_struct(column.type):
                     (column,) = column.flatten()  # nulls of a structure become nulls of its fields
@@ -103,14 +102,14 @@ class ParquetFile:
 
     def _pages(self, leaf: Leaf, chunk: Chunk) -> Pages:
         """Return the pages of a leaf in a row group, if each can be decoded."""
-        found = pages(self._fd, chunk)
+        found = pages(self._bytes, chunk)
         if found.largest > self._memory:
             raise too_large(self._name, f"a page of column {leaf.name!r}", found.largest, self._memory)
         return found
 
     def close(self) -> None:
         """Close the file."""
-        calls.let_go(self._fd)
+        self._bytes.close()
 
 
 def _batches(file: Spliced) -> Iterator[pa.RecordBatch]:
@@ -133,9 +132,9 @@ class WholeFile:
     """An open parquet file, to be written again."""
 
     def __init__(self, source: Source) -> None:
-        self._fd = source.open()
+        self._bytes = source.open()
         self.name = source.name
-        self.footer = read_footer(self._fd, source.nbytes)
+        self.footer = read_footer(self._bytes, source.nbytes)
         self.schema = _schema_of(self.footer)
         self._file: pq.ParquetFile | None = None
         self._nbytes = source.nbytes
@@ -143,9 +142,9 @@ class WholeFile:
     def group(self, number: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group, with all columns; long rows by fewer."""
         if self._file is None:
-            self._file = _opened(Spliced(self._fd, [Extent(0, self._nbytes)]))
+            self._file = _opened(Spliced(self._bytes, [Extent(0, self._nbytes)]))
         for leaf in self.footer.leaves:
-            largest = pages(self._fd, leaf.chunks[number]).largest
+            largest = pages(self._bytes, leaf.chunks[number]).largest
             if largest > DECODED_NBYTES:
                 raise too_large(self.name, f"a page of column {leaf.name!r}", largest, DECODED_NBYTES)
         rows, nbytes = self.footer.rows[number], max(1, self.footer.group_nbytes[number])
@@ -154,7 +153,7 @@ class WholeFile:
 
     def close(self) -> None:
         """Close the file."""
-        calls.let_go(self._fd)
+        self._bytes.close()
 
 
 def _schema_of(footer: Footer) -> pa.Schema:

@@ -10,7 +10,7 @@ import stat
 import sys
 import time
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from mpired.errors import BufferFileError, ChangedError, UsageError
 from mpired.storage import calls
@@ -22,8 +22,81 @@ _PATIENCE = 200  # milliseconds
 _COARSEST = 2_000_000_000  # nanoseconds
 
 
-class Source(NamedTuple):
-    """A regular file with a rank's buffer.
+class OpenSource:
+    """The bytes of a source that is open. The caller closes it."""
+
+    fd: int | None = None
+    """The descriptor, for those who copy within the system; None if there is none."""
+
+    def read_into(self, view: memoryview, offset: int) -> int:
+        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
+        raise NotImplementedError
+
+    def read(self, nbytes: int, offset: int) -> bytes:
+        """Return `nbytes` bytes from `offset` on, or those that there are before the end."""
+        content = bytearray(nbytes)
+        return bytes(content[: self.read_into(memoryview(content), offset)])
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class Source(Protocol):
+    """Where a rank's bytes are. Small and picklable: it is opened where it is read."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes there are."""
+
+    @property
+    def inode(self) -> tuple[int, int] | None:
+        """Device and inode of the local file whose place a result may take; None if it is none, as a stream."""
+
+    def open(self) -> OpenSource:
+        """Open it for reading.
+
+        Raises
+        ------
+        ChangedError
+            If the bytes are not those that were there when it was looked at.
+        OSError
+            If it cannot be opened.
+        """
+
+    def check_unchanged(self) -> None:
+        """Raise `ChangedError` if the bytes are not those that were there when it was looked at."""
+
+    def changed(self) -> ChangedError:
+        """Return the error for bytes that changed."""
+
+
+def local_fd(file: OpenSource) -> int:
+    """Return the descriptor of a local file: a result replaces no other."""
+    assert file.fd is not None  # noqa: S101 - checked where the call is planned
+    return file.fd
+
+
+class _LocalFile(OpenSource):
+    """An open file of this machine."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd: int = fd
+
+    def read_into(self, view: memoryview, offset: int) -> int:
+        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
+        return calls.pread_into(self.fd, view, offset)
+
+    def close(self) -> None:
+        """Close it."""
+        calls.let_go(self.fd)
+
+
+class LocalSource(NamedTuple):
+    """A regular file of this machine.
 
     Parameters
     ----------
@@ -43,13 +116,13 @@ class Source(NamedTuple):
     keep: Any = None
 
     @classmethod
-    def of(cls, name: str, path: str) -> Source:
+    def of(cls, name: str, path: str) -> LocalSource:
         """Return the source of a regular file as it is now."""
         with calls.blaming(name):
             return cls.of_status(name, path, os.stat(path))
 
     @classmethod
-    def of_status(cls, name: str, path: str, status: os.stat_result) -> Source:
+    def of_status(cls, name: str, path: str, status: os.stat_result) -> LocalSource:
         """Return the source of a regular file as it was when its status was taken."""
         return cls(name, path, _stamp(status))
 
@@ -58,25 +131,22 @@ class Source(NamedTuple):
         """The size of the file in bytes."""
         return self.stamp[2]
 
+    @property
+    def inode(self) -> tuple[int, int] | None:
+        """Device and inode; None of what came by a stream."""
+        return None if self.keep is not None or self.name == STANDARD_INPUT else self.stamp[:2]
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return Source, (self.name, self.path, self.stamp)  # a worker opens the path, and keeps nothing
+        return LocalSource, (self.name, self.path, self.stamp)  # a worker opens the path, and keeps nothing
 
-    def open(self) -> int:
-        """Open the file for reading, and return the descriptor.
-
-        Raises
-        ------
-        ChangedError
-            If it is not the file that was checked any more.
-        OSError
-            If it cannot be opened.
-        """
+    def open(self) -> OpenSource:
+        """Open the file for reading, if it is the one that was checked."""
         with calls.blaming(self.name):
             fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         if _stamp(os.fstat(fd)) != self.stamp:
             calls.let_go(fd)
             raise self.changed()
-        return fd
+        return _LocalFile(fd)
 
     def check_unchanged(self) -> None:
         """Raise `ChangedError` if the file is not what it was when it was checked."""
@@ -145,7 +215,7 @@ def open_source(word: str, limit: int | None = None) -> Source:
             if word != "-" and has_journal(word):
                 recover_for_reading(word)
                 status = os.stat(word)
-            return Source(name, path, _stamp(_watchable(status, path)))
+            return LocalSource(name, path, _stamp(_watchable(status, path)))
         if not stat.S_ISFIFO(status.st_mode) and limit is None:
             raise UsageError(name, "is a device, which has no end; say with `type` and `count` how much to read")
         return _keep_stream(name, word, limit)
@@ -168,7 +238,7 @@ def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], w
     UsageError
         If one of the paths leads to an input, by whatever name.
     """
-    known = {source.stamp[:2]: what for source, what in inputs}
+    known = {source.inode: what for source, what in inputs if source.inode is not None}
     for path in paths:
         with contextlib.suppress(OSError):  # there is no file yet, or the error is told where it is opened
             status = os.stat(path)
@@ -206,4 +276,4 @@ def _keep_stream(name: str, word: str, limit: int | None) -> Source:
     finally:
         if stream:
             calls.let_go(stream)
-    return Source(name, scratch.shared_path, _stamp(os.fstat(scratch.fd)), keep=scratch)
+    return LocalSource(name, scratch.shared_path, _stamp(os.fstat(scratch.fd)), keep=scratch)

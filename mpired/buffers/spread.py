@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from mpired.buffers.flat import FlatBuffer, Order, byte_order, convert
-from mpired.buffers.source import Source
+from mpired.buffers.source import OpenSource, Source, local_fd
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import pieces, transfer
 from mpired.datatypes.typemap.typemap import Run
@@ -123,7 +123,7 @@ def _count(source: Source, datatype: Datatype, offset: int) -> int:
     return count
 
 
-def gather(fd: int, source: Source, run: Run, packed: np.ndarray) -> None:
+def gather(file: OpenSource, source: Source, run: Run, packed: np.ndarray) -> None:
     """Read the bytes of a run, which is no larger than `transfer.cut` makes them, to `packed`.
 
     Raises
@@ -133,17 +133,17 @@ def gather(fd: int, source: Source, run: Run, packed: np.ndarray) -> None:
     """
     with calls.blaming(source.name):
         if transfer.is_dense(run):
-            _read(fd, source, packed, transfer.reach(run)[0])
+            _read(file, source, packed, transfer.reach(run)[0])
             return
         for window in transfer.windows(run):
             room = np.empty((len(window.starts), window.nbytes), np.uint8)
             for start, stretch in zip(window.starts, room, strict=True):
-                _read(fd, source, stretch, start)
+                _read(file, source, stretch, start)
             window.gather(room, packed)
 
 
-def _read(fd: int, source: Source, octets: np.ndarray, start: int) -> None:
-    if calls.pread_into(fd, octets.data, start) < len(octets):
+def _read(file: OpenSource, source: Source, octets: np.ndarray, start: int) -> None:
+    if file.read_into(octets.data, start) < len(octets):
         raise source.changed()
 
 
@@ -227,7 +227,7 @@ class SpreadReader:
 
     def __init__(self, buffer: SpreadBuffer) -> None:
         self._buffer = buffer
-        self.fd = buffer.source.open()
+        self.file = buffer.source.open()
 
     def read(self, start: int, block: np.ndarray) -> None:
         """Fill `block` with the elements from `start` on, packed, in native byte order.
@@ -240,13 +240,13 @@ class SpreadReader:
         buffer = self._buffer
         stored = block if buffer.stored == block.dtype else np.empty(len(block), buffer.stored)
         for run, packed in _cut(buffer.records.part(start, len(block)), stored.view(np.uint8)):
-            gather(self.fd, buffer.source, run, packed)
+            gather(self.file, buffer.source, run, packed)
         if stored is not block:
             convert(stored, block, buffer.source.name, start)
 
     def close(self) -> None:
         """Close the file."""
-        calls.let_go(self.fd)
+        self.file.close()
 
 
 @dataclass(frozen=True)
@@ -307,9 +307,9 @@ class SpreadLayout:
         end = records.reach[1] if count else old.offset
         with closing(self.around.open()) as reader:
             if tail == end:
-                copying.copy_file(reader.fd, fd)
+                copying.copy_file(local_fd(reader.file), fd)
             else:
                 calls.set_size(fd, end + source.nbytes - tail)
-                copying.copy_sparse(reader.fd, fd, 0, end, 0)
-                copying.copy_sparse(reader.fd, fd, tail, source.nbytes, end)
+                copying.copy_sparse(local_fd(reader.file), fd, 0, end, 0)
+                copying.copy_sparse(local_fd(reader.file), fd, tail, source.nbytes, end)
         return records

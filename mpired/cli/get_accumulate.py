@@ -8,7 +8,7 @@ from typing import Unpack
 import click
 
 from mpired.attempts import repeated
-from mpired.buffers.source import Source, check_no_input
+from mpired.buffers.source import LocalSource, check_no_input
 from mpired.cli import params
 from mpired.cli.accumulate import run, same_files, split, tell, unread
 from mpired.cli.messages import say
@@ -52,7 +52,9 @@ def get_accumulate(
         raise UsageError(origins[1], "is a second origin; a call that fetches takes one")
     plan = partial(plan_get_accumulate, targets, origins[0] if origins else None, op, options)
     for origin in set(origins) - {"-"}:
-        check_no_input([fetch], [(Source.of(origin, origin), "the origin")], "name another file for the old elements")
+        check_no_input(
+            [fetch], [(LocalSource.of(origin, origin), "the origin")], "name another file for the old elements"
+        )
 
     def work(call: Call) -> tuple[Op, Done]:
         with FetchOutput(fetch, to, overwrite=force, terminal=is_terminal(fetch), windows=targets) as output:

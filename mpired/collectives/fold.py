@@ -73,7 +73,7 @@ def _with_gaps_of(buffer: FlatBuffer, block: np.ndarray, start: int) -> np.ndarr
     new = block.copy()
     octets, old = new.view(np.uint8).reshape(-1, block.itemsize), np.zeros((len(block), block.itemsize), np.uint8)
     with closing(buffer.open()) as reader, calls.blaming(buffer.source.name):
-        calls.pread_into(reader.fd, old.reshape(-1).data, buffer.offset + start * block.itemsize)
+        reader.file.read_into(old.reshape(-1).data, buffer.offset + start * block.itemsize)
     for gap in gaps(block.dtype):
         octets[:, gap] = old[:, gap]
     return new

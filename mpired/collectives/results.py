@@ -162,7 +162,7 @@ def _in_place(path: str, file: RankFile, share: Share, request: Request) -> Resu
 
 def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: CallOptions) -> FlatLayout | Encoder:
     """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
-    if template.source.keep is not None or template.source.name == STANDARD_INPUT:
+    if template.source.inode is None:
         raise UsageError("`in_place`", f"the root's rank, {template.source.name}, is a stream and cannot be replaced")
     if options["to"] not in (None, template.format):
         raise UsageError("`in_place`", f"keeps the format of the root, {template.format}; leave `to` out")

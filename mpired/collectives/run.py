@@ -7,7 +7,7 @@ from contextlib import closing, contextmanager
 from typing import NamedTuple, TypeAlias
 
 from mpired.buffers import Encoder, FlatBuffer, FlatLayout
-from mpired.buffers.source import Source
+from mpired.buffers.source import LocalSource, local_fd
 from mpired.collectives.fold import Fold, Part, Region, Target
 from mpired.collectives.plan import Plan
 from mpired.collectives.table import Share
@@ -131,9 +131,9 @@ def _write_around(layout: FlatLayout, fd: int, name: str, end: int) -> None:
         calls.pwrite_all(fd, layout.head, 0)
         return
     with closing(buffer.open()) as reader, calls.blaming(name):
-        copying.copy_sparse(reader.fd, fd, 0, buffer.offset, 0)
+        copying.copy_sparse(local_fd(reader.file), fd, 0, buffer.offset, 0)
         calls.set_size(fd, end + max(0, buffer.source.nbytes - buffer.end))
-        copying.copy_sparse(reader.fd, fd, buffer.end, buffer.source.nbytes, end)
+        copying.copy_sparse(local_fd(reader.file), fd, buffer.end, buffer.source.nbytes, end)
         calls.allocate(fd, end - buffer.offset, buffer.offset)
 
 
@@ -162,7 +162,7 @@ def folded(
         scratch.allocate(end)
         targets = [Target(scratch.shared, scratch.name, share, each) for share, each in regions.values()]
         _fold(plan, [*also, *targets], progress)
-        source = Source.of(scratch.name, scratch.shared_path)
+        source = LocalSource.of(scratch.name, scratch.shared_path)
         yield [
             [
                 FlatBuffer(source, ranks[0].datatype, share.count, region.stored, region.offset, name=ranks[0].name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import Encoder, FlatBuffer, FlatLayout, RankFile, output_format, spread
 from mpired.buffers.flat import convert
-from mpired.buffers.source import Source, check_no_input, open_source
+from mpired.buffers.source import LocalSource, OpenSource, Source, check_no_input, open_source
 from mpired.buffers.spread import Records
 from mpired.datatypes.typemap import transfer
 from mpired.errors import UsageError
@@ -76,7 +77,7 @@ class Packing:
         scratch.allocate(self.records.nbytes)
         self._write(scratch, FlatLayout(self.packed.stored), progress)
         return FlatBuffer(
-            Source.of(scratch.name, scratch.shared_path), self.packed.datatype, self.count, self.packed.stored
+            LocalSource.of(scratch.name, scratch.shared_path), self.packed.datatype, self.count, self.packed.stored
         )
 
     def _write(self, output: Output | Scratch, layout: FlatLayout, progress: Progress) -> None:
@@ -95,17 +96,14 @@ class Packing:
     def _blocks(self, progress: Progress) -> Iterator[np.ndarray]:
         """Yield the packed bytes in order."""
         done: list[np.ndarray] = []
-        fd = self.source.open()
-        try:
-            for _ in progress(self._read(fd, done), self.records.nbytes):
+        with closing(self.source.open()) as file:
+            for _ in progress(self._read(file, done), self.records.nbytes):
                 yield done.pop()
-        finally:
-            calls.let_go(fd)
 
-    def _read(self, fd: int, done: list[np.ndarray]) -> Iterator[int]:
+    def _read(self, file: OpenSource, done: list[np.ndarray]) -> Iterator[int]:
         for run in transfer.cut(self.records.run):
             block = np.empty(run.copies * run.of.size, np.uint8)
-            spread.gather(fd, self.source, run, block)
+            spread.gather(file, self.source, run, block)
             done.append(block)
             yield len(block)
 

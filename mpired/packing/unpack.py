@@ -14,7 +14,7 @@ from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import Declared, RankBuffer, recognise, spread
 from mpired.buffers.flat import convert, lies_as
 from mpired.buffers.formats import check_raw_suffix
-from mpired.buffers.source import Source, check_no_input, open_source
+from mpired.buffers.source import Source, check_no_input, local_fd, open_source
 from mpired.buffers.spread import Records
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import transfer
@@ -92,11 +92,8 @@ class Unpacking:
         if self.target is None:
             self.records.make_room(fd)
         else:
-            source = self.target.open()
-            try:
-                copying.copy_file(source, fd)
-            finally:
-                calls.let_go(source)
+            with closing(self.target.open()) as file:
+                copying.copy_file(local_fd(file), fd)
 
     def _write(self, output: Output) -> Iterator[int]:
         units = _Units(self.buffer, self.packed)

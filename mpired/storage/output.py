@@ -221,7 +221,7 @@ class FileOutput(_Single):
                 os.close(self._dirfd)
                 raise
 
-    def replaces(self, inode: tuple[int, int]) -> bool:
+    def replaces(self, inode: tuple[int, int] | None) -> bool:
         """Tell whether the file that it replaces is the one of that device and inode."""
         return self._existing is not None and (self._existing.st_dev, self._existing.st_ino) == inode
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from mpired.buffers import FlatBuffer, FlatLayout, RankFile, output_format
 from mpired.buffers.flat import lies_as
-from mpired.buffers.source import Source
+from mpired.buffers.source import LocalSource
 from mpired.errors import MpiredError, UnconfirmedError, UsageError
 from mpired.storage import calls
 from mpired.storage.output import FileOutput, Output, Scratch, StreamOutput, is_fifo, open_output
@@ -70,12 +70,12 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
             If the format cannot hold them, or the system refuses.
         """
         output = self._output
-        if isinstance(output, FileOutput) and output.replaces(window.source.stamp[:2]):
+        if isinstance(output, FileOutput) and output.replaces(window.source.inode):
             raise UsageError("`fetch`", f"{self._path} is the target; choose another file")
         shape = (len(elements),) if window.shape is None else window.shape
         with Scratch(output.directory, output.name) as scratch:
             calls.pwrite_all(scratch.fd, elements.view(np.uint8).data, 0)
-            source = Source.of(output.name, scratch.shared_path)
+            source = LocalSource.of(output.name, scratch.shared_path)
             buffer = FlatBuffer(source, window.datatype, len(elements), elements.dtype, 0, shape, window.fortran_order)
             template = replace(buffer, stored=window.datatype.form.newbyteorder(window.byte_order))
             kind = "npy" if window.name == "" and window.shape is not None else "raw"

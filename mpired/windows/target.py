@@ -14,7 +14,7 @@ import numpy as np
 
 from mpired.buffers import Declared, FlatBuffer, FlatLayout, RankBuffer, RankFile, format_to_create, recognise
 from mpired.buffers.flat import Order
-from mpired.buffers.source import Source
+from mpired.buffers.source import LocalSource
 from mpired.datatypes import Datatype
 from mpired.engines.decoding import Decoder, rewrite
 from mpired.errors import OutputExistsError, UsageError
@@ -102,7 +102,7 @@ def open_target(target: Target, declared: Declared, decoder: Decoder, stack: Exi
     MpiredError
         If the file is damaged, is not of the datatype, or would lose something if it were written again.
     """
-    source = Source.of_status(target.name, target.path, target.status)
+    source = LocalSource.of_status(target.name, target.path, target.status)
     row = recognise(source, declared)
     if row.name == "raw":
         if declared.datatype is None:
@@ -157,7 +157,7 @@ class ColumnTarget:
                     block = np.empty(min(step, buffer.count - start), form)
                     reader.read(start, block)
                     calls.pwrite_all(self._scratch.fd, block.view(np.uint8).data, end + start * form.itemsize)
-            source = Source(self.name, self._scratch.shared_path, buffer.source.stamp)
+            source = LocalSource.of_status(self.name, self._scratch.shared_path, self._target.status)
             flat.append(FlatBuffer(source, buffer.datatype, buffer.count, form, end, (buffer.count,), name=buffer.name))
             end += -(-buffer.count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
         return flat
@@ -179,7 +179,7 @@ class ColumnTarget:
         return _Rewritten(self._target, self._scratch, self._encode, durable=policy.durable)
 
     def _encode(self, output: FileOutput) -> None:
-        source = Source.of(self.name, self._scratch.shared_path)
+        source = LocalSource.of(self.name, self._scratch.shared_path)
         changed = [replace(window, source=source) for window in self.windows]
         rewrite(self.format, self._file.source, changed, output.shared)
 
@@ -303,14 +303,14 @@ class NewTarget:
         self.source = self._output.fd
         datatype, shape, count = filling.datatype, filling.shape, math.prod(filling.shape)
         stored = datatype.form.newbyteorder(filling.byte_order)
-        source = Source.of(name, self._output.shared_path)
+        source = LocalSource.of(name, self._output.shared_path)
         template = RankFile(source, "raw", (FlatBuffer(source, datatype, count, stored, 0, shape),))
         layout = row.prepare(template)
         assert isinstance(layout, FlatLayout)  # noqa: S101 - npy and raw are flat
         with calls.blaming(name):
             calls.pwrite_all(self._output.fd, layout.head, 0)
             self._fill(filling.element.astype(layout.stored), layout.offset, count)
-        source = Source.of(name, self._output.shared_path)
+        source = LocalSource.of(name, self._output.shared_path)
         shaped = shape if layout.head else None
         self.format = row.name
         self.windows: Sequence[FlatBuffer] = (
