@@ -43,15 +43,17 @@ check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which f
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
-docs: $(VENV)/.run ## Write docs/ops.md from the tables of the program.
+docs: $(VENV)/.run ## Write docs/ops.md and docs/options.md from the tables of the program.
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh docs/ops.sh > docs/ops.md.new
 	mv docs/ops.md.new docs/ops.md
+	$(BIN)/python docs/options.py > docs/options.md.new
+	mv docs/options.md.new docs/options.md
 
 bench: $(VENV)/.test ## Compare the speed with other ways to do the same.
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 clean: ## Remove .venv, caches and builds.
-	rm -rf $(VENV) $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/ops.md.new
+	rm -rf $(VENV) $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/*.md.new
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # The stamps are newer than pyproject.toml when what it asks for is installed.

@@ -75,6 +75,12 @@ class Option:
         """The flags that begin with two hyphens, without the words that mean the contrary."""
         return [flag.partition("/")[0] for flag in self.flags.split() if flag.startswith("--")]
 
+    @property
+    def variables(self) -> list[str]:
+        """The environment variables that may give it."""
+        names = (flag[2:].replace("-", "_").upper() for flag in self.long_flags)
+        return [f"MPIRED_{name}" for name in names] if self.environment else []
+
 
 BYTE_ORDERS = ("little", "big", "native")
 DATAREPS = ("native", "external32")
@@ -381,7 +387,7 @@ class Windows(TypedDict, total=False):
         Sequence[PathLike],
         Option(
             "--window",
-            Path(),
+            Ranks("FILE"),
             "The window of a rank, in rank order; may be given several times. There is no TARGET then.",
             (),
             environment=False,

@@ -59,8 +59,9 @@ class Text(Anything):
 
 @dataclass(frozen=True)
 class FormatName(Text):
-    """The name of a format, of one that can be read; checked where the table of formats is."""
+    """The name of a format, or of one that can be read; checked where the table of formats is."""
 
+    metavar: str = "FORMAT"
     readable: bool = False
 
 
@@ -232,9 +233,9 @@ class Counts:
 
 @dataclass(frozen=True)
 class Ranks:
-    """The files of ranks; on the command line all words up to the next option."""
+    """The files of ranks; on the command line an option for each."""
 
-    metavar: ClassVar[str] = "RANK..."
+    metavar: str = "RANK..."
 
     def parse(self, text: str) -> str:
         """Return one word."""

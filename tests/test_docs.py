@@ -118,6 +118,12 @@ def test_examples_of_docstrings(elsewhere):
     assert "passed" in done.stdout
 
 
+def test_table_of_options_is_fresh():
+    command = [sys.executable, str(ROOT / "docs" / "options.py")]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    assert done.stdout == (ROOT / "docs" / "options.md").read_text(), "docs/options.md is stale; run `make docs`"
+
+
 def test_table_of_ops_is_fresh(elsewhere):
     status, output = shell(f"sh '{ROOT}/docs/ops.sh'")
     assert status == 0

@@ -80,11 +80,10 @@ def options(*known: type) -> Callable[[_F], _F]:
 
 def _parameter(name: str, row: Option, *, is_report: bool) -> Callable[[_F], _F]:
     """Return an option of click, which the environment may set too; what concerns the report is kept for `report`."""
-    variables = [f"MPIRED_{flag[2:].replace('-', '_').upper()}" for flag in row.long_flags]
     settings: dict[str, Any] = {
         "cls": environment.Option,
         "default": row.default,
-        "envvar": variables if row.environment else None,
+        "envvar": row.variables or None,
         "help": row.help,
         "hidden": row.hidden,
         "required": row.required,

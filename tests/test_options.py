@@ -1,0 +1,115 @@
+"""The table of options: complete, without twins, and the only place where an option is written."""
+
+import inspect
+import subprocess
+import sys
+from typing import get_type_hints, is_typeddict
+
+import click
+import numpy as np
+import pytest
+
+import mpired
+from mpired import options
+from mpired.cli import cli
+from mpired.collectives.table import COLLECTIVES
+from mpired.errors import UsageError
+from mpired.options import checked, flags, rows
+from mpired.values import Flag
+
+GROUPS = {name: group for name, group in vars(options).items() if is_typeddict(group)}
+ROWS = [(name, row) for group in GROUPS.values() for name, row in rows(group).items()]
+COMMANDS = {name: cli.get_command(click.Context(cli), name) for name in cli.list_commands(click.Context(cli))}
+PARAMETERS = [
+    (command, parameter)
+    for command, row in COMMANDS.items()
+    for parameter in row.params
+    if isinstance(parameter, click.Option)
+]
+# An option of two words, which no row has.
+BY_THEMSELVES = {("types", "value_index")}
+
+
+@pytest.mark.parametrize(("command", "parameter"), PARAMETERS, ids=lambda each: getattr(each, "name", each))
+def test_every_option_of_a_command_is_a_row(command, parameter):
+    if (command, parameter.name) in BY_THEMSELVES:
+        return
+    spelled = {*parameter.opts, *parameter.secondary_opts}
+    found = [row for name, row in ROWS if name == parameter.name and row.help == (parameter.help or "")]
+    assert found
+    for row in found:
+        assert set(row.flags.replace("/", " ").split()) == spelled
+        assert list(row.variables) == list(parameter.envvar or [])
+
+
+def test_every_row_is_an_option_of_a_command():
+    used = {(parameter.name, parameter.help or "") for _, parameter in PARAMETERS}
+    assert {(name, row.help) for name, row in ROWS} <= used
+
+
+def test_a_keyword_has_one_flag_and_a_flag_one_keyword():
+    # `force` is the flag of `get-accumulate` and `recover` that is about another file than the result.
+    long_flags = {(name, row.long_flags[0]) for name, row in ROWS} - {("force", "--force")}
+    names, spelled = zip(*long_flags, strict=True)
+    assert len(set(names)) == len(set(spelled)) == len(long_flags)
+    assert dict(long_flags).items() <= flags().items()
+
+
+@pytest.mark.parametrize("name", GROUPS)
+def test_defaults_are_values(name):
+    for keyword, row in rows(GROUPS[name]).items():
+        assert row.default is None or row.kind.check(row.default) == row.default, keyword
+        assert not isinstance(row.kind, Flag) or row.default in (False, None)
+
+
+@pytest.mark.parametrize("name", COLLECTIVES)
+def test_every_collective_has_a_command_and_a_function(name):
+    function = getattr(mpired, name.replace("-", "_"))
+    taken = set(inspect.signature(function).parameters) | set(
+        get_type_hints(function, include_extras=True)["options"].__args__[0].__annotations__
+    )
+    assert set(rows(COLLECTIVES[name].options)) <= taken
+    assert set(rows(COLLECTIVES[name].options)) <= {parameter.name for parameter in COMMANDS[name].params}
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"jobs": -1}, "`jobs`: -1 is negative"),
+        ({"jobs": "2"}, "`jobs`: '2' is not an integer"),
+        ({"lock_timeout": -1}, "`lock_timeout`: -1 is not a time; give seconds, 0 to try once"),
+        ({"op_timeout": float("nan")}, "`op_timeout`: nan is not a time; give seconds above 0"),
+        ({"offset": 2**63}, "`offset`: 9223372036854775808 is not below 2**63"),
+        ({"overwrite": "yes"}, "`overwrite`: 'yes' is neither true nor false"),
+        ({"byte_order": "middle"}, "`byte_order`: 'middle' is none of little, big, native"),
+        ({"group_b": "r.npy"}, "`group_b`: is one path; give a list of paths, one a rank"),
+        ({"columns": [1, 2]}, "`columns`: [1, 2] are not names"),
+        ({"counts": "3,0"}, "`counts`: '3,0' is one text; give a count for each rank"),
+    ],
+)
+def test_values_that_python_gives(options, reason):
+    with pytest.raises(UsageError) as error:
+        checked(mpired.options.CallOptions, options)
+    assert str(error.value) == reason
+
+
+def test_defaults_take_the_place_of_none():
+    found = checked(mpired.options.CallOptions, {"jobs": None, "root": np.int8(3), "columns": "a,b"})
+    assert (found["jobs"], found["root"], found["columns"], found["overwrite"]) == (0, 3, ("a", "b"), False)
+    assert found.keys() == rows(mpired.options.CallOptions).keys()
+
+
+def test_messages_name_keywords_in_python_and_flags_in_the_command(tmp_path):
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", np.zeros(3))
+    ranks = [str(tmp_path / f"{name}.npy") for name in "ab"]
+    (tmp_path / "out.npy").touch()
+    with pytest.raises(UsageError, match=r"is there already; `overwrite=True` replaces it$"):
+        mpired.reduce(ranks, "sum", output=tmp_path / "out.npy")
+    words = [sys.executable, "-m", "mpired", "reduce", "--op", "sum", *ranks, "-o", str(tmp_path / "out.npy")]
+    told = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert told.stderr == f"mpired: {tmp_path}/out.npy: is there already; --force replaces it\n"
+    with pytest.raises(UsageError, match=r"say it with `to`, as `to='npy'`$"):
+        mpired.reduce(ranks, "sum", output=tmp_path / "out.xyz")
+    told = subprocess.run([*words[:-1], str(tmp_path / "out.xyz")], capture_output=True, text=True, check=False)
+    assert told.stderr.endswith("no format has the suffix .xyz; say it with --to, as --to npy\n")
