@@ -145,10 +145,10 @@ class Integer:
             number = operator.index(value)
         except TypeError:
             raise RefusedError(f"{value!r} is not an integer") from None
+        if self.below is not None and not (self.least or 0) <= number < self.below:
+            raise RefusedError(f"{number} is not between {self.least or 0} and 2**{self.below.bit_length() - 1} - 1")
         if self.least is not None and number < self.least:
             raise RefusedError(f"{number} is below {self.least}" if self.least else f"{number} is negative")
-        if self.below is not None and number >= self.below:
-            raise RefusedError(f"{number} is not below 2**{self.below.bit_length() - 1}")
         return number
 
 

@@ -30,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
         ({"root": "0"}, "`root`", "not an integer"),
         ({"max_memory": "2G"}, "`max_memory`", "not an integer"),
         ({"offset": "x"}, "`offset`", "not an integer"),
-        ({"count": -1}, "`count`", "is negative"),
+        ({"count": -1}, "`count`", "not between"),
         ({"byte_order": "middle"}, "`byte_order`", "none of"),
         ({"datarep": "internal"}, "`datarep`", "none of"),
         ({"types": 3}, "`types`", "not the path"),
@@ -68,7 +68,7 @@ def test_counts(folder):
         with pytest.raises(mpired.MpiredError) as caught:
             mpired.reduce_scatter(["a.npy", "b.npy"], "sum", counts=counts)
         assert caught.value.subject == "`counts`"
-    with pytest.raises(mpired.MpiredError, match="--counts-b"):
+    with pytest.raises(mpired.MpiredError, match="`counts_b`"):
         mpired.reduce_scatter(["a.npy", "b.npy"], "sum", counts=[1, 2], counts_b=[3])
 
 

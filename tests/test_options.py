@@ -79,7 +79,7 @@ def test_every_collective_has_a_command_and_a_function(name):
         ({"jobs": "2"}, "`jobs`: '2' is not an integer"),
         ({"lock_timeout": -1}, "`lock_timeout`: -1 is not a time; give seconds, 0 to try once"),
         ({"op_timeout": float("nan")}, "`op_timeout`: nan is not a time; give seconds above 0"),
-        ({"offset": 2**63}, "`offset`: 9223372036854775808 is not below 2**63"),
+        ({"offset": 2**63}, "`offset`: 9223372036854775808 is not between 0 and 2**63 - 1"),
         ({"overwrite": "yes"}, "`overwrite`: 'yes' is neither true nor false"),
         ({"byte_order": "middle"}, "`byte_order`: 'middle' is none of little, big, native"),
         ({"group_b": "r.npy"}, "`group_b`: is one path; give a list of paths, one a rank"),

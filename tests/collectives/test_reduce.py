@@ -815,7 +815,7 @@ def test_a_repetition_does_not_combine_its_own_result(folder):
 
     succeeded(command())
     with unchanged(folder):
-        refused(command(), 2, "total.npy: is the file of rank 3, an input of this command", "--root R --in-place")
+        refused(command(), 2, "total.npy: is the file of rank 3, an input of this command", "--root R and --in-place")
     assert np.load(folder / "total.npy").tolist() == (A + B + C).tolist()
 
 

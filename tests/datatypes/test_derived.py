@@ -598,8 +598,8 @@ def test_an_op_that_is_not_defined_is_said_before_what_is_wrong_with_the_files(t
 @pytest.mark.parametrize(
     ("text", "way_out"),
     [
-        ("struct([1,1],[0,8],[double,int])", "use --type MPI_DOUBLE_INT, which has the same layout"),
-        ("struct([1,1],[0,8],[double,int64_t])", "use --type pair(double,int64_t), which has"),
+        ("struct([1,1],[0,8],[double,int])", "use `type='MPI_DOUBLE_INT'`, which has the same layout"),
+        ("struct([1,1],[0,8],[double,int64_t])", "use `type='pair(double,int64_t)'`, which has"),
         ("struct([1,1],[8,0],[double,int])", "by `mpired pack`"),
         ("resized(0,24,struct([1,1],[0,8],[double,int]))", "by `mpired pack`"),
         ("struct([1,1],[0,8],[int,double])", "by `mpired pack`"),

@@ -246,5 +246,5 @@ def test_the_warning_is_where_the_caller_is(narrow):
 
 @pytest.mark.parametrize(("op", "word"), [("sum", "ignore"), (np.add, "error")], ids=["word", "user-defined op"])
 def test_what_makes_no_sense(op, word, narrow):
-    with pytest.raises(UsageError, match="--overflow"):
+    with pytest.raises(UsageError, match="`overflow`"):
         mpired.reduce([narrow / name for name in NARROW], op, overflow=word)

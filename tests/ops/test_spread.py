@@ -328,12 +328,12 @@ def test_overlapping_elements_can_be_read_and_not_written(tmp_path):
 @pytest.mark.parametrize(
     ("said", "error", "reason"),
     [
-        ({"type": "resized(0,0,int)"}, UsageError, "--count: is needed"),
-        ({"type": "resized(0,-8,vector(2,1,2,int))"}, UsageError, "--count: is needed"),
+        ({"type": "resized(0,0,int)"}, UsageError, "`count`: is needed"),
+        ({"type": "resized(0,-8,vector(2,1,2,int))"}, UsageError, "`count`: is needed"),
         ({"type": COLUMN, "count": COLS + 1}, RanksError, "21 elements of .* end at byte 4808"),
         ({"type": COLUMN, "offset": 4}, RanksError, "4 bytes are left after 19 elements"),
-        ({"type": "resized(0,8,vector(2,1,-2,double))"}, UsageError, "start 16 bytes before the file; give --offset"),
-        ({"type": COLUMN, "offset": 5000}, RanksError, "fewer than --offset 5000 skips"),
+        ({"type": "resized(0,8,vector(2,1,-2,double))"}, UsageError, "start 16 bytes before the file; give `offset`"),
+        ({"type": COLUMN, "offset": 5000}, RanksError, "fewer than `offset=5000` skips"),
     ],
 )
 def test_what_does_not_fit_is_refused(folder, said, error, reason):

@@ -165,7 +165,7 @@ def test_functions_of_one_array_mean_the_predefined_ops(function, name, dtype, t
         np.save(tmp_path / "t.npy", ranks[0])
         mpired.Window(tmp_path / "t.npy").accumulate(ranks[1], op)
         assert np.load(tmp_path / "t.npy").tolist() == expected.tolist()
-    with pytest.raises(mpired.errors.UsageError, match="--commute"):
+    with pytest.raises(mpired.errors.UsageError, match="`commute`"):
         mpired.reduce(paths, function, commute=True)
 
 
@@ -308,13 +308,13 @@ def test_what_is_to_end_this_process_does(tmp_path, exception):
 
 
 def test_a_function_of_this_process_cannot_be_stopped(tmp_path):
-    with pytest.raises(UsageError, match="--op-timeout"):
+    with pytest.raises(UsageError, match="`op_timeout`"):
         mpired.reduce(saved(tmp_path, [np.arange(3)] * 2), two, op_timeout=1)
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan"), float("inf")])
 def test_impossible_timeouts(tmp_path, seconds):
-    with pytest.raises(UsageError, match="--op-timeout"):
+    with pytest.raises(UsageError, match="`op_timeout`"):
         mpired.reduce(saved(tmp_path, [np.arange(3)] * 2), "numpy:add", op_timeout=seconds)
 
 

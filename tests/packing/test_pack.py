@@ -476,7 +476,7 @@ def test_a_file_that_grows_meanwhile_is_noticed(folder, monkeypatch):
 def test_in_python(folder):
     with pytest.raises(UsageError, match="name a new file"):
         mpired.unpack("d.npy", type=CELL)
-    with pytest.raises(UsageError, match="are said of a file"):
+    with pytest.raises(UsageError, match="are for a file"):
         mpired.pack(folder / "rank0.rec", type=CELL, datarep="external32")
     with pytest.raises(TypeError, match="'jobs'"):
         mpired.pack(folder / "rank0.rec", type=CELL, jobs=2)

@@ -68,7 +68,7 @@ def test_new_file(kind, tmp_path):
 
 def test_existing_file_is_kept_unless_it_may_be_replaced(kind, folder):
     out = folder / "results" / "out"
-    with unchanged(folder), pytest.raises(OutputExistsError, match="--force"):
+    with unchanged(folder), pytest.raises(OutputExistsError, match="`overwrite=True` replaces it"):
         write(out)
     write(out, overwrite=True)
     assert out.read_bytes() == NEW
