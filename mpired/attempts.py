@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
@@ -20,6 +21,7 @@ from mpired.storage.lock import Target, lock_all, lock_replaced
 from mpired.storage.output import is_stream, nothing
 
 _ATTEMPTS = 5
+_SECONDS = 5.0  # for which there are more attempts: a writer may replace a file again and again
 
 Held = Mapping[str, Target]
 """The files that are replaced and could be locked, by their paths as given."""
@@ -71,13 +73,14 @@ def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words, *, 
         If a file changes again and again.
     """
     with lock.waiting_as(lock.with_timeout(timeout)):
-        for _ in range(_ATTEMPTS - 1):
+        end, attempts = time.monotonic() + _SECONDS, 0
+        while True:
+            attempts += 1
             try:
                 return work(plan())
             except ChangedError:
-                if _has_stream(words):
+                if _has_stream(words) or (attempts >= _ATTEMPTS and time.monotonic() > end):
                     raise
-        return work(plan())
 
 
 def carry_out(

@@ -320,6 +320,16 @@ class Pages(NamedTuple):
             number += 1
         return values, self._replace(data=self.data[number:])
 
+    def cut(self, nbytes: int) -> Iterator[Pages]:
+        """Yield the pages in pieces of about so many bytes of the file, each with the dictionary."""
+        first = size = 0
+        for number, page in enumerate(self.data):
+            if number > first and size + page.extent.nbytes > nbytes:
+                yield self._replace(data=self.data[first:number])
+                first, size = number, 0
+            size += page.extent.nbytes
+        yield self._replace(data=self.data[first:])
+
     @property
     def largest(self) -> int:
         """The most bytes that are decompressed at once."""

@@ -38,7 +38,10 @@ import pyarrow.parquet as pq  # isort: skip
 
 _BATCH_ROWS = 64 << 10
 _BATCH_NBYTES = 16 << 20  # about so much of the columns that are copied is decoded at a time
-_READ_BUFFER = 256 << 10  # bytes of a column chunk read at a time, instead of the whole chunk
+# Bytes of a column that are read at a time. A column by itself is cut so; with others pyarrow is told to have a buffer,
+# which it makes larger and copies each time that a page ends with it, so that it has to be large for few columns.
+_READ_NBYTES = 1 << 20
+_LEAST_BUFFER, _BUFFERS = 256 << 10, 64 << 20
 _ROW_GROUP_BYTES = 32 << 20  # a row group of the output is in memory at once
 _ROW_GROUP_ROWS = 1 << 20
 _KEPT_GROUP_NBYTES = 64 << 20  # a row group of a file that is written again stays as it is up to here
@@ -92,7 +95,7 @@ class ParquetFile:
             part = self._pages(leaf, chunk)
             if first < start:
                 skipped, part = part.after(start - first)
-            parts.append(part)
+            parts += part.cut(_READ_NBYTES)
             rows += count
             if rows >= _STRETCH_ROWS or len(parts) >= _STRETCH_GROUPS:
                 yield skipped, parts
@@ -117,12 +120,12 @@ def _batches(file: Spliced) -> Iterator[pa.RecordBatch]:
     return iter(_opened(file).iter_batches(batch_size=_BATCH_ROWS, use_threads=False))
 
 
-def _opened(file: Spliced | pa.NativeFile) -> pq.ParquetFile:
+def _opened(file: Spliced | pa.NativeFile, buffer_nbytes: int = 0) -> pq.ParquetFile:
     return pq.ParquetFile(
         file,
         page_checksum_verification=True,
         pre_buffer=False,
-        buffer_size=_READ_BUFFER,
+        buffer_size=buffer_nbytes,
         thrift_string_size_limit=_THRIFT_STRINGS,
         thrift_container_size_limit=_THRIFT_ITEMS,
     )
@@ -142,7 +145,8 @@ class WholeFile:
     def group(self, number: int) -> Iterator[pa.RecordBatch]:
         """Yield the rows of a row group, with all columns; long rows by fewer."""
         if self._file is None:
-            self._file = _opened(Spliced(self._bytes, [Extent(0, self._nbytes)]))
+            buffer_nbytes = max(_LEAST_BUFFER, _BUFFERS // max(1, len(self.footer.leaves)))
+            self._file = _opened(Spliced(self._bytes, [Extent(0, self._nbytes)]), buffer_nbytes)
         for leaf in self.footer.leaves:
             largest = pages(self._bytes, leaf.chunks[number]).largest
             if largest > DECODED_NBYTES:

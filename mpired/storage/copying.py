@@ -5,11 +5,12 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
 
 from mpired.storage import calls
 
 _BLOCKS_UNIT = 512  # bytes, whatever the blocks of the file system are (inode(7))
+# A file of few ranges has them in its inode; else blocks that list them are among its blocks, about so many in each.
+_RANGES_IN_INODE, _RANGES_A_BLOCK = 4, 300
 _FICLONE = 0x40049409  # ioctl_ficlone(2), which Python does not name
 
 
@@ -33,8 +34,8 @@ def copy_file(source: int, target: int) -> None:
 def copy_sparse(source: int, target: int, start: int, stop: int, to: int) -> None:
     """Copy the bytes from `start` to `stop` of one file to the offset `to` of another, where that has a hole.
 
-    Holes stay holes. Where they are the file system is asked only if it is known to tell the truth; elsewhere
-    all is read, and blocks of zeros become holes.
+    Holes stay holes. Where they are the file system is asked only if it is known to tell the truth, and believed only
+    if that agrees with the blocks that the file has; else all is read, and blocks of zeros become holes.
 
     Raises
     ------
@@ -44,30 +45,49 @@ def copy_sparse(source: int, target: int, start: int, stop: int, to: int) -> Non
     status = os.fstat(source)
     if status.st_blocks * _BLOCKS_UNIT >= status.st_size:
         _copy_in_kernel(source, target, start, stop, to)
-    elif calls.tells_holes(source):
-        for data, hole in _between_holes(source, start, stop):
-            _copy_in_kernel(source, target, data, hole, data + to - start)
-    else:
+        return
+    ranges = _between_holes(source, status) if calls.tells_holes(source) else None
+    if ranges is None:
         calls.copy_range(source, target, start, stop, to, zeros=False)
+        return
+    for data, hole in ranges:
+        first, last = max(data, start), min(hole, stop)
+        if first < last:
+            _copy_in_kernel(source, target, first, last, first + to - start)
+    if (size := os.fstat(source).st_size) < stop:
+        raise calls.ended_early(size, stop)
 
 
-def _between_holes(source: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield the ranges of a file that are not holes, from and to."""
-    while start < stop:
-        try:
-            data = min(os.lseek(source, start, os.SEEK_DATA), stop)
-            hole = min(os.lseek(source, data, os.SEEK_HOLE), stop)
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but a hole up to the end, wherever that is now
-                if (size := os.fstat(source).st_size) < stop:
-                    raise calls.ended_early(size, stop) from error
-                return
-            if error.errno not in calls.UNSUPPORTED:
-                raise
-            data, hole = start, stop
-        if data < hole:
-            yield data, hole
-        start = hole
+def _between_holes(source: int, status: os.stat_result) -> list[tuple[int, int]] | None:
+    """Return the ranges of a file that are not holes, from and to; None if what the system says does not agree.
+
+    It has been seen to find no data behind a place where there is some.
+    """
+    found: list[tuple[int, int]] = []
+    at = 0
+    while at < status.st_size and (data := _next(source, at, os.SEEK_DATA)) is not None:
+        hole = _next(source, data, os.SEEK_HOLE)
+        if hole is None or not at <= data < hole:
+            return None
+        found.append((data, min(hole, status.st_size)))
+        at = hole
+    if at < status.st_size and _next(source, at, os.SEEK_HOLE) != at:
+        return None
+    unit = status.st_blksize
+    nbytes = sum(-(-hole // unit) * unit - data // unit * unit for data, hole in found)
+    if len(found) > _RANGES_IN_INODE:
+        nbytes += unit * (len(found) // _RANGES_A_BLOCK + 1)
+    return found if nbytes >= status.st_blocks * _BLOCKS_UNIT else None
+
+
+def _next(source: int, at: int, whence: int) -> int | None:
+    """Return where the next data or hole is; None if there is none, or the system cannot tell."""
+    try:
+        return os.lseek(source, at, whence)
+    except OSError as error:
+        if error.errno not in calls.UNSUPPORTED | {errno.ENXIO}:
+            raise
+        return None
 
 
 def _copy_in_kernel(source: int, target: int, start: int, stop: int, to: int) -> None:

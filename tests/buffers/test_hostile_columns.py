@@ -17,6 +17,7 @@ from tables import bytes_of
 
 import mpired
 from mpired.buffers import footer, parquet
+from mpired.buffers.source import LocalSource
 from mpired.errors import BufferFileError, MpiredError
 
 SUFFIXES = ("parquet", "arrow")
@@ -96,15 +97,15 @@ def test_parquet_with_fields_of_other_types(name, tmp_path):
     types = {5, 6, 8, 9, 12}  # numbers of 32 and of 64 bits, bytes, a list, a structure
     whole, path, refusals = SMALLEST[name], tmp_path / name, 0
     path.write_bytes(whole)
-    with open(path, "r+b", buffering=0) as file:
+    with open(path, "r+b", buffering=0) as file, contextlib.closing(LocalSource.of(name, str(path)).open()) as opened:
         fd = file.fileno()
         for at in (at for at in range(4, len(whole) - 8) if whole[at] & 15 in types):
             for kind in types - {whole[at] & 15}:
                 os.pwrite(fd, bytes([whole[at] & 0xF0 | kind]), at)
                 try:
-                    leaves = footer.read(fd, len(whole)).leaves
+                    leaves = footer.read(opened, len(whole)).leaves
                     chunks = [chunk for leaf in leaves for chunk in leaf.chunks]
-                    pages = [page for chunk in chunks for page in footer.pages(fd, chunk).data]
+                    pages = [page for chunk in chunks for page in footer.pages(opened, chunk).data]
                 except ValueError:
                     refusals += 1
                     continue
@@ -246,6 +247,22 @@ def test_a_long_row_group_is_written_again_in_pieces(tmp_path):
 
 
 # What it costs
+
+
+def test_a_long_column_is_read_in_pieces(tmp_path):
+    """pyarrow reads a piece whole: one of more pages would be in memory at once, or copied for each of its pages."""
+    values = np.random.default_rng(1).integers(0, 1 << 60, 1_000_000)
+    pq.write_table(pa.table({"x": values}), tmp_path / "a.parquet", use_dictionary=False, data_page_size=100_000)
+    with contextlib.closing(LocalSource.of("a", str(tmp_path / "a.parquet")).open()) as file:
+        (leaf,) = footer.read(file, os.path.getsize(tmp_path / "a.parquet")).leaves
+        (chunk,) = leaf.chunks
+        found = footer.pages(file, chunk)
+        pieces = list(found.cut(1 << 20))
+    assert [page for piece in pieces for page in piece.data] == list(found.data)
+    assert 5 < len(pieces) < 20
+    assert all(sum(page.extent.nbytes for page in piece.data) <= 1 << 20 for piece in pieces)
+    assert [piece.data for piece in found.cut(1)] == [[page] for page in found.data]
+    assert np.array_equal(mpired.reduce([tmp_path / "a.parquet"], "max"), values)
 
 
 @pytest.mark.parametrize("ncolumns", [3, 60])

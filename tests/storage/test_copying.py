@@ -63,6 +63,27 @@ def test_holes_are_not_believed_where_it_is_not_known_that_they_are_told(kind, l
     assert allocated(new) <= 3 * MEBIBYTE  # blocks of zeros become holes all the same
 
 
+def once(number: int, answer: Callable[[int], int]) -> Callable[[int, int, int], int]:
+    """Lie at one call, and tell the truth at all others."""
+    asked, lseek = iter(range(1000)), os.lseek
+    return lambda fd, at, whence: answer(at) if next(asked) == number else lseek(fd, at, whence)
+
+
+def _nothing(_at: int) -> int:
+    raise OSError(errno.ENXIO, os.strerror(errno.ENXIO))
+
+
+@pytest.mark.parametrize("answer", [_nothing, lambda at: at + MEBIBYTE, lambda _at: 1 << 40, lambda at: at])
+@pytest.mark.parametrize("number", range(6))
+def test_holes_are_not_believed_if_they_contradict_the_blocks(number, answer, sparse, monkeypatch):
+    """A file system that is known to tell them, and fails once."""
+    monkeypatch.setattr(calls, "filesystem_type", lambda _fd: "ext4")
+    monkeypatch.setattr(os, "lseek", once(number, answer))
+    new = copied(sparse)
+    assert new.read_bytes() == sparse.read_bytes()
+    assert allocated(new) <= 5 * MEBIBYTE
+
+
 @pytest.mark.parametrize("lie", LIES)
 def test_a_file_without_holes_is_not_asked_for_them(lie, tmp_path, monkeypatch):
     path = tmp_path / "dense"
