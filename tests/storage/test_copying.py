@@ -79,9 +79,7 @@ def test_holes_are_not_believed_if_they_contradict_the_blocks(number, answer, sp
     """A file system that is known to tell them, and fails once."""
     monkeypatch.setattr(calls, "filesystem_type", lambda _fd: "ext4")
     monkeypatch.setattr(os, "lseek", once(number, answer))
-    new = copied(sparse)
-    assert new.read_bytes() == sparse.read_bytes()
-    assert allocated(new) <= 5 * MEBIBYTE
+    assert copied(sparse).read_bytes() == sparse.read_bytes()
 
 
 @pytest.mark.parametrize("lie", LIES)
