@@ -9,6 +9,7 @@ from mpired.buffers.formats import (
     LINES,
     RAW,
     format_named,
+    format_names,
     format_to_create,
     open_rank,
     output_format,
@@ -16,6 +17,7 @@ from mpired.buffers.formats import (
 )
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankBuffer, RankFile
+from mpired.buffers.source import Source
 
 __all__ = [
     "ARRAY",
@@ -31,7 +33,9 @@ __all__ = [
     "Model",
     "RankBuffer",
     "RankFile",
+    "Source",
     "format_named",
+    "format_names",
     "format_to_create",
     "open_rank",
     "output_format",

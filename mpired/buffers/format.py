@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
-from collections.abc import Callable, Sequence
+import sys
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import NamedTuple, Protocol, TypeAlias, cast
@@ -14,7 +16,7 @@ from mpired.buffers.flat import FlatBuffer, FlatLayout
 from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile
 from mpired.buffers.source import Source
-from mpired.errors import UsageError
+from mpired.errors import BufferFileError, MpiredError, UsageError
 from mpired.storage import calls, interruptions
 
 Encoder: TypeAlias = Callable[[Sequence[FlatBuffer], int], None]
@@ -65,6 +67,17 @@ class Format(NamedTuple):
         A line of documentation.
     address_space
         Bytes that its libraries need to be loaded; some crash where they cannot be mapped.
+    place
+        The module that knows an installed format, as `PACKAGE.MODULE`; "" for those of mpired itself. It supplies
+        `inspect` if the format is `readable`, `prepare`, and `rewrite` if it is `updatable` and `streamed`.
+
+    Examples
+    --------
+    A package registers a row by an entry point of the group `mpired.formats`, which has the name of the format:
+
+    >>> row = Format("grid", (".grid",), b"GRID", updatable=True, place="mpired_grid.reader")
+    >>> row.streamed
+    False
     """
 
     name: str
@@ -77,15 +90,26 @@ class Format(NamedTuple):
     updatable: bool = False
     doc: str = ""
     address_space: int = 0
+    place: str = ""
 
     @property
     def module(self) -> ModuleType:
         """The module that knows the format; imported only where the format is used."""
-        return _imported(f"mpired.buffers.{'' if self.readable else 'to_'}{self.name}", self.address_space)
+        own = f"mpired.buffers.{'' if self.readable else 'to_'}{self.name}"
+        return _imported(self.place or own, self.address_space)
 
     def inspect(self, source: Source, declared: Declared) -> RankFile:
-        """Describe a file of this format, from its header."""
-        return cast("InputModule", self.module).inspect(source, declared)._replace(format=self.name)
+        """Describe a file of this format, from its header.
+
+        Raises
+        ------
+        BufferFileError
+            If the file is damaged, or the package of an installed format fails.
+        DatatypeError
+            If its elements are of no MPI datatype, or of another than is declared.
+        """
+        with self._blamed(source.name):
+            return cast("InputModule", self.module).inspect(source, declared)._replace(format=self.name)
 
     def prepare(self, model: Model) -> FlatLayout | Encoder:
         """Say how a result like `model` is written in this format, or why it cannot be.
@@ -103,7 +127,8 @@ class Format(NamedTuple):
             raise UsageError(f"`to={self.name!r}`", reason)
         if model.format != self.name:  # what a file of another format has besides its elements means nothing here
             model = replace(model, source=None)
-        return cast("OutputModule", self.module).prepare(model)
+        with self._blamed(f"`to={self.name!r}`"):
+            return cast("OutputModule", self.module).prepare(model)
 
     def rewrite(self, source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
         """Write a file again, some of its buffers with new elements.
@@ -117,12 +142,26 @@ class Format(NamedTuple):
         fd
             The new file.
         """
-        cast("RewritingModule", self.module).rewrite(source, changed, fd)
+        with self._blamed(source.name):
+            cast("RewritingModule", self.module).rewrite(source, changed, fd)
+
+    @contextlib.contextmanager
+    def _blamed(self, subject: str) -> Iterator[None]:
+        """Turn what goes wrong in an installed package into an error of its file; in mpired itself it is a bug."""
+        try:
+            yield
+        except (Exception, SystemExit) as error:
+            if not self.place or isinstance(error, MpiredError | OSError | MemoryError):
+                raise
+            what = f"{type(error).__name__}: {error}"
+            reason = f"the format {self.name} of {self.place} failed ({what}); repair or remove the package"
+            raise BufferFileError(subject, reason) from error
 
 
 @functools.cache
 def _imported(name: str, address_space: int) -> ModuleType:
     """Import a module; not out of `sys.modules`, where it stands already while another thread imports it."""
     calls.check_address_space(address_space)
-    with interruptions.blocked():  # an exception within an import is taken for another error, or lost
+    # An exception within an import is taken for another error, or lost; and what is printed comes among the elements.
+    with interruptions.blocked(), contextlib.redirect_stdout(sys.stderr):
         return importlib.import_module(name)

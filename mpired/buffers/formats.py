@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 
-from mpired.buffers import foreign
+from mpired.buffers import foreign, plugins
 from mpired.buffers.declared import Declared
 from mpired.buffers.format import Format
 from mpired.buffers.rank import RankFile
@@ -66,17 +67,38 @@ def format_named(name: str, option: str = "format", *, readable: bool = False) -
     ------
     UsageError
         If there is none.
+    BufferFileError
+        If it is of an installed package that cannot be used.
     """
-    row = FORMATS.get(name)
+    row = FORMATS.get(name) or plugins.named(name)
     if row is None or (readable and not row.readable):
-        names = ", ".join(row.name for row in _ROWS if row.readable or not readable)
-        raise UsageError(f"`{option}`", f"{name!r} is not a format; the formats are {names}")
+        names = ", ".join(format_names(readable=readable))
+        what = f"is none of {names}" if readable else f"is not a format; the formats are {names}"
+        raise UsageError(f"`{option}`", f"{name!r} {what}")
     return row
 
 
+def format_names(*, readable: bool = False) -> list[str]:
+    """Return the names of all formats, perhaps of those that can be an input; installed ones are not loaded for it."""
+    own = [row.name for row in _ROWS if row.readable or not readable]
+    return [*own, *(name for name in plugins.names() if name not in FORMATS)]
+
+
 def by_suffix(path: str) -> Format | None:
-    """Return the format that the ending of `path` means, None if it means none."""
-    return _BY_SUFFIX.get(_suffix(path))
+    """Return the format that the ending of `path` means, None if it means none.
+
+    Raises
+    ------
+    BufferFileError
+        If it means several installed formats, or one that cannot be used.
+    """
+    suffix = _suffix(path)
+    return _BY_SUFFIX.get(suffix) or (plugins.by_suffix(path, suffix) if _is_word(suffix) else None)
+
+
+def _is_word(suffix: str) -> bool:
+    """Tell whether a suffix may mean a format: a number, as in `out.0`, means none."""
+    return suffix != "" and not suffix[1:].isdecimal()
 
 
 def _suffix(path: str) -> str:
@@ -109,14 +131,17 @@ def recognise(source: Source, declared: Declared) -> Format:
         return format_named(declared.format, readable=True)
     start = _first_bytes(source)
     by_content = next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None)
-    if by_content is None and (kind := foreign.by_content(start, source.nbytes)):
-        raise BufferFileError(source.name, f"is {kind.name}; {kind.way_out}")
     named = by_suffix(source.name)
-    other = named.name if named is not None and not named.readable else None
+    kind = None if by_content else foreign.by_content(start, source.nbytes)
+    # Raw bytes of a declared datatype have any name: only if they seem to be a file, packages are asked for it.
+    if by_content is None and named is None and (kind or declared.datatype is None or _is_word(_suffix(source.name))):
+        by_content = plugins.by_content(source.name, start)
+    if by_content is None and kind and (named is None or not named.place):
+        raise BufferFileError(source.name, f"is {kind.name}; {kind.way_out}")
     if by_content is None and named is None and (kind := foreign.by_suffix(source.name)):
         raise BufferFileError(source.name, f"is {kind.name} by its suffix; {kind.way_out}")
-    if other is not None:
-        reason = f"is {other} by its suffix, which cannot be an input; `format='raw'` reads the bytes as they are"
+    if named is not None and not named.readable:
+        reason = f"is {named.name} by its suffix, which cannot be an input; `format='raw'` reads the bytes as they are"
         raise BufferFileError(source.name, reason)
     if named is not None and by_content is not None and named is not by_content:
         reason = (
@@ -164,13 +189,15 @@ def _as_the_inputs(path: str, like: str) -> Format:
 def _unknown_suffix(path: str) -> str:
     """Return the suffix of a name if no format has it, else ""; a number, as in `out.0`, is none."""
     suffix = _suffix(path)
-    return "" if by_suffix(path) or suffix[1:].isdecimal() else suffix
+    return suffix if _is_word(suffix) and not by_suffix(path) else ""
 
 
-def _other_format(path: str, *own: Format) -> str | None:
-    """Return what the suffix of a name means, unless that is nothing or one of the formats that are to be written."""
-    row, kind = by_suffix(path), foreign.by_suffix(path)
-    return kind.name if kind else row.name if row and row not in own else None
+def _other_format(path: str, fits: Callable[[Format], bool]) -> str | None:
+    """Return what the suffix of a name means, unless that is nothing or a format that fits."""
+    if row := by_suffix(path):
+        return None if fits(row) else row.name
+    kind = foreign.by_suffix(path)
+    return kind.name if kind else None
 
 
 def format_to_create(path: str, *, declared: bool) -> Format:
@@ -188,9 +215,12 @@ def format_to_create(path: str, *, declared: bool) -> Format:
     UsageError
         If the suffix is that of another format, or of none.
     """
-    made = [row for row in FORMATS.values() if row.updatable and not row.streamed]
-    if other := _other_format(path, *made):
-        names = " and ".join(sorted(row.name for row in made))
+
+    def is_made(row: Format) -> bool:
+        return row.updatable and not row.streamed
+
+    if other := _other_format(path, is_made):
+        names = " and ".join(sorted(row.name for row in filter(is_made, _ROWS)))
         reason = f"makes {names} files, and {path} would be {other} by its suffix; choose another name"
         raise UsageError("`create`", reason)
     if not declared and (suffix := _unknown_suffix(path)):
@@ -201,5 +231,5 @@ def format_to_create(path: str, *, declared: bool) -> Format:
 
 def check_raw_suffix(path: str) -> None:
     """Raise `UsageError` if the suffix of a result that is always raw binary means something else."""
-    if other := _other_format(path, RAW):
+    if other := _other_format(path, lambda row: row is RAW):
         raise UsageError(path, f"would be {other} by its suffix, but records are raw binary; choose another name")
