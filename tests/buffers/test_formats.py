@@ -22,41 +22,8 @@ from packages import install
 
 from mpired.buffers import FORMATS, Format, plugins
 
-MINI = """
-import os
-import numpy as np
-from mpired.buffers import FlatBuffer, FlatLayout, Format, RankFile
-from mpired.datatypes import agrees, from_dtype
-from mpired.errors import BufferFileError, DatatypeError
-
-FORMAT = Format("mini", (".mini",), b"MINI", updatable=True, doc="a code, a count, the elements", place="mini_format")
-
-
-def inspect(source, declared):
-    fd = source.open()
-    try:
-        head = os.pread(fd, 16, 0)
-    finally:
-        os.close(fd)
-    if len(head) < 16 or head[:4] != b"MINI":
-        raise BufferFileError(source.name, "has no header; not a valid mini file")
-    stored, count = np.dtype(head[4:8].decode().strip()), int.from_bytes(head[8:], "little")
-    if source.nbytes != 16 + count * stored.itemsize:
-        raise BufferFileError(source.name, "has another size than its header says; not a valid mini file")
-    datatype = declared.datatype or from_dtype(stored)
-    if not agrees(datatype, stored):
-        raise declared.refused(source, datatype, f"holds {stored.str}")
-    return RankFile(source, [FlatBuffer(source, datatype, count, stored, 16, (count,))])
-
-
-def prepare(model):
-    buffer = model.buffers[0]
-    stored = buffer.datatype.form
-    if stored.names is not None:
-        raise DatatypeError(f"{buffer.datatype}", "has no form in mini files")
-    return FlatLayout(stored, b"MINI" + stored.str.encode().ljust(4) + buffer.count.to_bytes(8, "little"))
-"""
-ROWS = FORMATS | {"mini": Format("mini", (".mini",), b"MINI", updatable=True, place="mini_format")}
+MINI = (Path(__file__).parents[2] / "examples/mpired-mini/mpired_mini/__init__.py").read_text()
+ROWS = FORMATS | {"mini": Format("mini", (".mini",), b"MINI", updatable=True, place="mpired_mini")}
 
 
 def _npy(array: np.ndarray) -> bytes:
@@ -111,7 +78,7 @@ NUMBERS = {"double": RANKS, "int32_t": INTEGERS}
 def site(tmp_path_factory):
     """A folder with the package of an installed format."""
     folder = tmp_path_factory.mktemp("site")
-    install(folder, "mpired-mini", {"mini": "mini_format:FORMAT"}, group="mpired.formats", mini_format=MINI)
+    install(folder, "mpired-mini", {"mini": "mpired_mini:FORMAT"}, group="mpired.formats", mpired_mini=MINI)
     return folder
 
 
@@ -374,7 +341,7 @@ def broken_site(tmp_path_factory):
         point = value or f"{name}_row:ROW"
         install(folder, f"mpired-{name}", {name: point}, group="mpired.formats", **{f"{name}_row": code})
 
-    install(folder, "mpired-mini", {"mini": "mini_format:FORMAT"}, group="mpired.formats", mini_format=MINI)
+    install(folder, "mpired-mini", {"mini": "mpired_mini:FORMAT"}, group="mpired.formats", mpired_mini=MINI)
     package("absent", value="absent_package:ROW")
     package("raising", text="raise ValueError('at import')")
     package("exiting", text="raise SystemExit(0)")
@@ -457,7 +424,7 @@ def test_file_of_another_program_may_be_of_a_package(bench):
     """What mpired would refuse by its suffix or first bytes, a package may read."""
     text = """
 from mpired.buffers import Format
-from mini_format import prepare
+from mpired_mini import prepare
 ROW = Format("hdf", (".h5",), b"\\x89HDF\\r\\n", place="hdf_row")
 def inspect(source, declared):
     raise ArithmeticError("it was asked")
