@@ -6,10 +6,10 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 from mpired import ops
-from mpired.buffers import Encoder, FlatBuffer, FlatLayout, RankFile, output_format
+from mpired.buffers import Encoder, FlatBuffer, FlatLayout, Model, RankFile, format_named, output_format
 from mpired.buffers.source import STANDARD_INPUT
 from mpired.buffers.spread import SpreadBuffer, SpreadLayout
 from mpired.collectives.request import Request
@@ -145,46 +145,40 @@ def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: 
             results.append(results[0]._replace(share=share, path=path))
         else:
             model = model_of(taker.file, share, request.collective)
-            form = output_format(path, request.options["to"], model, terminal=terminal)
+            form = output_format(path, request.options["to"], model.format, terminal=terminal)
             results.append(Result(share, path, form.name, request.lay_out(form, model)))
     return tuple(results)
 
 
 def _in_place(path: str, file: RankFile, share: Share, request: Request) -> Result:
     """Let a result replace the file of its rank."""
-    whole = request.collective.whole
-    form = output_format(path, file.format, file, terminal=False)
+    form = format_named(file.format)
     layout = form.prepare(model_of(file, share, request.collective))
     kept = keep_around(file, layout, request.options)
-    # The header of npy says how many elements there are.
-    return Result(share, path, form.name, layout if form.name == "npy" and not whole else kept)
+    # Another number of elements needs another header, where that has the number.
+    keeps = request.collective.whole or form.needs_type
+    return Result(share, path, form.name, kept if keeps else layout)
 
 
-def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: CallOptions) -> FlatLayout | Encoder:
+def keep_around(file: RankFile, layout: FlatLayout | Encoder, options: CallOptions) -> FlatLayout | Encoder:
     """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
-    if template.source.inode is None:
-        raise UsageError("`in_place`", f"the root's rank, {template.source.name}, is a stream and cannot be replaced")
-    if options["to"] not in (None, template.format):
-        raise UsageError("`in_place`", f"keeps the format of the root, {template.format}; leave `to` out")
+    if file.source.inode is None:
+        raise UsageError("`in_place`", f"the root's rank, {file.source.name}, is a stream and cannot be replaced")
+    if options["to"] not in (None, file.format):
+        raise UsageError("`in_place`", f"keeps the format of the root, {file.format}; leave `to` out")
     if isinstance(layout, FlatLayout):
-        buffer = template.buffers[0]
+        buffer = file.buffers[0]
         assert isinstance(buffer, FlatBuffer)  # noqa: S101 - a flat layout comes from a flat file
         return FlatLayout(buffer.stored, around=buffer)
     if isinstance(layout, SpreadLayout):
-        buffer = template.buffers[0]
+        buffer = file.buffers[0]
         assert isinstance(buffer, SpreadBuffer)  # noqa: S101 - as above
         return replace(layout, stored=buffer.stored, around=buffer)
-    buffers: Any = template.buffers  # of columns, as all others are flat
-    if template.ncolumns > sum(len(buffer.columns) for buffer in buffers):
+    if file.ncolumns > sum(len(buffer.columns) for buffer in file.buffers):
         raise UsageError("`in_place`", "would lose the columns that are not chosen; write to another file")
     return layout
 
 
-def model_of(file: RankFile, share: Share, collective: Collective) -> RankFile:
+def model_of(file: RankFile, share: Share, collective: Collective) -> Model:
     """Return what the result of a rank is like: its file, or one with so many elements in one dimension."""
-    if collective.whole:
-        return file
-    buffers = [
-        replace(cast("Any", buffer), count=share.count, shape=None, fortran_order=False) for buffer in file.buffers
-    ]
-    return file._replace(buffers=buffers)
+    return file.model if collective.whole else file.model.with_count(share.count)
