@@ -1,6 +1,6 @@
 """A file format for mpired: a header of sixteen bytes with dtype and count, and the elements."""
 
-import os
+from contextlib import closing
 
 import numpy as np
 
@@ -14,11 +14,8 @@ _MAGIC_NBYTES, _CODE_NBYTES, _HEAD_NBYTES = 4, 4, 16
 
 def inspect(source: Source, declared: Declared) -> RankFile:
     """Describe a file from its header; a file that is cut is refused here, before anything is written."""
-    fd = source.open()
-    try:
-        head = os.pread(fd, _HEAD_NBYTES, 0)
-    finally:
-        os.close(fd)
+    with closing(source.open()) as file:
+        head = file.read(_HEAD_NBYTES, 0)
     if len(head) < _HEAD_NBYTES or not head.startswith(FORMAT.magic):
         raise BufferFileError(source.name, "has no header; not a valid mini file")
     try:
