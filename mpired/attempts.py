@@ -1,4 +1,6 @@
-"""A call from its plan to its results: the files it replaces are locked, and what changed meanwhile is looked at again.
+"""A call from its plan to its results: the one door of files, where what a crash has left of them is finished first.
+
+The files that a call replaces are locked, and what changed meanwhile is looked at again.
 
 A plan is made without a lock, because it may take long and most calls replace nothing. Then the files that the
 results take the place of are locked, as `accumulate` locks them, until the results are in place. What has changed
@@ -16,7 +18,7 @@ from typing import Protocol, TypeVar
 from mpired.buffers.source import Source
 from mpired.errors import ChangedError
 from mpired.progress import Progress
-from mpired.storage import lock, recovery
+from mpired.storage import lock, recovery, staging
 from mpired.storage.lock import Target, lock_all, lock_replaced
 from mpired.storage.output import is_stream, nothing
 
@@ -63,7 +65,8 @@ def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words, *, 
     work
         Does what was planned. It raises `ChangedError` before anything has changed, or not at all.
     words
-        Gives the files that are read. Streams give what they have only once.
+        Gives the files that are read; what an interrupted command has left in their directories is finished first.
+        Streams give what they have only once.
     timeout
         How many seconds to wait for the end of an update of what is read; None for what is usual.
 
@@ -77,6 +80,7 @@ def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words, *, 
         while True:
             attempts += 1
             try:
+                staging.recover(os.fspath(word) for word in words())
                 return work(plan())
             except ChangedError:
                 if _has_stream(words) or (attempts >= _ATTEMPTS and time.monotonic() > end):
@@ -111,6 +115,7 @@ def carry_out(
     """
 
     def attempt(planned: _C) -> _C:
+        staging.recover(planned.paths)
         with _held(planned.paths if overwrite else ()) as held:
             if held:
                 planned = _current(planned)

@@ -9,7 +9,6 @@ from collections.abc import Collection, Sequence
 from mpired.buffers import Declared, RankBuffer, RankFile, format_named, open_rank
 from mpired.buffers.rank import reordered
 from mpired.errors import CountError, DatatypeError, MpiredError, RanksError, UsageError
-from mpired.storage import staging
 
 
 def open_groups(
@@ -40,7 +39,6 @@ def open_groups(
         raise UsageError("ranks", "there are none; name at least one file")
     if words.count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
-    staging.recover(words)
     opened = [_open_group(group, declared) for group in groups]
     for files in opened[1:]:
         _compare("rank 0 of group B", files[0], ("rank 0 of group A", opened[0][0]))

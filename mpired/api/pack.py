@@ -111,5 +111,6 @@ def unpack(
         raise UsageError("output", "is missing; name a new file, or with into an existing one")
     said = checked(UnpackOptions, options)
     plan = partial(plan_unpack, packed, "-" if output is None else os.fspath(output), into, said)
+    files = [packed] if into is None else [packed, into]
     overwrite = into is not None or said["overwrite"]
-    carry_out(plan, lambda: [packed], overwrite=overwrite, timeout=said["lock_timeout"])
+    carry_out(plan, lambda: files, overwrite=overwrite, timeout=said["lock_timeout"])

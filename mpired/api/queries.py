@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from typing import Unpack
 
+from mpired import attempts
 from mpired.buffers import Declared, RankFile, open_rank
 from mpired.options import Inputs, PathLike, checked
 from mpired.ranks import check_use
-from mpired.storage import staging
 
 
 def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
@@ -24,11 +25,10 @@ def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
     MpiredError, OSError
         As `reduce` for one rank.
     """
-    staging.recover([os.fspath(path)])
-    return look(path, **inputs)
+    return attempts.repeated(partial(look, os.fspath(path), inputs), lambda file: file, lambda: [path])
 
 
-def look(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
+def look(path: str, inputs: Inputs) -> RankFile:
     """Describe a file as `info` does, in whose directory nothing is left to finish.
 
     Raises
@@ -37,6 +37,6 @@ def look(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
         As `info`.
     """
     said = Declared.of(checked(Inputs, inputs))
-    file = open_rank(os.fspath(path), said)
+    file = open_rank(path, said)
     check_use(said, [file])
     return file

@@ -54,7 +54,7 @@ class Source(Protocol):
 
     @property
     def inode(self) -> tuple[int, int] | None:
-        """Device and inode of the local file whose place a result may take; None if it is none, as a stream."""
+        """Device and inode of the local file; None if it is none, as a stream."""
 
     def open(self) -> OpenSource:
         """Open it for reading.
@@ -134,7 +134,7 @@ class LocalSource(NamedTuple):
     @property
     def inode(self) -> tuple[int, int] | None:
         """Device and inode; None of what came by a stream."""
-        return None if self.keep is not None or self.name == STANDARD_INPUT else self.stamp[:2]
+        return None if self.keep is not None else self.stamp[:2]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return LocalSource, (self.name, self.path, self.stamp)  # a worker opens the path, and keeps nothing

@@ -49,8 +49,8 @@ def info(*, files: tuple[str, ...], as_json: bool, lock_timeout: float | None, *
 
 
 def _described(path: str, inputs: Inputs, timeout: float | None) -> dict[str, Any]:
-    look = partial(queries.look, path, **inputs)
-    return repeated(look, describe_file, lambda: [path], timeout=timeout)
+    # The files' directories have been looked at, each once.
+    return repeated(partial(queries.look, path, inputs), describe_file, tuple, timeout=timeout)
 
 
 def _lines(file: dict[str, Any]) -> list[str]:

@@ -32,6 +32,7 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Unpack[Unpa
     options = checked(UnpackOptions, options)
     quiet = params.report()["quiet"]
     plan = partial(plan_unpack, packed, output, into, options)
+    files = [packed] if into is None else [packed, into]
     overwrite = into is not None or options["overwrite"]
-    done, _ = replacing(plan, lambda: [packed], options, overwrite=overwrite, quiet=quiet)
+    done, _ = replacing(plan, lambda: files, options, overwrite=overwrite, quiet=quiet)
     params.tell(None if quiet else unpacking_line(done))

@@ -20,7 +20,6 @@ from mpired.options import CallOptions, PathLike
 from mpired.progress import Progress
 from mpired.ranks import unnatural
 from mpired.storage.output import Output, nothing, open_output
-from mpired.storage.staging import recover
 from mpired.storage.together import Together
 
 
@@ -150,7 +149,6 @@ def plan_call(
     if not in_place:
         request.check_no_input(paths, _WAY_OUT[collective.to_root])
     results = [results_of(deal, each, request, terminal=terminal) for deal, each in dealt]
-    recover(paths)
     nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
     courses = tuple(
         make_course(deal, each, request, nlocked=nlocked) for (deal, _), each in zip(dealt, results, strict=True)

@@ -162,7 +162,7 @@ def _in_place(path: str, file: RankFile, share: Share, request: Request) -> Resu
 
 def keep_around(file: RankFile, layout: FlatLayout | Encoder, options: CallOptions) -> FlatLayout | Encoder:
     """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
-    if file.source.inode is None:
+    if file.source.inode is None or file.source.name == STANDARD_INPUT:
         raise UsageError("`in_place`", f"the root's rank, {file.source.name}, is a stream and cannot be replaced")
     if options["to"] not in (None, file.format):
         raise UsageError("`in_place`", f"keeps the format of the root, {file.format}; leave `to` out")

@@ -21,7 +21,6 @@ from mpired.packing.units import Packed, octets, said_of
 from mpired.progress import Progress
 from mpired.storage import calls
 from mpired.storage.output import Output, Scratch, nothing, open_output
-from mpired.storage.staging import recover
 
 
 @dataclass(frozen=True)
@@ -144,7 +143,6 @@ def plan_pack(file: PathLike, output: str, options: PackOptions, *, terminal: bo
         If it is not possible.
     """
     said, datatype = said_of(options)
-    recover([os.fspath(file), output])
     limit = None if said.count is None else Records(datatype, said.count, said.offset).reach[1]
     source = open_source(os.fspath(file), limit)
     check_no_input([output], [(source, "the records")], "name another output")

@@ -27,7 +27,6 @@ from mpired.progress import Progress
 from mpired.ranks import check_use
 from mpired.storage import calls, copying
 from mpired.storage.output import Output, is_stream, nothing, open_output
-from mpired.storage.staging import recover
 
 _MAX_END = 2**63 - 1
 """The most bytes of a file, whatever the file system."""
@@ -164,7 +163,6 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: U
         If it is not possible.
     """
     said, datatype = said_of(options)
-    recover([os.fspath(packed), output if into is None else os.fspath(into)])
     buffer, form = _opened(os.fspath(packed), said, datatype, Declared.of(part(Inputs, part(PackedOptions, options))))
     if buffer.fortran_order and sum(dim > 1 for dim in buffer.shape or ()) > 1:
         reason = f"lies in Fortran order, and an element is taken from a row of {buffer.shape}"

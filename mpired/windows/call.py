@@ -30,7 +30,6 @@ from mpired.options import (
 )
 from mpired.progress import Progress, unwatched
 from mpired.ranks import check_formats
-from mpired.storage import staging
 from mpired.storage.output import nothing
 from mpired.windows.options import (
     place,
@@ -219,7 +218,6 @@ def _request(
     said = Declared.of(options)
     component, target, derived = sides(options, said)
     said = replace(said, datatype=component)
-    staging.recover(os.fspath(origin) for origin in origins if isinstance(origin, str | os.PathLike))
     decoder = Decoder()
     opened = [open_origin(origin, said, options, derived, decoder) for origin in origins]
     placement = place(options, len(windows), target)

@@ -15,6 +15,7 @@ from powercut import Event, File, Recorder, Shelf, State, crashes, no_clone
 from values import folder_in_memory
 
 from mpired.errors import MpiredError
+from mpired.options import AccumulateOptions, checked
 from mpired.storage import recovery, update
 from mpired.storage.lock import Waiting, lock_target
 from mpired.windows.call import plan_accumulate
@@ -50,7 +51,8 @@ def folder() -> Iterator[Path]:
 def accumulate(folder: Path, number: int, commit: str, **options: object) -> None:
     """Add the origin of that number."""
     origin = folder.parent / f"origin{number}.npy"
-    plan_accumulate([folder / BASE], [origin], "sum", commit=commit, **options).run()
+    said = checked(AccumulateOptions, {"commit": commit, **options})
+    plan_accumulate([folder / BASE], [origin], "sum", said).run()
 
 
 def recorded(folder: Path, commits: tuple[str, ...], **options: object) -> tuple[State, list[Event], list[int]]:

@@ -511,7 +511,7 @@ def test_links_lead_to_the_folder_that_matters(committed, paths, tmp_path):
         ("scan", "-q", "--op", "sum", "other.npy", "-o", "a/s_{rank}.npy"),
         ("reduce", "-q", "--op", "sum", "other.npy", "-o", "b/3", "-f"),
         ("pack", "-q", "--type", "byte", "a/0", "-o", "packed"),
-        ("unpack", "-q", "--type", "byte", "other.npy", "-o", "a/new"),
+        ("unpack", "-q", "--type", "byte", "--from", "raw", "zero.bin", "-o", "a/new"),
         ("accumulate", "-q", "--op", "bor", "--type", "byte", "a/0", "zero.bin"),
         ("accumulate", "-q", "--op", "bor", "--type", "byte", "zero.bin", "a/0", "--origin-count", "1"),
         ("fetch-and-op", "--op", "no_op", "--type", "byte", "a/0"),

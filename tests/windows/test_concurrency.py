@@ -24,6 +24,7 @@ from faults import Counter, Fault, at, recover
 from values import folder_in_memory
 
 from mpired.buffers import source
+from mpired.options import AccumulateOptions, checked
 from mpired.storage import calls, lock, recovery, staging, temporary
 from mpired.windows.call import plan_accumulate
 
@@ -503,10 +504,8 @@ def test_eight_processes_add_ones(folder):
     def work(number: int) -> None:
         for i in range(increments):
             origin, options = ("ones.npy", {}) if i % 2 else ("part.npy", {"target_disp": 1000 * number})
-            plan = plan_accumulate(
-                [folder / "targets" / BASE], [folder / origin], "sum", commit=MIXED[number], lock_timeout=100, **options
-            )
-            plan.run()
+            said = checked(AccumulateOptions, {"commit": MIXED[number], "lock_timeout": 100, **options})
+            plan_accumulate([folder / "targets" / BASE], [folder / origin], "sum", said).run()
 
     with many([lambda n=n: work(n) for n in range(8)]):
         pass
@@ -531,8 +530,9 @@ def test_other_ops_are_exact(op, start, origin, times, folder):
     np.save(folder / "origin.npy", np.full(COUNT, origin))
 
     def work(commit: str) -> None:
+        said = checked(AccumulateOptions, {"commit": commit})
         for _ in range(times):
-            plan_accumulate([target], [folder / "origin.npy"], op, commit=commit).run()
+            plan_accumulate([target], [folder / "origin.npy"], op, said).run()
 
     with many([lambda commit=commit: work(commit) for commit in MIXED]):
         pass
@@ -574,11 +574,12 @@ class Acknowledged:
 
 def kill_storm(folder: Path, commit: str, kills: int) -> None:
     """Let four writers add ones, and kill one after the other."""
+    said = checked(AccumulateOptions, {"commit": commit})
     acknowledged, target, random_ = Acknowledged(4), folder / "targets" / BASE, random.Random(commit)
 
     def write(number: int) -> None:
         while True:
-            plan_accumulate([target], [folder / "add1.npy"], "sum", commit=commit).run()
+            plan_accumulate([target], [folder / "add1.npy"], "sum", said).run()
             acknowledged.add(number)
 
     writers = [forked(lambda n=n: write(n)) for n in range(4)]
@@ -636,10 +637,11 @@ def test_the_storm_finds_an_update_in_place_without_a_journal(folder, monkeypatc
 def test_a_reader_without_locks_sees_the_old_or_the_new(folder):
     target = folder / "targets" / BASE
     done = mmap.mmap(-1, 1)
+    said = checked(AccumulateOptions, {"commit": "rename", "durability": "process"})
 
     def write() -> None:
         while not done[0]:
-            plan_accumulate([target], [folder / "add1.npy"], "sum", commit="rename", durability="process").run()
+            plan_accumulate([target], [folder / "add1.npy"], "sum", said).run()
 
     seen = set()
     with many([write]):
