@@ -5,14 +5,23 @@ from __future__ import annotations
 import os
 from typing import Unpack
 
+from mpired.api.signatures import with_options
 from mpired.buffers import Declared, RankFile, open_rank
 from mpired.options import Inputs, PathLike, checked
 from mpired.ranks import check_use
 from mpired.storage import staging
 
 
-def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
+@with_options
+def info(path: PathLike, **options: Unpack[Inputs]) -> RankFile:
     """Describe what a file holds, from its header.
+
+    Parameters
+    ----------
+    path
+        The file.
+    **options
+        As those of `mpired info`.
 
     Returns
     -------
@@ -25,7 +34,7 @@ def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
         As `reduce` for one rank.
     """
     staging.recover([os.fspath(path)])
-    return look(path, **inputs)
+    return look(path, **options)
 
 
 def look(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
