@@ -3,7 +3,7 @@
     >>> import mpired
     >>> total = mpired.reduce(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="sum")
 
-The verbs are the commands. Errors are in `mpired.errors`.
+The functions are the commands. Errors are in `mpired.errors`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = [
     "__version__",
     "allreduce",
     "datatypes",
+    "errors",
     "exscan",
     "info",
     "op",
@@ -37,7 +38,7 @@ __all__ = [
 if TYPE_CHECKING:
     from typing import Any
 
-    from mpired import datatypes
+    from mpired import datatypes, errors
     from mpired.api.collectives import (
         allreduce,
         exscan,
@@ -79,8 +80,12 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     import importlib  # noqa: PLC0415 - here, so that ctrl-C finds less to interrupt before the command has begun
 
-    if name == "datatypes":
-        return importlib.import_module("mpired.datatypes")
+    if name in {"datatypes", "errors"}:
+        return importlib.import_module(f"mpired.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'mpired' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -9,6 +9,7 @@ from typing import Any, Unpack
 
 from mpired import attempts
 from mpired.api.outcome import as_arrays, carry_out
+from mpired.api.signatures import with_options
 from mpired.collectives.call import make_course, plan_call
 from mpired.collectives.request import Request, read_request, words_of
 from mpired.collectives.results import Deal, deals, model_of
@@ -29,6 +30,7 @@ from mpired.options import (
 from mpired.progress import unwatched
 
 
+@with_options
 def reduce(
     ranks: Sequence[PathLike],
     op: str | Callable[..., Any],
@@ -125,6 +127,7 @@ def _arrays(deal: Deal, request: Request) -> list[Any]:
     return arrays
 
 
+@with_options
 def allreduce(
     ranks: Sequence[PathLike],
     op: str | Callable[..., Any],
@@ -170,6 +173,7 @@ def allreduce(
     return _call("allreduce", ranks, op, output, options)
 
 
+@with_options
 def scan(
     ranks: Sequence[PathLike],
     op: str | Callable[..., Any],
@@ -208,6 +212,7 @@ def scan(
     return _call("scan", ranks, op, output, options)
 
 
+@with_options
 def exscan(
     ranks: Sequence[PathLike],
     op: str | Callable[..., Any],
@@ -245,6 +250,7 @@ def exscan(
     return _call("exscan", ranks, op, output, options)
 
 
+@with_options
 def reduce_scatter(
     ranks: Sequence[PathLike],
     op: str | Callable[..., Any],
@@ -286,6 +292,7 @@ def reduce_scatter(
     return _call("reduce-scatter", ranks, op, output, {**options, "counts": counts})
 
 
+@with_options
 def reduce_scatter_block(
     ranks: Sequence[PathLike],
     op: str | Callable[..., Any],
@@ -324,6 +331,7 @@ def reduce_scatter_block(
     return _call("reduce-scatter-block", ranks, op, output, options)
 
 
+@with_options
 def reduce_local(
     invec: PathLike, inoutvec: PathLike, op: str | Callable[..., Any], **options: Unpack[LocalOptions]
 ) -> None:

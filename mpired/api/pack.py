@@ -10,6 +10,7 @@ import numpy as np
 
 from mpired import attempts
 from mpired.api.outcome import carry_out, shaped
+from mpired.api.signatures import with_options
 from mpired.buffers import ARRAY
 from mpired.errors import UsageError
 from mpired.options import PackOptions, PathLike, UnpackOptions, checked
@@ -19,6 +20,7 @@ from mpired.progress import unwatched
 from mpired.storage.output import Scratch
 
 
+@with_options
 def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[PackOptions]) -> Any:
     """Take the elements of a datatype out of a raw file and put them one after another (MPI_Pack; MPI-4.1, 5.2).
 
@@ -71,6 +73,7 @@ def _array(plan: Packing) -> np.ndarray:
         return shaped(result, shape, fortran_order=False)
 
 
+@with_options
 def unpack(
     packed: PathLike,
     *,

@@ -7,13 +7,22 @@ from functools import partial
 from typing import Unpack
 
 from mpired import attempts
+from mpired.api.signatures import with_options
 from mpired.buffers import Declared, RankFile, open_rank
 from mpired.options import Inputs, PathLike, checked
 from mpired.ranks import check_use
 
 
-def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
+@with_options
+def info(path: PathLike, **options: Unpack[Inputs]) -> RankFile:
     """Describe what a file holds, from its header.
+
+    Parameters
+    ----------
+    path
+        The file.
+    **options
+        As those of `mpired info`.
 
     Returns
     -------
@@ -25,7 +34,7 @@ def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
     MpiredError, OSError
         As `reduce` for one rank.
     """
-    return attempts.repeated(partial(look, os.fspath(path), inputs), lambda file: file, lambda: [path])
+    return attempts.repeated(partial(look, os.fspath(path), options), lambda file: file, lambda: [path])
 
 
 def look(path: str, inputs: Inputs) -> RankFile:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, Unpack
 
 import numpy as np
 
+from mpired.api.signatures import with_options
 from mpired.attempts import repeated
 from mpired.buffers import BufferModel
 from mpired.errors import UsageError
@@ -61,6 +62,7 @@ class Window:
     array([ 1.,  1.,  2., 10.])
     """
 
+    @with_options
     def __init__(
         self,
         *paths: PathLike,
@@ -77,6 +79,7 @@ class Window:
     def __repr__(self) -> str:
         return f"Window({', '.join(map(repr, self.paths))})"
 
+    @with_options
     def accumulate(
         self,
         origin: PathLike | np.ndarray | Sequence[PathLike | np.ndarray],
@@ -114,6 +117,7 @@ class Window:
         plan = partial(plan_accumulate, self.paths, origins, op, said)
         return len(origins) - len(_run(plan, said, *origins).skipped)
 
+    @with_options
     def get_accumulate(
         self, origin: PathLike | np.ndarray | None, op: str, **options: Unpack[FetchOptions]
     ) -> np.ndarray:
@@ -123,8 +127,10 @@ class Window:
         ----------
         origin
             A file or an array; may be None for the op "no_op", which only reads the window.
-        op, **options
-            As of `accumulate`, without once and once_key.
+        op
+            As of `accumulate`, or "no_op".
+        **options
+            As of `accumulate`.
 
         Returns
         -------
@@ -139,6 +145,7 @@ class Window:
         said = self._with(FetchOptions, options)
         return _fetched(partial(plan_get_accumulate, self.paths, origin, op, said), said, origin)
 
+    @with_options
     def fetch_and_op(self, value: object, op: str, **options: Unpack[ElementOptions]) -> Any:
         """Combine a value into one element, and return the old one (MPI_Fetch_and_op; MPI-4.1, 12.3.4).
 
@@ -159,6 +166,7 @@ class Window:
         said = self._with(ElementOptions, options)
         return _fetched(partial(plan_fetch_and_op, self.paths, value, op, said), said, value).reshape(-1)[0]
 
+    @with_options
     def compare_and_swap(self, compare: object, value: object, **options: Unpack[SwapOptions]) -> Any:
         """Set one element to `value` if it is `compare`, and return the old one (MPI_Compare_and_swap; 12.3.4).
 

@@ -69,6 +69,11 @@ class RankFile(NamedTuple):
     ncolumns: int = 0
     format: str = ""
 
+    def __repr__(self) -> str:
+        """Say what `mpired info` says, on one line."""
+        buffers = (f"{each.name + ': ' if each.name else ''}{each.count} x {each.datatype}" for each in self.buffers)
+        return f"<{self.format} file {self.source.name!r}: {', '.join(buffers)}>"
+
     @property
     def model(self) -> Model:
         """What a result is like that is to be like this file."""
