@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from mpired.buffers import FORMATS, RankBuffer, RankFile
+from mpired.datatypes import Datatype
 from mpired.engines import decoding
 from mpired.errors import UsageError
 from mpired.ops import Op
@@ -38,6 +39,8 @@ _STREAMED_BASE_BYTES = 180 << 20
 _STREAMED_LEAST_BYTES = 100 << 20
 # Two blocks, one in the form of the file, and the temporaries of a kernel.
 _BLOCKS_IN_MEMORY = 6
+# Where a state is not an element: those of the elements that are lifted, and of the results.
+_BLOCKS_BESIDE_STATES = 2
 
 
 class Segment(NamedTuple):
@@ -123,22 +126,25 @@ def make_plan(
     wanted = _STREAMED_BLOCK_BYTES if streamed or spread else _BLOCK_BYTES
     if max(len(files), noutputs) > max_open:
         wanted = max(wanted, _REOPENING_BLOCK_BYTES)
-    sizes = [ranks[0].count * ranks[0].datatype.itemsize for ranks in buffers]
+    widths = [_width(op, ranks[0].datatype) for ranks in buffers]
+    sizes = [ranks[0].count * width for ranks, width in zip(buffers, widths, strict=True)]
     small = len(files) * sum(sizes) < _SMALL_BYTES
     if small or (op.user and not op.isolated):  # a function of this process is not sent to others
         jobs = 1
     if noutputs > 1:  # however large a block may be, there is one for each worker
         wanted = min(wanted, max(_BLOCK_BYTES, -(-max(sizes) // jobs)))
-    jobs, block_bytes = _within(max_memory, jobs, wanted, _STREAMED_BASE_BYTES if streamed else _BASE_BYTES)
+    nblocks = _BLOCKS_IN_MEMORY + (_BLOCKS_BESIDE_STATES if op.lift else 0)
+    base = _STREAMED_BASE_BYTES if streamed else _BASE_BYTES
+    jobs, block_bytes = _within(max_memory, jobs, wanted, base, nblocks=nblocks)
     if max_memory is not None and streamed:
         processes = 1 if jobs == 1 else jobs + 1
-        room = max_memory // processes - _STREAMED_LEAST_BYTES - _BLOCKS_IN_MEMORY * block_bytes
+        room = max_memory // processes - _STREAMED_LEAST_BYTES - nblocks * block_bytes
         memory = max(0, room) // min(len(files), max_open)
         buffers = tuple(tuple(_within_memory(rank, memory) for rank in ranks) for ranks in buffers)
     if op.user and not op.isolated:
         decoder = decoding.Decoder()
         buffers = tuple(tuple(map(decoder.decoding, ranks)) for ranks in buffers)
-    block_counts = tuple(max(1, block_bytes // ranks[0].datatype.itemsize) for ranks in buffers)
+    block_counts = tuple(max(1, block_bytes // width) for width in widths)
     # What can only be decoded in sequence is cut as little as possible: every cut decodes a row group twice.
     pieces = jobs if small or streamed else jobs * _SEGMENTS_PER_WORKER
     if noutputs > 1:  # nor are many files opened for little of each
@@ -147,6 +153,11 @@ def make_plan(
         segment for i, ranks in enumerate(buffers) for segment in _segments(i, ranks[0].count, block_counts[i], pieces)
     )
     return Plan(op, buffers, segments, block_counts, max(1, min(jobs, len(segments))), max_open)
+
+
+def _width(op: Op, datatype: Datatype) -> int:
+    """Return the bytes of what takes most: an element, a state of the op, or a result."""
+    return max(each.itemsize for each in (datatype, op.state(datatype), op.result(datatype)))
 
 
 def _within_memory(buffer: RankBuffer, memory: int) -> RankBuffer:
@@ -165,18 +176,18 @@ def _max_open(*, streamed: bool, noutputs: int, nlocked: int) -> int:
     return max(1, min(allowed, _MAX_OPEN_STREAMED if streamed else _MAX_OPEN))
 
 
-def _within(max_memory: int | None, jobs: int, block_bytes: int, base: int) -> tuple[int, int]:
+def _within(max_memory: int | None, jobs: int, block_bytes: int, base: int, *, nblocks: int) -> tuple[int, int]:
     """Return how many workers and which blocks fit into the memory: smaller blocks first, then fewer workers."""
     if max_memory is None:
         return jobs, block_bytes
-    least = base + _BLOCKS_IN_MEMORY * _MIN_BLOCK_BYTES
+    least = base + nblocks * _MIN_BLOCK_BYTES
     if max_memory < least:
         reason = f"{max_memory} bytes is too little, one process needs {-(-least >> 20)}M"
         raise UsageError("`max_memory`", reason)
     # The parent waits beside its workers, so that n workers are n + 1 processes.
     fitting = 1 if jobs == 1 or max_memory < 3 * least else min(jobs, max_memory // least - 1)
     processes = fitting if fitting == 1 else fitting + 1
-    spare = (max_memory - processes * base) // (fitting * _BLOCKS_IN_MEMORY)
+    spare = (max_memory - processes * base) // (fitting * nblocks)
     return fitting, min(block_bytes, max(spare, _MIN_BLOCK_BYTES))
 
 

@@ -9,12 +9,13 @@ from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from mpired import ops
-from mpired.buffers import Encoder, FlatBuffer, FlatLayout, RankFile, output_format
+from mpired.buffers import Encoder, FlatBuffer, FlatLayout, RankBuffer, RankFile, output_format
 from mpired.buffers.source import STANDARD_INPUT
 from mpired.buffers.spread import SpreadBuffer, SpreadLayout
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
 from mpired.collectives.table import BEFORE, Collective, Share, Task
+from mpired.datatypes import Datatype
 from mpired.errors import UsageError
 from mpired.options import CallOptions
 from mpired.storage import calls
@@ -144,17 +145,27 @@ def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: 
         elif results and request.collective.alike:  # all are modelled on one, to be the same file
             results.append(results[0]._replace(share=share, path=path))
         else:
-            model = model_of(taker.file, share, request.collective)
-            form = output_format(path, request.options["to"], model, terminal=terminal)
-            results.append(Result(share, path, form.name, request.lay_out(form, model)))
+            form = output_format(path, request.options["to"], taker.file, terminal=terminal)
+            layout = request.lay_out(form, model_of(taker.file, share, request))
+            results.append(Result(share, path, form.name, layout))
     return tuple(results)
 
 
 def _in_place(path: str, file: RankFile, share: Share, request: Request) -> Result:
-    """Let a result replace the file of its rank."""
+    """Let a result replace the file of its rank.
+
+    Raises
+    ------
+    UsageError
+        If the op's results are of another datatype than the file's elements.
+    """
     whole = request.collective.whole
+    for buffer in file.buffers:
+        if (datatype := request.op.result(buffer.datatype)) != buffer.datatype:
+            reason = f"would put {datatype} in the place of {buffer.datatype}; {request.op} needs an `output`"
+            raise UsageError("`in_place`", reason)
     form = output_format(path, file.format, file, terminal=False)
-    layout = form.prepare(model_of(file, share, request.collective))
+    layout = form.prepare(model_of(file, share, request))
     kept = keep_around(file, layout, request.options)
     # The header of npy says how many elements there are.
     return Result(share, path, form.name, layout if form.name == "npy" and not whole else kept)
@@ -180,11 +191,34 @@ def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: CallO
     return layout
 
 
-def model_of(file: RankFile, share: Share, collective: Collective) -> RankFile:
-    """Return what the result of a rank is like: its file, or one with so many elements in one dimension."""
-    if collective.whole:
+def model_of(file: RankFile, share: Share, request: Request) -> RankFile:
+    """Return what the result of a rank is like.
+
+    That is its file; with so many elements in one dimension where a rank gets a part of the result; and no file of a
+    format where the op's results are of another datatype, which no header or schema of the file describes.
+    """
+    if not request.collective.whole:
+        buffers = [
+            replace(cast("Any", buffer), count=share.count, shape=None, fortran_order=False) for buffer in file.buffers
+        ]
+        file = file._replace(buffers=buffers)
+    datatypes = [request.op.result(buffer.datatype) for buffer in file.buffers]
+    if datatypes == [buffer.datatype for buffer in file.buffers]:
         return file
-    buffers = [
-        replace(cast("Any", buffer), count=share.count, shape=None, fortran_order=False) for buffer in file.buffers
-    ]
-    return file._replace(buffers=buffers)
+    return RankFile(
+        file.source, "raw", [_as(datatype, buffer) for datatype, buffer in zip(datatypes, file.buffers, strict=True)]
+    )
+
+
+def _as(datatype: Datatype, buffer: RankBuffer) -> FlatBuffer:
+    """Return a buffer like another one, of elements of a datatype."""
+    return FlatBuffer(
+        buffer.source,
+        datatype,
+        buffer.count,
+        datatype.form.newbyteorder(buffer.byte_order),
+        shape=buffer.shape,
+        fortran_order=buffer.fortran_order,
+        name=buffer.name,
+        datarep=buffer.datarep,
+    )

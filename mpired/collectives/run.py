@@ -163,10 +163,11 @@ def folded(
         targets = [Target(scratch.shared, scratch.name, share, each) for share, each in regions.values()]
         _fold(plan, [*also, *targets], progress)
         source = LocalSource.of(scratch.name, scratch.shared_path)
+        datatypes = [plan.op.result(ranks[0].datatype) for ranks in plan.buffers]
         yield [
             [
-                FlatBuffer(source, ranks[0].datatype, share.count, region.stored, region.offset, name=ranks[0].name)
-                for ranks, region in zip(plan.buffers, regions[share.part][1], strict=True)
+                FlatBuffer(source, datatype, share.count, region.stored, region.offset, name=ranks[0].name)
+                for ranks, datatype, region in zip(plan.buffers, datatypes, regions[share.part][1], strict=True)
             ]
             for share in shares
         ]
@@ -182,8 +183,9 @@ def _regions(plan: Plan, shares: Sequence[Share]) -> tuple[dict[_Part, tuple[Sha
     for part, share in {share.part: share for share in shares}.items():
         each = []
         for ranks in plan.buffers:
-            each.append(Region(end, ranks[0].datatype.form))
-            end += -(-share.count * ranks[0].datatype.itemsize // _ALIGNMENT) * _ALIGNMENT
+            form = plan.op.result(ranks[0].datatype).form
+            each.append(Region(end, form))
+            end += -(-share.count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
         regions[part] = share, tuple(each)
     return regions, end
 
