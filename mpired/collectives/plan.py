@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from mpired.buffers import FORMATS, RankBuffer, RankFile
 from mpired.datatypes import Datatype
-from mpired.engines import decoding
+from mpired.engines import LOCAL, Engine, decoding, usual
 from mpired.errors import UsageError
 from mpired.ops import Op
 from mpired.storage import calls
@@ -68,6 +68,8 @@ class Plan(NamedTuple):
         Number of workers; 1 means this process, unless what runs is isolated from it.
     max_open
         Ranks that a worker keeps open, and results.
+    engine
+        Who runs the segments.
     """
 
     op: Op
@@ -76,6 +78,7 @@ class Plan(NamedTuple):
     block_counts: tuple[int, ...]
     jobs: int
     max_open: int
+    engine: Engine
 
     @property
     def isolated(self) -> bool:
@@ -91,7 +94,7 @@ class Plan(NamedTuple):
 def make_plan(
     op: Op,
     files: Sequence[RankFile],
-    jobs: int,
+    jobs: int | None = None,
     max_memory: int | None = None,
     *,
     noutputs: int = 1,
@@ -106,7 +109,7 @@ def make_plan(
     files
         The ranks, whose buffers agree.
     jobs
-        The most workers.
+        The most workers; None for as many as the engine has.
     max_memory
         The most bytes of memory for all processes together; None for the usual blocks.
     noutputs
@@ -117,11 +120,14 @@ def make_plan(
     Raises
     ------
     UsageError
-        If the memory is too little for one process.
+        If the memory is too little for one process, or the workers cannot open a rank.
     """
+    # A function of this process is not sent to others.
+    engine = LOCAL if op.user and not op.isolated else usual()
+    _check_reach(engine, files)
     buffers = tuple(zip(*(file.buffers for file in files), strict=True))
     streamed = any(FORMATS[file.format].streamed for file in files)
-    max_open = _max_open(streamed=streamed, noutputs=noutputs, nlocked=nlocked)
+    max_open = _max_open(engine, streamed=streamed, noutputs=noutputs, nlocked=nlocked)
     spread = any(ranks[0].datatype.is_spread for ranks in buffers)
     wanted = _STREAMED_BLOCK_BYTES if streamed or spread else _BLOCK_BYTES
     if max(len(files), noutputs) > max_open:
@@ -129,8 +135,7 @@ def make_plan(
     widths = [_width(op, ranks[0].datatype) for ranks in buffers]
     sizes = [ranks[0].count * width for ranks, width in zip(buffers, widths, strict=True)]
     small = len(files) * sum(sizes) < _SMALL_BYTES
-    if small or (op.user and not op.isolated):  # a function of this process is not sent to others
-        jobs = 1
+    jobs = 1 if small or (op.user and not op.isolated) else jobs or engine.runner.limits().workers
     if noutputs > 1:  # however large a block may be, there is one for each worker
         wanted = min(wanted, max(_BLOCK_BYTES, -(-max(sizes) // jobs)))
     nblocks = _BLOCKS_IN_MEMORY + (_BLOCKS_BESIDE_STATES if op.lift else 0)
@@ -152,7 +157,7 @@ def make_plan(
     segments = tuple(
         segment for i, ranks in enumerate(buffers) for segment in _segments(i, ranks[0].count, block_counts[i], pieces)
     )
-    return Plan(op, buffers, segments, block_counts, max(1, min(jobs, len(segments))), max_open)
+    return Plan(op, buffers, segments, block_counts, max(1, min(jobs, len(segments))), max_open, engine)
 
 
 def _width(op: Op, datatype: Datatype) -> int:
@@ -165,12 +170,20 @@ def _within_memory(buffer: RankBuffer, memory: int) -> RankBuffer:
     return replace(cast("Any", buffer), memory=memory) if hasattr(buffer, "memory") else buffer
 
 
-def _max_open(*, streamed: bool, noutputs: int, nlocked: int) -> int:
+def _check_reach(engine: Engine, files: Sequence[RankFile]) -> None:
+    """Raise `UsageError` if the engine's workers cannot open a rank: it is a stream that this process has kept."""
+    for file in files:
+        if not engine.same_tree and file.source.is_private:
+            reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
+            raise UsageError(file.source.name, f"{reason}; write it to a file first")
+
+
+def _max_open(engine: Engine, *, streamed: bool, noutputs: int, nlocked: int) -> int:
     reserved = RESERVED_DESCRIPTORS + descriptors_of(nlocked)
     if nlocked:  # what the locks take shall not be missing for the ranks
         calls.allow_descriptors(reserved + _LEAST_OPEN)
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    allowed = _MAX_OPEN if soft == resource.RLIM_INFINITY else soft - reserved
+    descriptors = engine.runner.limits().descriptors
+    allowed = _MAX_OPEN if descriptors == resource.RLIM_INFINITY else descriptors - reserved
     if noutputs > 1:
         allowed //= 2
     return max(1, min(allowed, _MAX_OPEN_STREAMED if streamed else _MAX_OPEN))

@@ -12,7 +12,7 @@ from mpired.collectives.fold import Fold, Part, Region, Target
 from mpired.collectives.plan import Plan
 from mpired.collectives.table import Share
 from mpired.datatypes import Group
-from mpired.engines import decoding, pool, userops
+from mpired.engines import decoding, userops
 from mpired.errors import WorkerError
 from mpired.ops import overflow
 from mpired.progress import Progress
@@ -158,7 +158,8 @@ def folded(
         yield []
         return
     regions, end = _regions(plan, shares)
-    with Scratch(beside.directory, beside.name) if beside else Scratch() as scratch:
+    place = (beside.directory, beside.name) if beside else ()
+    with Scratch(*place, named=not plan.engine.same_tree) as scratch:
         scratch.allocate(end)
         targets = [Target(scratch.shared, scratch.name, share, each) for share, each in regions.values()]
         _fold(plan, [*also, *targets], progress)
@@ -192,9 +193,10 @@ def _regions(plan: Plan, shares: Sequence[Share]) -> tuple[dict[_Part, tuple[Sha
 
 def _fold(plan: Plan, targets: Sequence[Target], progress: Progress) -> None:
     parts: list[Part] = []
+    fold, run_segments = Fold(plan, tuple(targets)), plan.engine.runner.run
     with (
         _deaths_explained(plan),
-        closing(pool.run(Fold(plan, tuple(targets)), plan.segments, plan.jobs, isolated=plan.isolated)) as folding,
+        closing(run_segments(fold, plan.segments, plan.jobs, isolated=plan.isolated)) as folding,
     ):
 
         def done() -> Iterator[int]:
