@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Collection, Sequence
 
-from mpired.buffers import Declared, RankBuffer, RankFile, open_rank
+from mpired.buffers import Declared, RankBuffer, RankFile, format_named, open_rank
 from mpired.buffers.rank import reordered
 from mpired.errors import CountError, DatatypeError, MpiredError, RanksError, UsageError
 from mpired.storage import staging
@@ -75,10 +75,12 @@ def check_use(declared: Declared, files: Sequence[RankFile], *, raw_result: bool
 
 def check_formats(declared: Declared, formats: Collection[str], *, raw_result: bool = False) -> None:
     """Raise `UsageError` if something is declared that says nothing about files of any of the formats."""
+    rows = [format_named(name) for name in formats]
     of_input = bool(declared.offset) or declared.count is not None
-    if "raw" not in formats and (of_input or (declared.describes_bytes and not raw_result)):
+    concerned = any(row.needs_type for row in rows)
+    if not concerned and (of_input or (declared.describes_bytes and not raw_result)):
         raise UsageError("`offset`, `count`, `byte_order` and `datarep`", "describe raw files, and there is none")
-    if (declared.columns or declared.pair) and not set(formats) & {"parquet", "arrow"}:
+    if (declared.columns or declared.pair) and not any(row.has_columns for row in rows):
         raise UsageError("`columns` and `pair`", "choose columns of parquet or arrow files, and there is none")
 
 

@@ -213,7 +213,7 @@ def describe_file(file: RankFile) -> dict[str, Any]:
                 "count": buffer.count,
                 "shape": None if buffer.shape is None else list(buffer.shape),
                 "order": None if buffer.shape is None else "Fortran" if buffer.fortran_order else "C",
-                "datarep": buffer.datarep if file.format == "raw" else None,
+                "datarep": buffer.datarep,
                 "byte_order": {"<": "little", ">": "big", "=": None}[buffer.byte_order],
             }
             for buffer in file.buffers

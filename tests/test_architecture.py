@@ -11,14 +11,15 @@ import numpy as np
 import pytest
 
 import mpired
+from mpired.buffers import FORMATS
 
 ROOT = Path(mpired.__file__).parent
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 
 # A room may import what stands before it.
 ORDER = (
-    "errors", "values", "options", "progress", "datatypes", "ops", "storage", "buffers", "ranks", "engines", "attempts",
-    "collectives", "windows", "packing", "api", "report", "cli",
+    "errors", "installed", "values", "options", "progress", "datatypes", "ops", "storage", "buffers", "ranks",
+    "engines", "attempts", "collectives", "windows", "packing", "api", "report", "cli",
 )  # fmt: skip
 # They stand beside one another.
 CHAPTERS = ("collectives", "windows", "packing")
@@ -160,6 +161,33 @@ def test_only_storage_writes_to_the_file_system():
     assert found == ALLOWED_WRITES
 
 
+# Words of other tables that are names of formats too: of a datatype's text, and of a token.
+OTHER_WORDS = {("cli/types.py", "text"), ("buffers/literal.py", "text")}
+
+
+def names_of_formats(module):
+    """Yield the names of formats that stand in a module as a text, unless it is that of the format."""
+    for node in ast.walk(tree_of(module)):
+        if isinstance(node, ast.Constant) and node.value in FORMATS and module != f"buffers/{node.value}.py":
+            yield node.value
+
+
+def test_names_of_formats_decide_nothing_outside_of_their_rows():
+    found = {(module, name) for module in MODULES for name in names_of_formats(module)}
+    assert found - OTHER_WORDS == {("buffers/formats.py", name) for name in FORMATS}
+
+
+def test_only_formats_make_ranks():
+    """What a result is modelled on is a value, not a made-up rank."""
+    made = {
+        module
+        for module in MODULES
+        for node in ast.walk(tree_of(module))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "RankFile"
+    }
+    assert made == {"buffers/columns.py", "buffers/npy.py", "buffers/raw.py"}
+
+
 def test_storage_is_where_the_writing_calls_are():
     found = {call for module in MODULES if room_of(module) == "storage" for call in writing_calls(module)}
     assert {"os.open", "os.pwrite", "os.write", "os.replace", "os.link", "os.unlink", "os.fsync"} <= found
@@ -208,6 +236,16 @@ def test_reducing_npy_imports_no_other_format(npy_ranks, tmp_path):
     loaded = modules_after(COMMAND, "reduce", "-q", "--op", "sum", "-o", tmp_path / "sum.npy", *npy_ranks)
     assert "numpy" in loaded
     assert loaded & {"pyarrow", "mpired.buffers.columns", "mpired.buffers.parquet", "mpired.buffers.arrow"} == set()
+
+
+def test_packages_are_not_searched_for_what_is_built_in(npy_ranks, tmp_path):
+    words = ("-q", "--op", "sum", "--from", "npy", "--to", "parquet", "-o", tmp_path / "sum.parquet")
+    loaded = modules_after(COMMAND, "reduce", *words, *npy_ranks)
+    assert "importlib.metadata" not in loaded
+    raw = tmp_path / "rank.0"
+    raw.write_bytes(bytes(16))
+    loaded = modules_after(COMMAND, "reduce", "-q", "--op", "sum", "--type", "double", "-o", tmp_path / "sum.0", raw)
+    assert "importlib.metadata" not in loaded
 
 
 def test_little_data_imports_no_pool(npy_ranks, tmp_path):

@@ -10,7 +10,7 @@ import numpy as np
 
 from mpired import attempts
 from mpired.attempts import Held, Planned
-from mpired.buffers import FlatBuffer, RankFile
+from mpired.buffers import FlatBuffer, Model
 from mpired.progress import unwatched
 
 
@@ -23,7 +23,7 @@ def carry_out(plan: Callable[[], Planned], words: attempts.Words, *, overwrite: 
     attempts.carry_out(plan, work, words, overwrite=overwrite, timeout=timeout)
 
 
-def as_arrays(results: Sequence[FlatBuffer], model: RankFile) -> Any:
+def as_arrays(results: Sequence[FlatBuffer], model: Model) -> Any:
     """Return an array with the shape of the model's buffer, or a dict of them where there are several."""
     arrays = {
         result.name: shaped(result, buffer.shape, fortran_order=buffer.fortran_order)

@@ -10,6 +10,7 @@ import numpy as np
 
 from mpired import attempts
 from mpired.api.outcome import carry_out, shaped
+from mpired.buffers import ARRAY
 from mpired.errors import UsageError
 from mpired.options import PackOptions, PathLike, UnpackOptions, checked
 from mpired.packing.pack import Packing, plan_pack
@@ -57,7 +58,7 @@ def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[Pa
         return None
     if said["to"] or said["datarep"]:
         raise UsageError("`to` and `datarep`", "are for a file; name one with `output`")
-    plan = partial(plan_pack, file, "-", {**said, "to": "npy"})
+    plan = partial(plan_pack, file, "-", {**said, "to": ARRAY.name})
     return attempts.repeated(plan, _array, lambda: [file], timeout=timeout)
 
 

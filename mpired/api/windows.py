@@ -10,7 +10,7 @@ from typing import Any, TypeVar, Unpack
 import numpy as np
 
 from mpired.attempts import repeated
-from mpired.buffers import FlatBuffer
+from mpired.buffers import BufferModel
 from mpired.errors import UsageError
 from mpired.options import (
     AccumulateOptions,
@@ -194,12 +194,12 @@ def _run(plan: Callable[[], Call], options: Locking, *origins: object, keep: Kee
 
 def _fetched(plan: Callable[[], Call], options: Locking, *origins: object) -> np.ndarray:
     """Carry out a call, and return the old elements in their shape."""
-    windows: list[FlatBuffer] = []
-    elements = _run(plan, options, *origins, keep=lambda _elements, window: windows.append(window)).fetched
+    models: list[BufferModel] = []
+    elements = _run(plan, options, *origins, keep=lambda _elements, model: models.extend(model.buffers)).fetched
     assert elements is not None  # noqa: S101 - such a call fetches
-    window = windows[-1]
-    if window.datatype.is_bool:
+    like = models[-1]
+    if like.datatype.is_bool:
         elements = elements != 0
-    if window.shape is None:
+    if like.shape is None:
         return elements
-    return elements.reshape(window.shape, order="F" if window.fortran_order else "C")
+    return elements.reshape(like.shape, order="F" if like.fortran_order else "C")

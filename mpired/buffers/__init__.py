@@ -2,18 +2,40 @@
 
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer, FlatLayout
-from mpired.buffers.formats import FORMATS, Encoder, Format, format_to_create, open_rank, output_format, recognise
+from mpired.buffers.format import Encoder, Format
+from mpired.buffers.formats import (
+    ARRAY,
+    FORMATS,
+    LINES,
+    RAW,
+    format_named,
+    format_names,
+    format_to_create,
+    open_rank,
+    output_format,
+    recognise,
+)
+from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankBuffer, RankFile
+from mpired.buffers.source import Source
 
 __all__ = [
+    "ARRAY",
     "FORMATS",
+    "LINES",
+    "RAW",
+    "BufferModel",
     "Declared",
     "Encoder",
     "FlatBuffer",
     "FlatLayout",
     "Format",
+    "Model",
     "RankBuffer",
     "RankFile",
+    "Source",
+    "format_named",
+    "format_names",
     "format_to_create",
     "open_rank",
     "output_format",

@@ -24,9 +24,10 @@ from mpired.buffers.columns import (
 from mpired.buffers.columns import inspect as inspect_columns
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer, Order
-from mpired.buffers.formats import Encoder
+from mpired.buffers.format import Encoder
 from mpired.buffers.ipc import Batch, Messages, Packed
 from mpired.buffers.local import Extent, Spliced, read_into
+from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile
 from mpired.buffers.source import Source
 
@@ -281,8 +282,8 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     return inspect_columns(source, declared, _COLUMN)
 
 
-def prepare(template: RankFile) -> Encoder:
-    """Say how a result like `template` becomes an Arrow IPC file.
+def prepare(model: Model) -> Encoder:
+    """Say how a result like `model` becomes an Arrow IPC file.
 
     Raises
     ------
@@ -290,10 +291,10 @@ def prepare(template: RankFile) -> Encoder:
         If Arrow has no type for a datatype.
     """
     schema = None
-    if template.format == "arrow":
-        with explaining(template.source.name), closing(WholeFile(template.source)) as file:
+    if model.source:
+        with explaining(model.source.name), closing(WholeFile(model.source)) as file:
             schema = file.schema
-    layout = layout_like(template, schema)
+    layout = layout_like(model, schema)
 
     def encode(results: Sequence[FlatBuffer], fd: int) -> None:
         with ExitStack() as stack:

@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer
+from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile, dtype_text, no_number
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype, agrees, counterparts, from_dtype, with_fields
@@ -112,7 +113,7 @@ class ColumnBuffer:
     shape: tuple[int, ...] | None = None
     fortran_order: bool = False
     byte_order: Literal["<", ">", "="] = "="
-    datarep: str = "native"
+    datarep: str | None = None
     isolated: ClassVar[bool] = True
 
     @property
@@ -166,7 +167,7 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
                 raise declared.refused(source, datatype, what)
             mine = tuple(leaf for name in columns for leaf in leaves[places[name]])
             buffers.append(ColumnBuffer(source, datatype, rows, columns, mine, column.opener, dtype.names or ()))
-    return RankFile(source, column.format, tuple(buffers), others, len(schema.names))
+    return RankFile(source, tuple(buffers), others, len(schema.names))
 
 
 def _others(schema: pa.Schema, declared: Declared) -> tuple[tuple[str, str], ...]:
@@ -343,8 +344,8 @@ class Layout(NamedTuple):
         return pa.record_batch([arrays[field.name] for field in self.schema], schema=self.schema)
 
 
-def layout_like(template: RankFile, schema: pa.Schema | None) -> Layout:
-    """Return the layout of a template with that schema, restricted to its buffers; without one a plain layout.
+def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
+    """Return the layout of a model with that schema, restricted to its buffers; without one a plain layout.
 
     Raises
     ------
@@ -352,10 +353,10 @@ def layout_like(template: RankFile, schema: pa.Schema | None) -> Layout:
         If a datatype has no column type.
     """
     if schema is not None:
-        columns = tuple(buffer.columns for buffer in template.buffers if isinstance(buffer, ColumnBuffer))
+        columns = tuple(buffer.columns for buffer in model.buffers)
         wanted = {name for names in columns for name in names}
         return Layout(pa.schema([field for field in schema if field.name in wanted], schema.metadata), columns)
-    fields = [_plain_field(buffer.datatype, buffer.name) for buffer in template.buffers]
+    fields = [_plain_field(buffer.datatype, buffer.name) for buffer in model.buffers]
     return Layout(pa.schema(fields), tuple((field.name,) for field in fields))
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from mpired import datatypes
 from mpired.buffers.flat import Order
+from mpired.buffers.model import Model
 from mpired.buffers.source import Source
 from mpired.buffers.spread import Records
 from mpired.datatypes import Datatype
@@ -44,6 +45,8 @@ class Declared:
         Number of elements, of raw files; None for all there are.
     packed
         Whether elements lie in raw files without any gaps, as MPI_Pack leaves them.
+    window
+        Whether the file is a window: of a raw one that ends within an element, the whole ones are meant.
     named
         Whether the fields of a structure keep their names, because a user-defined op sees them.
     """
@@ -58,6 +61,7 @@ class Declared:
     offset: int = 0
     count: int | None = None
     packed: bool = False
+    window: bool = False
     named: bool = False
 
     @classmethod
@@ -125,6 +129,12 @@ class Declared:
     def packed_form(self, datatype: Datatype) -> np.dtype:
         """Return the NumPy form of packed elements of a datatype in the byte order that is declared."""
         return datatype.packed_form.newbyteorder(ORDERS[self.byte_order or self.type_order])
+
+    def of_result(self, model: Model) -> Model:
+        """Return the model of a raw result whose bytes lie as is declared here."""
+        order = ORDERS[self.byte_order or self.type_order]
+        buffers = (replace(each, byte_order=order, datarep=self.datarep) for each in model.buffers)
+        return replace(model, buffers=tuple(buffers))
 
     def of_units(self, unit: Datatype, packed: Declared) -> Declared:
         """Return `packed`, a declaration of packed elements, with the bytes as they are declared here."""

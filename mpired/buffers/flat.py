@@ -40,7 +40,7 @@ class FlatBuffer:
     name
         The column's name, for results of formats with columns.
     datarep
-        "external32" if the elements are stored in that.
+        "native" or "external32", of a raw file; None where the format leaves no choice.
     """
 
     source: Source
@@ -51,8 +51,9 @@ class FlatBuffer:
     shape: tuple[int, ...] | None = None
     fortran_order: bool = False
     name: str = ""
-    datarep: str = "native"
+    datarep: str | None = None
     isolated: ClassVar[bool] = False
+    columns: ClassVar[tuple[str, ...]] = ()
 
     @property
     def byte_order(self) -> Order:

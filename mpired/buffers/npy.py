@@ -19,6 +19,7 @@ import numpy as np
 from mpired.buffers.declared import ORDERS, Declared
 from mpired.buffers.flat import FlatBuffer, FlatLayout
 from mpired.buffers.literal import Literal
+from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile, dtype_text
 from mpired.buffers.source import Source
 from mpired.datatypes import agrees, from_dtype, with_fields
@@ -62,9 +63,14 @@ def inspect(source: Source, declared: Declared) -> RankFile:
         raise declared.refused(source, datatype, f"holds {dtype_text(dtype)}")
     if declared.type_order and dtype.newbyteorder(ORDERS[declared.type_order]) != dtype:
         raise DatatypeError(source.name, f"holds {dtype_text(dtype)}, which is not {declared.type_order}-endian")
-    stored = np.dtype(np.uint8) if dtype.kind == "b" else dtype
+    stored = _stored(dtype)
     order = fortran_order and len(shape) > 1  # with one dimension both orders are the same
-    return RankFile(source, "npy", (FlatBuffer(source, datatype, count, stored, offset, shape, order),))
+    return RankFile(source, (FlatBuffer(source, datatype, count, stored, offset, shape, order),))
+
+
+def _stored(dtype: np.dtype) -> np.dtype:
+    """Return the form in which elements are read and written: truth values are bytes."""
+    return np.dtype(np.uint8) if dtype.kind == "b" else dtype
 
 
 def _datatype(source: Source, dtype: np.dtype) -> Any:
@@ -173,17 +179,17 @@ def _plain(source: Source, code: str) -> np.dtype:
     raise DatatypeError(source.name, f"no predefined MPI datatype for elements of {code[:40]}")
 
 
-def prepare(template: RankFile) -> FlatLayout:
-    """Lay out a result like `template`: its shape and order, and its descr or at least its byte order."""
-    root = template.only_buffer("npy")
-    shape = (root.count,) if root.shape is None else root.shape
-    if isinstance(root, FlatBuffer) and template.format == "npy":
-        _, fields = _read_header(root.source)
-        descr, stored = fields["descr"], root.stored
+def prepare(model: Model) -> FlatLayout:
+    """Lay out a result like `model`: its shape and order, and its descr or at least its byte order."""
+    buffer = model.buffers[0]
+    shape = (buffer.count,) if buffer.shape is None else buffer.shape
+    if model.source:
+        descr = _read_header(model.source)[1]["descr"]
+        stored = _stored(_dtype(model.source, descr))
     else:
-        stored = root.datatype.form.newbyteorder(root.byte_order)
-        descr = "|b1" if root.datatype.is_bool else np.lib.format.dtype_to_descr(stored)
-    return FlatLayout(stored, _format_header(descr, shape, fortran_order=root.fortran_order))
+        stored = buffer.datatype.form.newbyteorder(buffer.byte_order)
+        descr = "|b1" if buffer.datatype.is_bool else np.lib.format.dtype_to_descr(stored)
+    return FlatLayout(stored, _format_header(descr, shape, fortran_order=buffer.fortran_order))
 
 
 def _format_header(descr: Any, shape: tuple[int, ...], *, fortran_order: bool) -> bytes:

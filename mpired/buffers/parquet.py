@@ -27,8 +27,9 @@ from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.footer import MAGIC, Chunk, Footer, Leaf, Pages, pages, stretch
 from mpired.buffers.footer import read as read_footer
-from mpired.buffers.formats import Encoder
+from mpired.buffers.format import Encoder
 from mpired.buffers.local import Extent, Spliced
+from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile
 from mpired.buffers.source import Source
 from mpired.errors import BufferFileError
@@ -197,17 +198,17 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     return rank
 
 
-def prepare(template: RankFile) -> Encoder:
-    """Say how a result like `template` becomes parquet.
+def prepare(model: Model) -> Encoder:
+    """Say how a result like `model` becomes parquet.
 
     Raises
     ------
     DatatypeError
         If parquet has no type for a datatype.
     """
-    schema, compression, rows = _like(template) if template.format == "parquet" else (None, "snappy", _ROW_GROUP_ROWS)
-    layout = layout_like(template, schema)
-    row_bytes = sum(buffer.datatype.itemsize for buffer in template.buffers)
+    schema, compression, rows = _like(model.source) if model.source else (None, "snappy", _ROW_GROUP_ROWS)
+    layout = layout_like(model, schema)
+    row_bytes = sum(buffer.datatype.itemsize for buffer in model.buffers)
     rows = max(1, min(rows, _ROW_GROUP_BYTES // row_bytes))
 
     def encode(results: Sequence[FlatBuffer], fd: int) -> None:
@@ -227,9 +228,9 @@ def prepare(template: RankFile) -> Encoder:
     return encode
 
 
-def _like(template: RankFile) -> tuple[pa.Schema, dict[str, str] | str, int]:
+def _like(source: Source) -> tuple[pa.Schema, dict[str, str] | str, int]:
     """Return schema, compression by column and the most rows of a row group of a parquet file."""
-    with explaining(template.source.name), closing(WholeFile(template.source)) as file:
+    with explaining(source.name), closing(WholeFile(source)) as file:
         return file.schema, _compression(file.footer), max(file.footer.rows, default=0) or _ROW_GROUP_ROWS
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from mpired.buffers.declared import ORDERS
 from mpired.buffers.flat import Order
+from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype
 from mpired.errors import DatatypeError, UsageError, escaped
@@ -35,6 +36,8 @@ class RankBuffer(Protocol):
     @property
     def name(self) -> str: ...
     @property
+    def columns(self) -> tuple[str, ...]: ...
+    @property
     def datatype(self) -> Datatype: ...
     @property
     def fields(self) -> tuple[str, ...]: ...
@@ -47,24 +50,42 @@ class RankBuffer(Protocol):
     @property
     def byte_order(self) -> Order: ...
     @property
-    def datarep(self) -> str: ...
+    def datarep(self) -> str | None: ...
     @property
     def isolated(self) -> bool: ...
     def open(self) -> Reader: ...
 
 
 class RankFile(NamedTuple):
-    """A rank: its file, the format's name, its buffers in order.
+    """A rank: its file, and its buffers in order.
 
     Of a file with columns also the names and types of those that are no buffers, unless some were chosen, and the
-    number of all.
+    number of all. The name of the format is filled in by its row.
     """
 
     source: Source
-    format: str
     buffers: Sequence[RankBuffer]
     others: Sequence[tuple[str, str]] = ()
     ncolumns: int = 0
+    format: str = ""
+
+    @property
+    def model(self) -> Model:
+        """What a result is like that is to be like this file."""
+        buffers = (
+            BufferModel(
+                buffer.datatype,
+                buffer.count,
+                name=buffer.name,
+                columns=buffer.columns,
+                shape=buffer.shape,
+                fortran_order=buffer.fortran_order,
+                byte_order=buffer.byte_order,
+                datarep=buffer.datarep,
+            )
+            for buffer in self.buffers
+        )
+        return Model(self.format, tuple(buffers), self.source)
 
     def check_complete(self) -> None:
         """Raise `DatatypeError` if not every column is a buffer: to leave one out is the user's decision."""
@@ -76,8 +97,8 @@ class RankFile(NamedTuple):
         if not self.buffers:
             self.check_complete()
 
-    def only_buffer(self, to: str | None = None) -> RankBuffer:
-        """Return the one buffer, where only one can be used, or in a format `to` that holds only one.
+    def only_buffer(self) -> RankBuffer:
+        """Return the one buffer, where only one can be used.
 
         Raises
         ------
@@ -89,11 +110,8 @@ class RankFile(NamedTuple):
         self.check_some()
         if len(self.buffers) > 1:
             number, names = len(self.buffers), ", ".join(buffer.name for buffer in self.buffers)
-            if to is None:
-                reason = f"has {number} columns ({names}), and one is needed; choose one with `columns`"
-                raise UsageError(self.source.name, reason)
-            reason = f"holds one buffer, but there are {number} ({names}); choose one with `columns`"
-            raise UsageError(f"`to={to!r}`", reason)
+            reason = f"has {number} columns ({names}), and one is needed; choose one with `columns`"
+            raise UsageError(self.source.name, reason)
         return self.buffers[0]
 
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer, FlatLayout
-from mpired.buffers.rank import RankBuffer, RankFile
+from mpired.buffers.model import Model
+from mpired.buffers.rank import RankFile
 from mpired.buffers.source import Source
 from mpired.buffers.spread import Records, SpreadBuffer, SpreadLayout
 from mpired.datatypes import Datatype
@@ -19,18 +20,18 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     Raises
     ------
     UsageError
-        If no datatype is declared.
+        If no datatype is declared, or a window is to be in external32.
     CountError
         If the bytes are not a whole number of elements, or fewer than declared.
     """
     if declared.datatype is None:
         raise UsageError(source.name, "is raw binary, which says nothing of its elements; give `type`")
+    if declared.window and declared.is_external:
+        raise UsageError("`datarep='external32'`", "describes origins; a window is in the native form")
     stored = declared.stored(declared.datatype)
     if declared.spreads(declared.datatype):
         records = Records.of(source, declared.datatype, declared.offset, declared.count)
-        return RankFile(
-            source, "raw", (SpreadBuffer(source, declared.datatype, records.count, stored, declared.offset),)
-        )
+        return RankFile(source, (SpreadBuffer(source, declared.datatype, records.count, stored, declared.offset),))
     count = _count(source, declared, declared.datatype, stored)
     buffer = FlatBuffer(
         source,
@@ -40,7 +41,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
         declared.start(declared.datatype),
         datarep=declared.datarep or "native",
     )
-    return RankFile(source, "raw", (buffer,))
+    return RankFile(source, (buffer,))
 
 
 def _count(source: Source, declared: Declared, datatype: Datatype, stored: np.dtype) -> int:
@@ -60,7 +61,7 @@ def _count(source: Source, declared: Declared, datatype: Datatype, stored: np.dt
                 source.name, f"has {available} elements of {datatype}, fewer than `count={declared.count}`"
             )
         return declared.count
-    if rest > tail:
+    if rest > tail and not declared.window:
         where = f" after the {start} skipped" if start else ""
         packed = "in external32" if declared.is_external else "without gaps" if declared.packed else None
         what = f"the bytes of {datatype} {packed}" if packed else f"the extent of {datatype}"
@@ -69,25 +70,20 @@ def _count(source: Source, declared: Declared, datatype: Datatype, stored: np.dt
     return available
 
 
-def prepare(template: RankFile) -> FlatLayout | SpreadLayout:
-    """Lay out a result like `template`: no header, its byte order, or external32 as it is."""
-    root = template.only_buffer("raw")
-    is_external = root.datarep == "external32"
-    stored = root.datatype.external_form if is_external else root.datatype.form.newbyteorder(root.byte_order)
-    return layout(root, stored, is_external=is_external)
-
-
-def layout(model: RankBuffer, stored: np.dtype, *, is_external: bool) -> FlatLayout | SpreadLayout:
-    """Lay out elements of the form `stored`, as many as a buffer has.
+def prepare(model: Model) -> FlatLayout | SpreadLayout:
+    """Lay out a result like `model`: no header, its byte order, or external32 as it is.
 
     Raises
     ------
     DatatypeError
-        If they would overlap.
+        If elements would overlap.
     """
-    if is_external:
-        return FlatLayout(stored)
-    if model.datatype.is_spread:
-        return SpreadLayout.of(model.datatype, stored, model.count)
+    buffer = model.buffers[0]
+    datatype = buffer.datatype
+    if buffer.datarep == "external32":
+        return FlatLayout(datatype.external_form)
+    stored = datatype.form.newbyteorder(buffer.byte_order)
+    if datatype.is_spread:
+        return SpreadLayout.of(datatype, stored, buffer.count)
     # A first entry that lies behind the start of its element does so in the result.
-    return FlatLayout(stored, bytes(max(0, -model.datatype.origin)))
+    return FlatLayout(stored, bytes(max(0, -datatype.origin)))

@@ -199,8 +199,9 @@ class SpreadBuffer:
     shape: tuple[int, ...] | None = None
     fortran_order: bool = False
     name: str = ""
-    datarep: str = "native"
+    datarep: str | None = "native"
     isolated: ClassVar[bool] = False
+    columns: ClassVar[tuple[str, ...]] = ()
 
     @property
     def byte_order(self) -> Order:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 import numpy as np
 
 from mpired.buffers.flat import FlatBuffer
-from mpired.buffers.formats import Encoder
+from mpired.buffers.format import Encoder
 from mpired.datatypes import Datatype, Group
 
 _BLOCK = 8192  # elements

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from mpired.buffers import textual
 from mpired.buffers.flat import FlatBuffer
-from mpired.buffers.formats import Encoder
-from mpired.buffers.rank import RankFile
+from mpired.buffers.format import Encoder
+from mpired.buffers.model import Model
 from mpired.errors import escaped
 
 
-def prepare(_template: RankFile) -> Encoder:
+def prepare(_model: Model) -> Encoder:
     """Say how any result becomes CSV."""
     return textual.encoder(_lines)
 

@@ -9,15 +9,15 @@ import numpy as np
 
 from mpired.buffers import textual
 from mpired.buffers.flat import FlatBuffer
-from mpired.buffers.formats import Encoder
-from mpired.buffers.rank import RankFile
+from mpired.buffers.format import Encoder
+from mpired.buffers.model import Model
 from mpired.errors import escaped
 
 _FIRST = 10
 _LAST = 5
 
 
-def prepare(_template: RankFile) -> Encoder:
+def prepare(_model: Model) -> Encoder:
     """Say how any result becomes a short table."""
     return textual.encoder(_lines)
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from mpired.buffers import textual
-from mpired.buffers.formats import Encoder
-from mpired.buffers.rank import RankFile
+from mpired.buffers.format import Encoder
+from mpired.buffers.model import Model
 
 
-def prepare(template: RankFile) -> Encoder:
-    """Say how a result like `template` becomes lines of text; it must have one buffer."""
-    template.only_buffer("text")
+def prepare(_model: Model) -> Encoder:
+    """Say how any result becomes lines of text."""
     return textual.encoder(lambda results: textual.rows(results, " "))

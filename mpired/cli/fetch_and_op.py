@@ -9,6 +9,7 @@ from typing import Unpack
 import click
 
 from mpired.attempts import repeated
+from mpired.buffers import LINES
 from mpired.cli import params
 from mpired.cli.accumulate import run, split, unread
 from mpired.cli.messages import say, tell_overflow
@@ -49,7 +50,7 @@ def fetch(plan: Callable[[], Call], words: Sequence[str], *, timeout: float | No
     """Carry out a call on one element, and print the old one; `words` may be files with one element."""
 
     def work(call: Call) -> tuple[Op, Done]:
-        with FetchOutput("-", "text") as output:
+        with FetchOutput("-", LINES.name) as output:
             done = run(call, output.keep, quiet=True)
             output.send(call.request.windows[0])
         return call.request.op, done

@@ -10,15 +10,13 @@ import click
 
 from mpired.api import queries
 from mpired.attempts import repeated
-from mpired.buffers import FORMATS
+from mpired.buffers import format_named
 from mpired.cli import params
 from mpired.cli.messages import show
 from mpired.errors import MpiredError, RanksError, escaped
 from mpired.options import AsJson, Inputs, Locking
 from mpired.report import describe_file
 from mpired.storage import staging
-
-_WITH_COLUMNS = {row.name for row in FORMATS.values() if row.streamed}
 
 
 @click.command()
@@ -57,8 +55,9 @@ def _described(path: str, inputs: Inputs, timeout: float | None) -> dict[str, An
 
 def _lines(file: dict[str, Any]) -> list[str]:
     lines = [f"{escaped(file['file'])}: {file['format']}, {file['nbytes']} bytes"]
+    has_columns = format_named(file["format"]).has_columns
     for buffer in file["buffers"]:
-        name = _prefix(buffer["name"]) if file["format"] in _WITH_COLUMNS else ""
+        name = _prefix(buffer["name"]) if has_columns else ""
         details = [f"{buffer['count']} x {buffer['datatype']}"]
         if buffer["shape"] is not None:
             details.append(f"shape {tuple(buffer['shape'])}, {buffer['order']} order")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from mpired.buffers import FORMATS
+from mpired.buffers import FORMATS, format_names
 from mpired.cli import environment
 from mpired.cli.messages import say
 from mpired.options import Option, Report, rows
@@ -37,6 +37,28 @@ class _Value(_Values):
             return self._kind.parse(value) if isinstance(value, str) else value
         except RefusedError as error:
             self.fail(str(error), param, ctx)
+
+
+class _Formats(click.Choice[str]):
+    """The names of formats. Those of installed packages are looked for only if a name is not one of mpired's own."""
+
+    def __init__(self, kind: FormatName) -> None:
+        super().__init__([row.name for row in FORMATS.values() if row.readable or not kind.readable])
+        self._readable = kind.readable
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the name of a format."""
+        if value not in self.choices:
+            self._find_installed()
+        return super().convert(value, param, ctx)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
+        """Return what the help shows for a value: all names."""
+        self._find_installed()
+        return super().get_metavar(param, ctx)
+
+    def _find_installed(self) -> None:
+        self.choices = tuple(format_names(readable=self._readable))
 
 
 class Grouped(click.Command):
@@ -104,7 +126,7 @@ def _type(kind: Kind) -> _Values:
         case Word():
             return click.Choice(kind.words)
         case FormatName():
-            return click.Choice([row.name for row in FORMATS.values() if row.readable or not kind.readable])
+            return _Formats(kind)
     return _Value(kind)
 
 

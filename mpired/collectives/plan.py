@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
-from mpired.buffers import FORMATS, RankBuffer, RankFile
+from mpired.buffers import RankBuffer, RankFile, format_named
 from mpired.datatypes import Datatype
 from mpired.engines import LOCAL, Engine, decoding, usual
 from mpired.errors import UsageError
@@ -126,7 +126,7 @@ def make_plan(
     engine = LOCAL if op.user and not op.isolated else usual()
     _check_reach(engine, files)
     buffers = tuple(zip(*(file.buffers for file in files), strict=True))
-    streamed = any(FORMATS[file.format].streamed for file in files)
+    streamed = any(format_named(file.format).streamed for file in files)
     max_open = _max_open(engine, streamed=streamed, noutputs=noutputs, nlocked=nlocked)
     spread = any(ranks[0].datatype.is_spread for ranks in buffers)
     wanted = _STREAMED_BLOCK_BYTES if streamed or spread else _BLOCK_BYTES

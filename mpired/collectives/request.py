@@ -8,8 +8,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from mpired import ops
-from mpired.buffers import Declared, Encoder, FlatLayout, RankFile
-from mpired.buffers.formats import Format, by_suffix
+from mpired.buffers import Declared, Encoder, FlatLayout, Format, Model, RankFile, format_named
+from mpired.buffers.formats import by_suffix
 from mpired.buffers.source import check_no_input
 from mpired.collectives.table import Collective
 from mpired.engines import userops
@@ -52,14 +52,10 @@ class Request(NamedTuple):
             paths, [(file.source, name.format(i)) for name, files in inputs for i, file in enumerate(files)], way_out
         )
 
-    def lay_out(self, form: Format, model: RankFile) -> FlatLayout | Encoder:
+    def lay_out(self, form: Format, model: Model) -> FlatLayout | Encoder:
         """Lay out a result like `model` in a format, raw as its bytes are said to lie."""
-        if form.name == "raw" and self.said.describes_bytes:
-            from mpired.buffers import raw  # noqa: PLC0415 - as all formats, only where it is used
-
-            buffer = model.only_buffer("raw")
-            return raw.layout(buffer, self.said.stored(buffer.datatype), is_external=self.said.is_external)
-        return form.prepare(model)
+        declared = form.needs_type and self.said.describes_bytes
+        return form.prepare(self.said.of_result(model) if declared else model)
 
 
 def read_request(
@@ -132,8 +128,9 @@ def resolve_op(op: str | Callable[..., Any], options: CallOptions) -> ops.Op:
 
 def _is_raw(output: str, options: CallOptions) -> bool:
     """Tell whether the words ask for a raw result, so that they may also say how its bytes lie."""
-    suffix = by_suffix(output)
-    return options["to"] == "raw" or (options["to"] is None and suffix is not None and suffix.name == "raw")
+    to = options["to"]
+    row = by_suffix(output) if to is None else format_named(to, "to")
+    return row is not None and row.needs_type
 
 
 def words_of(ranks: Sequence[PathLike], options: Mapping[str, Any]) -> Iterator[PathLike]:

@@ -6,16 +6,15 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple
 
 from mpired import ops
-from mpired.buffers import Encoder, FlatBuffer, FlatLayout, RankBuffer, RankFile, output_format
+from mpired.buffers import Encoder, FlatBuffer, FlatLayout, Model, RankFile, format_named, output_format
 from mpired.buffers.source import STANDARD_INPUT
 from mpired.buffers.spread import SpreadBuffer, SpreadLayout
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
 from mpired.collectives.table import BEFORE, Collective, Share, Task
-from mpired.datatypes import Datatype
 from mpired.errors import UsageError
 from mpired.options import CallOptions
 from mpired.storage import calls
@@ -145,9 +144,9 @@ def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: 
         elif results and request.collective.alike:  # all are modelled on one, to be the same file
             results.append(results[0]._replace(share=share, path=path))
         else:
-            form = output_format(path, request.options["to"], taker.file, terminal=terminal)
-            layout = request.lay_out(form, model_of(taker.file, share, request))
-            results.append(Result(share, path, form.name, layout))
+            model = model_of(taker.file, share, request)
+            form = output_format(path, request.options["to"], model.format, terminal=terminal)
+            results.append(Result(share, path, form.name, request.lay_out(form, model)))
     return tuple(results)
 
 
@@ -159,66 +158,46 @@ def _in_place(path: str, file: RankFile, share: Share, request: Request) -> Resu
     UsageError
         If the op's results are of another datatype than the file's elements.
     """
-    whole = request.collective.whole
     for buffer in file.buffers:
         if (datatype := request.op.result(buffer.datatype)) != buffer.datatype:
             reason = f"would put {datatype} in the place of {buffer.datatype}; {request.op} needs an `output`"
             raise UsageError("`in_place`", reason)
-    form = output_format(path, file.format, file, terminal=False)
+    form = format_named(file.format)
     layout = form.prepare(model_of(file, share, request))
     kept = keep_around(file, layout, request.options)
-    # The header of npy says how many elements there are.
-    return Result(share, path, form.name, layout if form.name == "npy" and not whole else kept)
+    # Another number of elements needs another header, where that has the number.
+    keeps = request.collective.whole or form.needs_type
+    return Result(share, path, form.name, kept if keeps else layout)
 
 
-def keep_around(template: RankFile, layout: FlatLayout | Encoder, options: CallOptions) -> FlatLayout | Encoder:
+def keep_around(file: RankFile, layout: FlatLayout | Encoder, options: CallOptions) -> FlatLayout | Encoder:
     """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
-    if template.source.inode is None:
-        raise UsageError("`in_place`", f"the root's rank, {template.source.name}, is a stream and cannot be replaced")
-    if options["to"] not in (None, template.format):
-        raise UsageError("`in_place`", f"keeps the format of the root, {template.format}; leave `to` out")
+    if file.source.inode is None:
+        raise UsageError("`in_place`", f"the root's rank, {file.source.name}, is a stream and cannot be replaced")
+    if options["to"] not in (None, file.format):
+        raise UsageError("`in_place`", f"keeps the format of the root, {file.format}; leave `to` out")
     if isinstance(layout, FlatLayout):
-        buffer = template.buffers[0]
+        buffer = file.buffers[0]
         assert isinstance(buffer, FlatBuffer)  # noqa: S101 - a flat layout comes from a flat file
         return FlatLayout(buffer.stored, around=buffer)
     if isinstance(layout, SpreadLayout):
-        buffer = template.buffers[0]
+        buffer = file.buffers[0]
         assert isinstance(buffer, SpreadBuffer)  # noqa: S101 - as above
         return replace(layout, stored=buffer.stored, around=buffer)
-    buffers: Any = template.buffers  # of columns, as all others are flat
-    if template.ncolumns > sum(len(buffer.columns) for buffer in buffers):
+    if file.ncolumns > sum(len(buffer.columns) for buffer in file.buffers):
         raise UsageError("`in_place`", "would lose the columns that are not chosen; write to another file")
     return layout
 
 
-def model_of(file: RankFile, share: Share, request: Request) -> RankFile:
+def model_of(file: RankFile, share: Share, request: Request) -> Model:
     """Return what the result of a rank is like.
 
-    That is its file; with so many elements in one dimension where a rank gets a part of the result; and no file of a
-    format where the op's results are of another datatype, which no header or schema of the file describes.
+    That is its file; with so many elements in one dimension where a rank gets a part of the result; and without the
+    file's own header or schema where the op's results are of another datatype, which these do not describe.
     """
-    if not request.collective.whole:
-        buffers = [
-            replace(cast("Any", buffer), count=share.count, shape=None, fortran_order=False) for buffer in file.buffers
-        ]
-        file = file._replace(buffers=buffers)
-    datatypes = [request.op.result(buffer.datatype) for buffer in file.buffers]
-    if datatypes == [buffer.datatype for buffer in file.buffers]:
-        return file
-    return RankFile(
-        file.source, "raw", [_as(datatype, buffer) for datatype, buffer in zip(datatypes, file.buffers, strict=True)]
-    )
-
-
-def _as(datatype: Datatype, buffer: RankBuffer) -> FlatBuffer:
-    """Return a buffer like another one, of elements of a datatype."""
-    return FlatBuffer(
-        buffer.source,
-        datatype,
-        buffer.count,
-        datatype.form.newbyteorder(buffer.byte_order),
-        shape=buffer.shape,
-        fortran_order=buffer.fortran_order,
-        name=buffer.name,
-        datarep=buffer.datarep,
-    )
+    model = file.model if request.collective.whole else file.model.with_count(share.count)
+    datatypes = [request.op.result(buffer.datatype) for buffer in model.buffers]
+    if datatypes == [buffer.datatype for buffer in model.buffers]:
+        return model
+    buffers = (replace(buffer, datatype=each) for buffer, each in zip(model.buffers, datatypes, strict=True))
+    return replace(model, buffers=tuple(buffers), source=None)

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
-from mpired.buffers import FORMATS, FlatBuffer, RankBuffer
+from mpired.buffers import FlatBuffer, Format, RankBuffer
 from mpired.buffers.source import Source
 from mpired.engines import pool
 from mpired.errors import BufferFileError, WorkerError
@@ -127,13 +127,13 @@ class _Streams:
         return next(self._open[task.number], None)
 
 
-def rewrite(form: str, source: Source, changed: Sequence[FlatBuffer], new: calls.SharedFile) -> None:
-    """Let a worker write a file with columns again, some of them with new elements.
+def rewrite(form: Format, source: Source, changed: Sequence[FlatBuffer], new: calls.SharedFile) -> None:
+    """Let a worker write a file again, some of its buffers with new elements.
 
     Parameters
     ----------
     form
-        The name of the format.
+        Its format.
     source, changed
         As of `Format.rewrite`.
     new
@@ -148,11 +148,11 @@ def rewrite(form: str, source: Source, changed: Sequence[FlatBuffer], new: calls
         list(pool.run(_rewrite, [(form, source, changed, new)], 1, isolated=True))
 
 
-def _rewrite(task: tuple[str, Source, Sequence[FlatBuffer], calls.SharedFile]) -> None:
+def _rewrite(task: tuple[Format, Source, Sequence[FlatBuffer], calls.SharedFile]) -> None:
     form, source, changed, new = task
     fd = new.open()
     try:
-        FORMATS[form].rewrite(source, changed, fd)
+        form.rewrite(source, changed, fd)
     finally:
         os.close(fd)
 

@@ -1,40 +1,15 @@
-"""Installed user-defined ops: the entry points of the group `mpired.ops`.
-
-No package's code runs to find them, and a package whose metadata cannot be read is as good as not
-installed: it must not spoil the others.
-"""
+"""Installed user-defined ops: the entry points of the group `mpired.ops`."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Sequence
 from typing import Any
 
+from mpired import installed
 from mpired.errors import UserOpError
 
-GROUP = "mpired.ops"
-
-
-def entry_points() -> dict[str, list[Any]]:
-    """Return the entry points of the group by name, without loading any."""
-    from importlib import metadata  # noqa: PLC0415 - slow, and seldom needed
-
-    found: dict[str, list[Any]] = {}
-    seen = set()
-    for distribution in metadata.distributions():
-        with contextlib.suppress(Exception):  # whatever is wrong with the metadata of somebody's package
-            points = list(_points(distribution))
-            # Python imports the first of two that are installed under one name.
-            if points and distribution.name not in seen:
-                seen.add(distribution.name)
-                for point in points:
-                    found.setdefault(point.name, []).append(point)
-    return found
-
-
-def _points(distribution: Any) -> Iterator[Any]:
-    if GROUP in (distribution.read_text("entry_points.txt") or ""):
-        yield from distribution.entry_points.select(group=GROUP)
+entry_points = functools.partial(installed.entry_points, "mpired.ops")
 
 
 def load(name: str) -> Any:
@@ -53,5 +28,5 @@ def load(name: str) -> Any:
 
 def ambiguity(points: Sequence[Any]) -> str:
     """Return the reason why several entry points of one name cannot be used."""
-    homes = ", ".join(sorted(f"{point.value} of {point.dist.name}" for point in points))
+    homes = installed.homes(points)
     return f"is the name of {len(points)} entry points ({homes}); write the place of one instead"

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpired.attempts import NOTHING_HELD, Held
-from mpired.buffers import Encoder, FlatBuffer, FlatLayout, RankFile, output_format, spread
-from mpired.buffers.flat import convert
+from mpired.buffers import RAW, BufferModel, Encoder, FlatBuffer, FlatLayout, Model, output_format, spread
+from mpired.buffers.flat import byte_order, convert
 from mpired.buffers.source import LocalSource, OpenSource, Source, check_no_input, open_source
 from mpired.buffers.spread import Records
 from mpired.datatypes.typemap import transfer
@@ -149,18 +149,15 @@ def plan_pack(file: PathLike, output: str, options: PackOptions, *, terminal: bo
     source = open_source(os.fspath(file), limit)
     check_no_input([output], [(source, "the records")], "name another output")
     records = Records.of(source, datatype, said.offset, said.count)
-    to = options["to"]
-    raw = to == "raw" or (to is None and not terminal)
-    packed = Packed.of(said, datatype, as_bytes=raw and not said.is_external)
+    chosen = output_format(output, options["to"], RAW.name, terminal=terminal)
+    if said.is_external and not chosen.needs_type:
+        raise UsageError("`datarep`", f"external32 is a form of raw results, not of {chosen.name}; add `to='raw'`")
+    packed = Packed.of(said, datatype, as_bytes=chosen.needs_type and not said.is_external)
+    if chosen.needs_type:
+        layout: FlatLayout | Encoder = FlatLayout(packed.datatype.external_form if said.is_external else packed.stored)
+        return Packing(source, records, packed, output, chosen.name, layout)
     shape = (records.count,) if packed.per_element == 1 else (records.count, packed.per_element)
     total = records.count * packed.per_element
-    template = RankFile(source, "raw", (FlatBuffer(source, packed.datatype, total, packed.stored, shape=shape),))
-    chosen = output_format(output, to, template, terminal=terminal)
-    if said.is_external and chosen.name != "raw":
-        raise UsageError("`datarep`", f"external32 is a form of raw results, not of {chosen.name}; add `to='raw'`")
-    if chosen.name != "raw" and packed.datatype.name == "BYTE":
-        Packed.of(said, datatype, as_bytes=False)  # says why there is no other form
-    layout = chosen.prepare(template)
-    if chosen.name == "raw":
-        layout = FlatLayout(packed.datatype.external_form if said.is_external else packed.stored)
+    model = BufferModel(packed.datatype, total, shape=shape, byte_order=byte_order(packed.stored))
+    layout = chosen.prepare(Model(RAW.name, (model,)))
     return Packing(source, records, packed, output, chosen.name, layout)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -37,12 +36,12 @@ class Share(NamedTuple):
     access: Access
     shape: tuple[int, ...] | None = None
 
-    def fetched(self) -> FlatBuffer:
-        """Describe the elements as if they were a window: its shape is theirs."""
-        shape = self.shape
-        if shape is None and self.window.shape is not None:
-            shape = self.window.shape if self.access.entries == self.window.count else (self.access.entries,)
-        return replace(self.window, shape=shape)
+    @property
+    def fetched_shape(self) -> tuple[int, ...] | None:
+        """The shape of the elements when they are fetched; None of a window that has none."""
+        if self.shape is not None or self.window.shape is None:
+            return self.shape
+        return self.window.shape if self.access.entries == self.window.count else (self.access.entries,)
 
     @property
     def nbytes(self) -> int:

@@ -237,7 +237,7 @@ def _request(
 
 def _of_windows(said: Declared) -> Declared:
     """Return what is declared of the windows: the datatype, the columns, and of a raw one the byte order."""
-    return replace(said, format=None, offset=0, count=None, pair=None)
+    return replace(said, format=None, offset=0, count=None, pair=None, window=True)
 
 
 def _with_create(request: Request, options: FetchOptions | ElementOptions) -> Request:

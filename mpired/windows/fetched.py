@@ -11,7 +11,7 @@ from types import TracebackType
 
 import numpy as np
 
-from mpired.buffers import FlatBuffer, FlatLayout, RankFile, output_format
+from mpired.buffers import RAW, FlatBuffer, FlatLayout, Model, format_named, output_format
 from mpired.buffers.flat import lies_as
 from mpired.buffers.source import LocalSource
 from mpired.errors import MpiredError, UnconfirmedError, UsageError
@@ -61,8 +61,8 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         """The file that it replaces, if there is one."""
         return [self._path] if isinstance(self._output, FileOutput) and os.path.isfile(self._path) else []
 
-    def keep(self, elements: np.ndarray, window: FlatBuffer) -> None:
-        """Take elements that have the shape of a window; a file is in place then.
+    def keep(self, elements: np.ndarray, model: Model) -> None:
+        """Take elements that are like those of a window, of one buffer; a file is in place then.
 
         Raises
         ------
@@ -70,26 +70,25 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
             If the format cannot hold them, or the system refuses.
         """
         output = self._output
-        if isinstance(output, FileOutput) and output.replaces(window.source.inode):
+        if isinstance(output, FileOutput) and model.source and output.replaces(model.source.inode):
             raise UsageError("`fetch`", f"{self._path} is the target; choose another file")
-        shape = (len(elements),) if window.shape is None else window.shape
+        like = model.buffers[0]
+        # Elements of a column are no file with columns.
+        form = RAW.name if format_named(model.format).has_columns else model.format
+        chosen = output_format(self._path, self._to, form, terminal=self._terminal)
+        layout = chosen.prepare(replace(model, source=None))
         with Scratch(output.directory, output.name) as scratch:
             calls.pwrite_all(scratch.fd, elements.view(np.uint8).data, 0)
             source = LocalSource.of(output.name, scratch.shared_path)
-            buffer = FlatBuffer(source, window.datatype, len(elements), elements.dtype, 0, shape, window.fortran_order)
-            template = replace(buffer, stored=window.datatype.form.newbyteorder(window.byte_order))
-            kind = "npy" if window.name == "" and window.shape is not None else "raw"
-            chosen = output_format(self._path, self._to, RankFile(source, kind, (template,)), terminal=self._terminal)
-            layout = chosen.prepare(RankFile(source, "raw", (template,)))
             with calls.blaming(output.name):
                 if isinstance(layout, FlatLayout):
                     calls.pwrite_all(output.fd, layout.head, 0)
                     stored = elements
-                    if not lies_as(layout.stored, window.datatype):
+                    if not lies_as(layout.stored, like.datatype):
                         stored = in_form(elements, layout.stored)
                     calls.pwrite_all(output.fd, stored.view(np.uint8).data, layout.offset)
                 else:
-                    layout([buffer], output.fd)
+                    layout([FlatBuffer(source, like.datatype, like.count, elements.dtype)], output.fd)
         if isinstance(output, FileOutput):
             for name in filter(os.path.exists, self._windows):  # one that is being made has the rights of any new file
                 output.limit_readers(name)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpired import ops
-from mpired.buffers import Declared, FlatBuffer, RankBuffer, open_rank
+from mpired.buffers import Declared, FlatBuffer, Model, RankBuffer, open_rank
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap.typemap import Run
 from mpired.engines.decoding import Decoder
@@ -110,8 +110,8 @@ class Done(NamedTuple):
     overflow: tuple[OverflowWarning, ...] = ()
 
 
-Keep = Callable[[np.ndarray, FlatBuffer], None]
-"""Takes the fetched elements and the window they are from, before the windows change."""
+Keep = Callable[[np.ndarray, Model], None]
+"""Takes the fetched elements and what they are like, before the windows change."""
 
 
 def open_origin(

@@ -12,7 +12,18 @@ from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
-from mpired.buffers import Declared, FlatBuffer, FlatLayout, RankBuffer, RankFile, format_to_create, recognise
+from mpired.buffers import (
+    BufferModel,
+    Declared,
+    FlatBuffer,
+    FlatLayout,
+    Model,
+    RankBuffer,
+    RankFile,
+    format_named,
+    format_to_create,
+    recognise,
+)
 from mpired.buffers.flat import Order
 from mpired.buffers.source import LocalSource
 from mpired.datatypes import Datatype
@@ -64,11 +75,11 @@ class Opened(Protocol):
 
 
 class FlatTarget:
-    """A raw or npy file, locked."""
+    """A file that is changed where its elements lie, locked."""
 
-    def __init__(self, target: Target, window: FlatBuffer) -> None:
+    def __init__(self, target: Target, window: FlatBuffer, form: str) -> None:
         self.name = target.name
-        self.format = "raw" if window.shape is None else "npy"
+        self.format = form
         self.source = target.fd
         self.windows: Sequence[FlatBuffer] = (window,)
         self._target = target
@@ -104,26 +115,18 @@ def open_target(target: Target, declared: Declared, decoder: Decoder, stack: Exi
     """
     source = LocalSource.of_status(target.name, target.path, target.status)
     row = recognise(source, declared)
-    if row.name == "raw":
-        if declared.datatype is None:
-            raise UsageError(target.name, "is raw binary, which says nothing of its elements; give `type`")
-        if declared.is_external:
-            raise UsageError("`datarep='external32'`", "describes origins; a window is in the native form")
-        stored = declared.stored(declared.datatype)
-        # The padding of the last element may be missing (MPI-4.1, 5.1.6).
-        tail = declared.datatype.tail if source.nbytes else 0
-        count = (source.nbytes + tail) // stored.itemsize
-        return FlatTarget(target, FlatBuffer(source, declared.datatype, count, stored))
     file = row.inspect(source, declared)
     file.check_some()
+    if not row.updatable:
+        raise UsageError(target.name, f"is {row.name}, of which no file is updated; write its elements to another")
     flat = file.buffers[0]
     if isinstance(flat, FlatBuffer):
-        return FlatTarget(target, flat)
+        return FlatTarget(target, flat, row.name)
     return ColumnTarget(target, file, decoder, stack)
 
 
 class ColumnTarget:
-    """A parquet or arrow file, locked: columns are copied out, changed, and written to a new file with all others.
+    """A file that is decoded, locked: buffers are copied out, changed, and written to a new file with all else.
 
     Parameters
     ----------
@@ -181,7 +184,7 @@ class ColumnTarget:
     def _encode(self, output: FileOutput) -> None:
         source = LocalSource.of(self.name, self._scratch.shared_path)
         changed = [replace(window, source=source) for window in self.windows]
-        rewrite(self.format, self._file.source, changed, output.shared)
+        rewrite(format_named(self.format), self._file.source, changed, output.shared)
 
 
 class _Written:
@@ -295,23 +298,21 @@ class NewTarget:
 
     def __init__(self, name: str, filling: Filling, stack: ExitStack, *, durable: bool) -> None:
         self.name = name
-        row = format_to_create(name, raw=filling.declared)
+        row = format_to_create(name, declared=filling.declared)
         try:
             self._output = stack.enter_context(FileOutput(name, overwrite=False, durable=durable))
         except OutputExistsError as error:
             raise Appeared from error
         self.source = self._output.fd
         datatype, shape, count = filling.datatype, filling.shape, math.prod(filling.shape)
-        stored = datatype.form.newbyteorder(filling.byte_order)
-        source = LocalSource.of(name, self._output.shared_path)
-        template = RankFile(source, "raw", (FlatBuffer(source, datatype, count, stored, 0, shape),))
-        layout = row.prepare(template)
-        assert isinstance(layout, FlatLayout)  # noqa: S101 - npy and raw are flat
+        model = BufferModel(datatype, count, shape=shape, byte_order=filling.byte_order)
+        layout = row.prepare(Model(row.name, (model,)))
+        assert isinstance(layout, FlatLayout)  # noqa: S101 - as of all that are made new
         with calls.blaming(name):
             calls.pwrite_all(self._output.fd, layout.head, 0)
             self._fill(filling.element.astype(layout.stored), layout.offset, count)
         source = LocalSource.of(name, self._output.shared_path)
-        shaped = shape if layout.head else None
+        shaped = None if row.needs_type else shape
         self.format = row.name
         self.windows: Sequence[FlatBuffer] = (
             FlatBuffer(source, datatype, count, layout.stored, layout.offset, shaped),

@@ -10,13 +10,12 @@ import contextlib
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from mpired import ops
-from mpired.buffers import FlatBuffer
+from mpired.buffers import BufferModel, Model
 from mpired.buffers.rank import reordered
 from mpired.errors import (
     BufferFileError,
@@ -77,7 +76,7 @@ def transact(
             work = _Work(_completed(request, targets), policy, targets, stack)
             work.combine(progress)
             if keep is not None and work.fetched is not None:
-                keep(work.fetched, work.fetched_window)
+                keep(work.fetched, work.fetched_model)
             _publish(targets, work.updates, on_commit)
             return work.done(recovered)
 
@@ -177,13 +176,19 @@ class _Work:
         self.fetched = np.zeros(self._entries[0], targets[0].windows[0].datatype.form) if request.fetch else None
 
     @property
-    def fetched_window(self) -> FlatBuffer:
-        """What the fetched elements are: those of the first window of which any are meant."""
-        shares = [share for share in self._placed if share]
-        if len(shares) == 1:
-            return shares[0].fetched()
-        window = self._targets[0].windows[0]
-        return replace(window, shape=None if window.shape is None else (self._entries[0],))
+    def fetched_model(self) -> Model:
+        """What the fetched elements are like: those of the window of which they are, or of the first of several."""
+        count = self._entries[0]
+        target, window = self._targets[0], self._targets[0].windows[0]
+        shape: tuple[int, ...] | None = None if window.shape is None else (count,)
+        found = [(each, share) for each, share in zip(self._targets, self._placed, strict=True) if share]
+        if len(found) == 1:
+            target, share = found[0]
+            window, shape = share.window, share.fetched_shape
+        buffer = BufferModel(
+            window.datatype, count, shape=shape, fortran_order=window.fortran_order, byte_order=window.byte_order
+        )
+        return Model(target.format, (buffer,), window.source)
 
     def _check(self) -> None:
         """Let a legal request pass, before anything is written."""

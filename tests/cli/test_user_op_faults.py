@@ -12,6 +12,7 @@ import re
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +20,7 @@ import numpy as np
 import pytest
 from command import Child, alive, children, installed, refused, run, succeeded, unchanged, wait_until
 from needs import has, needs
+from packages import install
 
 _PR_SET_CHILD_SUBREAPER = 36
 RANKS = ("rank0.npy", "rank1.npy", "rank2.npy")
@@ -317,16 +319,7 @@ FAULTS = [
 ]
 
 
-def distribution(folder, name, entry_points, **modules):
-    """Install a package with entry points, by hand; `modules` are the texts of its modules."""
-    info = folder / f"{name}-1.0.dist-info"
-    info.mkdir(parents=True)
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
-    lines = "".join(f"{point} = {value}\n" for point, value in entry_points.items())
-    (info / "entry_points.txt").write_text(f"[console_scripts]\nx = y:z\n[mpired.ops]\n{lines}")
-    for module, text in modules.items():
-        (folder / f"{module}.py").write_text(text)
-    return info
+distribution = partial(install, group="mpired.ops")
 
 
 GOOD = """
