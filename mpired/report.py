@@ -124,7 +124,7 @@ def summarise(call: Call) -> Summary:
         ],
         nranks=len(files),
         nbytes=sum(plan.nbytes for plan in plans),
-        nan="propagates" if not op.user and any(_may_hold_nan(each.datatype) for each in model.buffers) else None,
+        nan=op.nan if any(_may_hold_nan(each.datatype) for each in model.buffers) else None,
         workers=max(plan.jobs for plan in plans),
         root=call.root,
         output=call.output or (call.paths[0] if call.collective.to_root else "in place"),

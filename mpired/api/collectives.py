@@ -123,7 +123,7 @@ def _arrays(deal: Deal, request: Request) -> list[Any]:
     plan = make_course(deal, (), request).plan
     with folded(plan, deal.shares, None, unwatched) as results:
         for taker, share, buffers in zip(deal.takers, deal.shares, results, strict=True):
-            arrays[share.rank] = as_arrays(buffers, model_of(taker.file, share, request.collective))
+            arrays[share.rank] = as_arrays(buffers, model_of(taker.file, share, request))
     return arrays
 
 

@@ -56,6 +56,10 @@ class Source(Protocol):
     def inode(self) -> tuple[int, int] | None:
         """Device and inode of the local file; None if it is none, as a stream."""
 
+    @property
+    def is_private(self) -> bool:
+        """Whether only this process and its children can open it."""
+
     def open(self) -> OpenSource:
         """Open it for reading.
 
@@ -136,8 +140,14 @@ class LocalSource(NamedTuple):
         """Device and inode; None of what came by a stream."""
         return None if self.keep is not None else self.stamp[:2]
 
+    @property
+    def is_private(self) -> bool:
+        """Whether its path is of a descriptor of this process."""
+        return self.path.startswith(("/proc/", "/dev/"))
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return LocalSource, (self.name, self.path, self.stamp)  # a worker opens the path, and keeps nothing
+        # A worker keeps nothing, and may have another working directory.
+        return LocalSource, (self.name, calls.absolute(self.path), self.stamp)
 
     def open(self) -> OpenSource:
         """Open the file for reading, if it is the one that was checked."""

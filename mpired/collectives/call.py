@@ -14,7 +14,6 @@ from mpired.collectives.request import Request, read_request
 from mpired.collectives.results import Deal, check_different, deals, paths_of, results_of
 from mpired.collectives.run import Course, Result, run
 from mpired.collectives.table import COLLECTIVES, Collective
-from mpired.engines import cores
 from mpired.errors import UsageError
 from mpired.options import CallOptions, PathLike
 from mpired.progress import Progress
@@ -100,8 +99,9 @@ class Call(NamedTuple):
         """Do it, and commit all results together; `held` has the files that they replace."""
         outputs: Output | Together
         if self.collective.to_root:
-            (path,) = self.paths
-            outputs = open_output(path, overwrite=overwrite, on_commit=on_commit, target=held.get(path))
+            (path,), (plan,) = self.paths, self.plans
+            named = not plan.engine.same_tree
+            outputs = open_output(path, overwrite=overwrite, on_commit=on_commit, target=held.get(path), named=named)
         else:  # that the files are locked is enough
             outputs = Together(self.paths, overwrite=overwrite, on_commit=on_commit)
         with outputs:
@@ -180,6 +180,6 @@ def _check_output(collective: Collective, output: str | None, options: CallOptio
 def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> Course:
     """Plan the fold over those that give, with what is taken of it."""
     options = request.options
-    jobs, max_memory = options["jobs"] or cores.usable_cores(), options["max_memory"]
+    jobs, max_memory = options["jobs"], options["max_memory"]
     noutputs = len(deal.shares)
     return Course(make_plan(request.op, deal.givers, jobs, max_memory, noutputs=noutputs, nlocked=nlocked), results)

@@ -23,7 +23,7 @@ from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.table import BEFORE, Share
 from mpired.datatypes import Datatype
 from mpired.datatypes.datatype import gaps
-from mpired.ops import neutral
+from mpired.ops import Op, neutral
 from mpired.ops.overflow import Overflow, Steps, steps, total
 from mpired.storage import calls
 
@@ -127,19 +127,20 @@ class Fold:
 
     def __call__(self, segment: Segment) -> Generator[Part, None, None]:
         """Fold one segment, and write its results; yield what came of each piece of it."""
-        ranks = self.plan.buffers[segment.buffer]
+        op, ranks = self.plan.op, self.plan.buffers[segment.buffer]
         datatype, step = ranks[0].datatype, self.plan.block_counts[segment.buffer]
-        blocks = [_block(min(step, segment.stop - segment.start), datatype.form) for _ in range(2)]
-        making, nbytes = steps(self.plan.op, datatype), 0
+        state, result = op.state(datatype), op.result(datatype)
+        blocks = [_block(min(step, segment.stop - segment.start), state.form) for _ in range(2)]
+        making, nbytes = steps(op, state), 0
         found: list[Overflow | None] = []
         with (
-            _Readers(ranks, self.plan.max_open) as readers,
+            (_Readers if op.lift is None else _LiftingReaders)(ranks, self.plan.max_open, op) as readers,
             _Writers(self.targets, segment.buffer, self.plan.max_open) as writers,
         ):
             for start in range(segment.start, segment.stop, step):
                 count = min(step, segment.stop - start)
                 current = [block[:count] for block in blocks]
-                found.append(_left_fold(making, readers, start, current, writers.at(start, datatype)))
+                found.append(_left_fold(making, readers, start, current, writers.at(start, result)))
                 nbytes += count * len(ranks) * datatype.itemsize
                 if nbytes >= _PIECE_BYTES:
                     yield _part(nbytes, found, segment)
@@ -172,14 +173,13 @@ def _left_fold(
     """
     op, datatype = making.op, readers.datatype
     running, spare = blocks
-    if BEFORE in sinks:
-        running[...] = neutral(op, datatype)
-        datatype.clear_padding(running)
-        sinks[BEFORE](running)
-    readers.read(0, start, running)
     making.begin()
     found = []
     with making.watching():
+        if BEFORE in sinks:
+            running[...] = neutral(op, datatype)
+            sinks[BEFORE](op.lower(running, datatype))
+        readers.read(0, start, running)
         for rank in range(len(readers)):
             if rank:
                 readers.read(rank, start, spare)
@@ -189,19 +189,17 @@ def _left_fold(
                 if result is spare:
                     running, spare = spare, running
             if rank in sinks:
-                # What is finished can be folded on: it gives defined bits to what is none of the ops' business.
-                if rank:  # the result of one rank is its copy, which no op touches (MPI-4.1, 6.9.5)
-                    op.finish(running, datatype)
-                datatype.clear_padding(running)
-                sinks[rank](running)
+                # The result of one rank is its copy, which no op touches (MPI-4.1, 6.9.5), unless it is a state.
+                sinks[rank](op.lower(running, datatype) if rank or op.lift else running)
     return total(found)
 
 
 class _Readers(AbstractContextManager["_Readers"]):
     """One buffer of every rank, the first `max_open` kept open, the others opened in turn."""
 
-    def __init__(self, ranks: Sequence[RankBuffer], max_open: int) -> None:
+    def __init__(self, ranks: Sequence[RankBuffer], max_open: int, op: Op) -> None:
         self.datatype = ranks[0].datatype
+        self._op = op
         self._ranks = ranks
         self._max_open = max_open
         self._open: dict[int, Reader] = {}
@@ -210,7 +208,7 @@ class _Readers(AbstractContextManager["_Readers"]):
         return len(self._ranks)
 
     def read(self, rank: int, start: int, block: np.ndarray) -> None:
-        """Fill `block` from one rank."""
+        """Fill `block` with what one rank gives to the fold, from the element `start` on."""
         reader = self._open.get(rank)
         if reader is not None:
             reader.read(start, block)
@@ -222,14 +220,31 @@ class _Readers(AbstractContextManager["_Readers"]):
                 reader.read(start, block)
 
     def again(self, rank: int, start: int, count: int) -> np.ndarray:
-        """Return elements of one rank in an array of their own."""
-        block = np.empty(count, self.datatype.form)
+        """Return what one rank gives in an array of its own."""
+        block = np.empty(count, self._op.state(self.datatype).form)
         self.read(rank, start, block)
         return block
 
     def __exit__(self, *_: object) -> None:
         for reader in self._open.values():
             reader.close()
+
+
+class _LiftingReaders(_Readers):
+    """The same for an op whose state is not the element: what is read is lifted into states."""
+
+    def __init__(self, ranks: Sequence[RankBuffer], max_open: int, op: Op) -> None:
+        super().__init__(ranks, max_open, op)
+        self._elements = _block(0, self.datatype.form)
+
+    def read(self, rank: int, start: int, block: np.ndarray) -> None:
+        """Fill `block` with the states of one rank's elements, from the element `start` on."""
+        assert self._op.lift is not None  # noqa: S101 - the fold has looked
+        if len(self._elements) < len(block):
+            self._elements = _block(len(block), self.datatype.form)
+        elements = self._elements[: len(block)]
+        super().read(rank, start, elements)
+        self._op.lift(elements, block, self.datatype)
 
 
 class _Writers(AbstractContextManager["_Writers"]):
@@ -244,7 +259,7 @@ class _Writers(AbstractContextManager["_Writers"]):
             self._by_last.setdefault(target.share.last, []).append(target)
 
     def at(self, start: int, datatype: Datatype) -> _Sinks:
-        """Return what takes the partial results of the block that begins with the element `start`."""
+        """Return what takes the partial results, of a datatype, of the block that begins with the element `start`."""
 
         def sink(targets: list[Target]) -> Callable[[np.ndarray], None]:
             return lambda block: self._write(targets, start, block, datatype)
@@ -252,6 +267,7 @@ class _Writers(AbstractContextManager["_Writers"]):
         return {last: sink(targets) for last, targets in self._by_last.items()}
 
     def _write(self, targets: Sequence[Target], start: int, block: np.ndarray, datatype: Datatype) -> None:
+        datatype.clear_padding(block)
         for target in targets:
             low, high = max(start, target.share.start), min(start + len(block), target.share.stop)
             if low < high:

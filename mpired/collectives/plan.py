@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from mpired.buffers import RankBuffer, RankFile, format_named
-from mpired.engines import decoding
+from mpired.datatypes import Datatype
+from mpired.engines import LOCAL, Engine, decoding, usual
 from mpired.errors import UsageError
 from mpired.ops import Op
 from mpired.storage import calls
@@ -38,6 +39,8 @@ _STREAMED_BASE_BYTES = 180 << 20
 _STREAMED_LEAST_BYTES = 100 << 20
 # Two blocks, one in the form of the file, and the temporaries of a kernel.
 _BLOCKS_IN_MEMORY = 6
+# Where a state is not an element: those of the elements that are lifted, and of the results.
+_BLOCKS_BESIDE_STATES = 2
 
 
 class Segment(NamedTuple):
@@ -65,6 +68,8 @@ class Plan(NamedTuple):
         Number of workers; 1 means this process, unless what runs is isolated from it.
     max_open
         Ranks that a worker keeps open, and results.
+    engine
+        Who runs the segments.
     """
 
     op: Op
@@ -73,6 +78,7 @@ class Plan(NamedTuple):
     block_counts: tuple[int, ...]
     jobs: int
     max_open: int
+    engine: Engine
 
     @property
     def isolated(self) -> bool:
@@ -88,7 +94,7 @@ class Plan(NamedTuple):
 def make_plan(
     op: Op,
     files: Sequence[RankFile],
-    jobs: int,
+    jobs: int | None = None,
     max_memory: int | None = None,
     *,
     noutputs: int = 1,
@@ -103,7 +109,7 @@ def make_plan(
     files
         The ranks, whose buffers agree.
     jobs
-        The most workers.
+        The most workers; None for as many as the engine has.
     max_memory
         The most bytes of memory for all processes together; None for the usual blocks.
     noutputs
@@ -114,31 +120,36 @@ def make_plan(
     Raises
     ------
     UsageError
-        If the memory is too little for one process.
+        If the memory is too little for one process, or the workers cannot open a rank.
     """
+    # A function of this process is not sent to others.
+    engine = LOCAL if op.user and not op.isolated else usual()
+    _check_reach(engine, files)
     buffers = tuple(zip(*(file.buffers for file in files), strict=True))
     streamed = any(format_named(file.format).streamed for file in files)
-    max_open = _max_open(streamed=streamed, noutputs=noutputs, nlocked=nlocked)
+    max_open = _max_open(engine, streamed=streamed, noutputs=noutputs, nlocked=nlocked)
     spread = any(ranks[0].datatype.is_spread for ranks in buffers)
     wanted = _STREAMED_BLOCK_BYTES if streamed or spread else _BLOCK_BYTES
     if max(len(files), noutputs) > max_open:
         wanted = max(wanted, _REOPENING_BLOCK_BYTES)
-    sizes = [ranks[0].count * ranks[0].datatype.itemsize for ranks in buffers]
+    widths = [_width(op, ranks[0].datatype) for ranks in buffers]
+    sizes = [ranks[0].count * width for ranks, width in zip(buffers, widths, strict=True)]
     small = len(files) * sum(sizes) < _SMALL_BYTES
-    if small or (op.user and not op.isolated):  # a function of this process is not sent to others
-        jobs = 1
+    jobs = 1 if small or (op.user and not op.isolated) else jobs or engine.runner.limits().workers
     if noutputs > 1:  # however large a block may be, there is one for each worker
         wanted = min(wanted, max(_BLOCK_BYTES, -(-max(sizes) // jobs)))
-    jobs, block_bytes = _within(max_memory, jobs, wanted, _STREAMED_BASE_BYTES if streamed else _BASE_BYTES)
+    nblocks = _BLOCKS_IN_MEMORY + (_BLOCKS_BESIDE_STATES if op.lift else 0)
+    base = _STREAMED_BASE_BYTES if streamed else _BASE_BYTES
+    jobs, block_bytes = _within(max_memory, jobs, wanted, base, nblocks=nblocks)
     if max_memory is not None and streamed:
         processes = 1 if jobs == 1 else jobs + 1
-        room = max_memory // processes - _STREAMED_LEAST_BYTES - _BLOCKS_IN_MEMORY * block_bytes
+        room = max_memory // processes - _STREAMED_LEAST_BYTES - nblocks * block_bytes
         memory = max(0, room) // min(len(files), max_open)
         buffers = tuple(tuple(_within_memory(rank, memory) for rank in ranks) for ranks in buffers)
     if op.user and not op.isolated:
         decoder = decoding.Decoder()
         buffers = tuple(tuple(map(decoder.decoding, ranks)) for ranks in buffers)
-    block_counts = tuple(max(1, block_bytes // ranks[0].datatype.itemsize) for ranks in buffers)
+    block_counts = tuple(max(1, block_bytes // width) for width in widths)
     # What can only be decoded in sequence is cut as little as possible: every cut decodes a row group twice.
     pieces = jobs if small or streamed else jobs * _SEGMENTS_PER_WORKER
     if noutputs > 1:  # nor are many files opened for little of each
@@ -146,7 +157,12 @@ def make_plan(
     segments = tuple(
         segment for i, ranks in enumerate(buffers) for segment in _segments(i, ranks[0].count, block_counts[i], pieces)
     )
-    return Plan(op, buffers, segments, block_counts, max(1, min(jobs, len(segments))), max_open)
+    return Plan(op, buffers, segments, block_counts, max(1, min(jobs, len(segments))), max_open, engine)
+
+
+def _width(op: Op, datatype: Datatype) -> int:
+    """Return the bytes of what takes most: an element, a state of the op, or a result."""
+    return max(each.itemsize for each in (datatype, op.state(datatype), op.result(datatype)))
 
 
 def _within_memory(buffer: RankBuffer, memory: int) -> RankBuffer:
@@ -154,29 +170,37 @@ def _within_memory(buffer: RankBuffer, memory: int) -> RankBuffer:
     return replace(cast("Any", buffer), memory=memory) if hasattr(buffer, "memory") else buffer
 
 
-def _max_open(*, streamed: bool, noutputs: int, nlocked: int) -> int:
+def _check_reach(engine: Engine, files: Sequence[RankFile]) -> None:
+    """Raise `UsageError` if the engine's workers cannot open a rank: it is a stream that this process has kept."""
+    for file in files:
+        if not engine.same_tree and file.source.is_private:
+            reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
+            raise UsageError(file.source.name, f"{reason}; write it to a file first")
+
+
+def _max_open(engine: Engine, *, streamed: bool, noutputs: int, nlocked: int) -> int:
     reserved = RESERVED_DESCRIPTORS + descriptors_of(nlocked)
     if nlocked:  # what the locks take shall not be missing for the ranks
         calls.allow_descriptors(reserved + _LEAST_OPEN)
-    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    allowed = _MAX_OPEN if soft == resource.RLIM_INFINITY else soft - reserved
+    descriptors = engine.runner.limits().descriptors
+    allowed = _MAX_OPEN if descriptors == resource.RLIM_INFINITY else descriptors - reserved
     if noutputs > 1:
         allowed //= 2
     return max(1, min(allowed, _MAX_OPEN_STREAMED if streamed else _MAX_OPEN))
 
 
-def _within(max_memory: int | None, jobs: int, block_bytes: int, base: int) -> tuple[int, int]:
+def _within(max_memory: int | None, jobs: int, block_bytes: int, base: int, *, nblocks: int) -> tuple[int, int]:
     """Return how many workers and which blocks fit into the memory: smaller blocks first, then fewer workers."""
     if max_memory is None:
         return jobs, block_bytes
-    least = base + _BLOCKS_IN_MEMORY * _MIN_BLOCK_BYTES
+    least = base + nblocks * _MIN_BLOCK_BYTES
     if max_memory < least:
         reason = f"{max_memory} bytes is too little, one process needs {-(-least >> 20)}M"
         raise UsageError("`max_memory`", reason)
     # The parent waits beside its workers, so that n workers are n + 1 processes.
     fitting = 1 if jobs == 1 or max_memory < 3 * least else min(jobs, max_memory // least - 1)
     processes = fitting if fitting == 1 else fitting + 1
-    spare = (max_memory - processes * base) // (fitting * _BLOCKS_IN_MEMORY)
+    spare = (max_memory - processes * base) // (fitting * nblocks)
     return fitting, min(block_bytes, max(spare, _MIN_BLOCK_BYTES))
 
 

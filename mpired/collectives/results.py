@@ -144,16 +144,26 @@ def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: 
         elif results and request.collective.alike:  # all are modelled on one, to be the same file
             results.append(results[0]._replace(share=share, path=path))
         else:
-            model = model_of(taker.file, share, request.collective)
+            model = model_of(taker.file, share, request)
             form = output_format(path, request.options["to"], model.format, terminal=terminal)
             results.append(Result(share, path, form.name, request.lay_out(form, model)))
     return tuple(results)
 
 
 def _in_place(path: str, file: RankFile, share: Share, request: Request) -> Result:
-    """Let a result replace the file of its rank."""
+    """Let a result replace the file of its rank.
+
+    Raises
+    ------
+    UsageError
+        If the op's results are of another datatype than the file's elements.
+    """
+    for buffer in file.buffers:
+        if (datatype := request.op.result(buffer.datatype)) != buffer.datatype:
+            reason = f"would put {datatype} in the place of {buffer.datatype}; {request.op} needs an `output`"
+            raise UsageError("`in_place`", reason)
     form = format_named(file.format)
-    layout = form.prepare(model_of(file, share, request.collective))
+    layout = form.prepare(model_of(file, share, request))
     kept = keep_around(file, layout, request.options)
     # Another number of elements needs another header, where that has the number.
     keeps = request.collective.whole or form.needs_type
@@ -179,6 +189,15 @@ def keep_around(file: RankFile, layout: FlatLayout | Encoder, options: CallOptio
     return layout
 
 
-def model_of(file: RankFile, share: Share, collective: Collective) -> Model:
-    """Return what the result of a rank is like: its file, or one with so many elements in one dimension."""
-    return file.model if collective.whole else file.model.with_count(share.count)
+def model_of(file: RankFile, share: Share, request: Request) -> Model:
+    """Return what the result of a rank is like.
+
+    That is its file; with so many elements in one dimension where a rank gets a part of the result; and without the
+    file's own header or schema where the op's results are of another datatype, which these do not describe.
+    """
+    model = file.model if request.collective.whole else file.model.with_count(share.count)
+    datatypes = [request.op.result(buffer.datatype) for buffer in model.buffers]
+    if datatypes == [buffer.datatype for buffer in model.buffers]:
+        return model
+    buffers = (replace(buffer, datatype=each) for buffer, each in zip(model.buffers, datatypes, strict=True))
+    return replace(model, buffers=tuple(buffers), source=None)

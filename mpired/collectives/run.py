@@ -12,7 +12,7 @@ from mpired.collectives.fold import Fold, Part, Region, Target
 from mpired.collectives.plan import Plan
 from mpired.collectives.table import Share
 from mpired.datatypes import Group
-from mpired.engines import decoding, pool, userops
+from mpired.engines import decoding, userops
 from mpired.errors import WorkerError
 from mpired.ops import overflow
 from mpired.progress import Progress
@@ -158,15 +158,17 @@ def folded(
         yield []
         return
     regions, end = _regions(plan, shares)
-    with Scratch(beside.directory, beside.name) if beside else Scratch() as scratch:
+    place = (beside.directory, beside.name) if beside else ()
+    with Scratch(*place, named=not plan.engine.same_tree) as scratch:
         scratch.allocate(end)
         targets = [Target(scratch.shared, scratch.name, share, each) for share, each in regions.values()]
         _fold(plan, [*also, *targets], progress)
         source = LocalSource.of(scratch.name, scratch.shared_path)
+        datatypes = [plan.op.result(ranks[0].datatype) for ranks in plan.buffers]
         yield [
             [
-                FlatBuffer(source, ranks[0].datatype, share.count, region.stored, region.offset, name=ranks[0].name)
-                for ranks, region in zip(plan.buffers, regions[share.part][1], strict=True)
+                FlatBuffer(source, datatype, share.count, region.stored, region.offset, name=ranks[0].name)
+                for ranks, datatype, region in zip(plan.buffers, datatypes, regions[share.part][1], strict=True)
             ]
             for share in shares
         ]
@@ -182,17 +184,19 @@ def _regions(plan: Plan, shares: Sequence[Share]) -> tuple[dict[_Part, tuple[Sha
     for part, share in {share.part: share for share in shares}.items():
         each = []
         for ranks in plan.buffers:
-            each.append(Region(end, ranks[0].datatype.form))
-            end += -(-share.count * ranks[0].datatype.itemsize // _ALIGNMENT) * _ALIGNMENT
+            form = plan.op.result(ranks[0].datatype).form
+            each.append(Region(end, form))
+            end += -(-share.count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
         regions[part] = share, tuple(each)
     return regions, end
 
 
 def _fold(plan: Plan, targets: Sequence[Target], progress: Progress) -> None:
     parts: list[Part] = []
+    fold, run_segments = Fold(plan, tuple(targets)), plan.engine.runner.run
     with (
         _deaths_explained(plan),
-        closing(pool.run(Fold(plan, tuple(targets)), plan.segments, plan.jobs, isolated=plan.isolated)) as folding,
+        closing(run_segments(fold, plan.segments, plan.jobs, isolated=plan.isolated)) as folding,
     ):
 
         def done() -> Iterator[int]:

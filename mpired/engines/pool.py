@@ -7,12 +7,15 @@ import ctypes
 import errno
 import itertools
 import os
+import resource
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
 
+from mpired.engines import cores
+from mpired.engines.table import Limits
 from mpired.engines.worker import flush_streams, results, work
 from mpired.errors import WorkerError
 from mpired.storage import interruptions
@@ -54,6 +57,11 @@ def run(
         yield from _results(workers, first, rest)
     finally:
         _end(workers)
+
+
+def limits() -> Limits:
+    """Return what workers may use: they have the limits of this process."""
+    return Limits(cores.usable_cores(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 class _Worker:

@@ -1,10 +1,22 @@
 """What combining means: the predefined MPI ops, user-defined ones, and the gate before them."""
 
-from mpired.ops.neutral import neutral
 from mpired.ops.resolve import check_file, meant, of_function, resolve, with_properties
-from mpired.ops.table import OPS, OVERFLOWS, Op, Use, check, check_use, get, user_op, with_overflow
+from mpired.ops.table import (
+    COMPARE_AND_SWAP,
+    OPS,
+    OVERFLOWS,
+    Op,
+    Use,
+    check,
+    check_use,
+    get,
+    neutral,
+    user_op,
+    with_overflow,
+)
 
 __all__ = [
+    "COMPARE_AND_SWAP",
     "OPS",
     "OVERFLOWS",
     "Op",

@@ -22,7 +22,7 @@ from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import pieces, transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import UserOpError
-from mpired.ops.contract import Elementwise, Failing, Properties, limited
+from mpired.ops.contract import Elementwise, Failing, Properties, absolute, limited
 
 _INT_MAX = 2**31 - 1
 _CANARY_BYTES = 64
@@ -44,12 +44,19 @@ class LibraryKernel:
         "" for `int *len`, "count" for `MPI_Count *len`.
     timeout
         Seconds that one application may take, None for ever.
+    directory
+        What the path is relative to; "" for the working directory of the process.
     """
 
     path: str
     symbol: str
     variant: str = ""
     timeout: float | None = None
+    directory: str = ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A worker may have another working directory.
+        return LibraryKernel, (self.path, self.symbol, self.variant, self.timeout, absolute(self.directory))
 
     @property
     def place(self) -> str:
@@ -105,7 +112,7 @@ def _elementwise(kernel: LibraryKernel) -> Elementwise:
 def _load(kernel: LibraryKernel) -> Any:
     try:
         # A path without a slash would be searched for in LD_LIBRARY_PATH.
-        function = ctypes.CDLL(os.path.realpath(kernel.path))[kernel.symbol]
+        function = ctypes.CDLL(os.path.realpath(os.path.join(kernel.directory, kernel.path)))[kernel.symbol]
     except OSError as error:
         raise UserOpError(kernel.place, f"cannot be loaded ({error})") from None
     except AttributeError:

@@ -55,6 +55,14 @@ class Properties(NamedTuple):
     doc: str = ""
 
 
+def absolute(directory: str) -> str:
+    """Return what paths of an op are relative to as other processes can use it; the directory may be gone."""
+    try:
+        return os.path.abspath(directory)
+    except OSError:
+        return directory
+
+
 def first_line(function: Any) -> str:
     """Return the first line of a function's docstring, "" if it has none."""
     return (inspect.getdoc(function) or "").partition("\n")[0]

@@ -95,18 +95,18 @@ def logical(ufunc: np.ufunc) -> Kernel:
     return kernel
 
 
-def replace(invec: np.ndarray, _inoutvec: np.ndarray, _datatype: Datatype) -> np.ndarray:
-    """Put the origin in the place of the target: f(target, origin) = origin (MPI-4.1, 12.3.4)."""
-    return invec
-
-
-def no_op(_invec: np.ndarray, inoutvec: np.ndarray, _datatype: Datatype) -> np.ndarray:
-    """Leave the target alone: f(target, origin) = target (MPI-4.1, 12.3.4)."""
+def replace(_invec: np.ndarray, inoutvec: np.ndarray, _datatype: Datatype) -> np.ndarray:
+    """Put the origin in the place of the target, the lower operand: f(a, b) = b (MPI-4.1, 12.3.4)."""
     return inoutvec
 
 
-def canonical_nan(block: np.ndarray, datatype: Datatype) -> None:
-    """Give every NaN of a finished sum or product the same bits.
+def no_op(invec: np.ndarray, _inoutvec: np.ndarray, _datatype: Datatype) -> np.ndarray:
+    """Leave the target alone, the lower operand: f(a, b) = a (MPI-4.1, 12.3.4)."""
+    return invec
+
+
+def canonical_nan(block: np.ndarray, datatype: Datatype) -> np.ndarray:
+    """Give every NaN of a finished sum or product the same bits, and return the block.
 
     Which operand's payload survives `nan + nan` depends on the vector width and the position in
     the array; neither C nor MPI says. One quiet NaN for all makes the bits defined.
@@ -116,7 +116,9 @@ def canonical_nan(block: np.ndarray, datatype: Datatype) -> None:
         undefined = np.isnan(numbers)
         if undefined.any():
             numbers[undefined] = np.nan
+    return block
 
 
-def leave_as_is(_block: np.ndarray, _datatype: Datatype) -> None:
-    """Finish nothing: the kernel's bits are defined already."""
+def as_it_is(block: np.ndarray, _datatype: Datatype) -> np.ndarray:
+    """Return the block: the kernel has defined all its bits."""
+    return block

@@ -12,6 +12,7 @@ import numpy as np
 from mpired.datatypes import Datatype
 from mpired.errors import UnknownOpError, UserOpError
 from mpired.ops import contract, plugins, table, user
+from mpired.ops.identity import Declared
 from mpired.ops.table import Op
 
 if TYPE_CHECKING:
@@ -21,17 +22,15 @@ _FILE = re.compile(r".*(\.py|\.so(\.\d+)*)|.*/.*", re.DOTALL)
 _IN_LIBRARY = re.compile(r"(?P<path>.*\.so(?:\.\d+)*):(?P<symbol>[^:]+)(?P<variant>:[^:]*)?", re.DOTALL)
 
 
-# They are of one array, so as ops they can only mean these.
-_MEANT = ((sum, "SUM"), (max, "MAX"), (min, "MIN"),
-          (np.sum, "SUM"), (np.prod, "PROD"), (np.max, "MAX"), (np.min, "MIN"))  # fmt: skip
-_MEANT_PLACES = {f"{function.__module__}:{function.__name__}": name for function, name in _MEANT}
-
-
 def meant(op: str | Callable[..., Any]) -> Op | None:
-    """Return the predefined op that `sum` or its like mean, or a place as `builtins:sum`; None for all others."""
-    if isinstance(op, str):
-        return table.get(_MEANT_PLACES[op]) if op in _MEANT_PLACES else None
-    return next((table.get(name) for function, name in _MEANT if op is function), None)
+    """Return the predefined op that `sum` or its like mean, or a place as `builtins:sum`; None for all others.
+
+    Such functions are of one array, so as ops they can mean nothing else.
+    """
+    return _MEANT_PLACES.get(op) if isinstance(op, str) else table.meant_by(op)
+
+
+_MEANT_PLACES = {f"{each.__module__}:{each.__name__}": op for op in table.OPS for each in op.meant}
 
 
 def of_function(function: Callable[..., Any], *, commute: bool | None = None) -> Op:
@@ -55,8 +54,9 @@ def of_function(function: Callable[..., Any], *, commute: bool | None = None) ->
 def with_properties(op: Op, said: contract.Properties, *, commute: bool | None = None) -> Op:
     """Return a user-defined op with what it says of itself; `commute` goes before its own word."""
     chosen = said.commute if commute is None else commute
+    identity = None if said.identity is None else Declared(said.identity)
     return op._replace(
-        name=said.name or op.name, commute=bool(chosen), datatypes=said.datatypes, identity=said.identity, doc=said.doc
+        name=said.name or op.name, commute=bool(chosen), datatypes=said.datatypes, identity=identity, doc=said.doc
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,8 @@ import numpy as np
 from mpired.datatypes import Datatype, Group, unit_of
 from mpired.datatypes.named import canonical
 from mpired.errors import DatatypeError, OpError, UnknownOpError, UsageError, shortened
-from mpired.ops import kernels, loc
+from mpired.ops import identity, kernels, loc
+from mpired.ops.identity import Identity
 from mpired.ops.kernels import Kernel
 
 
@@ -33,10 +34,18 @@ _TRUTH = Group.C_INTEGER | Group.LOGICAL
 _BITS = _INTEGER | Group.BYTE
 _ANY_TYPE = ~Group.DERIVED
 _ROUNDED = Group.FLOATING_POINT | Group.COMPLEX
+_WITH_NAN = _ROUNDED | Group.PAIR
+
+
+def _of_elements(datatype: Datatype) -> Datatype:
+    return datatype
 
 
 class Op(NamedTuple):
     """One reduction operation: a row of the table.
+
+    Where the state is not the element, the fold lifts the elements of each rank into states, the kernel combines
+    these, and what comes of them is lowered to results. By default all three are the element.
 
     Parameters
     ----------
@@ -48,45 +57,67 @@ class Op(NamedTuple):
         The datatypes that the op is defined on.
     doc
         One line for the tables.
+    section
+        Where MPI-4.1 defines it.
+    identity
+        Gives the identity, as a state; None if the op has none, or a user-defined one declares none.
+    nan
+        What becomes of NaN, as the summary of a call says it; None if the op takes no datatype that has NaNs, or is
+        user-defined.
     commute
         Whether operands may change places; the fold never makes use of it.
     uses
         The families of calls that take the op.
     origin
         Whether a one-sided call reads its origin.
+    meant
+        Functions of Python and NumPy that mean this op.
     datatypes
         The names of the datatypes that the op takes, where it takes only some of its groups.
     user
         Whether it is a user-defined op.
     isolated
         Whether its code runs in workers only, because it comes from a file or a package.
-    identity
-        What a user-defined op says is its neutral element.
     rounds
         The datatypes on which the op rounds, so that the order of the ranks shows in the bits.
-    finish
-        Applied once to a folded block, where the kernel leaves bits undefined.
     exact
         The function of numbers that the op is, where the datatype may be unable to hold its result.
     overflow
         What such a result is: "warn" of it, "wrap" as if it were expected, or "error".
+    state
+        Gives the datatype of the state, for the datatype of the elements.
+    lift
+        Fills a block of states from a block of elements, whose datatype is the third argument; None where a state is
+        an element.
+    lower
+        Returns the results of a block of states, with which the fold may go on. The second argument is the datatype
+        of the elements. Where a state is an element it may change the bits that the kernel leaves undefined, and
+        returns the block.
+    result
+        Gives the datatype of the results, for the datatype of the elements.
     """
 
     name: str
     kernel: Kernel
     groups: Group
     doc: str
+    section: str
+    identity: Identity | None
+    nan: str | None
     commute: bool = True
     uses: Use = _ANY_USE
     origin: bool = True
+    meant: tuple[Callable[..., Any], ...] = ()
     datatypes: tuple[str, ...] = ()
     user: bool = False
     isolated: bool = False
-    identity: Any = None
     rounds: Group = Group(0)
-    finish: Callable[[np.ndarray, Datatype], None] = kernels.leave_as_is
     exact: Callable[[Any, Any], Any] | None = None
     overflow: str = "warn"
+    state: Callable[[Datatype], Datatype] = _of_elements
+    lift: Callable[[np.ndarray, np.ndarray, Datatype], None] | None = None
+    lower: Callable[[np.ndarray, Datatype], np.ndarray] = kernels.as_it_is
+    result: Callable[[Datatype], Datatype] = _of_elements
 
     def __str__(self) -> str:
         return self.name if self.user else f"MPI_{self.name}"
@@ -96,44 +127,148 @@ class Op(NamedTuple):
         return (Op, tuple(self)) if self.user else (with_overflow, (self.name, self.overflow))
 
 
+def table(rows: Iterable[Op]) -> dict[str, Op]:
+    """Return the rows by name.
+
+    Raises
+    ------
+    ValueError
+        If two have one name, or a row does not say what is needed of it.
+    """
+    by_name: dict[str, Op] = {}
+    for row in rows:
+        if row.name in by_name:
+            raise ValueError(f"{row}: two ops have this name")
+        if row.groups & _WITH_NAN and row.nan is None:
+            raise ValueError(f"{row}: takes datatypes with NaNs, and does not say what becomes of them")
+        if row.lift is None and (row.state is not _of_elements or row.result is not _of_elements):
+            raise ValueError(f"{row}: its state or its result is not the element, and it has no `lift`")
+        if row.lift is not None and row.uses is not Use.REDUCE:
+            raise ValueError(f"{row}: a window holds elements, so that it takes no op with another state")
+        by_name[row.name] = row
+    return by_name
+
+
 _PLUS, _TIMES = operator.add, operator.mul
 _RMA = Use.ACCUMULATE | Use.FETCH
-_NAN = kernels.canonical_nan
+_PROPAGATES, _COPIED = "propagates", "is copied"
 
 OPS: tuple[Op, ...] = (
-    Op("MAX", kernels.extreme(np.maximum), _ORDERED, "maximum; NaN propagates"),
-    Op("MIN", kernels.extreme(np.minimum), _ORDERED, "minimum; NaN propagates"),
-    Op("SUM", kernels.add, _NUMBER, "sum; integers wrap as in C", rounds=_ROUNDED, finish=_NAN, exact=_PLUS),
-    Op("PROD", kernels.multiply, _NUMBER, "product; integers wrap as in C", rounds=_ROUNDED, finish=_NAN, exact=_TIMES),
-    Op("LAND", kernels.logical(np.logical_and), _TRUTH, "logical and; 0 or 1"),
-    Op("BAND", kernels.elementwise(np.bitwise_and), _BITS, "bitwise and"),
-    Op("LOR", kernels.logical(np.logical_or), _TRUTH, "logical or; 0 or 1"),
-    Op("BOR", kernels.elementwise(np.bitwise_or), _BITS, "bitwise or"),
-    Op("LXOR", kernels.logical(np.logical_xor), _TRUTH, "logical exclusive or; 0 or 1"),
-    Op("BXOR", kernels.elementwise(np.bitwise_xor), _BITS, "bitwise exclusive or"),
-    Op("MAXLOC", loc.locate(np.greater), Group.PAIR, "the pair with the greatest value, then the smallest index"),
-    Op("MINLOC", loc.locate(np.less), Group.PAIR, "the pair with the smallest value, then the smallest index"),
-    Op("REPLACE", kernels.replace, _ANY_TYPE, "the origin's value; accumulate only", commute=False, uses=_RMA),
+    Op(
+        "MAX",
+        kernels.extreme(np.maximum),
+        _ORDERED,
+        f"maximum; NaN {_PROPAGATES}",
+        "6.9.2",
+        identity.lowest,
+        _PROPAGATES,
+        meant=(max, np.max),
+    ),
+    Op(
+        "MIN",
+        kernels.extreme(np.minimum),
+        _ORDERED,
+        f"minimum; NaN {_PROPAGATES}",
+        "6.9.2",
+        identity.highest,
+        _PROPAGATES,
+        meant=(min, np.min),
+    ),
+    Op(
+        "SUM",
+        kernels.add,
+        _NUMBER,
+        "sum; integers wrap as in C",
+        "6.9.2",
+        identity.zero,
+        _PROPAGATES,
+        meant=(sum, np.sum),
+        rounds=_ROUNDED,
+        exact=_PLUS,
+        lower=kernels.canonical_nan,
+    ),
+    Op(
+        "PROD",
+        kernels.multiply,
+        _NUMBER,
+        "product; integers wrap as in C",
+        "6.9.2",
+        identity.one,
+        _PROPAGATES,
+        meant=(np.prod,),
+        rounds=_ROUNDED,
+        exact=_TIMES,
+        lower=kernels.canonical_nan,
+    ),
+    Op("LAND", kernels.logical(np.logical_and), _TRUTH, "logical and; 0 or 1", "6.9.2", identity.one, None),
+    Op("BAND", kernels.elementwise(np.bitwise_and), _BITS, "bitwise and", "6.9.2", identity.all_bits, None),
+    Op("LOR", kernels.logical(np.logical_or), _TRUTH, "logical or; 0 or 1", "6.9.2", identity.zero, None),
+    Op("BOR", kernels.elementwise(np.bitwise_or), _BITS, "bitwise or", "6.9.2", identity.zero, None),
+    Op("LXOR", kernels.logical(np.logical_xor), _TRUTH, "logical exclusive or; 0 or 1", "6.9.2", identity.zero, None),
+    Op("BXOR", kernels.elementwise(np.bitwise_xor), _BITS, "bitwise exclusive or", "6.9.2", identity.zero, None),
+    Op(
+        "MAXLOC",
+        loc.locate(np.greater),
+        Group.PAIR,
+        "the pair with the greatest value, then the smallest index",
+        "6.9.4",
+        identity.lowest,
+        _PROPAGATES,
+    ),
+    Op(
+        "MINLOC",
+        loc.locate(np.less),
+        Group.PAIR,
+        "the pair with the smallest value, then the smallest index",
+        "6.9.4",
+        identity.highest,
+        _PROPAGATES,
+    ),
+    Op(
+        "REPLACE",
+        kernels.replace,
+        _ANY_TYPE,
+        "the origin's value; accumulate only",
+        "12.3.4",
+        None,
+        _COPIED,
+        commute=False,
+        uses=_RMA,
+    ),
     Op(
         "NO_OP",
         kernels.no_op,
         _ANY_TYPE,
         "the target's value; fetch only",
+        "12.3.4",
+        None,
+        _COPIED,
         commute=False,
         uses=Use.FETCH,
         origin=False,
     ),
 )
 
-_BY_NAME = {op.name: op for op in OPS}
-if len(_BY_NAME) != len(OPS):
-    raise AssertionError("two ops have one name")
+COMPARE_AND_SWAP = Op(
+    "COMPARE_AND_SWAP",
+    kernels.replace,
+    _INTEGER | Group.LOGICAL | Group.BYTE,
+    "the origin's value where the target's is the one expected",
+    "12.3.5",
+    None,
+    None,
+    commute=False,
+    uses=Use.FETCH,
+)
+"""What combines in a call of its own (MPI-4.1, 12.3.5); whether the element is as expected, the transaction tells."""
+
+_BY_NAME = table(OPS)
 
 
 def user_op(name: str, kernel: Kernel, *, isolated: bool) -> Op:
     """Return the row of a user-defined op: any datatype, but for reductions only (MPI-4.1, 12.3.4)."""
-    groups = ~Group(0)
-    return Op(name, kernel, groups, "", commute=False, uses=Use.REDUCE, user=True, isolated=isolated, rounds=groups)
+    row = Op(name, kernel, ~Group(0), "", "6.9.5", None, None, commute=False, uses=Use.REDUCE)
+    return row._replace(user=True, isolated=isolated, rounds=row.groups)
 
 
 def get(name: str) -> Op:
@@ -152,6 +287,30 @@ def get(name: str) -> Op:
         hint = f"did you mean {' or '.join(close).lower()}?" if close else f"the ops are {_listed(OPS)}"
         raise UnknownOpError(shortened(name) or "''", f"is not an MPI op; {hint}")
     return op
+
+
+def meant_by(function: Callable[..., Any]) -> Op | None:
+    """Return the predefined op that a function of Python or NumPy means, None if it means none."""
+    return next((op for op in OPS if any(function is each for each in op.meant)), None)
+
+
+def neutral(op: Op, datatype: Datatype) -> np.ndarray:
+    """Return the identity of an op on a datatype, as a state without dimensions.
+
+    Raises
+    ------
+    OpError
+        If the op has none: REPLACE, NO_OP, and a user-defined op that declares none, or one that the datatype cannot
+        hold.
+    """
+    if op.identity is None and op.user:
+        raise OpError(str(op), "says of no neutral element; an op in Python gets one by @mpired.op(identity=...)")
+    if op.identity is None:
+        raise OpError(str(op), "has no identity to fill a new file with; make the file first")
+    try:
+        return op.identity(op.state(datatype))
+    except (TypeError, ValueError, OverflowError):
+        raise OpError(str(op), f"says that its neutral element is {op.identity}, which is no {datatype}") from None
 
 
 OVERFLOWS = ("warn", "wrap", "error")

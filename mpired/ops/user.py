@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ import numpy as np
 from mpired.datatypes import Datatype
 from mpired.errors import UserOpError
 from mpired.ops import plugins
-from mpired.ops.contract import Elementwise, Failing, Function, Properties, as_op, first_line, limited
+from mpired.ops.contract import Elementwise, Failing, Function, Properties, absolute, as_op, first_line, limited
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -92,10 +93,17 @@ class PythonKernel:
         `FILE.py:FUNCTION`, `PACKAGE.MODULE:FUNCTION`, or the name of an entry point.
     timeout
         Seconds that one application may take, None for ever.
+    directory
+        What the path of a file is relative to; "" for the working directory of the process.
     """
 
     place: str
     timeout: float | None = None
+    directory: str = ""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A worker may have another working directory.
+        return PythonKernel, (self.place, self.timeout, absolute(self.directory))
 
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
         """Apply the function, and hold it to its contract."""
@@ -104,7 +112,7 @@ class PythonKernel:
     def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         """Call the function once; the time for one call includes the loading of the code."""
         with limited(self.timeout), Failing(self.place):
-            _load(self.place).apply(invec, inoutvec, datatype)
+            _load(self.place, self.directory).apply(invec, inoutvec, datatype)
 
     def properties(self) -> Properties:
         """Load the function and return what it says of itself.
@@ -115,7 +123,7 @@ class PythonKernel:
             If it cannot be loaded, or cannot be called as an op.
         """
         with limited(self.timeout), Failing(self.place):
-            return _load(self.place).properties
+            return _load(self.place, self.directory).properties
 
 
 @functools.cache
@@ -125,10 +133,13 @@ def _elementwise(kernel: PythonKernel) -> Elementwise:
 
 
 @functools.cache
-def _load(place: str) -> Function:
-    """Return the function at a place."""
+def _load(place: str, directory: str) -> Function:
+    """Return the function at a place; a path is relative to the directory."""
     home, colon, name = place.rpartition(":")
-    return as_op(_attribute(_module(home, place), name, place) if colon else plugins.load(place), place)
+    if not colon:
+        return as_op(plugins.load(place), place)
+    module = load_file(os.path.join(directory, home), place) if is_file(home) else importlib.import_module(home)
+    return as_op(_attribute(module, name, place), place)
 
 
 def _attribute(module: Any, dotted: str, place: str) -> Any:
@@ -143,10 +154,6 @@ def _attribute(module: Any, dotted: str, place: str) -> Any:
 
 def _described_home(found: Any) -> str:
     return str(getattr(found, "__file__", None) or getattr(found, "__name__", None) or type(found).__name__)
-
-
-def _module(home: str, place: str) -> Any:
-    return load_file(home, place) if is_file(home) else importlib.import_module(home)
 
 
 def is_file(home: str) -> bool:

@@ -61,6 +61,41 @@ class SharedPath(NamedTuple):
         return os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
 
 
+class NamedFile(NamedTuple):
+    """One that has a name, by which a process that is no child of this one opens it."""
+
+    path: str
+    inode: tuple[int, int]
+
+    @classmethod
+    def of(cls, path: str, fd: int) -> NamedFile:
+        """Return the file that is open here under its absolute path."""
+        status = os.fstat(fd)
+        return cls(path, (status.st_dev, status.st_ino))
+
+    def open(self) -> int:
+        """Open it, and return the descriptor.
+
+        Raises
+        ------
+        OSError
+            If something else has the name (ESTALE, or EINVAL, ELOOP).
+        """
+        fd = open_regular(self.path, os.O_WRONLY)
+        if NamedFile.of(self.path, fd) != self:
+            os.close(fd)
+            raise OSError(errno.ESTALE, "is not the file that this command made: something took its name")
+        return fd
+
+
+def absolute(path: str) -> str:
+    """Return a path as processes with another working directory can use it; as it is, if ours is gone."""
+    try:
+        return os.path.abspath(path)
+    except OSError:
+        return path
+
+
 def followed(path: str) -> str:
     """Return the path that a link leads to; one that is no link as it is, without a look at its directories."""
     return os.path.realpath(path) if os.path.islink(path) else path

@@ -36,6 +36,7 @@ class _Single:
 
     name: str
     fd: int
+    _real_path = ""
 
     @property
     def drafts(self) -> Sequence[Self]:
@@ -44,13 +45,13 @@ class _Single:
 
     @property
     def shared_path(self) -> str:
-        """The path under which other processes of this user can open the file while it is open here."""
+        """The path under which this process and its children can open the file while it is open here."""
         return f"/proc/{os.getpid()}/fd/{self.fd}"
 
     @property
     def shared(self) -> calls.SharedFile:
-        """The file as a task of the pool has it."""
-        return calls.SharedPath(self.shared_path)
+        """The file as a task of an engine has it."""
+        return calls.NamedFile.of(self._real_path, self.fd) if self._real_path else calls.SharedPath(self.shared_path)
 
     def allocate(self, nbytes: int) -> None:
         """Reserve `nbytes`, or raise `OSError` (ENOSPC, EDQUOT, EFBIG) with the name of what has no room."""
@@ -75,13 +76,27 @@ class Scratch(_Single):
         Where its bytes lie; None for the place of temporary files.
     name
         What messages call it, as the result that it is for; None for its place.
+    named
+        Whether it has a name all the same, so that processes that are no children of this one can open it. After a
+        crash the next command that makes such a file for the same result removes it.
     """
 
-    def __init__(self, directory: str | None = None, name: str | None = None) -> None:
+    def __init__(self, directory: str | None = None, name: str | None = None, *, named: bool = False) -> None:
         place = directory or _temporary_directory()
         self.name = name or place
+        self._dirfd, self._temporary = -1, b""
         with calls.blaming(self.name):
-            self.fd = calls.open_scratch(place)
+            if not named:
+                self.fd = calls.open_scratch(place)
+                return
+            base = os.fsencode(os.path.basename(self.name) if directory else "scratch")
+            self._dirfd = calls.open_directory(place)
+            try:
+                self.fd, self._temporary, _ = open_temporary(base, self._dirfd, named=True)
+            except BaseException:
+                os.close(self._dirfd)
+                raise
+            self._real_path = os.path.join(os.path.realpath(place), os.fsdecode(self._temporary))
 
     def __enter__(self) -> Self:
         return self
@@ -89,7 +104,10 @@ class Scratch(_Single):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        calls.let_go(self.fd)
+        if self._temporary:
+            with contextlib.suppress(OSError):
+                calls.unlink(self._temporary, self._dirfd)
+        calls.let_go(self.fd, self._dirfd)
 
 
 def _temporary_directory() -> str:
@@ -132,12 +150,16 @@ class StreamOutput(Scratch):
         Gives the descriptor to write to; called at the commit, so a FIFO waits for its reader then.
     on_commit
         Called when the last byte is out.
+    named
+        As of `Scratch`.
     """
 
     directory = None
 
-    def __init__(self, name: str, opener: Callable[[], int], on_commit: Callable[[], None] = nothing) -> None:
-        super().__init__(name=f"{name}, kept in {_temporary_directory()} first")
+    def __init__(
+        self, name: str, opener: Callable[[], int], on_commit: Callable[[], None] = nothing, *, named: bool = False
+    ) -> None:
+        super().__init__(name=f"{name}, kept in {_temporary_directory()} first", named=named)
         self.stream_name = name
         self._opener = opener
         self._stream: int | None = None
@@ -180,6 +202,9 @@ class FileOutput(_Single):
         Whether the file is synced before it gets its name, and its name after that.
     target
         The existing file that is replaced, if this process has it locked. Its place is not looked for again.
+    named
+        Whether it has another name from the start, so that processes that are no children of this one can open it.
+        After a crash the next command that writes the file removes that.
 
     Raises
     ------
@@ -197,6 +222,7 @@ class FileOutput(_Single):
         on_commit: Callable[[], None] = nothing,
         durable: bool = True,
         target: Target | None = None,
+        named: bool = False,
     ) -> None:
         self.name = path
         self._overwrite = overwrite
@@ -216,10 +242,12 @@ class FileOutput(_Single):
         with calls.blaming(path):
             self._dirfd = calls.open_directory(directory) if target is None else os.dup(target.dirfd)
             try:
-                self.fd, self._temporary, self._named = open_temporary(base, self._dirfd)
+                self.fd, self._temporary, self._named = open_temporary(base, self._dirfd, named=named)
             except BaseException:
                 os.close(self._dirfd)
                 raise
+        if named:
+            self._real_path = os.path.join(self.directory, os.fsdecode(self._temporary))
 
     def replaces(self, inode: tuple[int, int] | None) -> bool:
         """Tell whether the file that it replaces is the one of that device and inode."""
@@ -366,11 +394,16 @@ def is_terminal(path: str) -> bool:
 
 
 def open_output(
-    path: str, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing, target: Target | None = None
+    path: str,
+    *,
+    overwrite: bool = False,
+    on_commit: Callable[[], None] = nothing,
+    target: Target | None = None,
+    named: bool = False,
 ) -> Output:
     """Open the output that `path` asks for: `-` is standard output, anything but a file is a stream.
 
-    `target` is the file that is replaced, if this process has it locked.
+    `target` is the file that is replaced, if this process has it locked; `named` is as of `FileOutput` and `Scratch`.
 
     Raises
     ------
@@ -380,10 +413,10 @@ def open_output(
     if path == "-":
         if sys.__stdout__ is None:  # closed by the caller; descriptor 1 may be any file by now
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
-        return StreamOutput("standard output", lambda: 1, on_commit)
+        return StreamOutput("standard output", lambda: 1, on_commit, named=named)
     if (number := _descriptor(path)) is not None:
         # A second opening would start at offset 0 of a redirected file and write over what is there.
-        return StreamOutput(path, lambda: os.dup(number), on_commit)
+        return StreamOutput(path, lambda: os.dup(number), on_commit, named=named)
     if is_stream(path):
-        return StreamOutput(path, lambda: os.open(path, os.O_WRONLY | os.O_CLOEXEC), on_commit)
-    return FileOutput(path, overwrite=overwrite, on_commit=on_commit, target=target)
+        return StreamOutput(path, lambda: os.open(path, os.O_WRONLY | os.O_CLOEXEC), on_commit, named=named)
+    return FileOutput(path, overwrite=overwrite, on_commit=on_commit, target=target, named=named)

@@ -20,13 +20,14 @@ def temporary_name(base: bytes) -> bytes:
     return b".%b.%b.mpired-tmp" % (base[:_KEPT_OF_A_NAME], os.urandom(4).hex().encode())
 
 
-def open_temporary(base: bytes, dirfd: int) -> tuple[int, bytes, bool]:
+def open_temporary(base: bytes, dirfd: int, *, named: bool = False) -> tuple[int, bytes, bool]:
     """Open a locked file that is to replace `base`: its descriptor, its name, and whether it has the name already.
 
-    The lock tells others that its owner lives. What commands left that were killed is removed first.
+    It has, if it is to be `named` or the file system has no files without a name. The lock tells others that its owner
+    lives. What commands left that were killed is removed first.
     """
     remove_dead(base, dirfd)
-    fd = calls.open_unnamed(dirfd)
+    fd = None if named else calls.open_unnamed(dirfd)
     if fd is not None:
         _lock(fd)
         return fd, temporary_name(base), False

@@ -91,7 +91,7 @@ def fold(
             yield elements.nbytes
         if origins:
             with np.errstate(all="ignore"):
-                op.finish(elements, window.datatype)
+                elements = op.lower(elements, window.datatype)
         scattered(octets, batch.at, _with_padding_of(old, elements, window.datatype))
         _write(update, octets, batch, window.offset, end)
     return total(found)
@@ -132,11 +132,9 @@ def _one_round(
         fetched[turn.index] = old
     making = steps(op, origin.datatype)
     read = partial(origin.read, turn.index)
-    # The target is the lower operand, so that accumulating ranks gives the bits of reducing them after it. REPLACE
-    # and NO_OP know the target as inoutvec, as in `kernels`.
-    lower, upper = (old, read()) if ops.Use.REDUCE in op.uses else (read(), old)
+    # The target is the lower operand, so that accumulating ranks gives the bits of reducing them after it.
     with making.watching():
-        new, overflowed = making(lower, upper, read)
+        new, overflowed = making(old, read(), read)
     if turn.where is None:
         return new, overflowed
     elements[turn.where] = new

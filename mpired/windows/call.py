@@ -13,7 +13,7 @@ import numpy as np
 
 from mpired import ops
 from mpired.buffers import Declared
-from mpired.datatypes import Datatype, Group
+from mpired.datatypes import Datatype
 from mpired.engines.decoding import Decoder
 from mpired.errors import UsageError
 from mpired.options import (
@@ -160,15 +160,9 @@ def plan_compare_and_swap(
     compare, value
         Elements, as of `plan_fetch_and_op`.
     """
-    return _on_one_element(windows, [value], _SWAP, {**options, "overflow": None, "create": None}, compare=compare)
-
-
-# As an op it is REPLACE; whether the element is as expected, the transaction tells.
-_SWAP = ops.get("REPLACE")._replace(
-    name="COMPARE_AND_SWAP",
-    groups=Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.LOGICAL | Group.MULTI_LANGUAGE | Group.BYTE,
-    uses=ops.Use.FETCH,
-)
+    return _on_one_element(
+        windows, [value], ops.COMPARE_AND_SWAP, {**options, "overflow": None, "create": None}, compare=compare
+    )
 
 
 def _on_one_element(
@@ -190,7 +184,7 @@ def _on_one_element(
 
     def complete(request: Request, datatype: Datatype) -> Request:
         ops.check(op, datatype, ops.Use.FETCH)
-        expected = element_of(compare, datatype, "COMPARE", said) if op is _SWAP else None
+        expected = element_of(compare, datatype, "COMPARE", said) if op is ops.COMPARE_AND_SWAP else None
         origins = [[ArrayOrigin("VALUE", datatype, element_of(value, datatype, "VALUE", said))] for value in values]
         return replace(request, origins=origins, expected=expected, complete=None)
 

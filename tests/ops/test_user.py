@@ -379,7 +379,7 @@ def test_properties():
         commute=np.bool_(1), datatypes=["double", mpired.datatypes.INT, "<f4"], identity=np.float32(1), name="name"
     )
     said = ops.of_function(decorated(functools.partial(two)))
-    assert (said.name, said.commute, said.identity) == ("name", True, 1.0)
+    assert (said.name, said.commute, ops.neutral(said, mpired.datatypes.DOUBLE)) == ("name", True, 1.0)
     assert said.datatypes == ("MPI_DOUBLE", "MPI_INT", "MPI_FLOAT")
     assert ops.of_function(two).name == "two"
     assert ops.of_function(two).commute is False

@@ -1,0 +1,85 @@
+"""The identities of the ops: an element that combined with any other, from either side, gives that one.
+
+An exclusive scan can give it to rank 0 (MPI-4.1, 6.11.2), and a new target is filled with it. Each function here
+returns one element of a datatype, as an array without dimensions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from mpired.datatypes import Datatype, Group
+
+Identity: TypeAlias = Callable[[Datatype], np.ndarray]
+"""Gives the identity as an element of a datatype, without dimensions.
+
+It raises `TypeError`, `ValueError` or `OverflowError` if the datatype cannot hold it."""
+
+
+def lowest(datatype: Datatype) -> np.ndarray:
+    """Return the smallest value; of pairs with the greatest index, which loses every tie."""
+    return _filled(datatype, _lowest)
+
+
+def highest(datatype: Datatype) -> np.ndarray:
+    """Return the greatest value; of pairs with the greatest index, which loses every tie."""
+    return _filled(datatype, _highest)
+
+
+def zero(datatype: Datatype) -> np.ndarray:
+    """Return 0."""
+    return _filled(datatype, lambda form: form.type(0))
+
+
+def one(datatype: Datatype) -> np.ndarray:
+    """Return 1."""
+    return _filled(datatype, lambda form: form.type(1))
+
+
+def all_bits(datatype: Datatype) -> np.ndarray:
+    """Return the integer whose bits are all set."""
+    return _filled(datatype, lambda form: ~form.type(0))
+
+
+def _lowest(form: np.dtype) -> Any:
+    return -np.inf if form.kind == "f" else np.iinfo(form).min
+
+
+def _highest(form: np.dtype) -> Any:
+    return np.inf if form.kind == "f" else np.iinfo(form).max
+
+
+def _filled(datatype: Datatype, number: Callable[[np.dtype], Any]) -> np.ndarray:
+    form = datatype.form
+    element = np.zeros((), form)
+    if datatype.group is Group.PAIR:
+        value, index = form.names or ()
+        element[value], element[index] = number(form[value]), _highest(form[index])
+    elif form.names is not None:  # a complex number without a NumPy type of its own: its real part
+        element[form.names[0]] = number(form[0])
+    else:
+        element[()] = number(form)
+    return element
+
+
+@dataclass(frozen=True)
+class Declared:
+    """What a user-defined op declares as its identity: a number, or a list with one for each field."""
+
+    value: Any
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __call__(self, datatype: Datatype) -> np.ndarray:
+        """Return it as an element; two numbers can be a complex one."""
+        value: Any = tuple(self.value) if isinstance(self.value, list) else self.value
+        if datatype.group is Group.COMPLEX and isinstance(value, tuple) and datatype.form.names is None:
+            value = np.array(value, datatype.component).view(datatype.form)[0] if len(value) == 2 else value  # noqa: PLR2004 - real, imag
+        element = np.zeros((), datatype.form)
+        element[()] = value
+        return element
