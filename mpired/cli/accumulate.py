@@ -14,7 +14,7 @@ import click
 from mpired.attempts import repeated
 from mpired.cli import params, progress, signals
 from mpired.cli.messages import overflow_heard, say, tell_overflow, write
-from mpired.errors import UsageError
+from mpired.errors import UsageError, shortened
 from mpired.ops import Op
 from mpired.options import AccumulateOptions, Report, WindowOp, Windows, checked
 from mpired.report import Updated
@@ -100,7 +100,7 @@ def same_files(windows: Sequence[str], origins: Sequence[str]) -> list[str]:
 
 def unread(op: Op, words: Sequence[str]) -> list[str]:
     """Return a note on the words that name an origin if the op reads none (MPI-4.1, 12.3.4)."""
-    return [] if op.origin else [f"{word} is not used: {op} only reads the target" for word in words]
+    return [] if op.origin else [f"{shortened(word)} is not used: {op} only reads the target" for word in words]
 
 
 def tell(op: str, windows: Sequence[str], origins: Sequence[object], done: Done) -> None:
@@ -115,7 +115,7 @@ def tell(op: str, windows: Sequence[str], origins: Sequence[object], done: Done)
         say(f"{name}: already applied, left out")
     if len(updated.skipped) > _SHOWN and not quiet:
         say(f"{len(updated.skipped) - _SHOWN} more origins: already applied, left out")
-    tell_overflow(() if quiet else done.overflow)
+    tell_overflow(done.overflow)
     params.tell(None if quiet else updated.line())
     for name, protocol, nbytes in zip(windows, done.protocols, done.nbytes, strict=True) if verbose else ():
         say(f"{name}: {nbytes} bytes of elements, {protocol or 'not changed'}")

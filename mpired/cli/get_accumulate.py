@@ -59,7 +59,7 @@ def get_accumulate(
     def work(call: Call) -> tuple[Op, Done]:
         with FetchOutput(fetch, to, overwrite=force, terminal=is_terminal(fetch), windows=targets) as output:
             done = run(call, output.keep, quiet=quiet, replaced=output.replaced)
-            output.send(targets[0])
+            output.send(targets[0], done)
         return call.request.op, done
 
     row, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])

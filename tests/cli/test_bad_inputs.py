@@ -963,7 +963,8 @@ def test_page_checksum_of_a_whole_file(folder):
 )
 def test_parquet_columns_exactly(values, dtype, op, expected, folder):
     (folder / "a.parquet").write_bytes(parquet({"x": np.array(values, dtype)}))
-    succeeded(reduce("--op", op, "a.parquet", "a.parquet", "-o", "result.parquet", cwd=folder))
+    words = ("--op", op, "a.parquet", "a.parquet", "-o", "result.parquet")
+    succeeded(reduce(*words, "--overflow", "wrap", cwd=folder))
     column = pq.read_table(folder / "result.parquet")["x"]
     assert column.type == pa.from_numpy_dtype(np.dtype(dtype))
     assert column.to_numpy().tobytes() == np.array(expected, dtype).tobytes()
@@ -1129,7 +1130,7 @@ def test_terminal_never_gets_binary(to, folder):
 def test_arithmetic_that_overflows_says_nothing(a, b, op, expected, folder):
     np.save(folder / "a.npy", a)
     np.save(folder / "b.npy", b)
-    succeeded(reduce("--op", op, "a.npy", "b.npy", "-o", "result.npy", cwd=folder))
+    succeeded(reduce("--op", op, "--overflow", "wrap", "a.npy", "b.npy", "-o", "result.npy", cwd=folder))
     result = np.load(folder / "result.npy")
     assert result.dtype == expected.dtype
     np.testing.assert_array_equal(result, expected)
@@ -1361,6 +1362,57 @@ def test_full_standard_output_of_what_only_prints(words, folder):
     with open("/dev/full", "wb") as full:
         outcome = run(*words.split(), cwd=folder, stdout=full.fileno())
         refused(outcome, 4, "standard output", "No space left")
+
+
+@covers(97)
+@pytest.mark.parametrize("words", ["ops --json", "types", "reduce --help", "recover --list" + 200 * " good.npy"])
+def test_standard_output_that_takes_a_part(words, mounted, folder):
+    """Python writes each text once without a buffer, and takes what is left of it for written."""
+    place = mounted("size=4k")
+    whole = run(*words.split(), cwd=folder).out
+    with open(place / "out", "wb") as file:
+        settings = {"stdout": file, "stderr": subprocess.PIPE, "env": os.environ | {"PYTHONUNBUFFERED": "1"}}
+        done = subprocess.run([COMMAND, *words.split()], cwd=folder, check=False, **settings)
+    part = (place / "out").read_bytes()
+    assert whole.startswith(part)
+    if part == whole:
+        assert (done.returncode, done.stderr) == (0, b"")
+    else:
+        assert (done.returncode, done.stderr) == (4, b"mpired: standard output: No space left on device\n")
+    piped = installed(*words.split(), cwd=folder, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+    assert piped == (0, whole, "")
+
+
+@covers(96)
+@pytest.mark.parametrize(("words", "status"), [
+    ("libx.so.1: cannot open shared object file: Too many open files", 4),
+    ("/lib/x.so: cannot read file data: Input/output error", 4),
+    ("/lib/x.so: file too short\nand more", 4),
+    ("/lib/x.so: undefined symbol: PyThing", 4),
+    ("/lib/x.so: cannot allocate memory in static TLS block", 4),
+    ("/lib/x.so: failed to map segment from shared object: Operation not permitted", 4),
+    ("/lib/x.so: failed to map segment from shared object", 8),
+    ("/lib/x.so: failed to map segment from shared object: Cannot allocate memory", 8),
+    ("/lib/x.so: cannot map zero-fill pages: Cannot allocate memory", 8),
+    ("/lib/x.so: cannot allocate memory for program header: Cannot allocate memory", 8),
+    ("libx.so.1: cannot create shared object descriptor: Cannot allocate memory", 8),
+    ("libx.so.1: cannot open shared object file: Cannot allocate memory", 8),
+])  # fmt: skip
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_library_that_cannot_be_loaded(words, status, wrapped, folder):
+    """Only what the loader says of memory is about memory."""
+
+    def no_library() -> None:
+        def load(*_: object) -> NoReturn:
+            error = ImportError(words, path="/lib/x.so")
+            if wrapped:  # as NumPy does
+                raise ImportError("see the instructions\non the page") from error
+            raise error
+
+        mpired.storage.calls.check_address_space = load
+
+    outcome = run("info", "good.npy", cwd=folder, setup=no_library)
+    refused(outcome, status, "memory: there is not enough" if status == 8 else " ".join(words.split()))
 
 
 @covers(97)

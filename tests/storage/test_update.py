@@ -338,6 +338,27 @@ def test_every_command_finishes_an_update(words, folder):
         assert value(folder, "result.npy") == 1
 
 
+@pytest.mark.parametrize("words", [[], ["--discard", "--force"]])
+def test_what_is_done_and_cannot_be_printed_is_done(words, folder):
+    """The status is about the file, and standard error says what was done with it."""
+    pending(folder)
+    done = "removed the journal" if words else "finished an update of 4000 bytes"
+    with open("/dev/full", "wb") as full:
+        outcome = run("recover", *words, "ones.npy", "here/t.npy", cwd=folder, stdout=full.fileno())
+        assert outcome.status == 6
+        first, second = outcome.err.splitlines()
+        assert first.startswith(f"mpired: here/t.npy: {done}")
+        assert second.startswith("mpired: standard output: No space left on device; ")
+        assert second.endswith("do not repeat")
+        assert value(folder) == (0 if words else 1)
+        assert os.listdir(folder / "here") == ["t.npy"]
+        with unchanged(folder):
+            outcome = run("recover", *words, "ones.npy", "here/t.npy", cwd=folder, stdout=full.fileno())
+            refused(outcome, 4, "standard output: No space left on device")
+            outcome = run("recover", "--list", "ones.npy", cwd=folder, stdout=full.fileno())
+            refused(outcome, 4, "standard output: No space left on device")
+
+
 def test_recover_lists_and_discards(folder):
     pending(folder)
     with unchanged(folder):
