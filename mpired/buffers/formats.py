@@ -165,9 +165,8 @@ def recognise(source: Source, declared: Declared) -> Format:
     """
     if declared.format:
         return _readable(declared.format)
-    start = _first_bytes(source)
-    by_content = next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None)
-    if by_content is None and (kind := foreign.by_content(start, source.nbytes)):
+    by_content, kind = _by_content(source)
+    if kind is not None:
         raise BufferFileError(source.name, f"is {kind.name}; {kind.way_out}")
     named = by_suffix(source.name)
     other = named.name if named is not None and not named.readable else None
@@ -191,9 +190,21 @@ def _readable(name: str) -> Format:
     return readable[name]
 
 
-def _first_bytes(source: Source) -> bytes:
+def _by_content(source: Source) -> tuple[Format | None, foreign.Foreign | None]:
+    """Return what a file is by its content: a format, a kind of another program, or neither."""
     with closing(source.open()) as file, calls.blaming(source.name):
-        return file.read(foreign.HEAD_NBYTES, 0)
+        start = file.read(foreign.HEAD_NBYTES, 0)
+        row = next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None)
+        return row, None if row else foreign.by_content(start, source.nbytes, file.read)
+
+
+def check_records(source: Source) -> None:
+    """Raise `BufferFileError` if a file that is taken for raw records is something else by its content."""
+    row, kind = _by_content(source)
+    what = f"{row.name} by its first bytes" if row else kind.name if kind else ""
+    if what:
+        way_out = "save their bytes alone, as numpy.ndarray.tofile does"
+        raise BufferFileError(source.name, f"is {what}, and a file of records is raw binary; {way_out}")
 
 
 def output_format(path: str, to: str | None, template: RankFile, *, terminal: bool) -> Format:

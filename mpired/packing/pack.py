@@ -12,6 +12,7 @@ import numpy as np
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import Encoder, FlatBuffer, FlatLayout, RankFile, output_format, spread
 from mpired.buffers.flat import convert
+from mpired.buffers.formats import check_records
 from mpired.buffers.source import LocalSource, OpenSource, Source, check_no_input, open_source
 from mpired.buffers.spread import Records
 from mpired.datatypes.typemap import transfer
@@ -148,6 +149,7 @@ def plan_pack(file: PathLike, output: str, options: PackOptions, *, terminal: bo
     limit = None if said.count is None else Records(datatype, said.count, said.offset).reach[1]
     source = open_source(os.fspath(file), limit)
     check_no_input([output], [(source, "the records")], "name another output")
+    check_records(source)
     records = Records.of(source, datatype, said.offset, said.count)
     to = options["to"]
     raw = to == "raw" or (to is None and not terminal)

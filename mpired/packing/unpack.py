@@ -6,14 +6,14 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import Declared, RankBuffer, recognise, spread
 from mpired.buffers.flat import convert, lies_as
-from mpired.buffers.formats import check_raw_suffix
+from mpired.buffers.formats import check_raw_suffix, check_records
 from mpired.buffers.source import Source, check_no_input, local_fd, open_source
 from mpired.buffers.spread import Records
 from mpired.datatypes import Datatype
@@ -185,6 +185,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: U
     if is_stream(path):
         raise UsageError("`into`", f"{path} is a stream; give a file")
     target = open_source(path)
+    check_records(target)
     records.check_inside(target)
     return Unpacking(buffer, records, form, path, target)
 
@@ -194,18 +195,21 @@ def _opened(path: str, said: Declared, datatype: Datatype, inputs: Declared) -> 
     source = open_source(path)  # once: a stream gives its bytes only once
     units = Packed.of(said, datatype, as_bytes=not said.is_external)
     try:
-        return _buffer(source, said.of_units(units.datatype, inputs)), units
+        return _buffer(source, said.of_units(units.datatype, inputs), said.count), units
     except DatatypeError:
         if datatype.memory.obstacle:
             raise
         whole = Packed(datatype, 1, said.packed_form(datatype))
         with contextlib.suppress(DatatypeError):
-            return _buffer(source, said.of_units(datatype, inputs)), whole
+            return _buffer(source, said.of_units(datatype, inputs), said.count), whole
         raise
 
 
-def _buffer(source: Source, packed: Declared) -> RankBuffer:
-    file = recognise(source, packed).inspect(source, packed)
+def _buffer(source: Source, packed: Declared, count: int | None) -> RankBuffer:
+    row = recognise(source, packed)
+    if row.name == "raw" and not count and count is not None:
+        packed = replace(packed, count=0)  # of which any number of bytes has enough
+    file = row.inspect(source, packed)
     check_use(packed, [file], raw_result=True)
     file.check_complete()
     return file.only_buffer()
