@@ -38,7 +38,8 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
     terminal
         Whether it is a terminal, which gets a readable table.
     windows
-        The files that the elements are of: a new file can be read by no more users than each of them.
+        The files that the elements are of: the file can be read by no more users than each of them, also if it replaces
+        one.
     """
 
     def __init__(

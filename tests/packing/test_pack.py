@@ -583,7 +583,7 @@ def test_no_elements_of_a_file_that_has_none(words, tmp_path):
     assert run(*words.split(), "-q", "--count", "0", cwd=tmp_path) == (0, b"", "")
     assert [(tmp_path / name).read_bytes() for name in ("s.bin", "z.bin")] == [b"abc", bytes(16)]
     with unchanged(tmp_path):
-        refused(run(*words.split(), "--count", "1", cwd=tmp_path), 3, "s.bin", "has ")
+        refused(run(*words.split(), "--count", "1", cwd=tmp_path), 3)
 
 
 def test_the_summary_counts_what_was_taken(tmp_path):
