@@ -9,6 +9,7 @@ from mpired.buffers import Declared, RankFile, open_rank
 from mpired.options import Inputs, PathLike, checked
 from mpired.ranks import check_use
 from mpired.storage import staging
+from mpired.storage.recovery import check_are_data
 
 
 def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
@@ -24,6 +25,7 @@ def info(path: PathLike, **inputs: Unpack[Inputs]) -> RankFile:
     MpiredError, OSError
         As `reduce` for one rank.
     """
+    check_are_data([path])
     staging.recover([os.fspath(path)])
     return look(path, **inputs)
 

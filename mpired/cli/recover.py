@@ -112,6 +112,7 @@ def _concerns(paths: Sequence[str], name: str) -> bool:
 
 
 def _recovered(name: str, heard: Sequence[Heard], waiting: Waiting, how: Discard) -> _Done:
+    recovery.check_is_data(name)
     staging.recover([name], alone=True)  # who calls this knows that no other command is at work
     removed: Sequence[str] = ()
     if how is not Discard.NO and recovery.is_orphan(name):
@@ -139,6 +140,7 @@ def _recovered(name: str, heard: Sequence[Heard], waiting: Waiting, how: Discard
 
 
 def _listed(name: str) -> str:
+    recovery.check_is_data(name)
     state, temporaries = recovery.look(name)
     words = {
         "": [],

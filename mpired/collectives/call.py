@@ -10,7 +10,7 @@ from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import RankFile
 from mpired.buffers.source import Source
 from mpired.collectives.plan import Plan, make_plan
-from mpired.collectives.request import Request, read_request
+from mpired.collectives.request import Request, read_request, words_of
 from mpired.collectives.results import Deal, check_different, deals, paths_of, results_of
 from mpired.collectives.run import Course, Result, run
 from mpired.collectives.table import COLLECTIVES, Collective
@@ -20,6 +20,7 @@ from mpired.options import CallOptions, PathLike
 from mpired.progress import Progress
 from mpired.ranks import unnatural
 from mpired.storage.output import Output, nothing, open_output
+from mpired.storage.recovery import check_are_data
 from mpired.storage.staging import recover
 from mpired.storage.together import Together
 
@@ -142,6 +143,7 @@ def plan_call(
     """
     collective, in_place = COLLECTIVES[name], options["in_place"]
     _check_output(collective, output, options)
+    check_are_data([*words_of(ranks, options), output])
     request = read_request(collective, ranks, op, options, output or "")
     dealt = [(deal, paths_of(deal, request, output)) for deal in deals(request)]
     paths = [path for _, each in dealt for path in each]

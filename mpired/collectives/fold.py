@@ -131,6 +131,8 @@ class Fold:
         datatype, step = ranks[0].datatype, self.plan.block_counts[segment.buffer]
         blocks = [_block(min(step, segment.stop - segment.start), datatype.form) for _ in range(2)]
         making, nbytes = steps(self.plan.op, datatype), 0
+        if segment.start == 0:
+            self.plan.op.begin()
         found: list[Overflow | None] = []
         with (
             _Readers(ranks, self.plan.max_open) as readers,

@@ -1,7 +1,7 @@
 """What combining means: the predefined MPI ops, user-defined ones, and the gate before them."""
 
 from mpired.ops.neutral import neutral
-from mpired.ops.resolve import check_file, meant, of_function, resolve, with_properties
+from mpired.ops.resolve import check_file, file_of, meant, of_function, resolve, with_properties
 from mpired.ops.table import OPS, OVERFLOWS, Op, Use, check, check_use, get, user_op, with_overflow
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "check",
     "check_file",
     "check_use",
+    "file_of",
     "get",
     "meant",
     "neutral",

@@ -6,7 +6,7 @@ import contextlib
 import enum
 import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -87,6 +87,11 @@ class Op(NamedTuple):
     finish: Callable[[np.ndarray, Datatype], None] = kernels.leave_as_is
     exact: Callable[[Any, Any], Any] | None = None
     overflow: str = "warn"
+
+    def begin(self) -> None:
+        """Begin with another buffer: a user-defined op is held to its contract on the first elements of each."""
+        if self.user:
+            cast("Any", self.kernel).try_again()
 
     def __str__(self) -> str:
         return self.name if self.user else f"MPI_{self.name}"

@@ -13,7 +13,7 @@ from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import Encoder, FlatBuffer, FlatLayout, RankFile, output_format, spread
 from mpired.buffers.flat import convert
 from mpired.buffers.formats import check_records
-from mpired.buffers.source import LocalSource, OpenSource, Source, check_no_input, open_source
+from mpired.buffers.source import LocalSource, OpenSource, Source, check_no_input, check_no_other_input, open_source
 from mpired.buffers.spread import Records
 from mpired.datatypes.typemap import transfer
 from mpired.errors import UsageError
@@ -22,6 +22,7 @@ from mpired.packing.units import Packed, octets, said_of
 from mpired.progress import Progress
 from mpired.storage import calls
 from mpired.storage.output import Output, Scratch, nothing, open_output
+from mpired.storage.recovery import check_are_data
 from mpired.storage.staging import recover
 
 
@@ -145,10 +146,12 @@ def plan_pack(file: PathLike, output: str, options: PackOptions, *, terminal: bo
         If it is not possible.
     """
     said, datatype = said_of(options)
+    check_are_data([file, output])
     recover([os.fspath(file), output])
     limit = None if said.count is None else Records(datatype, said.count, said.offset).reach[1]
     source = open_source(os.fspath(file), limit)
     check_no_input([output], [(source, "the records")], "name another output")
+    check_no_other_input([output], [(options["types"], "the named datatypes")])
     check_records(source)
     records = Records.of(source, datatype, said.offset, said.count)
     to = options["to"]

@@ -14,7 +14,7 @@ from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import Declared, RankBuffer, recognise, spread
 from mpired.buffers.flat import convert, lies_as
 from mpired.buffers.formats import check_raw_suffix, check_records
-from mpired.buffers.source import Source, check_no_input, local_fd, open_source
+from mpired.buffers.source import Source, check_no_input, check_no_other_input, local_fd, open_source
 from mpired.buffers.spread import Records
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import transfer
@@ -27,6 +27,7 @@ from mpired.progress import Progress
 from mpired.ranks import check_use
 from mpired.storage import calls, copying
 from mpired.storage.output import Output, is_stream, nothing, open_output
+from mpired.storage.recovery import check_are_data
 from mpired.storage.staging import recover
 
 _MAX_END = 2**63 - 1
@@ -164,6 +165,8 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: U
         If it is not possible.
     """
     said, datatype = said_of(options)
+    check_no_other_input([output if into is None else os.fspath(into)], [(options["types"], "the named datatypes")])
+    check_are_data([packed, output, into])
     recover([os.fspath(packed), output if into is None else os.fspath(into)])
     buffer, form = _opened(os.fspath(packed), said, datatype, Declared.of(part(Inputs, part(PackedOptions, options))))
     if buffer.fortran_order and sum(dim > 1 for dim in buffer.shape or ()) > 1:

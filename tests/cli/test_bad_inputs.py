@@ -18,6 +18,7 @@ import os
 import pickle
 import pty
 import resource
+import shutil
 import socket
 import stat
 import subprocess
@@ -53,6 +54,7 @@ import mpired
 import mpired.buffers.source
 import mpired.storage.calls
 from mpired.errors import MpiredError
+from mpired.storage import calls
 
 Content = bytes | Callable[[], bytes]
 
@@ -1033,6 +1035,48 @@ def test_output_that_is_an_input(way, which, folder):
     succeeded(reduce("--op", "sum", source, "good.npy", "--in-place", cwd=folder))
     np.testing.assert_array_equal(np.load(folder / source), 2 * THREE)
     assert (folder / "soft.npy").is_symlink() or way is not _symbolic_link
+
+
+@covers(71)
+@pytest.mark.parametrize("way", ["{}", "./{}", "link"])
+@pytest.mark.parametrize(
+    ("words", "name", "what"),
+    [
+        ("reduce --op sum --types t.toml --type thing r.bin r.bin -o", "t.toml", "the named datatypes"),
+        ("reduce --op op.py:add good.npy good.npy --to raw -o", "op.py", "the op"),
+        ("reduce --op ./op.so:cos good.npy good.npy --to raw -o", "op.so", "the op"),
+        ("reduce --op ./op.so:cos:count good.npy good.npy --to raw -o", "op.so", "the op"),
+        ("pack --types t.toml --type thing r.bin --to raw -o", "t.toml", "the named datatypes"),
+        ("unpack --types t.toml --type thing r.bin -o", "t.toml", "the named datatypes"),
+        ("unpack --types t.toml --type thing r.bin --into", "t.toml", "the named datatypes"),
+        ("get-accumulate --op sum --map m.npy good.npy m.npy --fetch", "m.npy", "the origin"),
+        ("get-accumulate --op no_op --map m.npy good.npy --fetch", "m.npy", "the map"),
+        ("get-accumulate --op sum --types t.toml --type thing r.bin s.bin --fetch", "t.toml", "the named datatypes"),
+    ],
+)
+def test_output_that_is_another_file_of_the_command(words, name, what, way, folder):
+    (folder / "t.toml").write_text("thing = 'double'\n")
+    (folder / "op.py").write_text("import numpy as np\n\n\ndef add(a, b):\n    return a + b\n")
+    shutil.copy(
+        next(line.split()[-1] for line in calls.lines("/proc/self/maps") if "/libm.so" in line), folder / "op.so"
+    )
+    np.save(folder / "m.npy", np.arange(3))
+    for rank in ("r.bin", "s.bin"):
+        (folder / rank).write_bytes(DATA)
+    os.symlink(name, folder / "link")
+    target = way.format(name)
+    force = () if "--into" in words else ("-f",)
+    with unchanged(folder):
+        outcome = run(*words.split(), target, *force, cwd=folder)
+        refused(outcome, 2, f"{target}: is the file of {what}, an input of this command; name another")
+
+
+@covers(71)
+def test_outputs_of_which_one_is_the_file_of_the_op(folder):
+    (folder / "op1.py").write_text("def add(a, b):\n    return a + b\n")
+    words = ("scan", "--op", "op1.py:add", "good.npy", "good.npy", "--to", "raw", "-f", "-o", "op{rank}.py")
+    with unchanged(folder):
+        refused(run(*words, cwd=folder), 2, "op1.py: is the file of the op, an input of this command")
 
 
 @covers(71)

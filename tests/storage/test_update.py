@@ -704,6 +704,51 @@ def test_files_of_mpired_itself_are_no_data(name, reason, folder):
 @pytest.mark.parametrize(
     "words",
     [
+        "info T J",
+        "reduce --op sum T J -o x.npy",
+        "reduce --op sum T -f -o J",
+        "reduce --op sum T --group-b J -o x.npy",
+        "allreduce --op sum T J -o x{rank}.npy",
+        "scan --op sum T T --in-place J",
+        "reduce-local --op sum T J",
+        "reduce-local --op sum J T",
+        "pack --type double J -o T -f",
+        "pack --type double T -o J",
+        "unpack --type double T -o J",
+        "unpack --type double T --into J",
+        "unpack --type double J --into T",
+        "accumulate --op sum J T",
+        "accumulate --op sum T J",
+        "accumulate --op sum T ones.npy --map J",
+        "accumulate --op sum --window T --window J ones.npy",
+        "get-accumulate --op sum J T",
+        "get-accumulate --op sum T ones.npy -f --fetch J",
+        "get-accumulate --op sum T ones.npy --map J",
+        "fetch-and-op --op sum T J",
+        "fetch-and-op --op sum J T",
+        "compare-and-swap J 0 T",
+        "compare-and-swap T J 1",
+        "recover J",
+        "recover --list J",
+        "recover --discard --force J",
+        "info T LINK",
+        "accumulate --op sum LINK T",
+    ],
+)
+def test_a_file_with_the_name_of_a_journal_is_not_removed_because_it_was_named(words, folder):
+    """It is none, so the recovery of the file beside it would remove it; it says what it is before anything is done."""
+    (folder / "here" / JOURNAL).write_bytes(b"my own notes" * 1000)
+    os.symlink(f"here/{JOURNAL}", folder / "link")
+    names = {"T": "here/t.npy", "J": f"here/{JOURNAL}", "LINK": "link"}
+    shown = "link" if "LINK" in words else f"here/{JOURNAL}"
+    with unchanged(folder):
+        outcome = run(*(names.get(word, word) for word in words.split()), cwd=folder)
+        refused(outcome, 3, f"mpired: {shown}: is the journal of an unfinished update of t.npy, not data")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
         WORDS,
         (*WORDS, "--commit", "journal"),
         ("reduce", "-q", "--op", "sum", "ones.npy", "-f", "-o", "here/t.npy"),
