@@ -14,12 +14,11 @@ def run() -> None:
     try:
         from mpired.cli import main  # noqa: PLC0415 - most of the time of a start
     except (MemoryError, ImportError) as error:
-        from mpired.errors import NO_MEMORY, WorkerError, lacks_memory  # noqa: PLC0415 - as above
+        from mpired.errors import escaped, not_loaded  # noqa: PLC0415 - as above
 
-        if not lacks_memory(error):
-            raise
-        posix.write(2, f"mpired: {NO_MEMORY}\n".encode())
-        posix._exit(WorkerError.exit_status)  # noqa: SLF001 - the public name of it
+        reason, status = not_loaded(error)
+        posix.write(2, f"mpired: {escaped(reason)}\n".encode())
+        posix._exit(status)  # noqa: SLF001 - the public name of it
 
     # All is written and closed. To take NumPy apart before the end is a tenth of a small job.
     posix._exit(main())  # noqa: SLF001

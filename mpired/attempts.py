@@ -80,7 +80,7 @@ def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words, *, 
         while True:
             attempts += 1
             try:
-                staging.recover(os.fspath(word) for word in words())
+                _enter(words())
                 return work(plan())
             except ChangedError:
                 if _has_stream(words) or (attempts >= _ATTEMPTS and time.monotonic() > end):
@@ -115,7 +115,7 @@ def carry_out(
     """
 
     def attempt(planned: _C) -> _C:
-        staging.recover(planned.paths)
+        _enter(planned.paths)
         with _held(planned.paths if overwrite else ()) as held:
             if held:
                 planned = _current(planned)
@@ -133,6 +133,13 @@ def carry_out(
         return planned
 
     return repeated(plan, attempt, words, timeout=timeout)
+
+
+def _enter(files: Iterable[str | os.PathLike[str]]) -> None:
+    """Finish what interrupted commands have left of files, which may not be what such a command leaves."""
+    names = [os.fspath(file) for file in files]
+    recovery.check_are_data(names)
+    staging.recover(names)
 
 
 def _has_stream(words: Words) -> bool:

@@ -29,11 +29,12 @@ The number is the exit status of the command. Each class also inherits the fitti
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-# Of one error; the names of files and columns in it may be long.
-_LONGEST_REASON = 2000
+LONGEST_REASON = 2000
+"""The most characters of the subject of an error, and of its reason: names and values in them may be long."""
 
 
 class MpiredError(Exception):
@@ -51,7 +52,7 @@ class MpiredError(Exception):
     mpi_class = "MPI_ERR_OTHER"
 
     def __init__(self, subject: str, reason: str) -> None:
-        reason = shortened(reason, _LONGEST_REASON)
+        subject, reason = shortened(subject, LONGEST_REASON), shortened(reason, LONGEST_REASON)
         super().__init__(subject, reason)
         self.subject = subject
         self.reason = reason
@@ -268,20 +269,44 @@ def describe(error: MpiredError | OSError) -> str:
     if error.filename is None:
         return error.strerror
     name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else str(error.filename)
-    return f"{name or repr(name)}: {error.strerror}"
+    return f"{shortened(name, LONGEST_REASON) or repr(name)}: {shortened(error.strerror, LONGEST_REASON)}"
 
 
-NO_MEMORY = "memory: there is not enough; lower --jobs or set --max-memory, or raise the limit (ulimit -v)"
-"""The message for errors that `lacks_memory` knows."""
+_NO_MEMORY = "memory: there is not enough; lower --jobs or set --max-memory, or raise the limit (ulimit -v)"
+# What glibc's loader (dl-load.c) says when it gets no memory, by an allocation or a mapping. Another error of the
+# system may stand behind, as "Operation not permitted" for a mapping of a file system that is mounted noexec; and the
+# room for static TLS is no question of how much memory there is.
+_LOADER_LACKS_MEMORY = re.compile(
+    r"(cannot allocate (?!memory in static TLS)[^:]*|failed to map segment from shared object[^:]*"
+    r"|cannot map zero-fill pages|cannot create (shared object descriptor|search path array|cache for search path)"
+    r"|out of memory|cannot change memory protections)(: cannot allocate memory)?$|: cannot allocate memory$",
+    re.IGNORECASE,
+)
 
 
-def lacks_memory(error: BaseException | None) -> bool:
-    """Tell whether memory ran out: a library that cannot be mapped is an ImportError, often the cause of another."""
+def not_loaded(error: BaseException) -> tuple[str, int]:
+    """Return the message and the exit status for memory that ran out, or a library that cannot be loaded.
+
+    Any other error is a bug, and is raised again.
+    """
+    for each in _causes(error):
+        words = " ".join(str(each).split())
+        if isinstance(each, MemoryError) or (_is_of_loader(each) and _LOADER_LACKS_MEMORY.search(words)):
+            return _NO_MEMORY, WorkerError.exit_status
+        if _is_of_loader(each):
+            return shortened(words, LONGEST_REASON), exit_status(OSError())
+    raise error
+
+
+def _is_of_loader(error: BaseException) -> bool:
+    return isinstance(error, ImportError) and (error.path or "").endswith(".so")
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error and what caused it: that a library cannot be loaded is often the cause of another."""
     while error is not None:
-        if isinstance(error, MemoryError) or (isinstance(error, ImportError) and (error.path or "").endswith(".so")):
-            return True
+        yield error
         error = error.__cause__ or error.__context__
-    return False
 
 
 def shortened(text: str, most: int = 300) -> str:

@@ -511,7 +511,9 @@ class Fetched(TypedDict, total=False):
 class Quiet(TypedDict, total=False):
     """Whether there is a summary."""
 
-    quiet: Annotated[bool, Option("-q --quiet", Flag(), "No summary on standard error.", default=False)]
+    quiet: Annotated[
+        bool, Option("-q --quiet", Flag(), "No summary on standard error; warnings of overflow stay.", default=False)
+    ]
 
 
 class Report(Quiet, total=False):

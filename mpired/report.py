@@ -159,7 +159,7 @@ def unpacking_line(plan: Unpacking) -> str:
     """Return the summary of an unpacking on one line."""
     where = "standard output" if plan.path == "-" else plan.path
     kept = ", the bytes between kept" if plan.target is not None else ""
-    what = f"{plan.buffer.count} x {_type_text(plan.packed.datatype)}"
+    what = f"{plan.records.count * plan.packed.per_element} x {_type_text(plan.packed.datatype)}"
     return f"unpacked {what}, {plan.records.count} x {_type_text(plan.records.datatype)}{kept} -> {where} (raw)"
 
 

@@ -36,61 +36,144 @@ class Foreign(NamedTuple):
     way_out: str
 
 
+class _File(NamedTuple):
+    """What is seen of a file: its first bytes, its size, and what reads so many bytes from an offset on."""
+
+    head: bytes
+    nbytes: int
+    read: Callable[[int, int], bytes]
+
+    def number(self, at: int, width: int, *, signed: bool = False) -> int:
+        """Return an integer among the first bytes."""
+        return int.from_bytes(self.head[at : at + width], "little", signed=signed)
+
+    @property
+    def tail(self) -> bytes:
+        """The last bytes."""
+        start = max(0, self.nbytes - _TAIL_NBYTES)
+        return self.read(self.nbytes - start, start)
+
+
 class _Sign(NamedTuple):
-    """What the first bytes of a kind of file are: a magic at one of some places, and what every such file has too."""
+    """What a kind of file has: a magic at one of some places, and what every such file has too."""
 
     magics: tuple[bytes, ...] = ()
     at: Sequence[int] = (0,)
-    also: Callable[[bytes, int], bool] = lambda _head, _nbytes: True
+    also: Callable[[_File], bool] = lambda _file: True
 
-    def is_in(self, head: bytes, nbytes: int) -> bool:
-        """Tell whether a file of so many bytes has it."""
-        return any(head.startswith(self.magics, place) for place in self.at) and self.also(head, nbytes)
+    def is_in(self, file: _File) -> bool:
+        """Tell whether a file has it."""
+        return any(file.head.startswith(self.magics, place) for place in self.at) and self.also(file)
 
 
-def _begins(*magics: bytes, whole: bytes = b"", at: Sequence[int] = (0,)) -> _Sign:
-    """Return the sign of files that have a magic at one of some places, and begin with a regular expression."""
+def _begins(*magics: bytes, whole: bytes = b"", at: int = 0) -> _Sign:
+    """Return the sign of files that have a magic at a place, and begin with a regular expression."""
     # The expression is compiled only where it is needed.
-    return _Sign(magics, at, lambda head, _nbytes: not whole or re.match(whole, head, re.DOTALL) is not None)
+    return _Sign(magics, (at,), lambda file: not whole or _matches(whole, file.head))
+
+
+def _matches(expression: bytes, text: bytes) -> bool:
+    return re.match(expression, text, re.DOTALL) is not None
 
 
 _UNSEEN = _Sign()
 """That of kinds which are known by their suffixes alone."""
 
 
-def _is_safetensors(head: bytes, nbytes: int) -> bool:
+def _is_safetensors(file: _File) -> bool:
     """Tell whether a length is followed by that much JSON, as far as it can be seen."""
-    length = int.from_bytes(head[:8], "little")
-    header = head[8 : 8 + length]
+    length = file.number(0, 8)
+    header = file.head[8 : 8 + length]
     ends = len(header) < length or header.rstrip().endswith(b"}")
-    return length <= nbytes - 8 and re.match(rb'\{\s*["}]', header) is not None and ends
+    return length <= file.nbytes - 8 and _matches(rb'\{\s*["}]', header) and ends
 
 
-def _is_arrow_stream(head: bytes, nbytes: int) -> bool:
+def _is_arrow_stream(file: _File) -> bool:
     """Tell whether behind -1 and a length there is a flatbuffer with a schema: these two could be numbers too."""
-
-    def number(at: int, width: int, *, signed: bool = False) -> int:
-        return int.from_bytes(head[at : at + width], "little", signed=signed)
-
-    length, table = number(4, 4), 8 + number(8, 4)
-    vtable = table - number(table, 4, signed=True)
-    if length > nbytes - 8 or not 0 < vtable < table < len(head):
+    length, table = file.number(4, 4), 8 + file.number(8, 4)
+    vtable = table - file.number(table, 4, signed=True)
+    if length > file.nbytes - 8 or not 0 < vtable < table < len(file.head):
         return False
-    version, kind = (table + number(vtable + entry, 2) for entry in (4, 6))
-    return number(version, 2) in _ARROW_VERSIONS and number(kind, 1) == _ARROW_SCHEMA
+    version, kind = (table + file.number(vtable + entry, 2) for entry in (4, 6))
+    return file.number(version, 2) in _ARROW_VERSIONS and file.number(kind, 1) == _ARROW_SCHEMA
+
+
+def _is_old_arrow_stream(file: _File) -> bool:
+    """Tell whether a length is followed by a message with a schema, as Arrow wrote streams before version 0.15.
+
+    There is no magic. The message has two tables of a flatbuffer, each with a table of its fields: six offsets that
+    lead into the first bytes, and two sizes below 100, of which chance has less than one in 2**120. Small integers of
+    any width are none, because two numbers of 16 bits side by side have to be the sizes.
+    """
+    length = file.number(0, 4)
+    if not 0 < length <= file.nbytes - 4 or (length + 4) % 8:
+        return False
+    version, kind, header = _fields(file, 4 + file.number(4, 4), 3)
+    if not (kind and header) or file.number(kind, 1) != _ARROW_SCHEMA:
+        return False
+    columns = _fields(file, header + file.number(header, 4), 2)[1]
+    start = columns + file.number(columns, 4)
+    known = not version or file.number(version, 2) <= max(_ARROW_VERSIONS)
+    return known and columns > 0 and start < len(file.head) and 0 < file.number(start, 4) <= length // 4
+
+
+def _fields(file: _File, table: int, count: int) -> list[int]:
+    """Return where the first fields of a table of a flatbuffer are; 0 for those that it has not, or if it is none."""
+    vtable = table - file.number(table, 4, signed=True)
+    if not (0 < table < len(file.head) and 0 < vtable < len(file.head)):
+        return [0] * count
+    size, room = file.number(vtable, 2), file.number(vtable + 2, 2)
+    places = [file.number(at, 2) for at in range(vtable + 4, vtable + size, 2)]
+    sane = size % 2 == 0 and all(4 <= each < _ARROW_TABLE for each in (size, room))  # noqa: PLR2004 - the smallest table
+    if not sane or max(places, default=0) >= room:
+        return [0] * count
+    return ([table + place if place else 0 for place in places] + [0] * count)[:count]
+
+
+def _is_pickle(file: _File) -> bool:
+    """Tell whether a file is a pickle by how it begins, or by how it begins and ends."""
+    if _matches(_PICKLE, file.head):
+        return True
+    text = re.match(rb"(\x80[\x02\x03])?X(?P<long>.{4})|\x80\x03(B(?P<more>.{4})|C(?P<short>.))", file.head, re.DOTALL)
+    if text is not None:  # as many characters or bytes as are said, the number of the object, and the end
+        length = int.from_bytes(text["long"] or text["more"] or text["short"], "little")
+        return file.nbytes == text.end() + length + 3 and file.tail.endswith(b"q\0.")
+    if file.nbytes <= _TAIL_NBYTES and _matches(rb"\x80[\x02-\x05][\x88\x89)]\.\Z", file.head):
+        return True  # all four bytes of a file are given, but for 12 of 2**32 numbers
+    return any(_matches(start, file.head) and re.search(end, file.tail, re.DOTALL) for start, end in _PICKLE_ENDS)
 
 
 _CONTINUATION = b"\xff\xff\xff\xff"
-_ARROW_VERSIONS, _ARROW_SCHEMA = {3, 4}, 1
+_ARROW_VERSIONS, _ARROW_SCHEMA, _ARROW_TABLE = {3, 4}, 1, 100
 _AS_NPY = "save its numbers with numpy.save"
 _DECOMPRESS = "decompress it first"
-# A frame of less than 2**48 bytes, or what the older ones of arrays, of lists and of tensors begin with.
+# A frame of less than 2**48 bytes, or what the older ones of arrays, of lists and of tensors begin with; without a
+# protocol the functions that make arrays, bytes and objects.
 _PICKLE = (
     rb"\x80[\x04\x05]\x95.{6}\0\0"
     rb"|\x80[\x02\x03](c[\w.]+\n\w+\n|[\]})]q\0|\x8a\nl\xfc\x9cF)"
-    rb"|cnumpy[\w.]*\n_reconstruct\n"
+    rb"|\(?cnumpy[\w.]*\n_reconstruct\n|c_codecs\nencode\n|ccopy_reg\n_reconstructor\n"
 )
+# How the other ones begin and end: 40 bits at least, so that one of 10**12 files of random bytes is taken for such.
+_PICKLE_ENDS = (
+    (rb"\x80[\x02\x03][](){}CXBGKMJNcU\x88-\x8b]", rb"[t\x85-\x87](q.|r.{4})\.\Z"),  # a tuple of protocol 2 or 3
+    (rb"\][q][\0\1][](){}CXBGKMJNchUIL\x88-\x8b]", rb"[ea]\.\Z"),  # a list of protocol 1
+    (rb"\}q[\0\1][](){}CXBGKMJNchUIL\x88-\x8b]", rb"[us]\.\Z"),  # a dict
+    (rb"\([ld]p[01]\n", rb"[as]\.\Z"),  # either, of protocol 0
+    (rb"\([IFLVSN(cg]", rb"\ntp\d+\n\.\Z"),  # a tuple
+    (rb"[VS]", rb"\np[01]\n\.\Z"),  # a text
+)
+_TAIL_NBYTES = 16
 
+_HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
+# Bytes of the user may come first, 512 or any larger power of two; MATLAB 7.3 has 512.
+_HDF5 = Foreign("HDF5", (".h5", ".hdf5", ".he5", ".nc4"), _Sign((_HDF5_MAGIC,), (0, 512, 1024, 2048)), _AS_NPY)
+_OLD_ARROW_STREAM = Foreign(
+    "an Arrow stream of a version before 0.15",
+    (),
+    _UNSEEN,
+    "write it as an Arrow file, as pyarrow.ipc.new_file does",
+)
 FOREIGN = (
     Foreign(
         "a zip archive, as .npz",
@@ -103,14 +186,8 @@ FOREIGN = (
     Foreign("xz", (".xz",), _begins(b"\xfd7zXZ\0"), _DECOMPRESS),
     Foreign("zstd", (".zst",), _begins(b"\x28\xb5\x2f\xfd"), _DECOMPRESS),
     Foreign("lz4", (".lz4",), _begins(b"\x04\x22\x4d\x18"), _DECOMPRESS),
-    Foreign("a tar archive", (".tar",), _begins(b"ustar\0", b"ustar ", at=(257,)), "extract its files"),
-    # Bytes of the user may come first; MATLAB 7.3 has 512.
-    Foreign(
-        "HDF5",
-        (".h5", ".hdf5", ".he5", ".nc4"),
-        _begins(b"\x89HDF\r\n\x1a\n", at=(0, 512, 1024, 2048)),
-        _AS_NPY,
-    ),
+    Foreign("a tar archive", (".tar",), _begins(b"ustar\0", b"ustar ", at=257), "extract its files"),
+    _HDF5,
     Foreign("HDF4", (".hdf", ".h4"), _begins(b"\x0e\x03\x13\x01"), _AS_NPY),
     # The number of records, and then the tag of the dimensions, or of none.
     Foreign("netCDF", (".nc", ".cdf"), _begins(b"CDF", whole=rb"CDF([\x01\x02].{4}|\x05.{8})\0\0\0[\0\x0a]"), _AS_NPY),
@@ -120,12 +197,15 @@ FOREIGN = (
     Foreign("GRIB", (".grib", ".grb", ".grib2", ".grb2"), _begins(b"GRIB", whole=rb"GRIB...[\x01\x02]"), _AS_NPY),
     Foreign("a MATLAB file", (".mat",), _begins(b"MATLAB 5.0 MAT-file"), _AS_NPY),
     Foreign(
-        "safetensors", (".safetensors",), _Sign((b"{",), (8,), _is_safetensors), "save each tensor with numpy.save"
+        "safetensors",
+        (".safetensors",),
+        _Sign((b"{",), (8,), _is_safetensors),
+        "save each tensor with numpy.save",
     ),
     Foreign(
         "a pickle, which is never loaded",
         (".pkl", ".pickle", ".pt", ".pth"),
-        _begins(b"\x80", b"cnumpy", whole=_PICKLE),
+        _Sign((b"\x80", b"c", b"(", b"]q", b"}q", b"X", b"V", b"S"), also=_is_pickle),
         _AS_NPY,
     ),
     Foreign(
@@ -155,14 +235,41 @@ def _all_magics() -> dict[int, tuple[bytes, ...]]:
 _MAGICS = _all_magics()
 
 
-def by_content(head: bytes, nbytes: int) -> Foreign | None:
-    """Return the kind of a file by its first bytes and its size; None if they are of none."""
-    if not any(head.startswith(magics, place) for place, magics in _MAGICS.items()):
-        return None
-    return next((each for each in FOREIGN if each.sign.is_in(head, nbytes)), None)
+def by_content(head: bytes, nbytes: int, read: Callable[[int, int], bytes] | None = None) -> Foreign | None:
+    """Return the kind of a file by its content; None if it is of none.
+
+    Parameters
+    ----------
+    head
+        The first `HEAD_NBYTES` bytes, or all there are.
+    nbytes
+        The size of the file.
+    read
+        Returns so many bytes from an offset on, the two arguments; needed unless `head` is the whole file.
+    """
+    file = _File(head, nbytes, read or (lambda count, start: head[start : start + count]))
+    if any(head.startswith(magics, place) for place, magics in _MAGICS.items()):
+        found = next((each for each in FOREIGN if each.sign.is_in(file)), None)
+        if found is not None:
+            return found
+    if _has_large_user_block(file):
+        return _HDF5
+    return _OLD_ARROW_STREAM if _is_old_arrow_stream(file) else None
+
+
+def _has_large_user_block(file: _File) -> bool:
+    """Tell whether HDF5 begins behind the first bytes: few short reads, each a chance of 2**-64 for numbers."""
+    at = HEAD_NBYTES
+    while at + len(_HDF5_MAGIC) <= file.nbytes:
+        if file.read(len(_HDF5_MAGIC), at) == _HDF5_MAGIC:
+            return True
+        at *= 2
+    return False
 
 
 def by_suffix(path: str) -> Foreign | None:
-    """Return the kind that the ending of `path` means, None if it means none."""
-    suffix = os.path.splitext(path)[1].lower()
-    return next((each for each in FOREIGN if suffix in each.suffixes), None)
+    """Return the kind that the ending of `path` means, None if it means none; a number, as in `x.nc.0`, is none."""
+    root, suffix = os.path.splitext(path)
+    while suffix[1:].isdecimal():
+        root, suffix = os.path.splitext(root)
+    return next((each for each in FOREIGN if suffix.lower() in each.suffixes), None)

@@ -130,10 +130,8 @@ def recognise(source: Source, declared: Declared) -> Format:
     """
     if declared.format:
         return format_named(declared.format, readable=True)
-    start = _first_bytes(source)
-    by_content = next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None)
+    start, by_content, kind = _by_content(source)
     named = by_suffix(source.name)
-    kind = None if by_content else foreign.by_content(start, source.nbytes)
     # Raw bytes of a declared datatype have any name: only if they seem to be a file, packages are asked for it.
     if by_content is None and named is None and (kind or declared.datatype is None or _is_word(_suffix(source.name))):
         by_content = plugins.by_content(source.name, start)
@@ -152,9 +150,21 @@ def recognise(source: Source, declared: Declared) -> Format:
     return by_content or named or RAW
 
 
-def _first_bytes(source: Source) -> bytes:
+def _by_content(source: Source) -> tuple[bytes, Format | None, foreign.Foreign | None]:
+    """Return the first bytes of a file, and what it is by them: a format, a kind of another program, or neither."""
     with closing(source.open()) as file, calls.blaming(source.name):
-        return file.read(foreign.HEAD_NBYTES, 0)
+        start = file.read(foreign.HEAD_NBYTES, 0)
+        row = next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None)
+        return start, row, None if row else foreign.by_content(start, source.nbytes, file.read)
+
+
+def check_records(source: Source) -> None:
+    """Raise `BufferFileError` if a file that is taken for raw records is something else by its content."""
+    _, row, kind = _by_content(source)
+    what = f"{row.name} by its first bytes" if row else kind.name if kind else ""
+    if what:
+        way_out = "save their bytes alone, as numpy.ndarray.tofile does"
+        raise BufferFileError(source.name, f"is {what}, and a file of records is raw binary; {way_out}")
 
 
 def output_format(path: str, to: str | None, like: str, *, terminal: bool = False) -> Format:

@@ -45,6 +45,8 @@ def inspect(source: Source, declared: Declared) -> RankFile:
 
 
 def _count(source: Source, declared: Declared, datatype: Datatype, stored: np.dtype) -> int:
+    if declared.count == 0:
+        return 0
     start = declared.start(datatype)
     if start < 0:
         reason = f"the first element of {datatype} starts {-start} bytes before the file; give an `offset`"

@@ -256,6 +256,26 @@ def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], w
                 raise UsageError(path, f"is the file of {what}, an input of this command; {way_out}")
 
 
+def check_no_other_input(paths: Iterable[str], files: Iterable[tuple[object, str]]) -> None:
+    """Check that no result replaces a file that the same command reads and that has no elements, as of a definition.
+
+    Parameters
+    ----------
+    paths
+        Where the results go.
+    files
+        The files, each with what messages call it; what is no path, or of no regular file, is left out.
+
+    Raises
+    ------
+    UsageError
+        As of `check_no_input`.
+    """
+    there = [(os.fspath(name), what) for name, what in files if isinstance(name, str | os.PathLike)]
+    inputs = [(LocalSource.of(name, name), what) for name, what in there if os.path.isfile(name)]
+    check_no_input(paths, inputs, "name another output")
+
+
 def _status(path: str) -> os.stat_result:
     """Return what is at a path; if nothing is, but an update waits for the file, the error says so."""
     try:

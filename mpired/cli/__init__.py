@@ -16,15 +16,15 @@ import click
 
 from mpired import __version__
 from mpired.cli import environment, signals
-from mpired.cli.messages import finished, say, waits
+from mpired.cli.messages import buffer_streams, finished, say, waits
 from mpired.errors import (
-    NO_MEMORY,
+    LONGEST_REASON,
     MpiredError,
     UnconfirmedError,
-    WorkerError,
     describe,
     exit_status,
-    lacks_memory,
+    not_loaded,
+    shortened,
 )
 from mpired.storage import calls, lock, notices
 
@@ -101,6 +101,7 @@ def cli() -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command, and return the exit status that says what happened; all that was printed is written."""
     _fill_closed_descriptors()
+    buffer_streams()
     try:
         with notices.heard_by(finished), lock.waiting_as(lock.Waiting(tell=waits)):
             status = _run(arguments)
@@ -115,9 +116,7 @@ def main(arguments: list[str] | None = None) -> int:
             error.filename = "standard output"  # every other file was given its name where it was opened
         status = _told("; ".join([describe(error), *environment.told()]), exit_status(error))
     except (MemoryError, ImportError) as error:
-        if not lacks_memory(error):
-            raise
-        status = _told(NO_MEMORY, WorkerError.exit_status)
+        status = _told(*not_loaded(error))
     for text in environment.told():  # of a command without a summary
         say(text)
     for stream in (sys.stdout, sys.stderr):
@@ -153,7 +152,8 @@ def _run(arguments: list[str] | None) -> int:
         return error.exit_code
     except click.ClickException as error:
         command = getattr(getattr(error, "ctx", None), "command_path", "mpired")
-        say("; ".join([error.format_message().rstrip("."), f"see `{command} --help`", *environment.told()]))
+        text = shortened(error.format_message().rstrip("."), LONGEST_REASON)
+        say("; ".join([text, f"see `{command} --help`", *environment.told()]))
         return error.exit_code
     return 0
 

@@ -14,7 +14,7 @@ import click
 from mpired.attempts import repeated
 from mpired.cli import params, progress, signals
 from mpired.cli.messages import overflow_heard, say, tell_overflow, write
-from mpired.errors import UsageError
+from mpired.errors import UsageError, shortened
 from mpired.ops import Op
 from mpired.options import AccumulateOptions, Report, WindowOp, Windows, checked
 from mpired.report import Updated
@@ -50,7 +50,7 @@ def accumulate(
     plan = partial(plan_accumulate, targets, origins, op, options)
     notes = [window for window in targets if options["commit"] == "rename" and has_other_names(window)]
     notes = [f"{window} is a hard link; its other names keep the old content" for window in notes]
-    notes += same_files(targets, origins)
+    notes += same_files(targets, origins, options["map"])
 
     def work(call: Call) -> tuple[str, Done]:
         return str(call.request.op), run(call, quiet=report["quiet"])
@@ -84,23 +84,25 @@ def split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, 
     return files[:1], files[1:]
 
 
-def same_files(windows: Sequence[str], origins: Sequence[str]) -> list[str]:
-    """Return a warning for each origin that is the target or another origin too: a slip, more often than not."""
+def same_files(windows: Sequence[str], origins: Sequence[str], indices: object = None) -> list[str]:
+    """Return a warning for each origin, and the map, that is the target or another of them: a slip, most often."""
+    maps = [indices] if isinstance(indices, str) else []
+    named = [("target", windows), ("origin", origins), ("map", maps)]
     known: dict[tuple[int, int], str] = {}
     warnings = []
-    for what, name in [*(("target", name) for name in windows), *(("origin", name) for name in origins)]:
+    for what, name in ((what, name) for what, names in named for name in names):
         with contextlib.suppress(OSError):  # as `-`; what cannot be used is told elsewhere
             status = os.stat(name)
             inode = status.st_dev, status.st_ino
-            if what == "origin" and inode in known and stat.S_ISREG(status.st_mode):
-                warnings.append(f"warning: the origin {name} is the same file as the {known[inode]}")
+            if what != "target" and inode in known and stat.S_ISREG(status.st_mode):
+                warnings.append(f"warning: the {what} {name} is the same file as the {known[inode]}")
             known.setdefault(inode, f"{what} {name}")
     return warnings
 
 
 def unread(op: Op, words: Sequence[str]) -> list[str]:
     """Return a note on the words that name an origin if the op reads none (MPI-4.1, 12.3.4)."""
-    return [] if op.origin else [f"{word} is not used: {op} only reads the target" for word in words]
+    return [] if op.origin else [f"{shortened(word)} is not used: {op} only reads the target" for word in words]
 
 
 def tell(op: str, windows: Sequence[str], origins: Sequence[object], done: Done) -> None:
@@ -115,7 +117,7 @@ def tell(op: str, windows: Sequence[str], origins: Sequence[object], done: Done)
         say(f"{name}: already applied, left out")
     if len(updated.skipped) > _SHOWN and not quiet:
         say(f"{len(updated.skipped) - _SHOWN} more origins: already applied, left out")
-    tell_overflow(() if quiet else done.overflow)
+    tell_overflow(done.overflow)
     params.tell(None if quiet else updated.line())
     for name, protocol, nbytes in zip(windows, done.protocols, done.nbytes, strict=True) if verbose else ():
         say(f"{name}: {nbytes} bytes of elements, {protocol or 'not changed'}")

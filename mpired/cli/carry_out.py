@@ -52,7 +52,7 @@ def carry_out(plan: Callable[[], Call], options: CallOptions, words: Words) -> N
     if as_json:
         write(summary._replace(overflow=[each.details for each in heard]).json())
     params.tell(None if quiet or as_json else summary.line())
-    tell_overflow(() if quiet or as_json else heard)
+    tell_overflow(() if as_json else heard)
     if not quiet and planned.doubtful_order:
         first, second = planned.doubtful_order
         where = planned.order_shows

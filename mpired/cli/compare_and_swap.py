@@ -37,4 +37,4 @@ def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], **opti
     if len(operands) != _OPERANDS:
         raise UsageError("COMPARE and VALUE", f"are two words after the target, and there are {len(operands)}")
     plan = partial(plan_compare_and_swap, targets, operands[0], operands[1], options)
-    fetch(plan, operands, timeout=options["lock_timeout"])
+    fetch(plan, targets, operands, timeout=options["lock_timeout"])

@@ -8,7 +8,7 @@ from typing import Unpack
 import click
 
 from mpired.attempts import repeated
-from mpired.buffers.source import LocalSource, check_no_input
+from mpired.buffers.source import LocalSource, check_no_input, check_no_other_input
 from mpired.cli import params
 from mpired.cli.accumulate import run, same_files, split, tell, unread
 from mpired.cli.messages import say
@@ -16,6 +16,7 @@ from mpired.errors import UsageError
 from mpired.ops import Op
 from mpired.options import Fetched, FetchOptions, Report, WindowOp, Windows, checked
 from mpired.storage.output import is_terminal
+from mpired.storage.recovery import check_is_data
 from mpired.windows.call import Call, plan_get_accumulate
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.request import Done
@@ -50,19 +51,21 @@ def get_accumulate(
     targets, origins = split(windows, files)
     if len(origins) > 1:
         raise UsageError(origins[1], "is a second origin; a call that fetches takes one")
+    check_is_data(fetch)
     plan = partial(plan_get_accumulate, targets, origins[0] if origins else None, op, options)
     for origin in set(origins) - {"-"}:
         check_no_input(
             [fetch], [(LocalSource.of(origin, origin), "the origin")], "name another file for the old elements"
         )
+    check_no_other_input([fetch], [(options["map"], "the map"), (options["types"], "the named datatypes")])
 
     def work(call: Call) -> tuple[Op, Done]:
         with FetchOutput(fetch, to, overwrite=force, terminal=is_terminal(fetch), windows=targets) as output:
             done = run(call, output.keep, quiet=quiet, replaced=output.replaced)
-            output.send(targets[0])
+            output.send(targets[0], done)
         return call.request.op, done
 
     row, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])
-    for note in () if quiet else unread(row, origins) or same_files(targets, origins):
+    for note in () if quiet else unread(row, origins) or same_files(targets, origins, options["map"]):
         say(note)
     tell(str(row), targets, origins if row.origin else (), done)

@@ -17,6 +17,7 @@ from mpired.errors import MpiredError, RanksError, escaped
 from mpired.options import AsJson, Inputs, Locking
 from mpired.report import describe_file
 from mpired.storage import staging
+from mpired.storage.recovery import check_are_data
 
 
 @click.command()
@@ -30,6 +31,7 @@ def info(*, files: tuple[str, ...], as_json: bool, lock_timeout: float | None, *
       mpired info sample_data/maxloc_0.npy sample_data/maxloc_0.parquet
       mpired info --type double_int sample_data/maxloc_0.bin
     """
+    check_are_data(files)
     staging.recover(files)
     described, errors = [], []
     for path in files:

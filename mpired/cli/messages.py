@@ -4,17 +4,39 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import re
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, TextIO
 
 import click
 
 from mpired.errors import OverflowWarning, escaped
 from mpired.options import flags
+
+
+def buffer_streams() -> None:
+    """Let the standard streams write all that they are given.
+
+    With PYTHONUNBUFFERED, or `python -u`, Python writes each text by one write(2), and loses what that does not take.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if (buffered := _buffered(stream)) is not stream:
+            setattr(sys, name, buffered)
+            setattr(sys, f"__{name}__", buffered)
+
+
+def _buffered(stream: TextIO | None) -> TextIO | None:
+    raw = getattr(stream, "buffer", None)
+    if not isinstance(stream, io.TextIOWrapper) or not isinstance(raw, io.RawIOBase):
+        return stream
+    encoding, errors = stream.encoding, stream.errors
+    stream.detach()  # else its end would close the descriptor
+    return io.TextIOWrapper(io.BufferedWriter(raw), encoding, errors, line_buffering=True)
 
 
 def show(text: str) -> None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import click
 
-from mpired.cli import params
-from mpired.cli.messages import finished, show
+from mpired.cli import params, signals
+from mpired.cli.messages import finished, say, show
 from mpired.errors import MpiredError, RanksError, UsageError, escaped
 from mpired.options import Locking, Recovering
 from mpired.storage import notices, recovery, staging
@@ -49,29 +50,69 @@ def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, force: bo
     waiting = with_timeout(lock_timeout)
     errors: list[MpiredError | OSError] = []
     heard: list[Heard] = []
-    shown: list[str] = []
+    shown = _Shown()
     with notices.heard_by(lambda *notice: heard.append(notice)):
         for name in files:
             try:
-                show(_listed(name) if only_list else _recovered(name, heard, waiting, how))
-                shown.append(name)
+                done = _Done([_listed(name)]) if only_list else _recovered(name, heard, waiting, how)
             except (MpiredError, OSError) as error:
                 errors.append(error)
+            else:
+                shown.add(name, done)
     for paths, words in heard:
-        if not any(_concerns(paths, name) for name in shown):
+        if not any(_concerns(paths, name) for name in shown.names):
             finished(paths, words)
     params.tell(None)
     if len(errors) == 1:
         raise errors[0]
     if errors:
         raise RanksError(len(files), errors, "files")
+    shown.check()
+
+
+class _Done(NamedTuple):
+    """What was found and done beside a file, in words, and whether anything has changed by it."""
+
+    words: Sequence[str]
+    changed: bool = False
+
+
+class _Shown:
+    """The files whose line was written; where standard output takes none, standard error has what was changed."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._error: OSError | None = None
+        self._changed = False
+
+    def add(self, name: str, done: _Done) -> None:
+        """Write the line of a file; the first error of that is kept, so that the other files have their turn."""
+        line = escaped(f"{name}: {', '.join(done.words)}")
+        try:
+            show(line)
+        except OSError as error:
+            self._error = self._error or error
+            if not done.changed:
+                return
+            self._changed = True
+            say(line)
+        self.names.append(name)
+
+    def check(self) -> None:
+        """Raise the error of the first line that could not be written; the status is about the files."""
+        if self._error is None:
+            return
+        if self._changed:
+            signals.commit()
+        raise self._error
 
 
 def _concerns(paths: Sequence[str], name: str) -> bool:
     return os.path.realpath(name) in map(os.path.realpath, paths)
 
 
-def _recovered(name: str, heard: Sequence[Heard], waiting: Waiting, how: Discard) -> str:
+def _recovered(name: str, heard: Sequence[Heard], waiting: Waiting, how: Discard) -> _Done:
+    recovery.check_is_data(name)
     staging.recover([name], alone=True)  # who calls this knows that no other command is at work
     removed: Sequence[str] = ()
     if how is not Discard.NO and recovery.is_orphan(name):
@@ -89,15 +130,17 @@ def _recovered(name: str, heard: Sequence[Heard], waiting: Waiting, how: Discard
     done = [words for paths, words in heard if _concerns(paths, name)]
     done += [_DONE[journal]] if journal in _DONE else []
     done += [f"removed {temporary}" for temporary in removed]
+    changed = bool(done)
     others = staging.of_others(os.path.dirname(os.path.realpath(name)))
     done += [
         f"results of user {user} may wait in {path}, which `mpired recover` of that user finishes"
         for path, user in others
     ]
-    return escaped(f"{name}: {', '.join(done) or 'nothing to do'}")
+    return _Done(done or ["nothing to do"], changed)
 
 
 def _listed(name: str) -> str:
+    recovery.check_is_data(name)
     state, temporaries = recovery.look(name)
     words = {
         "": [],
@@ -111,4 +154,4 @@ def _listed(name: str) -> str:
     found = words[state] + [f"temporary file {temporary}" for temporary in temporaries]
     if staging.pending(os.path.dirname(os.path.realpath(name))):
         found.append("results of an interrupted or a living command in its directory")
-    return escaped(f"{name}: {', '.join(found) or 'nothing'}")
+    return ", ".join(found) or "nothing"

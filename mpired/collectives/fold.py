@@ -132,6 +132,8 @@ class Fold:
         state, result = op.state(datatype), op.result(datatype)
         blocks = [_block(min(step, segment.stop - segment.start), state.form) for _ in range(2)]
         making, nbytes = steps(op, state), 0
+        if segment.start == 0:
+            op.begin()
         found: list[Overflow | None] = []
         with (
             (_Readers if op.lift is None else _LiftingReaders)(ranks, self.plan.max_open, op) as readers,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from mpired import ops
 from mpired.buffers import Declared, Encoder, FlatLayout, Format, Model, RankFile, format_named
 from mpired.buffers.formats import by_suffix
-from mpired.buffers.source import check_no_input
+from mpired.buffers.source import check_no_input, check_no_other_input
 from mpired.collectives.table import Collective
 from mpired.engines import userops
 from mpired.errors import UsageError
@@ -35,6 +35,8 @@ class Request(NamedTuple):
         What the user declares of them.
     options
         All options.
+    op_file
+        The file that has the op, if there is one.
     """
 
     collective: Collective
@@ -43,14 +45,16 @@ class Request(NamedTuple):
     words: Sequence[Sequence[str]]
     said: Declared
     options: CallOptions
+    op_file: str | None = None
 
     def check_no_input(self, paths: Sequence[str], way_out: str) -> None:
-        """Raise `UsageError` if a result would replace the file of a rank."""
+        """Raise `UsageError` if a result would replace the file of a rank, or another one that the call reads."""
         names = [f"rank {{}} of group {name}" for name in "AB"] if len(self.groups) > 1 else ["rank {}"]
         inputs = zip(names, self.groups, strict=True)
         check_no_input(
             paths, [(file.source, name.format(i)) for name, files in inputs for i, file in enumerate(files)], way_out
         )
+        check_no_other_input(paths, [(self.options["types"], "the named datatypes"), (self.op_file, "the op")])
 
     def lay_out(self, form: Format, model: Model) -> FlatLayout | Encoder:
         """Lay out a result like `model` in a format, raw as its bytes are said to lie."""
@@ -90,7 +94,8 @@ def read_request(
     groups = open_groups(words, said, raw_result=_is_raw(output, options))
     for buffer in groups[0][0].buffers:
         ops.check(chosen, buffer.datatype, ops.Use.REDUCE)
-    return Request(collective, chosen, groups, words, said, options)
+    op_file = ops.file_of(op) if isinstance(op, str) else None
+    return Request(collective, chosen, groups, words, said, options, op_file)
 
 
 def _check_options(collective: Collective, options: CallOptions) -> None:

@@ -67,6 +67,10 @@ class LibraryKernel:
         """Apply the function, and hold it to its contract."""
         return _elementwise(self)(invec, inoutvec, datatype)
 
+    def try_again(self) -> None:
+        """Try on the next elements, which are of another buffer, that each depends on its two operands alone."""
+        _elementwise(self).try_again()
+
     def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         """Apply the function to copies between canaries, in as many calls as its counter needs."""
         with limited(self.timeout), Failing(self.place):

@@ -163,8 +163,8 @@ def _arguments(function: Callable[..., Any]) -> int | None:
 class Elementwise:
     """Applies an op, and holds it to the rule that an element of the result depends on its two operands alone.
 
-    MPI, as mpired, calls an op on any pieces of the buffers (MPI-4.1, 6.9.5). So the first elements are combined as a
-    whole and then again in two pieces: an op that looks at the neighbours of an element gives other bits.
+    MPI, as mpired, calls an op on any pieces of the buffers (MPI-4.1, 6.9.5). So the first elements of each buffer are
+    combined as a whole and then again in two pieces: an op that looks at the neighbours of an element gives other bits.
 
     Parameters
     ----------
@@ -177,6 +177,10 @@ class Elementwise:
     def __init__(self, apply: Callable[[np.ndarray, np.ndarray, Datatype], None], place: str) -> None:
         self._apply = apply
         self._place = place
+        self._tried = False
+
+    def try_again(self) -> None:
+        """Try the op once more, on the next elements, which are of another buffer."""
         self._tried = False
 
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:

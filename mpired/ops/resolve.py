@@ -119,6 +119,14 @@ def _in_library(text: str, path: str, symbol: str, variant: str, *, timeout: flo
     return LibraryKernel(path, symbol, variant.removeprefix(":"), timeout)
 
 
+def file_of(text: str) -> str | None:
+    """Return the file that an op is read from; None if it is from none that its text names."""
+    home, library = text.rpartition(":")[0], _IN_LIBRARY.fullmatch(text)
+    if library is not None:
+        return library["path"]
+    return home if home and user.is_file(home) else None
+
+
 def check_file(path: str, text: str) -> None:
     """Raise `UserOpError` about `text` unless there is a regular file at `path`."""
     if not os.path.exists(path):

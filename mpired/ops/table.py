@@ -6,7 +6,7 @@ import contextlib
 import enum
 import operator
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -118,6 +118,11 @@ class Op(NamedTuple):
     lift: Callable[[np.ndarray, np.ndarray, Datatype], None] | None = None
     lower: Callable[[np.ndarray, Datatype], np.ndarray] = kernels.as_it_is
     result: Callable[[Datatype], Datatype] = _of_elements
+
+    def begin(self) -> None:
+        """Begin with another buffer: a user-defined op is held to its contract on the first elements of each."""
+        if self.user:
+            cast("Any", self.kernel).try_again()
 
     def __str__(self) -> str:
         return self.name if self.user else f"MPI_{self.name}"

@@ -109,6 +109,10 @@ class PythonKernel:
         """Apply the function, and hold it to its contract."""
         return _elementwise(self)(invec, inoutvec, datatype)
 
+    def try_again(self) -> None:
+        """Try on the next elements, which are of another buffer, that each depends on its two operands alone."""
+        _elementwise(self).try_again()
+
     def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         """Call the function once; the time for one call includes the loading of the code."""
         with limited(self.timeout), Failing(self.place):

@@ -12,7 +12,8 @@ import numpy as np
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import RAW, BufferModel, Encoder, FlatBuffer, FlatLayout, Model, output_format, spread
 from mpired.buffers.flat import byte_order, convert
-from mpired.buffers.source import LocalSource, OpenSource, Source, check_no_input, open_source
+from mpired.buffers.formats import check_records
+from mpired.buffers.source import LocalSource, OpenSource, Source, check_no_input, check_no_other_input, open_source
 from mpired.buffers.spread import Records
 from mpired.datatypes.typemap import transfer
 from mpired.errors import UsageError
@@ -146,6 +147,8 @@ def plan_pack(file: PathLike, output: str, options: PackOptions, *, terminal: bo
     limit = None if said.count is None else Records(datatype, said.count, said.offset).reach[1]
     source = open_source(os.fspath(file), limit)
     check_no_input([output], [(source, "the records")], "name another output")
+    check_no_other_input([output], [(options["types"], "the named datatypes")])
+    check_records(source)
     records = Records.of(source, datatype, said.offset, said.count)
     chosen = output_format(output, options["to"], RAW.name, terminal=terminal)
     if said.is_external and not chosen.needs_type:

@@ -6,15 +6,15 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import Declared, RankBuffer, recognise, spread
 from mpired.buffers.flat import convert, lies_as
-from mpired.buffers.formats import check_raw_suffix
-from mpired.buffers.source import Source, check_no_input, local_fd, open_source
+from mpired.buffers.formats import check_raw_suffix, check_records
+from mpired.buffers.source import Source, check_no_input, check_no_other_input, local_fd, open_source
 from mpired.buffers.spread import Records
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import transfer
@@ -163,6 +163,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: U
         If it is not possible.
     """
     said, datatype = said_of(options)
+    check_no_other_input([output if into is None else os.fspath(into)], [(options["types"], "the named datatypes")])
     buffer, form = _opened(os.fspath(packed), said, datatype, Declared.of(part(Inputs, part(PackedOptions, options))))
     if buffer.fortran_order and sum(dim > 1 for dim in buffer.shape or ()) > 1:
         reason = f"lies in Fortran order, and an element is taken from a row of {buffer.shape}"
@@ -183,6 +184,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: U
     if is_stream(path):
         raise UsageError("`into`", f"{path} is a stream; give a file")
     target = open_source(path)
+    check_records(target)
     records.check_inside(target)
     return Unpacking(buffer, records, form, path, target)
 
@@ -192,18 +194,21 @@ def _opened(path: str, said: Declared, datatype: Datatype, inputs: Declared) -> 
     source = open_source(path)  # once: a stream gives its bytes only once
     units = Packed.of(said, datatype, as_bytes=not said.is_external)
     try:
-        return _buffer(source, said.of_units(units.datatype, inputs)), units
+        return _buffer(source, said.of_units(units.datatype, inputs), said.count), units
     except DatatypeError:
         if datatype.memory.obstacle:
             raise
         whole = Packed(datatype, 1, said.packed_form(datatype))
         with contextlib.suppress(DatatypeError):
-            return _buffer(source, said.of_units(datatype, inputs)), whole
+            return _buffer(source, said.of_units(datatype, inputs), said.count), whole
         raise
 
 
-def _buffer(source: Source, packed: Declared) -> RankBuffer:
-    file = recognise(source, packed).inspect(source, packed)
+def _buffer(source: Source, packed: Declared, count: int | None) -> RankBuffer:
+    row = recognise(source, packed)
+    if row.name == "raw" and not count and count is not None:
+        packed = replace(packed, count=0)  # of which any number of bytes has enough
+    file = row.inspect(source, packed)
     check_use(packed, [file], raw_result=True)
     file.check_complete()
     return file.only_buffer()

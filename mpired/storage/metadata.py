@@ -6,6 +6,7 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Sequence
 
 from mpired.storage import calls
 
@@ -23,12 +24,15 @@ def allow_owner(name: str, dirfd: int) -> None:
             os.chmod(path, mode | stat.S_IRWXU)
 
 
-def copy_metadata(source: os.stat_result, path: str, fd: int) -> None:
-    """Give `fd` the extended attributes, the owner and the rights of the existing file `path`, as far as allowed."""
+def copy_metadata(source: os.stat_result, path: str, fd: int, *, within: Sequence[str] = ()) -> None:
+    """Give `fd` the extended attributes, the owner and the rights of the existing file `path`, as far as allowed.
+
+    The files `within` are those whose content it has, as of `copy_access`.
+    """
     for name in _copied_attributes(path):
         with contextlib.suppress(OSError):
             os.setxattr(fd, name, os.getxattr(path, name))
-    copy_access(source, path, fd)
+    copy_access(source, path, fd, within=within)
 
 
 def _copied_attributes(path: str) -> list[str]:
@@ -38,7 +42,9 @@ def _copied_attributes(path: str) -> list[str]:
     return []
 
 
-def copy_access(source: os.stat_result, path: str | int, fd: int, *, bits: int = 0o7777) -> None:
+def copy_access(
+    source: os.stat_result, path: str | int, fd: int, *, bits: int = 0o7777, within: Sequence[str] = ()
+) -> None:
     """Give `fd`, so far open to its owner alone, the owner and rights of the existing file `path`, as far as allowed.
 
     At no moment can a user open it who cannot open `path` in the same way: what cannot be kept is taken away.
@@ -51,19 +57,36 @@ def copy_access(source: os.stat_result, path: str | int, fd: int, *, bits: int =
         The new file.
     bits
         The rights that matter; others are not given.
+    within
+        Other files whose readers alone may read it, because it has their content.
     """
+    owner = source.st_uid if all(_may_read(source.st_uid, each) for each in within) else -1
     try:
-        os.fchown(fd, source.st_uid, source.st_gid)
+        os.fchown(fd, owner, source.st_gid)
     except OSError:
         with contextlib.suppress(OSError):  # the owner may only be changed by root, the group by its members too
             os.fchown(fd, -1, source.st_gid)
     listed = access_list(path) if os.fstat(fd).st_gid == source.st_gid else b""
     with contextlib.suppress(OSError):
-        if listed:
+        if listed and all(access_list(each) == listed for each in within):
             os.setxattr(fd, _ACCESS_LIST, listed)
         elif access_list(fd):  # of the directory's, whose users `path` does not let in
             os.removexattr(fd, _ACCESS_LIST)
-    os.fchmod(fd, mode_within(source, path, fd) & bits)
+    os.fchmod(fd, mode_within(source, path, fd) & bits & widest(within, fd))
+
+
+def _may_read(user: int, path: str) -> bool:
+    """Tell whether a user may read a file as its owner, or as anybody may."""
+    status = os.stat(path)
+    return user == status.st_uid or bool(status.st_mode & stat.S_IROTH)
+
+
+def widest(within: Sequence[str], fd: int) -> int:
+    """Return the widest mode for `fd` that lets in its owner and the users whom each of some files lets in."""
+    mode = 0o7777
+    for path in within:
+        mode &= 0o600 | mode_within(os.stat(path), path, fd)
+    return mode
 
 
 def mode_within(source: os.stat_result, path: str | int, fd: int) -> int:

@@ -228,7 +228,7 @@ class FileOutput(_Single):
         self._overwrite = overwrite
         self._on_commit = on_commit
         self._durable = durable
-        self._widest = 0o777
+        self._within: list[str] = []
         self._existing = existing_file(path) if target is None else target.status
         if self._existing is not None and not overwrite:
             raise OutputExistsError(path, "is there already; `overwrite=True` replaces it")
@@ -254,9 +254,8 @@ class FileOutput(_Single):
         return self._existing is not None and (self._existing.st_dev, self._existing.st_ino) == inode
 
     def limit_readers(self, path: str) -> None:
-        """Let only its owner open a new file, and those who can open the existing file `path`, whose content it has."""
-        with calls.blaming(path):
-            self._widest &= 0o600 | metadata.mode_within(os.stat(path), path, self.fd)
+        """Let only its owner open the file, and those who can open the existing file `path`, whose content it has."""
+        self._within.append(path)
 
     def commit(self) -> None:
         """Make the file durable and put it in its place.
@@ -275,9 +274,9 @@ class FileOutput(_Single):
         """Make the file ready: all that can fail for want of space or rights fails here, with `OSError`."""
         with calls.blaming(self.name):
             if self._existing is not None:
-                metadata.copy_metadata(self._existing, self._path, self.fd)
+                metadata.copy_metadata(self._existing, self._path, self.fd, within=self._within)
             else:
-                os.fchmod(self.fd, metadata.default_mode() & self._widest)
+                os.fchmod(self.fd, metadata.default_mode() & metadata.widest(self._within, self.fd))
             if self._durable:
                 calls.fsync(self.fd)
 

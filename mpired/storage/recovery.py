@@ -12,7 +12,7 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import Enum
 from typing import NamedTuple
 
@@ -92,10 +92,20 @@ def has_journal(path: str) -> bool:
 
 def check_is_data(path: str) -> None:
     """Raise `BufferFileError` if a path has a name that mpired gives to journals and other files of its own."""
-    base = os.path.basename(path.rstrip(os.sep))
-    for form, reason in _OWN_FILES if ".mpired-" in base else ():
-        if match := form.fullmatch(base):
-            raise BufferFileError(path, reason.format(of=match.groupdict().get("of") or "a file"))
+    for base in {os.path.basename(each.rstrip(os.sep)) for each in (path, calls.followed(path))}:
+        for form, reason in _OWN_FILES if ".mpired-" in base else ():
+            if match := form.fullmatch(base):
+                raise BufferFileError(path, reason.format(of=match.groupdict().get("of") or "a file"))
+
+
+def check_are_data(words: Iterable[object]) -> None:
+    """Check all words of a call that may be paths, as `check_is_data`, before one of them is opened or recovered.
+
+    Else a file of such a name, which may be anything, could go with the recovery of the file that it is beside.
+    """
+    for word in words:
+        if isinstance(word, str | os.PathLike):
+            check_is_data(os.fspath(word))
 
 
 def is_orphan(path: str) -> bool:

@@ -31,6 +31,7 @@ from mpired.options import (
 from mpired.progress import Progress, unwatched
 from mpired.ranks import check_formats
 from mpired.storage.output import nothing
+from mpired.storage.recovery import check_are_data
 from mpired.windows.options import (
     place,
     policy,
@@ -102,6 +103,7 @@ def plan_accumulate(
         raise UsageError("ORIGIN", "there is none; name at least one file after the target")
     check_once(len(origins), options)
     chosen = resolve(op, ops.Use.ACCUMULATE, options["overflow"])
+    check_are_data([*windows, *origins, options["map"]])
     if (where := options["map"]) is not None:  # once: what it holds is part of the key, and a stream gives it only once
         options = {**options, "map": read_map(where)}
     request = _request(windows, origins, chosen, options)
@@ -175,6 +177,7 @@ def _on_one_element(
 ) -> Call:
     if not windows:
         raise UsageError("TARGET", "is missing; name the file to change")
+    check_are_data([*windows, *values, compare])
     said = Declared.of(part(Inputs, options))
     where = checked(Where, part(Target, options) | {"at": options["at"]})
     if where["at"] is None:
@@ -209,6 +212,7 @@ def _request(
     windows: Sequence[PathLike], origins: Sequence[PathLike | np.ndarray], op: ops.Op, options: FetchOptions
 ) -> Request:
     """Open the origins, and say where they go."""
+    check_are_data([*windows, *origins, options["map"]])
     said = Declared.of(options)
     component, target, derived = sides(options, said)
     said = replace(said, datatype=component)

@@ -18,6 +18,7 @@ from mpired.errors import MpiredError, UnconfirmedError, UsageError
 from mpired.storage import calls
 from mpired.storage.output import FileOutput, Output, Scratch, StreamOutput, is_fifo, open_output
 from mpired.windows.origin import in_form
+from mpired.windows.request import Done
 
 
 class FetchOutput(AbstractContextManager["FetchOutput"]):
@@ -37,7 +38,8 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
     terminal
         Whether it is a terminal, which gets a readable table.
     windows
-        The files that the elements are of: a new file can be read by no more users than each of them.
+        The files that the elements are of: the file can be read by no more users than each of them, also if it replaces
+        one.
     """
 
     def __init__(
@@ -109,13 +111,15 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
                 number, f"could not be brought to the disk ({why}), and {left}; nothing else has changed", self._path
             ) from error
 
-    def send(self, name: str) -> None:
-        """Write the elements to a stream, now that the target `name` has changed.
+    def send(self, name: str, done: Done) -> None:
+        """Write the elements to a stream, now that with the target `name` is done what was to be done.
 
         Raises
         ------
         UnconfirmedError
-            If that fails: the target has changed all the same.
+            If that fails, and the target has changed all the same.
+        OSError
+            If that fails, and nothing has changed: it was only read, or was not as expected.
         """
         if isinstance(self._output, FileOutput):
             return
@@ -124,6 +128,8 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         except BrokenPipeError:
             raise
         except OSError as error:
+            if not any(done.protocols):
+                raise
             reason = f"has changed, but the old elements could not be written ({error.strerror}); do not repeat"
             raise UnconfirmedError(name, reason) from error
 

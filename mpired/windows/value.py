@@ -31,6 +31,15 @@ def parse_value(text: str, datatype: Datatype) -> np.ndarray:
         raise UsageError(repr(text), f"is no element of {datatype}{hint}") from None
 
 
+def is_value(text: str, datatype: Datatype) -> bool:
+    """Tell whether a text is an element of a datatype; what is none may be the name of a file."""
+    try:
+        parse_value(text, datatype)
+    except UsageError:
+        return False
+    return True
+
+
 def element_of_number(value: Any, datatype: Datatype, what: str) -> np.ndarray:
     """Return an array of one element that is exactly a number, or a pair of numbers; floats may be rounded.
 

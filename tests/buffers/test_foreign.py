@@ -17,7 +17,9 @@ import pyarrow as pa
 import pytest
 from command import refused, run, unchanged
 
+import mpired
 from mpired.buffers import foreign
+from mpired.errors import BufferFileError
 
 NUMBERS = np.arange(1000.0)
 RAW = NUMBERS.tobytes()
@@ -65,11 +67,40 @@ def _safetensors() -> bytes:
     return struct.pack("<Q", len(header)) + header + RAW
 
 
+def _old_arrow_stream(columns: int) -> bytes:
+    """What a stream is behind its first four bytes, without the -1 that newer versions write before each message."""
+    new = _arrow_stream(columns)
+    length = int.from_bytes(new[4:8], "little")
+    # A message is filled up so that it ends at a multiple of 8.
+    return struct.pack("<I", length + 4) + new[8 : 8 + length] + bytes(4) + new[8 + length :]
+
+
+_HELD = {
+    "array": NUMBERS,
+    "list": [1.5] * 100,
+    "list of one": [7],
+    "dict": {"x": 1.5, "y": [2]},
+    "dict of one": {"x": 1},
+    "tuple": (1.5,) * 100,
+    "pair": (7, 8),
+    "text": "mpired " * 100,
+    "short text": "mpired",
+    "bytes": b"mpired " * 100,
+    "short bytes": b"mpired",
+    "true": True,
+    "false": False,
+    "nothing": (),
+}
+# What could be numbers as well.
+_COULD_BE_NUMBERS = {("true", 0), ("true", 1), ("false", 0), ("false", 1), ("nothing", 0), ("nothing", 1)}
+_COULD_BE_NUMBERS |= {("tuple", 1), ("pair", 1)}
+
+
 def _pickles():
-    held = {"array": NUMBERS, "list": [1.5] * 100, "dict": {"x": 1.5, "y": [2]}}
-    for name, value in held.items():
-        for protocol in (2, 3, 4, 5):
-            yield f"pickle of a {name}, protocol {protocol}", "a pickle", pickle.dumps(value, protocol)
+    for name, value in _HELD.items():
+        for protocol in range(6):
+            if (name, protocol) not in _COULD_BE_NUMBERS:
+                yield f"pickle of a {name}, protocol {protocol}", "a pickle", pickle.dumps(value, protocol)
 
 
 HDF5 = b"\x89HDF\r\n\x1a\n\x00\x00\x00\x00\x00\x08\x08\x00"
@@ -104,6 +135,11 @@ FILES = [
     ("empty safetensors", "safetensors", struct.pack("<Q", 2) + b"{}" + bytes(6)),
     ("Arrow stream", "an Arrow stream", _arrow_stream(1)),
     ("Arrow stream with a long schema", "an Arrow stream", _arrow_stream(100)),
+    ("HDF5 behind 4096 bytes", "HDF5", bytes(4096) + HDF5 + RAW),
+    ("HDF5 behind 64 KiB", "HDF5", bytes(1 << 16) + HDF5),
+    ("HDF5 behind 1 MiB, cut off", "HDF5", bytes(1 << 20) + HDF5[:8]),
+    ("old Arrow stream", "an Arrow stream", _old_arrow_stream(1)),
+    ("old Arrow stream with a long schema", "an Arrow stream", _old_arrow_stream(1000)),
     *_pickles(),
 ]  # fmt: skip
 CASES = [pytest.param(kind, content, id=name) for name, kind, content in FILES]
@@ -112,14 +148,13 @@ CASES = [pytest.param(kind, content, id=name) for name, kind, content in FILES]
 @pytest.mark.parametrize("suffix", ["", ".bin", ".dat", ".npy"])
 @pytest.mark.parametrize(("kind", "content"), CASES)
 def test_a_file_of_another_program_is_not_raw(kind, content, suffix, tmp_path):
-    content += bytes(-len(content) % 8)
     (tmp_path / f"r{suffix}").write_bytes(content)
     words = ("--op", "sum", "--type", "uint8_t", f"r{suffix}", f"r{suffix}")
     with unchanged(tmp_path):
         outcome = run("reduce", *words, "-o", "out.bin", cwd=tmp_path)
         refused(outcome, 3, f"r{suffix}: is {kind}", ";")
         assert "--from" not in outcome.err
-    outcome = run("reduce", "-q", *words, "--from", "raw", "--to", "raw", cwd=tmp_path)
+    outcome = run("reduce", "-q", *words, "--from", "raw", "--to", "raw", "--overflow", "wrap", cwd=tmp_path)
     assert outcome == (0, np.add(*[np.frombuffer(content, "u1")] * 2).tobytes(), "")
 
 
@@ -144,7 +179,28 @@ def test_a_suffix_that_means_something_else_is_not_raw(name, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "start", [b"", b"PK", b"\x1f\x8b", b"BZh", b"CDF", b"root\0", b"\x80\x02", b"\x80\x04", b"\xff" * 4]
+    "start",
+    [
+        b"",
+        b"PK",
+        b"\x1f\x8b",
+        b"BZh",
+        b"CDF",
+        b"root\0",
+        b"\x80\x02",
+        b"\x80\x03",
+        b"\x80\x03C",
+        b"\x80\x03X",
+        b"\x80\x03(",
+        b"\x80\x04",
+        b"\xff" * 4,
+        b"]q\0",
+        b"}q\0",
+        b"(lp0\n",
+        b"(I",
+        b"X\x37\0\0\0",
+        b"\x0c\0\0\0\x10\0\0\0",
+    ],
 )
 def test_numbers_that_begin_as_a_file_of_another_program(start):
     """A few bytes prove nothing; the seed is fixed, and no bytes of it are a whole magic."""
@@ -180,3 +236,68 @@ def test_small_integers_are_nothing_else(dtype):
         for step in (0, 1, 8):
             content = (np.arange(64, dtype="i8") * step + first).astype(dtype).tobytes()
             assert foreign.by_content(content, len(content)) is None
+
+
+def test_hdf5_is_looked_for_by_few_short_reads():
+    reads = []
+
+    def read(nbytes: int, start: int) -> bytes:
+        reads.append((nbytes, start))
+        return bytes(nbytes)
+
+    assert foreign.by_content(bytes(4096), 1 << 40, read) is None
+    assert reads == [(8, 4096 << power) for power in range(28)]
+
+
+RECORDS = [pytest.param(kind, content, id=name) for name, kind, content in FILES if "protocol" not in name]
+
+
+def _npy() -> bytes:
+    file = io.BytesIO()
+    np.save(file, NUMBERS)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(("kind", "content"), [*RECORDS, ("npy", _npy()), ("parquet", b"PAR1" + RAW + b"PAR1"),
+                                               ("arrow", b"ARROW1\0\0" + RAW)])  # fmt: skip
+def test_records_are_not_in_a_file_of_something_else(kind, content, tmp_path):
+    content += bytes(-len(content) % 8)
+    (tmp_path / "x.bin").write_bytes(content)
+    (tmp_path / "e.bin").write_bytes(bytes(8))
+    way_out = "a file of records is raw binary; save their bytes alone"
+    with unchanged(tmp_path):
+        words = ("--type", "int64_t", "--offset", "8")
+        for more in (("--from", "raw"), ()):
+            refused(
+                run("unpack", *words, *more, "e.bin", "--into", "x.bin", cwd=tmp_path), 3, f"x.bin: is {kind}", way_out
+            )
+        refused(run("pack", *words, "x.bin", "-o", "q.npy", cwd=tmp_path), 3, f"x.bin: is {kind}", way_out)
+        outcome = run("pack", *words, "-", "-o", "q.npy", cwd=tmp_path, stdin=content)
+        refused(outcome, 3, f"standard input: is {kind}", way_out)
+        with pytest.raises(BufferFileError, match=way_out):
+            mpired.pack(tmp_path / "x.bin", type="int64_t", output=tmp_path / "q.npy")
+        with pytest.raises(BufferFileError, match=way_out):
+            mpired.unpack(tmp_path / "e.bin", type="int64_t", into=tmp_path / "x.bin")
+        if kind not in {"npy", "parquet", "arrow"}:
+            outcome = run("unpack", "--type", "int64_t", "x.bin", "-o", "q.bin", cwd=tmp_path)
+            refused(outcome, 3, f"x.bin: is {kind}")
+    outcome = run("unpack", "-q", "--type", "int64_t", "x.bin", "--from", "raw", cwd=tmp_path)
+    assert outcome == (0, content, "")
+
+
+@pytest.mark.parametrize("name", ["x.nc.0", "x.tar.1", "x.nc.12", "x.h5.0.1", "x.ZIP.3"])
+def test_a_number_behind_a_suffix_of_another_program(name, tmp_path):
+    np.save(tmp_path / "r.npy", NUMBERS)
+    with unchanged(tmp_path):
+        refused(run("reduce", "--op", "sum", "r.npy", "-o", name, cwd=tmp_path), 2, name, "by its suffix", "--to")
+        refused(run("accumulate", "--op", "sum", "--create", "1000", name, "r.npy", cwd=tmp_path), 2, "--create", name)
+        (tmp_path / "raw").write_bytes(RAW)
+        refused(run("unpack", "--type", "double", "raw", "-o", name, cwd=tmp_path), 2, name, "by its suffix")
+        (tmp_path / "raw").unlink()
+
+
+@pytest.mark.parametrize("name", ["out.0", "out.npy.0", "out", "0.1", ".0", "tar.1"])
+def test_a_number_is_no_suffix(name, tmp_path):
+    np.save(tmp_path / "r.npy", NUMBERS)
+    assert run("reduce", "-q", "--op", "sum", "r.npy", "-o", name, cwd=tmp_path).status == 0
+    assert (tmp_path / name).read_bytes() == (tmp_path / "r.npy").read_bytes()

@@ -18,6 +18,7 @@ import os
 import pickle
 import pty
 import resource
+import shutil
 import socket
 import stat
 import subprocess
@@ -53,6 +54,7 @@ import mpired
 import mpired.buffers.source
 import mpired.storage.calls
 from mpired.errors import MpiredError
+from mpired.storage import calls
 
 Content = bytes | Callable[[], bytes]
 
@@ -963,7 +965,8 @@ def test_page_checksum_of_a_whole_file(folder):
 )
 def test_parquet_columns_exactly(values, dtype, op, expected, folder):
     (folder / "a.parquet").write_bytes(parquet({"x": np.array(values, dtype)}))
-    succeeded(reduce("--op", op, "a.parquet", "a.parquet", "-o", "result.parquet", cwd=folder))
+    words = ("--op", op, "a.parquet", "a.parquet", "-o", "result.parquet")
+    succeeded(reduce(*words, "--overflow", "wrap", cwd=folder))
     column = pq.read_table(folder / "result.parquet")["x"]
     assert column.type == pa.from_numpy_dtype(np.dtype(dtype))
     assert column.to_numpy().tobytes() == np.array(expected, dtype).tobytes()
@@ -1032,6 +1035,48 @@ def test_output_that_is_an_input(way, which, folder):
     succeeded(reduce("--op", "sum", source, "good.npy", "--in-place", cwd=folder))
     np.testing.assert_array_equal(np.load(folder / source), 2 * THREE)
     assert (folder / "soft.npy").is_symlink() or way is not _symbolic_link
+
+
+@covers(71)
+@pytest.mark.parametrize("way", ["{}", "./{}", "link"])
+@pytest.mark.parametrize(
+    ("words", "name", "what"),
+    [
+        ("reduce --op sum --types t.toml --type thing r.bin r.bin -o", "t.toml", "the named datatypes"),
+        ("reduce --op op.py:add good.npy good.npy --to raw -o", "op.py", "the op"),
+        ("reduce --op ./op.so:cos good.npy good.npy --to raw -o", "op.so", "the op"),
+        ("reduce --op ./op.so:cos:count good.npy good.npy --to raw -o", "op.so", "the op"),
+        ("pack --types t.toml --type thing r.bin --to raw -o", "t.toml", "the named datatypes"),
+        ("unpack --types t.toml --type thing r.bin -o", "t.toml", "the named datatypes"),
+        ("unpack --types t.toml --type thing r.bin --into", "t.toml", "the named datatypes"),
+        ("get-accumulate --op sum --map m.npy good.npy m.npy --fetch", "m.npy", "the origin"),
+        ("get-accumulate --op no_op --map m.npy good.npy --fetch", "m.npy", "the map"),
+        ("get-accumulate --op sum --types t.toml --type thing r.bin s.bin --fetch", "t.toml", "the named datatypes"),
+    ],
+)
+def test_output_that_is_another_file_of_the_command(words, name, what, way, folder):
+    (folder / "t.toml").write_text("thing = 'double'\n")
+    (folder / "op.py").write_text("import numpy as np\n\n\ndef add(a, b):\n    return a + b\n")
+    shutil.copy(
+        next(line.split()[-1] for line in calls.lines("/proc/self/maps") if "/libm.so" in line), folder / "op.so"
+    )
+    np.save(folder / "m.npy", np.arange(3))
+    for rank in ("r.bin", "s.bin"):
+        (folder / rank).write_bytes(DATA)
+    os.symlink(name, folder / "link")
+    target = way.format(name)
+    force = () if "--into" in words else ("-f",)
+    with unchanged(folder):
+        outcome = run(*words.split(), target, *force, cwd=folder)
+        refused(outcome, 2, f"{target}: is the file of {what}, an input of this command; name another")
+
+
+@covers(71)
+def test_outputs_of_which_one_is_the_file_of_the_op(folder):
+    (folder / "op1.py").write_text("def add(a, b):\n    return a + b\n")
+    words = ("scan", "--op", "op1.py:add", "good.npy", "good.npy", "--to", "raw", "-f", "-o", "op{rank}.py")
+    with unchanged(folder):
+        refused(run(*words, cwd=folder), 2, "op1.py: is the file of the op, an input of this command")
 
 
 @covers(71)
@@ -1129,7 +1174,7 @@ def test_terminal_never_gets_binary(to, folder):
 def test_arithmetic_that_overflows_says_nothing(a, b, op, expected, folder):
     np.save(folder / "a.npy", a)
     np.save(folder / "b.npy", b)
-    succeeded(reduce("--op", op, "a.npy", "b.npy", "-o", "result.npy", cwd=folder))
+    succeeded(reduce("--op", op, "--overflow", "wrap", "a.npy", "b.npy", "-o", "result.npy", cwd=folder))
     result = np.load(folder / "result.npy")
     assert result.dtype == expected.dtype
     np.testing.assert_array_equal(result, expected)
@@ -1361,6 +1406,57 @@ def test_full_standard_output_of_what_only_prints(words, folder):
     with open("/dev/full", "wb") as full:
         outcome = run(*words.split(), cwd=folder, stdout=full.fileno())
         refused(outcome, 4, "standard output", "No space left")
+
+
+@covers(97)
+@pytest.mark.parametrize("words", ["ops --json", "types", "reduce --help", "recover --list" + 200 * " good.npy"])
+def test_standard_output_that_takes_a_part(words, mounted, folder):
+    """Python writes each text once without a buffer, and takes what is left of it for written."""
+    place = mounted("size=4k")
+    whole = run(*words.split(), cwd=folder).out
+    with open(place / "out", "wb") as file:
+        settings = {"stdout": file, "stderr": subprocess.PIPE, "env": os.environ | {"PYTHONUNBUFFERED": "1"}}
+        done = subprocess.run([COMMAND, *words.split()], cwd=folder, check=False, **settings)
+    part = (place / "out").read_bytes()
+    assert whole.startswith(part)
+    if part == whole:
+        assert (done.returncode, done.stderr) == (0, b"")
+    else:
+        assert (done.returncode, done.stderr) == (4, b"mpired: standard output: No space left on device\n")
+    piped = installed(*words.split(), cwd=folder, env=os.environ | {"PYTHONUNBUFFERED": "1"})
+    assert piped == (0, whole, "")
+
+
+@covers(96)
+@pytest.mark.parametrize(("words", "status"), [
+    ("libx.so.1: cannot open shared object file: Too many open files", 4),
+    ("/lib/x.so: cannot read file data: Input/output error", 4),
+    ("/lib/x.so: file too short\nand more", 4),
+    ("/lib/x.so: undefined symbol: PyThing", 4),
+    ("/lib/x.so: cannot allocate memory in static TLS block", 4),
+    ("/lib/x.so: failed to map segment from shared object: Operation not permitted", 4),
+    ("/lib/x.so: failed to map segment from shared object", 8),
+    ("/lib/x.so: failed to map segment from shared object: Cannot allocate memory", 8),
+    ("/lib/x.so: cannot map zero-fill pages: Cannot allocate memory", 8),
+    ("/lib/x.so: cannot allocate memory for program header: Cannot allocate memory", 8),
+    ("libx.so.1: cannot create shared object descriptor: Cannot allocate memory", 8),
+    ("libx.so.1: cannot open shared object file: Cannot allocate memory", 8),
+])  # fmt: skip
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_library_that_cannot_be_loaded(words, status, wrapped, folder):
+    """Only what the loader says of memory is about memory."""
+
+    def no_library() -> None:
+        def load(*_: object) -> NoReturn:
+            error = ImportError(words, path="/lib/x.so")
+            if wrapped:  # as NumPy does
+                raise ImportError("see the instructions\non the page") from error
+            raise error
+
+        mpired.storage.calls.check_address_space = load
+
+    outcome = run("info", "good.npy", cwd=folder, setup=no_library)
+    refused(outcome, status, "memory: there is not enough" if status == 8 else " ".join(words.split()))
 
 
 @covers(97)

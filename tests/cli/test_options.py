@@ -99,3 +99,44 @@ def test_completion_of_the_shell():
         "PATH": "/usr/bin:/bin",
     }
     assert installed(env=os.environ | asked).out == b"plain,accumulate\n"
+
+
+_LONG = "9x" * 21_000
+_WORDS = {
+    "reduce-scatter": "--op sum --counts 3 a.npy",
+    "fetch-and-op": "--op sum a.npy 1",
+    "compare-and-swap": "a.npy 1 2",
+    "reduce-local": "--op sum a.npy b.npy",
+    "accumulate": "--op sum a.npy b.npy",
+    "get-accumulate": "--op sum a.npy b.npy",
+    "pack": "--type double a.npy -o out.bin",
+    "unpack": "--type double a.npy -o out.bin",
+    **dict.fromkeys(("info", "recover"), "missing.npy"),
+    **dict.fromkeys(("ops", "types"), ""),
+    **dict.fromkeys(("reduce", "allreduce", "scan", "exscan", "reduce-scatter-block"), "--op sum a.npy -o out{rank}"),
+}
+_LONG_WORDS = [
+    [_LONG],
+    [f"--{_LONG}"],
+    [f"-{_LONG}"],
+    *([name, *words.split(), _LONG] for name, words in _WORDS.items()),
+    *([name, *words.split(), f"--{_LONG}"] for name, words in _WORDS.items()),
+    *(
+        [name, *words.split(), max(parameter.opts, key=len), *[_LONG] * parameter.nargs]
+        for name, words in _WORDS.items()
+        for parameter in cli.get_command(click.Context(cli), name).params
+        if isinstance(parameter, click.Option) and not parameter.is_flag
+    ),
+    ["fetch-and-op", "--op", "no_op", "a.npy", _LONG],
+]
+
+
+@pytest.mark.parametrize("words", [pytest.param(words, id=" ".join(words)[:80]) for words in _LONG_WORDS])
+def test_a_message_has_an_end_however_long_a_word_is(words, folder):
+    """Its beginning and its end are there: what it is about, and the way out."""
+    outcome = run(*words, cwd=folder)
+    assert len(outcome.err) < 6000
+    assert all(line.startswith("mpired: ") for line in outcome.err.splitlines())
+    if outcome.status:
+        refused(outcome, outcome.status)
+        assert outcome.status in {2, 3, 4, 7}

@@ -209,6 +209,22 @@ def test_the_first_elements_are_combined_whole_and_in_two_pieces_and_all_others_
     assert np.array_equal(found, ranks[0] + ranks[1] + ranks[2] + ranks[3], equal_nan=True)
 
 
+@pytest.mark.parametrize("dtypes", [("f8", "f8"), ("f4", "f8")])
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("where", ["file", "function"])
+def test_an_op_is_tried_on_every_buffer(where, jobs, dtypes, tmp_path):
+    """All elements of the first column are zeros, which show no neighbours."""
+    (tmp_path / "op.py").write_text("import numpy as np\n\ndef rolled(a, b):\n    return a + np.roll(b, 1)\n")
+    columns = {"x": np.zeros(1000, dtypes[0]), "y": np.arange(1000, dtype=dtypes[1])}
+    pq.write_table(pa.table(columns), tmp_path / "r.parquet")
+    op = f"{tmp_path}/op.py:rolled" if where == "file" else lambda a, b: a + np.roll(b, 1)
+    found = mpired.reduce([tmp_path / "r.parquet"] * 2, op, columns="x", jobs=jobs)
+    assert not found.any()
+    with pytest.raises(UserOpError, match="gives other bits for 1000 elements"):
+        mpired.reduce([tmp_path / "r.parquet"] * 2, op, output=tmp_path / "out.parquet", jobs=jobs)
+    assert not (tmp_path / "out.parquet").exists()
+
+
 def test_one_element_is_combined_once(tmp_path):
     seen = []
     mpired.reduce(saved(tmp_path, [np.ones(1)] * 3), lambda a, b: seen.append(len(a)) or a + b)

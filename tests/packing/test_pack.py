@@ -563,3 +563,30 @@ def test_holes_around_replaced_elements_stay(tmp_path, verb):
     assert len(octets) == (200 << 20) - 8 * (10 - kept)
     assert octets.strip(b"\0") == first[:kept].tobytes().strip(b"\0")
     assert octets[100 << 20 :][: 8 * kept] == first[:kept].tobytes()
+
+
+@pytest.mark.parametrize("words", [
+    "unpack --type int64_t s.bin --from raw",
+    "unpack --type int64_t --datarep external32 s.bin",
+    "unpack --type vector(2,1,2,int64_t) s.bin",
+    "unpack --type int64_t s.bin --into z.bin",
+    "pack --type int64_t s.bin --to raw",
+    "pack --type int64_t --offset 5 s.bin --to raw",
+    "reduce --op sum --type int64_t --offset 5 s.bin s.bin --to raw",
+    "accumulate --op sum --type int64_t --offset 5 s.bin z.bin",
+    "accumulate --op sum --type int64_t --offset 5 z.bin s.bin",
+])  # fmt: skip
+def test_no_elements_of_a_file_that_has_none(words, tmp_path):
+    """A count of 0 is legal (MPI-4.1, 5.2 and 12.3.4), however few bytes there are."""
+    (tmp_path / "s.bin").write_bytes(b"abc")
+    (tmp_path / "z.bin").write_bytes(bytes(16))
+    assert run(*words.split(), "-q", "--count", "0", cwd=tmp_path) == (0, b"", "")
+    assert [(tmp_path / name).read_bytes() for name in ("s.bin", "z.bin")] == [b"abc", bytes(16)]
+    with unchanged(tmp_path):
+        refused(run(*words.split(), "--count", "1", cwd=tmp_path), 3)
+
+
+def test_the_summary_counts_what_was_taken(tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(3))
+    outcome = run("unpack", "--type", "int64_t", "--count", "2", "a.npy", "-o", "b.bin", cwd=tmp_path)
+    assert outcome.err == "mpired: unpacked 2 x MPI_INT64_T, 2 x MPI_INT64_T -> b.bin (raw)\n"

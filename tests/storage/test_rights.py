@@ -197,6 +197,46 @@ def test_fetched_elements_can_be_read_by_no_more_users_than_the_target(mode, lef
     assert not np.load(shared / "old.npy").any()
 
 
+@pytest.mark.parametrize(
+    ("mode", "old", "left"),
+    [(0o600, 0o666, 0o600), (0o640, 0o666, 0o600), (0o640, 0o640, 0o600), (0o644, 0o666, 0o644), (0o644, 0o600, 0o600),
+     (0o666, 0o6777, 0o666)],
+)  # fmt: skip
+def test_fetched_elements_that_replace_a_file_have_no_more_readers_than_the_target(mode, old, left, shared):
+    """The file that is replaced is of another group than the target."""
+    belonging(shared, OWNER, PROJECT, mode)
+    (shared / "old.npy").write_bytes(b"")
+    os.chown(shared / "old.npy", OWNER, USERS)
+    (shared / "old.npy").chmod(old)
+    words = ("get-accumulate", "-q", "--op", "sum", "-f", "--fetch", "old.npy", "t.npy", "ones.npy")
+    assert run(*words, cwd=shared, setup=become(OWNER)) == (0, b"", "")
+    assert rights(shared / "old.npy") == (OWNER, USERS, left)
+    assert not np.load(shared / "old.npy").any()
+
+
+@pytest.mark.parametrize(("mode", "owner"), [(0o600, 0), (0o640, 0), (0o644, MEMBER)])
+def test_fetched_elements_are_given_to_no_user_who_may_not_read_the_target(mode, owner, shared):
+    """Root replaces the file of a user by elements of another one's."""
+    belonging(shared, OWNER, PROJECT, mode)
+    (shared / "old.npy").write_bytes(b"")
+    os.chown(shared / "old.npy", MEMBER, USERS)
+    (shared / "old.npy").chmod(0o600)
+    words = ("get-accumulate", "-q", "--op", "no_op", "-f", "--fetch", "old.npy", "t.npy")
+    assert run(*words, cwd=shared) == (0, b"", "")
+    assert rights(shared / "old.npy") == (owner, USERS, 0o600)
+
+
+def test_fetched_elements_lose_a_list_that_the_target_has_not(shared):
+    belonging(shared, OWNER, PROJECT, 0o600)
+    (shared / "old.npy").write_bytes(b"")
+    os.chown(shared / "old.npy", OWNER, PROJECT)
+    os.setxattr(shared / "old.npy", ACCESS_LIST, LIST)
+    words = ("get-accumulate", "-q", "--op", "no_op", "-f", "--fetch", "old.npy", "t.npy")
+    assert run(*words, cwd=shared) == (0, b"", "")
+    assert rights(shared / "old.npy") == (OWNER, PROJECT, 0o600)
+    assert ACCESS_LIST not in os.listxattr(shared / "old.npy")
+
+
 @pytest.mark.parametrize("closed", ["t.npy", "u.npy"])
 def test_fetched_elements_of_several_windows(closed, shared):
     """The narrowest of the windows counts, wherever the elements are from."""

@@ -338,6 +338,27 @@ def test_every_command_finishes_an_update(words, folder):
         assert value(folder, "result.npy") == 1
 
 
+@pytest.mark.parametrize("words", [[], ["--discard", "--force"]])
+def test_what_is_done_and_cannot_be_printed_is_done(words, folder):
+    """The status is about the file, and standard error says what was done with it."""
+    pending(folder)
+    done = "removed the journal" if words else "finished an update of 4000 bytes"
+    with open("/dev/full", "wb") as full:
+        outcome = run("recover", *words, "ones.npy", "here/t.npy", cwd=folder, stdout=full.fileno())
+        assert outcome.status == 6
+        first, second = outcome.err.splitlines()
+        assert first.startswith(f"mpired: here/t.npy: {done}")
+        assert second.startswith("mpired: standard output: No space left on device; ")
+        assert second.endswith("do not repeat")
+        assert value(folder) == (0 if words else 1)
+        assert os.listdir(folder / "here") == ["t.npy"]
+        with unchanged(folder):
+            outcome = run("recover", *words, "ones.npy", "here/t.npy", cwd=folder, stdout=full.fileno())
+            refused(outcome, 4, "standard output: No space left on device")
+            outcome = run("recover", "--list", "ones.npy", cwd=folder, stdout=full.fileno())
+            refused(outcome, 4, "standard output: No space left on device")
+
+
 def test_recover_lists_and_discards(folder):
     pending(folder)
     with unchanged(folder):
@@ -678,6 +699,51 @@ def test_files_of_mpired_itself_are_no_data(name, reason, folder):
     with unchanged(folder):
         for words in own:
             refused(run(*words, cwd=folder), 3, f"{path}: {reason}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "info T J",
+        "reduce --op sum T J -o x.npy",
+        "reduce --op sum T -f -o J",
+        "reduce --op sum T --group-b J -o x.npy",
+        "allreduce --op sum T J -o x{rank}.npy",
+        "scan --op sum T T --in-place J",
+        "reduce-local --op sum T J",
+        "reduce-local --op sum J T",
+        "pack --type double J -o T -f",
+        "pack --type double T -o J",
+        "unpack --type double T -o J",
+        "unpack --type double T --into J",
+        "unpack --type double J --into T",
+        "accumulate --op sum J T",
+        "accumulate --op sum T J",
+        "accumulate --op sum T ones.npy --map J",
+        "accumulate --op sum --window T --window J ones.npy",
+        "get-accumulate --op sum J T",
+        "get-accumulate --op sum T ones.npy -f --fetch J",
+        "get-accumulate --op sum T ones.npy --map J",
+        "fetch-and-op --op sum T J",
+        "fetch-and-op --op sum J T",
+        "compare-and-swap J 0 T",
+        "compare-and-swap T J 1",
+        "recover J",
+        "recover --list J",
+        "recover --discard --force J",
+        "info T LINK",
+        "accumulate --op sum LINK T",
+    ],
+)
+def test_a_file_with_the_name_of_a_journal_is_not_removed_because_it_was_named(words, folder):
+    """It is none, so the recovery of the file beside it would remove it; it says what it is before anything is done."""
+    (folder / "here" / JOURNAL).write_bytes(b"my own notes" * 1000)
+    os.symlink(f"here/{JOURNAL}", folder / "link")
+    names = {"T": "here/t.npy", "J": f"here/{JOURNAL}", "LINK": "link"}
+    shown = "link" if "LINK" in words else f"here/{JOURNAL}"
+    with unchanged(folder):
+        outcome = run(*(names.get(word, word) for word in words.split()), cwd=folder)
+        refused(outcome, 3, f"mpired: {shown}: is the journal of an unfinished update of t.npy, not data")
 
 
 @pytest.mark.parametrize(

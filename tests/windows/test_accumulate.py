@@ -297,6 +297,47 @@ def test_a_stream_that_takes_nothing_is_refused_before_the_target_changes(tmp_pa
         assert outcome.status == 141
 
 
+@pytest.mark.parametrize(
+    ("words", "notes"),
+    [
+        ("fetch-and-op --op sum t.npy t.npy", ["the origin t.npy is the same file as the target t.npy"]),
+        ("fetch-and-op --op sum t.npy ./t.npy", ["the origin ./t.npy is the same file as the target t.npy"]),
+        ("fetch-and-op --op sum t.npy v.npy", []),
+        ("fetch-and-op --op sum --window t.npy 5", []),
+        ("fetch-and-op --op sum --window 5 5", []),
+        ("compare-and-swap t.npy t.npy t.npy", ["the origin t.npy is the same file as the target t.npy"]),
+        ("compare-and-swap t.npy 0 t.npy", ["the origin t.npy is the same file as the target t.npy"]),
+    ],
+)
+def test_an_element_that_is_of_the_target_itself(words, notes, tmp_path):
+    for name in ("t.npy", "v.npy", "5.npy"):
+        np.save(tmp_path / name, np.array([3]))
+    (tmp_path / "5.npy").rename(tmp_path / "5")  # a number is a number, whatever a file is called
+    outcome = run(*words.split(), cwd=tmp_path)
+    assert outcome == (0, b"3\n", "".join(f"mpired: warning: {note}\n" for note in notes))
+    assert run(*words.split(), "-q", cwd=tmp_path).err == ""
+
+
+@pytest.mark.parametrize("words", ["fetch-and-op --op no_op t.npy", "compare-and-swap t.npy 7 8"])
+def test_a_stream_that_fails_when_nothing_has_changed(words, tmp_path):
+    """The status is about the target."""
+    np.save(tmp_path / "t.npy", np.zeros(3, int))
+    written = os.write
+
+    def full_disk() -> None:
+        def write(fd: int, data: memoryview) -> int:
+            if fd == 1 and len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            return written(fd, data)
+
+        os.write = write
+
+    with unchanged(tmp_path):
+        outcome = run(*words.split(), cwd=tmp_path, setup=full_disk)
+        refused(outcome, 4, "standard output: No space left on device")
+        assert "do not repeat" not in outcome.err
+
+
 @pytest.mark.parametrize("there", [False, True])
 def test_old_elements_that_the_disk_does_not_confirm_leave_the_target_as_it_was(there, tmp_path):
     """The status is about the target."""
