@@ -206,7 +206,7 @@ def _opened(path: str, said: Declared, datatype: Datatype, inputs: Declared) -> 
 
 def _buffer(source: Source, packed: Declared, count: int | None) -> RankBuffer:
     row = recognise(source, packed)
-    if row.name == "raw" and not count and count is not None:
+    if row.needs_type and count == 0:
         packed = replace(packed, count=0)  # of which any number of bytes has enough
     file = row.inspect(source, packed)
     check_use(packed, [file], raw_result=True)
