@@ -147,7 +147,8 @@ class StreamOutput(Scratch):
     name
         What messages call the stream.
     opener
-        Gives the descriptor to write to; called at the commit, so a FIFO waits for its reader then.
+        Gives a descriptor to write to, which is closed at the end; called at the commit, so a FIFO waits for its reader
+        then.
     on_commit
         Called when the last byte is out.
     named
@@ -178,10 +179,19 @@ class StreamOutput(Scratch):
     def commit(self) -> None:
         """Send all bytes."""
         with calls.blaming(self.stream_name):
-            stream = self._opener() if self._stream is None else self._stream
+            if self._stream is None:
+                self._stream = self._opener()
             for block in calls.blocks(self.fd, 0, os.fstat(self.fd).st_size):
-                calls.write_all(stream, block)
+                calls.write_all(self._stream, block)
         self._on_commit()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the stream too, so that its reader gets to the end."""
+        super().__exit__(kind, error, trace)
+        if self._stream is not None:
+            calls.let_go(self._stream)
 
 
 class FileOutput(_Single):
@@ -412,7 +422,7 @@ def open_output(
     if path == "-":
         if sys.__stdout__ is None:  # closed by the caller; descriptor 1 may be any file by now
             raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
-        return StreamOutput("standard output", lambda: 1, on_commit, named=named)
+        return StreamOutput("standard output", lambda: os.dup(1), on_commit, named=named)
     if (number := _descriptor(path)) is not None:
         # A second opening would start at offset 0 of a redirected file and write over what is there.
         return StreamOutput(path, lambda: os.dup(number), on_commit, named=named)

@@ -15,6 +15,7 @@ import re
 import select
 import signal
 import stat
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ import numpy as np
 import pytest
 from command import NOBODY, Child, become_nobody, reduce, refused, run, shell, snapshot, succeeded, unchanged
 
+import mpired
 from mpired.errors import OutputExistsError, UnconfirmedError
 from mpired.storage import calls
 from mpired.storage.output import FileOutput, Scratch, open_output
@@ -606,3 +608,12 @@ def test_output_is_closed_however_it_ends(kind, folder):
     with pytest.raises(OSError, match="missing"):
         FileOutput(str(folder / "missing" / "new"))
     assert os.listdir("/proc/self/fd") == before
+
+
+def test_the_reader_of_a_fifo_gets_to_its_end(tmp_path):
+    """While the program lives whose result that was."""
+    np.save(tmp_path / "a.npy", np.arange(3.0))
+    os.mkfifo(tmp_path / "fifo")
+    with subprocess.Popen(["cat", tmp_path / "fifo"], stdout=subprocess.PIPE) as reader:
+        mpired.reduce([tmp_path / "a.npy"], "sum", output=tmp_path / "fifo", to="raw")
+        assert reader.communicate(timeout=60)[0] == np.arange(3.0).tobytes()
