@@ -400,7 +400,22 @@ def test_many_files_with_few_descriptors(op, many):
 
 
 def test_many_files_with_few_descriptors_and_workers(folder):
-    words = ("reduce", "-q", "--op", "sum", "--type", "uint8_t", "-j", "2", "-o", "out", "-f", *["rank.bin"] * 200)
+    words = (
+        "reduce",
+        "-q",
+        "--op",
+        "sum",
+        "--overflow",
+        "wrap",
+        "--type",
+        "uint8_t",
+        "-j",
+        "2",
+        "-o",
+        "out",
+        "-f",
+        *["rank.bin"] * 200,
+    )
     (folder / "rank.bin").write_bytes(b"\x01\x02" * (MEBIBYTE // 4))
     assert shell('ulimit -n 64; exec "$@"', *words, cwd=folder) == (0, b"", "")
     assert (folder / "out").read_bytes() == b"\xc8\x90" * (MEBIBYTE // 4)
