@@ -122,8 +122,8 @@ def _arrays(deal: Deal, request: Request) -> list[Any]:
     arrays: list[Any] = [None] * deal.nranks
     plan = make_course(deal, (), request).plan
     with folded(plan, deal.shares, None, unwatched) as results:
-        for taker, share, buffers in zip(deal.takers, deal.shares, results, strict=True):
-            arrays[share.rank] = as_arrays(buffers, model_of(taker.file, share, request))
+        for receiver, share, buffers in zip(deal.receivers, deal.shares, results, strict=True):
+            arrays[share.rank] = as_arrays(buffers, model_of(receiver.file, share, request))
     return arrays
 
 

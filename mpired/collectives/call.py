@@ -145,7 +145,7 @@ def plan_call(
     dealt = [(deal, paths_of(deal, request, output)) for deal in deals(request)]
     paths = [path for _, each in dealt for path in each]
     if len(paths) > 1:
-        check_different(paths, [taker for deal, _ in dealt for taker in deal.takers])
+        check_different(paths, [receiver for deal, _ in dealt for receiver in deal.receivers])
     if not in_place:
         request.check_no_input(paths, _WAY_OUT[collective.to_root])
     results = [results_of(deal, each, request, terminal=terminal) for deal, each in dealt]
@@ -182,4 +182,4 @@ def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nl
     options = request.options
     jobs, max_memory = options["jobs"], options["max_memory"]
     noutputs = len(deal.shares)
-    return Course(make_plan(request.op, deal.givers, jobs, max_memory, noutputs=noutputs, nlocked=nlocked), results)
+    return Course(make_plan(request.op, deal.senders, jobs, max_memory, noutputs=noutputs, nlocked=nlocked), results)

@@ -90,8 +90,8 @@ class Deal(NamedTuple):
     """What one group reduces, and what the `nranks` of a group, itself or the other one, get of it."""
 
     nranks: int
-    givers: tuple[RankFile, ...]
-    takers: tuple[Named, ...]
+    senders: tuple[RankFile, ...]
+    receivers: tuple[Named, ...]
     shares: tuple[Share, ...]
 
 
@@ -102,23 +102,23 @@ def deals(request: Request) -> Iterator[Deal]:
     """
     collective, options = request.collective, request.options
     counts = options["counts"], options["counts_b"]
-    for i, takers in enumerate(request.groups[:1] if collective.to_root else request.groups):
-        givers = request.groups[-1 - i]
+    for i, receivers in enumerate(request.groups[:1] if collective.to_root else request.groups):
+        senders = request.groups[-1 - i]
         task = Task(
-            last=len(givers) - 1,
-            nranks=len(takers),
-            count=takers[0].buffers[0].count,
+            last=len(senders) - 1,
+            nranks=len(receivers),
+            count=receivers[0].buffers[0].count,
             counts=_counts(collective, counts[i], "`counts_b`" if i else "`counts`"),
             root=options["root"],
             identity=options["exscan_first"] == "identity",
         )
         shares = tuple(collective.shares(task))
-        for buffer in givers[0].buffers:
+        for buffer in senders[0].buffers:
             if any(share.last == BEFORE for share in shares):
                 ops.neutral(request.op, buffer.datatype)  # raises if there is none
         last = max((share.last for share in shares), default=BEFORE)
-        named = tuple(Named("ab"[i], share.rank, takers[share.rank]) for share in shares)
-        yield Deal(len(takers), givers[: max(1, last + 1)], named, shares)
+        named = tuple(Named("ab"[i], share.rank, receivers[share.rank]) for share in shares)
+        yield Deal(len(receivers), senders[: max(1, last + 1)], named, shares)
 
 
 def _counts(collective: Collective, counts: Sequence[int] | None, option: str) -> tuple[int, ...] | None:
@@ -130,21 +130,21 @@ def _counts(collective: Collective, counts: Sequence[int] | None, option: str) -
 def paths_of(deal: Deal, request: Request, output: str | None) -> list[str]:
     """Return where the results of a deal go; without an output each replaces the file of its rank."""
     if output is None:
-        return [request.words["ab".index(taker.group)][taker.rank] for taker in deal.takers]
-    return [output] if request.collective.to_root else expand(output, deal.takers)
+        return [request.words["ab".index(receiver.group)][receiver.rank] for receiver in deal.receivers]
+    return [output] if request.collective.to_root else expand(output, deal.receivers)
 
 
 def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: bool) -> tuple[Result, ...]:
     """Say of each result of a deal where it goes and how it lies there."""
     in_place = request.options["in_place"]
     results: list[Result] = []
-    for path, taker, share in zip(paths, deal.takers, deal.shares, strict=True):
+    for path, receiver, share in zip(paths, deal.receivers, deal.shares, strict=True):
         if in_place:
-            results.append(_in_place(path, taker.file, share, request))
+            results.append(_in_place(path, receiver.file, share, request))
         elif results and request.collective.alike:  # all are modelled on one, to be the same file
             results.append(results[0]._replace(share=share, path=path))
         else:
-            model = model_of(taker.file, share, request)
+            model = model_of(receiver.file, share, request)
             form = output_format(path, request.options["to"], model.format, terminal=terminal)
             results.append(Result(share, path, form.name, request.lay_out(form, model)))
     return tuple(results)
