@@ -158,8 +158,13 @@ def _by_content(source: Source) -> tuple[bytes, Format | None, foreign.Foreign |
         return start, row, None if row else foreign.by_content(start, source.nbytes, file.read)
 
 
-def check_records(source: Source) -> None:
-    """Raise `BufferFileError` if a file that is taken for raw records is something else by its content."""
+def check_records(source: Source, offset: int) -> None:
+    """Raise `BufferFileError` if a file that is taken for raw records is something else by its content.
+
+    Who says that they begin at another `offset` than 0, in bytes, knows what is before them.
+    """
+    if offset:
+        return
     _, row, kind = _by_content(source)
     what = f"{row.name} by its first bytes" if row else kind.name if kind else ""
     if what:

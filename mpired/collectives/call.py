@@ -19,6 +19,7 @@ from mpired.options import CallOptions, PathLike
 from mpired.progress import Progress
 from mpired.ranks import unnatural
 from mpired.storage.output import Output, nothing, open_output
+from mpired.storage.recovery import check_are_data
 from mpired.storage.together import Together
 
 
@@ -141,6 +142,7 @@ def plan_call(
     """
     collective, in_place = COLLECTIVES[name], options["in_place"]
     _check_output(collective, output, options)
+    check_are_data([output])
     request = read_request(collective, ranks, op, options, output or "")
     dealt = [(deal, paths_of(deal, request, output)) for deal in deals(request)]
     paths = [path for _, each in dealt for path in each]

@@ -22,6 +22,7 @@ from mpired.packing.units import Packed, octets, said_of
 from mpired.progress import Progress
 from mpired.storage import calls
 from mpired.storage.output import Output, Scratch, nothing, open_output
+from mpired.storage.recovery import check_are_data
 
 
 @dataclass(frozen=True)
@@ -144,11 +145,12 @@ def plan_pack(file: PathLike, output: str, options: PackOptions, *, terminal: bo
         If it is not possible.
     """
     said, datatype = said_of(options)
+    check_are_data([output])
     limit = None if said.count is None else Records(datatype, said.count, said.offset).reach[1]
     source = open_source(os.fspath(file), limit)
     check_no_input([output], [(source, "the records")], "name another output")
     check_no_other_input([output], [(options["types"], "the named datatypes")])
-    check_records(source)
+    check_records(source, said.offset)
     records = Records.of(source, datatype, said.offset, said.count)
     chosen = output_format(output, options["to"], RAW.name, terminal=terminal)
     if said.is_external and not chosen.needs_type:

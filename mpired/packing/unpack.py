@@ -27,6 +27,7 @@ from mpired.progress import Progress
 from mpired.ranks import check_use
 from mpired.storage import calls, copying
 from mpired.storage.output import Output, is_stream, nothing, open_output
+from mpired.storage.recovery import check_are_data
 
 _MAX_END = 2**63 - 1
 """The most bytes of a file, whatever the file system."""
@@ -163,6 +164,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: U
         If it is not possible.
     """
     said, datatype = said_of(options)
+    check_are_data([output, into])
     check_no_other_input([output if into is None else os.fspath(into)], [(options["types"], "the named datatypes")])
     buffer, form = _opened(os.fspath(packed), said, datatype, Declared.of(part(Inputs, part(PackedOptions, options))))
     if buffer.fortran_order and sum(dim > 1 for dim in buffer.shape or ()) > 1:
@@ -184,7 +186,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: U
     if is_stream(path):
         raise UsageError("`into`", f"{path} is a stream; give a file")
     target = open_source(path)
-    check_records(target)
+    check_records(target, said.offset)
     records.check_inside(target)
     return Unpacking(buffer, records, form, path, target)
 

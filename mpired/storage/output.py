@@ -104,10 +104,11 @@ class Scratch(_Single):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        calls.let_go(self.fd)
         if self._temporary:
             with contextlib.suppress(OSError):
                 calls.unlink(self._temporary, self._dirfd)
-        calls.let_go(self.fd, self._dirfd)
+            calls.let_go(self._dirfd)
 
 
 def _temporary_directory() -> str:
