@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # has no types
 import signal
 import threading
 from collections.abc import Callable, Iterator
@@ -38,7 +39,8 @@ def blocked() -> Iterator[None]:
         try:
             _put_back(before, keep)
         finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+            # That of `signal` is a function of Python, at whose beginning a handler may raise an exception.
+            _signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         for each in dict.fromkeys(came):
             signal.raise_signal(each)
 
