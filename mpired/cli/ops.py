@@ -72,7 +72,8 @@ def _in_json(number: Any) -> Any:
 
 def _table() -> None:
     groups = [group for group in Group if group in _LETTERS]
-    show("op       takes" + " " * 30 + "what it does")
+    width = sum(len(_LETTERS[group]) + 1 for group in groups) - 1
+    show(f"{'op':8} {'takes':{width}}  what it does")
     for op in OPS:
         marks = " ".join(_LETTERS[group] if group in op.groups else "." * len(_LETTERS[group]) for group in groups)
         show(f"{op.name.lower():8} {marks}  {op.doc}")
