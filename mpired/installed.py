@@ -7,6 +7,8 @@ installed: it must not spoil the others.
 from __future__ import annotations
 
 import contextlib
+import sys
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -31,6 +33,19 @@ def entry_points(group: str) -> dict[str, list[Any]]:
 def _points(distribution: Any, group: str) -> Iterator[Any]:
     if group in (distribution.read_text("entry_points.txt") or ""):
         yield from distribution.entry_points.select(group=group)
+
+
+_LOADING = threading.Lock()
+
+
+@contextlib.contextmanager
+def loading() -> Iterator[None]:
+    """Send what a package prints when it is imported to standard error; it must not come among the elements.
+
+    One thread at a time: standard output is the process's.
+    """
+    with _LOADING, contextlib.redirect_stdout(sys.stderr):
+        yield
 
 
 def homes(points: Sequence[Any]) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from types import ModuleType
 from typing import NamedTuple, Protocol, TypeAlias, cast
 
+from mpired import installed
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer, FlatLayout
 from mpired.buffers.model import Model
@@ -162,6 +162,6 @@ class Format(NamedTuple):
 def _imported(name: str, address_space: int) -> ModuleType:
     """Import a module; not out of `sys.modules`, where it stands already while another thread imports it."""
     calls.check_address_space(address_space)
-    # An exception within an import is taken for another error, or lost; and what is printed comes among the elements.
-    with interruptions.blocked(), contextlib.redirect_stdout(sys.stderr):
+    # An exception within an import is taken for another error, or lost.
+    with interruptions.blocked(), contextlib.nullcontext() if name.startswith("mpired.") else installed.loading():
         return importlib.import_module(name)

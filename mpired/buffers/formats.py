@@ -161,12 +161,10 @@ def _by_content(source: Source) -> tuple[bytes, Format | None, foreign.Foreign |
 def check_records(source: Source, offset: int) -> None:
     """Raise `BufferFileError` if a file that is taken for raw records is something else by its content.
 
-    Who says that they begin at another `offset` than 0, in bytes, knows what is before them.
+    Behind the header of a format of mpired's own, whose bytes an `offset` leaves out, they may be.
     """
-    if offset:
-        return
     _, row, kind = _by_content(source)
-    what = f"{row.name} by its first bytes" if row else kind.name if kind else ""
+    what = f"{row.name} by its first bytes" if row and not offset else kind.name if kind else ""
     if what:
         way_out = "save their bytes alone, as numpy.ndarray.tofile does"
         raise BufferFileError(source.name, f"is {what}, and a file of records is raw binary; {way_out}")

@@ -7,9 +7,7 @@ named, and those with the suffix `.NAME`.
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -37,8 +35,7 @@ def _loaded(name: str) -> Format | str:
         return f"is the format of {len(points)} entry points ({installed.homes(points)}); remove all but one"
     whose = f"is an installed format, and {installed.homes(points)}"
     try:
-        # What a package prints must not come among the elements of a result.
-        with interruptions.blocked(), contextlib.redirect_stdout(sys.stderr):
+        with interruptions.blocked(), installed.loading():
             row = points[0].load()
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is wrong with somebody's package
         return f"{whose} cannot be loaded ({type(error).__name__}: {error}); repair or remove the package"
