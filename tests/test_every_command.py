@@ -33,7 +33,7 @@ NUMBERS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, err
 ERRORS = tuple(Fault("error", number) for number in NUMBERS)
 STICKY = tuple(Fault("error from here on", number) for number in (errno.EIO, errno.ENOSPC, errno.EROFS))
 # One of so many points is tried: in the short form, and of the errors in the long one.
-EVERY, EVERY_ERROR, EVERY_ERROR_LONG = 89, 211, 3
+EVERY, EVERY_ERROR, EVERY_ERROR_LONG = 113, 307, 3
 
 
 class Scenario(NamedTuple):

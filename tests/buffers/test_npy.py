@@ -90,7 +90,7 @@ def test_what_is_accepted_is_what_numpy_reads(long, record_property):
     accepted = []
 
     @settings(
-        max_examples=20_000 if long else 600,
+        max_examples=20_000 if long else 300,
         derandomize=not long,
         database=None,
         deadline=None,
