@@ -8,8 +8,7 @@ Python's functions, the variables `MPIRED_<FLAG>` and the reference read the row
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypedDict, TypeVar, cast, is_typeddict
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, TypedDict, TypeVar, cast, is_typeddict
 
 from mpired.errors import UsageError
 from mpired.values import (
@@ -37,8 +36,7 @@ Index: TypeAlias = str | int | slice | tuple[int | slice, ...]
 Indices: TypeAlias = "str | os.PathLike[str] | np.ndarray | Sequence[int] | None"
 
 
-@dataclass(frozen=True)
-class Option:
+class Option(NamedTuple):
     """An option: a row.
 
     Parameters

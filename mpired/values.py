@@ -7,10 +7,9 @@ import operator
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any
 
-_NUMBER = re.compile(r"[-+]?((\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|inf|nan)", re.ASCII | re.IGNORECASE)
+_NUMBER = r"[-+]?((\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|inf|nan)"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -18,37 +17,34 @@ class RefusedError(Exception):
     """Raised with the reason why a value is none of its kind."""
 
 
-class Kind(Protocol):
-    """A kind of values. Both methods raise `RefusedError`."""
+# Plain classes: every command makes them at its start, and dataclasses take ten times as long.
+class Kind:
+    """A kind of values, and what help calls one. Both methods raise `RefusedError`."""
 
-    @property
-    def metavar(self) -> str: ...
+    metavar = ""
+
+    def __init__(self, metavar: str = "") -> None:
+        self.metavar = metavar or self.metavar
 
     def parse(self, text: str) -> Any:
         """Return the value that a text of the command line or of the environment means, still to be checked."""
-
-    def check(self, value: Any) -> Any:
-        """Return the value that a caller in Python means; None never comes here."""
-
-
-@dataclass(frozen=True)
-class Anything:
-    """What is checked where it is used; on the command line a text."""
-
-    metavar: str = "TEXT"
-
-    def parse(self, text: str) -> str:
-        """Return the text."""
         return text
 
     def check(self, value: Any) -> Any:
-        """Return the value."""
+        """Return the value that a caller in Python means; None never comes here."""
         return value
 
 
-@dataclass(frozen=True)
-class Text(Anything):
+class Anything(Kind):
+    """What is checked where it is used; on the command line a text."""
+
+    metavar = "TEXT"
+
+
+class Text(Kind):
     """A text."""
+
+    metavar = "TEXT"
 
     def check(self, value: Any) -> str:
         """Return the text."""
@@ -57,19 +53,20 @@ class Text(Anything):
         return value
 
 
-@dataclass(frozen=True)
 class FormatName(Text):
     """The name of a format, or of one that can be read; checked where the table of formats is."""
 
-    metavar: str = "FORMAT"
-    readable: bool = False
+    metavar = "FORMAT"
+
+    def __init__(self, *, readable: bool = False) -> None:
+        super().__init__()
+        self.readable = readable
 
 
-@dataclass(frozen=True)
-class Path(Anything):
+class Path(Kind):
     """The path of a file."""
 
-    metavar: str = "FILE"
+    metavar = "FILE"
 
     def check(self, value: Any) -> str:
         """Return the path as a text."""
@@ -78,27 +75,8 @@ class Path(Anything):
         return os.fsdecode(value)
 
 
-@dataclass(frozen=True)
-class Flag:
+class Flag(Kind):
     """A thing that is so or not; on the command line a flag."""
-
-    metavar: ClassVar[str] = ""
-
-    def parse(self, text: str) -> bool:
-        """Return what a text of the environment means."""
-        words = {
-            "1": True,
-            "true": True,
-            "yes": True,
-            "on": True,
-            "0": False,
-            "false": False,
-            "no": False,
-            "off": False,
-        }
-        if text.lower() not in words:
-            raise RefusedError(f"{text!r} is neither true nor false")
-        return words[text.lower()]
 
     def check(self, value: Any) -> bool:
         """Return the value as a truth value."""
@@ -107,16 +85,12 @@ class Flag:
         return value
 
 
-@dataclass(frozen=True)
-class Word:
+class Word(Kind):
     """One of a few words."""
 
-    words: Sequence[str]
-    metavar: ClassVar[str] = ""
-
-    def parse(self, text: str) -> str:
-        """Return the word."""
-        return text
+    def __init__(self, words: Sequence[str]) -> None:
+        super().__init__()
+        self.words = words
 
     def check(self, value: Any) -> str:
         """Return the word."""
@@ -125,13 +99,15 @@ class Word:
         return str(value)
 
 
-@dataclass(frozen=True)
-class Integer:
+class Integer(Kind):
     """An integer, in ASCII digits: Python takes those of all scripts, and underscores between them."""
 
-    metavar: str = "N"
-    least: int | None = None
-    below: int | None = None
+    metavar = "N"
+
+    def __init__(self, metavar: str = "", *, least: int | None = None, below: int | None = None) -> None:
+        super().__init__(metavar)
+        self.least = least
+        self.below = below
 
     def parse(self, text: str) -> int:
         """Return the number."""
@@ -152,16 +128,18 @@ class Integer:
         return number
 
 
-@dataclass(frozen=True)
-class Seconds:
+class Seconds(Kind):
     """A time, above 0, or from 0 on if it may be none."""
 
-    zero: bool
-    metavar: ClassVar[str] = "SECONDS"
+    metavar = "SECONDS"
+
+    def __init__(self, *, zero: bool) -> None:
+        super().__init__()
+        self.zero = zero
 
     def parse(self, text: str) -> float:
         """Return the time."""
-        if _NUMBER.fullmatch(text.strip()) is None:
+        if re.fullmatch(_NUMBER, text.strip(), re.ASCII | re.IGNORECASE) is None:
             raise RefusedError(f"{text!r} is not a number; write it in the digits 0 to 9")
         return float(text)
 
@@ -172,11 +150,10 @@ class Seconds:
         return value
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(Kind):
     """Bytes; on the command line with K, M, G or T for powers of 1024."""
 
-    metavar: ClassVar[str] = "SIZE"
+    metavar = "SIZE"
 
     def parse(self, text: str) -> int:
         """Return the number of bytes."""
@@ -190,11 +167,10 @@ class Size:
         return Integer().check(value)
 
 
-@dataclass(frozen=True)
-class Names:
+class Names(Kind):
     """Names, in a text separated by commas."""
 
-    metavar: str = "NAME,..."
+    metavar = "NAME,..."
 
     def parse(self, text: str) -> tuple[str, ...]:
         """Return the names."""
@@ -212,11 +188,10 @@ class Names:
         return tuple(value)
 
 
-@dataclass(frozen=True)
-class Counts:
+class Counts(Kind):
     """Counts of elements, in a text separated by commas."""
 
-    metavar: ClassVar[str] = "N,..."
+    metavar = "N,..."
 
     def parse(self, text: str) -> tuple[int, ...]:
         """Return the counts."""
@@ -231,15 +206,10 @@ class Counts:
         return tuple(Integer(least=0, below=2**63).check(count) for count in value)
 
 
-@dataclass(frozen=True)
-class Ranks:
+class Ranks(Kind):
     """The files of ranks; on the command line an option for each."""
 
-    metavar: str = "RANK..."
-
-    def parse(self, text: str) -> str:
-        """Return one word."""
-        return text
+    metavar = "RANK..."
 
     def check(self, value: Any) -> tuple[str, ...]:
         """Return the paths."""

@@ -53,9 +53,7 @@ def reduce(
         The file to write; None returns the result. An existing file is replaced only with
         `overwrite=True`. It appears whole and durable, or not at all.
     **options
-        As the options of `mpired reduce`: type, types, format (`--from`), columns, pair, offset, count,
-        byte_order, datarep, to, overwrite (`--force`), root, in_place, group_b, jobs, max_memory, commute,
-        op_timeout, overflow, lock_timeout.
+        Those of `mpired reduce`.
 
     Returns
     -------
@@ -147,8 +145,7 @@ def allreduce(
         The files to write, a pattern as `"out_{rank}.npy"`; None returns the results. All files appear
         together, whole and durable, or none does.
     **options
-        As the options of `mpired allreduce`: type, format (`--from`), columns, pair, offset, count,
-        byte_order, to, overwrite (`--force`), in_place, link, group_b, jobs, max_memory, commute, op_timeout.
+        Those of `mpired allreduce`.
 
     Returns
     -------
@@ -344,8 +341,7 @@ def reduce_local(
     op
         As for `mpired.reduce`.
     **options
-        As the options of `mpired reduce-local`: type, format (`--from`), columns, pair, offset, count,
-        byte_order, jobs, max_memory, commute, op_timeout.
+        Those of `mpired reduce-local`.
 
     Raises
     ------

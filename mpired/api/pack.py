@@ -31,8 +31,7 @@ def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[Pa
     output
         The file to write; None returns the elements.
     **options
-        As the options of `mpired pack`: type, types, offset, count, byte_order, datarep, to,
-        overwrite (`--force`), lock_timeout.
+        Those of `mpired pack`.
 
     Returns
     -------
@@ -92,8 +91,7 @@ def unpack(
     into
         an existing file, whose other bytes stay. It is replaced in one step.
     **options
-        As the options of `mpired unpack`: type, types, offset, count, byte_order, datarep, format (`--from`),
-        columns, overwrite (`--force`), lock_timeout.
+        Those of `mpired unpack`.
 
     Raises
     ------

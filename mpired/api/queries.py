@@ -22,7 +22,7 @@ def info(path: PathLike, **options: Unpack[Inputs]) -> RankFile:
     path
         The file.
     **options
-        As those of `mpired info`.
+        Those of `mpired info`.
 
     Returns
     -------

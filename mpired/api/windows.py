@@ -95,8 +95,7 @@ class Window:
         op
             The name of a predefined op, or "replace".
         **options
-            As the options of `mpired accumulate`: target_disp, disp_unit (bytes), target_count, at, map, target_rank,
-            origin_disp, origin_count, columns, once, once_key, create, and what describes origins that are files.
+            Those of `mpired accumulate`.
 
         Returns
         -------

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -54,6 +55,15 @@ class RankBuffer(Protocol):
     @property
     def isolated(self) -> bool: ...
     def open(self) -> Reader: ...
+
+
+def blocks(buffer: RankBuffer, count: int) -> Iterator[np.ndarray]:
+    """Yield all elements of a buffer, at most `count` at a time, in the datatype's native form."""
+    with closing(buffer.open()) as reader:
+        for start in range(0, buffer.count, count):
+            block = np.empty(min(count, buffer.count - start), buffer.datatype.form)
+            reader.read(start, block)
+            yield block
 
 
 class RankFile(NamedTuple):

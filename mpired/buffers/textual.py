@@ -11,6 +11,7 @@ import numpy as np
 
 from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.format import Encoder
+from mpired.buffers.rank import blocks
 from mpired.datatypes import Datatype, Group
 
 _BLOCK = 8192  # elements
@@ -69,12 +70,9 @@ def components(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
 
 def elements(result: FlatBuffer, join: Callable[[tuple[str, ...]], str]) -> Generator[str, None, None]:
     """Yield each element as text, its components joined by `join`; the shortest digits that give it back."""
-    with closing(result.open()) as reader:
-        for start in range(0, result.count, _BLOCK):
-            block = np.empty(min(_BLOCK, result.count - start), result.datatype.form)
-            reader.read(start, block)
-            columns = [map(str, part) for part in components(block, result.datatype)]
-            yield from map(join, zip(*columns, strict=True))
+    for block in blocks(result, _BLOCK):
+        columns = [map(str, part) for part in components(block, result.datatype)]
+        yield from map(join, zip(*columns, strict=True))
 
 
 def rows(results: Sequence[FlatBuffer], separator: str) -> Iterator[str]:

@@ -11,7 +11,7 @@ import click
 from mpired.buffers import FORMATS, format_names
 from mpired.cli import environment
 from mpired.cli.messages import say
-from mpired.options import Option, Report, rows
+from mpired.options import Option, Quiet, Report, rows
 from mpired.values import Flag, FormatName, Kind, RefusedError, Word
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -94,7 +94,7 @@ def options(*known: type) -> Callable[[_F], _F]:
     def decorate(function: _F) -> _F:
         table = [(name, row, group) for group in known for name, row in rows(group).items()]
         for name, row, group in reversed(table):
-            function = _parameter(name, row, is_report=group.__name__ in {"Quiet", "Report"})(function)
+            function = _parameter(name, row, is_report=group in {Quiet, Report})(function)
         return function
 
     return decorate

@@ -54,6 +54,7 @@ def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, force: bo
     with notices.heard_by(lambda *notice: heard.append(notice)):
         for name in files:
             try:
+                recovery.check_is_data(name)
                 done = _Done([_listed(name)]) if only_list else _recovered(name, heard, waiting, how)
             except (MpiredError, OSError) as error:
                 errors.append(error)
@@ -112,7 +113,6 @@ def _concerns(paths: Sequence[str], name: str) -> bool:
 
 
 def _recovered(name: str, heard: Sequence[Heard], waiting: Waiting, how: Discard) -> _Done:
-    recovery.check_is_data(name)
     staging.recover([name], alone=True)  # who calls this knows that no other command is at work
     removed: Sequence[str] = ()
     if how is not Discard.NO and recovery.is_orphan(name):
@@ -140,7 +140,6 @@ def _recovered(name: str, heard: Sequence[Heard], waiting: Waiting, how: Discard
 
 
 def _listed(name: str) -> str:
-    recovery.check_is_data(name)
     state, temporaries = recovery.look(name)
     words = {
         "": [],

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 
 from mpired.buffers import RankBuffer, RankFile, format_named
 from mpired.datatypes import Datatype
-from mpired.engines import LOCAL, Engine, decoding, usual
+from mpired.engines import LOCAL, Engine, Limits, usual
 from mpired.errors import UsageError
 from mpired.ops import Op
 from mpired.storage import calls
@@ -122,22 +122,18 @@ def make_plan(
     UsageError
         If the memory is too little for one process, or the workers cannot open a rank.
     """
-    # A function of this process is not sent to others.
-    engine = LOCAL if op.user and not op.isolated else usual()
+    engine = LOCAL if op.is_function else usual()
     _check_reach(engine, files)
+    limits = engine.runner.limits()
     buffers = tuple(zip(*(file.buffers for file in files), strict=True))
     streamed = any(format_named(file.format).streamed for file in files)
-    max_open = _max_open(engine, streamed=streamed, noutputs=noutputs, nlocked=nlocked)
-    spread = any(ranks[0].datatype.is_spread for ranks in buffers)
-    wanted = _STREAMED_BLOCK_BYTES if streamed or spread else _BLOCK_BYTES
-    if max(len(files), noutputs) > max_open:
-        wanted = max(wanted, _REOPENING_BLOCK_BYTES)
+    max_open = _max_open(limits, streamed=streamed, noutputs=noutputs, nlocked=nlocked)
     widths = [_width(op, ranks[0].datatype) for ranks in buffers]
     sizes = [ranks[0].count * width for ranks, width in zip(buffers, widths, strict=True)]
     small = len(files) * sum(sizes) < _SMALL_BYTES
-    jobs = 1 if small or (op.user and not op.isolated) else jobs or engine.runner.limits().workers
-    if noutputs > 1:  # however large a block may be, there is one for each worker
-        wanted = min(wanted, max(_BLOCK_BYTES, -(-max(sizes) // jobs)))
+    jobs = 1 if small or op.is_function else jobs or limits.workers
+    long = streamed or any(ranks[0].datatype.is_spread for ranks in buffers)
+    wanted = _wanted(sizes, jobs, long=long, reopening=max(len(files), noutputs) > max_open, noutputs=noutputs)
     nblocks = _BLOCKS_IN_MEMORY + (_BLOCKS_BESIDE_STATES if op.lift else 0)
     base = _STREAMED_BASE_BYTES if streamed else _BASE_BYTES
     jobs, block_bytes = _within(max_memory, jobs, wanted, base, nblocks=nblocks)
@@ -146,9 +142,6 @@ def make_plan(
         room = max_memory // processes - _STREAMED_LEAST_BYTES - nblocks * block_bytes
         memory = max(0, room) // min(len(files), max_open)
         buffers = tuple(tuple(_within_memory(rank, memory) for rank in ranks) for ranks in buffers)
-    if op.user and not op.isolated:
-        decoder = decoding.Decoder()
-        buffers = tuple(tuple(map(decoder.decoding, ranks)) for ranks in buffers)
     block_counts = tuple(max(1, block_bytes // width) for width in widths)
     # What can only be decoded in sequence is cut as little as possible: every cut decodes a row group twice.
     pieces = jobs if small or streamed else jobs * _SEGMENTS_PER_WORKER
@@ -158,6 +151,16 @@ def make_plan(
         segment for i, ranks in enumerate(buffers) for segment in _segments(i, ranks[0].count, block_counts[i], pieces)
     )
     return Plan(op, buffers, segments, block_counts, max(1, min(jobs, len(segments))), max_open, engine)
+
+
+def _wanted(sizes: Sequence[int], jobs: int, *, long: bool, reopening: bool, noutputs: int) -> int:
+    """Return the bytes of a block without a limit of memory; `sizes` are those of the buffers of a rank."""
+    wanted = _STREAMED_BLOCK_BYTES if long else _BLOCK_BYTES
+    if reopening:
+        wanted = max(wanted, _REOPENING_BLOCK_BYTES)
+    if noutputs > 1:  # however large a block may be, there is one for each worker
+        wanted = min(wanted, max(_BLOCK_BYTES, -(-max(sizes) // jobs)))
+    return wanted
 
 
 def _width(op: Op, datatype: Datatype) -> int:
@@ -172,18 +175,17 @@ def _within_memory(buffer: RankBuffer, memory: int) -> RankBuffer:
 
 def _check_reach(engine: Engine, files: Sequence[RankFile]) -> None:
     """Raise `UsageError` if the engine's workers cannot open a rank: it is a stream that this process has kept."""
-    for file in files:
-        if not engine.same_tree and file.source.is_private:
+    for file in () if engine.same_tree else files:
+        if file.source.is_private:
             reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
             raise UsageError(file.source.name, f"{reason}; write it to a file first")
 
 
-def _max_open(engine: Engine, *, streamed: bool, noutputs: int, nlocked: int) -> int:
+def _max_open(limits: Limits, *, streamed: bool, noutputs: int, nlocked: int) -> int:
     reserved = RESERVED_DESCRIPTORS + descriptors_of(nlocked)
     if nlocked:  # what the locks take shall not be missing for the ranks
         calls.allow_descriptors(reserved + _LEAST_OPEN)
-    descriptors = engine.runner.limits().descriptors
-    allowed = _MAX_OPEN if descriptors == resource.RLIM_INFINITY else descriptors - reserved
+    allowed = _MAX_OPEN if limits.descriptors == resource.RLIM_INFINITY else limits.descriptors - reserved
     if noutputs > 1:
         allowed //= 2
     return max(1, min(allowed, _MAX_OPEN_STREAMED if streamed else _MAX_OPEN))

@@ -193,10 +193,13 @@ def _regions(plan: Plan, shares: Sequence[Share]) -> tuple[dict[_Part, tuple[Sha
 
 def _fold(plan: Plan, targets: Sequence[Target], progress: Progress) -> None:
     parts: list[Part] = []
-    fold, run_segments = Fold(plan, tuple(targets)), plan.engine.runner.run
+    run_segments = plan.engine.runner.run
     with (
         _deaths_explained(plan),
-        closing(run_segments(fold, plan.segments, plan.jobs, isolated=plan.isolated)) as folding,
+        _decoded(plan) as decoded,
+        closing(
+            run_segments(Fold(decoded, tuple(targets)), plan.segments, plan.jobs, isolated=plan.isolated)
+        ) as folding,
     ):
 
         def done() -> Iterator[int]:
@@ -212,6 +215,16 @@ def _fold(plan: Plan, targets: Sequence[Target], progress: Progress) -> None:
         ranks = plan.buffers[found.buffer]
         name = ranks[0].name if len(plan.buffers) > 1 else ""
         overflow.tell(plan.op, found, [rank.source.name for rank in ranks], name)
+
+
+@contextmanager
+def _decoded(plan: Plan) -> Iterator[Plan]:
+    """Let a worker decode what a function of this process folds here; the workers of other folds decode themselves."""
+    if not plan.op.is_function:
+        yield plan
+        return
+    with closing(decoding.Decoder()) as decoder:
+        yield plan._replace(buffers=tuple(tuple(map(decoder.decoding, ranks)) for ranks in plan.buffers))
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from mpired.buffers import FlatBuffer, Format, RankBuffer
+from mpired.buffers.rank import blocks
 from mpired.buffers.source import Source
 from mpired.engines import pool
 from mpired.errors import BufferFileError, WorkerError
@@ -183,7 +184,5 @@ def check(buffers: Iterable[RankBuffer]) -> None:
     """
     with closing(Decoder()) as decoder:
         for buffer in filter(lambda buffer: buffer.isolated, buffers):
-            step = max(1, _BLOCK_NBYTES // buffer.datatype.itemsize)
-            with closing(decoder.decoding(buffer).open()) as reader:
-                for start in range(0, buffer.count, step):
-                    reader.read(start, np.empty(min(step, buffer.count - start), buffer.datatype.form))
+            for _ in blocks(decoder.decoding(buffer), max(1, _BLOCK_NBYTES // buffer.datatype.itemsize)):
+                pass

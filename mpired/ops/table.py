@@ -119,6 +119,11 @@ class Op(NamedTuple):
     lower: Callable[[np.ndarray, Datatype], np.ndarray] = kernels.as_it_is
     result: Callable[[Datatype], Datatype] = _of_elements
 
+    @property
+    def is_function(self) -> bool:
+        """Whether it is a function of this process, which is not sent to others."""
+        return self.user and not self.isolated
+
     def begin(self) -> None:
         """Begin with another buffer: a user-defined op is held to its contract on the first elements of each."""
         if self.user:

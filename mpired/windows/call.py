@@ -6,6 +6,7 @@ import math
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -72,7 +73,8 @@ class Call(NamedTuple):
         replaced: Sequence[str] = (),
     ) -> Done:
         """Lock the windows, and the files that `keep` replaces, check the rest, and change them."""
-        return transact(self.request, self.policy, progress, on_commit=on_commit, keep=keep, replaced=replaced)
+        with closing(self.request.decoder):
+            return transact(self.request, self.policy, progress, on_commit=on_commit, keep=keep, replaced=replaced)
 
 
 def plan_accumulate(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import replace
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
@@ -25,6 +25,7 @@ from mpired.buffers import (
     recognise,
 )
 from mpired.buffers.flat import Order
+from mpired.buffers.rank import blocks
 from mpired.buffers.source import LocalSource
 from mpired.datatypes import Datatype
 from mpired.engines.decoding import Decoder, rewrite
@@ -153,13 +154,10 @@ class ColumnTarget:
         """Copy the elements of the columns into the scratch file, as native elements."""
         flat, end = [], 0
         for buffer in buffers:
-            form = buffer.datatype.form
-            step = max(1, _BLOCK_NBYTES // form.itemsize)
-            with closing(buffer.open()) as reader:
-                for start in range(0, buffer.count, step):
-                    block = np.empty(min(step, buffer.count - start), form)
-                    reader.read(start, block)
-                    calls.pwrite_all(self._scratch.fd, block.view(np.uint8).data, end + start * form.itemsize)
+            form, at = buffer.datatype.form, end
+            for block in blocks(buffer, max(1, _BLOCK_NBYTES // form.itemsize)):
+                calls.pwrite_all(self._scratch.fd, block.view(np.uint8).data, at)
+                at += block.nbytes
             source = LocalSource.of_status(self.name, self._scratch.shared_path, self._target.status)
             flat.append(FlatBuffer(source, buffer.datatype, buffer.count, form, end, (buffer.count,), name=buffer.name))
             end += -(-buffer.count * form.itemsize // _ALIGNMENT) * _ALIGNMENT

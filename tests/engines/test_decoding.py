@@ -15,7 +15,7 @@ from tables import bytes_of
 
 import mpired
 from mpired.engines.decoding import Decoder
-from mpired.errors import BufferFileError
+from mpired.errors import BufferFileError, DatatypeError
 
 # Decoding ends the process at a file with "bad" in its name, and copying the other columns at one with "worse".
 ABORTING = """
@@ -121,19 +121,35 @@ def test_streams_of_a_decoder(tmp_path):
         pa.table({"x": np.arange(1000.0), "y": -np.arange(1000.0)}), tmp_path / "a.parquet", row_group_size=10
     )
     buffers = mpired.info(tmp_path / "a.parquet").buffers
-    decoder = Decoder()
+    decoder, before = Decoder(), set(children(os.getpid()))
     readers = [decoder.decoding(buffer).open() for buffer in buffers]
     block = np.empty(300)
     for start in (0, 300, 10, 700, 0):
         for reader, sign in zip(readers, (1, -1), strict=True):
             reader.read(start, block)
             assert np.array_equal(block, sign * np.arange(start, start + 300.0))
-    (worker,) = children(os.getpid())
+    (worker,) = set(children(os.getpid())) - before
     decoder.close()
     assert worker not in children(os.getpid())
     for reader in readers:
         reader.close()
     decoder.close()
+
+
+def test_no_worker_is_left_when_a_call_fails(tmp_path):
+    """Not even while the error, and what it has seen, is kept."""
+    for name in "ab":
+        pq.write_table(pa.table({"x": [1.0, None, 3.0]}), tmp_path / f"{name}.parquet", write_statistics=False)
+    np.save(tmp_path / "target.npy", np.zeros(3))
+    before = children(os.getpid())
+    calls = (
+        lambda: mpired.reduce([tmp_path / "a.parquet", tmp_path / "b.parquet"], lambda a, b: a + b),
+        lambda: mpired.Window(tmp_path / "target.npy").accumulate(tmp_path / "a.parquet", "sum"),
+    )
+    for call in calls:
+        with pytest.raises(DatatypeError, match="nulls") as kept:
+            call()
+        assert children(os.getpid()) == before, kept
 
 
 def test_nulls_and_damage_are_told_by_the_worker(tmp_path):

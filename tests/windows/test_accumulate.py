@@ -265,19 +265,21 @@ def test_no_op_ignores_its_origin(tmp_path):
         assert window.fetch_and_op(5, "no_op", target_disp=2) == 2
 
 
-def test_old_elements_that_cannot_be_written_are_not_a_failure_that_may_be_repeated(tmp_path):
-    np.save(tmp_path / "t.npy", np.zeros(3))
+def fill_standard_output() -> None:
+    """Let the disk be full for what goes to standard output, by whatever descriptor."""
     written = os.write
 
-    def full_disk() -> None:
-        def write(fd: int, data: memoryview) -> int:
-            if len(data) and os.path.sameopenfile(fd, 1):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return written(fd, data)
+    def write(fd: int, data: memoryview) -> int:
+        if len(data) and os.path.sameopenfile(fd, 1):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return written(fd, data)
 
-        os.write = write
+    os.write = write
 
-    outcome = run("fetch-and-op", "--op", "sum", "t.npy", "1", cwd=tmp_path, setup=full_disk)
+
+def test_old_elements_that_cannot_be_written_are_not_a_failure_that_may_be_repeated(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(3))
+    outcome = run("fetch-and-op", "--op", "sum", "t.npy", "1", cwd=tmp_path, setup=fill_standard_output)
     refused(outcome, 6, "t.npy", "do not repeat")
     assert np.load(tmp_path / "t.npy").tolist() == [1, 0, 0]
 
@@ -322,18 +324,8 @@ def test_an_element_that_is_of_the_target_itself(words, notes, tmp_path):
 def test_a_stream_that_fails_when_nothing_has_changed(words, tmp_path):
     """The status is about the target."""
     np.save(tmp_path / "t.npy", np.zeros(3, int))
-    written = os.write
-
-    def full_disk() -> None:
-        def write(fd: int, data: memoryview) -> int:
-            if len(data) and os.path.sameopenfile(fd, 1):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            return written(fd, data)
-
-        os.write = write
-
     with unchanged(tmp_path):
-        outcome = run(*words.split(), cwd=tmp_path, setup=full_disk)
+        outcome = run(*words.split(), cwd=tmp_path, setup=fill_standard_output)
         refused(outcome, 4, "standard output: No space left on device")
         assert "do not repeat" not in outcome.err
 
