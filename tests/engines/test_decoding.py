@@ -15,7 +15,8 @@ from tables import bytes_of
 
 import mpired
 from mpired.engines.decoding import Decoder
-from mpired.errors import BufferFileError, DatatypeError
+from mpired.errors import BufferFileError, LockError, UserOpError
+from mpired.storage.lock import Waiting, lock_target
 
 # Decoding ends the process at a file with "bad" in its name, and copying the other columns at one with "worse".
 ABORTING = """
@@ -138,18 +139,21 @@ def test_streams_of_a_decoder(tmp_path):
 
 def test_no_worker_is_left_when_a_call_fails(tmp_path):
     """Not even while the error, and what it has seen, is kept."""
+
+    def fails(_a, _b):
+        raise ArithmeticError("no")
+
     for name in "ab":
-        pq.write_table(pa.table({"x": [1.0, None, 3.0]}), tmp_path / f"{name}.parquet", write_statistics=False)
+        pq.write_table(pa.table({"x": np.ones(3)}), tmp_path / f"{name}.parquet")
     np.save(tmp_path / "target.npy", np.zeros(3))
+    window = mpired.Window(tmp_path / "target.npy", lock_timeout=0)
     before = children(os.getpid())
-    calls = (
-        lambda: mpired.reduce([tmp_path / "a.parquet", tmp_path / "b.parquet"], lambda a, b: a + b),
-        lambda: mpired.Window(tmp_path / "target.npy").accumulate(tmp_path / "a.parquet", "sum"),
-    )
-    for call in calls:
-        with pytest.raises(DatatypeError, match="nulls") as kept:
-            call()
-        assert children(os.getpid()) == before, kept
+    with pytest.raises(UserOpError, match="ArithmeticError: no") as kept:
+        mpired.reduce([tmp_path / "a.parquet", tmp_path / "b.parquet"], fails)
+    assert children(os.getpid()) == before, kept
+    with lock_target(str(tmp_path / "target.npy"), Waiting()), pytest.raises(LockError) as kept:
+        window.accumulate(tmp_path / "a.parquet", "sum", once=True)
+    assert children(os.getpid()) == before, kept
 
 
 def test_nulls_and_damage_are_told_by_the_worker(tmp_path):
