@@ -208,7 +208,7 @@ class RanksError(MpiredError, ValueError):
     """
 
     def __init__(self, nranks: int, errors: Sequence[MpiredError | OSError], what: str = "ranks") -> None:
-        reason = "; ".join(describe(error) for error in errors)
+        reason = "; ".join(_grouped(errors, nranks))
         subject = f"{len(errors)} of {nranks} {what} cannot be used"
         super().__init__(subject, reason)
         self.args, self.reason = (subject, reason), reason  # whole: every rank that is wrong is told
@@ -264,12 +264,38 @@ def exit_status(error: MpiredError | OSError) -> int:
 
 def describe(error: MpiredError | OSError) -> str:
     """Return `SUBJECT: REASON` for `error`, the file's name first if it has one."""
-    if isinstance(error, MpiredError) or error.strerror is None:
-        return str(error)
-    if error.filename is None:
-        return error.strerror
+    subject, reason = parts(error)
+    return f"{subject}: {reason}" if subject else reason
+
+
+def parts(error: MpiredError | OSError) -> tuple[str, str]:
+    """Return the subject of `error`, "" if it has none, and the reason."""
+    if isinstance(error, MpiredError):
+        return error.subject, error.reason
+    if error.strerror is None or error.filename is None:
+        return "", str(error) if error.strerror is None else error.strerror
     name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else str(error.filename)
-    return f"{shortened(name, LONGEST_REASON) or repr(name)}: {shortened(error.strerror, LONGEST_REASON)}"
+    return shortened(name, LONGEST_REASON) or repr(name), shortened(error.strerror, LONGEST_REASON)
+
+
+_OWN_NUMBER = re.compile(r"^rank \d+ ")
+_SHOWN_NAMES = 3  # of all ranks
+
+
+def _grouped(errors: Sequence[MpiredError | OSError], nranks: int) -> Iterator[str]:
+    """Yield each reason once, behind the files that it is of: three of them if it is of all ranks, else each."""
+    alike: dict[str, list[MpiredError | OSError]] = {}
+    for error in errors:
+        subject, reason = parts(error)
+        alike.setdefault(_OWN_NUMBER.sub("", reason) if subject else reason, []).append(error)
+    for reason, group in alike.items():
+        if len(group) == 1:
+            yield describe(group[0])
+            continue
+        names = [name for name, _ in map(parts, group) if name]
+        if len(group) == nranks > _SHOWN_NAMES:
+            names[_SHOWN_NAMES:] = ["..."]
+        yield f"{', '.join(names)}: {reason}" if names else reason
 
 
 _NO_MEMORY = "memory: there is not enough; lower --jobs or set --max-memory, or raise the limit (ulimit -v)"

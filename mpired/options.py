@@ -19,6 +19,7 @@ from mpired.values import (
     Integer,
     Kind,
     Names,
+    OpName,
     Path,
     Ranks,
     RefusedError,
@@ -34,6 +35,17 @@ if TYPE_CHECKING:
 PathLike: TypeAlias = str | os.PathLike[str]
 Index: TypeAlias = str | int | slice | tuple[int | slice, ...]
 Indices: TypeAlias = "str | os.PathLike[str] | np.ndarray | Sequence[int] | None"
+
+
+OP = "Op and type"
+RESULT = "Result"
+INPUTS = "Inputs"
+COLUMNS = "Columns"
+TARGET = "Target and origins"
+USER_OPS = "User-defined ops"
+RUNNING = "Running"
+SECTIONS = (OP, RESULT, TARGET, INPUTS, COLUMNS, USER_OPS, RUNNING)
+"""What options are needed for, in the order of the help."""
 
 
 class Option(NamedTuple):
@@ -57,6 +69,8 @@ class Option(NamedTuple):
         Whether the command needs it.
     multiple
         Whether it may be given several times.
+    section
+        What it is needed for: one of `SECTIONS`.
     """
 
     flags: str
@@ -67,6 +81,7 @@ class Option(NamedTuple):
     hidden: bool = False
     required: bool = False
     multiple: bool = False
+    section: str = RUNNING
 
     @property
     def long_flags(self) -> list[str]:
@@ -89,17 +104,23 @@ EXSCAN_FIRST = ("none", "identity")
 
 
 _COUNT = Integer(least=0, below=2**63)
-_BYTES = Integer("BYTES", least=0, below=2**63)
+_BYTES = Size(least=0, below=2**63)
 _NUMBER = Integer()
 
 _Type: TypeAlias = Annotated[
-    str | None, Option("--type", Text("TYPE"), "The MPI datatype or NumPy code of an element; raw files need it.")
+    str | None,
+    Option(
+        "--type",
+        Text("TYPE"),
+        "The datatype of an element, as double, float64 or '<f8'; raw files need it.",
+        section=OP,
+    ),
 ]
 _Types: TypeAlias = Annotated[
-    PathLike | None, Option("--types", Path(), "A TOML file of named datatypes, that TYPE may use.")
+    PathLike | None, Option("--types", Path(), "A TOML file of named datatypes, that TYPE may use.", section=OP)
 ]
 _ByteOrder: TypeAlias = Annotated[
-    str | None, Option("--byte-order", Word(BYTE_ORDERS), "The byte order of raw files; default native.")
+    str | None, Option("--byte-order", Word(BYTE_ORDERS), "The byte order of raw files; default native.", section=OP)
 ]
 
 # Ops
@@ -113,11 +134,12 @@ class Op(TypedDict, total=False):
         str,
         Option(
             "--op",
-            Anything("OP"),
-            "A predefined op, with or without MPI_; FILE.py:FUNCTION; PACKAGE.MODULE:FUNCTION; ./LIB.so:SYMBOL; or an "
-            "installed op. `mpired ops` lists them.",
+            OpName(reduces=True),
+            "A predefined op, FILE.py:FUNCTION, PACKAGE.MODULE:FUNCTION, ./LIB.so:SYMBOL, or an installed op; `mpired "
+            "ops` lists them.",
             environment=False,
             required=True,
+            section=OP,
         ),
     ]
 
@@ -130,10 +152,11 @@ class WindowOp(TypedDict, total=False):
         str,
         Option(
             "--op",
-            Anything("OP"),
-            "A predefined op, with or without MPI_, or `replace`.",
+            OpName(reduces=False),
+            "A predefined op.",
             environment=False,
             required=True,
+            section=OP,
         ),
     ]
 
@@ -141,10 +164,18 @@ class WindowOp(TypedDict, total=False):
 class UserOp(TypedDict, total=False):
     """What concerns user-defined ops."""
 
-    commute: Annotated[bool | None, Option("--commute/--no-commute", Flag(), "Say whether a user-defined op commutes.")]
+    commute: Annotated[
+        bool | None,
+        Option("--commute/--no-commute", Flag(), "Say whether a user-defined op commutes.", section=USER_OPS),
+    ]
     op_timeout: Annotated[
         float | None,
-        Option("--op-timeout", Seconds(zero=False), "The most that one call of a user-defined op may take."),
+        Option(
+            "--op-timeout",
+            Seconds(zero=False),
+            "The most that one call of a user-defined op may take.",
+            section=USER_OPS,
+        ),
     ]
 
 
@@ -157,6 +188,7 @@ class Overflow(TypedDict, total=False):
             "--overflow",
             Word(OVERFLOWS),
             "What a sum or product is that its datatype cannot hold: a warning, the default, expected, or an error.",
+            section=OP,
         ),
     ]
 
@@ -176,18 +208,27 @@ class Inputs(TypedDict, total=False):
     type: _Type
     types: _Types
     format: Annotated[
-        str | None, Option("--from", FormatName(readable=True), "The format of the inputs, instead of looking at them.")
+        str | None,
+        Option(
+            "--from", FormatName(readable=True), "The format of the inputs, instead of looking at them.", section=INPUTS
+        ),
     ]
     columns: Annotated[
         str | Sequence[str],
-        Option("--columns", Names(), "The parquet or arrow columns that are buffers; default all.", ()),
+        Option(
+            "--columns", Names(), "The parquet or arrow columns that are buffers; default all.", (), section=COLUMNS
+        ),
     ]
     pair: Annotated[
         str | Sequence[str] | None,
-        Option("--pair", Names("VALUE,INDEX"), "Two columns that are one buffer of pairs."),
+        Option("--pair", Names("VALUE,INDEX"), "Two columns that are one buffer of pairs.", section=COLUMNS),
     ]
-    offset: Annotated[int, Option("--offset", _BYTES, "Bytes to skip at the start of raw inputs.", 0)]
-    count: Annotated[int | None, Option("--count", _COUNT, "Elements to read of raw inputs; default all.")]
+    offset: Annotated[
+        int, Option("--offset", _BYTES, "Bytes to skip at the start of raw inputs, as 4096 or 1K.", 0, section=INPUTS)
+    ]
+    count: Annotated[
+        int | None, Option("--count", _COUNT, "Elements to read of raw inputs; default all.", section=INPUTS)
+    ]
     byte_order: _ByteOrder
     datarep: Annotated[
         str | None,
@@ -195,6 +236,7 @@ class Inputs(TypedDict, total=False):
             "--datarep",
             Word(DATAREPS),
             "The data representation of raw files, those that are written too; default native.",
+            section=OP,
         ),
     ]
 
@@ -204,11 +246,15 @@ class Records(TypedDict, total=False):
 
     type: Annotated[
         str,
-        Option("--type", Text("TYPE"), "The datatype of an element, as 'resized(0,24,double)'.", required=True),
+        Option(
+            "--type", Text("TYPE"), "The datatype of an element, as 'resized(0,24,double)'.", required=True, section=OP
+        ),
     ]
     types: _Types
-    offset: Annotated[int, Option("--offset", _BYTES, "Where the first element's displacement 0 is.", 0)]
-    count: Annotated[int | None, Option("--count", _COUNT, "Elements; default all there are.")]
+    offset: Annotated[
+        int, Option("--offset", _BYTES, "Where the first element's displacement 0 is.", 0, section=INPUTS)
+    ]
+    count: Annotated[int | None, Option("--count", _COUNT, "Elements; default all there are.", section=INPUTS)]
     byte_order: _ByteOrder
     datarep: Annotated[
         str | None,
@@ -216,6 +262,7 @@ class Records(TypedDict, total=False):
             "--datarep",
             Word(DATAREPS),
             "The data representation of the packed elements, if raw; default native.",
+            section=OP,
         ),
     ]
 
@@ -224,9 +271,12 @@ class Packed(TypedDict, total=False):
     """What a file of packed elements holds."""
 
     format: Annotated[
-        str | None, Option("--from", FormatName(readable=True), "The format of PACKED, instead of looking at it.")
+        str | None,
+        Option("--from", FormatName(readable=True), "The format of PACKED, instead of looking at it.", section=INPUTS),
     ]
-    columns: Annotated[str | Sequence[str], Option("--columns", Names(), "The column of a parquet or arrow file.", ())]
+    columns: Annotated[
+        str | Sequence[str], Option("--columns", Names(), "The column of a parquet or arrow file.", (), section=COLUMNS)
+    ]
 
 
 # Results
@@ -237,7 +287,9 @@ class Output(TypedDict, total=False):
 
     output: Annotated[
         str,
-        Option("-o --output", Path("PATH"), "The file to write; `-`, the default, is standard output.", "-"),
+        Option(
+            "-o --output", Path("PATH"), "The file to write; `-`, the default, is standard output.", "-", section=RESULT
+        ),
     ]
 
 
@@ -245,9 +297,13 @@ class UnpackOutput(TypedDict, total=False):
     """Where records go."""
 
     output: Annotated[
-        str, Option("-o --output", Path("PATH"), "The new file; `-`, the default, is standard output.", "-")
+        str,
+        Option("-o --output", Path("PATH"), "The new file; `-`, the default, is standard output.", "-", section=RESULT),
     ]
-    into: Annotated[str | None, Option("--into", Path("PATH"), "An existing file to write into; its other bytes stay.")]
+    into: Annotated[
+        str | None,
+        Option("--into", Path("PATH"), "An existing file to write into; its other bytes stay.", section=RESULT),
+    ]
 
 
 class Outputs(TypedDict, total=False):
@@ -255,20 +311,29 @@ class Outputs(TypedDict, total=False):
 
     output: Annotated[
         str | None,
-        Option("-o --output", Path("PATTERN"), "The files to write, as 'out_{rank}.npy'; also {rank:05d}, {stem}."),
+        Option(
+            "-o --output",
+            Path("PATTERN"),
+            "The files to write, as 'out_{rank}.npy'; also {rank:05d}, {stem}.",
+            section=RESULT,
+        ),
     ]
 
 
 class To(TypedDict, total=False):
     """The form of a result."""
 
-    to: Annotated[str | None, Option("--to", FormatName(), "Its format; default by suffix, then as the inputs.")]
+    to: Annotated[
+        str | None, Option("--to", FormatName(), "Its format; default by suffix, then as the inputs.", section=RESULT)
+    ]
 
 
 class Overwrite(TypedDict, total=False):
     """Whether a result may replace a file."""
 
-    overwrite: Annotated[bool, Option("-f --force -O --overwrite", Flag(), "Replace an existing file.", default=False)]
+    overwrite: Annotated[
+        bool, Option("-f --force -O --overwrite", Flag(), "Replace an existing file.", default=False, section=RESULT)
+    ]
 
 
 class Locking(TypedDict, total=False):
@@ -292,9 +357,14 @@ class Results(To, Overwrite, Locking, total=False):
 class RootInPlace(TypedDict, total=False):
     """Which rank is the root."""
 
-    root: Annotated[int, Option("--root", Integer("R"), "The rank whose file the result is modelled on.", 0)]
+    root: Annotated[
+        int, Option("--root", Integer("R"), "The rank whose file the result is modelled on.", 0, section=RESULT)
+    ]
     in_place: Annotated[
-        bool, Option("--in-place", Flag(), "Write the result over the root's file (MPI_IN_PLACE).", default=False)
+        bool,
+        Option(
+            "--in-place", Flag(), "Write the result over the root's file (MPI_IN_PLACE).", default=False, section=RESULT
+        ),
     ]
 
 
@@ -302,7 +372,14 @@ class InPlace(TypedDict, total=False):
     """Whether ranks are replaced."""
 
     in_place: Annotated[
-        bool, Option("--in-place", Flag(), "Replace every rank's file by its result (MPI_IN_PLACE).", default=False)
+        bool,
+        Option(
+            "--in-place",
+            Flag(),
+            "Replace every rank's file by its result (MPI_IN_PLACE).",
+            default=False,
+            section=RESULT,
+        ),
     ]
 
 
@@ -317,6 +394,7 @@ class GroupB(TypedDict, total=False):
             "The ranks of a second group, up to the next option: each group gets what the other one reduces.",
             environment=False,
             multiple=True,
+            section=INPUTS,
         ),
     ]
 
@@ -325,7 +403,8 @@ class NoGroupB(TypedDict, total=False):
     """The second group where MPI defines none: giving it is refused with that reason."""
 
     group_b: Annotated[
-        Sequence[PathLike] | None, Option("--group-b", Ranks(), "", environment=False, hidden=True, multiple=True)
+        Sequence[PathLike] | None,
+        Option("--group-b", Ranks(), "", environment=False, hidden=True, multiple=True, section=INPUTS),
     ]
 
 
@@ -334,7 +413,13 @@ class Link(TypedDict, total=False):
 
     link: Annotated[
         bool,
-        Option("--link", Flag(), "Make the results one file with several names, where the system can.", default=False),
+        Option(
+            "--link",
+            Flag(),
+            "Make the results one file with several names, where the system can.",
+            default=False,
+            section=RESULT,
+        ),
     ]
 
 
@@ -342,14 +427,17 @@ class Blocks(TypedDict, total=False):
     """The blocks of a reduce-scatter."""
 
     counts: Annotated[
-        Sequence[int], Option("--counts", Counts(), "How many elements each rank gets, as 3,0,5.", required=True)
+        Sequence[int],
+        Option("--counts", Counts(), "How many elements each rank gets, as 3,0,5.", required=True, section=RESULT),
     ]
 
 
 class BlocksB(TypedDict, total=False):
     """The same for the second group."""
 
-    counts_b: Annotated[Sequence[int] | None, Option("--counts-b", Counts(), "The same for the ranks of --group-b.")]
+    counts_b: Annotated[
+        Sequence[int] | None, Option("--counts-b", Counts(), "The same for the ranks of --group-b.", section=RESULT)
+    ]
 
 
 class ExscanFirst(TypedDict, total=False):
@@ -362,6 +450,7 @@ class ExscanFirst(TypedDict, total=False):
             Word(EXSCAN_FIRST),
             "What rank 0 gets: no file, or one with the op's neutral element.",
             "none",
+            section=RESULT,
         ),
     ]
 
@@ -371,7 +460,7 @@ class Effort(TypedDict, total=False):
 
     jobs: Annotated[int, Option("-j --jobs", Integer(least=0), "Workers; 0, the default, is all usable cores.", 0)]
     max_memory: Annotated[
-        int | None, Option("--max-memory", Size(), "The most memory for all processes together, as 2G.")
+        int | None, Option("--max-memory", Size(least=0), "The most memory for all processes together, as 2G.")
     ]
 
 
@@ -390,6 +479,7 @@ class Windows(TypedDict, total=False):
             (),
             environment=False,
             multiple=True,
+            section=TARGET,
         ),
     ]
 
@@ -397,13 +487,16 @@ class Windows(TypedDict, total=False):
 class Target(TypedDict, total=False):
     """Where in which window."""
 
-    target_rank: Annotated[int | None, Option("--target-rank", Integer("R"), "Which of several windows is meant.")]
+    target_rank: Annotated[
+        int | None, Option("--target-rank", Integer("R"), "Which of several windows is meant.", section=TARGET)
+    ]
     target_disp: Annotated[
         int | None,
-        Option("--target-disp", _NUMBER, "Where in the window, in units of --disp-unit; default 0."),
+        Option("--target-disp", _NUMBER, "Where in the window, in units of --disp-unit; default 0.", section=TARGET),
     ]
     disp_unit: Annotated[
-        int | None, Option("--disp-unit", Integer("BYTES"), "What displacements count; default an element.")
+        int | None,
+        Option("--disp-unit", Integer("BYTES"), "What displacements count; default an element.", section=TARGET),
     ]
 
 
@@ -411,12 +504,13 @@ class Element(Target, total=False):
     """Which element of a window is meant."""
 
     at: Annotated[
-        Index | None, Option("--at", Anything("INDEX"), "The index of the element of an npy target, as `3,0`.")
+        Index | None,
+        Option("--at", Anything("INDEX"), "The index of the element of an npy target, as `3,0`.", section=TARGET),
     ]
     type: _Type
     columns: Annotated[
         str | Sequence[str],
-        Option("--columns", Names(), "The column of a parquet or arrow target with several.", ()),
+        Option("--columns", Names(), "The column of a parquet or arrow target with several.", (), section=COLUMNS),
     ]
     byte_order: _ByteOrder
 
@@ -426,22 +520,30 @@ class Where(Target, total=False):
 
     target_count: Annotated[
         int | None,
-        Option("--target-count", _NUMBER, "Elements of the target; default as many as the origin has."),
+        Option("--target-count", _NUMBER, "Elements of the target; default as many as the origin has.", section=TARGET),
     ]
     target_type: Annotated[
         str | None,
-        Option("--target-type", Text("TYPE"), "Their datatype, as `vector(3,1,2,double)`: where they lie."),
+        Option(
+            "--target-type", Text("TYPE"), "Their datatype, as `vector(3,1,2,double)`: where they lie.", section=TARGET
+        ),
     ]
-    at: Annotated[Index | None, Option("--at", Anything("INDEX"), "A box of an npy target, as `3,0:5`.")]
+    at: Annotated[
+        Index | None, Option("--at", Anything("INDEX"), "A box of an npy target, as `3,0:5`.", section=TARGET)
+    ]
     map: Annotated[
         Indices,
-        Option("--map", Anything("FILE"), "A file of integers: where each element of the origin goes."),
+        Option("--map", Anything("FILE"), "A file of integers: where each element of the origin goes.", section=TARGET),
     ]
-    origin_disp: Annotated[int, Option("--origin-disp", _NUMBER, "Elements of the origin to leave out before.", 0)]
+    origin_disp: Annotated[
+        int, Option("--origin-disp", _NUMBER, "Elements of the origin to leave out before.", 0, section=TARGET)
+    ]
     origin_count: Annotated[
-        int | None, Option("--origin-count", _NUMBER, "Elements of the origin to use; default all.")
+        int | None, Option("--origin-count", _NUMBER, "Elements of the origin to use; default all.", section=TARGET)
     ]
-    origin_type: Annotated[str | None, Option("--origin-type", Text("TYPE"), "Their datatype, as for the target.")]
+    origin_type: Annotated[
+        str | None, Option("--origin-type", Text("TYPE"), "Their datatype, as for the target.", section=TARGET)
+    ]
 
 
 class Transaction(Locking, total=False):
@@ -454,6 +556,7 @@ class Transaction(Locking, total=False):
             Word(COMMITS),
             "How the target changes: a new file in its place, or in place behind a journal; auto chooses.",
             "auto",
+            section=TARGET,
         ),
     ]
     durability: Annotated[
@@ -463,6 +566,7 @@ class Transaction(Locking, total=False):
             Word(DURABILITIES),
             "full, the default, survives a loss of power; process and none sync nothing, and survive kill -9.",
             "full",
+            section=TARGET,
         ),
     ]
 
@@ -476,6 +580,7 @@ class Create(TypedDict, total=False):
             "--create",
             Anything("COUNT|SHAPE"),
             "Make a missing target, as 100 or 3,4, filled with the identity of the op.",
+            section=TARGET,
         ),
     ]
 
@@ -485,11 +590,22 @@ class Once(TypedDict, total=False):
 
     once: Annotated[
         bool,
-        Option("--once", Flag(), "Leave an origin out whose content the target remembers to have got.", default=False),
+        Option(
+            "--once",
+            Flag(),
+            "Leave an origin out whose content the target remembers to have got.",
+            default=False,
+            section=TARGET,
+        ),
     ]
     once_key: Annotated[
         str | None,
-        Option("--once-key", Text("KEY"), "Do nothing if the target remembers KEY, else all of it, and remember KEY."),
+        Option(
+            "--once-key",
+            Text("KEY"),
+            "Do nothing if the target remembers KEY, else all of it, and remember KEY.",
+            section=TARGET,
+        ),
     ]
 
 
@@ -497,10 +613,13 @@ class Fetched(TypedDict, total=False):
     """Where the old elements go."""
 
     fetch: Annotated[
-        str, Option("--fetch", Path("OLD"), "The file for the old elements; default standard output.", "-")
+        str,
+        Option("--fetch", Path("OLD"), "The file for the old elements; default standard output.", "-", section=RESULT),
     ]
-    to: Annotated[str | None, Option("--to", FormatName(), "Its format; default by suffix, then as the target.")]
-    force: Annotated[bool, Option("-f --force", Flag(), "Replace OLD if it is there.", default=False)]
+    to: Annotated[
+        str | None, Option("--to", FormatName(), "Its format; default by suffix, then as the target.", section=RESULT)
+    ]
+    force: Annotated[bool, Option("-f --force", Flag(), "Replace OLD if it is there.", default=False, section=RESULT)]
 
 
 # What the commands print

@@ -8,11 +8,12 @@ from collections.abc import Collection, Sequence
 
 from mpired.buffers import Declared, RankBuffer, RankFile, format_named, open_rank
 from mpired.buffers.rank import reordered
+from mpired.datatypes import Group
 from mpired.errors import CountError, DatatypeError, MpiredError, RanksError, UsageError
 
 
 def open_groups(
-    groups: Sequence[Sequence[str]], declared: Declared, *, raw_result: bool = False
+    groups: Sequence[Sequence[str]], declared: Declared, *, taken: Group, raw_result: bool = False
 ) -> tuple[tuple[RankFile, ...], ...]:
     """Look at every rank's header, and compare all with the first good one: datatypes and counts agree in all groups.
 
@@ -22,6 +23,8 @@ def open_groups(
         Of each group the paths in rank order; `-` is standard input.
     declared
         What the user says of the inputs.
+    taken
+        The datatypes that the op takes; columns of these are offered where some have to be chosen.
     raw_result
         Whether the result will be a raw file, which the options for raw files describe too.
 
@@ -39,21 +42,21 @@ def open_groups(
         raise UsageError("ranks", "there are none; name at least one file")
     if words.count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
-    opened = [_open_group(group, declared) for group in groups]
+    opened = [_open_group(group, declared, taken) for group in groups]
     for files in opened[1:]:
         _compare("rank 0 of group B", files[0], ("rank 0 of group A", opened[0][0]))
     check_use(declared, [file for files in opened for file in files], raw_result=raw_result)
     return tuple(opened)
 
 
-def _open_group(words: Sequence[str], declared: Declared) -> tuple[RankFile, ...]:
+def _open_group(words: Sequence[str], declared: Declared, taken: Group) -> tuple[RankFile, ...]:
     files: list[RankFile] = []
     errors: list[MpiredError | OSError] = []
     reference: tuple[str, RankFile] | None = None
     for rank, word in enumerate(words):
         try:
             file = open_rank(word, declared)
-            file.check_complete()
+            file.check_complete(taken)
             reference = reference or (f"rank {rank}", file)
             _compare(f"rank {rank}", file, reference)
             files.append(file)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpired.datatypes import Datatype, Group
@@ -46,15 +45,8 @@ class Summary(NamedTuple):
         call = "" if self.call == "MPI_Reduce" else f"{self.call} with "
         return f"{call}{self.op} of {ranks}, {what}{policy}, {workers} -> {where} ({self.format})"
 
-    def json(self) -> str:
-        """Return the summary as one line of JSON."""
-        import json  # noqa: PLC0415 - not for every run
 
-        return json.dumps(self._asdict())
-
-
-@dataclass(frozen=True)
-class Updated:
+class Updated(NamedTuple):
     """What became of windows, in figures.
 
     Parameters
@@ -104,12 +96,6 @@ class Updated:
         first, *others = self.buffers
         what = f"{first['count']} x {first['datatype']}" + (f" and {len(others)} more columns" if others else "")
         return f"{self.op} of {origins}, {what} -> {where}"
-
-    def json(self) -> str:
-        """Return the summary as one line of JSON."""
-        import json  # noqa: PLC0415 - not for every run
-
-        return json.dumps(asdict(self))
 
 
 def summarise(call: Call) -> Summary:

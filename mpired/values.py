@@ -41,6 +41,16 @@ class Anything(Kind):
     metavar = "TEXT"
 
 
+class OpName(Anything):
+    """The name of an op, or the place of one; of a reduction, or of a call on a window."""
+
+    metavar = "OP"
+
+    def __init__(self, *, reduces: bool) -> None:
+        super().__init__()
+        self.reduces = reduces
+
+
 class Text(Kind):
     """A text."""
 
@@ -150,21 +160,17 @@ class Seconds(Kind):
         return value
 
 
-class Size(Kind):
+class Size(Integer):
     """Bytes; on the command line with K, M, G or T for powers of 1024."""
 
     metavar = "SIZE"
 
     def parse(self, text: str) -> int:
         """Return the number of bytes."""
-        match = re.fullmatch(r"(\d{1,15})\s*([KMGT]?)(?:i?B)?", text, re.IGNORECASE | re.ASCII)
+        match = re.fullmatch(r"\s*([-+]?\d{1,4300})\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE | re.ASCII)
         if match is None:
-            raise RefusedError(f"{text!r} is not a size; write 512M or 2G")
+            raise RefusedError(f"{text!r} is not a size in bytes; write 4096, 512M or 2G")
         return int(match[1]) * _UNITS[match[2].upper()]
-
-    def check(self, value: Any) -> int:
-        """Return the number of bytes."""
-        return Integer().check(value)
 
 
 class Names(Kind):

@@ -100,7 +100,8 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize("name", cli.list_commands(click.Context(cli)))
 def test_examples_of_help(name, elsewhere):
     status, text = shell(f"mpired {name} --help")
-    examples = re.findall(r"^ +(mpired .*)$", text.partition("Examples:")[2].partition("Options:")[0], re.MULTILINE)
+    shown = text.partition("Examples:")[2].partition("\n\n")[0].replace("\\\n", "")
+    examples = re.findall(r"^ +(mpired .*)$", shown, re.MULTILINE)
     assert status == 0
     assert examples
     for example in examples:

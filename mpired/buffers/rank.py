@@ -12,8 +12,10 @@ from mpired.buffers.declared import ORDERS
 from mpired.buffers.flat import Order
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.source import Source
-from mpired.datatypes import Datatype
+from mpired.datatypes import Datatype, Group
 from mpired.errors import DatatypeError, UsageError, escaped
+
+_ALL = ~Group(0)
 
 
 class Reader(Protocol):
@@ -102,10 +104,14 @@ class RankFile(NamedTuple):
         )
         return Model(self.format, tuple(buffers), self.source)
 
-    def check_complete(self) -> None:
-        """Raise `DatatypeError` if not every column is a buffer: to leave one out is the user's decision."""
+    def check_complete(self, taken: Group = _ALL) -> None:
+        """Raise `DatatypeError` if not every column is a buffer: to leave one out is the user's decision.
+
+        Columns whose datatypes are `taken` are offered to choose.
+        """
         for name, kind in self.others:
-            raise no_number(self.source, name, kind, [buffer.name for buffer in self.buffers])
+            numbers = [buffer.name for buffer in self.buffers if buffer.datatype.group in taken]
+            raise no_number(self.source, name, kind, numbers)
 
     def check_some(self) -> None:
         """Raise `DatatypeError` if no column is a buffer."""
@@ -132,7 +138,7 @@ class RankFile(NamedTuple):
 
 def no_number(source: Source, column: str, kind: object, numbers: Sequence[str]) -> DatatypeError:
     """Return the error for a column that cannot be a buffer; `numbers` are those that can."""
-    hint = f"choose with `columns='{','.join(numbers)}'`" if numbers else "there is no other that is one"
+    hint = f"choose with `columns='{','.join(numbers)}'`" if numbers else "there is no other that can be reduced so"
     return DatatypeError(source.name, f"column {column!r} is {kind}, no number; {hint}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import sys
 
@@ -10,19 +11,20 @@ import sys
 # no op uses it.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from collections.abc import Sequence
 from typing import TextIO
 
 import click
 
 from mpired import __version__
 from mpired.cli import environment, signals
-from mpired.cli.messages import buffer_streams, finished, say, waits
+from mpired.cli.messages import EXIT_STATUS, Failure, buffer_streams, finished, say, tell_failure, waits
 from mpired.errors import (
     LONGEST_REASON,
     MpiredError,
     UnconfirmedError,
-    describe,
-    exit_status,
+    UsageError,
+    WorkerError,
     not_loaded,
     shortened,
 )
@@ -69,6 +71,14 @@ class _Commands(click.Group):
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return _COMMANDS
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command; for a word that is none, say which may be meant."""
+        if args[0] not in _COMMANDS and not args[0].startswith("-"):
+            ctx.fail(f"No such command {args[0]!r}{_suggestion(args[0])}")
+        return super().resolve_command(ctx, args)
+
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
@@ -84,17 +94,28 @@ class _Commands(click.Group):
                 formatter.write_dl(list(group.items()), col_max=20)
 
 
-@click.command(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+def _suggestion(word: str) -> str:
+    """Return what may be meant by a word that is no command."""
+    import difflib  # noqa: PLC0415 - only for an error
+
+    if close := difflib.get_close_matches(word.lower(), _COMMANDS, n=2):
+        return f"; did you mean {' or '.join(close)}?"
+    calls.check_address_space(_NUMPY)
+    from mpired.ops import OPS, Use  # noqa: PLC0415 - only for an error
+
+    names = [op.name.lower() for op in OPS if Use.REDUCE in op.uses]
+    return f"; an op is given to a command, as `mpired reduce --op {word.lower()}`" if word.lower() in names else ""
+
+
+@click.command(cls=_Commands, epilog=EXIT_STATUS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 def cli() -> None:
     """MPI's reductions over files: every file is one rank's buffer.
 
     \b
-    Exit status: 0 done and durable, 1 a bug, 2 usage, 3 bad data or an MPI rule,
-    4 a system error before the result was in place, 5 others keep a file locked,
-    6 in place but not confirmed by the disk, do not repeat,
-    7 a user-defined op failed, 8 a worker died or memory ran out,
-    130/143/129 ended by a signal, 141 the reader is gone.
+    Examples:
+      mpired reduce --op sum sample_data/counts_?.npy -o total.npy
+      mpired accumulate --op sum total.npy sample_data/counts_0.npy
     """
 
 
@@ -102,9 +123,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the command, and return the exit status that says what happened; all that was printed is written."""
     _fill_closed_descriptors()
     buffer_streams()
+    words = sys.argv[1:] if arguments is None else arguments
     try:
         with notices.heard_by(finished), lock.waiting_as(lock.Waiting(tell=waits)):
-            status = _run(arguments)
+            status = _run(words)
         _flush(sys.stdout)
     except signals.Interrupted as interrupted:
         signals.die_of(interrupted.number)
@@ -114,9 +136,10 @@ def main(arguments: list[str] | None = None) -> int:
     except (MpiredError, OSError) as error:
         if isinstance(error, OSError) and error.filename is None:
             error.filename = "standard output"  # every other file was given its name where it was opened
-        status = _told("; ".join([describe(error), *environment.told()]), exit_status(error))
+        status = _told(Failure.of(error), words)
     except (MemoryError, ImportError) as error:
-        status = _told(*not_loaded(error))
+        reason, status = not_loaded(error)
+        status = _told(Failure(type(error).__name__, WorkerError.mpi_class, status, "", reason), words)
     for text in environment.told():  # of a command without a summary
         say(text)
     for stream in (sys.stdout, sys.stderr):
@@ -125,18 +148,17 @@ def main(arguments: list[str] | None = None) -> int:
     return status
 
 
-def _told(reason: str, status: int) -> int:
+def _told(failure: Failure, words: Sequence[str], *more: str) -> int:
     """Say why the command fails, and return its status, which is about the result: once in place, it stays there."""
-    if not signals.is_committed() or status == UnconfirmedError.exit_status:
-        say(reason)
-        return status
-    say(f"{reason}; that was after the result was in place, do not repeat")
-    return UnconfirmedError.exit_status
+    if signals.is_committed() and failure.exit_status != UnconfirmedError.exit_status:
+        reason = f"{failure.reason}; that was after the result was in place, do not repeat"
+        failure = failure._replace(reason=reason, exit_status=UnconfirmedError.exit_status)
+    tell_failure(failure, [*more, *environment.told()], as_json="--json" in itertools.takewhile("--".__ne__, words))
+    return failure.exit_status
 
 
-def _run(arguments: list[str] | None) -> int:
+def _run(words: Sequence[str]) -> int:
     """Parse and run; `cli.main` would turn a reader that is gone into status 1."""
-    words = sys.argv[1:] if arguments is None else arguments
     try:
         # A shell asks without any words; with words a command is meant, whatever the environment holds.
         if not words and (instruction := os.environ.get(_COMPLETION)):
@@ -153,8 +175,8 @@ def _run(arguments: list[str] | None) -> int:
     except click.ClickException as error:
         command = getattr(getattr(error, "ctx", None), "command_path", "mpired")
         text = shortened(error.format_message().rstrip("."), LONGEST_REASON)
-        say("; ".join([text, f"see `{command} --help`", *environment.told()]))
-        return error.exit_code
+        failure = Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
+        return _told(failure, words, f"see `{command} --help`")
     return 0
 
 

@@ -13,7 +13,7 @@ import click
 
 from mpired.attempts import repeated
 from mpired.cli import params, progress, signals
-from mpired.cli.messages import overflow_heard, say, tell_overflow, write
+from mpired.cli.messages import free_standard_output, overflow_heard, say, tell_json, tell_overflow
 from mpired.errors import UsageError, shortened
 from mpired.ops import Op
 from mpired.options import AccumulateOptions, Report, WindowOp, Windows, checked
@@ -25,7 +25,7 @@ from mpired.windows.request import Done, Keep
 _SHOWN = 8  # origins that were left out, of perhaps thousands
 
 
-@click.command()
+@click.command(cls=params.Command)
 @params.options(WindowOp, Windows, AccumulateOptions, Report)
 @click.argument("files", nargs=-1, metavar="TARGET ORIGIN...")
 def accumulate(
@@ -41,9 +41,12 @@ def accumulate(
     \b
     Examples:
       mpired accumulate --op sum --create 12 total.npy sample_data/counts_?.npy
-      mpired accumulate --op max --target-disp 8 --origin-count 4 total.npy sample_data/counts_0.npy
-      mpired accumulate --op replace --at 0:4 --origin-count 4 total.npy sample_data/counts_1.npy
+      mpired accumulate --op max --target-disp 8 --origin-count 4 \\
+          total.npy sample_data/counts_0.npy
+      mpired accumulate --op replace --at 0:4 --origin-count 4 \\
+          total.npy sample_data/counts_1.npy
     """
+    free_standard_output()
     options = checked(AccumulateOptions, options)
     report = params.report()
     targets, origins = split(windows, files)
@@ -56,9 +59,7 @@ def accumulate(
         return str(call.request.op), run(call, quiet=report["quiet"])
 
     name, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])
-    for note in () if report["quiet"] else notes:
-        say(note)
-    tell(name, targets, origins, done)
+    tell(name, targets, origins, done, notes)
 
 
 def run(call: Call, keep: Keep | None = None, *, quiet: bool, replaced: Sequence[str] = ()) -> Done:
@@ -105,14 +106,17 @@ def unread(op: Op, words: Sequence[str]) -> list[str]:
     return [] if op.origin else [f"{shortened(word)} is not used: {op} only reads the target" for word in words]
 
 
-def tell(op: str, windows: Sequence[str], origins: Sequence[object], done: Done) -> None:
-    """Say on standard error what was done."""
+def tell(op: str, windows: Sequence[str], origins: Sequence[object], done: Done, notes: Sequence[str]) -> None:
+    """Say what was done, and what the user should know of it."""
     report = params.report()
     quiet, verbose, as_json = report["quiet"], report["verbose"], report["as_json"]
     updated = Updated.of(op, windows, origins, done)
     if as_json:
-        write(updated.json())
+        tell_json(updated, origins, [*notes, *map(str, done.overflow)])
+        params.tell(None)
         return
+    for note in () if quiet else notes:
+        say(note)
     for name in () if quiet else updated.skipped[:_SHOWN]:
         say(f"{name}: already applied, left out")
     if len(updated.skipped) > _SHOWN and not quiet:

@@ -23,6 +23,7 @@ def allreduce(*, ranks: tuple[str, ...], op: str, output: str | None, **options:
     \b
     Examples:
       mpired allreduce --op max sample_data/counts_?.npy -o 'greatest_{rank}.npy'
-      mpired allreduce --op sum sample_data/waves_?.npy -o 'sum_of_{stem}.npy' --link
+      mpired allreduce --op sum sample_data/waves_?.npy \\
+          -o 'sum_of_{stem}.npy' --link
     """
     carry_out.collective("allreduce", ranks, op, output, options)

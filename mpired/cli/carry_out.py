@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from mpired import attempts
 from mpired.attempts import Held, Planned, Words
 from mpired.cli import params, progress, signals
-from mpired.cli.messages import overflow_heard, say, tell_overflow, write
+from mpired.cli.messages import free_standard_output, overflow_heard, say, tell_json, tell_overflow
 from mpired.collectives.plan import Plan
 from mpired.collectives.request import words_of
 from mpired.collectives.table import COLLECTIVES
@@ -46,17 +46,23 @@ def carry_out(plan: Callable[[], Call], options: CallOptions, words: Words) -> N
     worker.keep_freed_memory()
     with overflow_heard() as heard:
         planned, parted = replacing(plan, words, options, overwrite=overwrite, quiet=quiet)
-    for path in parted if verbose else ():
-        say(f"{path} is a hard link; its other names keep the old content")
-    summary = summarise(planned)
-    if as_json:
-        write(summary._replace(overflow=[each.details for each in heard]).json())
-    params.tell(None if quiet or as_json else summary.line())
-    tell_overflow(() if as_json else heard)
-    if not quiet and planned.doubtful_order:
+    summary = summarise(planned)._replace(overflow=[each.details for each in heard])
+    links = [f"{path} is a hard link; its other names keep the old content" for path in parted]
+    orders = []
+    if planned.doubtful_order:
         first, second = planned.doubtful_order
         where = planned.order_shows
-        say(f"warning: {first} came before {second}, and the order shows in the {where}; `ls -v` sorts by number")
+        orders = [f"warning: {first} came before {second}, and the order shows in the {where}; `ls -v` sorts by number"]
+    if as_json:
+        tell_json(summary, [source.name for source in planned.sources], [*links, *map(str, heard), *orders])
+        params.tell(None)
+    else:
+        for note in links if verbose else ():
+            say(note)
+        params.tell(None if quiet else summary.line())
+        tell_overflow(heard)
+        for note in () if quiet else orders:
+            say(note)
     if verbose:
         _tell_plans(planned.plans)
 
@@ -79,6 +85,8 @@ def collective(
     """Run a command that combines ranks; `terminal` tells whether its result goes to one."""
     from mpired.collectives.call import plan_call  # noqa: PLC0415 - not for `pack`, which comes here too
 
+    if output != "-":
+        free_standard_output()
     pool.adopt_orphans()
     options = COLLECTIVES[name].checked(given)
     plan = partial(plan_call, name, ranks, op, output, options, terminal=terminal)

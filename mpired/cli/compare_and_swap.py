@@ -17,7 +17,7 @@ from mpired.windows.call import plan_compare_and_swap
 _OPERANDS = 2
 
 
-@click.command(context_settings={"ignore_unknown_options": True})  # -5 is a value
+@click.command(cls=params.Command, context_settings={"ignore_unknown_options": True})  # -5 is a value
 @params.options(Windows, SwapOptions, Quiet)
 @click.argument("words", nargs=-1, metavar="TARGET COMPARE VALUE")
 def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], **options: Unpack[SwapOptions]) -> None:

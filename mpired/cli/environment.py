@@ -8,11 +8,20 @@ from typing import Any
 
 import click
 
+from mpired.options import RUNNING
+
 _given: list[str] = []
 
 
 class Option(click.Option):
-    """An option that notes when the environment sets it, whether the command succeeds then or fails."""
+    """An option that notes when the environment sets it, whether the command succeeds then or fails.
+
+    `section` is what it is needed for, where help shows it.
+    """
+
+    def __init__(self, *names: Any, section: str = RUNNING, **settings: Any) -> None:
+        super().__init__(*names, **settings)
+        self.section = section
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, click.core.ParameterSource]:
         """Return the value, and where it is from."""

@@ -22,6 +22,7 @@ def exscan(*, ranks: tuple[str, ...], op: str, output: str | None, **options: Un
     \b
     Examples:
       mpired exscan --op sum sample_data/counts_?.npy -o 'offsets_{rank}.npy'
-      mpired exscan --op sum --exscan-first identity sample_data/counts_?.npy -o 'from_zero_{rank}.npy'
+      mpired exscan --op sum --exscan-first identity \\
+          sample_data/counts_?.npy -o 'from_zero_{rank}.npy'
     """
     carry_out.collective("exscan", ranks, op, output, options)

@@ -11,7 +11,7 @@ from mpired.attempts import repeated
 from mpired.buffers.source import LocalSource, check_no_input, check_no_other_input
 from mpired.cli import params
 from mpired.cli.accumulate import run, same_files, split, tell, unread
-from mpired.cli.messages import say
+from mpired.cli.messages import free_standard_output
 from mpired.errors import UsageError
 from mpired.ops import Op
 from mpired.options import Fetched, FetchOptions, Report, WindowOp, Windows, checked
@@ -22,7 +22,7 @@ from mpired.windows.fetched import FetchOutput
 from mpired.windows.request import Done
 
 
-@click.command()
+@click.command(cls=params.Command)
 @params.options(WindowOp, Fetched, Windows, FetchOptions, Report)
 @click.argument("files", nargs=-1, metavar="TARGET [ORIGIN]")
 def get_accumulate(
@@ -44,8 +44,11 @@ def get_accumulate(
     Examples:
       mpired accumulate --op sum --create 12 total.npy sample_data/counts_0.npy
       mpired get-accumulate --op sum --to text total.npy sample_data/counts_1.npy
-      mpired get-accumulate --op no_op --target-disp 3 --target-count 2 --to text total.npy
+      mpired get-accumulate --op no_op --target-disp 3 --target-count 2 --to \\
+          text total.npy
     """
+    if fetch != "-":
+        free_standard_output()
     options = checked(FetchOptions, options)
     quiet = params.report()["quiet"]
     targets, origins = split(windows, files)
@@ -66,6 +69,5 @@ def get_accumulate(
         return call.request.op, done
 
     row, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])
-    for note in () if quiet else unread(row, origins) or same_files(targets, origins, options["map"]):
-        say(note)
-    tell(str(row), targets, origins if row.origin else (), done)
+    notes = unread(row, origins) or same_files(targets, origins, options["map"])
+    tell(str(row), targets, origins if row.origin else (), done, notes)

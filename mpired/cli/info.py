@@ -20,7 +20,7 @@ from mpired.storage import staging
 from mpired.storage.recovery import check_are_data
 
 
-@click.command()
+@click.command(cls=params.Command)
 @params.options(Inputs, Locking, AsJson)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def info(*, files: tuple[str, ...], as_json: bool, lock_timeout: float | None, **inputs: Unpack[Inputs]) -> None:

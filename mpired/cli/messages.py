@@ -5,17 +5,32 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import json
 import os
 import re
 import sys
+import time
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any, TextIO
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import click
 
-from mpired.errors import OverflowWarning, escaped
+from mpired import __version__
+from mpired.errors import MpiredError, OverflowWarning, RanksError, escaped, exit_status, parts
 from mpired.options import flags
+
+if TYPE_CHECKING:
+    from mpired.report import Summary, Updated
+
+
+EXIT_STATUS = """\b
+Exit status: 0 done and durable, 1 a bug, 2 usage, 3 bad data or an MPI rule,
+4 a system error before the result was in place, 5 others keep a file locked,
+6 in place but not confirmed by the disk, do not repeat,
+7 a user-defined op failed, 8 a worker died or memory ran out,
+130/143/129 ended by a signal, 141 the reader is gone.
+"""
 
 
 def buffer_streams() -> None:
@@ -53,8 +68,13 @@ def show(text: str) -> None:
 
 
 def say(text: str) -> None:
-    """Write one message to standard error; keywords in it, in backquotes, are the flags of this command line."""
-    write(f"mpired: {escaped(_KEYWORD.sub(_as_flag, text))}")
+    """Write one message to standard error."""
+    write(f"mpired: {escaped(in_flags(text))}")
+
+
+def in_flags(text: str) -> str:
+    """Return a message with the flags of this command line for the keywords in it, which are in backquotes."""
+    return _KEYWORD.sub(_as_flag, text)
 
 
 _KEYWORD = re.compile(r"`([a-z_]+)(?:=([^`]*))?`")
@@ -67,6 +87,57 @@ def _as_flag(keyword: re.Match[str]) -> str:
         return keyword[0]
     quoted = value is not None and value[:1] in {"'", '"'}
     return flags()[name] if value in {None, "True"} else f"{flags()[name]} {value[1:-1] if quoted else value}"
+
+
+_started = time.monotonic()
+_is_free = False
+
+
+def free_standard_output() -> None:
+    """Note that the command's result goes to a file, so that JSON goes to standard output."""
+    global _is_free  # noqa: PLW0603 - a property of the process
+    _is_free = True
+
+
+def tell_json(summary: Summary | Updated, inputs: Iterable[object], notes: Sequence[str]) -> None:
+    """Write a summary with the inputs and the warnings as one line of JSON."""
+    _write_json({**summary._asdict(), "inputs": [str(each) for each in inputs], "warnings": notes})
+
+
+def _write_json(told: Mapping[str, object]) -> None:
+    """Write a line of JSON to standard output if that is free, else to standard error."""
+    seconds = round(time.monotonic() - _started, 3)
+    line = json.dumps({"version": __version__, "seconds": seconds, **told})
+    (show if _is_free else write)(line)
+
+
+class Failure(NamedTuple):
+    """Why a command fails: what its message says, and its JSON; `ranks` are failures of their own."""
+
+    error: str
+    mpi_class: str
+    exit_status: int
+    subject: str
+    reason: str
+    ranks: Sequence[dict[str, object]] = ()
+
+    @classmethod
+    def of(cls, error: MpiredError | OSError) -> Failure:
+        """Return what is to be said of an error."""
+        mpi_class = error.mpi_class if isinstance(error, MpiredError) else "MPI_ERR_IO"
+        ranks = [cls.of(each)._asdict() for each in error.errors] if isinstance(error, RanksError) else ()
+        subject, reason = parts(error)
+        return cls(type(error).__name__, mpi_class, exit_status(error), in_flags(subject), in_flags(reason), ranks)
+
+
+def tell_failure(failure: Failure, more: Sequence[str], *, as_json: bool) -> None:
+    """Say why the command fails: in words, as JSON if that is asked for, both if they have places of their own."""
+    if as_json:
+        with contextlib.suppress(OSError):
+            _write_json(failure._asdict())
+    if _is_free or not as_json:
+        subject = f"{failure.subject}: " if failure.subject else ""
+        say("; ".join([f"{subject}{failure.reason}", *more]))
 
 
 def finished(paths: Sequence[str], words: str) -> None:

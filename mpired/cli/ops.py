@@ -17,7 +17,7 @@ from mpired.ops import OPS, Op, Use
 from mpired.options import AsJson
 
 
-@click.command()
+@click.command(cls=params.Command)
 @params.options(AsJson)
 @click.argument("file", required=False, metavar="[FILE.py]")
 def ops(*, file: str | None, as_json: bool) -> None:
@@ -72,27 +72,26 @@ def _in_json(number: Any) -> Any:
 
 def _table() -> None:
     groups = [group for group in Group if group in _LETTERS]
-    width = sum(len(_LETTERS[group]) + 1 for group in groups) - 1
-    show(f"{'op':8} {'takes':{width}}  what it does")
+    show(f"{'op':9}{'takes':11}what it does")
     for op in OPS:
-        marks = " ".join(_LETTERS[group] if group in op.groups else "." * len(_LETTERS[group]) for group in groups)
-        show(f"{op.name.lower():8} {marks}  {op.doc}")
+        marks = "".join(_LETTERS[group] if group in op.groups else "." for group in groups)
+        show(f"{op.name.lower():9}{marks:11}{op.doc}")
     show("")
     for group in groups:
         names = ", ".join(row.name.lower() for row in DATATYPES if row.group is group)
-        show(click.wrap_text(f"{_LETTERS[group]:3} {group.title}: {names}", 100, subsequent_indent="    "))
+        show(click.wrap_text(f"{_LETTERS[group]}  {group.title}: {names}", 80, subsequent_indent="   "))
 
 
 _LETTERS = {
-    Group.C_INTEGER: "int",
-    Group.FORTRAN_INTEGER: "fint",
-    Group.FLOATING_POINT: "flt",
-    Group.LOGICAL: "log",
-    Group.COMPLEX: "cplx",
-    Group.BYTE: "byte",
-    Group.MULTI_LANGUAGE: "mul",
-    Group.PAIR: "pair",
-    Group.CHARACTER: "char",
+    Group.C_INTEGER: "i",
+    Group.FORTRAN_INTEGER: "f",
+    Group.FLOATING_POINT: "r",
+    Group.LOGICAL: "l",
+    Group.COMPLEX: "z",
+    Group.BYTE: "b",
+    Group.MULTI_LANGUAGE: "m",
+    Group.PAIR: "p",
+    Group.CHARACTER: "c",
 }
 
 

@@ -15,7 +15,7 @@ from mpired.report import packing_line
 from mpired.storage.output import is_terminal
 
 
-@click.command()
+@click.command(cls=params.Command)
 @params.options(Output, PackOptions, Quiet)
 @click.argument("file", metavar="FILE")
 def pack(*, file: str, output: str, **options: Unpack[PackOptions]) -> None:
@@ -28,8 +28,10 @@ def pack(*, file: str, output: str, **options: Unpack[PackOptions]) -> None:
 
     \b
     Examples:
-      mpired pack --type 'resized(0,16,double)' sample_data/maxloc_0.bin -o values.npy
-      mpired pack --type double_int sample_data/maxloc_0.bin --datarep external32 | od -An -t x1 | head -2
+      mpired pack --type 'resized(0,16,double)' sample_data/maxloc_0.bin \\
+          -o values.npy
+      mpired pack --type double_int sample_data/maxloc_0.bin \\
+          --datarep external32 | od -An -t x1 | head -2
     """
     options = checked(PackOptions, options)
     quiet = params.report()["quiet"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -10,9 +11,10 @@ import click
 
 from mpired.buffers import FORMATS, format_names
 from mpired.cli import environment
-from mpired.cli.messages import say
-from mpired.options import Option, Quiet, Report, rows
-from mpired.values import Flag, FormatName, Kind, RefusedError, Word
+from mpired.cli.messages import EXIT_STATUS, say
+from mpired.ops import OPS, Use
+from mpired.options import RUNNING, SECTIONS, Option, Quiet, Report, rows
+from mpired.values import Flag, FormatName, Kind, OpName, RefusedError, Word
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -61,7 +63,34 @@ class _Formats(click.Choice[str]):
         self.choices = tuple(format_names(readable=self._readable))
 
 
-class Grouped(click.Command):
+class Command(click.Command):
+    """A command whose help has an example on top, the options by what they are needed for, and exit statuses last."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings, epilog=EXIT_STATUS)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
+        """Write the first paragraph, the examples and then the others."""
+        text = inspect.cleandoc(self.help or "")
+        first, *others = text.split("\n\n")
+        ordered = sorted(others, key=lambda paragraph: not paragraph.startswith("\b"))
+        formatter.write_paragraph()
+        with formatter.indentation():
+            formatter.write_text("\n\n".join([first, *ordered]))
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the options by sections."""
+        records: dict[str, list[tuple[str, str]]] = {title: [] for title in SECTIONS}
+        for option in self.get_params(ctx):
+            if isinstance(option, click.Option) and (record := option.get_help_record(ctx)) is not None:
+                records[getattr(option, "section", RUNNING)].append(record)
+        filled = {title: each for title, each in records.items() if each}
+        for title, each in filled.items():
+            with formatter.section(title if len(filled) > 1 else "Options"):
+                formatter.write_dl(each)
+
+
+class Grouped(Command):
     """A command whose `--group-b` takes all words up to the next option, as `--group-b r0.npy r1.npy -o out`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -106,8 +135,9 @@ def _parameter(name: str, row: Option, *, is_report: bool) -> Callable[[_F], _F]
         "cls": environment.Option,
         "default": row.default,
         "envvar": row.variables or None,
-        "help": row.help,
+        "help": f"{row.help}{_ops_named(row.kind)}",
         "hidden": row.hidden,
+        "section": row.section,
         "required": row.required,
         "multiple": row.multiple,
         "expose_value": not is_report,
@@ -119,6 +149,14 @@ def _parameter(name: str, row: Option, *, is_report: bool) -> Callable[[_F], _F]
         settings["type"] = _type(row.kind)
         settings["metavar"] = row.kind.metavar if isinstance(settings["type"], _Value) else None
     return click.option(name, *row.flags.split(), **settings)
+
+
+def _ops_named(kind: Kind) -> str:
+    """Return the names of the ops that an option takes."""
+    if not isinstance(kind, OpName):
+        return ""
+    uses = Use.REDUCE if kind.reduces else Use.ACCUMULATE | Use.FETCH
+    return f" Predefined: {', '.join(op.name.lower() for op in OPS if op.uses & uses)}."
 
 
 def _type(kind: Kind) -> _Values:

@@ -24,7 +24,7 @@ _DONE = {
 }
 
 
-@click.command()
+@click.command(cls=params.Command)
 @params.options(Recovering, Locking)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
 def recover(*, files: tuple[str, ...], only_list: bool, discard: bool, force: bool, lock_timeout: float | None) -> None:

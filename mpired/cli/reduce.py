@@ -26,7 +26,8 @@ def reduce(*, ranks: tuple[str, ...], op: str, output: str, **options: Unpack[Re
       mpired reduce --op maxloc --type double_int sample_data/maxloc_?.bin
       mpired reduce --op sum sample_data/counts_?.npy -o total.npy
       mpired reduce --op maxloc sample_data/maxloc_?.parquet --to csv
-      mpired reduce --op sum --type '>i4' --offset 16 sample_data/dump_?.bin | od -An -t d4 --endian=big
+      mpired reduce --op sum --type '>i4' --offset 16 \\
+          sample_data/dump_?.bin | od -An -t d4 --endian=big
     """
     place = None if options["in_place"] and output == "-" else output
     carry_out.collective("reduce", ranks, op, place, options, terminal=is_terminal(place or ""))

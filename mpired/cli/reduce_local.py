@@ -12,7 +12,7 @@ from mpired.cli.messages import say
 from mpired.options import LocalOptions, Op, Report
 
 
-@click.command()
+@click.command(cls=params.Command)
 @params.options(Op, LocalOptions, Report)
 @click.argument("invec")
 @click.argument("inoutvec")
@@ -24,7 +24,8 @@ def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Unpack[LocalO
 
     \b
     Examples:
-      mpired reduce-local --op sum sample_data/counts_0.npy sample_data/counts_1.npy
+      mpired reduce-local --op sum sample_data/counts_0.npy \\
+          sample_data/counts_1.npy
     """
     notes = same_files([inoutvec], [invec])
     carry_out.collective("reduce-local", [invec, inoutvec], op, None, options)

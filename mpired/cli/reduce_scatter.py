@@ -22,6 +22,7 @@ def reduce_scatter(*, ranks: tuple[str, ...], op: str, output: str | None, **opt
 
     \b
     Examples:
-      mpired reduce-scatter --op sum --counts 3,0,4,5 sample_data/counts_?.npy -o 'part_{rank}.npy'
+      mpired reduce-scatter --op sum --counts 3,0,4,5 \\
+          sample_data/counts_?.npy -o 'part_{rank}.npy'
     """
     carry_out.collective("reduce-scatter", ranks, op, output, options)

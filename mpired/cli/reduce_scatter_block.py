@@ -22,6 +22,7 @@ def reduce_scatter_block(
 
     \b
     Examples:
-      mpired reduce-scatter-block --op sum sample_data/counts_?.npy -o 'block_{rank}.npy'
+      mpired reduce-scatter-block --op sum sample_data/counts_?.npy \\
+          -o 'block_{rank}.npy'
     """
     carry_out.collective("reduce-scatter-block", ranks, op, output, options)

@@ -23,6 +23,7 @@ def scan(*, ranks: tuple[str, ...], op: str, output: str | None, **options: Unpa
     \b
     Examples:
       mpired scan --op sum sample_data/counts_?.npy -o 'sums_{rank}.npy'
-      mpired scan --op maxloc sample_data/maxloc_?.parquet -o 'leader_{rank:03d}.parquet'
+      mpired scan --op maxloc sample_data/maxloc_?.parquet \\
+          -o 'leader_{rank:03d}.parquet'
     """
     carry_out.collective("scan", ranks, op, output, options)

@@ -18,7 +18,7 @@ from mpired.options import AsJson, Definitions
 from mpired.report import describe_datatype
 
 
-@click.command()
+@click.command(cls=params.Command)
 @params.options(AsJson, Definitions)
 @click.argument("text", required=False, metavar="[TYPE]")
 @click.option(
@@ -58,11 +58,12 @@ def types(*, text: str | None, types: str | None, value_index: tuple[str, str] |
     if as_json:
         show(json.dumps(rows, indent=1))
         return
-    show(f"{'datatype':28}{'group':18}{'size':>5}{'extent':>7}  NumPy")
-    for row in rows:
-        form = row["numpy"] or "not available"
-        also = f"  also {', '.join(row['synonyms'])}" if row["synonyms"] else ""
-        show(f"{row['name']:28}{row['group']:18}{row['size']:5}{row['extent']:7}  {form}{also}")
+    show(f"{'datatype':28}{'group':17}{'size':>5}{'extent':>7}  NumPy")
+    for row, datatype in zip(rows, DATATYPES, strict=True):
+        form = f"{row['numpy'] or 'not available':5}{datatype.numpy_name}".rstrip()
+        show(f"{row['name']:28}{row['group']:17}{row['size']:5}{row['extent']:7}  {form}")
+        for name in row["synonyms"]:
+            show(f"  also {name}")
 
 
 def _tell_type(datatype: Datatype, byte_order: str | None, *, as_json: bool) -> None:

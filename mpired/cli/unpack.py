@@ -14,7 +14,7 @@ from mpired.packing.unpack import plan_unpack
 from mpired.report import unpacking_line
 
 
-@click.command()
+@click.command(cls=params.Command)
 @params.options(UnpackOutput, UnpackOptions, Quiet)
 @click.argument("packed", metavar="PACKED")
 def unpack(*, packed: str, output: str, into: str | None, **options: Unpack[UnpackOptions]) -> None:
@@ -25,7 +25,8 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Unpack[Unpa
 
     \b
     Examples:
-      mpired pack --type 'resized(0,16,double)' sample_data/maxloc_0.bin -f -o values.npy
+      mpired pack --type 'resized(0,16,double)' sample_data/maxloc_0.bin -f \\
+          -o values.npy
       mpired unpack --type 'resized(0,24,double)' values.npy -f -o spread.rec
       mpired unpack --type 'resized(0,24,double)' values.npy --into spread.rec
     """

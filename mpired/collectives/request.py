@@ -91,9 +91,13 @@ def read_request(
     if said.datatype is not None:
         ops.check(chosen, said.datatype, ops.Use.REDUCE)  # whatever the files hold
         _ = said.datatype.form
-    groups = open_groups(words, said, raw_result=_is_raw(output, options))
-    for buffer in groups[0][0].buffers:
-        ops.check(chosen, buffer.datatype, ops.Use.REDUCE)
+    try:
+        groups = open_groups(words, said, taken=chosen.groups, raw_result=_is_raw(output, options))
+    except FileNotFoundError as error:
+        if output in {"", "-"} and len(ranks) > 1 and error.filename == words[0][-1]:  # as programs that take IN... OUT
+            error.strerror = f"{error.strerror}; if it is to be the result, give it by `output`"
+        raise
+    ops.check_buffers(chosen, [(each.name, each.datatype) for each in groups[0][0].buffers], ops.Use.REDUCE)
     op_file = ops.file_of(op) if isinstance(op, str) else None
     return Request(collective, chosen, groups, words, said, options, op_file)
 

@@ -88,13 +88,21 @@ class Datatype:
         return f"MPI_{self.name}" if self.is_named else self.name
 
     def __format__(self, spec: str) -> str:
-        """Return the name for a message, which a derived type of 32 KiB must not fill."""
-        return format(shortened(str(self)), spec)
+        """Return the name for a message, with NumPy's beside it; a derived type of 32 KiB must not fill that."""
+        also = f" ({self.numpy_name})" if self.numpy_name else ""
+        return format(f"{shortened(str(self))}{also}", spec)
 
     @property
     def is_named(self) -> bool:
         """Whether it is a row of the table, with a name and a handle in MPI."""
         return self.handle != DATATYPE_NULL
+
+    @property
+    def numpy_name(self) -> str:
+        """What NumPy calls a number like an element, as float64; "" for a type that is no number."""
+        if self.plain is None or self.plain.names is not None or not self.is_named:
+            return ""
+        return "bool" if self.is_bool else self.plain.name
 
     @cached_property
     def dtype(self) -> np.dtype | None:

@@ -153,3 +153,6 @@ def _component(field: np.dtype) -> str:
 
 
 _BY_FORM = {_components(BY_NAME[name].form): BY_NAME[name] for name in _DEFAULTS}
+
+BY_NUMPY_NAME = {row.numpy_name: row for row in map(get, ("C_BOOL", *_DEFAULTS)) if row.numpy_name}
+"""The datatypes that NumPy's names mean, as float64. Names of MPI go before: float is MPI's, of 4 bytes."""

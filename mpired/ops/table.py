@@ -295,8 +295,39 @@ def get(name: str) -> Op:
 
         close = difflib.get_close_matches(canonical(name), _BY_NAME, n=2)
         hint = f"did you mean {' or '.join(close).lower()}?" if close else f"the ops are {_listed(OPS)}"
+        if meant := _ELSEWHERE.get(name.lower()):
+            hint = f"use {meant}"
         raise UnknownOpError(shortened(name) or "''", f"is not an MPI op; {hint}")
     return op
+
+
+_ELSEWHERE = {
+    "argmax": "maxloc, on pairs of value and index",
+    "argmin": "minloc, on pairs of value and index",
+    "maximum": "max",
+    "minimum": "min",
+    "fmax": "max, which gives NaN where a rank has NaN",
+    "fmin": "min, which gives NaN where a rank has NaN",
+    "add": "sum",
+    "total": "sum",
+    "+": "sum",
+    "multiply": "prod",
+    "product": "prod",
+    "mul": "prod",
+    "*": "prod",
+    "all": "land",
+    "and": "land, or band bit by bit",
+    "&": "band",
+    "any": "lor",
+    "or": "lor, or bor bit by bit",
+    "|": "bor",
+    "xor": "lxor, or bxor bit by bit",
+    "^": "bxor",
+    "mean": "sum, and divide by the number of ranks",
+    "avg": "sum, and divide by the number of ranks",
+    "average": "sum, and divide by the number of ranks",
+}
+"""What other programs call an op, and what it is here."""
 
 
 def meant_by(function: Callable[..., Any]) -> Op | None:
@@ -345,8 +376,34 @@ def with_overflow(op: str | Op, word: str | None) -> Op:
     return row._replace(overflow=word)
 
 
-def check(op: Op, datatype: Datatype, use: Use) -> None:
+def check_buffers(op: Op, buffers: Iterable[tuple[str, Datatype]], use: Use) -> None:
+    """Let a legal request pass on buffers, which have names if they are columns; the one gate of files.
+
+    Raises
+    ------
+    OpError
+        As of `check`; it names the column, and those that the op takes.
+    """
+    check_use(op, use)
+    taken: list[str] = []
+    refused: list[OpError] = []
+    for name, datatype in buffers:
+        try:
+            check(op, datatype, use, f"column {name!r}, " if name else "")
+            taken.append(name)
+        except OpError as error:
+            refused.append(error)
+    if refused:
+        way_out = f"; choose with `columns='{','.join(taken)}'`" if taken else ""
+        if Group.PAIR in op.groups and len(refused) > 1:
+            way_out = "; `pair='VALUE,INDEX'` makes pairs of two columns"
+        raise OpError(refused[0].subject, f"{refused[0].reason}{way_out}")
+
+
+def check(op: Op, datatype: Datatype, use: Use, where: str = "") -> None:
     """Let a legal request pass; the one gate, before anything is opened for writing.
+
+    `where` is put before the datatype in a message.
 
     Raises
     ------
@@ -355,18 +412,17 @@ def check(op: Op, datatype: Datatype, use: Use) -> None:
     """
     check_use(op, use)
     if op.datatypes and str(datatype) not in op.datatypes:
-        raise OpError(str(op), f"is not defined for {datatype}; it takes {', '.join(op.datatypes)}")
+        raise OpError(str(op), f"is not defined for {where}{datatype}; it takes {', '.join(op.datatypes)}")
     if datatype.group not in op.groups:
         others = [row for row in _for(use) if datatype.group in row.groups]
         hint = f"{datatype} takes {_listed(others)}" if others else f"{datatype} takes no predefined op"
         if datatype.group is Group.DERIVED:
             pair = _pair_like(datatype) if Group.PAIR in op.groups else None
             numbers = "`op='FILE.py:FUNCTION'`, or numbers out of it by `mpired pack`"
-            way_out = numbers if pair is None else f"`type='{pair}'`, which has the same layout"
+            way_out = numbers if pair is None else f"`type='{pair!s}'`, which has the same layout"
             hint = f"{datatype} is derived, and takes user-defined ops only (MPI-4.1, 6.9.2); use {way_out}"
-        raise OpError(
-            str(op), f"is not defined for {datatype} ({datatype.group.title}); it takes {op.groups.title}; {hint}"
-        )
+        what = f"{where}{datatype}, {datatype.group.title}"
+        raise OpError(str(op), f"is not defined for {what}; it takes {op.groups.title}; {hint}")
 
 
 def _pair_like(datatype: Datatype) -> Datatype | None:

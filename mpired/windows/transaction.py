@@ -195,8 +195,7 @@ class _Work:
         request = self._request
         check_formats(request.said, request.formats | {target.format for target in self._targets})
         for target in self._targets:
-            for window in target.windows:
-                ops.check(request.op, window.datatype, request.use)
+            ops.check_buffers(request.op, [(each.name, each.datatype) for each in target.windows], request.use)
             if len(target.windows) != len(self._targets[0].windows):
                 raise CountError(target.name, "has other buffers than the first window")
             for buffers in request.origins:

@@ -83,10 +83,13 @@ def calls_of_a_run(folder: Path, commit: str) -> int:
 def each_point(
     folder: Path, commit: str, faults: list[Fault], step: int = 1
 ) -> Iterator[tuple[Fault, str, Outcome, float | None]]:
-    """Run the command for each call, or one of so many, and fault; yield fault, call, outcome and the value left."""
+    """Run the command for each call and fault, or one of so many, each call's turn coming with another fault.
+
+    Yield fault, call, outcome and the value left.
+    """
     counter = Counter()
-    for number in range(1, calls_of_a_run(folder, commit) + 1, step):
-        for fault in faults:
+    for number in range(1, calls_of_a_run(folder, commit) + 1):
+        for fault in faults[-number % step :: step]:
             reset(folder)
             counter.clear()
             outcome = accumulate(folder, commit, at(number, fault, counter, BASE))
@@ -105,9 +108,9 @@ def commit(request, monkeypatch, folder) -> str:
     return request.param.replace("named", "rename").replace("linked", "journal")
 
 
-def test_kill_at_any_call(commit, folder):
+def test_kill_at_any_call(commit, long, folder):
     points, left = 0, set()
-    for fault, call, outcome, found in each_point(folder, commit, KILLS):
+    for fault, call, outcome, found in each_point(folder, commit, KILLS, 1 if long else len(KILLS)):
         assert outcome.status in {-signal.SIGKILL, 0}, (fault, call, outcome.err)
         assert outcome.status == 0 or not outcome.err
         if commit == "rename":
@@ -117,8 +120,9 @@ def test_kill_at_any_call(commit, folder):
             assert value(folder) == NEW
         left.add(found)
         points += 1
-    assert left == ({OLD, NEW} if commit == "rename" else {OLD, NEW, None})
-    assert points >= 90, points
+    assert {OLD, NEW} <= left
+    assert (None in left) == (commit == "journal") or not long
+    assert points >= (90 if long else 30), points
 
 
 def truth_told(outcome: Outcome, left: float | None, after: float | None) -> bool:
@@ -149,8 +153,8 @@ def test_error_at_any_call_tells_the_truth(faults, commit, long, record_property
     record_property("tried", points)
 
 
-def test_short_writes_are_continued(commit, folder):
-    for fault, call, outcome, left in each_point(folder, commit, [Fault("short")]):
+def test_short_writes_are_continued(commit, long, folder):
+    for fault, call, outcome, left in each_point(folder, commit, [Fault("short")], 1 if long else 2):
         assert (outcome.status, outcome.err, left) == (0, "", NEW), (fault, call)
 
 
@@ -178,15 +182,20 @@ def left_by_a_kill(folder: Path, number: int) -> None:
     assert value(folder) is None
 
 
+_writing: dict[bool, int] = {}
+
+
 @pytest.fixture
 def killed_at(folder) -> int:
-    """The number of the call that writes to the target."""
-    for number in range(1, calls_of_a_run(folder, "journal") + 1):
+    """The number of the call that writes to the target; with another name of that it is another one."""
+    linked = (folder / "elsewhere").exists()
+    for number in () if linked in _writing else range(1, calls_of_a_run(folder, "journal") + 1):
         reset(folder)
         accumulate(folder, "journal", at(number, Fault("short, then kill"), Counter(), BASE))
         if value(folder) is None:
-            return number
-    raise AssertionError("no call writes to the target")
+            _writing[linked] = number
+            break
+    return _writing[linked]
 
 
 FAULTS = (Fault("kill before"), Fault("short, then kill"), Fault("error from here on", errno.EIO))
@@ -199,21 +208,21 @@ def another_name(folder) -> None:
 
 
 @pytest.mark.parametrize("words", [("recover",), ("info",), ("accumulate", "--op", "max", "-q", f"targets/{BASE}")])
-def test_faults_in_the_recovery(words, killed_at, folder):
+def test_faults_in_the_recovery(words, killed_at, long, folder):
     """Every command finishes the update first; killed or failing in that, it leaves that to the next one."""
-    check_faults_in(words, killed_at, folder, f"targets/{BASE}")
+    check_faults_in(words, killed_at, folder, f"targets/{BASE}", long=long)
 
 
 @pytest.mark.parametrize("words", [("recover",), ("info",)])
-def test_faults_in_the_recovery_by_another_name(words, another_name, killed_at, folder):
-    check_faults_in(words, killed_at, folder, OTHER)
+def test_faults_in_the_recovery_by_another_name(words, another_name, killed_at, long, folder):
+    check_faults_in(words, killed_at, folder, OTHER, long=long)
 
 
-def check_faults_in(words: tuple[str, ...], killed_at: int, folder: Path, name: str) -> None:
+def check_faults_in(words: tuple[str, ...], killed_at: int, folder: Path, name: str, *, long: bool) -> None:
     words = (*words, "origin.npy") if words[0] == "accumulate" else (*words, name)
     counter, points = Counter(), 0
     for number in range(1, 200):
-        for fault in FAULTS if words[0] == "recover" else FAULTS[:1]:
+        for fault in FAULTS if long else FAULTS[number % len(FAULTS) :][:1]:
             left_by_a_kill(folder, killed_at)
             counter.clear()
             outcome = run(*words, cwd=folder, setup=at(number, fault, counter, os.path.basename(name)))

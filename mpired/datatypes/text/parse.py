@@ -1,4 +1,4 @@
-"""Text to datatype: MPI names in any case with or without `MPI_`, NumPy codes as `<f8`, and types made of types."""
+"""Text to datatype: names of MPI in any case with or without `MPI_`, NumPy's names and codes, types made of types."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from mpired.datatypes.derived import CONSTRUCTORS, finished
-from mpired.datatypes.dtypes import BY_NAME, from_dtype
+from mpired.datatypes.dtypes import BY_NAME, BY_NUMPY_NAME, from_dtype
 from mpired.datatypes.named import canonical
 from mpired.datatypes.text.definitions import Definitions, Found
 from mpired.datatypes.text.reader import Read, Reader, is_argument
@@ -30,7 +30,7 @@ def definitions(path: str) -> Definitions:
 
 def _is_taken(name: str) -> bool:
     plain = canonical(name)
-    meaning = plain in BY_NAME or plain.lower() in CONSTRUCTORS or is_argument(name)
+    meaning = plain in BY_NAME or name in BY_NUMPY_NAME or plain.lower() in CONSTRUCTORS or is_argument(name)
     return meaning or plain == "DATATYPE_NULL" or _NUMPY_CODE.fullmatch(name) is not None
 
 
@@ -40,8 +40,8 @@ def parse(text: str, defined: Definitions | None = None) -> Found:
     Parameters
     ----------
     text
-        An MPI name in any case with or without `MPI_`, or as in C with spaces, a NumPy code, or a constructor with its
-        arguments as `pair(double,int64_t)`.
+        An MPI name in any case with or without `MPI_`, or as in C with spaces, a NumPy name or code, as `float64` and
+        `<f8`, or a constructor with its arguments as `pair(double,int64_t)`.
     defined
         Named datatypes that may be in the text.
 
@@ -80,7 +80,7 @@ def _read(text: str, defined: Definitions | None) -> Read:
 
 def _plain(text: str) -> Found | None:
     """Return the datatype that a name or a NumPy code means, and its byte order; None if it means none."""
-    datatype = BY_NAME.get(canonical(text))
+    datatype = BY_NAME.get(canonical(text)) or BY_NUMPY_NAME.get(text.strip())
     if datatype is not None:
         _ = datatype.form
         return datatype, None
@@ -97,5 +97,6 @@ def _hint(word: str) -> str:
     """Return what may help who wrote a word that means nothing."""
     import difflib  # noqa: PLC0415 - only for an error
 
-    close = difflib.get_close_matches(canonical(word[:_LONGEST_NAME]), BY_NAME, n=3)
-    return f"did you mean {' or '.join(name.lower() for name in close)}?" if close else "`mpired types` lists them all"
+    known = [*map(str.lower, BY_NAME), *BY_NUMPY_NAME]
+    close = difflib.get_close_matches(canonical(word[:_LONGEST_NAME]).lower(), known, n=3)
+    return f"did you mean {' or '.join(close)}?" if close else "`mpired types` lists them all"
