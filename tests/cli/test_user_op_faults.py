@@ -685,7 +685,7 @@ def test_an_op_that_is_not_for_the_datatype_is_an_error_of_mpi(workshop):
     (workshop / "floats.py").write_text("import mpired\n@mpired.op(datatypes='float')\ndef f(a, b): return a\n")
     with unchanged(workshop):
         outcome = run("reduce", "--op", "./floats.py:f", "-o", "new.npy", *RANKS, cwd=workshop)
-    refused(outcome, 3, "./floats.py:f: is not defined for MPI_DOUBLE; it takes MPI_FLOAT")
+    refused(outcome, 3, "./floats.py:f: is not defined for MPI_DOUBLE (float64); it takes MPI_FLOAT")
 
 
 @pytest.mark.parametrize(("option", "said"), [("--commute", True), ("--no-commute", False)])

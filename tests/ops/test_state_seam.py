@@ -233,7 +233,7 @@ def read_table(path):
 def test_in_place_the_datatype_stays(tmp_path, verb):
     paths = saved(tmp_path, ranks_of())
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(UsageError, match="would put MPI_INT16_T in the place of MPI_FLOAT; MPI_NUMBERS needs"):
+    with pytest.raises(UsageError, match="would put MPI_INT16_T .int16. in the place of MPI_FLOAT .float32.; MPI_NUMBERS needs"):
         getattr(mpired, verb)(paths, "numbers", in_place=True)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
