@@ -40,7 +40,8 @@ def main() -> None:
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         for parameter in command.params if command else ():
-            taken.setdefault((parameter.name or "", getattr(parameter, "help", "") or ""), []).append(f"`{name}`")
+            if row := getattr(parameter, "row", None):
+                taken.setdefault((parameter.name or "", row.help), []).append(f"`{name}`")
     print(HEAD)
     print("| option | Python | environment | default | commands | meaning |")
     print("| --- | --- | --- | --- | --- | --- |")

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from mpired.options import RUNNING
+from mpired.options import Option as Row
 
 _given: list[str] = []
 
@@ -16,12 +16,12 @@ _given: list[str] = []
 class Option(click.Option):
     """An option that notes when the environment sets it, whether the command succeeds then or fails.
 
-    `section` is what it is needed for, where help shows it.
+    `row` is what the table of options says of it.
     """
 
-    def __init__(self, *names: Any, section: str = RUNNING, **settings: Any) -> None:
+    def __init__(self, *names: Any, row: Row | None = None, **settings: Any) -> None:
         super().__init__(*names, **settings)
-        self.section = section
+        self.row = row
 
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, click.core.ParameterSource]:
         """Return the value, and where it is from."""

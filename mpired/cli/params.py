@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 else:  # before click 8.4 it says nothing of the values
     _Values = click.ParamType
 
+_FEW = 6
 _REPORT = f"{__name__}.report"
 
 
@@ -79,15 +80,17 @@ class Command(click.Command):
             formatter.write_text("\n\n".join([first, *ordered]))
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options by sections."""
-        records: dict[str, list[tuple[str, str]]] = {title: [] for title in SECTIONS}
-        for option in self.get_params(ctx):
-            if isinstance(option, click.Option) and (record := option.get_help_record(ctx)) is not None:
-                records[getattr(option, "section", RUNNING)].append(record)
-        filled = {title: each for title, each in records.items() if each}
-        for title, each in filled.items():
-            with formatter.section(title if len(filled) > 1 else "Options"):
-                formatter.write_dl(each)
+        """Write the options, in sections if there are many."""
+        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
+        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in SECTIONS}
+        for option in options:
+            if (record := option.get_help_record(ctx)) is not None:
+                row = getattr(option, "row", None)
+                sections[row.section if row and len(options) > _FEW else RUNNING].append(record)
+        for title, records in sections.items():
+            if records:
+                with formatter.section(title if len(options) > _FEW else "Options"):
+                    formatter.write_dl(records)
 
 
 class Grouped(Command):
@@ -137,7 +140,7 @@ def _parameter(name: str, row: Option, *, is_report: bool) -> Callable[[_F], _F]
         "envvar": row.variables or None,
         "help": f"{row.help}{_ops_named(row.kind)}",
         "hidden": row.hidden,
-        "section": row.section,
+        "row": row,
         "required": row.required,
         "multiple": row.multiple,
         "expose_value": not is_report,
