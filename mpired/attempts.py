@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
-from mpired.buffers.source import Source
+from mpired.buffers.source import Source, holding
 from mpired.errors import ChangedError
 from mpired.progress import Progress
 from mpired.storage import lock, recovery, staging
@@ -23,6 +23,7 @@ from mpired.storage.lock import Target, lock_all, lock_replaced
 from mpired.storage.output import is_stream, nothing
 
 _ATTEMPTS = 5
+_LIGHT_ATTEMPTS = 2  # then the files stay open: their writer replaces them faster than they are read
 _SECONDS = 5.0  # for which there are more attempts: a writer may replace a file again and again
 
 Held = Mapping[str, Target]
@@ -81,7 +82,8 @@ def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words, *, 
             attempts += 1
             try:
                 _enter(words())
-                return work(plan())
+                with holding(yes=attempts > _LIGHT_ATTEMPTS):
+                    return work(plan())
             except ChangedError:
                 if _has_stream(words) or (attempts >= _ATTEMPTS and time.monotonic() > end):
                     raise

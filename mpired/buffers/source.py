@@ -9,7 +9,8 @@ import select
 import stat
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
 
 from mpired.errors import BufferFileError, ChangedError, UsageError
@@ -138,7 +139,7 @@ class LocalSource(NamedTuple):
     @property
     def inode(self) -> tuple[int, int] | None:
         """Device and inode; None of what came by a stream."""
-        return None if self.keep is not None else self.stamp[:2]
+        return None if isinstance(self.keep, Scratch) else self.stamp[:2]
 
     @property
     def is_private(self) -> bool:
@@ -186,6 +187,44 @@ def _watchable(status: os.stat_result, path: str) -> os.stat_result:
     return os.stat(path)
 
 
+_MOST_HELD = 64
+
+
+class _Descriptor:
+    """An open file, which is closed when it is forgotten."""
+
+    number = 0
+
+    def __init__(self, path: str) -> None:
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        _Descriptor.number += 1
+
+    def __del__(self) -> None:
+        if hasattr(self, "fd"):
+            _Descriptor.number -= 1
+            calls.let_go(self.fd)
+
+
+_holds: ContextVar[bool] = ContextVar("holds", default=False)
+
+
+@contextlib.contextmanager
+def holding(*, yes: bool) -> Iterator[None]:
+    """Let files that are looked at stay open, a few, while the block runs: one that takes a name does no harm then."""
+    token = _holds.set(yes)
+    try:
+        yield
+    finally:
+        _holds.reset(token)
+
+
+def _held(name: str) -> LocalSource:
+    """Return the source of a file that stays open."""
+    keep = _Descriptor(name)
+    path = f"/proc/{os.getpid()}/fd/{keep.fd}"
+    return LocalSource(name, path, _stamp(_watchable(os.fstat(keep.fd), path)), keep)
+
+
 def open_source(word: str, limit: int | None = None) -> Source:
     """Look at the file that a word of the command line names; `-` is standard input.
 
@@ -225,6 +264,8 @@ def open_source(word: str, limit: int | None = None) -> Source:
             if word != "-" and has_journal(word):
                 recover_for_reading(word)
                 status = os.stat(word)
+            if word != "-" and _holds.get() and _Descriptor.number < _MOST_HELD:
+                return _held(word)
             return LocalSource(name, path, _stamp(_watchable(status, path)))
         if not stat.S_ISFIFO(status.st_mode) and limit is None:
             raise UsageError(name, "is a device, which has no end; say with `type` and `count` how much to read")
