@@ -116,7 +116,9 @@ def _compare_buffers(this: str, buffer: RankBuffer, other: str, like: RankBuffer
     if buffer.name and like.name and buffer.name != like.name:
         raise DatatypeError(path, f"{this} has column {buffer.name!r} where {other} has {like.name!r}")
     if buffer.datatype != like.datatype:
-        raise DatatypeError(path, f"{this} has datatype {buffer.datatype}{where}, but {other} has {like.datatype}")
+        raise DatatypeError(
+            path, f"{this} has datatype {buffer.datatype.label}{where}, but {other} has {like.datatype.label}"
+        )
     if how := reordered(buffer.fields, like.fields, buffer.datatype):
         raise DatatypeError(path, f"{this} has {how}, as {other} has them")
     if buffer.count != like.count:

@@ -95,6 +95,11 @@ def test_a_reason_has_an_end_but_all_ranks_are_told():
     assert len(str(long)) < 2100
     assert str(long).endswith("say fewer")
     names = [f"r{rank}.npy" for rank in range(1000)]
-    every = RanksError(1000, [errors.CountError(name, "has count 3") for name in names])
-    assert all(name in str(every) for name in names)
+    every = RanksError(1001, [errors.CountError(name, f"has count {rank}") for rank, name in enumerate(names)])
+    assert all(f"{name}: has count {rank}" in str(every) for rank, name in enumerate(names))
+    alike = RanksError(1001, [errors.CountError(name, "has count 3") for name in names])
+    assert str(alike) == f"1000 of 1001 ranks cannot be used: {', '.join(names)}: has count 3"
+    whole = RanksError(1000, alike.errors)
+    assert str(whole) == "1000 of 1000 ranks cannot be used: r0.npy, r1.npy, r2.npy, ...: has count 3"
+    assert [error.subject for error in whole.errors] == names
     assert str(pickle.loads(pickle.dumps(every))) == str(every)

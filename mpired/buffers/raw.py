@@ -49,7 +49,7 @@ def _count(source: Source, declared: Declared, datatype: Datatype, stored: np.dt
         return 0
     start = declared.start(datatype)
     if start < 0:
-        reason = f"the first element of {datatype} starts {-start} bytes before the file; give an `offset`"
+        reason = f"the first element of {datatype.label} starts {-start} bytes before the file; give an `offset`"
         raise CountError(source.name, reason)
     nbytes = source.nbytes - start
     if nbytes < 0:
@@ -60,13 +60,13 @@ def _count(source: Source, declared: Declared, datatype: Datatype, stored: np.dt
     if declared.count is not None:
         if declared.count > available:
             raise CountError(
-                source.name, f"has {available} elements of {datatype}, fewer than `count={declared.count}`"
+                source.name, f"has {available} elements of {datatype.label}, fewer than `count={declared.count}`"
             )
         return declared.count
     if rest > tail and not declared.window:
         where = f" after the {start} skipped" if start else ""
         packed = "in external32" if declared.is_external else "without gaps" if declared.packed else None
-        what = f"the bytes of {datatype} {packed}" if packed else f"the extent of {datatype}"
+        what = f"the bytes of {datatype.label} {packed}" if packed else f"the extent of {datatype.label}"
         reason = f"{nbytes} bytes{where} is not a multiple of {stored.itemsize}, {what}"
         raise CountError(source.name, reason)
     return available

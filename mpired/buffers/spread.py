@@ -93,7 +93,7 @@ class Records:
         """Raise an error unless all elements lie in a file."""
         self.check_starts()
         if self.reach[1] > source.nbytes:
-            what = f"{self.count} elements of {self.datatype}"
+            what = f"{self.count} elements of {self.datatype.label}"
             raise CountError(source.name, f"has {source.nbytes} bytes, and {what} end at byte {self.reach[1]}")
 
     def check_apart(self, way_out: str) -> None:
@@ -113,12 +113,15 @@ def _count(source: Source, datatype: Datatype, offset: int) -> int:
     if nbytes < 0:
         raise CountError(source.name, f"has {source.nbytes} bytes, fewer than `offset={offset}` skips")
     if typemap.extent <= 0 or not typemap.size:
-        raise UsageError("`count`", f"is needed: the extent of {datatype} is {typemap.extent}, its size {typemap.size}")
+        raise UsageError(
+            "`count`", f"is needed: the extent of {datatype.label} is {typemap.extent}, its size {typemap.size}"
+        )
     count = max(0, (nbytes - typemap.true_ub) // typemap.extent + 1) if nbytes else 0
     # The last element may end with its last entry, or with its extent (MPI-4.1, 5.1.6).
     end = (count - 1) * typemap.extent + max(typemap.true_ub, typemap.ub) if count else 0
     if nbytes > end:
-        reason = f"{nbytes - end} bytes are left after {count} elements of {datatype}, whose extent is {typemap.extent}"
+        elements = f"{count} elements of {datatype.label}, whose extent is {typemap.extent}"
+        reason = f"{nbytes - end} bytes are left after {elements}"
         raise CountError(source.name, f"{reason}; say with `count` how many to take")
     return count
 

@@ -68,16 +68,9 @@ class Command(click.Command):
     """A command whose help has an example on top, the options by what they are needed for, and exit statuses last."""
 
     def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings, epilog=EXIT_STATUS)
-
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002 - click's
-        """Write the first paragraph, the examples and then the others."""
-        text = inspect.cleandoc(self.help or "")
-        first, *others = text.split("\n\n")
+        first, *others = inspect.cleandoc(settings.pop("help", "")).split("\n\n")
         ordered = sorted(others, key=lambda paragraph: not paragraph.startswith("\b"))
-        formatter.write_paragraph()
-        with formatter.indentation():
-            formatter.write_text("\n\n".join([first, *ordered]))
+        super().__init__(**settings, help="\n\n".join([first, *ordered]), epilog=EXIT_STATUS)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, in sections if there are many."""

@@ -160,7 +160,9 @@ def _in_place(path: str, file: RankFile, share: Share, request: Request) -> Resu
     """
     for buffer in file.buffers:
         if (datatype := request.op.result(buffer.datatype)) != buffer.datatype:
-            reason = f"would put {datatype} in the place of {buffer.datatype}; {request.op} needs an `output`"
+            reason = (
+                f"would put {datatype.label} in the place of {buffer.datatype.label}; {request.op} needs an `output`"
+            )
             raise UsageError("`in_place`", reason)
     form = format_named(file.format)
     layout = form.prepare(model_of(file, share, request))

@@ -88,9 +88,13 @@ class Datatype:
         return f"MPI_{self.name}" if self.is_named else self.name
 
     def __format__(self, spec: str) -> str:
-        """Return the name for a message, with NumPy's beside it; a derived type of 32 KiB must not fill that."""
-        also = f" ({self.numpy_name})" if self.numpy_name else ""
-        return format(f"{shortened(str(self))}{also}", spec)
+        """Return the name for a message, which a derived type of 32 KiB must not fill."""
+        return format(shortened(str(self)), spec)
+
+    @property
+    def label(self) -> str:
+        """What messages call it: MPI's name, and NumPy's beside it."""
+        return f"{self} ({self.numpy_name})" if self.numpy_name else f"{self}"
 
     @property
     def is_named(self) -> bool:

@@ -90,7 +90,7 @@ class LibraryKernel:
         counter, handle = _COUNTERS[self.variant](len(invec)), ctypes.c_void_p(datatype.handle)
         function(lower.address, upper.address, ctypes.byref(counter), ctypes.byref(handle))
         if not (lower.intact and upper.intact):
-            raise UserOpError(self.place, f"wrote outside its buffers of {len(invec)} elements of {datatype}")
+            raise UserOpError(self.place, f"wrote outside its buffers of {len(invec)} elements of {datatype.label}")
         upper.copy_to(inoutvec)
 
     def properties(self) -> Properties:

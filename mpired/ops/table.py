@@ -351,7 +351,8 @@ def neutral(op: Op, datatype: Datatype) -> np.ndarray:
     try:
         return op.identity(op.state(datatype))
     except (TypeError, ValueError, OverflowError):
-        raise OpError(str(op), f"says that its neutral element is {op.identity}, which is no {datatype}") from None
+        reason = f"says that its neutral element is {op.identity}, which is no {datatype.label}"
+        raise OpError(str(op), reason) from None
 
 
 OVERFLOWS = ("warn", "wrap", "error")
@@ -412,16 +413,16 @@ def check(op: Op, datatype: Datatype, use: Use, where: str = "") -> None:
     """
     check_use(op, use)
     if op.datatypes and str(datatype) not in op.datatypes:
-        raise OpError(str(op), f"is not defined for {where}{datatype}; it takes {', '.join(op.datatypes)}")
+        raise OpError(str(op), f"is not defined for {where}{datatype.label}; it takes {', '.join(op.datatypes)}")
     if datatype.group not in op.groups:
         others = [row for row in _for(use) if datatype.group in row.groups]
-        hint = f"{datatype} takes {_listed(others)}" if others else f"{datatype} takes no predefined op"
+        hint = f"{datatype.label} takes {_listed(others)}" if others else f"{datatype.label} takes no predefined op"
         if datatype.group is Group.DERIVED:
             pair = _pair_like(datatype) if Group.PAIR in op.groups else None
             numbers = "`op='FILE.py:FUNCTION'`, or numbers out of it by `mpired pack`"
-            way_out = numbers if pair is None else f"`type='{pair!s}'`, which has the same layout"
+            way_out = numbers if pair is None else f"`type='{pair}'`, which has the same layout"
             hint = f"{datatype} is derived, and takes user-defined ops only (MPI-4.1, 6.9.2); use {way_out}"
-        what = f"{where}{datatype}, {datatype.group.title}"
+        what = f"{where}{datatype.label}, {datatype.group.title}"
         raise OpError(str(op), f"is not defined for {what}; it takes {op.groups.title}; {hint}")
 
 

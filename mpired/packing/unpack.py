@@ -177,7 +177,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: U
         check_raw_suffix(output)
         check_no_input([output], [(buffer.source, "the packed elements")], "name another output")
         if records.end > _MAX_END:
-            what = f"{records.count} elements of {datatype} at `offset={records.offset}`"
+            what = f"{records.count} elements of {datatype.label} at `offset={records.offset}`"
             raise CountError(output, f"{what} end at byte {records.end}; files end at byte 2**63 - 1")
         return Unpacking(buffer, records, form, output, None)
     path = os.fspath(into)
@@ -229,6 +229,8 @@ def _elements(buffer: RankBuffer, packed: Packed, said: Declared) -> int:
             raise CountError(name, f"has {available} elements, fewer than `count={said.count}`")
         return said.count
     if rest:
-        reason = f"{buffer.count} x {packed.datatype} is not a multiple of {packed.per_element}, which an element has"
+        reason = (
+            f"{buffer.count} x {packed.datatype.label} is not a multiple of {packed.per_element}, which an element has"
+        )
         raise CountError(name, reason)
     return available

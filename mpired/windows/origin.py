@@ -97,7 +97,7 @@ class ArrayOrigin(Origin):
         """
         datatype = declared or from_dtype(array.dtype)
         if not agrees(datatype, array.dtype):
-            raise DatatypeError("array", f"has elements of {array.dtype}, which are not {datatype}")
+            raise DatatypeError("array", f"has elements of {array.dtype}, which are not {datatype.label}")
         fortran = array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
         flat = array.ravel(order="F" if fortran else "C")
         if array.dtype.kind == "b":

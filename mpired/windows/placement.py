@@ -186,7 +186,7 @@ def _check_whole(window: FlatBuffer, given: Given) -> None:
     if window.shape is None:
         over = (window.source.nbytes - window.offset) % window.stored.itemsize
         if 0 < over < window.datatype.true_extent:
-            reason = f"{over} bytes follow the last whole {window.datatype}; say where with `target_disp`"
+            reason = f"{over} bytes follow the last whole {window.datatype.label}; say where with `target_disp`"
             raise CountError(window.source.name, reason)
     if given.count not in (None, window.count):
         reason = f"has {given.count} elements, but the target has {window.count}; say where with `target_disp` or `at`"

@@ -210,7 +210,7 @@ class _Work:
             raise CountError(buffers[0].name, reason)
         for origin, window in zip(buffers, target.windows, strict=True):
             if origin.datatype is not window.datatype:
-                reason = f"has datatype {origin.datatype}, but the target has {window.datatype}"
+                reason = f"has datatype {origin.datatype.label}, but the target has {window.datatype.label}"
                 raise DatatypeError(origin.name, f"{reason}; both sides need the same one (MPI-4.1, 12.3.4)")
             if how := reordered(origin.fields, window.fields, window.datatype):
                 raise DatatypeError(origin.name, f"has {how}, as the target has them")

@@ -28,7 +28,7 @@ def parse_value(text: str, datatype: Datatype) -> np.ndarray:
         return _element(words, datatype, _from_text)
     except (ValueError, OverflowError):
         hint = "; write VALUE,INDEX" if datatype.group is Group.PAIR else ""
-        raise UsageError(repr(text), f"is no element of {datatype}{hint}") from None
+        raise UsageError(repr(text), f"is no element of {datatype.label}{hint}") from None
 
 
 def is_value(text: str, datatype: Datatype) -> bool:
@@ -53,7 +53,7 @@ def element_of_number(value: Any, datatype: Datatype, what: str) -> np.ndarray:
         return _element(parts, datatype, _from_number)
     except (TypeError, ValueError, OverflowError) as error:
         reason = f" ({error})" if str(error) else ""
-        raise UsageError(what, f"{value!r} is no element of {datatype}{reason}") from None
+        raise UsageError(what, f"{value!r} is no element of {datatype.label}{reason}") from None
 
 
 def _parts(value: Any, names: Sequence[str]) -> tuple[Any, ...]:

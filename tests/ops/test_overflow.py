@@ -216,7 +216,7 @@ def test_quiet_leaves_the_warning(words, narrow):
 
 @pytest.mark.parametrize("words", [COMMANDS["reduce"], COMMANDS["accumulate"]], ids=["reduce", "accumulate"])
 def test_the_report_has_it(words, narrow):
-    report = json.loads(run(words[0], "--json", *words[1:], cwd=narrow).err.splitlines()[0])
+    report = json.loads(run(words[0], "--json", *words[1:], cwd=narrow).out)
     (found,) = report["overflow"]
     rank = 1 if words[0] == "reduce" else 0
     assert found == {"count": 1, "element": 1, "rank": rank, "file": "r1.npy", "buffer": ""}
