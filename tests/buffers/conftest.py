@@ -1,0 +1,20 @@
+"""Folders with an installed format, and ranks of any format in one of them."""
+
+from __future__ import annotations
+
+import pytest
+from format_files import MINI, Bench
+from packages import install
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder with the package of an installed format."""
+    folder = tmp_path_factory.mktemp("site")
+    install(folder, "mpired-mini", {"mini": "mpired_mini:FORMAT"}, group="mpired.formats", mpired_mini=MINI)
+    return folder
+
+
+@pytest.fixture
+def bench(tmp_path, site):
+    return Bench(tmp_path, site)
