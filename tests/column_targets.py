@@ -8,7 +8,6 @@ import decimal
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-SUFFIXES = ("parquet", "arrow")
 CHUNK = 700  # rows of a row group or a record batch
 ROWS = 2 * CHUNK + 100
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from column_targets import SUFFIXES
+from tables import SUFFIXES
 
 
 @pytest.fixture(params=SUFFIXES)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
-from column_targets import CHUNK, ROWS, SUFFIXES, check, chunks, holed, read, strangers, table_of, write
+from column_targets import CHUNK, ROWS, check, chunks, holed, read, strangers, table_of, write
 from command import refused, run, succeeded, unchanged
+from tables import SUFFIXES
 
 import mpired
 
