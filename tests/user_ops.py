@@ -49,6 +49,14 @@ def upper(invec, inoutvec):
     return inoutvec
 
 
+def greater(invec, inoutvec):
+    """The greater number of each field on its own, by value alone."""
+    result = inoutvec.copy()
+    for name in inoutvec.dtype.names:
+        result[name] = np.where(invec[name] > inoutvec[name], invec[name], inoutvec[name])
+    return result
+
+
 def folded(combine, ranks):
     result = ranks[0]
     for rank in ranks[1:]:
