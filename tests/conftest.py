@@ -22,7 +22,17 @@ from values import folder_in_memory
 
 from mpired.engines.worker import results
 
-pytest.register_assert_rewrite("command")
+pytest.register_assert_rewrite(
+    "bad_files",
+    "column_targets",
+    "command",
+    "format_files",
+    "op_faults",
+    "running",
+    "shared_target",
+    "updates",
+    "user_ops",
+)
 
 # Users have modules compiled once; without that most of the time of a command would be the compiler's.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
