@@ -12,13 +12,27 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from needs import REASON, needs
+from three_ranks import A, B, C
 from values import folder_in_memory
 
 from mpired.engines.worker import results
 
-pytest.register_assert_rewrite("command")
+pytest.register_assert_rewrite(
+    "bad_files",
+    "column_targets",
+    "command",
+    "format_files",
+    "op_faults",
+    "running",
+    "shared_target",
+    "updates",
+    "user_ops",
+)
 
 # Users have modules compiled once; without that most of the time of a command would be the compiler's.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -87,6 +101,19 @@ def _list_missing(terminalreporter: pytest.TerminalReporter) -> None:
 def long(request: pytest.FixtureRequest) -> bool:
     """Whether the crash tests have time."""
     return bool(request.config.getoption("--long"))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Three ranks of three doubles as npy, parquet, arrow and raw; many tests have another folder."""
+    for name, array in zip("abc", (A, B, C), strict=True):
+        np.save(tmp_path / f"{name}.npy", array)
+        array.tofile(tmp_path / f"{name}.bin")
+        table = pa.table({"x": array})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+        with pa.ipc.new_file(tmp_path / f"{name}.arrow", table.schema) as file:
+            file.write_table(table)
+    return tmp_path
 
 
 @pytest.fixture(scope="module")

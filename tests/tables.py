@@ -1,9 +1,10 @@
-"""Tables as files."""
+"""Tables as files, and the smallest of each sort."""
 
 from __future__ import annotations
 
 import io
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -17,3 +18,22 @@ def bytes_of(table, suffix, **settings):
         with pa.ipc.new_file(file, table.schema, options=pa.ipc.IpcWriteOptions(**settings)) as writer:
             writer.write_table(table)
     return file.getvalue()
+
+
+SUFFIXES = ("parquet", "arrow")
+THREE = np.array([1.0, 2.0, 3.0])
+PAIRS = pa.array([{"v": 1.5, "i": 1}, {"v": -2.0, "i": 2}, {"v": 0.0, "i": 3}], pa.struct([("v", "f8"), ("i", "i4")]))
+
+
+SMALLEST = {
+    "plain.parquet": bytes_of(pa.table({"x": THREE}), "parquet"),
+    "pages2.parquet": bytes_of(
+        pa.table({"x": THREE, "p": PAIRS}),
+        "parquet",
+        data_page_version="2.0",
+        write_page_index=True,
+        compression="zstd",
+    ),
+    "plain.arrow": bytes_of(pa.table({"x": THREE}), "arrow"),
+    "zstd.arrow": bytes_of(pa.table({"x": THREE, "p": PAIRS}), "arrow", compression="zstd"),
+}

@@ -14,6 +14,7 @@ import mpired
 from mpired.buffers import FORMATS
 
 ROOT = Path(mpired.__file__).parent
+TESTS = Path(__file__).parent
 MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"))
 
 # A room may import what stands before it.
@@ -191,6 +192,12 @@ def test_only_formats_make_ranks():
 def test_storage_is_where_the_writing_calls_are():
     found = {call for module in MODULES if room_of(module) == "storage" for call in writing_calls(module)}
     assert {"os.open", "os.pwrite", "os.write", "os.replace", "os.link", "os.unlink", "os.fsync"} <= found
+
+
+def test_no_file_of_tests_is_long():
+    """A file of tests has one theme, which its name says."""
+    nlines = {path.relative_to(TESTS).as_posix(): len(path.read_text().splitlines()) for path in TESTS.rglob("*.py")}
+    assert {name: number for name, number in nlines.items() if number > 420} == {}
 
 
 def modules_after(code, *words, **environment):

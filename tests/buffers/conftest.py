@@ -1,0 +1,26 @@
+"""Folders with an installed format, ranks of any format in one of them, and the formats with columns."""
+
+from __future__ import annotations
+
+import pytest
+from format_files import MINI, Bench
+from packages import install
+from tables import SUFFIXES
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """A folder with the package of an installed format."""
+    folder = tmp_path_factory.mktemp("site")
+    install(folder, "mpired-mini", {"mini": "mpired_mini:FORMAT"}, group="mpired.formats", mpired_mini=MINI)
+    return folder
+
+
+@pytest.fixture
+def bench(tmp_path, site):
+    return Bench(tmp_path, site)
+
+
+@pytest.fixture(params=SUFFIXES)
+def suffix(request):
+    return request.param

@@ -1,0 +1,164 @@
+"""Full disks, few descriptors, little memory."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command import installed, measured, refused, run, shell, unchanged
+from running import MEBIBYTE, OLD
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_full_disk(jobs, mounted, folder):
+    where = mounted("size=1m")
+    (where / "out").write_bytes(OLD)
+    words = ("reduce", "--op", "sum", "--type", "double", "-j", jobs, "-o", str(where / "out"), "-f")
+    with unchanged(where):
+        refused(installed(*words, *["rank.bin"] * 4, cwd=folder), 4, str(where / "out"), "No space left")
+
+
+def test_disk_that_fills_up_while_the_result_is_written(mounted, folder):
+    """Nothing was reserved: the space is gone when the workers write."""
+    where = mounted("size=9m")
+    (where / "out").write_bytes(OLD)
+
+    def nothing_reserved() -> None:
+        os.posix_fallocate = lambda fd, _start, nbytes: os.ftruncate(fd, nbytes)
+
+    words = ("reduce", "--op", "sum", "--type", "double", "-j", "2", "-o", str(where / "out"), "-f")
+    with unchanged(where):
+        outcome = run(*words, *["rank.bin"] * 4, cwd=folder, setup=nothing_reserved)
+        refused(outcome, 4, str(where / "out"), "No space left")
+
+
+@pytest.mark.parametrize("jobs", ["1", "2"])
+def test_file_size_limit(jobs, folder):
+    words = ("reduce", "--op", "sum", "--type", "double", "-j", jobs, "-o", "out", "-f", *["rank.bin"] * 4)
+    with unchanged(folder):
+        refused(shell('ulimit -f 1024; exec "$@"', *words, cwd=folder), 4, "out", "File too large")
+
+
+def test_full_place_for_temporary_files(mounted, small_folder):
+    """Standard output is computed in a temporary file first."""
+    where = mounted("size=1m")
+    with unchanged(small_folder):
+        words = ("reduce", "--op", "sum", "--type", "double", "small.bin")
+        outcome = installed(*words, cwd=small_folder, env=os.environ | {"TMPDIR": str(where)})
+        refused(outcome, 4, str(where), "No space left")
+    assert os.listdir(where) == []
+
+
+# Descriptors and memory
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five thousand ranks of a hundred integers."""
+    folder = tmp_path_factory.mktemp("many")
+    for rank in range(5000):
+        np.save(folder / f"r{rank:04}.npy", np.arange(rank, rank + 100))
+    return folder
+
+
+@pytest.mark.parametrize("op", ["sum", "max"])
+def test_many_files_with_few_descriptors(op, many):
+    words = ("reduce", "-q", "--op", op, "--to", "raw", *sorted(os.listdir(many)))
+    outcome = shell('ulimit -n 64; exec "$@"', *words, cwd=many)
+    first = np.arange(100)
+    expected = 5000 * first + 5000 * 4999 // 2 if op == "sum" else first + 4999
+    assert outcome == (0, expected.tobytes(), "")
+
+
+def test_many_files_with_few_descriptors_and_workers(folder):
+    words = (
+        "reduce",
+        "-q",
+        "--op",
+        "sum",
+        "--overflow",
+        "wrap",
+        "--type",
+        "uint8_t",
+        "-j",
+        "2",
+        "-o",
+        "out",
+        "-f",
+        *["rank.bin"] * 200,
+    )
+    (folder / "rank.bin").write_bytes(b"\x01\x02" * (MEBIBYTE // 4))
+    assert shell('ulimit -n 64; exec "$@"', *words, cwd=folder) == (0, b"", "")
+    assert (folder / "out").read_bytes() == b"\xc8\x90" * (MEBIBYTE // 4)
+
+
+def test_many_parquet_files_with_few_descriptors(tmp_path):
+    for rank in range(100):
+        pq.write_table(
+            pa.table({"x": np.arange(rank, rank + 10), "y": np.full(10, rank)}), tmp_path / f"r{rank:02}.parquet"
+        )
+    words = ("reduce", "-q", "--op", "sum", *sorted(os.listdir(tmp_path)), "-o", "sum.parquet")
+    assert shell('ulimit -n 64; exec "$@"', *words, cwd=tmp_path) == (0, b"", "")
+    expected = {"x": [100 * i + 4950 for i in range(10)], "y": [4950] * 10}
+    assert pq.read_table(tmp_path / "sum.parquet").to_pydict() == expected
+
+
+def large_ranks(folder: Path, suffix: str, nranks: int) -> list[str]:
+    """Make ranks of 16 MiB: of pairs in raw files, of doubles in parquet."""
+    pairs = np.zeros(MEBIBYTE, np.dtype([("value", "f8"), ("index", "i4")], align=True))
+    pairs["value"] = np.random.default_rng(7).random(MEBIBYTE)
+    names = [f"r{rank:02}{suffix}" for rank in range(nranks)]
+    for rank, name in enumerate(names):
+        pairs["value"] = np.roll(pairs["value"], 1)
+        pairs["index"] = rank
+        if suffix == ".bin":
+            pairs.tofile(folder / name)
+        else:
+            table = pa.table({"x": np.concatenate([pairs["value"], pairs["value"]])})
+            pq.write_table(table, folder / name, compression="none", use_dictionary=False)
+    return names
+
+
+@pytest.mark.parametrize(
+    ("words", "suffix", "nranks", "limit"),
+    [
+        (("--op", "maxloc", "--type", "double_int"), ".bin", 16, 150),
+        (("--op", "prod", "--type", "c_double_complex"), ".bin", 6, 150),
+        (("--op", "sum"), ".parquet", 16, 250),
+    ],
+)
+def test_memory_of_every_process_and_equal_bytes(words, suffix, nranks, limit, tmp_path):
+    results, ranks = [], large_ranks(tmp_path, suffix, nranks)
+    for jobs in ("1", "2", "7"):
+        out = tmp_path / f"out{jobs}{suffix}"
+        arguments = ("reduce", "-q", *words, "-j", jobs, "-o", str(out), *ranks)
+        status, peak, err = measured(*arguments, cwd=tmp_path)
+        assert (status, err) == (0, "")
+        assert peak < limit * 10**6
+        results.append(out.read_bytes())
+    assert results[0] == results[1] == results[2]
+
+
+@pytest.mark.parametrize("size", ["150M", "300M", "1G"])
+def test_memory_allowed_is_kept(size, tmp_path):
+    """The processes together: the parent, and what it says of its workers."""
+    words = ("reduce", "--json", "--op", "maxloc", "--type", "double_int", "-j", "4", "--max-memory", size)
+    ranks = large_ranks(tmp_path, ".bin", 16)
+    status, peak, err = measured(*words, "-o", "out.bin", *ranks, cwd=tmp_path)
+    assert status == 0
+    workers = json.loads(err)["workers"]
+    processes = 1 if workers == 1 else workers + 1
+    allowed = int(size[:-1]) << (30 if size.endswith("G") else 20)
+    assert processes * peak <= allowed
+    assert workers == {"150M": 1}.get(size, workers)
+
+
+def test_memory_that_is_never_enough(small_folder):
+    words = ("reduce", "--op", "sum", "--type", "uint8_t", "--max-memory", "10M", "small.bin", "-o", "out", "-f")
+    with unchanged(small_folder):
+        refused(installed(*words, cwd=small_folder), 2, "--max-memory", "too little")

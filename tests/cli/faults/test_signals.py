@@ -1,0 +1,148 @@
+"""Signals at every stage of a command."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from command import COMMAND, children, open_fifo, unchanged, wait_until
+from running import ENDLESS, MEBIBYTE, SHORT, end_in_time, running
+
+
+@pytest.mark.parametrize(("number", "status"), [("INT", 130), ("TERM", 143), ("HUP", 129)])
+def test_signal_to_all_processes_as_a_shell_sees_it(number, status, folder):
+    """With job control the shell gives its job a process group of its own, as it does for ctrl-C."""
+    script = 'set -m; "$@" 2> errors & echo $!; wait $!; echo $?'
+    with unchanged(folder):
+        with subprocess.Popen(
+            ["bash", "-c", script, "bash", COMMAND, *ENDLESS],
+            cwd=folder,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        ) as bash:
+            assert bash.stdout is not None
+            pid = int(bash.stdout.readline())
+            try:
+                wait_until(lambda: len(children(pid)) == 2)
+                workers = children(pid)
+                os.killpg(pid, getattr(signal, f"SIG{number}"))
+                end_in_time([pid, *workers])
+                assert int(bash.stdout.readline()) == status
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
+        assert (folder / "errors").read_bytes() == b""
+        (folder / "errors").unlink()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_to_the_parent_alone(number, folder):
+    with unchanged(folder), running(*ENDLESS, cwd=folder) as command:
+        workers = command.workers()
+        os.kill(command.pid, number)
+        end_in_time([command.pid, *workers])
+        assert command.end() == (-number, b"", "")
+
+
+def test_second_signal_changes_nothing(folder):
+    with unchanged(folder), running(*ENDLESS, cwd=folder) as command:
+        workers = command.workers()
+        for _ in range(20):
+            os.killpg(command.pid, signal.SIGINT)
+        end_in_time([command.pid, *workers])
+        assert command.end() == (-signal.SIGINT, b"", "")
+
+
+IMPORTING = """
+import dataclasses, os, sys
+def named(field, owner, name):
+    if owner.__name__ == "TypeMap":
+        os.kill(os.getpid(), int(sys.argv.pop()))
+    return kept(field, owner, name)
+kept, dataclasses.Field.__set_name__ = dataclasses.Field.__set_name__, named
+from mpired.__main__ import run
+run()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_while_modules_are_loaded(number, folder):
+    """Python would make another error of an exception that comes there."""
+    words = [sys.executable, "-c", IMPORTING, "reduce", "--op", "sum", "--type", "uint8_t", "rank.bin", "-o", "new.bin"]
+    with unchanged(folder):
+        done = subprocess.run([*words, str(int(number))], cwd=folder, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-number, b"", b"")
+
+
+STARTING = """
+import os, sys
+import mpired.__main__
+left = int(sys.argv.pop())
+def interrupt(event, arguments):
+    global left
+    if event == "import":
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), 2)
+sys.addaudithook(interrupt)
+mpired.__main__.run()
+"""
+
+
+@pytest.mark.parametrize("number", [1, 2, 5, 20, 60, 100])
+def test_interrupt_of_an_import_at_the_start(number, folder):
+    """From the first line of the program on: what comes before is Python's."""
+    words = [sys.executable, "-c", STARTING, "reduce", "--op", "sum", "--type", "uint8_t", "rank.bin", "-o", "new.bin"]
+    with unchanged(folder):
+        done = subprocess.run([*words, str(number)], cwd=folder, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_signal_while_waiting_for_a_stream(number, folder):
+    os.mkfifo(folder / "fifo")
+    words = ("reduce", "--op", "sum", "--type", "uint8_t", "fifo", "rank.bin", "-o", "out", "-f")
+    with unchanged(folder), running(*words, cwd=folder) as command, open_fifo(folder / "fifo"):
+        os.kill(command.pid, number)
+        assert command.end() == (-number, b"", "")
+
+
+def test_hangup_that_is_ignored_stays_ignored(folder):
+    """Under nohup a run ends well: the signal is for nobody, also while it waits."""
+    os.mkfifo(folder / "fifo")
+    words = ("reduce", "-q", "--op", "sum", "--type", "uint8_t", "fifo", "-o", "out", "-f")
+    with running(*words, cwd=folder, prefix=("nohup",)) as command, open_fifo(folder / "fifo") as fifo:
+        for _ in range(3):
+            os.killpg(command.pid, signal.SIGHUP)
+        fifo.write(b"abc")
+        fifo.close()
+        status, out, _ = command.end()
+        assert (status, out) == (0, b"")
+    assert (folder / "out").read_bytes() == b"abc"
+
+
+def test_hangup_that_is_ignored_does_not_reach_the_workers(folder):
+    with running(*SHORT, cwd=folder, prefix=("nohup",)) as command:
+        workers = command.workers()
+        for worker in workers:  # so that they are there when the signal is
+            os.kill(worker, signal.SIGSTOP)
+        os.killpg(command.pid, signal.SIGHUP)
+        for worker in workers:
+            os.kill(worker, signal.SIGCONT)
+        status, out, err = command.end()
+        assert (status, out) == (0, b""), err
+    assert (folder / "out").read_bytes() == bytes(64 * MEBIBYTE)
+
+
+def test_stopped_and_continued(folder):
+    with running(*SHORT, cwd=folder) as command:
+        command.workers()
+        os.killpg(command.pid, signal.SIGSTOP)
+        os.killpg(command.pid, signal.SIGCONT)
+        assert command.end()[0] == 0
+    assert (folder / "out").read_bytes() == bytes(64 * MEBIBYTE)

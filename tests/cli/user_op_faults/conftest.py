@@ -1,0 +1,97 @@
+"""Folders of broken ops, in files and in installed packages."""
+
+import os
+import subprocess
+
+import numpy as np
+import pytest
+from needs import has, needs
+from op_faults import GOOD, OPS, RANKS, distribution
+
+# Files that cannot be loaded, each with a function in it.
+FILES = {
+    "syntax.py": "def f(:\n",
+    "import_error.py": "import nonexistent_package\ndef f(a, b): pass\n",
+    "raises.py": "raise ValueError('at import')\n",
+    "exits.py": "import sys; sys.exit(0)\n",
+    "ends.py": "import os; os._exit(0)\n",
+    "hangs.py": "import time; time.sleep(600)\n",
+    "datatype.py": "import mpired\n@mpired.op(datatypes=['duble'])\ndef f(a, b): pass\n",
+    "identity.py": "import mpired\n@mpired.op(identity='zero')\ndef f(a, b): pass\n",
+    "bytes.py": "x = '\udcff'\n",
+    "empty.py": "",
+    "text.txt": "def f(a, b): pass\n",
+    "text.so": "this is no library\n",
+}
+
+C = """
+#include <signal.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <unistd.h>
+#define OP(name) void name(double *in, double *inout, int *len, void **datatype)
+OP(segv) { *(volatile int *)0 = 1; }
+OP(aborts) { abort(); }
+OP(fpe) { raise(SIGFPE); }
+OP(exits) { exit(0); }
+OP(after) { inout[*len] = 1; }
+OP(before) { inout[-1] = 1; }
+OP(far_after) { ((char *)(inout + *len))[63] = 1; }
+OP(after_in) { in[*len] = 1; }
+OP(before_in) { in[-1] = 1; }
+OP(loops) { for (volatile int i = 0;; i = 0) {} }
+"""
+CONSTRUCTOR = "#include <stdlib.h>\n__attribute__((constructor)) static void start(void) { abort(); }\n"
+
+
+@pytest.fixture(scope="session")
+def site(tmp_path_factory):
+    """A folder of installed packages, most of them broken in some way."""
+    folder = tmp_path_factory.mktemp("site")
+    distribution(folder, "good", {"good": "good_package:f"}, good_package=GOOD)
+    distribution(folder, "one", {"doubled": "first:f"})
+    distribution(folder, "other", {"doubled": "second:f"})
+    distribution(folder, "shadow", {"sum": "good_package:f", "MPI_PROD": "good_package:f"})
+    distribution(folder, "absent", {"absent": "absent_package:f"})
+    distribution(folder, "raising", {"raising": "raising_package:f"}, raising_package="raise ValueError('at import')")
+    distribution(folder, "exiting", {"exiting": "exiting_package:f"}, exiting_package="raise SystemExit(0)")
+    distribution(folder, "ending", {"ending": "ending_package:f"}, ending_package="import os; os._exit(0)")
+    distribution(folder, "printing", {"printing": "printing:f"}, printing=f"print('printed')\n{GOOD}")
+    distribution(folder, "strange", {"module": "good_package", "senseless": "3:::4"})
+    (distribution(folder, "torn", {"torn": "good_package:f"}) / "entry_points.txt").write_text("[mpired.ops]\ntorn\n")
+    (distribution(folder, "binary", {"binary": "x:y"}) / "entry_points.txt").write_bytes(b"[mpired.ops]\n\xff = \xff\n")
+    return folder
+
+
+def gcc(source, library):
+    subprocess.run(
+        ["gcc", "-w", "-O1", "-shared", "-fPIC", "-x", "c", "-", "-o", library], input=source, text=True, check=True
+    )
+
+
+@pytest.fixture(scope="session")
+def workshop(tmp_path_factory):
+    """A folder with ranks, an existing output, and all that is broken."""
+    folder = tmp_path_factory.mktemp("workshop")
+    for rank, name in enumerate(RANKS):
+        np.save(folder / name, np.arange(4.0) + rank)
+    (folder / "output.npy").write_bytes(b"what was there before")
+    (folder / "ops.py").write_text(OPS)
+    for name, text in FILES.items():
+        (folder / name).write_bytes(text.encode(errors="surrogateescape"))
+    os.mkfifo(folder / "fifo.py")
+    if has("gcc"):
+        gcc(C, folder / "faults.so")
+        gcc(CONSTRUCTOR, folder / "constructor.so")
+        library = (folder / "faults.so").read_bytes()
+        (folder / "cut.so").write_bytes(library[:100])
+        (folder / "foreign.so").write_bytes(library[:18] + b"\xf3\x00" + library[20:])  # e_machine: RISC-V
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def libraries(request):
+    """Skip the ops of libraries where those could not be compiled."""
+    chosen = getattr(getattr(request.node, "callspec", None), "params", {})
+    if ".so" in getattr(chosen.get("fault"), "op", chosen.get("op", "")):
+        needs("gcc")

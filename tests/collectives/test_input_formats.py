@@ -1,0 +1,228 @@
+"""Ranks of every format, and what a result keeps of them."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command import reduce, refused, succeeded, unchanged
+from three_ranks import PACKED, PAIR, A, B, C, fold, loaded, pairs_of
+
+
+@pytest.mark.parametrize("suffix", ["npy", "parquet", "arrow"])
+def test_format_is_known_by_its_content(suffix, folder):
+    os.rename(folder / f"a.{suffix}", folder / "a")
+    os.rename(folder / f"b.{suffix}", folder / "b.dat")
+    assert reduce("--op", "sum", "a", "b.dat", "--to", "raw", cwd=folder) == (0, (A + B).tobytes(), "")
+
+
+def test_from_names_the_format(folder):
+    os.rename(folder / "a.npy", folder / "a.dat.bin")
+    words = ("--op", "sum", "a.dat.bin", "--to", "text")
+    refused(reduce(*words, cwd=folder), 3, "npy")
+    assert reduce(*words, "--from", "npy", cwd=folder).out == b"1.5\n2.0\n-3.0\n"
+    outcome = reduce(*words, "--from", "raw", "--type", "double", "--offset", "128", cwd=folder)
+    assert outcome.out == b"1.5\n2.0\n-3.0\n"
+    refused(reduce(*words, "--from", "parquet", cwd=folder), 3, "a.dat.bin", "parquet")
+
+
+def test_ranks_of_different_formats(folder):
+    words = ("--op", "sum", "--type", "double")
+    expected = fold(np.add, A, B, C, A)
+    for ranks in (
+        ("a.bin", "b.npy", "c.parquet", "a.arrow"),
+        ("a.npy", "b.bin", "c.arrow", "a.parquet"),
+        ("a.parquet", "b.arrow", "c.bin", "a.npy"),
+    ):
+        assert reduce(*words, *ranks, "--to", "raw", cwd=folder) == (0, expected.tobytes(), "")
+    outcome = reduce(*words, "a.npy", "b.bin", "c.parquet", "a.bin", cwd=folder)
+    np.testing.assert_array_equal(loaded(outcome.out), expected)
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_raw_of_either_byte_order(order, tmp_path):
+    for name, array in (("a", A), ("b", B)):
+        (tmp_path / name).write_bytes(b"16 bytes of head" + array.astype(f"{order}f8").tobytes() + b"tail")
+    word = {"<": "little", ">": "big"}[order]
+    expected = (A + B).astype(f"{order}f8").tobytes()
+    for words in (("--type", "double", "--byte-order", word), ("--type", f"{order}f8")):
+        outcome = reduce("--op", "sum", *words, "--offset", "16", "--count", "3", "a", "b", cwd=tmp_path)
+        assert outcome == (0, expected, "")
+    outcome = reduce("--op", "sum", *words, "--offset", "24", "--count", "1", "a", "b", cwd=tmp_path)
+    assert outcome == (0, expected[8:16], "")
+    outcome = reduce("--op", "sum", *words, "--offset", "40", "--count", "0", "a", "b", cwd=tmp_path)
+    assert outcome == (0, b"", "")
+
+
+def test_byte_order_said_twice(folder):
+    words = ("--op", "sum", "--type", "<f8", "--byte-order", "big", "a.bin")
+    refused(reduce(*words, cwd=folder), 2, "--byte-order", "big", "<f8")
+    assert reduce(*words[:-2], "little", "a.bin", cwd=folder) == (0, A.tobytes(), "")
+
+
+@pytest.mark.parametrize("words", ["--offset 8", "--count 3", "--byte-order big"])
+def test_description_of_raw_files_where_there_is_none(words, folder):
+    refused(reduce("--op", "sum", *words.split(), "a.npy", cwd=folder), 2, "raw")
+
+
+def test_last_pair_of_a_raw_file_without_its_padding(tmp_path):
+    pairs = pairs_of([(1.0, 5), (2.0, 6)])
+    (tmp_path / "whole.bin").write_bytes(pairs.tobytes())
+    (tmp_path / "cut.bin").write_bytes(pairs.tobytes()[:-4])
+    words = ("--op", "maxloc", "--type", "double_int", "whole.bin", "cut.bin")
+    assert reduce(*words, "--to", "text", cwd=tmp_path) == (0, b"1.0 5\n2.0 6\n", "")
+
+
+# What is kept of npy
+
+
+@pytest.mark.parametrize("shape", [(), (6,), (2, 3), (1, 2, 3), (3, 2, 1, 1)])
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("code", ["<f8", ">f8", "<i2", ">i2", "|u1", "|b1", ">c8"])
+def test_npy_keeps_shape_order_and_byte_order(shape, order, code, tmp_path):
+    count = int(np.prod(shape))
+    ranks = [np.array(np.arange(start, start + count).reshape(shape), code, order=order) for start in (0, 1)]
+    for name, rank in zip(("a.npy", "b.npy"), ranks, strict=True):
+        np.save(tmp_path / name, rank)
+    op, function = ("lxor", np.logical_xor) if code == "|b1" else ("sum", np.add)
+    outcome = reduce("--op", op, "a.npy", "b.npy", cwd=tmp_path)
+    assert outcome.status == 0
+    result, expected = loaded(outcome.out), fold(function, *ranks)
+    assert (result.dtype.str, result.shape) == (code, shape)
+    assert result.flags.f_contiguous == expected.flags.f_contiguous
+    np.testing.assert_array_equal(result, expected)
+    assert (len(outcome.out) - result.nbytes) % 64 == 0
+
+
+def test_npy_of_different_byte_orders_is_like_the_root(tmp_path):
+    np.save(tmp_path / "big.npy", A.astype(">f8"))
+    np.save(tmp_path / "little.npy", B.astype("<f8"))
+    for ranks, root, code in (
+        (("big.npy", "little.npy"), "0", ">f8"),
+        (("big.npy", "little.npy"), "1", "<f8"),
+        (("little.npy", "big.npy"), "0", "<f8"),
+    ):
+        result = loaded(reduce("--op", "sum", *ranks, "--root", root, cwd=tmp_path).out)
+        assert result.dtype.str == code
+        np.testing.assert_array_equal(result, A + B)
+
+
+@pytest.mark.parametrize("dtype", [PAIR, PACKED, PAIR.newbyteorder(">"), PACKED.newbyteorder(">")], ids=str)
+def test_npy_keeps_how_pairs_lie(dtype, tmp_path):
+    renamed = np.dtype({"names": ["energy", "cell"], "formats": [dtype[0], dtype[1]], **_places(dtype)})
+    np.save(tmp_path / "a.npy", np.array([(1.0, 7), (4.0, 8), (2.0, 6)], renamed))
+    np.save(tmp_path / "b.npy", np.array([(3.0, 1), (0.5, 2), (2.0, 3)], dtype))
+    outcome = reduce("--op", "maxloc", "a.npy", "b.npy", cwd=tmp_path)
+    result = loaded(outcome.out)
+    assert result.dtype == renamed
+    assert result.tolist() == [(3.0, 1), (4.0, 8), (2.0, 3)]
+
+
+def _places(dtype: np.dtype) -> dict[str, object]:
+    return {"offsets": [dtype.fields[name][1] for name in dtype.names], "itemsize": dtype.itemsize}
+
+
+def test_npy_of_packed_and_padded_pairs_together(tmp_path):
+    rows = [(1.0, 7), (4.0, 8)]
+    np.save(tmp_path / "packed.npy", np.array(rows, PACKED))
+    np.save(tmp_path / "padded.npy", np.array(rows[::-1], PAIR))
+    np.array(rows, PAIR).tofile(tmp_path / "raw.bin")
+    words = ("--op", "minloc", "--type", "double_int")
+    expected = [(1.0, 7), (1.0, 7)]
+    assert loaded(reduce(*words, "packed.npy", "padded.npy", "raw.bin", cwd=tmp_path).out).tolist() == expected
+    outcome = reduce(*words, "packed.npy", "padded.npy", "raw.bin", "--to", "raw", cwd=tmp_path)
+    assert outcome.out == pairs_of(expected).tobytes()
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_npy_of_each_version(version, tmp_path):
+    with open(tmp_path / "a.npy", "wb") as file:
+        np.lib.format.write_array(file, A.reshape(3, 1), version=version)
+    result = loaded(reduce("--op", "sum", "a.npy", "a.npy", cwd=tmp_path).out)
+    np.testing.assert_array_equal(result, (A + A).reshape(3, 1))
+
+
+# What is kept of parquet
+
+
+def test_parquet_keeps_schema_columns_and_compression(tmp_path):
+    """Of rank 0: types, order and metadata of the columns, and how each is compressed."""
+    random = np.random.default_rng(11)
+    fields = [
+        pa.field("z", pa.int32(), nullable=False, metadata={"unit": "K"}),
+        pa.field("a", pa.float64(), metadata={"unit": "m/s"}),
+        pa.field("m", pa.uint8()),
+        pa.field("flag", pa.bool_()),
+    ]
+    schema = pa.schema(fields[:3], metadata={"run": "7", "made by": "a test"})
+    tables = [
+        pa.table(
+            [pa.array(random.integers(0, 9, 1000), pa.int32()), random.random(1000), random.integers(0, 9, 1000, "u1")],
+            schema,
+        )
+        for _ in range(2)
+    ]
+    compression = {"z": "gzip", "a": "none", "m": "zstd"}
+    pq.write_table(tables[0], tmp_path / "a.parquet", compression=compression, row_group_size=300)
+    pq.write_table(tables[1].replace_schema_metadata({"run": "8"}), tmp_path / "b.parquet", row_group_size=77)
+    succeeded(reduce("--op", "sum", "a.parquet", "b.parquet", "-o", "sum.parquet", cwd=tmp_path))
+    with pq.ParquetFile(tmp_path / "sum.parquet") as file:
+        assert file.schema_arrow.equals(schema, check_metadata=True)
+        groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+        assert [group.num_rows for group in groups] == [300, 300, 300, 100]
+        codecs = [[group.column(i).compression for i in range(3)] for group in groups]
+        assert codecs == [["GZIP", "UNCOMPRESSED", "ZSTD"]] * 4
+        result = file.read()
+    for name in ("z", "a", "m"):
+        expected = np.add(tables[0][name].to_numpy(), tables[1][name].to_numpy())
+        np.testing.assert_array_equal(result[name].to_numpy(), expected)
+
+
+def test_parquet_columns_chosen(tmp_path):
+    table = pa.table({"x": [1, 2], "name": ["a", "b"], "y": [3.0, 4.0], "z": [5, 6]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    words = ("--op", "sum", "a.parquet", "a.parquet")
+    refused(reduce(*words, "-o", "out.parquet", cwd=tmp_path), 3, "a.parquet", "'name'", "--columns")
+    succeeded(reduce(*words, "--columns", "z,y", "-o", "out.parquet", cwd=tmp_path))
+    assert pq.read_table(tmp_path / "out.parquet").to_pydict() == {"y": [6.0, 8.0], "z": [10, 12]}
+    assert reduce(*words, "--columns", "z,y", "--to", "csv", cwd=tmp_path).out == b"z,y\n10,6.0\n12,8.0\n"
+    assert reduce(*words, "--columns", "x", "--to", "raw", cwd=tmp_path).out == np.array([2, 4]).tobytes()
+    refused(reduce(*words, "--columns", "x,x", cwd=tmp_path), 2, "--columns", "twice")
+    refused(reduce(*words, "--columns", "x,", cwd=tmp_path), 2, "--columns")
+
+
+def test_parquet_columns_in_different_places(tmp_path):
+    pq.write_table(pa.table({"x": [1, 2], "y": [3.0, 4.0]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"y": [5.0, 6.0], "x": [7, 8]}), tmp_path / "b.parquet")
+    words = ("--op", "sum", "a.parquet", "b.parquet")
+    refused(reduce(*words, "--to", "csv", cwd=tmp_path), 3, "b.parquet", "'y'", "'x'")
+    assert reduce(*words, "--columns", "x,y", "--to", "csv", cwd=tmp_path).out == b"x,y\n8,8.0\n10,10.0\n"
+
+
+def test_parquet_pairs_as_structure_and_as_two_columns(tmp_path):
+    values, indices = [1.0, 4.0, 2.0], pa.array([7, 8, 6], pa.int32())
+    kind = pa.struct([("v", pa.float64()), ("i", pa.int32())])
+    rows = [{"v": v, "i": i} for v, i in ((3.0, 1), (0.5, 2), (2.0, 3))]
+    pq.write_table(pa.table({"v": values, "other": ["a", "b", "c"], "i": indices}), tmp_path / "two.parquet")
+    pq.write_table(pa.table({"best": pa.array(rows, kind)}), tmp_path / "struct.parquet")
+    np.save(tmp_path / "npy.npy", np.array([(0.0, 0), (9.0, 9), (0.0, 0)], PACKED))
+    expected = [(3.0, 1), (9.0, 9), (2.0, 3)]
+    words = ("--op", "maxloc", "--pair", "v,i", "two.parquet", "two.parquet")
+    succeeded(reduce(*words, "-o", "two_out.parquet", cwd=tmp_path))
+    assert pq.read_table(tmp_path / "two_out.parquet").to_pydict() == {"v": values, "i": indices.to_pylist()}
+    words = ("--op", "maxloc", "struct.parquet", "npy.npy", "struct.parquet")
+    succeeded(reduce(*words, "-o", "out.parquet", cwd=tmp_path))
+    result = pq.read_table(tmp_path / "out.parquet")
+    assert result.schema.field("best").type == kind
+    assert result["best"].to_pylist() == [{"v": v, "i": i} for v, i in expected]
+    assert reduce(*words, "--to", "csv", cwd=tmp_path).out == b"best.value,best.index\n3.0,1\n9.0,9\n2.0,3\n"
+
+
+@pytest.mark.parametrize("words", ["--pair v", "--pair v,i,j", "--pair v,v", "--pair v,i --columns v"])
+def test_pair_that_is_none(words, tmp_path):
+    pq.write_table(pa.table({"v": [1.0], "i": pa.array([1], pa.int32())}), tmp_path / "a.parquet")
+    with unchanged(tmp_path):
+        refused(reduce("--op", "maxloc", *words.split(), "a.parquet", cwd=tmp_path), 2, "--pair")

@@ -1,0 +1,198 @@
+"""Results in every format, and the suffixes that choose it."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command import reduce, refused, run, succeeded, unchanged
+from three_ranks import PAIR, A, B, C, fold, loaded, pairs_of
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "start"),
+    [
+        ("out.npy", "", b"\x93NUMPY"),
+        ("OUT.NPY", "", b"\x93NUMPY"),
+        ("out.bin", "", (A + B).tobytes()),
+        ("out.raw", "", (A + B).tobytes()),
+        ("out.parquet", "", b"PAR1"),
+        ("out.pq", "", b"PAR1"),
+        ("out.arrow", "", b"ARROW1"),
+        ("out.txt", "", b"11.5\n2.25\n2.0\n"),
+        ("out.csv", "", b"value\n11.5\n2.25\n2.0\n"),
+        ("out.json", "", b'{"buffers": ['),
+        ("out", "", b"\x93NUMPY"),
+        ("out.dat", "--to npy", b"\x93NUMPY"),
+        ("out.npy", "--to raw", (A + B).tobytes()),
+        ("out.csv", "--to npy", b"\x93NUMPY"),
+        ("out.bin", "--to table", b"element  value\n      0   11.5\n"),
+        ("-", "--to parquet", b"PAR1"),
+        ("-", "--to text", b"11.5\n"),
+        ("-", "", b"\x93NUMPY"),
+    ],
+)
+def test_format_of_the_output(name, words, start, folder):
+    outcome = reduce("--op", "sum", "a.npy", "b.npy", "-o", name, *words.split(), cwd=folder)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert (outcome.out if name == "-" else (folder / name).read_bytes()).startswith(start)
+
+
+@pytest.mark.parametrize("suffix", ["npy", "parquet", "arrow", "bin"])
+def test_standard_output_in_the_format_of_the_inputs(suffix, folder):
+    words = ("--type", "double", f"a.{suffix}", f"b.{suffix}", "c.npy")
+    out = reduce("--op", "sum", *words, cwd=folder).out
+    if suffix == "npy":
+        result = loaded(out)
+    elif suffix == "parquet":
+        result = pq.read_table(pa.BufferReader(out))["x"].to_numpy()
+    elif suffix == "arrow":
+        result = pa.ipc.open_file(out).read_all()["x"].to_numpy()
+    else:
+        result = np.frombuffer(out)
+    np.testing.assert_array_equal(result, fold(np.add, A, B, C))
+
+
+def test_pairs_become_parquet_and_come_back(tmp_path):
+    pairs = pairs_of([(1.0, 5), (2.0, 6)])
+    pairs.tofile(tmp_path / "a.bin")
+    succeeded(reduce("--op", "maxloc", "--type", "double_int", "a.bin", "-o", "a.parquet", cwd=tmp_path))
+    table = pq.read_table(tmp_path / "a.parquet")
+    assert [field.type for field in table.schema] == [pa.struct([("value", pa.float64()), ("index", pa.int32())])]
+    assert reduce("--op", "maxloc", "a.parquet", "--to", "raw", cwd=tmp_path) == (0, pairs.tobytes(), "")
+
+
+def test_what_parquet_cannot_hold(tmp_path):
+    np.save(tmp_path / "z.npy", np.zeros(3, "c16"))
+    np.save(tmp_path / "g.npy", np.zeros(3, "g"))
+    with unchanged(tmp_path):
+        for name, datatype in (("z.npy", "MPI_C_DOUBLE_COMPLEX"), ("g.npy", "MPI_LONG_DOUBLE")):
+            refused(reduce("--op", "sum", name, "-o", "out.parquet", cwd=tmp_path), 3, datatype, "column")
+
+
+_TEXTS = [
+    (np.array([1.5, np.nan, np.inf, -np.inf, -0.0]), "sum", "1.5\nnan\ninf\n-inf\n-0.0\n"),
+    (np.array([0.1, 1e-7, 1e30], "f4"), "sum", "0.1\n1e-07\n1e+30\n"),
+    (np.array([0.1, 500.5], "f2"), "sum", "0.1\n500.5\n"),
+    (np.array([1 / 3, 1e300]), "sum", "0.3333333333333333\n1e+300\n"),
+    (np.array([2**63 - 1, -(2**63)]), "sum", "9223372036854775807\n-9223372036854775808\n"),
+    (np.array([2**64 - 1, 0], "u8"), "sum", "18446744073709551615\n0\n"),
+    (np.array([True, False]), "lor", "1\n0\n"),
+    (np.array([1 + 2j, -0.5j]), "sum", "1.0 2.0\n-0.0 -0.5\n"),
+    (np.array([(1.0, 7), (4.0, 8)], PAIR), "maxloc", "1.0 7\n4.0 8\n"),
+    (np.array([[1, 2], [3, 4]], "i2"), "sum", "1\n2\n3\n4\n"),
+    (np.zeros(0), "sum", ""),
+]
+
+
+@pytest.mark.parametrize(("array", "op", "text"), _TEXTS)
+def test_text(array, op, text, tmp_path):
+    np.save(tmp_path / "a.npy", array)
+    assert reduce("--op", op, "a.npy", "--to", "text", cwd=tmp_path) == (0, text.encode(), "")
+
+
+@pytest.mark.parametrize(("array", "op", "text"), _TEXTS)
+def test_csv(array, op, text, tmp_path):
+    np.save(tmp_path / "a.npy", array)
+    head = "value,index" if op == "maxloc" else "real,imag" if array.dtype.kind == "c" else "value"
+    outcome = reduce("--op", op, "a.npy", "--to", "csv", cwd=tmp_path)
+    assert outcome == (0, f"{head}\n{text.replace(' ', ',')}".encode(), "")
+
+
+def test_csv_of_columns_with_odd_names(tmp_path):
+    pq.write_table(pa.table({"a,b": [1], 'say "x"': [2.0], "line\nend": [3], "größe": [4]}), tmp_path / "a.parquet")
+    outcome = reduce("--op", "sum", "a.parquet", "--to", "csv", cwd=tmp_path)
+    assert outcome.out.decode() == '"a,b","say ""x""",line\\nend,größe\n1,2.0,3,4\n'
+
+
+@pytest.mark.parametrize(("array", "op", "text"), _TEXTS)
+def test_json(array, op, text, tmp_path):
+    np.save(tmp_path / "a.npy", array)
+    outcome = reduce("--op", op, "a.npy", "--to", "json", cwd=tmp_path)
+    (buffer,) = json.loads(outcome.out, parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))["buffers"]
+    assert (buffer["name"], buffer["count"]) == ("", array.size)
+    assert buffer["datatype"].startswith("MPI_")
+    elements = [element if isinstance(element, list) else [element] for element in buffer["data"]]
+    assert "".join(" ".join(map(str, element)) + "\n" for element in elements) == text
+
+
+def test_json_of_columns(tmp_path):
+    pq.write_table(pa.table({"x": [1, 2], 'q"': [0.5, float("nan")]}), tmp_path / "a.parquet")
+    outcome = reduce("--op", "sum", "a.parquet", "a.parquet", "--to", "json", cwd=tmp_path)
+    assert json.loads(outcome.out) == {
+        "buffers": [
+            {"name": "x", "datatype": "MPI_INT64_T", "count": 2, "data": [2, 4]},
+            {"name": 'q"', "datatype": "MPI_DOUBLE", "count": 2, "data": [1.0, "nan"]},
+        ]
+    }
+
+
+def test_table_of_many_elements(tmp_path):
+    np.save(tmp_path / "a.npy", np.array([(i / 2, i) for i in range(1000)], PAIR))
+    lines = reduce("--op", "maxloc", "a.npy", "--to", "table", cwd=tmp_path).out.decode().splitlines()
+    assert lines == [
+        "element  value  index",
+        *(f"{i:7}  {i / 2:5}  {i:5}" for i in range(10)),
+        "    ...  (985 more)",
+        *(f"{i:7}  {i / 2:5}  {i:5}" for i in range(995, 1000)),
+    ]
+
+
+@pytest.mark.parametrize("count", [0, 1, 15, 16, 17])
+def test_table_leaves_out_only_what_it_says(count, tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(count))
+    lines = reduce("--op", "sum", "a.npy", "--to", "table", cwd=tmp_path).out.decode().splitlines()
+    assert lines[0] == "element  value"
+    assert len(lines) == 1 + min(count, 16)
+    assert ("    ...  (2 more)" in lines) == (count == 17)
+
+
+def test_records_are_not_packed_onto_themselves(folder):
+    (folder / "link.bin").symlink_to("a.bin")
+    words = ("-q", "-f", "--type", "double", "a.bin", "-o")
+    with unchanged(folder):
+        refused(run("pack", *words, "link.bin", cwd=folder), 2, "link.bin: is the file of the records")
+        refused(run("unpack", *words, "link.bin", cwd=folder), 2, "link.bin: is the file of the packed elements")
+        refused(run("unpack", *words, "x.npy", cwd=folder), 2, "x.npy: would be npy", "raw binary")
+        refused(run("unpack", *words, "x.nc", cwd=folder), 2, "x.nc: would be netCDF", "raw binary")
+
+
+@pytest.mark.parametrize("name", ["x.nc", "x.H5", "x.npz", "x.npy.gz", "x.root", "x.fits", "x.pkl", "x.tsv", "x.zarr"])
+@pytest.mark.parametrize("suffix", ["npy", "parquet", "bin"])
+def test_a_result_never_has_the_suffix_of_another_format(suffix, name, folder):
+    words = ("--op", "sum", "--type", "double", f"a.{suffix}", f"b.{suffix}")
+    with unchanged(folder):
+        refused(reduce(*words, "-o", name, cwd=folder), 2, f"{name}: would be", "--to")
+        refused(run("scan", "-q", *words, "-o", f"{{rank}}{name}", cwd=folder), 2, f"0{name}: would be", "--to")
+    succeeded(reduce(*words, "-o", name, "--to", "raw", cwd=folder))
+    assert (folder / name).read_bytes() == (A + B).tobytes()
+
+
+@pytest.mark.parametrize("name", ["x.dat", "x.npy2", "x.out", "x.sav", "x.0x"])
+def test_a_suffix_that_no_format_has_needs_a_format(name, folder):
+    for suffix in ("npy", "parquet", "arrow"):
+        with unchanged(folder):
+            outcome = reduce("--op", "sum", f"a.{suffix}", "-o", name, cwd=folder)
+            refused(outcome, 2, f"{name}: no format has the suffix", f"--to {suffix}")
+    raw = ("--op", "sum", "--type", "double", "a.bin", "b.bin", "-o", name)
+    succeeded(reduce(*raw, cwd=folder))
+    assert (folder / name).read_bytes() == (A + B).tobytes()
+
+
+@pytest.mark.parametrize("name", ["x", "out.0", "out.0017", ".hidden", "a.b/x"])
+def test_a_name_without_a_suffix_gets_the_format_of_the_inputs(name, folder):
+    (folder / "a.b").mkdir()
+    succeeded(reduce("--op", "sum", "a.npy", "b.npy", "-o", name, cwd=folder))
+    assert np.load(folder / name).tolist() == (A + B).tolist()
+
+
+def test_fetched_and_made_files_have_suffixes_of_formats_too(folder):
+    with unchanged(folder):
+        words = ("get-accumulate", "--op", "sum", "--fetch", "old.nc", "a.npy", "b.npy")
+        refused(run(*words, cwd=folder), 2, "old.nc: would be netCDF", "--to")
+        words = ("accumulate", "--op", "sum", "--create", "3", "t.h5", "a.npy")
+        refused(run(*words, cwd=folder), 2, "--create: ", "t.h5 would be HDF5", "another name")
+        refused(run("pack", "--type", "double", "a.bin", "-o", "x.mat", cwd=folder), 2, "x.mat: would be", "--to")

@@ -1,0 +1,120 @@
+"""The files of every format, those of the table and one that a package installs, and the command that works on them.
+
+`WRITERS` and `READERS` write and read the files of a format without mpired.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import tables
+from command import Outcome, refused, run, succeeded, unchanged
+
+from mpired.buffers import FORMATS, Format, plugins
+
+MINI = (Path(__file__).parents[1] / "examples/mpired-mini/mpired_mini/__init__.py").read_text()
+ROWS = FORMATS | {"mini": Format("mini", (".mini",), b"MINI", updatable=True, place="mpired_mini")}
+
+
+def _npy(array: np.ndarray) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array)
+    return file.getvalue()
+
+
+def _mini(array: np.ndarray) -> bytes:
+    return b"MINI" + array.dtype.str.encode().ljust(4) + len(array).to_bytes(8, "little") + array.tobytes()
+
+
+def _column(form: str) -> Callable[[np.ndarray], bytes]:
+    return lambda array: tables.bytes_of(pa.table({"value": array}), form)
+
+
+WRITERS: dict[str, Callable[[np.ndarray], bytes]] = {
+    "raw": np.ndarray.tobytes,
+    "npy": _npy,
+    "parquet": _column("parquet"),
+    "arrow": _column("arrow"),
+    "mini": _mini,
+}
+
+
+def _after(nlines: int) -> Callable[[bytes, np.dtype], np.ndarray]:
+    """Return the reader of a text with an element at the end of each line, after a heading."""
+    return lambda octets, dtype: np.array([line.split()[-1] for line in octets.decode().splitlines()[nlines:]], dtype)
+
+
+READERS: dict[str, Callable[[bytes, np.dtype], np.ndarray]] = {
+    "raw": np.frombuffer,
+    "npy": lambda octets, _dtype: np.load(io.BytesIO(octets)),
+    "parquet": lambda octets, _dtype: pq.read_table(io.BytesIO(octets))["value"].to_numpy(),
+    "arrow": lambda octets, _dtype: pa.ipc.open_file(octets).read_all()["value"].to_numpy(),
+    "mini": lambda octets, _dtype: np.frombuffer(octets[16:], octets[4:8].decode().strip()),
+    "text": _after(0),
+    "csv": _after(1),
+    "table": _after(1),
+    "json": lambda octets, dtype: np.array(json.loads(octets)["buffers"][0]["data"], dtype),
+}
+
+READABLE = [name for name, row in ROWS.items() if row.readable]
+UPDATABLE = [name for name, row in ROWS.items() if row.updatable]
+DRAW = np.random.default_rng(20)
+RANKS = [DRAW.standard_normal(12) * 10.0**exponent for exponent in (0, 3, -3)]
+INTEGERS = [DRAW.integers(-1000, 1000, 12, np.int32) for _ in range(3)]
+NUMBERS = {"double": RANKS, "int32_t": INTEGERS}
+
+
+def seeing(site: Path) -> Callable[[], None]:
+    def setup() -> None:
+        sys.path.insert(0, str(site))
+        for cached in vars(plugins).values():  # what the test process has found before
+            getattr(cached, "cache_clear", bool)()
+
+    return setup
+
+
+class Bench:
+    """A folder with ranks of one format, and the command that works on them."""
+
+    def __init__(self, folder: Path, site: Path) -> None:
+        self.folder = folder
+        self.setup = seeing(site)
+
+    def write(self, form: str, arrays: list[np.ndarray], stem: str = "rank") -> list[str]:
+        """Write ranks, and return their names."""
+        names = [f"{stem}{i}{ROWS[form].suffixes[0]}" for i in range(len(arrays))]
+        for name, array in zip(names, arrays, strict=True):
+            (self.folder / name).write_bytes(WRITERS[form](array))
+        return names
+
+    def read(self, form: str, name: str, dtype: np.dtype) -> np.ndarray:
+        return READERS[form]((self.folder / name).read_bytes(), dtype)
+
+    def run(self, *words: str, **settings: object) -> Outcome:
+        return run(*words, cwd=self.folder, setup=self.setup, **settings)
+
+    def reduce(self, *words: str) -> bytes:
+        outcome = self.run("reduce", "-q", "--op", "sum", *words)
+        succeeded(outcome)
+        return outcome.out
+
+    def refuses(self, status: int, *reasons: str, words: tuple[str, ...]) -> None:
+        """Check that the command refuses, and leaves all files as they are."""
+        with unchanged(self.folder):
+            refused(self.run(*words), status, *reasons)
+
+
+def typed(form: str, name: str) -> tuple[str, ...]:
+    """Return the words that say what the elements are, where the files do not."""
+    return ("--type", name) if ROWS[form].needs_type else ()
+
+
+def same(one: np.ndarray, other: np.ndarray) -> None:
+    assert (one.dtype, one.tobytes()) == (other.dtype, other.tobytes())

@@ -1,0 +1,23 @@
+"""An old result, the new one that replaces it, and the ways to write it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+
+from mpired.storage import calls
+from mpired.storage.output import open_output
+
+OLD, NEW = b"the old result", np.arange(1000.0).tobytes()
+
+WORDS = ("--op", "sum", "--type", "double", "rank.bin")
+
+
+def write(path: Path | str, data: bytes = NEW, **settings: object) -> None:
+    """Write `data` as a result."""
+    with open_output(os.fspath(path), **settings) as output:
+        output.allocate(len(data))
+        calls.pwrite_all(output.fd, data, 0)
+        output.commit()

@@ -1,0 +1,189 @@
+"""User-defined ops that do wrong, the ranks that they get, and how it is seen that nothing is left of them."""
+
+import contextlib
+import ctypes
+import faulthandler
+import os
+import signal
+import sys
+from functools import partial
+
+import numpy as np
+from command import children
+from packages import install
+
+_PR_SET_CHILD_SUBREAPER = 36
+RANKS = ("rank0.npy", "rank1.npy", "rank2.npy")
+
+OPS = """
+import ctypes, os, signal, subprocess, sys, threading, time
+import numpy as np
+import mpired
+from mpired.errors import DatatypeError
+
+number = 3
+
+def add(invec, inoutvec, count, datatype):
+    np.add(invec, inoutvec, out=inoutvec)
+
+# wrong arguments
+def one(invec): pass
+def three(invec, inoutvec, count): pass
+def keywords(*, invec, inoutvec): pass
+
+# wrong results
+def returns_array(invec, inoutvec, count, datatype): return invec + inoutvec
+def generator(invec, inoutvec, count, datatype): yield 1
+def none(invec, inoutvec): pass
+def short(invec, inoutvec): return invec[1:]
+def long(invec, inoutvec): return np.append(invec, inoutvec)
+def wrong_dtype(invec, inoutvec): return invec.astype("f4")
+def objects(invec, inoutvec): return invec.astype(object)
+def a_list(invec, inoutvec): return list(invec)
+def scalar(invec, inoutvec): return invec.sum()
+def two_dimensional(invec, inoutvec): return invec[:, None]
+def masked(invec, inoutvec): return np.ma.masked_array(invec, mask=True)
+def two_arrays(invec, inoutvec): return invec, inoutvec
+
+# exceptions
+class Unspeakable(Exception):
+    def __str__(self): raise RuntimeError
+class Unpicklable(Exception):
+    def __init__(self, one, two): super().__init__("text")
+    def __reduce__(self): raise TypeError
+
+def raises(invec, inoutvec, count, datatype): raise ValueError("bad\\nnumber")
+def without_text(invec, inoutvec, count, datatype): raise LookupError
+def long_text(invec, inoutvec, count, datatype): raise ValueError("x" * 100_000)
+def unspeakable(invec, inoutvec, count, datatype): raise Unspeakable
+def unpicklable(invec, inoutvec, count, datatype): raise Unpicklable(1, 2)
+def control(invec, inoutvec, count, datatype): raise ValueError("\\x1b[2J\\udcff")
+def interrupt(invec, inoutvec, count, datatype): raise KeyboardInterrupt
+def generator_exit(invec, inoutvec, count, datatype): raise GeneratorExit
+def stop_iteration(invec, inoutvec, count, datatype): next(iter(()))
+def memory(invec, inoutvec, count, datatype): raise MemoryError
+def huge(invec, inoutvec, count, datatype): np.zeros(1 << 50)
+def recursion(invec, inoutvec, count, datatype): recursion(invec, inoutvec, count, datatype)
+def system_exit(invec, inoutvec, count, datatype): sys.exit(0)
+def of_mpired(invec, inoutvec, count, datatype): raise DatatypeError("somewhere", "something")
+def nested(invec, inoutvec, count, datatype): mpired.reduce(["missing.npy"], "sum")
+def aborts(invec, inoutvec, count, datatype): raise mpired.Abort("the norm of element 3 is zero")
+def at_the_end(invec, inoutvec, count, datatype):
+    if inoutvec[-1] < 0: raise ValueError("negative")
+
+# what it must not touch
+def writes_invec(invec, inoutvec, count, datatype): invec[0] = 1
+def adds_to_invec(invec, inoutvec): invec += inoutvec; return invec
+def adds_to_inoutvec(invec, inoutvec): inoutvec += invec; return inoutvec
+
+# ways to end
+def looks_around(invec, inoutvec, count, datatype): inoutvec += invec[0]
+def compares(invec, inoutvec): return invec if invec > inoutvec else inoutvec
+def slow(invec, inoutvec): time.sleep(0.7); return invec + inoutvec
+def exits(invec, inoutvec, count, datatype): os._exit(0)
+def terminates(invec, inoutvec, count, datatype): os.kill(os.getpid(), signal.SIGTERM)
+def crashes(invec, inoutvec, count, datatype): ctypes.string_at(0)
+
+# ways not to
+def loops(invec, inoutvec, count, datatype):
+    while True: pass
+def loops_in_c(invec, inoutvec, count, datatype): sum(iter(int, 1))
+def sleeps(invec, inoutvec, count, datatype): time.sleep(600)
+def sleeps_through_signals(invec, inoutvec, count, datatype):
+    for number in set(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP, signal.SIGALRM}:
+        signal.signal(number, signal.SIG_IGN)
+    time.sleep(600)
+
+# what is left behind
+def child(): subprocess.Popen(["sleep", "600"])
+def daemon(): subprocess.Popen(["sh", "-c", "sleep 600 & sleep 600"], start_new_session=True)
+def twice_forked():
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            time.sleep(600)
+        os._exit(0)
+def all_of_them():
+    child(), daemon(), twice_forked()
+    threading.Thread(target=time.sleep, args=(600,)).start()
+
+def leaves_and_adds(invec, inoutvec, count, datatype): all_of_them(); add(invec, inoutvec, count, datatype)
+def leaves_and_raises(invec, inoutvec, count, datatype): all_of_them(); raise ValueError("left")
+def leaves_and_crashes(invec, inoutvec, count, datatype): all_of_them(); ctypes.string_at(0)
+def leaves_and_sleeps(invec, inoutvec, count, datatype): all_of_them(); time.sleep(600)
+
+# standard output
+def prints(invec, inoutvec, count, datatype):
+    print("by print")
+    os.write(1, b"by write\\n")
+    subprocess.run(["echo", "by a child"])
+    ctypes.CDLL(None).printf(b"by printf\\n")
+    sys.stdout.write("without an end")
+
+def prints_and_adds(invec, inoutvec, count, datatype):
+    prints(invec, inoutvec, count, datatype)
+    add(invec, inoutvec, count, datatype)
+
+def prints_to_streams_and_adds(invec, inoutvec, count, datatype):
+    print("to one", flush=True)
+    print("to the other", file=sys.stderr, flush=True)
+    add(invec, inoutvec, count, datatype)
+
+def prints_and_raises(invec, inoutvec, count, datatype):
+    print("printed")
+    raise ValueError("after it")
+
+def reads(invec, inoutvec, count, datatype):
+    assert sys.stdin.read() == "" and os.read(0, 1) == b""
+    add(invec, inoutvec, count, datatype)
+"""
+
+DOUBLED = "is the name of 2 entry points (first:f of one, second:f of other); write the place of one instead"
+
+distribution = partial(install, group="mpired.ops")
+
+
+GOOD = """
+import numpy as np, mpired
+@mpired.op(commute=True, identity=-np.inf)
+def f(a, b):
+    'Good.'
+    return a + b
+"""
+
+
+@contextlib.contextmanager
+def nothing_left():
+    """Check that no process is left of what the block starts: this process adopts them."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1)
+    before = children(os.getpid())
+    try:
+        yield
+        assert children(os.getpid()) == before
+    finally:
+        for left in set(children(os.getpid())) - set(before):
+            os.kill(left, signal.SIGKILL)
+            os.waitpid(left, 0)
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 0)
+
+
+def seeing(site):
+    def setup():
+        sys.path.insert(0, str(site))
+        quiet()
+
+    return setup
+
+
+def quiet():
+    """Undo what pytest does to the process: it has the interpreter write a report of a crash."""
+    faulthandler.disable()
+
+
+def total(out):
+    return np.frombuffer(out, "f8").tolist()
+
+
+def path_with(folder):
+    return os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))

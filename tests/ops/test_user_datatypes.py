@@ -1,0 +1,256 @@
+"""User-defined ops on elements of any datatype: bytes, structures, columns, fields with a shape."""
+
+import re
+
+import matrix
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import pytest
+import reference
+import values
+from user_ops import folded, lower, saved, upper
+
+import mpired
+from mpired.errors import OpError
+
+
+def mixed(invec, inoutvec, count, datatype):
+    """An op on bytes that is neither commutative nor blind to one: 3 * lower + upper in each byte."""
+    octets = inoutvec.view(np.uint8)
+    octets += 3 * invec.view(np.uint8)
+
+
+BYTES = {
+    "left": (lower, lower),
+    "right": (upper, upper),
+    "mixed": (mixed, lambda lower, upper: bytes((3 * a + b) % 256 for a, b in zip(lower, upper, strict=True))),
+}
+
+
+def without_padding(name, octets):
+    return b"".join(reference.without_padding(name, element) for element in reference.elements(name, octets))
+
+
+@pytest.mark.parametrize("name", matrix.AVAILABLE)
+@pytest.mark.parametrize("op", BYTES)
+def test_every_datatype(tmp_path, op, name):
+    function, combine = BYTES[op]
+    ranks = [without_padding(name, rank) for rank in values.ranks(name, 4, 50)]
+    paths = [tmp_path / f"rank{rank}.bin" for rank in range(4)]
+    for path, rank in zip(paths, ranks, strict=True):
+        path.write_bytes(rank)
+    seen = []
+
+    def watched(invec, inoutvec):
+        seen.append(inoutvec.dtype)
+        result = inoutvec.copy()
+        returned = function(invec, inoutvec) if op != "mixed" else function(invec, result, len(result), None)
+        return result if returned is None else returned
+
+    mpired.reduce(paths, watched, type=name, output=tmp_path / "result.bin")
+    (row,) = (row for row in mpired.DATATYPES if row.name == name)
+    assert set(seen) == {row.dtype}
+    assert (tmp_path / "result.bin").read_bytes() == without_padding(name, folded(combine, ranks))
+
+
+@pytest.mark.parametrize("order", ["<", ">"])
+def test_byte_order_of_the_file_is_kept_and_not_seen(tmp_path, order):
+    arrays = [np.arange(6, dtype=f"{order}f8") + rank for rank in range(3)]
+
+    def add(invec, inoutvec):
+        assert invec.dtype.isnative
+        return invec + inoutvec
+
+    mpired.reduce(saved(tmp_path, arrays), add, output=tmp_path / "result.npy")
+    result = np.load(tmp_path / "result.npy")
+    assert result.dtype == arrays[0].dtype
+    assert result.tolist() == sum(arrays).tolist()
+
+
+STRUCTURES = {
+    "quaternion": [("w", "f8"), ("x", "f8"), ("y", "f8"), ("z", "f8")],
+    "complex": [("re", "f8"), ("im", "f8")],
+    "mixed": [("flag", "?"), ("small", "i1"), ("number", "f4"), ("large", "u8"), ("half", "f2")],
+    "pair": [("energy", "f8"), ("cell", "i4")],
+    "one": [("only", "f4"), ("other", "i8")],
+}
+
+
+def structured(fields, count, nranks, *, align=False):
+    draw = np.random.default_rng(count)
+    dtype = np.dtype(fields, align=align)
+    arrays = [np.zeros(count, dtype) for _ in range(nranks)]
+    for array in arrays:
+        for name in dtype.names:
+            array[name] = draw.integers(0, 2 if dtype[name].kind == "b" else 100, count)
+    return arrays
+
+
+def take_turns(invec, inoutvec, count, datatype):
+    """Every other field of the lower rank, the others of the upper: not commutative."""
+    for name in inoutvec.dtype.names[::2]:
+        inoutvec[name] = invec[name]
+
+
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("fields", STRUCTURES.values(), ids=STRUCTURES)
+def test_structures_of_npy_keep_the_names_of_their_fields(tmp_path, fields, align):
+    arrays = structured(fields, 20, 3, align=align)
+    mpired.reduce(saved(tmp_path, arrays), take_turns, output=tmp_path / "result.npy")
+    result = np.load(tmp_path / "result.npy")
+    assert result.dtype == arrays[0].dtype
+    for position, name in enumerate(result.dtype.names):
+        assert result[name].tolist() == arrays[0 if position % 2 == 0 else 2][name].tolist()
+
+
+def table_of(array):
+    fields = [pa.array(array[name]) for name in array.dtype.names]
+    return pa.table(
+        {"first": pa.array(np.arange(len(array))), "it": pa.StructArray.from_arrays(fields, array.dtype.names)}
+    )
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+@pytest.mark.parametrize("fields", STRUCTURES.values(), ids=STRUCTURES)
+def test_columns_of_structures_keep_the_names_of_their_fields(tmp_path, fields, suffix):
+    arrays = structured(fields, 20, 3)
+    paths = [tmp_path / f"rank{rank}.{suffix}" for rank in range(3)]
+    for path, array in zip(paths, arrays, strict=True):
+        if suffix == "parquet":
+            pq.write_table(table_of(array), path, row_group_size=7)
+        else:
+            with pa.ipc.new_file(path, table_of(array).schema) as file:
+                file.write_table(table_of(array), max_chunksize=7)
+    output = tmp_path / f"result.{suffix}"
+    mpired.reduce(paths, take_turns, columns=["it"], output=output)
+    result = pq.read_table(output) if suffix == "parquet" else pa.ipc.open_file(output).read_all()
+    assert result.schema.field("it").type == table_of(arrays[0]).schema.field("it").type
+    for position, name in enumerate(arrays[0].dtype.names):
+        column = pc.struct_field(result["it"], name).to_pylist()
+        assert column == arrays[0 if position % 2 == 0 else 2][name].tolist()
+
+
+def test_a_pair_of_columns_has_value_and_index(tmp_path):
+    tables = [pa.table({"energy": [1.0, 2.0], "cell": pa.array([rank, rank], pa.int32())}) for rank in range(2)]
+    paths = [tmp_path / f"rank{rank}.parquet" for rank in range(2)]
+    for path, table in zip(paths, tables, strict=True):
+        pq.write_table(table, path)
+
+    def later(invec, inoutvec, count, datatype):
+        assert datatype == mpired.datatypes.DOUBLE_INT
+        assert set(inoutvec["value"].tolist()) <= {1.0, 2.0}
+        inoutvec["index"] -= 5
+
+    result = mpired.reduce(paths, later, pair=("energy", "cell"))
+    assert result["index"].tolist() == [-4, -4]
+
+
+def test_a_declared_type_of_pairs_renames_the_fields(tmp_path):
+    paths = saved(tmp_path, structured(STRUCTURES["pair"], 5, 2))
+    seen = []
+    mpired.reduce(paths, lambda _, inoutvec: seen.append(inoutvec.dtype.names) or inoutvec, type="double_int")
+    mpired.reduce(paths, lambda _, inoutvec: seen.append(inoutvec.dtype.names) or inoutvec)
+    assert list(dict.fromkeys(seen)) == [("value", "index"), ("energy", "cell")]
+
+
+def matrix_product(invec, inoutvec, count, datatype):
+    shape = count, 40, 40
+    inoutvec["f0"] = (invec["f0"].reshape(shape) @ inoutvec["f0"].reshape(shape)).reshape(count, -1)
+
+
+def stacks_of_matrices(draw):
+    """Three ranks of five matrices of integers, so that every product is exact."""
+    return [draw.integers(-9, 9, (5, 40, 40)).astype(float) for _ in range(3)]
+
+
+@pytest.mark.parametrize("suffix", ["bin", "npy"])
+@pytest.mark.parametrize("byte_order", ["little", "big"])
+def test_elements_of_many_entries_are_fields_with_a_shape(tmp_path, suffix, byte_order):
+    stacks = stacks_of_matrices(np.random.default_rng(7))
+    form = np.dtype([("f0", {"little": "<f8", "big": ">f8"}[byte_order], (1600,))])
+    paths = [tmp_path / f"rank{rank}.{suffix}" for rank in range(3)]
+    for path, stack in zip(paths, stacks, strict=True):
+        array = stack.astype(form["f0"].base).reshape(5, 1600).view(form).reshape(5)
+        np.save(path, array) if suffix == "npy" else array.tofile(path)
+    said = {"type": "contiguous(1600,double)", "byte_order": byte_order} if suffix == "bin" else {}
+    mpired.reduce(paths, matrix_product, output=tmp_path / f"result.{suffix}", **said)
+    if suffix == "npy":
+        assert np.load(tmp_path / "result.npy").dtype == form
+        result = np.load(tmp_path / "result.npy")["f0"]
+    else:
+        result = np.fromfile(tmp_path / "result.bin", form["f0"].base)
+    assert np.array_equal(result.reshape(5, 40, 40), stacks[0] @ stacks[1] @ stacks[2])
+
+
+@pytest.mark.parametrize("to", ["csv", "json", "text"])
+def test_every_number_of_a_field_with_a_shape_is_in_the_text(tmp_path, to):
+    array = np.arange(12.0).reshape(2, 6).view([("w", "f8", (2, 2)), ("n", "f8"), ("m", "f8", (1,))]).reshape(2)
+    np.save(tmp_path / "rank.npy", array)
+    mpired.reduce([tmp_path / "rank.npy"] * 2, lambda _, inoutvec: inoutvec, to=to, output=tmp_path / "result")
+    text = (tmp_path / "result").read_text()
+    if to == "csv":
+        assert text.startswith("w[0][0],w[0][1],w[1][0],w[1][1],n,m[0]\n")
+    assert re.findall(r"\d+\.0", text) == [f"{number}.0" for number in range(12)]
+
+
+def test_long_doubles_in_a_field_keep_their_padding_and_go_to_external32(tmp_path):
+    numbers = np.arange(1, 2401, dtype=np.longdouble) / 3
+    octets = numbers.view(np.uint8).reshape(-1, 16).copy()
+    octets[:, 10:] = 0xFF
+    (tmp_path / "rank.bin").write_bytes(octets.tobytes())
+    said = {"type": "contiguous(1200,long_double)"}
+
+    def keep(invec, inoutvec):
+        return inoutvec
+
+    mpired.reduce([tmp_path / "rank.bin"] * 2, keep, output=tmp_path / "native.bin", **said)
+    octets[:, 10:] = 0
+    assert (tmp_path / "native.bin").read_bytes() == octets.tobytes()
+    mpired.pack(tmp_path / "native.bin", output=tmp_path / "packed.bin", datarep="external32", **said)
+    external = {"datarep": "external32", "to": "raw", **said}
+    mpired.reduce([tmp_path / "packed.bin"] * 2, keep, output=tmp_path / "result.bin", **external)
+    assert (tmp_path / "result.bin").read_bytes() == (tmp_path / "packed.bin").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("descr", "reason"),
+    [
+        ("[('a', '<f8', (0,))]", "tuple of counts"),
+        ("[('a', '<f8', 3)]", "tuple of counts"),
+        ("[('a', '<f8', (True,))]", "tuple of counts"),
+        ("[('a', '<f8', (1048577,))]", "more than 1048576 numbers"),
+        ("[('a', '<f8', (65536, 65536, 65536, 65536))]", "more than 1048576 numbers"),
+        (f"[('a', '<f8', {(1,) * 40})]", "tuple of counts"),
+        ("[('a', [('b', '<f8')])]", "fields of their own"),
+        (f"{[(f'f{i}', '<f8', (1048576,)) for i in range(300)]}", "more than NumPy can hold"),
+    ],
+)
+def test_fields_with_a_bad_shape(tmp_path, descr, reason):
+    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': (0,), }}\n".encode()
+    (tmp_path / "rank.npy").write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header)
+    with pytest.raises(mpired.MpiredError, match=reason):
+        mpired.reduce([tmp_path / "rank.npy"] * 2, take_turns)
+
+
+@pytest.mark.parametrize("op", matrix.REDUCE_OPS)
+@pytest.mark.parametrize("suffix", ["npy", "parquet"])
+def test_predefined_ops_refuse_structures(tmp_path, op, suffix):
+    array = structured(STRUCTURES["quaternion"], 5, 1)[0]
+    path = tmp_path / f"rank.{suffix}"
+    if suffix == "npy":
+        np.save(path, array)
+    else:
+        pq.write_table(table_of(array), path)
+    with pytest.raises(OpError, match=r"struct\(f8 w, f8 x, f8 y, f8 z\)") as e:
+        mpired.reduce([path, path], op, **({"columns": ["it"]} if suffix == "parquet" else {}))
+    assert e.value.exit_status == 3
+    assert e.value.mpi_class == "MPI_ERR_OP"
+
+
+def test_structures_that_differ_in_a_name_are_not_of_one_datatype(tmp_path):
+    arrays = [structured(STRUCTURES[name], 5, 1)[0] for name in ("complex", "complex")]
+    arrays[1].dtype.names = ("real", "imag")
+    with pytest.raises(mpired.MpiredError, match="f8 real, f8 imag"):
+        mpired.reduce(saved(tmp_path, arrays), take_turns)

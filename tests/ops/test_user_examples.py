@@ -1,0 +1,60 @@
+"""The examples of docs/user-ops.md."""
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from user_ops import folded, in_child, saved
+
+import mpired
+from mpired.errors import UserOpError
+
+EXAMPLES = Path(__file__).parents[2] / "examples" / "ops.py"
+
+
+def complexes(count, nranks):
+    draw = np.random.default_rng(5)
+    pairs = draw.normal(size=(nranks, count, 2))
+    return [pair.view([("re", "f8"), ("im", "f8")])[:, 0].copy() for pair in pairs]
+
+
+def test_complex_product_is_that_of_the_predefined_op(tmp_path):
+    arrays = complexes(1000, 5)
+    result = in_child(lambda: mpired.reduce(saved(tmp_path, arrays), f"{EXAMPLES}:complex_product").tobytes())
+    expected = mpired.reduce(saved(tmp_path, [array.view("c16") for array in arrays]), "prod")
+    assert result == expected.tobytes()
+
+
+def test_one_op_for_several_datatypes(tmp_path):
+    tables = [
+        pa.table({"energy": [1.5 * rank, 1.0], "cell": pa.array([rank, -rank], pa.int32()), "hits": [rank, 5]})
+        for rank in range(3)
+    ]
+    paths = [tmp_path / f"rank{rank}.parquet" for rank in range(3)]
+    for path, table in zip(paths, tables, strict=True):
+        pq.write_table(table, path)
+    place = f"{EXAMPLES}:sum_or_max"
+    result = in_child(lambda: {name: array.tolist() for name, array in mpired.reduce(paths, place).items()})
+    assert result == {"energy": [4.5, 3.0], "cell": [2, 0], "hits": [2, 5]}
+
+
+def test_an_op_for_several_datatypes_refuses_another(tmp_path):
+    def refused():
+        with pytest.raises(UserOpError) as e:
+            mpired.reduce(saved(tmp_path, [np.ones(2, np.float32)] * 2), f"{EXAMPLES}:sum_or_max")
+        return e.value.reason
+
+    assert in_child(refused) == "aborted: sum_or_max takes no MPI_FLOAT"
+
+
+def test_matrix_product(tmp_path):
+    draw = np.random.default_rng(6)
+    matrices = draw.integers(-4, 5, size=(7, 30, 2, 2)).astype("f8")
+    form = np.dtype([(row + column, "f8") for row in "xy" for column in "xy"])
+    paths = saved(tmp_path, [matrix.reshape(30, 4).view(form)[:, 0] for matrix in matrices])
+    result = in_child(lambda: mpired.reduce(paths, f"{EXAMPLES}:matrix_product", jobs=2).tobytes())
+    product = folded(np.matmul, list(matrices))
+    assert result == product.tobytes()
+    assert result != folded(np.matmul, list(matrices[::-1])).tobytes()

@@ -1,0 +1,155 @@
+"""The bytes that pack takes and unpack puts back, by every constructor of datatypes, and those between that stay."""
+
+import os
+import random
+import struct
+
+import numpy as np
+import pytest
+import typemaps
+from command import measured, refused, run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mpired
+from mpired.datatypes import parse
+from mpired.datatypes.typemap import pieces, transfer
+from mpired.errors import DatatypeError, UsageError
+
+
+def overlap(places):
+    used = [at for start, nbytes in places for at in range(start, start + nbytes)]
+    return len(set(used)) < len(used)
+
+
+@pytest.mark.parametrize("word", typemaps.WORDS)
+def test_pack_and_unpack_leave_the_bytes_between(tmp_path, word):
+    """Every byte is followed: with the twin's positions, in files with something before and after."""
+
+    @settings(max_examples=25, deadline=None, derandomize=True)
+    @given(
+        drawn=typemaps.types([*typemaps.BASIC, *typemaps.PAIRS], outermost=word),
+        count=st.integers(1, 4),
+        before=st.integers(0, 9),
+        seed=st.integers(0, 99),
+    )
+    def there_and_back(drawn, count, before, seed):
+        places = typemaps.positions(drawn.twin, count)
+        low = min((start for start, _ in places), default=0)
+        high = max((start + nbytes for start, nbytes in places), default=0)
+        offset = max(0, -low) + before
+        draw = random.Random(seed)
+        octets = draw.randbytes(offset + max(high, 0) + draw.randrange(9))
+        records, packed, target = (tmp_path / name for name in ("records.bin", "packed.bin", "target.bin"))
+        records.write_bytes(octets)
+        said = {"type": drawn.text, "count": count, "offset": offset}
+        mpired.pack(records, output=packed, overwrite=True, **said)
+        expected = b"".join(octets[offset + start :][:nbytes] for start, nbytes in places)
+        assert packed.read_bytes() == expected
+        other = draw.randbytes(len(octets) + 5)
+        target.write_bytes(other)
+        if overlap(places):
+            with pytest.raises(DatatypeError, match="entries overlap"):
+                mpired.unpack(packed, into=target, **said)
+            assert target.read_bytes() == other
+            return
+        mpired.unpack(packed, into=target, **said)
+        wanted = bytearray(other)
+        for start, nbytes in places:
+            wanted[offset + start : offset + start + nbytes] = octets[offset + start :][:nbytes]
+        assert target.read_bytes() == bytes(wanted)
+        mpired.unpack(packed, output=tmp_path / "new.bin", overwrite=True, **said)
+        fresh = (tmp_path / "new.bin").read_bytes()
+        inside = bytearray(len(wanted))
+        for start, nbytes in places:
+            inside[offset + start : offset + start + nbytes] = wanted[offset + start :][:nbytes]
+        shared = min(len(fresh), len(wanted))
+        assert fresh[:shared] == inside[:shared]
+        assert len(fresh) >= offset + high
+
+    there_and_back()
+
+
+@pytest.mark.parametrize("block", [1, 7, 64, 1000])
+def test_blocks_do_not_show(tmp_path, monkeypatch, block):
+    texts = ["vector(3,2,3,double)", "subarray([9,8,7],[5,4,3],[2,1,3],F,short)", "resized(0,8,vector(9,1,9,double))",
+             "indexed([3,1,2],[9,0,5],struct([1,1],[0,9],[double,int8_t]))", "hvector(40,1,-13,byte)",
+             "hindexed([1,1],[0,100000],int)"]  # fmt: skip
+    for text in texts:
+        typemap, count = parse(text)[0].typemap, 9
+        low, high = transfer.reach(transfer.Run(typemap, 0, count, typemap.extent))
+        offset = max(0, -low)
+        octets = np.random.default_rng(3).integers(0, 256, offset + high + 50, dtype=np.uint8).tobytes()
+        (tmp_path / "a.bin").write_bytes(octets)
+        said = {"type": text, "count": count, "offset": offset}
+        for name in ("whole", "cut"):
+            monkeypatch.setattr(transfer, "BLOCK_BYTES", 1 << 20 if name == "whole" else block)
+            mpired.pack(tmp_path / "a.bin", output=tmp_path / f"{name}.bin", overwrite=True, **said)
+            (tmp_path / f"{name}.rec").write_bytes(bytes(len(octets)))
+            mpired.unpack(tmp_path / "whole.bin", into=tmp_path / f"{name}.rec", **said)
+        assert (tmp_path / "whole.bin").read_bytes() == (tmp_path / "cut.bin").read_bytes()
+        assert (tmp_path / "whole.rec").read_bytes() == (tmp_path / "cut.rec").read_bytes()
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(drawn=typemaps.types(["int8_t", "short", "double", "short_int"]), count=st.integers(1, 12))
+def test_overlaps_are_found(drawn, count):
+    places = typemaps.positions(drawn.twin, count)
+    assert pieces.overlaps(parse(drawn.text)[0].typemap, count) == overlap(places), drawn.text
+
+
+def test_a_matrix_of_any_size_is_seen_to_be_free_of_overlaps():
+    assert pieces.overlaps(parse("resized(0,8,vector(100000,1,100000,double))")[0].typemap, 100_000) is False
+    assert pieces.overlaps(parse("resized(0,8,vector(100000,1,100000,double))")[0].typemap, 100_001) is True
+    assert pieces.overlaps(parse("contiguous(1000000,vector(1000000,1,2,double))")[0].typemap, 1000) is False
+    two = "struct([90000000,80000000],[0,{}],[resized(0,16,double),resized(0,16,double)])"
+    assert pieces.overlaps(parse(two.format(8))[0].typemap, 1) is False
+    assert pieces.overlaps(parse(two.format(-88))[0].typemap, 3) is False
+    assert pieces.overlaps(parse(two.format(7))[0].typemap, 1) is None
+    assert pieces.overlaps(parse(two.format(8))[0].typemap, 0) is False
+
+
+def test_types_that_are_no_array_go_into_raw_files(tmp_path):
+    text = f"struct([1,{1200}],[0,8],[double,struct([1,1],[0,2],[short,byte])])"
+    octets = np.random.default_rng(2).integers(0, 256, parse(text)[0].typemap.extent, dtype=np.uint8).tobytes()
+    (tmp_path / "a.bin").write_bytes(octets)
+    mpired.pack(tmp_path / "a.bin", type=text, output=tmp_path / "packed.bin")
+    expected = octets[:8] + b"".join(octets[8 + 4 * i : 11 + 4 * i] for i in range(1200))
+    assert (tmp_path / "packed.bin").read_bytes() == expected
+    (tmp_path / "b.bin").write_bytes(bytes(len(octets)))
+    mpired.unpack(tmp_path / "packed.bin", type=text, into=tmp_path / "b.bin")
+    mpired.pack(tmp_path / "b.bin", type=text, output=tmp_path / "again.bin")
+    assert (tmp_path / "again.bin").read_bytes() == expected
+    for words in (["-o", "a.npy"], ["--datarep", "external32", "-o", "a.ext"]):
+        refused(run("pack", "--type", text, "a.bin", *words, cwd=tmp_path), 3, "2401 entries are no structure")
+
+
+@pytest.mark.parametrize("extent", [0, -8])
+def test_extents_that_go_nowhere_or_back(tmp_path, extent):
+    (tmp_path / "a.bin").write_bytes(struct.pack("<3d", 1, 2, 3))
+    text = f"resized(0,{extent},double)"
+    with pytest.raises(UsageError, match=f"is needed: the extent of .* is {extent}"):
+        mpired.pack(tmp_path / "a.bin", type=text)
+    result = mpired.pack(tmp_path / "a.bin", type=text, count=3, offset=16)
+    assert result.tolist() == ([3, 3, 3] if extent == 0 else [3, 2, 1])
+
+
+def test_a_type_without_entries(tmp_path):
+    (tmp_path / "a.bin").write_bytes(b"x")
+    with pytest.raises(UsageError, match="its size 0"):
+        mpired.pack(tmp_path / "a.bin", type="contiguous(0,int)")
+    mpired.pack(tmp_path / "a.bin", type="contiguous(0,int)", count=7, output=tmp_path / "b.bin")
+    assert (tmp_path / "b.bin").read_bytes() == b""
+    mpired.unpack(tmp_path / "b.bin", type="contiguous(0,int)", count=7, into=tmp_path / "a.bin")
+    assert (tmp_path / "a.bin").read_bytes() == b"x"
+
+
+def test_one_huge_element_is_read_where_its_entries_are(tmp_path):
+    with open(tmp_path / "sparse.bin", "wb") as file:
+        for i in range(3):
+            os.pwrite(file.fileno(), struct.pack("<d", i + 0.5), i << 33)
+    text = f"hvector(3,1,{1 << 33},double)"
+    status, peak, err = measured("pack", "-q", "--type", text, tmp_path / "sparse.bin", "-o", tmp_path / "out.npy")
+    assert (status, err) == (0, "")
+    assert np.load(tmp_path / "out.npy").tolist() == [[0.5, 1.5, 2.5]]
+    assert peak < 200 << 20

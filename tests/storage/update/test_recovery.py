@@ -1,0 +1,152 @@
+"""The next command finishes an update, and says so."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+from command import NOBODY, become_nobody, refused, run, unchanged
+from protocols import JOURNAL
+from updates import WORDS, pending, value
+
+DEAD = "that an interrupted command had committed"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("info", "here/t.npy"),
+        ("reduce", "-q", "--op", "sum", "here/t.npy", "-o", "result.npy"),
+        ("recover", "here/t.npy"),
+        ("accumulate", "-q", "--op", "max", "here/t.npy", "here/t.npy"),
+        ("get-accumulate", "-q", "--op", "no_op", "here/t.npy", "--fetch", "old.npy"),
+        ("reduce", "-q", "--op", "sum", "here/t.npy", "ones.npy", "--in-place"),
+    ],
+)
+def test_every_command_finishes_an_update(words, folder):
+    pending(folder)
+    assert run(*words, cwd=folder).status == 0
+    assert value(folder) == (2 if "--in-place" in words else 1)
+    assert os.listdir(folder / "here") == ["t.npy"]
+    if "result.npy" in words:
+        assert value(folder, "result.npy") == 1
+
+
+@pytest.mark.parametrize("words", [[], ["--discard", "--force"]])
+def test_what_is_done_and_cannot_be_printed_is_done(words, folder):
+    """The status is about the file, and standard error says what was done with it."""
+    pending(folder)
+    done = "removed the journal" if words else "finished an update of 4000 bytes"
+    with open("/dev/full", "wb") as full:
+        outcome = run("recover", *words, "ones.npy", "here/t.npy", cwd=folder, stdout=full.fileno())
+        assert outcome.status == 6
+        first, second = outcome.err.splitlines()
+        assert first.startswith(f"mpired: here/t.npy: {done}")
+        assert second.startswith("mpired: standard output: No space left on device; ")
+        assert second.endswith("do not repeat")
+        assert value(folder) == (0 if words else 1)
+        assert os.listdir(folder / "here") == ["t.npy"]
+        with unchanged(folder):
+            outcome = run("recover", *words, "ones.npy", "here/t.npy", cwd=folder, stdout=full.fileno())
+            refused(outcome, 4, "standard output: No space left on device")
+            outcome = run("recover", "--list", "ones.npy", cwd=folder, stdout=full.fileno())
+            refused(outcome, 4, "standard output: No space left on device")
+
+
+def test_recover_lists_and_discards(folder):
+    pending(folder)
+    with unchanged(folder):
+        listed = run("recover", "--list", "here/t.npy", "ones.npy", cwd=folder)
+        assert listed == (0, b"here/t.npy: a committed update to finish\nones.npy: nothing\n", "")
+        refused(run("recover", "--discard", "here/t.npy", cwd=folder), 3, "here/t.npy", JOURNAL, "--discard --force")
+        refused(run("recover", "--force", "here/t.npy", cwd=folder), 2, "--force", "--discard")
+    assert run("recover", "--discard", "--force", "here/t.npy", cwd=folder).status == 0
+    assert value(folder) == 0
+    assert os.listdir(folder / "here") == ["t.npy"]
+
+
+def test_who_may_not_write_does_not_read_the_half(as_root, open_folder):
+    np.save(open_folder / "ones.npy", np.ones(500))
+    (open_folder / "here").mkdir()
+    np.save(open_folder / "here" / "t.npy", np.zeros(500))
+    pending(open_folder)
+    with unchanged(open_folder):
+        refused(run("info", "here/t.npy", cwd=open_folder, setup=become_nobody), 3, "here/t.npy", "mpired recover")
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", bytes(5000)])
+def test_what_is_no_journal_of_a_missing_file_is_discarded(content, folder):
+    (folder / "here" / "t.npy").unlink()
+    (folder / "here" / JOURNAL).write_bytes(content)
+    refused(run("info", "here/t.npy", cwd=folder), 3, "here/t.npy", f"here/{JOURNAL} is there")
+    assert run("recover", "--discard", "here/t.npy", cwd=folder).status == 0
+    assert os.listdir(folder / "here") == []
+
+
+@pytest.mark.parametrize("renew", [True, False], ids=["with a new file", "without"])
+def test_a_file_that_was_renamed_does_not_lose_its_update_by_advice(renew, folder):
+    """Its name leads to its journal no more, which is the only place of its update."""
+    pending(folder)
+    os.rename(folder / "here" / "t.npy", folder / "here" / "moved.npy")
+    if renew:
+        np.save(folder / "here" / "t.npy", np.zeros(500))
+    with unchanged(folder):
+        refused(run("recover", "--discard", "here/t.npy", cwd=folder), 3, "here/t.npy", JOURNAL, "--discard --force")
+    os.replace(folder / "here" / "moved.npy", folder / "here" / "t.npy")
+    assert run("recover", "here/t.npy", cwd=folder).status == 0
+    assert value(folder) == 1
+
+
+@pytest.mark.parametrize("quiet", [(), ("-q",)])
+@pytest.mark.parametrize(
+    "words", [("info",), ("accumulate", "ones.npy", "--op", "max"), ("fetch-and-op", "--op", "no_op")]
+)
+def test_whoever_finishes_an_update_says_so(words, quiet, folder):
+    pending(folder)
+    command, *rest = words
+    outcome = run(command, "here/t.npy", *rest, *(quiet if command == "accumulate" else ()), cwd=folder)
+    assert outcome.err.splitlines()[0] == f"mpired: here/t.npy: finished an update of 4000 bytes {DEAD}"
+    assert outcome.err.count("finished") == 1
+    assert value(folder) == 1
+
+
+def test_recover_says_what_it_finished(folder):
+    pending(folder)
+    outcome = run("recover", "here/t.npy", "ones.npy", cwd=folder)
+    assert outcome == (
+        0,
+        f"here/t.npy: finished an update of 4000 bytes {DEAD}\nones.npy: nothing to do\n".encode(),
+        "",
+    )
+
+
+def test_list_and_discard_exclude_each_other(folder):
+    pending(folder)
+    with unchanged(folder):
+        refused(run("recover", "--list", "--discard", "here/t.npy", cwd=folder), 2, "--list", "--discard")
+
+
+def test_journal_that_cannot_be_removed(as_root, open_folder):
+    """The target has changed, but not all is done."""
+    np.save(open_folder / "ones.npy", np.ones(500))
+    (open_folder / "here").mkdir()
+    np.save(open_folder / "here" / "t.npy", np.zeros(500))
+    pending(open_folder)
+    for name in ("t.npy", JOURNAL):
+        os.chown(open_folder / "here" / name, NOBODY, NOBODY)
+    outcome = run(*WORDS, cwd=open_folder, setup=become_nobody)
+    refused(outcome, 6, "here/t.npy", f"here/{JOURNAL} cannot be removed (Permission denied)", "nothing else was done")
+    assert value(open_folder) == 1
+    assert (open_folder / "here" / JOURNAL).exists()
+
+
+def test_messages_name_the_journal_where_the_user_sees_it(folder):
+    pending(folder)
+    (folder / "here" / JOURNAL).chmod(0o666)
+    (folder / "alias").symlink_to("here/t.npy")
+    refused(run(*WORDS, cwd=folder), 3, f"mpired: here/t.npy: a committed update waits in here/{JOURNAL}, to")
+    refused(run("recover", "alias", cwd=folder), 3, f"waits in {folder}/here/{JOURNAL}, to which others")
+    refused(
+        run("recover", str(folder / "here/t.npy"), cwd=folder), 3, f"waits in {folder}/here/{JOURNAL}, to which others"
+    )

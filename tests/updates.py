@@ -1,0 +1,55 @@
+"""An update of the target here/t.npy: how it is made, held up, and left unfinished."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+from pathlib import Path
+
+import numpy as np
+import pytest
+from protocols import JOURNAL
+
+import mpired
+from mpired.errors import MpiredError
+from mpired.storage import journal
+
+
+def add(folder: Path, target: str = "here/t.npy", **how: object) -> None:
+    mpired.Window(folder / target, **how).accumulate(folder / "ones.npy", "sum")
+
+
+def value(folder: Path, target: str = "here/t.npy") -> float | None:
+    elements = np.load(folder / target)
+    return float(elements[0]) if (elements == elements[0]).all() else None
+
+
+WORDS = ("accumulate", "-q", "--op", "sum", "here/t.npy", "ones.npy")
+
+
+def hold(path: Path, kind: int = fcntl.F_WRLCK) -> int:
+    """Hold the lock as another program may, and return the descriptor."""
+    fd = os.open(path, os.O_RDWR)
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
+    return fd
+
+
+def pending(folder: Path) -> bytes:
+    """Leave a whole journal that was not applied, and return it."""
+    kept: list[bytes] = []
+    apply = journal.apply
+    try:
+
+        def stop(*_arguments: object, **_settings: object) -> None:
+            kept.append((folder / "here" / JOURNAL).read_bytes())
+            raise OSError(errno.EIO, "stopped")
+
+        journal.apply = stop
+        with pytest.raises(MpiredError, match="do not repeat"):
+            add(folder, commit="journal")
+    finally:
+        journal.apply = apply
+    assert value(folder) == 0
+    return kept[0]

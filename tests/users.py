@@ -1,0 +1,77 @@
+"""Several users and groups at one target, and an update that one of them leaves half done."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from command import Outcome, run
+from faults import Counter, Fault, at
+
+# Users, and groups of which the first is the primary one of both.
+OWNER, MEMBER, STRANGER = 61001, 61002, 61003
+USERS, PROJECT = 62000, 62001
+
+ACCESS_LIST = "system.posix_acl_access"
+
+
+def become(user: int, *groups: int) -> Callable[[], None]:
+    """Return a setup of `Child` that makes it a process of a user, of its primary group and of others."""
+
+    def setup() -> None:
+        os.setgroups(groups)
+        os.setgid(USERS)
+        os.setuid(user)
+        ctypes.CDLL(None).prctl(4, 1)  # as a process that was never root
+
+    return setup
+
+
+def belonging(folder: Path, owner: int, group: int, mode: int) -> None:
+    os.chown(folder / "t.npy", owner, group)
+    (folder / "t.npy").chmod(mode)
+
+
+def rights(path: Path) -> tuple[int, int, int]:
+    status = path.stat()
+    return status.st_uid, status.st_gid, stat.S_IMODE(status.st_mode)
+
+
+def accumulate(folder: Path, commit: str, *setups: Callable[[], None]) -> Outcome:
+    words = ("accumulate", "-q", "--op", "sum", "--commit", commit, "t.npy", "ones.npy")
+    return run(*words, cwd=folder, setup=lambda: [setup() for setup in setups])
+
+
+_KILLED_AT: list[int] = []  # which call wrote to the target the last time
+
+
+def killed(folder: Path, *setups: Callable[[], None]) -> None:
+    """Leave what a journal update leaves that dies when it has written half of the target."""
+    old = (folder / "t.npy").read_bytes()
+    for number in [*_KILLED_AT[-1:], *range(1, 100)]:
+        (folder / "t.npy").write_bytes(old)
+        accumulate(folder, "journal", *setups, at(number, Fault("short, then kill"), Counter(), "t.npy"))
+        if value(folder) is None:
+            _KILLED_AT.append(number)
+            return
+    raise AssertionError("no call writes to the target")
+
+
+def value(folder: Path) -> float | None:
+    elements = np.load(folder / "t.npy")
+    return float(elements[0]) if (elements == elements[0]).all() else None
+
+
+def access_list(*entries: tuple[int, int, int]) -> bytes:
+    """Return an access control list: tag (1 owner, 2 user, 4 group, 16 mask, 32 others), rights, user."""
+    return struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *entry) for entry in entries)
+
+
+ANY = 0xFFFFFFFF
+# A user may write, the group may not: that the mode says 0664 is the mask.
+LIST = access_list((1, 6, ANY), (2, 6, STRANGER), (4, 0, ANY), (16, 6, ANY), (32, 4, ANY))

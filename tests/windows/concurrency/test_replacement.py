@@ -1,0 +1,214 @@
+"""Commands that replace a file take its lock too."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import resource
+import signal
+from collections.abc import Callable
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command import Child, become_nobody, refused, run, snapshot
+from faults import Counter, Fault, at
+from shared_target import ADDING, BASE, COUNT, IN_PLACE, forked, in_place, stopped, stopping_at, value, words
+
+from mpired.storage import lock, staging
+
+
+@pytest.mark.parametrize("command", IN_PLACE)
+def test_no_update_comes_in_before_a_file_is_replaced(command, folder):
+    child = stopped(*in_place(folder, command), cwd=folder, setup=stopping_at("fsync"))
+    before = (folder / "targets" / BASE).read_bytes()
+    update = run(*words(16, "auto", "--lock-timeout", "0"), cwd=folder)
+    after = (folder / "targets" / BASE).read_bytes()
+    os.kill(child.pid, signal.SIGCONT)
+    outcome = child.finish()
+    assert (outcome.status, outcome.err) == (0, "")
+    assert (update.status, after) == (5, before), update.err
+
+
+@pytest.mark.parametrize("command", IN_PLACE)
+def test_a_file_is_not_replaced_while_an_update_is_at_work(command, folder):
+    words_ = in_place(folder, command)
+    update = stopped(*words(16, "rename"), cwd=folder, setup=stopping_at("replace"))
+    before = (folder / "targets" / BASE).read_bytes()
+    outcome = run(*words_, "--lock-timeout", "0", cwd=folder)
+    after = (folder / "targets" / BASE).read_bytes()
+    os.kill(update.pid, signal.SIGCONT)
+    assert update.finish().status == 0
+    assert (outcome.status, after) == (5, before), outcome.err
+
+
+def impatient() -> None:
+    """Do not wait for a command that has committed many results and puts them in place: status 4."""
+    staging._PATIENCE = 0  # noqa: SLF001
+
+
+@pytest.mark.parametrize("commit", ["rename", "journal"])
+@pytest.mark.parametrize("command", ADDING)
+def test_an_update_that_comes_in_between_is_in_the_result(command, commit, folder):
+    """At each moment that it is stopped at, another update is refused for the lock, or counts."""
+    counter, done = Counter(), set()
+    for number in range(1, 400, 7):
+        command_words = in_place(folder, command)
+        counter.clear()
+        child = Child(*command_words, cwd=folder, setup=at(number, Fault("stop", signal.SIGSTOP), counter, BASE))
+        _, status = os.waitpid(child.pid, os.WUNTRACED)
+        if os.WIFEXITED(status):
+            break
+        update = run(*words(16, commit, "--lock-timeout", "0"), cwd=folder, setup=impatient)
+        os.kill(child.pid, signal.SIGCONT)
+        outcome = child.finish()
+        assert (outcome.status, outcome.err) == (0, ""), counter.read()
+        assert value(folder) == 1 + 16 * (update.status == 0), (number, counter.read(), update)
+        done.add(update.status)
+    assert number > 20
+    assert {0, 5} <= done <= {0, 4, 5}
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+@pytest.mark.parametrize("command", ["reduce-local", "unpack --into"])
+def test_without_locks_files_are_replaced_all_the_same(command, number, folder):
+    """There nothing can be accumulated into them."""
+
+    def no_locks() -> None:
+        def refuse(*_arguments: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        fcntl.fcntl = refuse
+
+    outcome = run(*in_place(folder, command), cwd=folder, setup=no_locks)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert value(folder) == 1
+
+
+def test_a_file_that_may_only_be_read_is_replaced_under_a_lock(as_root, open_folder):
+    """Its owner's updates are kept away by the lock of a reader."""
+    folder = open_folder
+    folder.chmod(0o777)
+    for name in "t.npy", "o.npy":
+        np.save(folder / name, np.ones(COUNT, np.int64))
+        (folder / name).chmod(0o444)
+
+    def setup() -> None:
+        become_nobody()
+        stopping_at("replace")()
+
+    command = ("reduce-local", "-q", "--op", "sum", "o.npy", "t.npy")
+    child = stopped(*command, cwd=folder, setup=setup)
+    update = run("accumulate", "--op", "sum", "t.npy", "o.npy", "--lock-timeout", "0", cwd=folder)
+    os.kill(child.pid, signal.SIGCONT)
+    outcome = child.finish()
+    assert (outcome.status, outcome.err) == (0, "")
+    assert update.status == 5, update.err
+    assert np.load(folder / "t.npy").tolist() == [2] * COUNT
+    child = stopped("accumulate", "-q", "--op", "sum", "t.npy", "o.npy", cwd=folder, setup=stopping_at("replace"))
+    refused(run(*command, "--lock-timeout", "0", cwd=folder, setup=become_nobody), 5, "t.npy", "--lock-timeout")
+    os.kill(child.pid, signal.SIGCONT)
+    assert child.finish().status == 0
+
+
+def test_the_journal_of_a_file_is_finished_before_the_file_is_replaced(folder):
+    words_ = in_place(folder, "reduce-local")
+    update = stopped(*words(16, "journal"), cwd=folder, setup=stopping_at("fdatasync"))
+    os.kill(update.pid, signal.SIGKILL)
+    update.finish()
+    assert (folder / "targets" / f".{BASE}.mpired-journal").exists()
+    outcome = run(*words_, cwd=folder)
+    assert outcome.status == 0
+    assert "finished an update" in outcome.err
+    assert value(folder) == 17
+    assert os.listdir(folder / "targets") == [BASE]
+
+
+def test_two_names_of_one_file_are_one_lock(folder):
+    """Each rank gets its result under its own name."""
+    in_place(folder, "reduce-local")
+    os.link(folder / "add1.npy", folder / "name.npy")
+    outcome = run("scan", "-q", "--op", "sum", "add1.npy", "name.npy", "--in-place", "--lock-timeout", "0", cwd=folder)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert np.load(folder / "add1.npy")[0] == 1
+    assert np.load(folder / "name.npy")[0] == 2
+
+
+@pytest.mark.parametrize("hard", [64, 20_000])
+def test_more_files_than_descriptors_are_locked(hard, folder):
+    for rank in range(100):
+        np.full(10, 1).tofile(folder / f"r{rank:02}.bin")
+    names = [f"r{rank:02}.bin" for rank in range(100)]
+
+    def few() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+
+    words_ = ("scan", "-q", "--op", "sum", "--type", "int64_t", *names, "--in-place")
+    before = snapshot(folder)
+    outcome = run(*words_, cwd=folder, setup=few)
+    if hard == 64:
+        refused(outcome, 4, "r00.bin", "100 files", "ulimit -n")
+        assert snapshot(folder) == before
+    else:
+        assert (outcome.status, outcome.err) == (0, "")
+        assert [int(np.fromfile(folder / name, np.int64)[0]) for name in names] == list(range(1, 101))
+
+
+def test_workers_do_not_keep_the_lock(folder):
+    """A command that is killed has no lock any more, whatever became of its workers."""
+    target = folder / "targets" / BASE
+    with lock.lock_target(str(target), lock.Waiting(timeout=0)):
+        inherited = forked(signal.pause)
+    try:
+        with lock.lock_target(str(target), lock.Waiting(timeout=10)):
+            pass
+    finally:
+        os.kill(inherited, signal.SIGKILL)
+        os.waitpid(inherited, 0)
+
+
+# What fails after the commit
+
+
+def closes_fail_after(name: str) -> Callable[[], None]:
+    """Return a setup that lets every close fail from a call of `os` on, as on NFS with a quota."""
+
+    def setup() -> None:
+        original, close, armed = getattr(os, name), os.close, False
+
+        def call(*arguments: object, **settings: object) -> object:
+            nonlocal armed
+            done = original(*arguments, **settings)
+            armed = True
+            return done
+
+        def failing(fd: int) -> None:
+            close(fd)
+            if armed:
+                raise OSError(errno.EDQUOT, os.strerror(errno.EDQUOT))
+
+        setattr(os, name, call)
+        os.close = failing
+
+    return setup
+
+
+@pytest.mark.parametrize("command", [*IN_PLACE, "accumulate", "journal", "parquet"])
+def test_a_close_that_fails_after_the_commit_is_no_failure(command, folder):
+    words_ = in_place(folder, command if command in IN_PLACE else "reduce-local")
+    pq.write_table(pa.table({"x": np.zeros(COUNT, np.int64)}), folder / "t.parquet")
+    words_ = {
+        "accumulate": words(1, "rename"),
+        "journal": words(1, "journal"),
+        "parquet": ("accumulate", "-q", "--op", "sum", "t.parquet", "add1.npy"),
+    }.get(command, words_)
+    setup = closes_fail_after("fdatasync" if command == "journal" else "replace")
+    outcome = run(*words_, cwd=folder, setup=setup)
+    assert outcome.status in {0, 6}, outcome.err
+    if command == "parquet":
+        assert pq.read_table(folder / "t.parquet")["x"].to_pylist() == [1] * COUNT
+    elif command in {*ADDING, "accumulate", "journal"}:
+        assert run("info", f"targets/{BASE}", cwd=folder).status == 0  # which finishes what a status of 6 has left
+        assert value(folder) == 1

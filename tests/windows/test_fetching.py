@@ -1,0 +1,199 @@
+"""Old elements that a call fetches: to a file, to standard output, and where they cannot be written."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import numpy as np
+import pytest
+from command import refused, run, unchanged
+
+import mpired
+from mpired.errors import MpiredError
+
+
+def test_get_accumulate_writes_the_old_elements(tmp_path):
+    np.save(tmp_path / "t.npy", np.arange(6, dtype=">i4").reshape(2, 3))
+    np.save(tmp_path / "o.npy", np.ones((2, 3), "i4"))
+    words = ("get-accumulate", "-q", "--op", "sum", "t.npy", "o.npy")
+    assert run(*words, "--fetch", "old.npy", cwd=tmp_path) == (0, b"", "")
+    old = np.load(tmp_path / "old.npy")
+    assert old.dtype == np.dtype(">i4")
+    assert old.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert run(*words, "--to", "text", cwd=tmp_path) == (0, b"1\n2\n3\n4\n5\n6\n", "")
+    with unchanged(tmp_path):
+        refused(run(*words, "--fetch", "old.npy", cwd=tmp_path), 2, "old.npy", "--force")
+        refused(run(*words, "--fetch", "t.npy", "--force", cwd=tmp_path), 2, "--fetch", "is the target")
+        far = ("get-accumulate", "--op", "no_op", "--target-count", str(2**61), "t.npy")
+        refused(run(*far, cwd=tmp_path), 3, "window")
+        refused(run(*words[:-1], cwd=tmp_path), 2, "needs an origin")
+        read = run("get-accumulate", "-q", "--op", "no_op", "--at", "1,:", "--to", "text", "t.npy", cwd=tmp_path)
+        assert read == (0, b"5\n6\n7\n", "")
+
+
+def test_no_op_ignores_its_origin(tmp_path):
+    """Whatever it is (MPI-4.1, 12.3.4): of another datatype or count, or the target; one line says that."""
+    np.save(tmp_path / "t.npy", np.arange(3.0))
+    np.save(tmp_path / "o.npy", np.ones(7, "i4"))
+    words = ("get-accumulate", "--op", "no_op", "--to", "text", "t.npy")
+    with unchanged(tmp_path):
+        for origin in ("o.npy", "t.npy", "-"):
+            outcome = run(*words, origin, cwd=tmp_path)
+            assert outcome[:2] == (0, b"0.0\n1.0\n2.0\n")
+            note = f"mpired: {origin} is not used: MPI_NO_OP only reads the target"
+            assert outcome.err.splitlines()[0] == note
+            assert run(*words, "-q", origin, cwd=tmp_path) == (0, outcome.out, "")
+        value = run("fetch-and-op", "--op", "no_op", "t.npy", "--target-disp", "1", "x", cwd=tmp_path)
+        assert value == (0, b"1.0\n", "mpired: x is not used: MPI_NO_OP only reads the target\n")
+        window = mpired.Window(tmp_path / "t.npy")
+        assert window.get_accumulate(np.ones(2, "i1"), "no_op").tolist() == [0, 1, 2]
+        assert window.fetch_and_op(5, "no_op", target_disp=2) == 2
+
+
+def fill_standard_output() -> None:
+    """Let the disk be full for what goes to standard output, by whatever descriptor."""
+    written = os.write
+
+    def write(fd: int, data: memoryview) -> int:
+        if len(data) and os.path.sameopenfile(fd, 1):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return written(fd, data)
+
+    os.write = write
+
+
+def test_old_elements_that_cannot_be_written_are_not_a_failure_that_may_be_repeated(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(3))
+    outcome = run("fetch-and-op", "--op", "sum", "t.npy", "1", cwd=tmp_path, setup=fill_standard_output)
+    refused(outcome, 6, "t.npy", "do not repeat")
+    assert np.load(tmp_path / "t.npy").tolist() == [1, 0, 0]
+
+
+def test_a_stream_that_takes_nothing_is_refused_before_the_target_changes(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(3))
+    with unchanged(tmp_path):
+        with open("/dev/full", "wb") as full:
+            outcome = run("fetch-and-op", "--op", "sum", "t.npy", "1", cwd=tmp_path, stdout=full.fileno())
+            refused(outcome, 4, "standard output", "No space left")
+        outcome = run("get-accumulate", "--op", "sum", "--fetch", "/dev/full", "t.npy", "t.npy", cwd=tmp_path)
+        refused(outcome, 4, "/dev/full", "No space left")
+        reader, writer = os.pipe()
+        os.close(reader)
+        outcome = run("fetch-and-op", "--op", "sum", "t.npy", "1", cwd=tmp_path, stdout=writer)
+        os.close(writer)
+        assert outcome.status == 141
+
+
+@pytest.mark.parametrize(
+    ("words", "notes"),
+    [
+        ("fetch-and-op --op sum t.npy t.npy", ["the origin t.npy is the same file as the target t.npy"]),
+        ("fetch-and-op --op sum t.npy ./t.npy", ["the origin ./t.npy is the same file as the target t.npy"]),
+        ("fetch-and-op --op sum t.npy v.npy", []),
+        ("fetch-and-op --op sum --window t.npy 5", []),
+        ("fetch-and-op --op sum --window 5 5", []),
+        ("compare-and-swap t.npy t.npy t.npy", ["the origin t.npy is the same file as the target t.npy"]),
+        ("compare-and-swap t.npy 0 t.npy", ["the origin t.npy is the same file as the target t.npy"]),
+    ],
+)
+def test_an_element_that_is_of_the_target_itself(words, notes, tmp_path):
+    for name in ("t.npy", "v.npy", "5.npy"):
+        np.save(tmp_path / name, np.array([3]))
+    (tmp_path / "5.npy").rename(tmp_path / "5")  # a number is a number, whatever a file is called
+    outcome = run(*words.split(), cwd=tmp_path)
+    assert outcome == (0, b"3\n", "".join(f"mpired: warning: {note}\n" for note in notes))
+    assert run(*words.split(), "-q", cwd=tmp_path).err == ""
+
+
+@pytest.mark.parametrize("words", ["fetch-and-op --op no_op t.npy", "compare-and-swap t.npy 7 8"])
+def test_a_stream_that_fails_when_nothing_has_changed(words, tmp_path):
+    """The status is about the target."""
+    np.save(tmp_path / "t.npy", np.zeros(3, int))
+    with unchanged(tmp_path):
+        outcome = run(*words.split(), cwd=tmp_path, setup=fill_standard_output)
+        refused(outcome, 4, "standard output: No space left on device")
+        assert "do not repeat" not in outcome.err
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_old_elements_that_the_disk_does_not_confirm_leave_the_target_as_it_was(there, tmp_path):
+    """The status is about the target."""
+    (tmp_path / "old").mkdir()
+    np.save(tmp_path / "t.npy", np.zeros(3))
+    if there:
+        np.save(tmp_path / "old" / "old.npy", np.ones(3))
+    before = (tmp_path / "t.npy").read_bytes()
+
+    def no_directory() -> None:
+        def fail(_fd: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        mpired.storage.calls.fsync_directory = fail
+
+    words = ("get-accumulate", "--op", "sum", "--fetch", "old/old.npy", "-f", "t.npy", "t.npy")
+    outcome = run(*words, cwd=tmp_path, setup=no_directory)
+    refused(outcome, 4, "old/old.npy", "Input/output error", "has the old elements" if there else "is removed")
+    assert (tmp_path / "t.npy").read_bytes() == before
+    assert os.listdir(tmp_path / "old") == (["old.npy"] if there else [])
+    if there:
+        assert np.load(tmp_path / "old" / "old.npy").tolist() == [0, 0, 0]
+
+
+# The file of the old elements and its directory are synced before the journal is.
+@pytest.mark.parametrize(("commit", "name", "number"), [("rename", "replace", 0), ("journal", "fsync", 2)])
+def test_old_elements_go_with_an_update_that_fails(commit, name, number, tmp_path):
+    """The same command again is not refused for the file that it has left."""
+    np.save(tmp_path / "t.npy", np.zeros(3))
+
+    def no_update() -> None:
+        original, count = getattr(os, name), iter(range(100))
+
+        def fail(*arguments: object, **settings: object) -> object:
+            if next(count) == number:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return original(*arguments, **settings)
+
+        setattr(os, name, fail)
+
+    words = ("get-accumulate", "-q", "--op", "sum", "--commit", commit, "--fetch", "old.npy", "t.npy", "t.npy")
+    refused(run(*words, cwd=tmp_path, setup=no_update), 4, "t.npy", "Input/output error")
+    assert os.listdir(tmp_path) == ["t.npy"]
+    assert run(*words, cwd=tmp_path).status == 0
+
+
+def test_compare_and_swap(tmp_path):
+    np.save(tmp_path / "t.npy", np.array([3, 4]))
+    assert run("compare-and-swap", "t.npy", "3", "-9", cwd=tmp_path) == (0, b"3\n", "")
+    assert run("compare-and-swap", "t.npy", "3", "10", cwd=tmp_path) == (0, b"-9\n", "")
+    assert mpired.Window(tmp_path / "t.npy").compare_and_swap(4, 5, target_disp=1) == 4
+    assert np.load(tmp_path / "t.npy").tolist() == [-9, 5]
+    np.save(tmp_path / "d.npy", np.zeros(2))
+    with unchanged(tmp_path):
+        refused(run("compare-and-swap", "d.npy", "0", "1", cwd=tmp_path), 3, "MPI_COMPARE_AND_SWAP", "MPI_DOUBLE")
+        refused(run("compare-and-swap", "t.npy", "0", cwd=tmp_path), 2, "COMPARE")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_box_is_fetched_in_its_shape(order, tmp_path):
+    array = np.arange(24).reshape(2, 3, 4)
+    np.save(tmp_path / "t.npy", np.asarray(array, order=order))
+    words = ("--op", "no_op", "--at", "1,0:2,1:4:2", "--fetch", "box.npy", "t.npy")
+    assert run("get-accumulate", "-q", *words, cwd=tmp_path) == (0, b"", "")
+    assert np.array_equal(np.load(tmp_path / "box.npy"), array[1, 0:2, 1:4:2])
+    words = ("--op", "replace", "--at", "1,0:2,1:4:2", "t.npy", "box.npy")
+    assert run("accumulate", "-q", *words, cwd=tmp_path) == (0, b"", "")
+    assert np.array_equal(np.load(tmp_path / "t.npy"), array)
+    window = mpired.Window(tmp_path / "t.npy")
+    for at in (np.s_[1, 0:2, 1:4:2], np.s_[1], 1, np.s_[:, -1], np.s_[0:0]):
+        assert np.array_equal(window.get_accumulate(None, "no_op", at=at), array[at])
+    assert window.fetch_and_op(None, "no_op", at=(1, 2, 3)) == 23
+    with pytest.raises(MpiredError, match="`at`"):
+        window.get_accumulate(None, "no_op", at=(1.5,))
+
+
+def test_a_swap_that_does_not_happen_leaves_the_file_alone(tmp_path):
+    np.save(tmp_path / "t.npy", np.array([3, 4]))
+    with unchanged(tmp_path):
+        assert run("compare-and-swap", "t.npy", "5", "9", cwd=tmp_path) == (0, b"3\n", "")
+        assert mpired.Window(tmp_path / "t.npy").compare_and_swap(5, 9, target_disp=1) == 4

@@ -1,0 +1,201 @@
+"""Where accumulate puts elements: types, counts, maps, boxes and ranks of a window."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from command import refused, run, unchanged
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from protocols import COMMITS
+
+import mpired
+from mpired.errors import MpiredError
+from mpired.windows.runs import Runs
+
+
+@given(data=st.data())
+@settings(max_examples=150, deadline=None)
+def test_runs_reach_each_element_once_and_no_other(data):
+    itemsize = data.draw(st.sampled_from([1, 2, 8, 16]))
+    count = data.draw(st.integers(0, 40))
+    gaps = data.draw(st.lists(st.sampled_from([0, 0, 1, 3, 700, 1500]), min_size=count, max_size=count))
+    lengths = data.draw(st.lists(st.integers(1, 5), min_size=count, max_size=count))
+    starts, at = [], data.draw(st.integers(0, 9))
+    for gap, length in zip(gaps, lengths, strict=True):
+        starts.append(at + gap)
+        at += gap + length * itemsize
+    order = data.draw(st.permutations(range(count)))
+    runs = Runs(
+        np.array([starts[i] for i in order], np.int64), np.array([lengths[i] for i in order], np.int64), itemsize
+    )
+    runs.check("t", at)
+    expected = [starts[i] + j * itemsize for i in order for j in range(lengths[i])]
+    assert runs.entries == len(expected)
+    assert runs.positions().tolist() == expected
+    found: dict[int, int] = {}
+    last = 0
+    for batch in runs.batches():
+        assert all(last <= start < stop for start, stop in batch.ranges)
+        last = batch.ranges[-1][1]
+        places = [start + k for start, stop in batch.ranges for k in range(stop - start)]
+        at_ = range(0, len(places), itemsize) if batch.at is None else batch.at.tolist()
+        (turn,) = batch.rounds
+        index = range(turn.index.start, turn.index.stop) if isinstance(turn.index, slice) else turn.index.tolist()
+        for position, number in zip(at_, index, strict=True):
+            assert number not in found
+            found[number] = places[position]
+    assert [found[i] for i in range(len(expected))] == expected
+
+
+@given(
+    indices=st.lists(st.integers(0, 30), max_size=60), origin=st.lists(st.floats(-1e3, 1e3), min_size=60, max_size=60)
+)
+@settings(max_examples=100, deadline=None)
+def test_map_is_ufunc_at(indices, origin, directory):
+    """Repeated entries are all applied, in order: the bits of `np.add.at`."""
+    target, index = np.linspace(0, 1, 31), np.array(indices, np.int64)
+    np.save(directory / "t.npy", target)
+    np.save(directory / "m.npy", index)
+    values_ = np.array(origin[: len(indices)])
+    np.add.at(target, index, values_)
+    mpired.Window(directory / "t.npy").accumulate(values_, "sum", map=directory / "m.npy")
+    assert np.load(directory / "t.npy").tobytes() == target.tobytes()
+
+
+def test_map_applies_the_entries_in_order(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(3))
+    window = mpired.Window(tmp_path / "t.npy")
+    window.accumulate(np.array([1.0, 2, 3, 4]), "replace", map=np.array([1, 1, 0, 1]))
+    assert np.load(tmp_path / "t.npy").tolist() == [3, 4, 0]
+    assert window.get_accumulate(np.array([1.0, 1, 1]), "sum", map=np.array([2, 2, 2])).tolist() == [0, 1, 2]
+
+
+def test_a_map_in_batches(tmp_path):
+    """More than a batch, far apart and close, and again."""
+    draw = np.random.default_rng(5)
+    target = draw.integers(0, 100, 3_000_000)
+    index = np.concatenate([draw.integers(0, 3_000_000, 200_000), draw.integers(0, 50, 5000)])
+    origin = draw.integers(0, 100, len(index))
+    np.save(tmp_path / "t.npy", target)
+    for commit in COMMITS:
+        mpired.Window(tmp_path / "t.npy", commit=commit).accumulate(origin, "sum", map=index)
+        np.add.at(target, index, origin)
+        assert (np.load(tmp_path / "t.npy") == target).all()
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize(
+    ("text", "index"),
+    [
+        ("3,0:5", np.s_[3, 0:5]),
+        ("1:3", np.s_[1:3]),
+        ("-1", np.s_[-1]),
+        (":,2", np.s_[:, 2]),
+        ("::2,1:5:3", np.s_[::2, 1:5:3]),
+        ("0:4,-3:", np.s_[0:4, -3:]),
+        ("2,3,1", np.s_[2, 3, 1]),
+        ("1:1", np.s_[1:1]),
+    ],
+)
+def test_boxes(text, index, order, tmp_path):
+    array = np.asarray(np.arange(120.0).reshape(4, 6, 5), order=order)
+    np.save(tmp_path / "t.npy", array)
+    origin = np.asarray(np.random.default_rng(1).random(array[index].shape), order=order)
+    np.save(tmp_path / "o.npy", origin)
+    mpired.Window(tmp_path / "t.npy").accumulate(tmp_path / "o.npy", "sum", at=text)
+    array[index] += origin
+    assert (np.load(tmp_path / "t.npy") == array).all()
+
+
+def test_windows_of_several_ranks(tmp_path):
+    for rank, count in enumerate((4, 0, 3)):
+        np.save(tmp_path / f"w{rank}.npy", np.zeros(count))
+    window = mpired.Window(*(tmp_path / f"w{rank}.npy" for rank in range(3)))
+    window.accumulate(np.array([1.0, 2, 3, 4]), "sum", map=np.array([6, 0, 6, 4]))
+    assert [np.load(tmp_path / f"w{rank}.npy").tolist() for rank in range(3)] == [[2, 0, 0, 0], [], [4, 0, 4]]
+    window.accumulate(np.array([5.0]), "sum", target_rank=2, target_disp=1)
+    assert np.load(tmp_path / "w2.npy").tolist() == [4, 5, 4]
+    assert window.fetch_and_op(1, "sum", target_rank=0, target_disp=3) == 0
+    with pytest.raises(MpiredError, match="`target_rank`"):
+        window.accumulate(np.ones(4), "sum")
+    with pytest.raises(MpiredError, match="names one file twice"):
+        mpired.Window(tmp_path / "w0.npy", tmp_path / "w0.npy").accumulate(np.ones(4), "sum", target_rank=0)
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_far_into_a_sparse_file(commit, tmp_path):
+    """Beyond 4 GiB, and holes stay holes."""
+    path = tmp_path / "t.bin"
+    with open(path, "wb") as file:
+        file.truncate(6 << 30)
+    disp = (5 << 30) // 8 + 3
+    mpired.Window(path, type="int64_t", commit=commit).accumulate(np.array([7, 8]), "sum", target_disp=disp)
+    with open(path, "rb") as file:
+        file.seek(8 * disp - 8)
+        assert np.frombuffer(file.read(32), np.int64).tolist() == [0, 7, 8, 0]
+    assert path.stat().st_size == 6 << 30
+    assert path.stat().st_blocks * 512 < 1 << 20
+
+
+def test_types_as_deep_as_a_text_is_long(tmp_path):
+    """Every third number of the window and of the origin, by a thousand structures in one another."""
+    levels = 1000
+    deep = "struct([1,1],[0,6],[short," * levels + "short" + "])" * levels
+    target, origin = np.arange(6000, dtype=np.int16), np.arange(6000, dtype=np.int16)[::-1].copy()
+    target.tofile(tmp_path / "t.bin")
+    origin.tofile(tmp_path / "o.bin")
+    words = ("--type", "short", "--target-type", deep, "--target-count", "1", "--target-disp", "2")
+    words = (*words, "--origin-type", deep, "--origin-disp", "1", "--origin-count", "1")
+    outcome = run("accumulate", "-q", "--op", "sum", *words, "t.bin", "o.bin", cwd=tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    target[2 : 2 + 3 * levels + 1 : 3] += origin[1 : 1 + 3 * levels + 1 : 3]
+    assert (tmp_path / "t.bin").read_bytes() == target.tobytes()
+
+
+def test_maps_of_python_and_of_files(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(4))
+    np.save(tmp_path / "truths.npy", np.array([True, False]))
+    (tmp_path / "map.bin").write_bytes(bytes(16))
+    window = mpired.Window(tmp_path / "t.npy")
+    window.accumulate(np.ones(3), "sum", map=[3, 0, 3])
+    assert np.load(tmp_path / "t.npy").tolist() == [1, 0, 0, 2]
+    window.accumulate(np.ones(0), "sum", map=[])
+    with unchanged(tmp_path):
+        words = ("accumulate", "--op", "sum", "--target-disp", "0", "t.npy", "t.npy")
+        refused(run(*words[:3], "--map", "truths.npy", "t.npy", "t.npy", cwd=tmp_path), 3, "truths.npy", "BOOL")
+        refused(run(*words[:3], "--map", "map.bin", "t.npy", "t.npy", cwd=tmp_path), 2, "--map", "map.bin", "raw")
+        with pytest.raises(MpiredError, match="a map is of integers"):
+            window.accumulate(np.ones(2), "sum", map=[0.5, 1])
+        with pytest.raises(MpiredError, match="`lock_timeout`"):
+            mpired.Window(tmp_path / "t.npy", lock_timeout="a").accumulate(np.ones(4), "sum")
+
+
+EMPTY = "contiguous(0,int)"
+
+
+@pytest.mark.parametrize("words", [
+    ("accumulate", "--op", "sum", "t.npy", "o.npy", "--target-type", EMPTY, "--origin-count", "0"),
+    ("accumulate", "--op", "sum", "t.npy", "o.npy", "--origin-type", EMPTY),
+    ("accumulate", "--op", "sum", "t.npy", "o.npy", "--origin-type", EMPTY, "--origin-count", "3"),
+    ("accumulate", "--op", "sum", "t.npy", "o.npy", "--origin-type", EMPTY, "--target-type", EMPTY),
+    ("accumulate", "--op", "sum", "t.npy", "o.npy", "--origin-type", EMPTY, "--target-count", "0"),
+    ("accumulate", "--op", "sum", "--type", "int", "t.bin", "short.bin", "--origin-count", "0"),
+    ("accumulate", "--op", "sum", "--type", "int", "short.bin", "t.bin", "--origin-count", "0"),
+    ("get-accumulate", "--op", "no_op", "t.npy", "--target-type", EMPTY, "--to", "text"),
+    ("get-accumulate", "--op", "sum", "t.npy", "o.npy", "--origin-type", EMPTY, "--to", "text"),
+])  # fmt: skip
+def test_empty_types_and_counts_do_nothing(words, tmp_path):
+    """They are legal (MPI-4.1, 12.3.4)."""
+    np.save(tmp_path / "t.npy", np.arange(4, dtype=np.int32))
+    np.save(tmp_path / "o.npy", np.ones(4, np.int32))
+    (tmp_path / "t.bin").write_bytes(bytes(16))
+    (tmp_path / "short.bin").write_bytes(b"ab")
+    with unchanged(tmp_path):
+        assert run(*words, "-q", cwd=tmp_path) == (0, b"", "")
+
+
+def test_an_empty_type_beside_elements_is_refused(tmp_path):
+    np.save(tmp_path / "t.npy", np.arange(4, dtype=np.int32))
+    with unchanged(tmp_path):
+        refused(run("accumulate", "--op", "sum", "t.npy", "t.npy", "--target-type", EMPTY, cwd=tmp_path), 3, "as many")
