@@ -37,8 +37,8 @@ def test_quiet_and_verbose(folder):
 
 def test_summary_as_json(folder):
     outcome = run("reduce", "--op", "mpi_sum", "a.npy", "b.npy", "-o", "out.npy", "--json", "-j", "1", cwd=folder)
-    assert (outcome.status, outcome.out, outcome.err.count("\n")) == (0, b"", 1)
-    summary = json.loads(outcome.err)
+    assert (outcome.status, outcome.err, outcome.out.count(b"\n")) == (0, "", 1)
+    summary = json.loads(outcome.out)
     expected = {
         "op": "MPI_SUM",
         "buffers": [{"name": "", "datatype": "MPI_DOUBLE", "count": 3}],

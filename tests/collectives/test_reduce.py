@@ -263,9 +263,9 @@ def test_jobs_are_told(tmp_path):
         file.truncate(32 << 20)
     words = ("reduce", "--op", "sum", "--type", "int", "a.bin", "a.bin", "-o", "out.bin", "-f", "--json")
     for jobs, workers in (("1", 1), ("2", 2), ("3", 3)):
-        assert json.loads(run(*words, "-j", jobs, cwd=tmp_path).err)["workers"] == workers
+        assert json.loads(run(*words, "-j", jobs, cwd=tmp_path).out)["workers"] == workers
 
     def one_core() -> None:
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
-    assert json.loads(run(*words, cwd=tmp_path, setup=one_core).err)["workers"] == 1
+    assert json.loads(run(*words, cwd=tmp_path, setup=one_core).out)["workers"] == 1

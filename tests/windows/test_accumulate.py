@@ -126,7 +126,7 @@ def test_summary_and_json(tmp_path):
     assert run(*words, cwd=tmp_path).err == "mpired: MPI_SUM of 1 origin, 3 x MPI_DOUBLE -> t.npy (rename)\n"
     told = run(*words, "-v", cwd=tmp_path).err.splitlines()
     assert told[1:] == ["mpired: t.npy: 24 bytes of elements, rename"]
-    found = json.loads(run(*words, "--json", cwd=tmp_path).err)
+    found = json.loads(run(*words, "--json", cwd=tmp_path).out)
     assert found == {
         "op": "MPI_SUM", "buffers": [{"datatype": "MPI_DOUBLE", "count": 3}], "origins": 1, "windows": ["t.npy"],
         "protocols": ["rename"], "skipped": [], "recovered": [],

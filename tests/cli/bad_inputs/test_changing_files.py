@@ -75,17 +75,17 @@ def at_reads(change: Callable[[], object], times: int | None = None) -> Callable
 
 @covers(38)
 @pytest.mark.parametrize("name", ["good.npy", "good.bin"])
-@pytest.mark.parametrize("change", ["replaced", "cut", "appended to"])
+@pytest.mark.parametrize("change", ["cut", "appended to"])
 def test_file_that_changes_while_it_is_read(name, change, folder):
     """Whoever changes it goes on with that, so that it is read in vain a few times."""
     words = ("--op", "sum", "--type", "double", name, name, "-o", "out", "-f")
     outcome = reduce(*words, cwd=folder, setup=at_reads(lambda: _CHANGES[change](Path(name))))
-    refused(outcome, 3, name, *(["changed while being read"] if change == "replaced" else []))
+    refused(outcome, 3, name)
     assert (folder / "out").read_bytes() == b"the old result"
 
 
 @covers(38)
-@pytest.mark.parametrize("times", [1, 2])
+@pytest.mark.parametrize("times", [1, 2, None])
 def test_file_that_is_replaced_while_it_is_read_is_read_again(times, folder):
     """A writer that comes in between, as `accumulate` does, is no reason to fail."""
     new = npy_of(np.asarray(THREE) * 5)

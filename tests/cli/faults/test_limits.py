@@ -149,7 +149,7 @@ def test_memory_allowed_is_kept(size, tmp_path):
     """The processes together: the parent, and what it says of its workers."""
     words = ("reduce", "--json", "--op", "maxloc", "--type", "double_int", "-j", "4", "--max-memory", size)
     ranks = large_ranks(tmp_path, ".bin", 16)
-    status, peak, err = measured(*words, "-o", "out.bin", *ranks, cwd=tmp_path)
+    status, peak, err = measured(*words, *ranks, cwd=tmp_path)
     assert status == 0
     workers = json.loads(err)["workers"]
     processes = 1 if workers == 1 else workers + 1

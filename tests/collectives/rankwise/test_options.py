@@ -40,7 +40,7 @@ def test_summary(folder):
 
 def test_summary_as_json(folder):
     outcome = run("exscan", "--json", "--op", "max", *NPY, "-o", "out_{rank}.npy", cwd=folder)
-    summary = json.loads(outcome.err)
+    summary = json.loads(outcome.out)
     expected = {"call": "MPI_Exscan", "op": "MPI_MAX", "nranks": 4, "noutputs": 3, "output": "out_{rank}.npy",
                 "format": "npy", "nbytes": 3 * 8 * COUNT}  # fmt: skip
     assert {name: summary[name] for name in expected} == expected  # the last rank is in no result
