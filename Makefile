@@ -8,8 +8,8 @@ WORKERS := $(shell expr $$(nproc) + 1)
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
-OLDEST_TESTS := tests/test_options.py tests/cli/bad_inputs \
-	$(filter-out %/test_file_systems.py,$(wildcard tests/cli/test_*.py)) \
+OLDEST_TESTS := tests/test_options.py tests/cli/bad_inputs $(addprefix tests/cli/test_,environment.py expanding.py info.py \
+	listings.py options.py progress.py starting.py summary.py terminals_and_pipes.py types.py usage.py) \
 	$(addprefix tests/collectives/test_,input_formats.py output_formats.py reduce.py) tests/windows/columns tests/buffers
 
 # Where Python cannot put pip into an environment, that of $(PYTHON) works on it from outside.
