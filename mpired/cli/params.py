@@ -68,7 +68,7 @@ class Command(click.Command):
     """A command whose help has an example on top, the options by what they are needed for, and exit statuses last."""
 
     def __init__(self, **settings: Any) -> None:
-        first, *others = inspect.cleandoc(settings.pop("help", "")).split("\n\n")
+        first, *others = inspect.cleandoc(settings.pop("help") or "").split("\n\n")
         ordered = sorted(others, key=lambda paragraph: not paragraph.startswith("\b"))
         super().__init__(**settings, help="\n\n".join([first, *ordered]), epilog=EXIT_STATUS)
 

@@ -304,7 +304,7 @@ def command(paths, output, *words):
         [COMMAND, "reduce", "--json", "-f", "-o", output, *words, *paths], check=True, capture_output=True, text=True
     )
     with open(output, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest(), json.loads(done.stderr)["workers"]
+        return hashlib.file_digest(file, "sha256").hexdigest(), json.loads(done.stdout)["workers"]
 
 
 @pytest.mark.parametrize(("form", "op"), [*((form, "SUM") for form in FORMATS), ("raw", "MAX")])

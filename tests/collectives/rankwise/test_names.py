@@ -113,7 +113,7 @@ def test_all_existing_files_are_listed(folder):
         (folder / f"out_{rank}.npy").write_bytes(b"old")
     with unchanged(folder):
         outcome = run("scan", *SUM, *NPY, "-o", "out_{rank}.npy", cwd=folder)
-        refused(outcome, 2, "2 of 4 outputs", "out_1.npy: is there already", "out_3.npy: is there already")
+        refused(outcome, 2, "2 of 4 outputs", "out_1.npy, out_3.npy: is there already")
     succeeded(run("scan", *SUM, "-f", *NPY, "-o", "out_{rank}.npy", cwd=folder))
     assert same(results(folder), [prefix(rank) for rank in range(NRANKS)])
 
