@@ -62,10 +62,10 @@ def test_windows_in_opposite_order_do_not_wait_for_each_other(folder):
 
 @pytest.mark.parametrize("commit", ["rename", "journal"])
 @pytest.mark.parametrize("command", ["fetch-and-op", "compare-and-swap"])
-def test_counters_look_at_the_target_under_the_lock_alone(command, commit, folder):
+def test_counters_look_at_the_target_under_the_lock_alone(command, commit, long, folder):
     """Whatever another does to the target before, the element is taken as it is then."""
     counter = Counter()
-    for number in range(1, 100, 3):
+    for number in range(1, 100, 1 if long else 5):
         reset(folder)
         counter.clear()
         operands = ("1",) if command == "fetch-and-op" else ("0", "1")
