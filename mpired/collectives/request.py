@@ -15,7 +15,7 @@ from mpired.collectives.table import Collective
 from mpired.engines import userops
 from mpired.errors import UsageError
 from mpired.options import CallOptions, PathLike
-from mpired.ranks import open_groups
+from mpired.ranks import in_one_order, open_groups
 
 
 class Request(NamedTuple):
@@ -91,7 +91,7 @@ def read_request(
     if said.datatype is not None:
         ops.check(chosen, said.datatype, ops.Use.REDUCE)  # whatever the files hold
         _ = said.datatype.form
-    groups = open_groups(words, said, raw_result=_is_raw(output, options))
+    groups = in_one_order(open_groups(words, said, raw_result=_is_raw(output, options)), options["root"])
     for buffer in groups[0][0].buffers:
         ops.check(chosen, buffer.datatype, ops.Use.REDUCE)
     op_file = ops.file_of(op) if isinstance(op, str) else None

@@ -12,6 +12,7 @@ from mpired import ops
 from mpired.buffers import Encoder, FlatBuffer, FlatLayout, Model, RankFile, format_named, output_format
 from mpired.buffers.source import STANDARD_INPUT
 from mpired.buffers.spread import SpreadBuffer, SpreadLayout
+from mpired.buffers.transposed import TransposedBuffer
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
 from mpired.collectives.table import BEFORE, Collective, Share, Task
@@ -178,6 +179,8 @@ def keep_around(file: RankFile, layout: FlatLayout | Encoder, options: CallOptio
         raise UsageError("`in_place`", f"keeps the format of the root, {file.format}; leave `to` out")
     if isinstance(layout, FlatLayout):
         buffer = file.buffers[0]
+        if isinstance(buffer, TransposedBuffer):  # what is put in its place has the order of the root
+            return layout
         assert isinstance(buffer, FlatBuffer)  # noqa: S101 - a flat layout comes from a flat file
         return FlatLayout(buffer.stored, around=buffer)
     if isinstance(layout, SpreadLayout):

@@ -235,6 +235,7 @@ def _request(
         said=said,
         formats=formats,
         decoder=decoder,
+        by_shape=placement.by_shape and given[0].whole,
         place=lambda i, buffers: placement.shares(buffers, given[min(i, len(given) - 1)]),
     )
 

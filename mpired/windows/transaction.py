@@ -248,11 +248,20 @@ class _Work:
             update = self._begun(target, part)
             self.updates.append(update)
             for i, share in enumerate(part.shares if update else ()):
-                origins = [request.origins[number][i] for number in part.origins]
+                origins = [self._ordered(request.origins[number][i], share) for number in part.origins]
                 assert update is not None  # noqa: S101 - else there are no shares
                 found = yield from fold(share, request.op, origins, update, self.fetched)
                 names = [origin.name for origin in origins]
                 overflow.tell(request.op, found, names, share.window.name if len(part.shares) > 1 else "")
+
+    def _ordered(self, origin: Origin, share: Share) -> Origin:
+        """Return an origin with its elements in the order of the window, if those of the same index are combined."""
+        if not self._request.by_shape or share.window.shape is None:
+            return origin
+        ordered = origin.in_order(fortran_order=share.window.fortran_order)
+        if ordered is not origin:
+            self._stack.callback(ordered.close)
+        return ordered
 
     def _begun(self, target: Opened, part: _Part) -> Update | None:
         """Begin to change a target, if there is anything to change."""

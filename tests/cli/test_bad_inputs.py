@@ -272,14 +272,6 @@ NPY = (
     _bad_npy(36, "empty npz named npy", _zip(), "npz"),
     Case(36, "npz", {"bad.npz": _zip(("a.npy", DATA))}, ("--op", "sum", "bad.npz", "-o", "out", "-f"), 3, ("npz",)),
     Case(36, "empty npz", {"bad.npz": _zip()}, ("--op", "sum", "bad.npz", "-o", "out", "-f"), 3, ("bad.npz", "npz")),
-    Case(
-        38,
-        "Fortran order among C order",
-        {"c.npy": npy_of(np.ones((2, 3))), "f.npy": npy_of(np.ones((2, 3), order="F"))},
-        ("--op", "sum", "c.npy", "f.npy", "-o", "out", "-f"),
-        3,
-        ("c.npy", "f.npy", "Fortran order"),
-    ),
 )
 
 RAW = (
