@@ -86,6 +86,7 @@ OVERFLOWS = ("warn", "wrap", "error")
 COMMITS = ("auto", "rename", "journal")
 DURABILITIES = ("full", "process", "none")
 EXSCAN_FIRST = ("none", "identity")
+HEADERS = ("none", "copy")
 
 
 _COUNT = Integer(least=0, below=2**63)
@@ -263,6 +264,20 @@ class To(TypedDict, total=False):
     """The form of a result."""
 
     to: Annotated[str | None, Option("--to", FormatName(), "Its format; default by suffix, then as the inputs.")]
+
+
+class Header(TypedDict, total=False):
+    """What stands before the elements of a raw result."""
+
+    header: Annotated[
+        str,
+        Option(
+            "--header",
+            Word(HEADERS),
+            "What raw results begin with: nothing, or a copy of what stands before the elements of rank 0's raw file.",
+            "none",
+        ),
+    ]
 
 
 class Overwrite(TypedDict, total=False):
@@ -560,11 +575,11 @@ class LocalOptions(UserOp, Overflow, Inputs, Locking, Effort, total=False):
     """The options of `reduce_local`."""
 
 
-class ReduceOptions(UserOp, Overflow, Inputs, Results, RootInPlace, GroupB, Effort, total=False):
+class ReduceOptions(UserOp, Overflow, Inputs, Results, Header, RootInPlace, GroupB, Effort, total=False):
     """The options of `reduce`."""
 
 
-class ScatterBlockOptions(UserOp, Overflow, Inputs, Results, InPlace, GroupB, Effort, total=False):
+class ScatterBlockOptions(UserOp, Overflow, Inputs, Results, Header, InPlace, GroupB, Effort, total=False):
     """The options of `reduce_scatter_block`."""
 
 
@@ -580,7 +595,7 @@ class ScatterOptions(Blocks, ScatterKeywords, total=False):
     """The options of `reduce_scatter`."""
 
 
-class ScanOptions(UserOp, Overflow, Inputs, Results, InPlace, NoGroupB, Effort, total=False):
+class ScanOptions(UserOp, Overflow, Inputs, Results, Header, InPlace, NoGroupB, Effort, total=False):
     """The options of `scan`."""
 
 
