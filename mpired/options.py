@@ -14,6 +14,7 @@ from mpired.errors import UsageError
 from mpired.values import (
     Anything,
     Counts,
+    Creation,
     Flag,
     FormatName,
     Integer,
@@ -486,11 +487,11 @@ class Create(TypedDict, total=False):
     """What becomes of a target that is missing."""
 
     create: Annotated[
-        str | int | Sequence[int] | None,
+        bool | str | int | Sequence[int] | None,
         Option(
             "--create",
-            Anything("COUNT|SHAPE"),
-            "Make a missing target, as 100 or 3,4, filled with the identity of the op.",
+            Creation(),
+            "Make a missing target, as 100 or 3,4, filled with the identity of the op; alone, like the first origin.",
         ),
     ]
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
+from dataclasses import replace
 
 import numpy as np
 
-from mpired.buffers import FlatBuffer, RankBuffer
+from mpired.buffers import BufferModel, FlatBuffer, Model, RankBuffer
 from mpired.buffers.flat import convert
 from mpired.buffers.rank import Reader
 from mpired.buffers.transposed import in_order
@@ -66,6 +67,13 @@ class Origin:
     def in_order(self, *, fortran_order: bool) -> Origin:
         """Return the same array with the elements in that order; only one of several dimensions has another."""
         raise NotImplementedError
+
+    def model(self, *, whole: bool) -> Model:
+        """Return what a file like it is like: with its shape and order, if the whole of it is meant."""
+        buffer = BufferModel(self.datatype, self.count)
+        if whole:
+            buffer = replace(buffer, shape=self.shape, fortran_order=self.fortran_order)
+        return Model(self.format, (buffer,))
 
     def blocks(self) -> Iterator[np.ndarray]:
         """Yield all elements, in blocks, without the bytes that carry no value."""
@@ -139,6 +147,12 @@ class FileOrigin(Origin):
         if first + count > buffer.count:
             reason = f"has {buffer.count} elements, fewer than `origin_disp={first}` and `origin_count={count}` need"
             raise CountError(self.name, reason)
+
+    def model(self, *, whole: bool) -> Model:
+        """Return what a file like it is like: with its header and its byte order."""
+        model = super().model(whole=whole)
+        buffer = replace(model.buffers[0], byte_order=self.buffer.byte_order)
+        return replace(model, buffers=(buffer,), source=self.buffer.source)
 
     def in_order(self, *, fortran_order: bool) -> Origin:
         """Return the same array with the elements in that order."""

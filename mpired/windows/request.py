@@ -174,6 +174,11 @@ def _scattered(buffer: RankBuffer, derived: Datatype, first: int, count: int | N
     return ScatteredOrigin(buffer, runs)
 
 
+def is_whole(options: Mapping[str, object]) -> bool:
+    """Tell whether origins are whole files, whose shapes matter then."""
+    return not any(options.get(name) for name in ("origin_disp", "origin_type")) and options.get("origin_count") is None
+
+
 def common(origins: Sequence[Sequence[Origin]], options: FetchOptions) -> list[Given]:
     """Return for each buffer what all origins have in common.
 
@@ -182,8 +187,7 @@ def common(origins: Sequence[Sequence[Origin]], options: FetchOptions) -> list[G
     CountError
         If their counts or shapes differ.
     """
-    whole = not options["origin_disp"] and {options["origin_count"], options["origin_type"]} == {None}
-    given = []
+    whole, given = is_whole(options), []
     for first, *others in zip(*origins, strict=False):
         for origin in others:
             if origin.count != first.count:
