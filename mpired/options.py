@@ -14,6 +14,7 @@ from mpired.errors import UsageError
 from mpired.values import (
     Anything,
     Counts,
+    Creation,
     Flag,
     FormatName,
     Integer,
@@ -101,6 +102,7 @@ OVERFLOWS = ("warn", "wrap", "error")
 COMMITS = ("auto", "rename", "journal")
 DURABILITIES = ("full", "process", "none")
 EXSCAN_FIRST = ("none", "identity")
+HEADERS = ("none", "copy")
 
 
 _COUNT = Integer(least=0, below=2**63)
@@ -325,6 +327,21 @@ class To(TypedDict, total=False):
 
     to: Annotated[
         str | None, Option("--to", FormatName(), "Its format; default by suffix, then as the inputs.", section=RESULT)
+    ]
+
+
+class Header(TypedDict, total=False):
+    """What stands before the elements of a raw result."""
+
+    header: Annotated[
+        str,
+        Option(
+            "--header",
+            Word(HEADERS),
+            "What raw results begin with: nothing, or a copy of what stands before the elements of rank 0's raw file.",
+            "none",
+            section=RESULT,
+        ),
     ]
 
 
@@ -575,11 +592,11 @@ class Create(TypedDict, total=False):
     """What becomes of a target that is missing."""
 
     create: Annotated[
-        str | int | Sequence[int] | None,
+        bool | str | int | Sequence[int] | None,
         Option(
             "--create",
-            Anything("COUNT|SHAPE"),
-            "Make a missing target, as 100 or 3,4, filled with the identity of the op.",
+            Creation(),
+            "Make a missing target, as 100 or 3,4, filled with the identity of the op; alone, like the first origin.",
             section=TARGET,
         ),
     ]
@@ -679,11 +696,11 @@ class LocalOptions(UserOp, Overflow, Inputs, Locking, Effort, total=False):
     """The options of `reduce_local`."""
 
 
-class ReduceOptions(UserOp, Overflow, Inputs, Results, RootInPlace, GroupB, Effort, total=False):
+class ReduceOptions(UserOp, Overflow, Inputs, Results, Header, RootInPlace, GroupB, Effort, total=False):
     """The options of `reduce`."""
 
 
-class ScatterBlockOptions(UserOp, Overflow, Inputs, Results, InPlace, GroupB, Effort, total=False):
+class ScatterBlockOptions(UserOp, Overflow, Inputs, Results, Header, InPlace, GroupB, Effort, total=False):
     """The options of `reduce_scatter_block`."""
 
 
@@ -699,7 +716,7 @@ class ScatterOptions(Blocks, ScatterKeywords, total=False):
     """The options of `reduce_scatter`."""
 
 
-class ScanOptions(UserOp, Overflow, Inputs, Results, InPlace, NoGroupB, Effort, total=False):
+class ScanOptions(UserOp, Overflow, Inputs, Results, Header, InPlace, NoGroupB, Effort, total=False):
     """The options of `scan`."""
 
 

@@ -8,6 +8,7 @@ from collections.abc import Collection, Sequence
 
 from mpired.buffers import Declared, RankBuffer, RankFile, format_named, open_rank
 from mpired.buffers.rank import reordered
+from mpired.buffers.transposed import in_order
 from mpired.datatypes import Group
 from mpired.errors import CountError, DatatypeError, MpiredError, RanksError, UsageError
 
@@ -69,6 +70,36 @@ def _open_group(words: Sequence[str], declared: Declared, taken: Group) -> tuple
     return tuple(files)
 
 
+def in_one_order(groups: Sequence[Sequence[RankFile]], root: int) -> tuple[tuple[RankFile, ...], ...]:
+    """Return all ranks with the elements of arrays in the order of the root's: C or Fortran.
+
+    If the root's file has no shape, the order is that of the first rank that has one.
+
+    Raises
+    ------
+    CountError
+        If a rank cannot be read in that order.
+    """
+    files = [*groups[0][root : root + 1], *(file for group in groups for file in group)]
+    orders = [
+        next((buffer.fortran_order for buffer in ranks if buffer.shape is not None), False)
+        for ranks in zip(*(file.buffers for file in files), strict=True)
+    ]
+    return tuple(tuple(_ordered(file, orders) for file in group) for group in groups)
+
+
+def _ordered(file: RankFile, orders: Sequence[bool]) -> RankFile:
+    """Return a rank with each buffer in its order, Fortran or not."""
+    buffers = []
+    for buffer, fortran_order in zip(file.buffers, orders, strict=True):
+        turned = in_order(buffer, fortran_order=fortran_order)
+        if turned.shape is not None and turned.fortran_order != fortran_order:
+            reason = f"its format cannot be read in {'Fortran' if fortran_order else 'C'} order, as the root's is"
+            raise CountError(file.source.name, f"{reason}; save all ranks in one order")
+        buffers.append(turned)
+    return file._replace(buffers=tuple(buffers))
+
+
 def check_use(declared: Declared, files: Sequence[RankFile], *, raw_result: bool = False) -> None:
     """Raise `UsageError` if something is declared that says nothing about any of the files."""
     check_formats(declared, {file.format for file in files}, raw_result=raw_result)
@@ -125,7 +156,3 @@ def _compare_buffers(this: str, buffer: RankBuffer, other: str, like: RankBuffer
         raise CountError(path, f"{this} has count {buffer.count}{where}, but {other} has {like.count}")
     if buffer.shape is not None and like.shape is not None and buffer.shape != like.shape:
         raise CountError(path, f"{this} has shape {buffer.shape}, but {other} has {like.shape}")
-    if buffer.shape is not None and like.shape is not None and buffer.fortran_order != like.fortran_order:
-        orders = {True: "Fortran order", False: "C order"}
-        reason = f"{this} is in {orders[buffer.fortran_order]}, but {other} is in {orders[like.fortran_order]}"
-        raise CountError(path, f"{reason}; save all ranks in one order")

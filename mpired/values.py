@@ -212,6 +212,35 @@ class Counts(Kind):
         return tuple(Integer(least=0, below=2**63).check(count) for count in value)
 
 
+class Creation(Kind):
+    """How many elements a new file has: a count, a shape, or True for those of an origin."""
+
+    metavar = "[COUNT|SHAPE]"
+    LIKE = "like"
+
+    def parse(self, text: str) -> Any:
+        """Return the shape, or the word for True."""
+        if text == self.LIKE:
+            return True
+        if re.fullmatch(r"\d{1,18}(,\d{1,18})*", text, re.ASCII) is None:
+            raise RefusedError(f"{text!r} is no count or shape; write 100, or 3,4, or nothing")
+        return tuple(map(int, text.split(",")))
+
+    def check(self, value: Any) -> bool | tuple[int, ...] | None:
+        """Return the shape, or True; None for False."""
+        if isinstance(value, str):
+            value = self.parse(value)
+        if isinstance(value, bool):
+            return value or None
+        try:
+            shape = tuple(map(operator.index, value if isinstance(value, Sequence) else [value]))
+        except TypeError:
+            raise RefusedError(f"{value!r} is no count or shape") from None
+        if any(dim < 0 for dim in shape) or math.prod(shape) >= 2**60:
+            raise RefusedError(f"{value} is no count or shape")
+        return shape
+
+
 class Ranks(Kind):
     """The files of ranks; on the command line an option for each."""
 

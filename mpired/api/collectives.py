@@ -26,6 +26,7 @@ from mpired.options import (
     ScanOptions,
     ScatterBlockOptions,
     ScatterKeywords,
+    rows,
 )
 from mpired.progress import unwatched
 
@@ -110,8 +111,9 @@ def _call(
 
 def _check_no_file(options: CallOptions) -> None:
     """Raise `UsageError` if something is declared of files while the results are arrays."""
-    for name in ("to", "overwrite", "link"):
-        if options[name]:
+    defaults = rows(CallOptions)
+    for name in ("to", "overwrite", "link", "header"):
+        if options[name] != defaults[name].default:
             raise UsageError(f"`{name}`", "is for files; name them with `output`, or leave it out")
 
 

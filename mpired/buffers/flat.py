@@ -86,16 +86,20 @@ class FlatLayout(NamedTuple):
         The bytes before the first element.
     around
         A buffer whose file gives the bytes before and after the result instead, for replacing it in place.
+    before
+        A buffer whose file gives the bytes before the result instead.
     """
 
     stored: np.dtype
     head: bytes = b""
     around: FlatBuffer | None = None
+    before: FlatBuffer | None = None
 
     @property
     def offset(self) -> int:
         """Bytes before the first element."""
-        return len(self.head) if self.around is None else self.around.offset
+        like = self.around or self.before
+        return len(self.head) if like is None else like.offset
 
 
 class FlatReader:

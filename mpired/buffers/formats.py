@@ -232,6 +232,8 @@ def format_to_create(path: str, *, declared: bool) -> Format:
     if other := _other_format(path, is_made):
         names = " and ".join(sorted(row.name for row in filter(is_made, _ROWS)))
         reason = f"makes {names} files, and {path} would be {other} by its suffix; choose another name"
+        if (row := by_suffix(path)) and row.updatable:
+            reason += ", or make it of the first origin with `mpired reduce`"
         raise UsageError("`create`", reason)
     if not declared and (suffix := _unknown_suffix(path)):
         reason = f"no format has the suffix {suffix} of {path}; write .npy, or with `type` any suffix for raw binary"

@@ -25,7 +25,7 @@ from mpired.windows.request import Done, Keep
 _SHOWN = 8  # origins that were left out, of perhaps thousands
 
 
-@click.command(cls=params.Command)
+@click.command(cls=params.Creating)
 @params.options(WindowOp, Windows, AccumulateOptions, Report)
 @click.argument("files", nargs=-1, metavar="TARGET ORIGIN...")
 def accumulate(

@@ -22,7 +22,7 @@ from mpired.windows.request import Done
 from mpired.windows.value import is_value
 
 
-@click.command(cls=params.Command, context_settings={"ignore_unknown_options": True})  # -5 is a value
+@click.command(cls=params.Creating, context_settings={"ignore_unknown_options": True})  # -5 is a value
 @params.options(WindowOp, Windows, ElementOptions, Quiet)
 @click.argument("words", nargs=-1, metavar="TARGET [VALUE]")
 def fetch_and_op(

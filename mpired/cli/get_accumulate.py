@@ -22,7 +22,7 @@ from mpired.windows.fetched import FetchOutput
 from mpired.windows.request import Done
 
 
-@click.command(cls=params.Command)
+@click.command(cls=params.Creating)
 @params.options(WindowOp, Fetched, Windows, FetchOptions, Report)
 @click.argument("files", nargs=-1, metavar="TARGET [ORIGIN]")
 def get_accumulate(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+import os
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -14,7 +16,7 @@ from mpired.cli import environment
 from mpired.cli.messages import EXIT_STATUS, say
 from mpired.ops import OPS, Use
 from mpired.options import RUNNING, SECTIONS, Option, Quiet, Report, rows
-from mpired.values import Flag, FormatName, Kind, OpName, RefusedError, Word
+from mpired.values import Creation, Flag, FormatName, Kind, OpName, RefusedError, Word
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -107,6 +109,41 @@ class Grouped(Command):
             else:
                 spread.append(f"--group-b={word}" if inside else word)
         return super().parse_args(ctx, spread)
+
+
+class Creating(Command):
+    """A command whose `--create` may stand alone, and takes the next word only if that is a count or a shape."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words, `--create` alone as `--create=like`."""
+        end = args.index("--") if "--" in args else len(args)
+        spread = [
+            f"--create={Creation.LIKE}" if word == "--create" and not _is_shape(after) else word
+            for word, after in itertools.pairwise([*args[:end], ""])
+        ]
+        return super().parse_args(ctx, spread + args[end:])
+
+
+def _is_shape(word: str) -> bool:
+    """Tell whether a word behind `--create` is a count or a shape.
+
+    Raises
+    ------
+    click.UsageError
+        If it may be meant as one and is none, or is the name of a file too.
+    """
+    if not any(each.isdigit() for each in word) or any(each.isalpha() and each not in "xXeE" for each in word):
+        return False
+    try:
+        Creation().parse(word)
+    except RefusedError as error:
+        if "/" in word or os.path.lexists(word) or _is_option(word):
+            return False
+        raise click.BadOptionUsage("create", f"--create: {error}; a TARGET of that name is ./{word}") from None
+    if os.path.lexists(word):
+        reason = f"{word} is a count and also a file; write --create={word}, or ./{word} for the file"
+        raise click.BadOptionUsage("create", f"--create: {reason}")
+    return True
 
 
 def _is_option(word: str) -> bool:

@@ -169,6 +169,8 @@ def _check_output(collective: Collective, output: str | None, options: CallOptio
     in_place = options["in_place"]
     if in_place and options["link"]:
         raise UsageError("`link`", "would make all ranks' files one; in place each rank keeps its own")
+    if in_place and options["header"] != "none":
+        raise UsageError("`header`", "is for new results; in place all bytes before the elements stay, so leave it out")
     if in_place and output is not None:
         whose = "the root's file" if collective.to_root else "the ranks' files"
         raise UsageError("`in_place`", f"writes over {whose}; leave `output` out")

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple, cast
 
 from mpired.buffers import RankBuffer, RankFile, format_named
+from mpired.buffers.transposed import TransposedBuffer
 from mpired.datatypes import Datatype
 from mpired.engines import LOCAL, Engine, Limits, usual
 from mpired.errors import UsageError
@@ -39,6 +40,10 @@ _STREAMED_BASE_BYTES = 180 << 20
 _STREAMED_LEAST_BYTES = 100 << 20
 # Two blocks, one in the form of the file, and the temporaries of a kernel.
 _BLOCKS_IN_MEMORY = 6
+# What an array in the other order reads ahead, and the same as it is turned; at most, for each and for all together.
+_BLOCKS_AHEAD = 2
+_AHEAD_BYTES = 32 << 20
+_AHEAD_BYTES_IN_ALL = 256 << 20
 # Where a state is not an element: those of the elements that are lifted, and of the results.
 _BLOCKS_BESIDE_STATES = 2
 
@@ -134,7 +139,8 @@ def make_plan(
     jobs = 1 if small or op.is_function else jobs or limits.workers
     long = streamed or any(ranks[0].datatype.is_spread for ranks in buffers)
     wanted = _wanted(sizes, jobs, long=long, reopening=max(len(files), noutputs) > max_open, noutputs=noutputs)
-    nblocks = _BLOCKS_IN_MEMORY + (_BLOCKS_BESIDE_STATES if op.lift else 0)
+    nturned = min(max_open, max(sum(isinstance(rank, TransposedBuffer) for rank in ranks) for ranks in buffers))
+    nblocks = _BLOCKS_IN_MEMORY + (_BLOCKS_BESIDE_STATES if op.lift else 0) + _BLOCKS_AHEAD * nturned
     base = _STREAMED_BASE_BYTES if streamed else _BASE_BYTES
     jobs, block_bytes = _within(max_memory, jobs, wanted, base, nblocks=nblocks)
     if max_memory is not None and streamed:
@@ -142,9 +148,19 @@ def make_plan(
         room = max_memory // processes - _STREAMED_LEAST_BYTES - nblocks * block_bytes
         memory = max(0, room) // min(len(files), max_open)
         buffers = tuple(tuple(_within_memory(rank, memory) for rank in ranks) for ranks in buffers)
+    if nturned:
+        ahead = min(_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL // (jobs * nturned))
+        if max_memory is not None:
+            spare = max_memory // (1 if jobs == 1 else jobs + 1) - base - nblocks * block_bytes
+            ahead = min(ahead, block_bytes + spare // (_BLOCKS_AHEAD * nturned))
+        # What is opened for each block reads no more than that.
+        buffers = tuple(
+            tuple(_reading_ahead(rank, max(ahead, block_bytes) if i < max_open else block_bytes) for i, rank in each)
+            for each in map(enumerate, buffers)
+        )
     block_counts = tuple(max(1, block_bytes // width) for width in widths)
     # What can only be decoded in sequence is cut as little as possible: every cut decodes a row group twice.
-    pieces = jobs if small or streamed else jobs * _SEGMENTS_PER_WORKER
+    pieces = jobs if small or streamed or nturned else jobs * _SEGMENTS_PER_WORKER
     if noutputs > 1:  # nor are many files opened for little of each
         pieces = max(jobs, min(pieces, max(sizes) // _SEGMENT_BYTES))
     segments = tuple(
@@ -171,6 +187,11 @@ def _width(op: Op, datatype: Datatype) -> int:
 def _within_memory(buffer: RankBuffer, memory: int) -> RankBuffer:
     """Return the buffer with the most bytes that it may decode at once, if it is one that decodes."""
     return replace(cast("Any", buffer), memory=memory) if hasattr(buffer, "memory") else buffer
+
+
+def _reading_ahead(buffer: RankBuffer, memory: int) -> RankBuffer:
+    """Return the buffer with the most bytes that it reads ahead, if it is an array in the other order."""
+    return replace(buffer, memory=memory) if isinstance(buffer, TransposedBuffer) else buffer
 
 
 def _check_reach(engine: Engine, files: Sequence[RankFile]) -> None:

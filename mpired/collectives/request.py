@@ -15,7 +15,7 @@ from mpired.collectives.table import Collective
 from mpired.engines import userops
 from mpired.errors import UsageError
 from mpired.options import CallOptions, PathLike
-from mpired.ranks import open_groups
+from mpired.ranks import in_one_order, open_groups
 
 
 class Request(NamedTuple):
@@ -97,6 +97,7 @@ def read_request(
         if output in {"", "-"} and len(ranks) > 1 and error.filename == words[0][-1]:  # as programs that take IN... OUT
             error.strerror = f"{error.strerror}; if it is to be the result, give it by `output`"
         raise
+    groups = in_one_order(groups, options["root"])
     ops.check_buffers(chosen, [(each.name, each.datatype) for each in groups[0][0].buffers], ops.Use.REDUCE)
     op_file = ops.file_of(op) if isinstance(op, str) else None
     return Request(collective, chosen, groups, words, said, options, op_file)

@@ -9,9 +9,10 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from mpired import ops
-from mpired.buffers import Encoder, FlatBuffer, FlatLayout, Model, RankFile, format_named, output_format
+from mpired.buffers import Encoder, FlatBuffer, FlatLayout, Format, Model, RankFile, format_named, output_format
 from mpired.buffers.source import STANDARD_INPUT
 from mpired.buffers.spread import SpreadBuffer, SpreadLayout
+from mpired.buffers.transposed import TransposedBuffer
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
 from mpired.collectives.table import BEFORE, Collective, Share, Task
@@ -146,8 +147,32 @@ def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: 
         else:
             model = model_of(receiver.file, share, request)
             form = output_format(path, request.options["to"], model.format, terminal=terminal)
-            results.append(Result(share, path, form.name, request.lay_out(form, model)))
+            layout = with_header(request.lay_out(form, model), form, request)
+            results.append(Result(share, path, form.name, layout))
     return tuple(results)
+
+
+def with_header(layout: FlatLayout | Encoder, form: Format, request: Request) -> FlatLayout | Encoder:
+    """Put what stands before the elements of the root's raw file before those of a raw result, if that is wanted.
+
+    Raises
+    ------
+    UsageError
+        If one of them is not raw, or has elements with others between.
+    """
+    if request.options["header"] == "none":
+        return layout
+    file = request.groups[0][request.options["root"]]
+    option, name = "`header='copy'`", file.source.name
+    if not format_named(file.format).needs_type:
+        raise UsageError(option, f"copies what stands before raw elements, and {name} is {file.format}; leave it out")
+    if not form.needs_type:
+        raise UsageError(option, f"is for raw results, and this one is {form.name}; leave it out, or use `to='raw'`")
+    buffer = file.buffers[0]
+    if not isinstance(layout, FlatLayout) or not isinstance(buffer, FlatBuffer):
+        reason = f"has no place before elements of {buffer.datatype}, which lie between one another"
+        raise UsageError(option, f"{reason}; `in_place=True` keeps all other bytes of {name}")
+    return layout._replace(before=buffer)
 
 
 def _in_place(path: str, file: RankFile, share: Share, request: Request) -> Result:
@@ -180,6 +205,8 @@ def keep_around(file: RankFile, layout: FlatLayout | Encoder, options: CallOptio
         raise UsageError("`in_place`", f"keeps the format of the root, {file.format}; leave `to` out")
     if isinstance(layout, FlatLayout):
         buffer = file.buffers[0]
+        if isinstance(buffer, TransposedBuffer):  # what is put in its place has the order of the root
+            return layout
         assert isinstance(buffer, FlatBuffer)  # noqa: S101 - a flat layout comes from a flat file
         return FlatLayout(buffer.stored, around=buffer)
     if isinstance(layout, SpreadLayout):

@@ -126,12 +126,14 @@ def _target(result: Result, layout: FlatLayout, output: Output | Draft) -> Targe
 
 def _write_around(layout: FlatLayout, fd: int, name: str, end: int) -> None:
     """Write what a flat file has before and after its elements."""
-    buffer = layout.around
+    buffer = layout.around or layout.before
     if buffer is None:
         calls.pwrite_all(fd, layout.head, 0)
         return
     with closing(buffer.open()) as reader, calls.blaming(name):
         copying.copy_sparse(local_fd(reader.file), fd, 0, buffer.offset, 0)
+        if layout.around is None:
+            return
         calls.set_size(fd, end + max(0, buffer.source.nbytes - buffer.end))
         copying.copy_sparse(local_fd(reader.file), fd, buffer.end, buffer.source.nbytes, end)
         calls.allocate(fd, end - buffer.offset, buffer.offset)

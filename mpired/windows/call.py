@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import re
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -13,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpired import ops
-from mpired.buffers import Declared
+from mpired.buffers import BufferModel, Declared, Model
+from mpired.buffers.flat import Order
 from mpired.datatypes import Datatype
 from mpired.engines.decoding import Decoder
 from mpired.errors import UsageError
@@ -49,13 +49,12 @@ from mpired.windows.request import (
     check_once,
     common,
     element_of,
+    is_whole,
     keys_of,
     open_origin,
 )
 from mpired.windows.target import Filling, Policy
 from mpired.windows.transaction import transact
-
-_SHAPE = re.compile(r"\d{1,18}(,\d{1,18})*", re.ASCII)
 
 
 class Call(NamedTuple):
@@ -235,6 +234,7 @@ def _request(
         said=said,
         formats=formats,
         decoder=decoder,
+        by_shape=placement.by_shape and given[0].whole,
         place=lambda i, buffers: placement.shares(buffers, given[min(i, len(given) - 1)]),
     )
 
@@ -245,33 +245,29 @@ def _of_windows(said: Declared) -> Declared:
 
 
 def _with_create(request: Request, options: FetchOptions | ElementOptions) -> Request:
-    """Let a request make its target if that is missing.
+    """Let a request make its windows if they are missing.
 
     Raises
     ------
     UsageError
         If it cannot be said what to make.
     """
-    create = options["create"]
+    create: Any = options["create"]
     if create is None:
         return request
-    if len(request.windows) > 1:
-        raise UsageError("`create`", "makes one target, not several windows")
-    if isinstance(create, str):
-        if not _SHAPE.fullmatch(create):
-            raise UsageError("`create`", f"{create!r} is no count or shape; write 100, or 3,4")
-        shape = tuple(map(int, create.split(",")))
-    else:
-        shape = (create,) if isinstance(create, int) else tuple(create)
-    if any(dim < 0 for dim in shape) or math.prod(shape) >= 2**60:
-        raise UsageError("`create`", f"{create} is no count or shape")
     datatype = request.declared.datatype
     if datatype is None and not request.origins:
-        if request.complete is not None and os.path.exists(request.windows[0]):
+        if request.complete is not None and all(map(os.path.exists, request.windows)):
             return request  # which says itself what its elements are
         raise UsageError("`create`", "needs `type`, which says what the elements are")
-    datatype = datatype or request.origins[0][0].datatype
-    element, order = ops.neutral(request.op, datatype).reshape(1), request.declared
-    orders = {"little": "<", "big": ">"}
-    byte_order: Any = orders.get(order.byte_order or order.type_order or "", "=")
-    return replace(request, create=Filling(element, datatype, shape, byte_order, order.datatype is not None))
+    if create is True and not request.origins:
+        raise UsageError("`create`", "makes a target like an origin, and there is none; give a count or a shape")
+    orders: dict[str | None, Order] = {"little": "<", "big": ">"}
+    order = orders.get(request.declared.byte_order or request.declared.type_order, "=")
+    if create is True:
+        model = request.origins[0][0].model(whole=is_whole(options))
+    else:
+        datatype = datatype or request.origins[0][0].datatype
+        model = Model("", (BufferModel(datatype, math.prod(create), shape=create, byte_order=order),))
+    element = ops.neutral(request.op, model.buffers[0].datatype).reshape(1)
+    return replace(request, create=Filling(element, model, order, request.declared.datatype is not None))

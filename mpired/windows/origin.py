@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
+from dataclasses import replace
 
 import numpy as np
 
-from mpired.buffers import FlatBuffer, RankBuffer
+from mpired.buffers import BufferModel, FlatBuffer, Model, RankBuffer
 from mpired.buffers.flat import convert
 from mpired.buffers.rank import Reader
+from mpired.buffers.transposed import in_order
 from mpired.datatypes import Datatype, agrees, from_dtype
 from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run
@@ -62,6 +64,17 @@ class Origin:
     def _range(self, index: slice) -> np.ndarray:
         raise NotImplementedError
 
+    def in_order(self, *, fortran_order: bool) -> Origin:
+        """Return the same array with the elements in that order; only one of several dimensions has another."""
+        raise NotImplementedError
+
+    def model(self, *, whole: bool) -> Model:
+        """Return what a file like it is like: with its shape and order, if the whole of it is meant."""
+        buffer = BufferModel(self.datatype, self.count)
+        if whole:
+            buffer = replace(buffer, shape=self.shape, fortran_order=self.fortran_order)
+        return Model(self.format, (buffer,))
+
     def blocks(self) -> Iterator[np.ndarray]:
         """Yield all elements, in blocks, without the bytes that carry no value."""
         step = max(1, _BLOCK_NBYTES // self.datatype.extent)
@@ -109,6 +122,13 @@ class ArrayOrigin(Origin):
         made.shape, made.fortran_order, made.fields = array.shape, fortran, array.dtype.names or ()
         return made
 
+    def in_order(self, *, fortran_order: bool) -> Origin:
+        """Return the same array with the elements in that order."""
+        if fortran_order == self.fortran_order or self.shape is None or self._all is None:
+            return self
+        array = self._all.reshape(self.shape, order="F" if self.fortran_order else "C")
+        return ArrayOrigin(self.name, self.datatype, array.ravel(order="F" if fortran_order else "C"))
+
 
 class FileOrigin(Origin):
     """Elements of a rank's buffer, from the element `first` on.
@@ -127,6 +147,17 @@ class FileOrigin(Origin):
         if first + count > buffer.count:
             reason = f"has {buffer.count} elements, fewer than `origin_disp={first}` and `origin_count={count}` need"
             raise CountError(self.name, reason)
+
+    def model(self, *, whole: bool) -> Model:
+        """Return what a file like it is like: with its header and its byte order."""
+        model = super().model(whole=whole)
+        buffer = replace(model.buffers[0], byte_order=self.buffer.byte_order)
+        return replace(model, buffers=(buffer,), source=self.buffer.source)
+
+    def in_order(self, *, fortran_order: bool) -> Origin:
+        """Return the same array with the elements in that order."""
+        turned = in_order(self.buffer, fortran_order=fortran_order)
+        return self if turned is self.buffer else FileOrigin(turned, self._first, self.count)
 
     def _range(self, index: slice) -> np.ndarray:
         block = np.empty(index.stop - index.start, self.datatype.form)

@@ -32,7 +32,7 @@ class Given:
         What messages call the first of them.
     count
         Elements of each; None if that does not matter, because nothing is read of them.
-    shape, fortran_order
+    shape
         As the files say.
     whole
         Whether all elements of the file are meant, so that its shape is theirs.
@@ -41,7 +41,6 @@ class Given:
     name: str
     count: int | None
     shape: tuple[int, ...] | None = None
-    fortran_order: bool = False
     whole: bool = True
 
 
@@ -74,6 +73,11 @@ class Placement:
     box: str | None = None
     indices: np.ndarray | None = None
     rank: int | None = None
+
+    @property
+    def by_shape(self) -> bool:
+        """Whether a whole origin has the shape of what is meant, so that elements of the same index are combined."""
+        return self.indices is None and (self.disp, self.unit, self.count, self.typemap) == (None,) * 4
 
     def check(self, nwindows: int) -> None:
         """Raise `UsageError` if the words contradict each other, whatever the files hold."""
@@ -191,12 +195,9 @@ def _check_whole(window: FlatBuffer, given: Given) -> None:
     if given.count not in (None, window.count):
         reason = f"has {given.count} elements, but the target has {window.count}; say where with `target_disp` or `at`"
         raise CountError(given.name, reason)
-    if given.whole and None not in (given.shape, window.shape):
-        if given.shape != window.shape:
-            reason = f"has shape {given.shape}, but the target has {window.shape}; say where with `target_disp`"
-            raise CountError(given.name, reason)
-        if given.fortran_order != window.fortran_order and window.count > 1:
-            raise CountError(given.name, "is in another order, C or Fortran, than the target; save both in one order")
+    if given.whole and None not in (given.shape, window.shape) and given.shape != window.shape:
+        reason = f"has shape {given.shape}, but the target has {window.shape}; say where with `target_disp`"
+        raise CountError(given.name, reason)
 
 
 def _box(window: FlatBuffer, text: str, given: Given) -> tuple[tuple[int, ...], Runs]:
@@ -209,9 +210,6 @@ def _box(window: FlatBuffer, text: str, given: Given) -> tuple[tuple[int, ...], 
     without_ones = [tuple(n for n in shape if n != 1) for shape in (kept, given.shape or ())]
     if given.whole and given.shape is not None and without_ones[0] != without_ones[1]:
         raise CountError(given.name, f"has shape {given.shape}, but the box {text} has {kept}")
-    several = given.count is not None and given.count > 1 and given.shape is not None and len(given.shape) > 1
-    if given.whole and several and given.fortran_order != window.fortran_order:
-        raise CountError(given.name, "is in another order, C or Fortran, than the target; save both in one order")
     positions = np.zeros((), np.int64)
     # The last index runs fastest, in Fortran order the first.
     order = range(len(shape))[::-1] if window.fortran_order else range(len(shape))

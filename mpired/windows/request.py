@@ -57,6 +57,8 @@ class Request:
         What the user declares of all files, and the formats of the origins: an option must concern one of them.
     decoder
         Decodes what a library decodes.
+    by_shape
+        Whether elements are combined that have the same index, so that arrays have to be in the order of the window.
     complete
         Returns the request with its elements, now that the datatype of the windows is known; None if it has them.
     """
@@ -74,6 +76,7 @@ class Request:
     said: Declared = field(default_factory=Declared)
     formats: frozenset[str] = frozenset()
     decoder: Decoder = field(default_factory=Decoder)
+    by_shape: bool = False
     complete: Callable[[Request, Datatype], Request] | None = None
 
 
@@ -171,6 +174,11 @@ def _scattered(buffer: RankBuffer, derived: Datatype, first: int, count: int | N
     return ScatteredOrigin(buffer, runs)
 
 
+def is_whole(options: Mapping[str, object]) -> bool:
+    """Tell whether origins are whole files, whose shapes matter then."""
+    return not any(options.get(name) for name in ("origin_disp", "origin_type")) and options.get("origin_count") is None
+
+
 def common(origins: Sequence[Sequence[Origin]], options: FetchOptions) -> list[Given]:
     """Return for each buffer what all origins have in common.
 
@@ -179,15 +187,14 @@ def common(origins: Sequence[Sequence[Origin]], options: FetchOptions) -> list[G
     CountError
         If their counts or shapes differ.
     """
-    whole = not options["origin_disp"] and {options["origin_count"], options["origin_type"]} == {None}
-    given = []
+    whole, given = is_whole(options), []
     for first, *others in zip(*origins, strict=False):
         for origin in others:
             if origin.count != first.count:
                 raise CountError(origin.name, f"has {origin.count} elements, but {first.name!r} has {first.count}")
             if None not in (origin.shape, first.shape) and origin.shape != first.shape:
                 raise CountError(origin.name, f"has shape {origin.shape}, but {first.name!r} has {first.shape}")
-        given.append(Given(first.name, first.count, first.shape, first.fortran_order, whole))
+        given.append(Given(first.name, first.count, first.shape, whole))
     return given
 
 

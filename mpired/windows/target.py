@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -13,7 +12,6 @@ from typing import NamedTuple, Protocol, Self
 import numpy as np
 
 from mpired.buffers import (
-    BufferModel,
     Declared,
     FlatBuffer,
     FlatLayout,
@@ -27,7 +25,6 @@ from mpired.buffers import (
 from mpired.buffers.flat import Order
 from mpired.buffers.rank import blocks
 from mpired.buffers.source import LocalSource
-from mpired.datatypes import Datatype
 from mpired.engines.decoding import Decoder, rewrite
 from mpired.errors import OutputExistsError, UsageError
 from mpired.storage import calls, journal
@@ -35,6 +32,7 @@ from mpired.storage.lock import Target, Waiting
 from mpired.storage.output import FileOutput, Scratch
 from mpired.storage.update import Extent, Update, choose
 from mpired.windows import once
+from mpired.windows.origin import in_form
 
 _BLOCK_NBYTES = 4 << 20
 _ALIGNMENT = 64
@@ -255,20 +253,17 @@ class Filling(NamedTuple):
     ----------
     element
         An array of one element.
-    datatype
-        What it is.
-    shape
-        How many there are; more than one number for formats that have a shape.
-    byte_order
-        Of the elements in the file.
+    model
+        What the target is like, with one buffer.
+    raw_order
+        The byte order of its elements if it is raw.
     declared
         Whether the datatype was declared, so that it is known of a file that does not say it.
     """
 
     element: np.ndarray
-    datatype: Datatype
-    shape: tuple[int, ...]
-    byte_order: Order = "="
+    model: Model
+    raw_order: Order = "="
     declared: bool = False
 
 
@@ -302,18 +297,19 @@ class NewTarget:
         except OutputExistsError as error:
             raise Appeared from error
         self.source = self._output.fd
-        datatype, shape, count = filling.datatype, filling.shape, math.prod(filling.shape)
-        model = BufferModel(datatype, count, shape=shape, byte_order=filling.byte_order)
-        layout = row.prepare(Model(row.name, (model,)))
+        (like,) = filling.model.buffers
+        if row.needs_type:
+            like = replace(like, byte_order=filling.raw_order, shape=None, fortran_order=False)
+        layout = row.prepare(replace(filling.model, buffers=(like,)))
         assert isinstance(layout, FlatLayout)  # noqa: S101 - as of all that are made new
         with calls.blaming(name):
             calls.pwrite_all(self._output.fd, layout.head, 0)
-            self._fill(filling.element.astype(layout.stored), layout.offset, count)
+            self._fill(in_form(filling.element, layout.stored), layout.offset, like.count)
         source = LocalSource.of(name, self._output.shared_path)
-        shaped = None if row.needs_type else shape
+        shape = None if row.needs_type else (like.count,) if like.shape is None else like.shape
         self.format = row.name
         self.windows: Sequence[FlatBuffer] = (
-            FlatBuffer(source, datatype, count, layout.stored, layout.offset, shaped),
+            FlatBuffer(source, like.datatype, like.count, layout.stored, layout.offset, shape, like.fortran_order),
         )
 
     def _fill(self, element: np.ndarray, offset: int, count: int) -> None:

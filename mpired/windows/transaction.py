@@ -10,6 +10,7 @@ import contextlib
 import os
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -27,7 +28,7 @@ from mpired.errors import (
 from mpired.ops import overflow
 from mpired.progress import Progress, unwatched
 from mpired.ranks import check_formats
-from mpired.storage import recovery, staging
+from mpired.storage import calls, recovery, staging
 from mpired.storage.lock import Inode, Target, Waiting, inode, lock_all, lock_replaced, lock_target
 from mpired.storage.output import nothing
 from mpired.storage.update import Reading, Update
@@ -35,7 +36,7 @@ from mpired.windows import once
 from mpired.windows.apply import Share, fold
 from mpired.windows.origin import Origin
 from mpired.windows.request import Done, Keep, Request
-from mpired.windows.target import Appeared, NewTarget, Opened, Policy, open_target
+from mpired.windows.target import Appeared, Filling, NewTarget, Opened, Policy, open_target
 
 
 def transact(
@@ -97,13 +98,27 @@ def _open(
     request: Request, policy: Policy, replaced: Sequence[str], stack: ExitStack
 ) -> tuple[Sequence[Opened], tuple[str, ...]]:
     """Lock and recover the targets; return them, and the names of those that had something to finish."""
-    if request.create is not None and not os.path.exists(request.windows[0]):
-        return [NewTarget(request.windows[0], request.create, stack, durable=policy.durable)], ()
+    if request.create is not None and not all(map(os.path.exists, request.windows)):
+        return _open_or_make(request, request.create, policy, replaced, stack)
     if not request.op.origin and not all(os.access(name, os.W_OK) for name in request.windows):
         return _open_for_reading(request, policy, stack), ()
     targets = stack.enter_context(locked(request.windows, policy.waiting, replaced=replaced))
     recovered = tuple(target.name for target in targets if recovery.recover(target) == "finished")
     return [open_target(target, request.declared, request.decoder, stack) for target in targets], recovered
+
+
+def _open_or_make(
+    request: Request, filling: Filling, policy: Policy, replaced: Sequence[str], stack: ExitStack
+) -> tuple[Sequence[Opened], tuple[str, ...]]:
+    """Make the targets that are missing, and open the others."""
+    if len(set(calls.real_paths(request.windows))) < len(request.windows):
+        raise UsageError("`windows`", "names one file twice; each window is a file of its own")
+    there = [name for name in request.windows if os.path.exists(name)]
+    opened, recovered = _open(replace(request, windows=there), policy, replaced, stack) if there else ((), ())
+    others = dict(zip(there, opened, strict=True))
+    made = (name for name in request.windows if name not in others)
+    others |= {name: NewTarget(name, filling, stack, durable=policy.durable) for name in made}
+    return [others[name] for name in request.windows], recovered
 
 
 def _open_for_reading(request: Request, policy: Policy, stack: ExitStack) -> Sequence[Opened]:
@@ -247,11 +262,20 @@ class _Work:
             update = self._begun(target, part)
             self.updates.append(update)
             for i, share in enumerate(part.shares if update else ()):
-                origins = [request.origins[number][i] for number in part.origins]
+                origins = [self._ordered(request.origins[number][i], share) for number in part.origins]
                 assert update is not None  # noqa: S101 - else there are no shares
                 found = yield from fold(share, request.op, origins, update, self.fetched)
                 names = [origin.name for origin in origins]
                 overflow.tell(request.op, found, names, share.window.name if len(part.shares) > 1 else "")
+
+    def _ordered(self, origin: Origin, share: Share) -> Origin:
+        """Return an origin with its elements in the order of the window, if those of the same index are combined."""
+        if not self._request.by_shape or share.window.shape is None:
+            return origin
+        ordered = origin.in_order(fortran_order=share.window.fortran_order)
+        if ordered is not origin:
+            self._stack.callback(ordered.close)
+        return ordered
 
     def _begun(self, target: Opened, part: _Part) -> Update | None:
         """Begin to change a target, if there is anything to change."""
@@ -294,6 +318,11 @@ def _publish(targets: Sequence[Opened], updates: Sequence[Update | None], on_com
             continue
         try:
             update.publish(nothing if changed else on_commit)
+        except Appeared as error:
+            if changed:
+                reason = f"was made by another command meanwhile, and {', '.join(changed)} is changed; several windows"
+                raise UnconfirmedError(target.name, f"{reason} are not one transaction") from error
+            raise
         except OSError as error:
             if changed and not isinstance(error, UnconfirmedError):
                 reason = f"is not changed ({error.strerror}), but {', '.join(changed)} is; several windows are not one"

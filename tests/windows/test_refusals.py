@@ -70,7 +70,6 @@ def _case(*words: str, status: int, reason: str):
         _case("--op", "sum", "t.npy", "int.npy", status=3, reason="MPI_INT32_T"),
         _case("--op", "sum", "t.npy", "o.npy", status=3, reason="has 3 elements, but the target has 12"),
         _case("--op", "sum", "t.npy", "shape.npy", status=3, reason="shape (4, 3)"),
-        _case("--op", "sum", "t.npy", "fortran.npy", status=3, reason="order"),
         _case("--op", "sum", "--target-disp", "10", "t.npy", "o.npy", status=3, reason="outside of the window"),
         _case("--op", "sum", "--target-disp", "-1", "t.npy", "o.npy", status=3, reason="is negative"),
         _case("--op", "sum", "--target-disp", "99999999999999999999", "t.npy", "o.npy", status=3, reason="window"),
@@ -119,7 +118,6 @@ def test_refusals(words, status, reason, tmp_path):
     np.save(tmp_path / "o.npy", np.ones(3))
     np.save(tmp_path / "int.npy", np.ones(12, np.int32))
     np.save(tmp_path / "shape.npy", np.ones((4, 3)))
-    np.save(tmp_path / "fortran.npy", np.ones((3, 4), order="F"))
     np.save(tmp_path / "bad.npy", np.array([0, 12, 1]))
     np.save(tmp_path / "long.npy", np.array([0, 2, 1, 3]))
     (tmp_path / "t.bin").write_bytes(bytes(96))

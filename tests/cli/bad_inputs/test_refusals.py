@@ -164,14 +164,6 @@ NPY = (
     _bad_npy(36, "empty npz named npy", zip_of(), "npz"),
     Case(36, "npz", {"bad.npz": zip_of(("a.npy", DATA))}, ("--op", "sum", "bad.npz", "-o", "out", "-f"), 3, ("npz",)),
     Case(36, "empty npz", {"bad.npz": zip_of()}, ("--op", "sum", "bad.npz", "-o", "out", "-f"), 3, ("bad.npz", "npz")),
-    Case(
-        38,
-        "Fortran order among C order",
-        {"c.npy": npy_of(np.ones((2, 3))), "f.npy": npy_of(np.ones((2, 3), order="F"))},
-        ("--op", "sum", "c.npy", "f.npy", "-o", "out", "-f"),
-        3,
-        ("c.npy", "f.npy", "Fortran order"),
-    ),
 )
 
 RAW = (

@@ -1,0 +1,118 @@
+"""`--header copy`: raw results begin with what stands before the elements of a raw rank, as `head` and `cat` put it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from command import measured, refused, run, shell, succeeded, unchanged
+
+import mpired
+from mpired.errors import UsageError
+
+COPY = ("-q", "--op", "sum", "--type", ">i4", "--offset", "16", "--header", "copy")
+RANKS = tuple(f"r{rank}.bin" for rank in range(3))
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for rank, name in enumerate(RANKS):
+        array = (np.arange(6) * (rank + 1)).astype(">i4")
+        (tmp_path / name).write_bytes(b"header of rank %d" % rank + array.tobytes())
+    np.save(tmp_path / "r0.npy", np.arange(6, dtype=">i4"))
+    return tmp_path
+
+
+def headed(rank: int, last: int, part: slice = slice(None)) -> bytes:
+    sums = sum(np.arange(6) * (each + 1) for each in range(last + 1))
+    return b"header of rank %d" % rank + sums[part].astype(">i4").tobytes()
+
+
+def test_a_result_is_what_head_and_cat_make(folder):
+    succeeded(run("reduce", *COPY, *RANKS, "-o", "out.bin", cwd=folder))
+    plain = ("-q", "--op", "sum", "--type", ">i4", "--offset", "16", *RANKS)
+    succeeded(shell('{ head -c 16 r0.bin; "$@"; } | cmp - out.bin', "reduce", *plain, cwd=folder))
+    assert (folder / "out.bin").read_bytes() == headed(0, 2)
+    again = run("reduce", *COPY, "out.bin", "-o", "-", cwd=folder)
+    assert again.out == headed(0, 2)
+
+
+def test_the_header_is_that_of_the_root(folder):
+    succeeded(run("reduce", *COPY, *RANKS, "--root", "2", "-o", "out.bin", cwd=folder))
+    assert (folder / "out.bin").read_bytes() == headed(2, 2)
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (("allreduce",), [headed(0, 2)] * 3),
+        (("allreduce", "--link"), [headed(0, 2)] * 3),
+        (("scan",), [headed(0, last) for last in range(3)]),
+        (("exscan",), [None, headed(0, 0), headed(0, 1)]),
+        (("reduce-scatter", "--counts", "1,0,5"), [headed(0, 2, slice(*each)) for each in ((0, 1), (1, 1), (1, 6))]),
+        (("reduce-scatter-block",), [headed(0, 2, slice(first, first + 2)) for first in (0, 2, 4)]),
+    ],
+    ids=lambda each: each[0] if isinstance(each[0], str) else "",
+)
+def test_every_result_has_it(words, expected, folder):
+    succeeded(run(*words, *COPY, *RANKS, "-o", "out_{rank}.bin", cwd=folder))
+    found = [folder / f"out_{rank}.bin" for rank in range(3)]
+    assert [path.read_bytes() if path.exists() else None for path in found] == expected
+
+
+def test_other_representations_and_a_stream(folder):
+    """The header stands there as it is, whatever the form of the elements; a FIFO may be the root."""
+    words = (*COPY, "--datarep", "external32")
+    succeeded(run("reduce", *words, *RANKS, "-o", "out.bin", cwd=folder))
+    assert (folder / "out.bin").read_bytes() == headed(0, 2)
+    outcome = run("reduce", *COPY, "-", *RANKS[1:], cwd=folder, stdin=(folder / "r0.bin").read_bytes())
+    assert (outcome.status, outcome.out) == (0, headed(0, 2))
+
+
+def test_a_large_header_is_not_held_in_memory(folder):
+    nbytes = 256 << 20
+    with open(folder / "big.bin", "wb") as file:
+        file.seek(nbytes)
+        file.write(np.arange(6).tobytes())
+    words = ("--type", "int64_t", "--offset", str(nbytes), "--header", "copy", "big.bin", "-o", "out.bin")
+    status, peak, err = measured("reduce", "-q", "--op", "sum", *words, cwd=folder)
+    assert (status, err) == (0, "")
+    assert peak < nbytes // 2
+    assert (folder / "out.bin").stat().st_size == nbytes + 48
+    assert np.fromfile(folder / "out.bin", np.int64, offset=nbytes).tolist() == list(range(6))
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        ((*COPY, *RANKS, "-o", "out.npy"), "is for raw results, and this one is npy"),
+        (("--op", "sum", "--header", "copy", "r0.npy", "-o", "out.bin"), "r0.npy is npy"),
+        (("--op", "sum", "--header", "all", "r0.npy", "-o", "out.bin"), "--header"),
+        ((*COPY, *RANKS, "--in-place"), "in place all bytes before the elements stay"),
+    ],
+)
+def test_refusals(words, reason, folder):
+    with unchanged(folder):
+        refused(run("reduce", *words, cwd=folder), 2, "--header", reason)
+
+
+def test_elements_between_others_have_no_header(folder):
+    (folder / "ops.py").write_text("def first(invec, inoutvec): return invec\n")
+    words = (
+        "--op",
+        "ops.py:first",
+        "--no-commute",
+        "--type",
+        "resized(0,4,vector(2,1,2,int))",
+        "--offset",
+        "16",
+        "--count",
+        "2",
+    )
+    with unchanged(folder):
+        outcome = run("reduce", "-q", *words, "--header", "copy", *RANKS, "-o", "out.bin", cwd=folder)
+        refused(outcome, 2, "lie between one another")
+
+
+def test_arrays_have_no_header(folder):
+    with pytest.raises(UsageError, match="`header`: is for files"):
+        mpired.reduce([folder / "r0.bin"], "sum", type=">i4", offset=16, header="copy")
