@@ -18,6 +18,9 @@ __all__ = [
     "OPS",
     "Abort",
     "MpiredError",
+    "PackSummary",
+    "Recovered",
+    "Summary",
     "Window",
     "__version__",
     "allreduce",
@@ -27,6 +30,7 @@ __all__ = [
     "info",
     "op",
     "pack",
+    "recover",
     "reduce",
     "reduce_local",
     "reduce_scatter",
@@ -50,11 +54,14 @@ if TYPE_CHECKING:
     )
     from mpired.api.pack import pack, unpack
     from mpired.api.queries import info
+    from mpired.api.recover import recover
     from mpired.api.windows import Window
     from mpired.datatypes import DATATYPES
     from mpired.errors import Abort, MpiredError
     from mpired.ops import OPS
     from mpired.ops.user import op
+    from mpired.report import PackSummary, Summary
+    from mpired.storage.recovering import Recovered
 
 # Imported when first used: the command has things to set before NumPy starts.
 _HOMES = {
@@ -62,12 +69,16 @@ _HOMES = {
     "DATATYPES": "mpired.datatypes",
     "MpiredError": "mpired.errors",
     "OPS": "mpired.ops",
+    "PackSummary": "mpired.report",
+    "Recovered": "mpired.storage.recovering",
+    "Summary": "mpired.report",
     "Window": "mpired.api.windows",
     "allreduce": "mpired.api.collectives",
     "exscan": "mpired.api.collectives",
     "info": "mpired.api.queries",
     "op": "mpired.ops.user",
     "pack": "mpired.api.pack",
+    "recover": "mpired.api.recover",
     "reduce": "mpired.api.collectives",
     "reduce_local": "mpired.api.collectives",
     "reduce_scatter": "mpired.api.collectives",

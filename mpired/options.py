@@ -289,10 +289,15 @@ class Results(To, Overwrite, Locking, total=False):
     """How results become files."""
 
 
-class RootInPlace(TypedDict, total=False):
+class Root(TypedDict, total=False):
     """Which rank is the root."""
 
     root: Annotated[int, Option("--root", Integer("R"), "The rank whose file the result is modelled on.", 0)]
+
+
+class RootInPlace(Root, total=False):
+    """Whether the root is replaced."""
+
     in_place: Annotated[
         bool, Option("--in-place", Flag(), "Write the result over the root's file (MPI_IN_PLACE).", default=False)
     ]
@@ -545,6 +550,10 @@ class Recovering(TypedDict, total=False):
             environment=False,
         ),
     ]
+
+
+class RecoverOptions(Recovering, Locking, total=False):
+    """The options of `recover`."""
 
 
 class AsJson(TypedDict, total=False):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command import unchanged
+from command import run, unchanged
 
 import mpired
 
@@ -108,3 +110,42 @@ def test_results_with_large_gaps_are_read_again(folder):
     text = "resized(0,24012,struct([1,1],[0,24000],[double,int]))"
     mpired.reduce(["large.bin"] * 2, lambda a, b: b, type=text, output="large.npy")
     assert mpired.reduce(["large.npy"] * 2, lambda a, b: b).shape == np.load("large.npy").shape == (2,)
+
+
+CALLS = {
+    "reduce": (("-o", "out.npy", "--root", "1"), {"output": "out.npy", "root": 1}),
+    "reduce --in-place": (("--in-place",), {"in_place": True}),
+    "allreduce": (("-o", "out_{rank}.npy"), {"output": "out_{rank}.npy"}),
+    "reduce-scatter": (("-o", "out_{rank}.npy", "--counts", "1,2"), {"output": "out_{rank}.npy", "counts": [1, 2]}),
+    "exscan": (("-o", "out_{stem}.npy"), {"output": "out_{stem}.npy"}),
+    "reduce-local": ((), {}),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_summary_is_that_of_the_command(name, folder, tmp_path_factory):
+    """With files as results a function returns what the command prints with --json, also of an overflow."""
+    np.save("a.npy", np.array([1.0, 2.0, 1e308]))
+    np.save("b.npy", np.array([10.0, 20.0, 1e308]))
+    words, keywords = CALLS[name]
+    elsewhere = tmp_path_factory.mktemp("command")
+    for path in folder.glob("?.npy"):
+        shutil.copy(path, elsewhere)
+    told = run(name.split()[0], "--op", "sum", "--json", *words, "a.npy", "b.npy", cwd=elsewhere).err
+    call = getattr(mpired, name.split()[0].replace("-", "_"))
+    ranks = ("a.npy", "b.npy") if name == "reduce-local" else (["a.npy", "b.npy"],)
+    summary = call(*ranks, op="sum", **keywords)
+    assert isinstance(summary, mpired.Summary)
+    assert json.loads(summary.json()) == json.loads(told)
+    quiet = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert quiet == {path.name: path.read_bytes() for path in elsewhere.iterdir()}
+
+
+def test_the_summary_of_a_packing(folder):
+    np.arange(6.0).tofile("records.bin")
+    packed = mpired.pack("records.bin", type="resized(0,16,double)", output="packed.npy")
+    words = ("--type", "resized(0,16,double)", "records.bin", "-o", "again.npy")
+    assert run("pack", *words, cwd=folder).err == f"mpired: {packed.line()}\n".replace("packed.npy", "again.npy")
+    assert (packed.elements, packed.units, packed.unit, packed.output) == (3, 3, "MPI_DOUBLE", "packed.npy")
+    spread = mpired.unpack("packed.npy", type="resized(0,16,double)", into="records.bin")
+    assert (spread.call, spread.kept, spread.output) == ("MPI_Unpack", True, "records.bin")

@@ -5,17 +5,25 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Literal, TypeAlias, Unpack, overload
 
-from mpired import attempts
-from mpired.api.outcome import as_arrays, carry_out
+from mpired import attempts, cautions
+from mpired.api.keywords import (
+    AllreduceKeywords,
+    Combining,
+    CountedKeywords,
+    ExscanKeywords,
+    ReduceKeywords,
+    ScanKeywords,
+)
+from mpired.api.outcome import Arrays, as_arrays, carry_out
 from mpired.api.signatures import with_options
 from mpired.collectives.call import make_course, plan_call
 from mpired.collectives.request import Request, read_request, words_of
 from mpired.collectives.results import Deal, deals, model_of
 from mpired.collectives.run import folded
 from mpired.collectives.table import COLLECTIVES
-from mpired.errors import UsageError
+from mpired.errors import OverflowWarning, UsageError
 from mpired.options import (
     AllreduceOptions,
     CallOptions,
@@ -28,12 +36,43 @@ from mpired.options import (
     ScatterKeywords,
 )
 from mpired.progress import unwatched
+from mpired.report import Summary, summarise
+
+OpLike: TypeAlias = str | Callable[..., Any]
+Ranks: TypeAlias = Sequence[PathLike]
 
 
+@overload
+def reduce(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    **options: Unpack[ReduceKeywords],
+) -> Arrays: ...
+@overload
+def reduce(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: PathLike,
+    in_place: Literal[False] = False,
+    **options: Unpack[ReduceKeywords],
+) -> Summary: ...
+@overload
+def reduce(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[True],
+    **options: Unpack[ReduceKeywords],
+) -> Summary: ...
 @with_options
 def reduce(
-    ranks: Sequence[PathLike],
-    op: str | Callable[..., Any],
+    ranks: Ranks,
+    op: OpLike,
     *,
     output: PathLike | None = None,
     **options: Unpack[ReduceOptions],
@@ -57,9 +96,9 @@ def reduce(
 
     Returns
     -------
-    array, dict of arrays, or None
+    array, dict of arrays, or Summary
         The result in native byte order, with the shape of the root's rank; a dict by column name
-        where a rank has several buffers; None if it was written to a file.
+        where a rank has several buffers. If it was written to a file, what was done, as the command says it.
 
     Raises
     ------
@@ -84,22 +123,24 @@ def reduce(
 
 def _call(
     name: str,
-    ranks: Sequence[PathLike],
-    op: str | Callable[..., Any],
+    ranks: Ranks,
+    op: OpLike,
     output: PathLike | None,
     keywords: Mapping[str, object],
 ) -> Any:
-    """Run a collective for the Python API: into files, or into arrays, a list for each group."""
+    """Run a collective for the Python API: into files, which gives a summary, or into arrays, a list for each group."""
     collective = COLLECTIVES[name]
     options = collective.checked(keywords)
     words, timeout = partial(words_of, ranks, options), options["lock_timeout"]
     if output is not None or options["in_place"]:
         plan = partial(plan_call, name, ranks, op, None if output is None else os.fspath(output), options)
-        carry_out(plan, words, overwrite=options["overwrite"] or options["in_place"], timeout=timeout)
-        return None
+        overwrite = options["overwrite"] or options["in_place"]
+        with cautions.heard(also=cautions.warn) as heard:
+            done = carry_out(plan, words, overwrite=overwrite, timeout=timeout)
+        return summarise(done, [each for each in heard if isinstance(each, OverflowWarning)])
     _check_no_file(options)
 
-    def lists(request: Request) -> list[list[Any]]:
+    def lists(request: Request) -> list[list[Arrays | None]]:
         return [_arrays(deal, request) for deal in deals(request)]
 
     found = attempts.repeated(partial(read_request, collective, ranks, op, options), lists, words, timeout=timeout)
@@ -115,9 +156,9 @@ def _check_no_file(options: CallOptions) -> None:
             raise UsageError(f"`{name}`", "is for files; name them with `output`, or leave it out")
 
 
-def _arrays(deal: Deal, request: Request) -> list[Any]:
+def _arrays(deal: Deal, request: Request) -> list[Arrays | None]:
     """Return what each rank of a group gets, None for a rank that gets nothing."""
-    arrays: list[Any] = [None] * deal.nranks
+    arrays: list[Arrays | None] = [None] * deal.nranks
     plan = make_course(deal, (), request).plan
     with folded(plan, deal.shares, None, unwatched) as results:
         for receiver, share, buffers in zip(deal.receivers, deal.shares, results, strict=True):
@@ -125,10 +166,50 @@ def _arrays(deal: Deal, request: Request) -> list[Any]:
     return arrays
 
 
+@overload
+def allreduce(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: None = None,
+    **options: Unpack[AllreduceKeywords],
+) -> list[Arrays]: ...
+@overload
+def allreduce(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: Ranks,
+    **options: Unpack[AllreduceKeywords],
+) -> tuple[list[Arrays], list[Arrays]]: ...
+@overload
+def allreduce(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: PathLike,
+    in_place: Literal[False] = False,
+    group_b: Ranks | None = None,
+    **options: Unpack[AllreduceKeywords],
+) -> Summary: ...
+@overload
+def allreduce(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[True],
+    group_b: None = None,
+    **options: Unpack[AllreduceKeywords],
+) -> Summary: ...
 @with_options
 def allreduce(
-    ranks: Sequence[PathLike],
-    op: str | Callable[..., Any],
+    ranks: Ranks,
+    op: OpLike,
     *,
     output: PathLike | None = None,
     **options: Unpack[AllreduceOptions],
@@ -149,9 +230,9 @@ def allreduce(
 
     Returns
     -------
-    list or None
-        An array for each rank, as `mpired.reduce` gives one; two lists if there is `group_b`; None if
-        files were written.
+    list or Summary
+        An array for each rank, as `mpired.reduce` gives one; two lists if there is `group_b`. If files
+        were written, what was done.
 
     Raises
     ------
@@ -170,10 +251,37 @@ def allreduce(
     return _call("allreduce", ranks, op, output, options)
 
 
+@overload
+def scan(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    **options: Unpack[ScanKeywords],
+) -> list[Arrays]: ...
+@overload
+def scan(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: PathLike,
+    in_place: Literal[False] = False,
+    **options: Unpack[ScanKeywords],
+) -> Summary: ...
+@overload
+def scan(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[True],
+    **options: Unpack[ScanKeywords],
+) -> Summary: ...
 @with_options
 def scan(
-    ranks: Sequence[PathLike],
-    op: str | Callable[..., Any],
+    ranks: Ranks,
+    op: OpLike,
     *,
     output: PathLike | None = None,
     **options: Unpack[ScanOptions],
@@ -189,8 +297,8 @@ def scan(
 
     Returns
     -------
-    list or None
-        An array for each rank; None if files were written.
+    list or Summary
+        An array for each rank. If files were written, what was done.
 
     Raises
     ------
@@ -209,10 +317,37 @@ def scan(
     return _call("scan", ranks, op, output, options)
 
 
+@overload
+def exscan(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    **options: Unpack[ExscanKeywords],
+) -> list[Arrays | None]: ...
+@overload
+def exscan(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: PathLike,
+    in_place: Literal[False] = False,
+    **options: Unpack[ExscanKeywords],
+) -> Summary: ...
+@overload
+def exscan(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[True],
+    **options: Unpack[ExscanKeywords],
+) -> Summary: ...
 @with_options
 def exscan(
-    ranks: Sequence[PathLike],
-    op: str | Callable[..., Any],
+    ranks: Ranks,
+    op: OpLike,
     *,
     output: PathLike | None = None,
     **options: Unpack[ExscanOptions],
@@ -229,8 +364,9 @@ def exscan(
 
     Returns
     -------
-    list or None
-        An array for each rank, None for rank 0 unless it gets the neutral element; None if files were written.
+    list or Summary
+        An array for each rank, None for rank 0 unless it gets the neutral element. If files were written, what was
+        done.
 
     Raises
     ------
@@ -247,10 +383,54 @@ def exscan(
     return _call("exscan", ranks, op, output, options)
 
 
+@overload
+def reduce_scatter(
+    ranks: Ranks,
+    op: OpLike,
+    counts: Sequence[int],
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: None = None,
+    **options: Unpack[CountedKeywords],
+) -> list[Arrays]: ...
+@overload
+def reduce_scatter(
+    ranks: Ranks,
+    op: OpLike,
+    counts: Sequence[int],
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: Ranks,
+    **options: Unpack[CountedKeywords],
+) -> tuple[list[Arrays], list[Arrays]]: ...
+@overload
+def reduce_scatter(
+    ranks: Ranks,
+    op: OpLike,
+    counts: Sequence[int],
+    *,
+    output: PathLike,
+    in_place: Literal[False] = False,
+    group_b: Ranks | None = None,
+    **options: Unpack[CountedKeywords],
+) -> Summary: ...
+@overload
+def reduce_scatter(
+    ranks: Ranks,
+    op: OpLike,
+    counts: Sequence[int],
+    *,
+    output: None = None,
+    in_place: Literal[True],
+    group_b: None = None,
+    **options: Unpack[CountedKeywords],
+) -> Summary: ...
 @with_options
 def reduce_scatter(
-    ranks: Sequence[PathLike],
-    op: str | Callable[..., Any],
+    ranks: Ranks,
+    op: OpLike,
     counts: Sequence[int],
     *,
     output: PathLike | None = None,
@@ -269,8 +449,9 @@ def reduce_scatter(
 
     Returns
     -------
-    list or None
-        An array of one dimension for each rank; two lists if there is `group_b`; None if files were written.
+    list or Summary
+        An array of one dimension for each rank; two lists if there is `group_b`. If files were written, what was
+        done.
 
     Raises
     ------
@@ -289,10 +470,50 @@ def reduce_scatter(
     return _call("reduce-scatter", ranks, op, output, {**options, "counts": counts})
 
 
+@overload
+def reduce_scatter_block(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: None = None,
+    **options: Unpack[Combining],
+) -> list[Arrays]: ...
+@overload
+def reduce_scatter_block(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: Ranks,
+    **options: Unpack[Combining],
+) -> tuple[list[Arrays], list[Arrays]]: ...
+@overload
+def reduce_scatter_block(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: PathLike,
+    in_place: Literal[False] = False,
+    group_b: Ranks | None = None,
+    **options: Unpack[Combining],
+) -> Summary: ...
+@overload
+def reduce_scatter_block(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[True],
+    group_b: None = None,
+    **options: Unpack[Combining],
+) -> Summary: ...
 @with_options
 def reduce_scatter_block(
-    ranks: Sequence[PathLike],
-    op: str | Callable[..., Any],
+    ranks: Ranks,
+    op: OpLike,
     *,
     output: PathLike | None = None,
     **options: Unpack[ScatterBlockOptions],
@@ -308,8 +529,9 @@ def reduce_scatter_block(
 
     Returns
     -------
-    list or None
-        An array of one dimension for each rank; two lists if there is `group_b`; None if files were written.
+    list or Summary
+        An array of one dimension for each rank; two lists if there is `group_b`. If files were written, what was
+        done.
 
     Raises
     ------
@@ -329,9 +551,7 @@ def reduce_scatter_block(
 
 
 @with_options
-def reduce_local(
-    invec: PathLike, inoutvec: PathLike, op: str | Callable[..., Any], **options: Unpack[LocalOptions]
-) -> None:
+def reduce_local(invec: PathLike, inoutvec: PathLike, op: OpLike, **options: Unpack[LocalOptions]) -> Summary:
     """Replace the file `inoutvec` by `invec op inoutvec` (MPI_Reduce_local; MPI-4.1, 6.9.7).
 
     Parameters
@@ -343,9 +563,15 @@ def reduce_local(
     **options
         Those of `mpired reduce-local`.
 
+    Returns
+    -------
+    Summary
+        What was done.
+
     Raises
     ------
     mpired.errors.MpiredError, OSError
         As `mpired.reduce`.
     """
-    _call("reduce-local", [invec, inoutvec], op, None, options)
+    summary: Summary = _call("reduce-local", [invec, inoutvec], op, None, options)
+    return summary

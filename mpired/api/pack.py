@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any, Unpack
+from typing import Unpack, overload
 
 import numpy as np
 
@@ -17,11 +17,16 @@ from mpired.options import PackOptions, PathLike, UnpackOptions, checked
 from mpired.packing.pack import Packing, plan_pack
 from mpired.packing.unpack import plan_unpack
 from mpired.progress import unwatched
+from mpired.report import PackSummary, summarise_packing
 from mpired.storage.output import Scratch
 
 
+@overload
+def pack(file: PathLike, *, output: None = None, **options: Unpack[PackOptions]) -> np.ndarray: ...
+@overload
+def pack(file: PathLike, *, output: PathLike, **options: Unpack[PackOptions]) -> PackSummary: ...
 @with_options
-def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[PackOptions]) -> Any:
+def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[PackOptions]) -> np.ndarray | PackSummary:
     """Take the elements of a datatype out of a raw file and put them one after another (MPI_Pack; MPI-4.1, 5.2).
 
     Parameters
@@ -35,8 +40,8 @@ def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[Pa
 
     Returns
     -------
-    array or None
-        The elements in native byte order: one value each, or a row of them; None if they were written.
+    array or PackSummary
+        The elements in native byte order: one value each, or a row of them. If they were written, what was done.
 
     Raises
     ------
@@ -55,8 +60,7 @@ def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[Pa
     timeout = said["lock_timeout"]
     if output is not None:
         plan = partial(plan_pack, file, os.fspath(output), said)
-        carry_out(plan, lambda: [file], overwrite=said["overwrite"], timeout=timeout)
-        return None
+        return summarise_packing(carry_out(plan, lambda: [file], overwrite=said["overwrite"], timeout=timeout))
     if said["to"] or said["datarep"]:
         raise UsageError("`to` and `datarep`", "are for a file; name one with `output`")
     plan = partial(plan_pack, file, "-", {**said, "to": ARRAY.name})
@@ -79,7 +83,7 @@ def unpack(
     output: PathLike | None = None,
     into: PathLike | None = None,
     **options: Unpack[UnpackOptions],
-) -> None:
+) -> PackSummary:
     """Put elements that lie one after another where a datatype says (MPI_Unpack; MPI-4.1, 5.2).
 
     Parameters
@@ -93,6 +97,11 @@ def unpack(
     **options
         Those of `mpired unpack`.
 
+    Returns
+    -------
+    PackSummary
+        What was done.
+
     Raises
     ------
     mpired.errors.MpiredError
@@ -103,8 +112,9 @@ def unpack(
     Examples
     --------
     >>> import mpired
-    >>> mpired.pack("sample_data/maxloc_1.bin", type="resized(0,16,double)", output="values.npy")
-    >>> mpired.unpack("values.npy", type="resized(0,24,double)", output="spread.rec")
+    >>> _ = mpired.pack("sample_data/maxloc_1.bin", type="resized(0,16,double)", output="values.npy")
+    >>> mpired.unpack("values.npy", type="resized(0,24,double)", output="spread.rec").format
+    'raw'
     >>> mpired.pack("spread.rec", type="resized(0,24,double)")[:3]
     array([0., 1., 2.])
     """
@@ -114,4 +124,4 @@ def unpack(
     plan = partial(plan_unpack, packed, "-" if output is None else os.fspath(output), into, said)
     files = [packed] if into is None else [packed, into]
     overwrite = into is not None or said["overwrite"]
-    carry_out(plan, lambda: files, overwrite=overwrite, timeout=said["lock_timeout"])
+    return summarise_packing(carry_out(plan, lambda: files, overwrite=overwrite, timeout=said["lock_timeout"]))

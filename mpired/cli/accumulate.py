@@ -11,10 +11,11 @@ from typing import Unpack
 
 import click
 
+from mpired import cautions
 from mpired.attempts import repeated
 from mpired.cli import params, progress, signals
-from mpired.cli.messages import overflow_heard, say, tell_overflow, write
-from mpired.errors import UsageError, shortened
+from mpired.cli.messages import say, tell_overflow, write
+from mpired.errors import OverflowWarning, UsageError, shortened
 from mpired.ops import Op
 from mpired.options import AccumulateOptions, Report, WindowOp, Windows, checked
 from mpired.report import Updated
@@ -64,9 +65,9 @@ def accumulate(
 def run(call: Call, keep: Keep | None = None, *, quiet: bool, replaced: Sequence[str] = ()) -> Done:
     """Carry out a call, and return what was done, with the warnings of overflow."""
     watch = progress.chosen(quiet=quiet)
-    with overflow_heard() as heard:
+    with cautions.heard() as heard:
         done = call.run(watch, on_commit=signals.commit, keep=keep, replaced=replaced)
-    return done._replace(overflow=tuple(heard))
+    return done._replace(overflow=tuple(each for each in heard if isinstance(each, OverflowWarning)))
 
 
 def split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from mpired import attempts
+from mpired import attempts, cautions
 from mpired.attempts import Held, Planned, Words
 from mpired.cli import params, progress, signals
-from mpired.cli.messages import overflow_heard, say, tell_overflow, write
+from mpired.cli.messages import say, tell_overflow, write
 from mpired.collectives.plan import Plan
 from mpired.collectives.request import words_of
 from mpired.collectives.table import COLLECTIVES
 from mpired.engines import pool, worker
+from mpired.errors import OverflowWarning
 from mpired.options import CallOptions, Locking
 from mpired.report import summarise
 from mpired.storage.output import has_other_names
@@ -44,15 +45,16 @@ def carry_out(plan: Callable[[], Call], options: CallOptions, words: Words) -> N
     report, overwrite = params.report(), options["overwrite"] or options["in_place"]
     quiet, verbose, as_json = report["quiet"], report["verbose"], report["as_json"]
     worker.keep_freed_memory()
-    with overflow_heard() as heard:
+    with cautions.heard() as heard:
         planned, parted = replacing(plan, words, options, overwrite=overwrite, quiet=quiet)
     for path in parted if verbose else ():
         say(f"{path} is a hard link; its other names keep the old content")
-    summary = summarise(planned)
+    overflow = [each for each in heard if isinstance(each, OverflowWarning)]
+    summary = summarise(planned, overflow)
     if as_json:
-        write(summary._replace(overflow=[each.details for each in heard]).json())
+        write(summary.json())
     params.tell(None if quiet or as_json else summary.line())
-    tell_overflow(() if as_json else heard)
+    tell_overflow(() if as_json else overflow)
     if not quiet and planned.doubtful_order:
         first, second = planned.doubtful_order
         where = planned.order_shows

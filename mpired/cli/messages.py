@@ -8,9 +8,8 @@ import io
 import os
 import re
 import sys
-import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any, TextIO
+from collections.abc import Sequence
+from typing import TextIO
 
 import click
 
@@ -77,23 +76,6 @@ def finished(paths: Sequence[str], words: str) -> None:
 def waits(name: str, words: str) -> None:
     """Say that a lock takes long, and who has it."""
     say(f"{name}: {words}")
-
-
-@contextlib.contextmanager
-def overflow_heard() -> Iterator[list[OverflowWarning]]:
-    """Collect the warnings of overflow while the block runs; all others are shown as ever."""
-    heard: list[OverflowWarning] = []
-
-    def show(message: Warning | str, *rest: Any, **others: Any) -> None:
-        if isinstance(message, OverflowWarning):
-            heard.append(message)
-        else:
-            shown(message, *rest, **others)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", OverflowWarning)
-        shown, warnings.showwarning = warnings.showwarning, show
-        yield heard
 
 
 def tell_overflow(heard: Sequence[OverflowWarning]) -> None:
