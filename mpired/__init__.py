@@ -14,8 +14,22 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False
 
 __all__ = [
+    "BAND",
+    "BOR",
+    "BXOR",
     "DATATYPES",
+    "LAND",
+    "LOR",
+    "LXOR",
+    "MAX",
+    "MAXLOC",
+    "MIN",
+    "MINLOC",
+    "NO_OP",
     "OPS",
+    "PROD",
+    "REPLACE",
+    "SUM",
     "Abort",
     "MpiredError",
     "PackSummary",
@@ -59,6 +73,22 @@ if TYPE_CHECKING:
     from mpired.datatypes import DATATYPES
     from mpired.errors import Abort, MpiredError
     from mpired.ops import OPS
+    from mpired.ops.table import (
+        BAND,
+        BOR,
+        BXOR,
+        LAND,
+        LOR,
+        LXOR,
+        MAX,
+        MAXLOC,
+        MIN,
+        MINLOC,
+        NO_OP,
+        PROD,
+        REPLACE,
+        SUM,
+    )
     from mpired.ops.user import op
     from mpired.report import PackSummary, Summary
     from mpired.storage.recovering import Recovered
@@ -86,6 +116,10 @@ _HOMES = {
     "scan": "mpired.api.collectives",
     "unpack": "mpired.api.pack",
 }
+_HOMES |= dict.fromkeys(
+    ("BAND", "BOR", "BXOR", "LAND", "LOR", "LXOR", "MAX", "MAXLOC", "MIN", "MINLOC", "NO_OP", "PROD", "REPLACE", "SUM"),
+    "mpired.ops.table",
+)
 
 
 def __getattr__(name: str) -> Any:

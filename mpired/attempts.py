@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
+from mpired import cautions
 from mpired.buffers.source import Source
 from mpired.errors import ChangedError
 from mpired.progress import Progress
 from mpired.storage import lock, recovery, staging
 from mpired.storage.lock import Target, lock_all, lock_replaced
-from mpired.storage.output import is_stream, nothing
+from mpired.storage.output import is_stream, nothing, parted
 
 _ATTEMPTS = 5
 _SECONDS = 5.0  # for which there are more attempts: a writer may replace a file again and again
@@ -119,6 +120,7 @@ def carry_out(
         with _held(planned.paths if overwrite else ()) as held:
             if held:
                 planned = _current(planned)
+            cautions.tell(*cautions.hard_links(parted(planned.paths) if overwrite else ()))
             work(planned, held)
             return planned
 

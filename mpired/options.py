@@ -8,7 +8,18 @@ Python's functions, the variables `MPIRED_<FLAG>` and the reference read the row
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, TypedDict, TypeVar, cast, is_typeddict
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    cast,
+    is_typeddict,
+)
 
 from mpired.errors import UsageError
 from mpired.values import (
@@ -32,8 +43,15 @@ if TYPE_CHECKING:
     import numpy as np
 
 PathLike: TypeAlias = str | os.PathLike[str]
+Rank: TypeAlias = "str | os.PathLike[str] | np.ndarray | SupportsRead"
 Index: TypeAlias = str | int | slice | tuple[int | slice, ...]
 Indices: TypeAlias = "str | os.PathLike[str] | np.ndarray | Sequence[int] | None"
+
+
+class SupportsRead(Protocol):
+    """A file that is open for reading bytes."""
+
+    def read(self, size: int = ..., /) -> bytes: ...
 
 
 class Option(NamedTuple):
@@ -315,7 +333,7 @@ class GroupB(TypedDict, total=False):
     """The second group of ranks."""
 
     group_b: Annotated[
-        Sequence[PathLike] | None,
+        Sequence[Rank] | None,
         Option(
             "--group-b",
             Ranks(),
@@ -330,7 +348,7 @@ class NoGroupB(TypedDict, total=False):
     """The second group where MPI defines none: giving it is refused with that reason."""
 
     group_b: Annotated[
-        Sequence[PathLike] | None, Option("--group-b", Ranks(), "", environment=False, hidden=True, multiple=True)
+        Sequence[Rank] | None, Option("--group-b", Ranks(), "", environment=False, hidden=True, multiple=True)
     ]
 
 

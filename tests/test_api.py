@@ -149,3 +149,24 @@ def test_the_summary_of_a_packing(folder):
     assert (packed.elements, packed.units, packed.unit, packed.output) == (3, 3, "MPI_DOUBLE", "packed.npy")
     spread = mpired.unpack("packed.npy", type="resized(0,16,double)", into="records.bin")
     assert (spread.call, spread.kept, spread.output) == ("MPI_Unpack", True, "records.bin")
+
+
+def test_predefined_ops_are_names_of_the_package(folder):
+    """The rows of `mpired.OPS` are usable wherever the name of an op is."""
+    for row in mpired.OPS:
+        assert getattr(mpired, row.name) is row
+        assert row.name in mpired.__all__
+        assert row.name in dir(mpired)
+    assert repr(mpired.SUM) == "<op MPI_SUM>"
+    np.testing.assert_array_equal(mpired.reduce(["a.npy", "b.npy"], mpired.SUM), [11.0, 22.0, 33.0])
+    np.testing.assert_array_equal(mpired.reduce(["a.npy", "b.npy"], op=mpired.OPS[0]), [10.0, 20.0, 30.0])
+    window = mpired.Window("a.npy")
+    assert window.accumulate("b.npy", mpired.PROD) == 1
+    assert window.get_accumulate(None, mpired.NO_OP).tolist() == [10.0, 40.0, 90.0]
+    assert window.fetch_and_op(7, mpired.REPLACE, target_disp=1) == 40.0
+    with pytest.raises(mpired.errors.OpError, match="MPI_REPLACE: is for accumulate and fetch only"):
+        mpired.reduce(["a.npy", "b.npy"], mpired.REPLACE)
+    with pytest.raises(mpired.errors.ResultOverflowError):
+        mpired.reduce([np.array([1e308])] * 2, mpired.SUM, overflow="error")
+    with pytest.raises(mpired.errors.UsageError, match="`commute`: is for user-defined ops; MPI_SUM is predefined"):
+        mpired.reduce(["a.npy"], mpired.SUM, commute=True)

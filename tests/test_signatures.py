@@ -77,6 +77,10 @@ assert_type(mpired.pack("a.bin", type="double"), np.ndarray)
 assert_type(mpired.pack("a.bin", type="double", output="p.npy"), mpired.PackSummary)
 assert_type(mpired.unpack("p.npy", type="double", into="a.bin"), mpired.PackSummary)
 assert_type(mpired.recover("a.npy")[0].words, tuple[str, ...])
+with open("a.npy", "rb") as file:
+    mpired.reduce([np.zeros(3), "a.npy", file], mpired.MAX, progress=lambda steps: steps)
+    window = mpired.Window("t.npy")
+    window.accumulate([file, np.zeros(3)], mpired.REPLACE)
 window = mpired.Window("t.npy", commit="journal")
 count: int = window.accumulate(np.ones(3), "sum", target_disp=4, at=None)
 try:
@@ -96,6 +100,9 @@ mpired.reduce(RANKS, "sum").shape
 mpired.reduce(RANKS, "sum", output="t.npy")["x"]
 mpired.reduce(RANKS, "sum", output="t.npy", in_place=True)
 mpired.scan(RANKS, "sum", link=True)
+mpired.reduce(np.zeros(3), "sum")
+mpired.reduce(RANKS, "sum", progress=3)
+mpired.reduce(RANKS, 3)
 mpired.reduce_scatter(RANKS, "sum")
 mpired.recover("a.npy", only_lists=True)
 mpired.Window("t.npy", commit=3)

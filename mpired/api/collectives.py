@@ -3,43 +3,42 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias, Unpack, overload
 
 from mpired import attempts, cautions
 from mpired.api.keywords import (
+    AllreduceAll,
     AllreduceKeywords,
+    BlockAll,
     Combining,
-    CountedKeywords,
+    ExscanAll,
     ExscanKeywords,
+    LocalAll,
+    ReduceAll,
     ReduceKeywords,
+    ScanAll,
     ScanKeywords,
+    ScatterAll,
+    ScatterKeywords,
+    watched,
 )
 from mpired.api.outcome import Arrays, as_arrays, carry_out
 from mpired.api.signatures import with_options
+from mpired.buffers.memory import all_at_hand
 from mpired.collectives.call import make_course, plan_call
-from mpired.collectives.request import Request, read_request, words_of
+from mpired.collectives.request import Request, paths_of, read_request
 from mpired.collectives.results import Deal, deals, model_of
 from mpired.collectives.run import folded
 from mpired.collectives.table import COLLECTIVES
 from mpired.errors import OverflowWarning, UsageError
-from mpired.options import (
-    AllreduceOptions,
-    CallOptions,
-    ExscanOptions,
-    LocalOptions,
-    PathLike,
-    ReduceOptions,
-    ScanOptions,
-    ScatterBlockOptions,
-    ScatterKeywords,
-)
-from mpired.progress import unwatched
+from mpired.ops import OpLike
+from mpired.options import CallOptions, PathLike, Rank
+from mpired.progress import Progress
 from mpired.report import Summary, summarise
 
-OpLike: TypeAlias = str | Callable[..., Any]
-Ranks: TypeAlias = Sequence[PathLike]
+Ranks: TypeAlias = Sequence[Rank]
 
 
 @overload
@@ -75,7 +74,7 @@ def reduce(
     op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[ReduceOptions],
+    **options: Unpack[ReduceAll],
 ) -> Any:
     """Combine the same element of every rank with an op (MPI_Reduce; MPI-4.1, 6.9.1).
 
@@ -84,10 +83,10 @@ def reduce(
     Parameters
     ----------
     ranks
-        One file a rank, in rank order.
+        One file a rank, in rank order: its path, an array, or a file that is open for reading bytes.
     op
-        The op's name, in any case, with or without `MPI_`; the place of a user-defined op, as
-        `my_ops.py:func`; or a function of this process.
+        A predefined op, as `mpired.SUM`, or its name, in any case, with or without `MPI_`; the place of a
+        user-defined op, as `my_ops.py:func`; or a function of this process.
     output
         The file to write; None returns the result. An existing file is replaced only with
         `overwrite=True`. It appears whole and durable, or not at all.
@@ -130,20 +129,25 @@ def _call(
 ) -> Any:
     """Run a collective for the Python API: into files, which gives a summary, or into arrays, a list for each group."""
     collective = COLLECTIVES[name]
-    options = collective.checked(keywords)
-    words, timeout = partial(words_of, ranks, options), options["lock_timeout"]
+    allowed, progress = watched(keywords)
+    options = collective.checked(allowed)
+    given = all_at_hand(ranks)
+    if options["group_b"]:
+        group_b: Any = all_at_hand(options["group_b"], "`group_b`", "rank {} of group B")
+        options = {**options, "group_b": group_b}
+    words, timeout = partial(paths_of, given, options), options["lock_timeout"]
     if output is not None or options["in_place"]:
-        plan = partial(plan_call, name, ranks, op, None if output is None else os.fspath(output), options)
+        plan = partial(plan_call, name, given, op, None if output is None else os.fspath(output), options)
         overwrite = options["overwrite"] or options["in_place"]
         with cautions.heard(also=cautions.warn) as heard:
-            done = carry_out(plan, words, overwrite=overwrite, timeout=timeout)
-        return summarise(done, [each for each in heard if isinstance(each, OverflowWarning)])
+            done = carry_out(plan, words, progress, overwrite=overwrite, timeout=timeout)
+        return summarise(done, cautions.of_kind(heard, OverflowWarning))
     _check_no_file(options)
 
     def lists(request: Request) -> list[list[Arrays | None]]:
-        return [_arrays(deal, request) for deal in deals(request)]
+        return [_arrays(deal, request, progress) for deal in deals(request)]
 
-    found = attempts.repeated(partial(read_request, collective, ranks, op, options), lists, words, timeout=timeout)
+    found = attempts.repeated(partial(read_request, collective, given, op, options), lists, words, timeout=timeout)
     if collective.to_root:
         return found[0][options["root"]]
     return found[0] if len(found) == 1 else tuple(found)
@@ -156,11 +160,11 @@ def _check_no_file(options: CallOptions) -> None:
             raise UsageError(f"`{name}`", "is for files; name them with `output`, or leave it out")
 
 
-def _arrays(deal: Deal, request: Request) -> list[Arrays | None]:
+def _arrays(deal: Deal, request: Request, progress: Progress) -> list[Arrays | None]:
     """Return what each rank of a group gets, None for a rank that gets nothing."""
     arrays: list[Arrays | None] = [None] * deal.nranks
     plan = make_course(deal, (), request).plan
-    with folded(plan, deal.shares, None, unwatched) as results:
+    with folded(plan, deal.shares, None, progress) as results:
         for receiver, share, buffers in zip(deal.receivers, deal.shares, results, strict=True):
             arrays[share.rank] = as_arrays(buffers, model_of(receiver.file, share, request))
     return arrays
@@ -212,14 +216,14 @@ def allreduce(
     op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[AllreduceOptions],
+    **options: Unpack[AllreduceAll],
 ) -> Any:
     """Combine all ranks, and give every rank the result (MPI_Allreduce; MPI-4.1, 6.9.6).
 
     Parameters
     ----------
     ranks
-        One file a rank, in rank order.
+        One file a rank, in rank order: its path, an array, or a file that is open for reading bytes.
     op
         As for `mpired.reduce`.
     output
@@ -284,7 +288,7 @@ def scan(
     op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[ScanOptions],
+    **options: Unpack[ScanAll],
 ) -> Any:
     """Give rank i the ranks 0 to i combined (MPI_Scan; MPI-4.1, 6.11.1).
 
@@ -350,7 +354,7 @@ def exscan(
     op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[ExscanOptions],
+    **options: Unpack[ExscanAll],
 ) -> Any:
     """Give rank i the ranks before it combined (MPI_Exscan; MPI-4.1, 6.11.2).
 
@@ -392,7 +396,7 @@ def reduce_scatter(
     output: None = None,
     in_place: Literal[False] = False,
     group_b: None = None,
-    **options: Unpack[CountedKeywords],
+    **options: Unpack[ScatterKeywords],
 ) -> list[Arrays]: ...
 @overload
 def reduce_scatter(
@@ -403,7 +407,7 @@ def reduce_scatter(
     output: None = None,
     in_place: Literal[False] = False,
     group_b: Ranks,
-    **options: Unpack[CountedKeywords],
+    **options: Unpack[ScatterKeywords],
 ) -> tuple[list[Arrays], list[Arrays]]: ...
 @overload
 def reduce_scatter(
@@ -414,7 +418,7 @@ def reduce_scatter(
     output: PathLike,
     in_place: Literal[False] = False,
     group_b: Ranks | None = None,
-    **options: Unpack[CountedKeywords],
+    **options: Unpack[ScatterKeywords],
 ) -> Summary: ...
 @overload
 def reduce_scatter(
@@ -425,7 +429,7 @@ def reduce_scatter(
     output: None = None,
     in_place: Literal[True],
     group_b: None = None,
-    **options: Unpack[CountedKeywords],
+    **options: Unpack[ScatterKeywords],
 ) -> Summary: ...
 @with_options
 def reduce_scatter(
@@ -434,7 +438,7 @@ def reduce_scatter(
     counts: Sequence[int],
     *,
     output: PathLike | None = None,
-    **options: Unpack[ScatterKeywords],
+    **options: Unpack[ScatterAll],
 ) -> Any:
     """Combine all ranks, and give each a block of the result (MPI_Reduce_scatter; MPI-4.1, 6.10.2).
 
@@ -516,7 +520,7 @@ def reduce_scatter_block(
     op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[ScatterBlockOptions],
+    **options: Unpack[BlockAll],
 ) -> Any:
     """Combine all ranks, and give each an equal block of the result (MPI_Reduce_scatter_block; MPI-4.1, 6.10.1).
 
@@ -551,13 +555,14 @@ def reduce_scatter_block(
 
 
 @with_options
-def reduce_local(invec: PathLike, inoutvec: PathLike, op: OpLike, **options: Unpack[LocalOptions]) -> Summary:
+def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, **options: Unpack[LocalAll]) -> Summary:
     """Replace the file `inoutvec` by `invec op inoutvec` (MPI_Reduce_local; MPI-4.1, 6.9.7).
 
     Parameters
     ----------
     invec, inoutvec
-        Two files; the second appears with the result, whole and durable, or stays as it was.
+        Two files; the second appears with the result, whole and durable, or stays as it was. The first may be any
+        rank, as for `reduce`.
     op
         As for `mpired.reduce`.
     **options
@@ -573,5 +578,6 @@ def reduce_local(invec: PathLike, inoutvec: PathLike, op: OpLike, **options: Unp
     mpired.errors.MpiredError, OSError
         As `mpired.reduce`.
     """
+    cautions.tell(*cautions.same_files([inoutvec], [invec]))
     summary: Summary = _call("reduce-local", [invec, inoutvec], op, None, options)
     return summary

@@ -11,7 +11,7 @@ import numpy as np
 from mpired import attempts
 from mpired.attempts import Held, Planned
 from mpired.buffers import FlatBuffer, Model
-from mpired.progress import unwatched
+from mpired.progress import Progress
 
 Arrays: TypeAlias = np.ndarray | dict[str, np.ndarray]
 """A result: an array, or a dict of them by column name where a rank has several buffers."""
@@ -19,11 +19,13 @@ Arrays: TypeAlias = np.ndarray | dict[str, np.ndarray]
 _P = TypeVar("_P", bound=Planned)
 
 
-def carry_out(plan: Callable[[], _P], words: attempts.Words, *, overwrite: bool, timeout: float | None) -> _P:
+def carry_out(
+    plan: Callable[[], _P], words: attempts.Words, progress: Progress, *, overwrite: bool, timeout: float | None
+) -> _P:
     """Plan a call and do it, for a program; return what was planned. See `attempts.carry_out`."""
 
     def work(planned: _P, held: Held) -> None:
-        planned.run(unwatched, overwrite=overwrite, held=held)
+        planned.run(progress, overwrite=overwrite, held=held)
 
     return attempts.carry_out(plan, work, words, overwrite=overwrite, timeout=timeout)
 

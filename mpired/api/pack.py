@@ -9,6 +9,7 @@ from typing import Unpack, overload
 import numpy as np
 
 from mpired import attempts
+from mpired.api.keywords import PackAll, UnpackAll, watched
 from mpired.api.outcome import carry_out, shaped
 from mpired.api.signatures import with_options
 from mpired.buffers import ARRAY
@@ -16,17 +17,17 @@ from mpired.errors import UsageError
 from mpired.options import PackOptions, PathLike, UnpackOptions, checked
 from mpired.packing.pack import Packing, plan_pack
 from mpired.packing.unpack import plan_unpack
-from mpired.progress import unwatched
+from mpired.progress import Progress
 from mpired.report import PackSummary, summarise_packing
 from mpired.storage.output import Scratch
 
 
 @overload
-def pack(file: PathLike, *, output: None = None, **options: Unpack[PackOptions]) -> np.ndarray: ...
+def pack(file: PathLike, *, output: None = None, **options: Unpack[PackAll]) -> np.ndarray: ...
 @overload
-def pack(file: PathLike, *, output: PathLike, **options: Unpack[PackOptions]) -> PackSummary: ...
+def pack(file: PathLike, *, output: PathLike, **options: Unpack[PackAll]) -> PackSummary: ...
 @with_options
-def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[PackOptions]) -> np.ndarray | PackSummary:
+def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[PackAll]) -> np.ndarray | PackSummary:
     """Take the elements of a datatype out of a raw file and put them one after another (MPI_Pack; MPI-4.1, 5.2).
 
     Parameters
@@ -56,22 +57,25 @@ def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[Pa
     >>> mpired.pack("sample_data/maxloc_1.bin", type="resized(0,16,double)")[:3]
     array([0., 1., 2.])
     """
-    said = checked(PackOptions, options)
+    given, progress = watched(options)
+    said = checked(PackOptions, given)
     timeout = said["lock_timeout"]
     if output is not None:
         plan = partial(plan_pack, file, os.fspath(output), said)
-        return summarise_packing(carry_out(plan, lambda: [file], overwrite=said["overwrite"], timeout=timeout))
+        return summarise_packing(
+            carry_out(plan, lambda: [file], progress, overwrite=said["overwrite"], timeout=timeout)
+        )
     if said["to"] or said["datarep"]:
         raise UsageError("`to` and `datarep`", "are for a file; name one with `output`")
     plan = partial(plan_pack, file, "-", {**said, "to": ARRAY.name})
-    return attempts.repeated(plan, _array, lambda: [file], timeout=timeout)
+    return attempts.repeated(plan, partial(_array, progress=progress), lambda: [file], timeout=timeout)
 
 
-def _array(plan: Packing) -> np.ndarray:
+def _array(plan: Packing, progress: Progress) -> np.ndarray:
     """Do a packing whose result is an array."""
     shape = (plan.records.count,) if plan.packed.per_element == 1 else (plan.records.count, plan.packed.per_element)
     with Scratch() as scratch:
-        result = plan.gathered(scratch, unwatched)
+        result = plan.gathered(scratch, progress)
         plan.source.check_unchanged()
         return shaped(result, shape, fortran_order=False)
 
@@ -82,7 +86,7 @@ def unpack(
     *,
     output: PathLike | None = None,
     into: PathLike | None = None,
-    **options: Unpack[UnpackOptions],
+    **options: Unpack[UnpackAll],
 ) -> PackSummary:
     """Put elements that lie one after another where a datatype says (MPI_Unpack; MPI-4.1, 5.2).
 
@@ -120,8 +124,11 @@ def unpack(
     """
     if output is None and into is None:
         raise UsageError("output", "is missing; name a new file, or with into an existing one")
-    said = checked(UnpackOptions, options)
+    given, progress = watched(options)
+    said = checked(UnpackOptions, given)
     plan = partial(plan_unpack, packed, "-" if output is None else os.fspath(output), into, said)
     files = [packed] if into is None else [packed, into]
     overwrite = into is not None or said["overwrite"]
-    return summarise_packing(carry_out(plan, lambda: files, overwrite=overwrite, timeout=said["lock_timeout"]))
+    return summarise_packing(
+        carry_out(plan, lambda: files, progress, overwrite=overwrite, timeout=said["lock_timeout"])
+    )

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from mpired.api.signatures import with_options
+from mpired.errors import MpiredError
 from mpired.options import PathLike, RecoverOptions, checked
+from mpired.storage import notices
 from mpired.storage.recovering import Recovered, recover_files
 
 
@@ -33,7 +35,7 @@ def recover(files: PathLike | Sequence[PathLike], **options: Unpack[RecoverOptio
     Raises
     ------
     mpired.errors.RanksError
-        If several files could not be recovered.
+        If several files could not be recovered. What was done with the others is logged.
     mpired.errors.MpiredError, OSError
         If one could not.
 
@@ -45,5 +47,11 @@ def recover(files: PathLike | Sequence[PathLike], **options: Unpack[RecoverOptio
     """
     given = [files] if isinstance(files, str | os.PathLike) else files
     done: list[Recovered] = []
-    recover_files([os.fspath(file) for file in given], checked(RecoverOptions, options), done.append)
+    try:
+        recover_files([os.fspath(file) for file in given], checked(RecoverOptions, options), done.append)
+    except (MpiredError, OSError):
+        for each in done:  # which nobody else would tell of
+            if each.changed:
+                notices.tell([each.file], ", ".join(each.words))
+        raise
     return done

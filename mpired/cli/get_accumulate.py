@@ -10,8 +10,7 @@ import click
 from mpired.attempts import repeated
 from mpired.buffers.source import LocalSource, check_no_input, check_no_other_input
 from mpired.cli import params
-from mpired.cli.accumulate import run, same_files, split, tell, unread
-from mpired.cli.messages import say
+from mpired.cli.accumulate import run, split, tell
 from mpired.errors import UsageError
 from mpired.ops import Op
 from mpired.options import Fetched, FetchOptions, Report, WindowOp, Windows, checked
@@ -66,6 +65,4 @@ def get_accumulate(
         return call.request.op, done
 
     row, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])
-    for note in () if quiet else unread(row, origins) or same_files(targets, origins, options["map"]):
-        say(note)
     tell(str(row), targets, origins if row.origin else (), done)

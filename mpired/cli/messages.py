@@ -8,12 +8,12 @@ import io
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TextIO
 
 import click
 
-from mpired.errors import OverflowWarning, escaped
+from mpired.errors import MpiredWarning, escaped
 from mpired.options import flags
 
 
@@ -78,10 +78,10 @@ def waits(name: str, words: str) -> None:
     say(f"{name}: {words}")
 
 
-def tell_overflow(heard: Sequence[OverflowWarning]) -> None:
-    """Say where sums or products have overflowed."""
-    for warning in heard:
-        say(f"warning: {warning}")
+def tell_cautions(cautions: Iterable[MpiredWarning]) -> None:
+    """Say what a call has warned of, each once, though it may have been repeated."""
+    for text in dict.fromkeys(f"{each.label}{each}" for each in cautions):
+        say(text)
 
 
 def write(line: str) -> None:

@@ -234,7 +234,7 @@ def test_the_recovered_file_is_what_is_read(killed_at, folder):
     assert outcome.err.startswith(f"mpired: targets/{BASE}: finished an update of")
 
 
-def test_recover_in_python(killed_at, folder):
+def test_recover_in_python(killed_at, folder, caplog):
     left_by_a_kill(folder, killed_at)
     target, missing = folder / "targets" / BASE, folder / "missing.npy"
     listed = run("recover", "--list", str(target), cwd=folder).out.decode()
@@ -250,6 +250,10 @@ def test_recover_in_python(killed_at, folder):
     (done,) = mpired.recover([target])
     assert (done.changed, done.words[0][:18]) == (True, "finished an update")
     assert value(folder) == NEW
+    assert [record.name for record in caplog.records] == ["mpired"]  # by the call that failed for another file
+    left_by_a_kill(folder, killed_at)
+    mpired.info(target)
+    assert caplog.messages[1:] == [f"{target}: {done.words[0]}"]
     with pytest.raises(mpired.errors.UsageError, match="`force`: says that `discard` removes"):
         mpired.recover(target, force=True)
 
