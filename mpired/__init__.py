@@ -14,10 +14,27 @@ __version__ = "0.1.0"
 TYPE_CHECKING = False
 
 __all__ = [
+    "BAND",
+    "BOR",
+    "BXOR",
     "DATATYPES",
+    "LAND",
+    "LOR",
+    "LXOR",
+    "MAX",
+    "MAXLOC",
+    "MIN",
+    "MINLOC",
+    "NO_OP",
     "OPS",
+    "PROD",
+    "REPLACE",
+    "SUM",
     "Abort",
     "MpiredError",
+    "PackSummary",
+    "Recovered",
+    "Summary",
     "Window",
     "__version__",
     "allreduce",
@@ -27,6 +44,7 @@ __all__ = [
     "info",
     "op",
     "pack",
+    "recover",
     "reduce",
     "reduce_local",
     "reduce_scatter",
@@ -50,11 +68,30 @@ if TYPE_CHECKING:
     )
     from mpired.api.pack import pack, unpack
     from mpired.api.queries import info
+    from mpired.api.recover import recover
     from mpired.api.windows import Window
     from mpired.datatypes import DATATYPES
     from mpired.errors import Abort, MpiredError
     from mpired.ops import OPS
+    from mpired.ops.table import (
+        BAND,
+        BOR,
+        BXOR,
+        LAND,
+        LOR,
+        LXOR,
+        MAX,
+        MAXLOC,
+        MIN,
+        MINLOC,
+        NO_OP,
+        PROD,
+        REPLACE,
+        SUM,
+    )
     from mpired.ops.user import op
+    from mpired.report import PackSummary, Summary
+    from mpired.storage.recovering import Recovered
 
 # Imported when first used: the command has things to set before NumPy starts.
 _HOMES = {
@@ -62,12 +99,16 @@ _HOMES = {
     "DATATYPES": "mpired.datatypes",
     "MpiredError": "mpired.errors",
     "OPS": "mpired.ops",
+    "PackSummary": "mpired.report",
+    "Recovered": "mpired.storage.recovering",
+    "Summary": "mpired.report",
     "Window": "mpired.api.windows",
     "allreduce": "mpired.api.collectives",
     "exscan": "mpired.api.collectives",
     "info": "mpired.api.queries",
     "op": "mpired.ops.user",
     "pack": "mpired.api.pack",
+    "recover": "mpired.api.recover",
     "reduce": "mpired.api.collectives",
     "reduce_local": "mpired.api.collectives",
     "reduce_scatter": "mpired.api.collectives",
@@ -75,6 +116,10 @@ _HOMES = {
     "scan": "mpired.api.collectives",
     "unpack": "mpired.api.pack",
 }
+_HOMES |= dict.fromkeys(
+    ("BAND", "BOR", "BXOR", "LAND", "LOR", "LXOR", "MAX", "MAXLOC", "MIN", "MINLOC", "NO_OP", "PROD", "REPLACE", "SUM"),
+    "mpired.ops.table",
+)
 
 
 def __getattr__(name: str) -> Any:

@@ -15,12 +15,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
+from mpired import cautions
 from mpired.buffers.source import Source, holding
 from mpired.errors import ChangedError
 from mpired.progress import Progress
 from mpired.storage import lock, recovery, staging
 from mpired.storage.lock import Target, lock_all, lock_replaced
-from mpired.storage.output import is_stream, nothing
+from mpired.storage.output import is_stream, nothing, parted
 
 _ATTEMPTS = 5
 _LIGHT_ATTEMPTS = 2  # then the files stay open: their writer replaces them faster than they are read
@@ -121,6 +122,7 @@ def carry_out(
         with _held(planned.paths if overwrite else ()) as held:
             if held:
                 planned = _current(planned)
+            cautions.tell(*cautions.hard_links(parted(planned.paths) if overwrite else ()))
             work(planned, held)
             return planned
 

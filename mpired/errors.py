@@ -23,7 +23,8 @@
     ├── UnconfirmedError        6  MPI_ERR_IO        in place, but perhaps not on the disk
     └── WorkerError             8  MPI_ERR_INTERN    a worker died
 
-The number is the exit status of the command. Each class also inherits the fitting builtin.
+The number is the exit status of the command. Each class also inherits the fitting builtin. `MpiredWarning` is the base
+of the categories of warnings: OverflowWarning, OrderWarning, SameFileWarning, HardLinkWarning and UnusedWarning.
 """
 
 from __future__ import annotations
@@ -168,7 +169,34 @@ class ResultOverflowError(MpiredError, OverflowError):
     """Raised when a sum or product overflows its datatype and that is to be an error; nothing was written."""
 
 
-class OverflowWarning(RuntimeWarning):
+class MpiredWarning(UserWarning):
+    """The base of the categories of all warnings."""
+
+    label = "warning: "
+    """What the command line puts before the text."""
+
+
+class OrderWarning(MpiredWarning):
+    """The category of the warning that ranks may stand in a wrong order, as rank10 before rank2."""
+
+
+class SameFileWarning(MpiredWarning):
+    """The category of the warning that an origin, or a map, is the target or another of them."""
+
+
+class HardLinkWarning(MpiredWarning):
+    """The category of the warning that a file that is replaced has other names, which keep its old content."""
+
+    label = ""
+
+
+class UnusedWarning(MpiredWarning):
+    """The category of the warning that an origin is not used, because the op only reads the target."""
+
+    label = ""
+
+
+class OverflowWarning(MpiredWarning, RuntimeWarning):
     """The category of the warning that a sum or product has overflowed its datatype.
 
     Parameters

@@ -8,7 +8,18 @@ Python's functions, the variables `MPIRED_<FLAG>` and the reference read the row
 import functools
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeAlias, TypedDict, TypeVar, cast, is_typeddict
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NamedTuple,
+    Protocol,
+    TypeAlias,
+    TypedDict,
+    TypeVar,
+    cast,
+    is_typeddict,
+)
 
 from mpired.errors import UsageError
 from mpired.values import (
@@ -34,6 +45,7 @@ if TYPE_CHECKING:
     import numpy as np
 
 PathLike: TypeAlias = str | os.PathLike[str]
+Rank: TypeAlias = "str | os.PathLike[str] | np.ndarray | SupportsRead"
 Index: TypeAlias = str | int | slice | tuple[int | slice, ...]
 Indices: TypeAlias = "str | os.PathLike[str] | np.ndarray | Sequence[int] | None"
 
@@ -47,6 +59,12 @@ USER_OPS = "User-defined ops"
 RUNNING = "Running"
 SECTIONS = (OP, RESULT, TARGET, INPUTS, COLUMNS, USER_OPS, RUNNING)
 """What options are needed for, in the order of the help."""
+
+
+class SupportsRead(Protocol):
+    """A file that is open for reading bytes."""
+
+    def read(self, size: int = ..., /) -> bytes: ...
 
 
 class Option(NamedTuple):
@@ -371,12 +389,17 @@ class Results(To, Overwrite, Locking, total=False):
     """How results become files."""
 
 
-class RootInPlace(TypedDict, total=False):
+class Root(TypedDict, total=False):
     """Which rank is the root."""
 
     root: Annotated[
         int, Option("--root", Integer("R"), "The rank whose file the result is modelled on.", 0, section=RESULT)
     ]
+
+
+class RootInPlace(Root, total=False):
+    """Whether the root is replaced."""
+
     in_place: Annotated[
         bool,
         Option(
@@ -404,7 +427,7 @@ class GroupB(TypedDict, total=False):
     """The second group of ranks."""
 
     group_b: Annotated[
-        Sequence[PathLike] | None,
+        Sequence[Rank] | None,
         Option(
             "--group-b",
             Ranks(),
@@ -420,7 +443,7 @@ class NoGroupB(TypedDict, total=False):
     """The second group where MPI defines none: giving it is refused with that reason."""
 
     group_b: Annotated[
-        Sequence[PathLike] | None,
+        Sequence[Rank] | None,
         Option("--group-b", Ranks(), "", environment=False, hidden=True, multiple=True, section=INPUTS),
     ]
 
@@ -681,6 +704,10 @@ class Recovering(TypedDict, total=False):
             environment=False,
         ),
     ]
+
+
+class RecoverOptions(Recovering, Locking, total=False):
+    """The options of `recover`."""
 
 
 class AsJson(TypedDict, total=False):

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TypeAlias
+
+from mpired.errors import UsageError
 
 Progress: TypeAlias = Callable[[Iterable[int], int], Iterable[int]]
 """Watches the bytes as they are done, out of so many in all."""
@@ -12,3 +14,49 @@ Progress: TypeAlias = Callable[[Iterable[int], int], Iterable[int]]
 def unwatched(done: Iterable[int], _total: int) -> Iterable[int]:
     """Pass the bytes on as they are done, and show nothing."""
     return done
+
+
+Steps: TypeAlias = Callable[[range], Iterable[object]]
+"""Takes a range, and gives one thing after another of it, as a bar of tqdm does."""
+_STEP_BYTES = 1_000_000
+
+
+def shown_by(show: Steps | None) -> Progress:
+    """Return what lets a caller in Python show how far the work is: he gets a range with an item for each megabyte.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be called.
+    """
+    if show is None:
+        return unwatched
+    if not callable(show):
+        raise UsageError("`progress`", f"{show!r} is no function; it takes a range and yields its items, as tqdm does")
+
+    def watch(done: Iterable[int], total: int) -> Generator[int, None, None]:
+        count = max(1, -(-total // _STEP_BYTES))
+        shown = _iterator(show(range(count)))
+        try:
+            next(shown, None)
+            read = steps = 0
+            for nbytes in done:
+                read += nbytes
+                while steps < min(count - 1, read // _STEP_BYTES):
+                    next(shown, None)
+                    steps += 1
+                yield nbytes
+            for _ in zip(range(count - steps), shown, strict=False):  # to its end, so that a bar shows that all is done
+                pass
+        finally:
+            getattr(shown, "close", int)()  # of a generator, when the work fails
+
+    return watch
+
+
+def _iterator(shown: object) -> Iterator[object]:
+    try:
+        return iter(shown)  # type: ignore[call-overload,no-any-return]
+    except TypeError:
+        reason = f"returned {type(shown).__name__}; it takes a range and yields its items, as tqdm does"
+        raise UsageError("`progress`", reason) from None

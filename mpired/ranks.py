@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Collection, Sequence
 
-from mpired.buffers import Declared, RankBuffer, RankFile, format_named, open_rank
+from mpired.buffers import AtHand, Declared, RankBuffer, RankFile, format_named, open_rank
 from mpired.buffers.rank import reordered
 from mpired.buffers.transposed import in_order
 from mpired.datatypes import Group
@@ -14,14 +14,14 @@ from mpired.errors import CountError, DatatypeError, MpiredError, RanksError, Us
 
 
 def open_groups(
-    groups: Sequence[Sequence[str]], declared: Declared, *, taken: Group, raw_result: bool = False
+    groups: Sequence[Sequence[str | AtHand]], declared: Declared, *, taken: Group, raw_result: bool = False
 ) -> tuple[tuple[RankFile, ...], ...]:
     """Look at every rank's header, and compare all with the first good one: datatypes and counts agree in all groups.
 
     Parameters
     ----------
     groups
-        Of each group the paths in rank order; `-` is standard input.
+        Of each group the ranks in order: paths, `-` for standard input, or what a program has at hand.
     declared
         What the user says of the inputs.
     taken
@@ -50,7 +50,7 @@ def open_groups(
     return tuple(opened)
 
 
-def _open_group(words: Sequence[str], declared: Declared, taken: Group) -> tuple[RankFile, ...]:
+def _open_group(words: Sequence[str | AtHand], declared: Declared, taken: Group) -> tuple[RankFile, ...]:
     files: list[RankFile] = []
     errors: list[MpiredError | OSError] = []
     reference: tuple[str, RankFile] | None = None

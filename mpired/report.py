@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpired.datatypes import Datatype, Group
+from mpired.errors import OverflowWarning
 
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
     from mpired.buffers import RankFile
@@ -98,8 +99,8 @@ class Updated(NamedTuple):
         return f"{self.op} of {origins}, {what} -> {where}"
 
 
-def summarise(call: Call) -> Summary:
-    """Return the summary of a collective."""
+def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:
+    """Return the summary of a collective; `overflow` has the warnings of that."""
     plans, files = call.plans, [file for group in call.combined for file in group]
     model, op = call.groups[0][call.root], plans[0].op
     return Summary(
@@ -117,6 +118,7 @@ def summarise(call: Call) -> Summary:
         format=", ".join(sorted({result.format for result in call.results})) or files[0].format,
         call=call.collective.function,
         noutputs=len(call.results),
+        overflow=[each.details for each in overflow],
     )
 
 
@@ -126,27 +128,61 @@ def _may_hold_nan(datatype: Datatype) -> bool:
     return datatype.group in Group.FLOATING_POINT | Group.COMPLEX
 
 
+class PackSummary(NamedTuple):
+    """A packing or an unpacking in figures.
+
+    Parameters
+    ----------
+    call
+        MPI_Pack or MPI_Unpack.
+    elements, datatype
+        The elements that lie in the file of records.
+    units, unit
+        The packed elements.
+    output, format
+        The file that was written.
+    kept
+        Whether the bytes between the elements are those that the file had before.
+    """
+
+    call: str
+    elements: int
+    datatype: str
+    units: int
+    unit: str
+    output: str
+    format: str
+    kept: bool = False
+
+    def line(self) -> str:
+        """Return the summary on one line."""
+        records, units = (f"{self.elements} x {_short(self.datatype)}", f"{self.units} x {_short(self.unit)}")
+        packs = self.call == "MPI_Pack"
+        what = f"packed {records}, {units}" if packs else f"unpacked {units}, {records}"
+        kept = ", the bytes between kept" if self.kept else ""
+        where = "standard output" if self.output == "-" else self.output
+        return f"{what}{kept} -> {where} ({self.format})"
+
+
 _LONGEST_TYPE = 60
 
 
-def _type_text(datatype: Datatype) -> str:
-    text = str(datatype)
+def _short(text: str) -> str:
     return text if len(text) <= _LONGEST_TYPE else f"{text[:_LONGEST_TYPE]}..."
 
 
-def packing_line(plan: Packing) -> str:
-    """Return the summary of a packing on one line."""
-    where = "standard output" if plan.path == "-" else plan.path
-    what = f"{plan.records.count} x {_type_text(plan.records.datatype)}"
-    return f"packed {what}, {plan.count} x {_type_text(plan.packed.datatype)} -> {where} ({plan.format})"
-
-
-def unpacking_line(plan: Unpacking) -> str:
-    """Return the summary of an unpacking on one line."""
-    where = "standard output" if plan.path == "-" else plan.path
-    kept = ", the bytes between kept" if plan.target is not None else ""
-    what = f"{plan.records.count * plan.packed.per_element} x {_type_text(plan.packed.datatype)}"
-    return f"unpacked {what}, {plan.records.count} x {_type_text(plan.records.datatype)}{kept} -> {where} (raw)"
+def summarise_packing(plan: Packing | Unpacking) -> PackSummary:
+    """Return the summary of a packing or an unpacking."""
+    return PackSummary(
+        plan.function,
+        plan.records.count,
+        str(plan.records.datatype),
+        plan.records.count * plan.packed.per_element,
+        str(plan.packed.datatype),
+        plan.path,
+        plan.format,
+        plan.keeps,
+    )
 
 
 _SHOWN_ENTRIES = 8

@@ -242,12 +242,12 @@ class Creation(Kind):
 
 
 class Ranks(Kind):
-    """The files of ranks; on the command line an option for each."""
+    """The files of ranks; on the command line an option for each. In Python they may be other ranks, too."""
 
     metavar = "RANK..."
 
-    def check(self, value: Any) -> tuple[str, ...]:
-        """Return the paths."""
+    def check(self, value: Any) -> tuple[Any, ...]:
+        """Return the ranks, paths as text."""
         if isinstance(value, str | bytes | os.PathLike):
             raise RefusedError("is one path; give a list of paths, one a rank")
-        return tuple(os.fspath(path) for path in value)
+        return tuple(os.fspath(rank) if isinstance(rank, os.PathLike) else rank for rank in value)

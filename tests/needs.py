@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -45,6 +46,8 @@ NEEDS = {
         ),
         "pip install mpich, apt-get install gcc libc6-dev",
     ),
+    "mypy": Need(lambda: importlib.util.find_spec("mypy") is not None, "pip install mypy"),
+    "pyright": Need(lambda: importlib.util.find_spec("pyright") is not None, "pip install 'pyright[nodejs]'"),
     "strace": Need(lambda: _runs("strace", "-o", os.devnull, "true"), "apt-get install strace, and the right to trace"),
     "root": Need(lambda: os.geteuid() == 0, "run the tests as root"),
     "mount": Need(_may_mount, "run the tests as root, with the right to mount"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
-from command import unchanged
+from command import run, unchanged
 
 import mpired
 
@@ -108,3 +110,63 @@ def test_results_with_large_gaps_are_read_again(folder):
     text = "resized(0,24012,struct([1,1],[0,24000],[double,int]))"
     mpired.reduce(["large.bin"] * 2, lambda a, b: b, type=text, output="large.npy")
     assert mpired.reduce(["large.npy"] * 2, lambda a, b: b).shape == np.load("large.npy").shape == (2,)
+
+
+CALLS = {
+    "reduce": (("-o", "out.npy", "--root", "1"), {"output": "out.npy", "root": 1}),
+    "reduce --in-place": (("--in-place",), {"in_place": True}),
+    "allreduce": (("-o", "out_{rank}.npy"), {"output": "out_{rank}.npy"}),
+    "reduce-scatter": (("-o", "out_{rank}.npy", "--counts", "1,2"), {"output": "out_{rank}.npy", "counts": [1, 2]}),
+    "exscan": (("-o", "out_{stem}.npy"), {"output": "out_{stem}.npy"}),
+    "reduce-local": ((), {}),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_the_summary_is_that_of_the_command(name, folder, tmp_path_factory):
+    """With files as results a function returns what the command prints with --json, also of an overflow."""
+    np.save("a.npy", np.array([1.0, 2.0, 1e308]))
+    np.save("b.npy", np.array([10.0, 20.0, 1e308]))
+    words, keywords = CALLS[name]
+    elsewhere = tmp_path_factory.mktemp("command")
+    for path in folder.glob("?.npy"):
+        shutil.copy(path, elsewhere)
+    told = run(name.split()[0], "--op", "sum", "--json", *words, "a.npy", "b.npy", cwd=elsewhere).err
+    call = getattr(mpired, name.split()[0].replace("-", "_"))
+    ranks = ("a.npy", "b.npy") if name == "reduce-local" else (["a.npy", "b.npy"],)
+    summary = call(*ranks, op="sum", **keywords)
+    assert isinstance(summary, mpired.Summary)
+    assert json.loads(summary.json()) == json.loads(told)
+    quiet = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert quiet == {path.name: path.read_bytes() for path in elsewhere.iterdir()}
+
+
+def test_the_summary_of_a_packing(folder):
+    np.arange(6.0).tofile("records.bin")
+    packed = mpired.pack("records.bin", type="resized(0,16,double)", output="packed.npy")
+    words = ("--type", "resized(0,16,double)", "records.bin", "-o", "again.npy")
+    assert run("pack", *words, cwd=folder).err == f"mpired: {packed.line()}\n".replace("packed.npy", "again.npy")
+    assert (packed.elements, packed.units, packed.unit, packed.output) == (3, 3, "MPI_DOUBLE", "packed.npy")
+    spread = mpired.unpack("packed.npy", type="resized(0,16,double)", into="records.bin")
+    assert (spread.call, spread.kept, spread.output) == ("MPI_Unpack", True, "records.bin")
+
+
+def test_predefined_ops_are_names_of_the_package(folder):
+    """The rows of `mpired.OPS` are usable wherever the name of an op is."""
+    for row in mpired.OPS:
+        assert getattr(mpired, row.name) is row
+        assert row.name in mpired.__all__
+        assert row.name in dir(mpired)
+    assert repr(mpired.SUM) == "<op MPI_SUM>"
+    np.testing.assert_array_equal(mpired.reduce(["a.npy", "b.npy"], mpired.SUM), [11.0, 22.0, 33.0])
+    np.testing.assert_array_equal(mpired.reduce(["a.npy", "b.npy"], op=mpired.OPS[0]), [10.0, 20.0, 30.0])
+    window = mpired.Window("a.npy")
+    assert window.accumulate("b.npy", mpired.PROD) == 1
+    assert window.get_accumulate(None, mpired.NO_OP).tolist() == [10.0, 40.0, 90.0]
+    assert window.fetch_and_op(7, mpired.REPLACE, target_disp=1) == 40.0
+    with pytest.raises(mpired.errors.OpError, match="MPI_REPLACE: is for accumulate and fetch only"):
+        mpired.reduce(["a.npy", "b.npy"], mpired.REPLACE)
+    with pytest.raises(mpired.errors.ResultOverflowError):
+        mpired.reduce([np.array([1e308])] * 2, mpired.SUM, overflow="error")
+    with pytest.raises(mpired.errors.UsageError, match="`commute`: is for user-defined ops; MPI_SUM is predefined"):
+        mpired.reduce(["a.npy"], mpired.SUM, commute=True)

@@ -3,41 +3,78 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Unpack
+from typing import Any, Literal, TypeAlias, Unpack, overload
 
-from mpired import attempts
-from mpired.api.outcome import as_arrays, carry_out
+from mpired import attempts, cautions
+from mpired.api.keywords import (
+    AllreduceAll,
+    AllreduceKeywords,
+    BlockAll,
+    Combining,
+    ExscanAll,
+    ExscanKeywords,
+    LocalAll,
+    ReduceAll,
+    ReduceKeywords,
+    ScanAll,
+    ScanKeywords,
+    ScatterAll,
+    ScatterKeywords,
+    watched,
+)
+from mpired.api.outcome import Arrays, as_arrays, carry_out
 from mpired.api.signatures import with_options
+from mpired.buffers.memory import all_at_hand
 from mpired.collectives.call import make_course, plan_call
-from mpired.collectives.request import Request, read_request, words_of
+from mpired.collectives.request import Request, paths_of, read_request
 from mpired.collectives.results import Deal, deals, model_of
 from mpired.collectives.run import folded
 from mpired.collectives.table import COLLECTIVES
-from mpired.errors import UsageError
-from mpired.options import (
-    AllreduceOptions,
-    CallOptions,
-    ExscanOptions,
-    LocalOptions,
-    PathLike,
-    ReduceOptions,
-    ScanOptions,
-    ScatterBlockOptions,
-    ScatterKeywords,
-    rows,
-)
-from mpired.progress import unwatched
+from mpired.errors import OverflowWarning, UsageError
+from mpired.ops import OpLike
+from mpired.options import CallOptions, PathLike, Rank, rows
+from mpired.progress import Progress
+from mpired.report import Summary, summarise
+
+Ranks: TypeAlias = Sequence[Rank]
 
 
+@overload
+def reduce(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    **options: Unpack[ReduceKeywords],
+) -> Arrays: ...
+@overload
+def reduce(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: PathLike,
+    in_place: Literal[False] = False,
+    **options: Unpack[ReduceKeywords],
+) -> Summary: ...
+@overload
+def reduce(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[True],
+    **options: Unpack[ReduceKeywords],
+) -> Summary: ...
 @with_options
 def reduce(
-    ranks: Sequence[PathLike],
-    op: str | Callable[..., Any],
+    ranks: Ranks,
+    op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[ReduceOptions],
+    **options: Unpack[ReduceAll],
 ) -> Any:
     """Combine the same element of every rank with an op (MPI_Reduce; MPI-4.1, 6.9.1).
 
@@ -46,10 +83,10 @@ def reduce(
     Parameters
     ----------
     ranks
-        One file a rank, in rank order.
+        One file a rank, in rank order: its path, an array, or a file that is open for reading bytes.
     op
-        The op's name, in any case, with or without `MPI_`; the place of a user-defined op, as
-        `my_ops.py:func`; or a function of this process.
+        A predefined op, as `mpired.SUM`, or its name, in any case, with or without `MPI_`; the place of a
+        user-defined op, as `my_ops.py:func`; or a function of this process.
     output
         The file to write; None returns the result. An existing file is replaced only with
         `overwrite=True`. It appears whole and durable, or not at all.
@@ -58,9 +95,9 @@ def reduce(
 
     Returns
     -------
-    array, dict of arrays, or None
+    array, dict of arrays, or Summary
         The result in native byte order, with the shape of the root's rank; a dict by column name
-        where a rank has several buffers; None if it was written to a file.
+        where a rank has several buffers. If it was written to a file, what was done, as the command says it.
 
     Raises
     ------
@@ -85,25 +122,32 @@ def reduce(
 
 def _call(
     name: str,
-    ranks: Sequence[PathLike],
-    op: str | Callable[..., Any],
+    ranks: Ranks,
+    op: OpLike,
     output: PathLike | None,
     keywords: Mapping[str, object],
 ) -> Any:
-    """Run a collective for the Python API: into files, or into arrays, a list for each group."""
+    """Run a collective for the Python API: into files, which gives a summary, or into arrays, a list for each group."""
     collective = COLLECTIVES[name]
-    options = collective.checked(keywords)
-    words, timeout = partial(words_of, ranks, options), options["lock_timeout"]
+    allowed, progress = watched(keywords)
+    options = collective.checked(allowed)
+    given = all_at_hand(ranks)
+    if options["group_b"]:
+        group_b: Any = all_at_hand(options["group_b"], "`group_b`", "rank {} of group B")
+        options = {**options, "group_b": group_b}
+    words, timeout = partial(paths_of, given, options), options["lock_timeout"]
     if output is not None or options["in_place"]:
-        plan = partial(plan_call, name, ranks, op, None if output is None else os.fspath(output), options)
-        carry_out(plan, words, overwrite=options["overwrite"] or options["in_place"], timeout=timeout)
-        return None
+        plan = partial(plan_call, name, given, op, None if output is None else os.fspath(output), options)
+        overwrite = options["overwrite"] or options["in_place"]
+        with cautions.heard(also=cautions.warn) as heard:
+            done = carry_out(plan, words, progress, overwrite=overwrite, timeout=timeout)
+        return summarise(done, cautions.of_kind(heard, OverflowWarning))
     _check_no_file(options)
 
-    def lists(request: Request) -> list[list[Any]]:
-        return [_arrays(deal, request) for deal in deals(request)]
+    def lists(request: Request) -> list[list[Arrays | None]]:
+        return [_arrays(deal, request, progress) for deal in deals(request)]
 
-    found = attempts.repeated(partial(read_request, collective, ranks, op, options), lists, words, timeout=timeout)
+    found = attempts.repeated(partial(read_request, collective, given, op, options), lists, words, timeout=timeout)
     if collective.to_root:
         return found[0][options["root"]]
     return found[0] if len(found) == 1 else tuple(found)
@@ -117,30 +161,70 @@ def _check_no_file(options: CallOptions) -> None:
             raise UsageError(f"`{name}`", "is for files; name them with `output`, or leave it out")
 
 
-def _arrays(deal: Deal, request: Request) -> list[Any]:
+def _arrays(deal: Deal, request: Request, progress: Progress) -> list[Arrays | None]:
     """Return what each rank of a group gets, None for a rank that gets nothing."""
-    arrays: list[Any] = [None] * deal.nranks
+    arrays: list[Arrays | None] = [None] * deal.nranks
     plan = make_course(deal, (), request).plan
-    with folded(plan, deal.shares, None, unwatched) as results:
+    with folded(plan, deal.shares, None, progress) as results:
         for receiver, share, buffers in zip(deal.receivers, deal.shares, results, strict=True):
             arrays[share.rank] = as_arrays(buffers, model_of(receiver.file, share, request))
     return arrays
 
 
+@overload
+def allreduce(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: None = None,
+    **options: Unpack[AllreduceKeywords],
+) -> list[Arrays]: ...
+@overload
+def allreduce(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: Ranks,
+    **options: Unpack[AllreduceKeywords],
+) -> tuple[list[Arrays], list[Arrays]]: ...
+@overload
+def allreduce(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: PathLike,
+    in_place: Literal[False] = False,
+    group_b: Ranks | None = None,
+    **options: Unpack[AllreduceKeywords],
+) -> Summary: ...
+@overload
+def allreduce(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[True],
+    group_b: None = None,
+    **options: Unpack[AllreduceKeywords],
+) -> Summary: ...
 @with_options
 def allreduce(
-    ranks: Sequence[PathLike],
-    op: str | Callable[..., Any],
+    ranks: Ranks,
+    op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[AllreduceOptions],
+    **options: Unpack[AllreduceAll],
 ) -> Any:
     """Combine all ranks, and give every rank the result (MPI_Allreduce; MPI-4.1, 6.9.6).
 
     Parameters
     ----------
     ranks
-        One file a rank, in rank order.
+        One file a rank, in rank order: its path, an array, or a file that is open for reading bytes.
     op
         As for `mpired.reduce`.
     output
@@ -151,9 +235,9 @@ def allreduce(
 
     Returns
     -------
-    list or None
-        An array for each rank, as `mpired.reduce` gives one; two lists if there is `group_b`; None if
-        files were written.
+    list or Summary
+        An array for each rank, as `mpired.reduce` gives one; two lists if there is `group_b`. If files
+        were written, what was done.
 
     Raises
     ------
@@ -172,13 +256,40 @@ def allreduce(
     return _call("allreduce", ranks, op, output, options)
 
 
+@overload
+def scan(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    **options: Unpack[ScanKeywords],
+) -> list[Arrays]: ...
+@overload
+def scan(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: PathLike,
+    in_place: Literal[False] = False,
+    **options: Unpack[ScanKeywords],
+) -> Summary: ...
+@overload
+def scan(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[True],
+    **options: Unpack[ScanKeywords],
+) -> Summary: ...
 @with_options
 def scan(
-    ranks: Sequence[PathLike],
-    op: str | Callable[..., Any],
+    ranks: Ranks,
+    op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[ScanOptions],
+    **options: Unpack[ScanAll],
 ) -> Any:
     """Give rank i the ranks 0 to i combined (MPI_Scan; MPI-4.1, 6.11.1).
 
@@ -191,8 +302,8 @@ def scan(
 
     Returns
     -------
-    list or None
-        An array for each rank; None if files were written.
+    list or Summary
+        An array for each rank. If files were written, what was done.
 
     Raises
     ------
@@ -211,13 +322,40 @@ def scan(
     return _call("scan", ranks, op, output, options)
 
 
+@overload
+def exscan(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    **options: Unpack[ExscanKeywords],
+) -> list[Arrays | None]: ...
+@overload
+def exscan(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: PathLike,
+    in_place: Literal[False] = False,
+    **options: Unpack[ExscanKeywords],
+) -> Summary: ...
+@overload
+def exscan(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[True],
+    **options: Unpack[ExscanKeywords],
+) -> Summary: ...
 @with_options
 def exscan(
-    ranks: Sequence[PathLike],
-    op: str | Callable[..., Any],
+    ranks: Ranks,
+    op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[ExscanOptions],
+    **options: Unpack[ExscanAll],
 ) -> Any:
     """Give rank i the ranks before it combined (MPI_Exscan; MPI-4.1, 6.11.2).
 
@@ -231,8 +369,9 @@ def exscan(
 
     Returns
     -------
-    list or None
-        An array for each rank, None for rank 0 unless it gets the neutral element; None if files were written.
+    list or Summary
+        An array for each rank, None for rank 0 unless it gets the neutral element. If files were written, what was
+        done.
 
     Raises
     ------
@@ -249,14 +388,58 @@ def exscan(
     return _call("exscan", ranks, op, output, options)
 
 
+@overload
+def reduce_scatter(
+    ranks: Ranks,
+    op: OpLike,
+    counts: Sequence[int],
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: None = None,
+    **options: Unpack[ScatterKeywords],
+) -> list[Arrays]: ...
+@overload
+def reduce_scatter(
+    ranks: Ranks,
+    op: OpLike,
+    counts: Sequence[int],
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: Ranks,
+    **options: Unpack[ScatterKeywords],
+) -> tuple[list[Arrays], list[Arrays]]: ...
+@overload
+def reduce_scatter(
+    ranks: Ranks,
+    op: OpLike,
+    counts: Sequence[int],
+    *,
+    output: PathLike,
+    in_place: Literal[False] = False,
+    group_b: Ranks | None = None,
+    **options: Unpack[ScatterKeywords],
+) -> Summary: ...
+@overload
+def reduce_scatter(
+    ranks: Ranks,
+    op: OpLike,
+    counts: Sequence[int],
+    *,
+    output: None = None,
+    in_place: Literal[True],
+    group_b: None = None,
+    **options: Unpack[ScatterKeywords],
+) -> Summary: ...
 @with_options
 def reduce_scatter(
-    ranks: Sequence[PathLike],
-    op: str | Callable[..., Any],
+    ranks: Ranks,
+    op: OpLike,
     counts: Sequence[int],
     *,
     output: PathLike | None = None,
-    **options: Unpack[ScatterKeywords],
+    **options: Unpack[ScatterAll],
 ) -> Any:
     """Combine all ranks, and give each a block of the result (MPI_Reduce_scatter; MPI-4.1, 6.10.2).
 
@@ -271,8 +454,9 @@ def reduce_scatter(
 
     Returns
     -------
-    list or None
-        An array of one dimension for each rank; two lists if there is `group_b`; None if files were written.
+    list or Summary
+        An array of one dimension for each rank; two lists if there is `group_b`. If files were written, what was
+        done.
 
     Raises
     ------
@@ -291,13 +475,53 @@ def reduce_scatter(
     return _call("reduce-scatter", ranks, op, output, {**options, "counts": counts})
 
 
+@overload
+def reduce_scatter_block(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: None = None,
+    **options: Unpack[Combining],
+) -> list[Arrays]: ...
+@overload
+def reduce_scatter_block(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: Ranks,
+    **options: Unpack[Combining],
+) -> tuple[list[Arrays], list[Arrays]]: ...
+@overload
+def reduce_scatter_block(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: PathLike,
+    in_place: Literal[False] = False,
+    group_b: Ranks | None = None,
+    **options: Unpack[Combining],
+) -> Summary: ...
+@overload
+def reduce_scatter_block(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[True],
+    group_b: None = None,
+    **options: Unpack[Combining],
+) -> Summary: ...
 @with_options
 def reduce_scatter_block(
-    ranks: Sequence[PathLike],
-    op: str | Callable[..., Any],
+    ranks: Ranks,
+    op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[ScatterBlockOptions],
+    **options: Unpack[BlockAll],
 ) -> Any:
     """Combine all ranks, and give each an equal block of the result (MPI_Reduce_scatter_block; MPI-4.1, 6.10.1).
 
@@ -310,8 +534,9 @@ def reduce_scatter_block(
 
     Returns
     -------
-    list or None
-        An array of one dimension for each rank; two lists if there is `group_b`; None if files were written.
+    list or Summary
+        An array of one dimension for each rank; two lists if there is `group_b`. If files were written, what was
+        done.
 
     Raises
     ------
@@ -331,23 +556,29 @@ def reduce_scatter_block(
 
 
 @with_options
-def reduce_local(
-    invec: PathLike, inoutvec: PathLike, op: str | Callable[..., Any], **options: Unpack[LocalOptions]
-) -> None:
+def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, **options: Unpack[LocalAll]) -> Summary:
     """Replace the file `inoutvec` by `invec op inoutvec` (MPI_Reduce_local; MPI-4.1, 6.9.7).
 
     Parameters
     ----------
     invec, inoutvec
-        Two files; the second appears with the result, whole and durable, or stays as it was.
+        Two files; the second appears with the result, whole and durable, or stays as it was. The first may be any
+        rank, as for `reduce`.
     op
         As for `mpired.reduce`.
     **options
         Those of `mpired reduce-local`.
+
+    Returns
+    -------
+    Summary
+        What was done.
 
     Raises
     ------
     mpired.errors.MpiredError, OSError
         As `mpired.reduce`.
     """
-    _call("reduce-local", [invec, inoutvec], op, None, options)
+    cautions.tell(*cautions.same_files([inoutvec], [invec]))
+    summary: Summary = _call("reduce-local", [invec, inoutvec], op, None, options)
+    return summary

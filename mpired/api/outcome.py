@@ -1,29 +1,36 @@
-"""What a program gets of a call: files that are in place, or arrays."""
+"""What a program gets of a call: files that are in place and the summary of it, or arrays."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from typing import Any
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 
 from mpired import attempts
 from mpired.attempts import Held, Planned
 from mpired.buffers import FlatBuffer, Model
-from mpired.progress import unwatched
+from mpired.progress import Progress
+
+Arrays: TypeAlias = np.ndarray | dict[str, np.ndarray]
+"""A result: an array, or a dict of them by column name where a rank has several buffers."""
+
+_P = TypeVar("_P", bound=Planned)
 
 
-def carry_out(plan: Callable[[], Planned], words: attempts.Words, *, overwrite: bool, timeout: float | None) -> None:
-    """Plan a call and do it, for a program; see `attempts.carry_out`."""
+def carry_out(
+    plan: Callable[[], _P], words: attempts.Words, progress: Progress, *, overwrite: bool, timeout: float | None
+) -> _P:
+    """Plan a call and do it, for a program; return what was planned. See `attempts.carry_out`."""
 
-    def work(planned: Planned, held: Held) -> None:
-        planned.run(unwatched, overwrite=overwrite, held=held)
+    def work(planned: _P, held: Held) -> None:
+        planned.run(progress, overwrite=overwrite, held=held)
 
-    attempts.carry_out(plan, work, words, overwrite=overwrite, timeout=timeout)
+    return attempts.carry_out(plan, work, words, overwrite=overwrite, timeout=timeout)
 
 
-def as_arrays(results: Sequence[FlatBuffer], model: Model) -> Any:
+def as_arrays(results: Sequence[FlatBuffer], model: Model) -> Arrays:
     """Return an array with the shape of the model's buffer, or a dict of them where there are several."""
     arrays = {
         result.name: shaped(result, buffer.shape, fortran_order=buffer.fortran_order)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from functools import partial
-from typing import Any, Unpack
+from typing import Unpack, overload
 
 import numpy as np
 
 from mpired import attempts
+from mpired.api.keywords import PackAll, UnpackAll, watched
 from mpired.api.outcome import carry_out, shaped
 from mpired.api.signatures import with_options
 from mpired.buffers import ARRAY
@@ -16,12 +17,17 @@ from mpired.errors import UsageError
 from mpired.options import PackOptions, PathLike, UnpackOptions, checked
 from mpired.packing.pack import Packing, plan_pack
 from mpired.packing.unpack import plan_unpack
-from mpired.progress import unwatched
+from mpired.progress import Progress
+from mpired.report import PackSummary, summarise_packing
 from mpired.storage.output import Scratch
 
 
+@overload
+def pack(file: PathLike, *, output: None = None, **options: Unpack[PackAll]) -> np.ndarray: ...
+@overload
+def pack(file: PathLike, *, output: PathLike, **options: Unpack[PackAll]) -> PackSummary: ...
 @with_options
-def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[PackOptions]) -> Any:
+def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[PackAll]) -> np.ndarray | PackSummary:
     """Take the elements of a datatype out of a raw file and put them one after another (MPI_Pack; MPI-4.1, 5.2).
 
     Parameters
@@ -35,8 +41,8 @@ def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[Pa
 
     Returns
     -------
-    array or None
-        The elements in native byte order: one value each, or a row of them; None if they were written.
+    array or PackSummary
+        The elements in native byte order: one value each, or a row of them. If they were written, what was done.
 
     Raises
     ------
@@ -51,23 +57,25 @@ def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[Pa
     >>> mpired.pack("sample_data/maxloc_1.bin", type="resized(0,16,double)")[:3]
     array([0., 1., 2.])
     """
-    said = checked(PackOptions, options)
+    given, progress = watched(options)
+    said = checked(PackOptions, given)
     timeout = said["lock_timeout"]
     if output is not None:
         plan = partial(plan_pack, file, os.fspath(output), said)
-        carry_out(plan, lambda: [file], overwrite=said["overwrite"], timeout=timeout)
-        return None
+        return summarise_packing(
+            carry_out(plan, lambda: [file], progress, overwrite=said["overwrite"], timeout=timeout)
+        )
     if said["to"] or said["datarep"]:
         raise UsageError("`to` and `datarep`", "are for a file; name one with `output`")
     plan = partial(plan_pack, file, "-", {**said, "to": ARRAY.name})
-    return attempts.repeated(plan, _array, lambda: [file], timeout=timeout)
+    return attempts.repeated(plan, partial(_array, progress=progress), lambda: [file], timeout=timeout)
 
 
-def _array(plan: Packing) -> np.ndarray:
+def _array(plan: Packing, progress: Progress) -> np.ndarray:
     """Do a packing whose result is an array."""
     shape = (plan.records.count,) if plan.packed.per_element == 1 else (plan.records.count, plan.packed.per_element)
     with Scratch() as scratch:
-        result = plan.gathered(scratch, unwatched)
+        result = plan.gathered(scratch, progress)
         plan.source.check_unchanged()
         return shaped(result, shape, fortran_order=False)
 
@@ -78,8 +86,8 @@ def unpack(
     *,
     output: PathLike | None = None,
     into: PathLike | None = None,
-    **options: Unpack[UnpackOptions],
-) -> None:
+    **options: Unpack[UnpackAll],
+) -> PackSummary:
     """Put elements that lie one after another where a datatype says (MPI_Unpack; MPI-4.1, 5.2).
 
     Parameters
@@ -93,6 +101,11 @@ def unpack(
     **options
         Those of `mpired unpack`.
 
+    Returns
+    -------
+    PackSummary
+        What was done.
+
     Raises
     ------
     mpired.errors.MpiredError
@@ -103,15 +116,19 @@ def unpack(
     Examples
     --------
     >>> import mpired
-    >>> mpired.pack("sample_data/maxloc_1.bin", type="resized(0,16,double)", output="values.npy")
-    >>> mpired.unpack("values.npy", type="resized(0,24,double)", output="spread.rec")
+    >>> _ = mpired.pack("sample_data/maxloc_1.bin", type="resized(0,16,double)", output="values.npy")
+    >>> mpired.unpack("values.npy", type="resized(0,24,double)", output="spread.rec").format
+    'raw'
     >>> mpired.pack("spread.rec", type="resized(0,24,double)")[:3]
     array([0., 1., 2.])
     """
     if output is None and into is None:
         raise UsageError("output", "is missing; name a new file, or with into an existing one")
-    said = checked(UnpackOptions, options)
+    given, progress = watched(options)
+    said = checked(UnpackOptions, given)
     plan = partial(plan_unpack, packed, "-" if output is None else os.fspath(output), into, said)
     files = [packed] if into is None else [packed, into]
     overwrite = into is not None or said["overwrite"]
-    carry_out(plan, lambda: files, overwrite=overwrite, timeout=said["lock_timeout"])
+    return summarise_packing(
+        carry_out(plan, lambda: files, progress, overwrite=overwrite, timeout=said["lock_timeout"])
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import textwrap
 from collections.abc import Callable
-from typing import Any, TypeVar, get_type_hints
+from typing import Any, TypeVar
 
 from mpired.options import Option, rows
 from mpired.values import Word
@@ -22,7 +22,8 @@ def with_options(function: _F) -> _F:
     """
     signature = inspect.signature(function)
     (unpacked,) = (name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD)
-    known = get_type_hints(function, include_extras=True)[unpacked].__args__[0]
+    # The other annotations are for type checkers, and some of their names are imported for these alone.
+    known = function.__globals__[function.__annotations__[unpacked].removeprefix("Unpack[").removesuffix("]")]
     table = rows(known)
     types = {name: annotation.__origin__ for name, annotation in known.__annotations__.items()}
     keywords = [
@@ -51,5 +52,6 @@ def _documented(text: str, table: dict[str, Option]) -> str:
 def _paragraph(name: str, row: Option) -> str:
     words = f" One of {', '.join(map(repr, row.kind.words))}." if isinstance(row.kind, Word) else ""
     default = "" if row.default is None else f", default {row.default!r}"
-    body = textwrap.fill(f"{row.help}{words} ({row.long_flags[0]})", 96)
+    flag = f" ({row.long_flags[0]})" if row.flags else ""
+    body = textwrap.fill(f"{row.help}{words}{flag}", 96)
     return f"{name}{default}\n{textwrap.indent(body, '    ')}\n"

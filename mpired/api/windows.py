@@ -9,21 +9,26 @@ from typing import Any, TypeVar, Unpack
 
 import numpy as np
 
+from mpired.api.keywords import AccumulateAll, FetchAll, watched
 from mpired.api.signatures import with_options
 from mpired.attempts import repeated
-from mpired.buffers import BufferModel
+from mpired.buffers import AtHand, BufferModel, Model
+from mpired.buffers.memory import at_hand
 from mpired.errors import UsageError
+from mpired.ops import Op
 from mpired.options import (
     AccumulateOptions,
     ElementOptions,
     FetchOptions,
     Locking,
     PathLike,
+    Rank,
     SwapOptions,
     WindowOptions,
     checked,
     part,
 )
+from mpired.progress import Progress, unwatched
 from mpired.windows.call import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.request import Done, Keep
 
@@ -82,18 +87,18 @@ class Window:
     @with_options
     def accumulate(
         self,
-        origin: PathLike | np.ndarray | Sequence[PathLike | np.ndarray],
-        op: str,
-        **options: Unpack[AccumulateOptions],
+        origin: Rank | Sequence[Rank],
+        op: str | Op,
+        **options: Unpack[AccumulateAll],
     ) -> int:
         """Combine an origin into the window: `target = target op origin` (MPI_Accumulate; MPI-4.1, 12.3.4).
 
         Parameters
         ----------
         origin
-            A file, an array, or a list of these, applied in order in one transaction.
+            A path, an array, an open file, or a list of these, applied in order in one transaction.
         op
-            The name of a predefined op, or "replace".
+            A predefined op or its name, or "replace".
         **options
             Those of `mpired accumulate`.
 
@@ -111,21 +116,21 @@ class Window:
         OSError
             If the system refuses.
         """
-        origins: Any = origin if isinstance(origin, list | tuple) else [origin]
-        said = self._with(AccumulateOptions, options)
+        given: Any = origin if isinstance(origin, list | tuple) else [origin]
+        origins = [_at_hand(each, f"origin {number}") for number, each in enumerate(given)]
+        allowed, progress = watched(options)
+        said = self._with(AccumulateOptions, allowed)
         plan = partial(plan_accumulate, self.paths, origins, op, said)
-        return len(origins) - len(_run(plan, said, *origins).skipped)
+        return len(origins) - len(_run(plan, said, *origins, progress=progress).skipped)
 
     @with_options
-    def get_accumulate(
-        self, origin: PathLike | np.ndarray | None, op: str, **options: Unpack[FetchOptions]
-    ) -> np.ndarray:
+    def get_accumulate(self, origin: Rank | None, op: str | Op, **options: Unpack[FetchAll]) -> np.ndarray:
         """Combine an origin into the window, and return the old elements (MPI_Get_accumulate; MPI-4.1, 12.3.4).
 
         Parameters
         ----------
         origin
-            A file or an array; may be None for the op "no_op", which only reads the window.
+            A path, an array or an open file; may be None for the op "no_op", which only reads the window.
         op
             As of `accumulate`, or "no_op".
         **options
@@ -141,11 +146,13 @@ class Window:
         mpired.errors.MpiredError, OSError
             As of `accumulate`.
         """
-        said = self._with(FetchOptions, options)
-        return _fetched(partial(plan_get_accumulate, self.paths, origin, op, said), said, origin)
+        allowed, progress = watched(options)
+        said, given = self._with(FetchOptions, allowed), None if origin is None else _at_hand(origin, "origin")
+        plan = partial(plan_get_accumulate, self.paths, given, op, said)
+        return _fetched(plan, said, given, progress=progress)
 
     @with_options
-    def fetch_and_op(self, value: object, op: str, **options: Unpack[ElementOptions]) -> Any:
+    def fetch_and_op(self, value: object, op: str | Op, **options: Unpack[ElementOptions]) -> Any:
         """Combine a value into one element, and return the old one (MPI_Fetch_and_op; MPI-4.1, 12.3.4).
 
         Parameters
@@ -153,7 +160,7 @@ class Window:
         value
             A number, a pair as (value, index), or the path of a file with one element; may be None for "no_op".
         op
-            The name of a predefined op, "replace" or "no_op".
+            A predefined op or its name, "replace" or "no_op".
         **options
             target_disp, disp_unit (bytes), at, columns (one of a parquet or arrow file), target_rank, create.
 
@@ -189,20 +196,37 @@ class Window:
         return checked(known, part(known, self._said) | options)
 
 
-def _run(plan: Callable[[], Call], options: Locking, *origins: object, keep: Keep | None = None) -> Done:
+def _at_hand(origin: object, name: str) -> str | np.ndarray | AtHand:
+    return origin if isinstance(origin, np.ndarray) else at_hand(origin, name)
+
+
+def _run(
+    plan: Callable[[], Call],
+    options: Locking,
+    *origins: object,
+    keep: Keep | None = None,
+    progress: Progress = unwatched,
+) -> Done:
     """Plan a call and carry it out; some of the origins may be files."""
 
     def work(call: Call) -> Done:
-        return call.run(keep=keep)
+        return call.run(progress, keep=keep)
 
-    files = [origin for origin in origins if isinstance(origin, str | os.PathLike)]
+    given = [origin.path if isinstance(origin, AtHand) else origin for origin in origins]
+    files = [origin for origin in given if isinstance(origin, str | os.PathLike)]
     return repeated(plan, work, lambda: files, timeout=options["lock_timeout"])
 
 
-def _fetched(plan: Callable[[], Call], options: Locking, *origins: object) -> np.ndarray:
+def _fetched(
+    plan: Callable[[], Call], options: Locking, *origins: object, progress: Progress = unwatched
+) -> np.ndarray:
     """Carry out a call, and return the old elements in their shape."""
     models: list[BufferModel] = []
-    elements = _run(plan, options, *origins, keep=lambda _elements, model: models.extend(model.buffers)).fetched
+
+    def keep(_elements: np.ndarray, model: Model) -> None:
+        models.extend(model.buffers)
+
+    elements = _run(plan, options, *origins, keep=keep, progress=progress).fetched
     assert elements is not None  # noqa: S101 - such a call fetches
     like = models[-1]
     if like.datatype.is_bool:

@@ -15,6 +15,7 @@ from mpired.buffers.formats import (
     output_format,
     recognise,
 )
+from mpired.buffers.memory import AtHand
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankBuffer, RankFile
 from mpired.buffers.source import Source
@@ -24,6 +25,7 @@ __all__ = [
     "FORMATS",
     "LINES",
     "RAW",
+    "AtHand",
     "BufferModel",
     "Declared",
     "Encoder",

@@ -9,6 +9,7 @@ from contextlib import closing
 from mpired.buffers import foreign, plugins
 from mpired.buffers.declared import Declared
 from mpired.buffers.format import Format
+from mpired.buffers.memory import ArrayRank, AtHand
 from mpired.buffers.rank import RankFile
 from mpired.buffers.source import Source, open_source
 from mpired.errors import BufferFileError, UsageError
@@ -106,16 +107,19 @@ def _suffix(path: str) -> str:
     return os.path.splitext(path)[1].lower()
 
 
-def open_rank(word: str, declared: Declared) -> RankFile:
-    """Look at one rank's file: the one door from a word of the command line to buffers.
+def open_rank(word: str | AtHand, declared: Declared) -> RankFile:
+    """Look at one rank's file: the one door from a word of the command line, or what a program has, to buffers.
 
     Raises
     ------
     MpiredError, OSError
         If the file cannot be used; the error names it.
     """
-    source = open_source(word, declared.stream_limit)
-    return recognise(source, declared).inspect(source, declared)
+    limit = declared.stream_limit
+    source = open_source(word, limit) if isinstance(word, str) else word.source(limit)
+    # An array says itself what it is, whatever the format of the files beside it.
+    form = ARRAY if isinstance(word, ArrayRank) else recognise(source, declared)
+    return form.inspect(source, declared)
 
 
 def recognise(source: Source, declared: Declared) -> Format:

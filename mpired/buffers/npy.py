@@ -192,6 +192,18 @@ def prepare(model: Model) -> FlatLayout:
     return FlatLayout(stored, _format_header(descr, shape, fortran_order=buffer.fortran_order))
 
 
+def header_of(dtype: np.dtype, shape: tuple[int, ...], *, fortran_order: bool) -> bytes:
+    """Return the header of a file with such an array, whether `inspect` takes one or not.
+
+    Raises
+    ------
+    ValueError
+        If no header describes its structure.
+    """
+    descr = dtype.str if dtype.names is None else dtype.descr
+    return _format_header(descr, shape, fortran_order=fortran_order)
+
+
 def _format_header(descr: Any, shape: tuple[int, ...], *, fortran_order: bool) -> bytes:
     text = f"{{'descr': {descr!r}, 'fortran_order': {fortran_order}, 'shape': {shape!r}, }}"
     try:

@@ -9,7 +9,7 @@ import select
 import stat
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol
 
@@ -260,16 +260,35 @@ def open_source(word: str, limit: int | None = None) -> Source:
         if stat.S_ISSOCK(status.st_mode):
             raise OSError(errno.ENXIO, "is a socket and cannot be read as a file", name)
         if stat.S_ISREG(status.st_mode):
-            path = f"/proc/{os.getpid()}/fd/0" if word == "-" else word
-            if word != "-" and has_journal(word):
-                recover_for_reading(word)
-                status = os.stat(word)
-            if word != "-" and _holds.get() and _Descriptor.number < _MOST_HELD:
+            named = None if word == "-" else word
+            if named is not None and _holds.get() and _Descriptor.number < _MOST_HELD:
+                recovered_status(named, word)
                 return _held(word)
-            return LocalSource(name, path, _stamp(_watchable(status, path)))
-        if not stat.S_ISFIFO(status.st_mode) and limit is None:
-            raise UsageError(name, "is a device, which has no end; say with `type` and `count` how much to read")
+            path = f"/proc/{os.getpid()}/fd/0" if named is None else word
+            return LocalSource.of_status(name, path, recovered_status(named, path))
+        check_has_end(name, status, limit)
         return _keep_stream(name, word, limit)
+
+
+def recovered_status(name: str | None, path: str) -> os.stat_result:
+    """Return the status of a regular file whose every change will show, after an update of it was finished.
+
+    Parameters
+    ----------
+    name
+        Its path, None if it has none.
+    path
+        The path to open.
+    """
+    if name is not None and has_journal(name):
+        recover_for_reading(name)
+    return _watchable(os.stat(path), path)
+
+
+def check_has_end(name: str, status: os.stat_result, limit: int | None) -> None:
+    """Raise `UsageError` if a file is a device, which has no end, and there is no limit to what is wanted of it."""
+    if limit is None and (stat.S_ISCHR(status.st_mode) or stat.S_ISBLK(status.st_mode)):
+        raise UsageError(name, "is a device, which has no end; say with `type` and `count` how much to read")
 
 
 def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], way_out: str) -> None:
@@ -326,25 +345,30 @@ def _status(path: str) -> os.stat_result:
         raise
 
 
-def _read(ready: select.poll, stream: int, nbytes: int) -> bytes:
-    """Read from a stream; one call never waits long, because a signal just before it shows only after it."""
-    while not ready.poll(_PATIENCE):
-        pass
-    return os.read(stream, nbytes)
-
-
 def _keep_stream(name: str, word: str, limit: int | None) -> Source:
-    """Read a stream to its end or to `limit` bytes into a scratch file."""
-    scratch = Scratch()
+    """Read a stream that a word names into a scratch file."""
     stream = 0 if word == "-" else os.open(word, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+    ready = select.poll()
+    ready.register(stream, select.POLLIN)
+
+    def read(nbytes: int) -> bytes:
+        # One call never waits long, because a signal just before it shows only after it.
+        while not ready.poll(_PATIENCE):
+            pass
+        return os.read(stream, nbytes)
+
     try:
-        done = 0
-        ready = select.poll()
-        ready.register(stream, select.POLLIN)
-        while block := _read(ready, stream, 1 << 20 if limit is None else min(limit - done, 1 << 20)):
-            calls.pwrite_all(scratch.fd, block, done)
-            done += len(block)
+        return keep_stream(name, read, limit)
     finally:
         if stream:
             calls.let_go(stream)
+
+
+def keep_stream(name: str, read: Callable[[int], bytes], limit: int | None) -> Source:
+    """Read a stream to its end or to `limit` bytes into a scratch file; `read` gives at most so many bytes."""
+    scratch = Scratch()
+    done = 0
+    while block := read(1 << 20 if limit is None else min(limit - done, 1 << 20)):
+        calls.pwrite_all(scratch.fd, block, done)
+        done += len(block)
     return LocalSource(name, scratch.shared_path, _stamp(os.fstat(scratch.fd)), keep=scratch)

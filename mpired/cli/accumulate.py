@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import stat
 from collections.abc import Sequence
 from functools import partial
 from typing import Unpack
 
 import click
 
+from mpired import cautions
 from mpired.attempts import repeated
 from mpired.cli import params, progress, signals
-from mpired.cli.messages import free_standard_output, overflow_heard, say, tell_json, tell_overflow
-from mpired.errors import UsageError, shortened
-from mpired.ops import Op
+from mpired.cli.messages import free_standard_output, say, tell_cautions, tell_json
+from mpired.errors import UsageError
 from mpired.options import AccumulateOptions, Report, WindowOp, Windows, checked
 from mpired.report import Updated
-from mpired.storage.output import has_other_names
 from mpired.windows.call import Call, plan_accumulate
 from mpired.windows.request import Done, Keep
 
@@ -51,23 +47,20 @@ def accumulate(
     report = params.report()
     targets, origins = split(windows, files)
     plan = partial(plan_accumulate, targets, origins, op, options)
-    notes = [window for window in targets if options["commit"] == "rename" and has_other_names(window)]
-    notes = [f"{window} is a hard link; its other names keep the old content" for window in notes]
-    notes += same_files(targets, origins, options["map"])
 
     def work(call: Call) -> tuple[str, Done]:
         return str(call.request.op), run(call, quiet=report["quiet"])
 
     name, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])
-    tell(name, targets, origins, done, notes)
+    tell(name, targets, origins, done)
 
 
 def run(call: Call, keep: Keep | None = None, *, quiet: bool, replaced: Sequence[str] = ()) -> Done:
-    """Carry out a call, and return what was done, with the warnings of overflow."""
+    """Carry out a call, and return what was done, with what it warned of."""
     watch = progress.chosen(quiet=quiet)
-    with overflow_heard() as heard:
+    with cautions.heard() as heard:
         done = call.run(watch, on_commit=signals.commit, keep=keep, replaced=replaced)
-    return done._replace(overflow=tuple(heard))
+    return done._replace(cautions=tuple(heard))
 
 
 def split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -85,43 +78,21 @@ def split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, 
     return files[:1], files[1:]
 
 
-def same_files(windows: Sequence[str], origins: Sequence[str], indices: object = None) -> list[str]:
-    """Return a warning for each origin, and the map, that is the target or another of them: a slip, most often."""
-    maps = [indices] if isinstance(indices, str) else []
-    named = [("target", windows), ("origin", origins), ("map", maps)]
-    known: dict[tuple[int, int], str] = {}
-    warnings = []
-    for what, name in ((what, name) for what, names in named for name in names):
-        with contextlib.suppress(OSError):  # as `-`; what cannot be used is told elsewhere
-            status = os.stat(name)
-            inode = status.st_dev, status.st_ino
-            if what != "target" and inode in known and stat.S_ISREG(status.st_mode):
-                warnings.append(f"warning: the {what} {name} is the same file as the {known[inode]}")
-            known.setdefault(inode, f"{what} {name}")
-    return warnings
-
-
-def unread(op: Op, words: Sequence[str]) -> list[str]:
-    """Return a note on the words that name an origin if the op reads none (MPI-4.1, 12.3.4)."""
-    return [] if op.origin else [f"{shortened(word)} is not used: {op} only reads the target" for word in words]
-
-
-def tell(op: str, windows: Sequence[str], origins: Sequence[object], done: Done, notes: Sequence[str]) -> None:
+def tell(op: str, windows: Sequence[str], origins: Sequence[object], done: Done) -> None:
     """Say what was done, and what the user should know of it."""
     report = params.report()
     quiet, verbose, as_json = report["quiet"], report["verbose"], report["as_json"]
     updated = Updated.of(op, windows, origins, done)
     if as_json:
-        tell_json(updated, origins, [*notes, *map(str, done.overflow)])
+        tell_json(updated, origins, [*done.notes, *done.overflow])
         params.tell(None)
         return
-    for note in () if quiet else notes:
-        say(note)
+    tell_cautions(() if quiet else done.notes)
     for name in () if quiet else updated.skipped[:_SHOWN]:
         say(f"{name}: already applied, left out")
     if len(updated.skipped) > _SHOWN and not quiet:
         say(f"{len(updated.skipped) - _SHOWN} more origins: already applied, left out")
-    tell_overflow(done.overflow)
+    tell_cautions(done.overflow)
     params.tell(None if quiet else updated.line())
     for name, protocol, nbytes in zip(windows, done.protocols, done.nbytes, strict=True) if verbose else ():
         say(f"{name}: {nbytes} bytes of elements, {protocol or 'not changed'}")

@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
-from mpired import attempts
+from mpired import attempts, cautions
 from mpired.attempts import Held, Planned, Words
 from mpired.cli import params, progress, signals
-from mpired.cli.messages import free_standard_output, overflow_heard, say, tell_json, tell_overflow
+from mpired.cli.messages import free_standard_output, say, tell_cautions, tell_json
 from mpired.collectives.plan import Plan
-from mpired.collectives.request import words_of
+from mpired.collectives.request import paths_of
 from mpired.collectives.table import COLLECTIVES
 from mpired.engines import pool, worker
+from mpired.errors import HardLinkWarning, MpiredWarning, OrderWarning, OverflowWarning
 from mpired.options import CallOptions, Locking
 from mpired.report import summarise
-from mpired.storage.output import has_other_names
 
 if TYPE_CHECKING:
     from mpired.collectives.call import Call
@@ -26,17 +26,16 @@ _P = TypeVar("_P", bound=Planned)
 
 def replacing(
     plan: Callable[[], _P], words: Words, options: Locking, *, overwrite: bool, quiet: bool
-) -> tuple[_P, list[str]]:
-    """Plan a call whose results are files and do it; return what was planned, and the hard links it has parted."""
-    parted: list[str] = []
+) -> tuple[_P, list[MpiredWarning]]:
+    """Plan a call whose results are files and do it; return what was planned, and what it warned of."""
     watch = progress.chosen(quiet=quiet)
 
     def work(planned: _P, held: Held) -> None:
-        parted[:] = filter(has_other_names, planned.paths)
         planned.run(watch, overwrite=overwrite, on_commit=signals.commit, held=held)
 
-    planned = attempts.carry_out(plan, work, words, overwrite=overwrite, timeout=options["lock_timeout"])
-    return planned, parted
+    with cautions.heard() as heard:
+        planned = attempts.carry_out(plan, work, words, overwrite=overwrite, timeout=options["lock_timeout"])
+    return planned, heard
 
 
 def carry_out(plan: Callable[[], Call], options: CallOptions, words: Words) -> None:
@@ -44,25 +43,17 @@ def carry_out(plan: Callable[[], Call], options: CallOptions, words: Words) -> N
     report, overwrite = params.report(), options["overwrite"] or options["in_place"]
     quiet, verbose, as_json = report["quiet"], report["verbose"], report["as_json"]
     worker.keep_freed_memory()
-    with overflow_heard() as heard:
-        planned, parted = replacing(plan, words, options, overwrite=overwrite, quiet=quiet)
-    summary = summarise(planned)._replace(overflow=[each.details for each in heard])
-    links = [f"{path} is a hard link; its other names keep the old content" for path in parted]
-    orders = []
-    if planned.doubtful_order:
-        first, second = planned.doubtful_order
-        where = planned.order_shows
-        orders = [f"warning: {first} came before {second}, and the order shows in the {where}; `ls -v` sorts by number"]
+    planned, heard = replacing(plan, words, options, overwrite=overwrite, quiet=quiet)
+    overflow = cautions.of_kind(heard, OverflowWarning)
+    summary = summarise(planned, overflow)
     if as_json:
-        tell_json(summary, [source.name for source in planned.sources], [*links, *map(str, heard), *orders])
+        tell_json(summary, [source.name for source in planned.sources], heard)
         params.tell(None)
     else:
-        for note in links if verbose else ():
-            say(note)
+        tell_cautions(cautions.of_kind(heard, HardLinkWarning) if verbose else ())
         params.tell(None if quiet else summary.line())
-        tell_overflow(heard)
-        for note in () if quiet else orders:
-            say(note)
+        tell_cautions(overflow)
+        tell_cautions(() if quiet else cautions.of_kind(heard, OrderWarning))
     if verbose:
         _tell_plans(planned.plans)
 
@@ -90,4 +81,4 @@ def collective(
     pool.adopt_orphans()
     options = COLLECTIVES[name].checked(given)
     plan = partial(plan_call, name, ranks, op, output, options, terminal=terminal)
-    carry_out(plan, options, partial(words_of, ranks, options))
+    carry_out(plan, options, partial(paths_of, ranks, options))

@@ -11,15 +11,13 @@ import click
 from mpired.attempts import repeated
 from mpired.buffers import LINES
 from mpired.cli import params
-from mpired.cli.accumulate import run, same_files, split, unread
-from mpired.cli.messages import say, tell_overflow
+from mpired.cli.accumulate import run, split
+from mpired.cli.messages import tell_cautions
 from mpired.errors import UsageError
-from mpired.ops import Op
 from mpired.options import ElementOptions, Quiet, WindowOp, Windows, checked
 from mpired.windows.call import Call, plan_fetch_and_op
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.request import Done
-from mpired.windows.value import is_value
 
 
 @click.command(cls=params.Creating, context_settings={"ignore_unknown_options": True})  # -5 is a value
@@ -49,17 +47,14 @@ def fetch_and_op(
 
 def fetch(plan: Callable[[], Call], targets: Sequence[str], words: Sequence[str], *, timeout: float | None) -> None:
     """Carry out a call on one element, and print the old one; `words` may be files with one element."""
-    same = {word: same_files(targets, [word]) for word in words}  # before a new file takes the place of the target
 
-    def work(call: Call) -> tuple[Op, Done]:
+    def work(call: Call) -> Done:
         with FetchOutput("-", LINES.name) as output:
             done = run(call, output.keep, quiet=True)
             output.send(targets[0], done)
-        return call.request.op, done
+        return done
 
-    op, done = repeated(plan, work, lambda: words, timeout=timeout)
-    notes = [note for word in words if not is_value(word, done.datatypes[0]) for note in same[word]]
-    for note in () if params.report()["quiet"] else unread(op, words) or dict.fromkeys(notes):
-        say(note)
-    tell_overflow(done.overflow)
+    done = repeated(plan, work, lambda: words, timeout=timeout)
+    tell_cautions(() if params.report()["quiet"] else done.notes)
+    tell_cautions(done.overflow)
     params.tell(None)

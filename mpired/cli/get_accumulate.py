@@ -10,7 +10,7 @@ import click
 from mpired.attempts import repeated
 from mpired.buffers.source import LocalSource, check_no_input, check_no_other_input
 from mpired.cli import params
-from mpired.cli.accumulate import run, same_files, split, tell, unread
+from mpired.cli.accumulate import run, split, tell
 from mpired.cli.messages import free_standard_output
 from mpired.errors import UsageError
 from mpired.ops import Op
@@ -69,5 +69,4 @@ def get_accumulate(
         return call.request.op, done
 
     row, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])
-    notes = unread(row, origins) or same_files(targets, origins, options["map"])
-    tell(str(row), targets, origins if row.origin else (), done, notes)
+    tell(str(row), targets, origins if row.origin else (), done)

@@ -10,14 +10,13 @@ import os
 import re
 import sys
 import time
-import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 import click
 
 from mpired import __version__
-from mpired.errors import MpiredError, OverflowWarning, RanksError, escaped, exit_status, parts
+from mpired.errors import MpiredError, MpiredWarning, RanksError, escaped, exit_status, parts
 from mpired.options import flags
 
 if TYPE_CHECKING:
@@ -99,9 +98,10 @@ def free_standard_output() -> None:
     _is_free = True
 
 
-def tell_json(summary: Summary | Updated, inputs: Iterable[object], notes: Sequence[str]) -> None:
+def tell_json(summary: Summary | Updated, inputs: Iterable[object], cautions: Iterable[MpiredWarning]) -> None:
     """Write a summary with the inputs and the warnings as one line of JSON."""
-    _write_json({**summary._asdict(), "inputs": [str(each) for each in inputs], "warnings": notes})
+    warnings = list(dict.fromkeys(map(str, cautions)))
+    _write_json({**summary._asdict(), "inputs": [str(each) for each in inputs], "warnings": warnings})
 
 
 def _write_json(told: Mapping[str, object]) -> None:
@@ -150,27 +150,10 @@ def waits(name: str, words: str) -> None:
     say(f"{name}: {words}")
 
 
-@contextlib.contextmanager
-def overflow_heard() -> Iterator[list[OverflowWarning]]:
-    """Collect the warnings of overflow while the block runs; all others are shown as ever."""
-    heard: list[OverflowWarning] = []
-
-    def show(message: Warning | str, *rest: Any, **others: Any) -> None:
-        if isinstance(message, OverflowWarning):
-            heard.append(message)
-        else:
-            shown(message, *rest, **others)
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("always", OverflowWarning)
-        shown, warnings.showwarning = warnings.showwarning, show
-        yield heard
-
-
-def tell_overflow(heard: Sequence[OverflowWarning]) -> None:
-    """Say where sums or products have overflowed."""
-    for warning in heard:
-        say(f"warning: {warning}")
+def tell_cautions(cautions: Iterable[MpiredWarning]) -> None:
+    """Say what a call has warned of, each once, though it may have been repeated."""
+    for text in dict.fromkeys(f"{each.label}{each}" for each in cautions):
+        say(text)
 
 
 def write(line: str) -> None:

@@ -11,7 +11,7 @@ from mpired.cli import params
 from mpired.cli.carry_out import replacing
 from mpired.options import Output, PackOptions, Quiet, checked
 from mpired.packing.pack import plan_pack
-from mpired.report import packing_line
+from mpired.report import summarise_packing
 from mpired.storage.output import is_terminal
 
 
@@ -37,4 +37,4 @@ def pack(*, file: str, output: str, **options: Unpack[PackOptions]) -> None:
     quiet = params.report()["quiet"]
     plan = partial(plan_pack, file, output, options, terminal=is_terminal(output))
     done, _ = replacing(plan, lambda: [file], options, overwrite=options["overwrite"], quiet=quiet)
-    params.tell(None if quiet else packing_line(done))
+    params.tell(None if quiet else summarise_packing(done).line())

@@ -6,9 +6,9 @@ from typing import Unpack
 
 import click
 
+from mpired.cautions import same_files
 from mpired.cli import carry_out, params
-from mpired.cli.accumulate import same_files
-from mpired.cli.messages import say
+from mpired.cli.messages import tell_cautions
 from mpired.options import LocalOptions, Op, Report
 
 
@@ -27,7 +27,6 @@ def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Unpack[LocalO
       mpired reduce-local --op sum sample_data/counts_0.npy \\
           sample_data/counts_1.npy
     """
-    notes = same_files([inoutvec], [invec])
+    found = same_files([inoutvec], [invec])
     carry_out.collective("reduce-local", [invec, inoutvec], op, None, options)
-    for note in () if params.report()["quiet"] else notes:
-        say(note)
+    tell_cautions(() if params.report()["quiet"] else found)

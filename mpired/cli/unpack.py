@@ -11,7 +11,7 @@ from mpired.cli import params
 from mpired.cli.carry_out import replacing
 from mpired.options import Quiet, UnpackOptions, UnpackOutput, checked
 from mpired.packing.unpack import plan_unpack
-from mpired.report import unpacking_line
+from mpired.report import summarise_packing
 
 
 @click.command(cls=params.Command)
@@ -36,4 +36,4 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Unpack[Unpa
     files = [packed] if into is None else [packed, into]
     overwrite = into is not None or options["overwrite"]
     done, _ = replacing(plan, lambda: files, options, overwrite=overwrite, quiet=quiet)
-    params.tell(None if quiet else unpacking_line(done))
+    params.tell(None if quiet else summarise_packing(done).line())

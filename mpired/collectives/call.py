@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
+from mpired import ops
 from mpired.attempts import NOTHING_HELD, Held
-from mpired.buffers import RankFile
+from mpired.buffers import AtHand, RankFile
 from mpired.buffers.source import Source
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.request import Request, read_request
@@ -15,9 +16,8 @@ from mpired.collectives.results import Deal, check_different, deals, paths_of, r
 from mpired.collectives.run import Course, Result, run
 from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.errors import UsageError
-from mpired.options import CallOptions, PathLike
+from mpired.options import CallOptions
 from mpired.progress import Progress
-from mpired.ranks import unnatural
 from mpired.storage.output import Output, nothing, open_output
 from mpired.storage.recovery import check_are_data
 from mpired.storage.together import Together
@@ -74,21 +74,6 @@ class Call(NamedTuple):
         """The files of the results."""
         return [result.path for result in self.results]
 
-    @property
-    def doubtful_order(self) -> tuple[str, str] | None:
-        """Two ranks that are probably in the wrong order, if the order shows in the results."""
-        op = self.courses[0].plan.op
-        rounds = any(buffer.datatype.group in op.rounds for buffer in self.groups[0][0].buffers)
-        if not rounds and self.collective.alike:
-            return None
-        names = ([file.source.name for file in group] for group in self.combined)
-        return next(filter(None, map(unnatural, names)), None)
-
-    @property
-    def order_shows(self) -> str:
-        """Where the order of the ranks shows."""
-        return "last bits" if self.collective.alike else "results"
-
     def run(
         self,
         progress: Progress,
@@ -111,8 +96,8 @@ class Call(NamedTuple):
 
 def plan_call(
     name: str,
-    ranks: Sequence[PathLike],
-    op: str | Callable[..., Any],
+    ranks: Sequence[str | AtHand],
+    op: ops.OpLike,
     output: str | None,
     options: CallOptions,
     *,
@@ -127,7 +112,7 @@ def plan_call(
     ranks
         Paths in rank order.
     op
-        The op's name.
+        The op, its name, or a function.
     output
         Where the result goes, or the pattern of the results' names; None in place.
     options

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
-from mpired import ops
-from mpired.buffers import Declared, Encoder, FlatLayout, Format, Model, RankFile, format_named
+from mpired import cautions, ops
+from mpired.buffers import AtHand, Declared, Encoder, FlatLayout, Format, Model, RankFile, format_named
 from mpired.buffers.formats import by_suffix
 from mpired.buffers.source import check_no_input, check_no_other_input
 from mpired.collectives.table import Collective
 from mpired.engines import userops
-from mpired.errors import UsageError
-from mpired.options import CallOptions, PathLike
-from mpired.ranks import in_one_order, open_groups
+from mpired.errors import OrderWarning, UsageError
+from mpired.options import CallOptions
+from mpired.ranks import in_one_order, open_groups, unnatural
 
 
 class Request(NamedTuple):
@@ -42,10 +42,21 @@ class Request(NamedTuple):
     collective: Collective
     op: ops.Op
     groups: tuple[tuple[RankFile, ...], ...]
-    words: Sequence[Sequence[str]]
+    words: Sequence[Sequence[str | AtHand]]
     said: Declared
     options: CallOptions
     op_file: str | None = None
+
+    @property
+    def doubtful_order(self) -> list[OrderWarning]:
+        """A warning of two ranks that are probably in the wrong order, if the order shows in the results."""
+        rounds = any(buffer.datatype.group in self.op.rounds for buffer in self.groups[0][0].buffers)
+        if not rounds and self.collective.alike:
+            return []
+        combined = self.groups[-1:] if self.collective.to_root else self.groups
+        names = ([file.source.name for file in group] for group in combined)
+        where = "last bits" if self.collective.alike else "results"
+        return [cautions.order(*pair, where) for pair in map(unnatural, names) if pair][:1]
 
     def check_no_input(self, paths: Sequence[str], way_out: str) -> None:
         """Raise `UsageError` if a result would replace the file of a rank, or another one that the call reads."""
@@ -64,8 +75,8 @@ class Request(NamedTuple):
 
 def read_request(
     collective: Collective,
-    ranks: Sequence[PathLike],
-    op: str | Callable[..., Any],
+    ranks: Sequence[str | AtHand],
+    op: ops.OpLike,
     options: CallOptions,
     output: str = "",
 ) -> Request:
@@ -73,6 +84,8 @@ def read_request(
 
     Parameters
     ----------
+    ranks
+        Paths in rank order, or what a program has at hand; those of `group_b` are in the options.
     output
         Where the results go, "" if that is no file.
 
@@ -82,11 +95,9 @@ def read_request(
         If they are not what the call needs.
     """
     _check_options(collective, options)
-    if isinstance(ranks, str | bytes | os.PathLike):
-        raise UsageError("ranks", "is one path; give a list of paths, one a rank")
     group_b = options["group_b"]
     chosen = resolve_op(op, options)
-    words = [[os.fspath(rank) for rank in group] for group in ([ranks, group_b] if group_b else [ranks])]
+    words = [ranks, cast("Sequence[str | AtHand]", group_b)] if group_b else [ranks]
     said = replace(Declared.of(options), named=chosen.user)
     if said.datatype is not None:
         ops.check(chosen, said.datatype, ops.Use.REDUCE)  # whatever the files hold
@@ -100,7 +111,9 @@ def read_request(
     groups = in_one_order(groups, options["root"])
     ops.check_buffers(chosen, [(each.name, each.datatype) for each in groups[0][0].buffers], ops.Use.REDUCE)
     op_file = ops.file_of(op) if isinstance(op, str) else None
-    return Request(collective, chosen, groups, words, said, options, op_file)
+    request = Request(collective, chosen, groups, words, said, options, op_file)
+    cautions.tell(*request.doubtful_order)
+    return request
 
 
 def _check_options(collective: Collective, options: CallOptions) -> None:
@@ -117,17 +130,18 @@ def _check_options(collective: Collective, options: CallOptions) -> None:
         raise UsageError("`counts_b`", "is for the ranks of `group_b`, and there are none")
 
 
-def resolve_op(op: str | Callable[..., Any], options: CallOptions) -> ops.Op:
+def resolve_op(op: ops.OpLike, options: CallOptions) -> ops.Op:
     """Return the op that is meant; a user-defined one is loaded in a worker to learn its properties."""
     commute, timeout = options["commute"], options["op_timeout"]
-    if callable(op) and ops.meant(op) is None:
+    known = ops.meant(op)
+    if known is None and callable(op):
         if timeout is not None:
             reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
             raise UsageError("`op_timeout`", reason)
         return ops.with_overflow(ops.of_function(op, commute=commute), options["overflow"])
-    if not (isinstance(op, str) or callable(op)):
+    if known is None and not isinstance(op, str):
         raise UsageError("`op`", f"{op!r} is neither the name of an op nor a function")
-    chosen = ops.with_overflow(ops.meant(op) or ops.resolve(str(op), timeout), options["overflow"])
+    chosen = ops.with_overflow(known or ops.resolve(str(op), timeout), options["overflow"])
     if chosen.user:
         return userops.load(chosen, commute=commute)
     for name, said in (("`commute`", commute), ("`op_timeout`", timeout)):
@@ -143,7 +157,9 @@ def _is_raw(output: str, options: CallOptions) -> bool:
     return row is not None and row.needs_type
 
 
-def words_of(ranks: Sequence[PathLike], options: Mapping[str, Any]) -> Iterator[PathLike]:
+def paths_of(ranks: Sequence[str | AtHand], options: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paths of the ranks of all groups."""
-    yield from ranks
-    yield from options.get("group_b") or ()
+    for rank in itertools.chain(ranks, options["group_b"] or ()):
+        path = rank if isinstance(rank, str) else rank.path
+        if path is not None:
+            yield path

@@ -9,7 +9,17 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from mpired import ops
-from mpired.buffers import Encoder, FlatBuffer, FlatLayout, Format, Model, RankFile, format_named, output_format
+from mpired.buffers import (
+    AtHand,
+    Encoder,
+    FlatBuffer,
+    FlatLayout,
+    Format,
+    Model,
+    RankFile,
+    format_named,
+    output_format,
+)
 from mpired.buffers.source import STANDARD_INPUT
 from mpired.buffers.spread import SpreadBuffer, SpreadLayout
 from mpired.buffers.transposed import TransposedBuffer
@@ -26,18 +36,29 @@ _TELLING = {"rank", "stem"}
 
 
 class Named(NamedTuple):
-    """A rank that gets a result: its group, "a" or "b", its number there, and its file."""
+    """A rank that gets a result: its group, "a" or "b", its number there, its file, and what that was named by."""
 
     group: str
     rank: int
     file: RankFile
+    word: str | AtHand
 
     @property
     def stem(self) -> str:
         """The name of its file without folder and suffix."""
-        if self.file.source.name == STANDARD_INPUT:
-            raise UsageError("{stem}", f"rank {self.rank} is standard input, which has no name; use {{rank}}")
-        return os.path.splitext(os.path.basename(self.file.source.name))[0]
+        name = self.word if isinstance(self.word, str) else self.word.path
+        if name is None or name == "-":
+            what = self.file.source.name.partition(" of ")[0]
+            raise UsageError("{stem}", f"rank {self.rank} is {what}, which has no name; use {{rank}}")
+        return os.path.splitext(os.path.basename(name))[0]
+
+    @property
+    def replaced(self) -> str:
+        """The path of its file, which is to be replaced."""
+        if not isinstance(self.word, str):
+            what = self.file.source.name
+            raise UsageError("`in_place`", f"would replace rank {self.rank}, {what}; name a file by its path")
+        return self.word
 
 
 def expand(pattern: str, ranks: Sequence[Named]) -> list[str]:
@@ -118,7 +139,8 @@ def deals(request: Request) -> Iterator[Deal]:
             if any(share.last == BEFORE for share in shares):
                 ops.neutral(request.op, buffer.datatype)  # raises if there is none
         last = max((share.last for share in shares), default=BEFORE)
-        named = tuple(Named("ab"[i], share.rank, receivers[share.rank]) for share in shares)
+        words = request.words[i]
+        named = tuple(Named("ab"[i], share.rank, receivers[share.rank], words[share.rank]) for share in shares)
         yield Deal(len(receivers), senders[: max(1, last + 1)], named, shares)
 
 
@@ -131,7 +153,7 @@ def _counts(collective: Collective, counts: Sequence[int] | None, option: str) -
 def paths_of(deal: Deal, request: Request, output: str | None) -> list[str]:
     """Return where the results of a deal go; without an output each replaces the file of its rank."""
     if output is None:
-        return [request.words["ab".index(receiver.group)][receiver.rank] for receiver in deal.receivers]
+        return [receiver.replaced for receiver in deal.receivers]
     return [output] if request.collective.to_root else expand(output, deal.receivers)
 
 

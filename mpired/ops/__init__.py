@@ -1,6 +1,6 @@
 """What combining means: the predefined MPI ops, user-defined ones, and the gate before them."""
 
-from mpired.ops.resolve import check_file, file_of, meant, of_function, resolve, with_properties
+from mpired.ops.resolve import OpLike, check_file, file_of, meant, of_function, resolve, with_properties
 from mpired.ops.table import (
     COMPARE_AND_SWAP,
     OPS,
@@ -21,6 +21,7 @@ __all__ = [
     "OPS",
     "OVERFLOWS",
     "Op",
+    "OpLike",
     "Use",
     "check",
     "check_buffers",

@@ -10,15 +10,14 @@ the result do not depend on it. What it costs is small:
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import operator
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from mpired import cautions
 from mpired.datatypes import Datatype, Group
 from mpired.errors import OverflowWarning, ResultOverflowError
 from mpired.ops.table import Op
@@ -201,10 +200,4 @@ def tell(op: Op, found: Overflow | None, files: Sequence[str], buffer: str = "")
         )
     details = {"count": found.times, "element": found.element, "rank": found.rank, "file": file, "buffer": buffer}
     way = "`overflow='error'` refuses that, `overflow='wrap'` expects it"
-    warnings.warn(OverflowWarning(f"{op} {text}; {way}", details), stacklevel=_level_of_the_caller())
-
-
-def _level_of_the_caller() -> int:
-    """Return how many frames above `tell` that function is which called into this package."""
-    names = [str(each.frame.f_globals.get("__name__")) for each in inspect.stack(0)]
-    return 1 + max(level for level, name in enumerate(names) if name.startswith("mpired."))
+    cautions.tell(OverflowWarning(f"{op} {text}; {way}", details))

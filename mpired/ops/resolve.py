@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -22,11 +22,17 @@ _FILE = re.compile(r".*(\.py|\.so(\.\d+)*)|.*/.*", re.DOTALL)
 _IN_LIBRARY = re.compile(r"(?P<path>.*\.so(?:\.\d+)*):(?P<symbol>[^:]+)(?P<variant>:[^:]*)?", re.DOTALL)
 
 
-def meant(op: str | Callable[..., Any]) -> Op | None:
-    """Return the predefined op that `sum` or its like mean, or a place as `builtins:sum`; None for all others.
+OpLike: TypeAlias = str | Op | Callable[..., Any]
+"""What a caller in Python may mean an op by: its name or place, a predefined op, or a function."""
+
+
+def meant(op: OpLike) -> Op | None:
+    """Return an op as it is, or the predefined one that `sum` or its like mean, or a place as `builtins:sum`, or None.
 
     Such functions are of one array, so as ops they can mean nothing else.
     """
+    if isinstance(op, Op):
+        return op
     return _MEANT_PLACES.get(op) if isinstance(op, str) else table.meant_by(op)
 
 

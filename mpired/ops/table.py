@@ -132,6 +132,9 @@ class Op(NamedTuple):
     def __str__(self) -> str:
         return self.name if self.user else f"MPI_{self.name}"
 
+    def __repr__(self) -> str:
+        return f"<op {self}>"
+
     def __reduce__(self) -> tuple[Callable[..., Op], tuple[object, ...]]:
         # The kernel of a user-defined op knows where its code lies; that of a predefined op is looked up again.
         return (Op, tuple(self)) if self.user else (with_overflow, (self.name, self.overflow))
@@ -258,6 +261,8 @@ OPS: tuple[Op, ...] = (
         origin=False,
     ),
 )
+
+MAX, MIN, SUM, PROD, LAND, BAND, LOR, BOR, LXOR, BXOR, MAXLOC, MINLOC, REPLACE, NO_OP = OPS
 
 COMPARE_AND_SWAP = Op(
     "COMPARE_AND_SWAP",

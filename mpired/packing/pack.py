@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -35,6 +36,8 @@ class Packing:
     path: str
     format: str
     layout: FlatLayout | Encoder
+    function: ClassVar[str] = "MPI_Pack"
+    keeps: ClassVar[bool] = False
 
     @property
     def count(self) -> int:

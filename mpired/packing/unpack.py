@@ -7,11 +7,12 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 
 from mpired.attempts import NOTHING_HELD, Held
-from mpired.buffers import Declared, RankBuffer, recognise, spread
+from mpired.buffers import RAW, Declared, RankBuffer, recognise, spread
 from mpired.buffers.flat import convert, lies_as
 from mpired.buffers.formats import check_raw_suffix, check_records
 from mpired.buffers.source import Source, check_no_input, check_no_other_input, local_fd, open_source
@@ -56,6 +57,13 @@ class Unpacking:
     packed: Packed
     path: str
     target: Source | None
+    function: ClassVar[str] = "MPI_Unpack"
+    format: ClassVar[str] = RAW.name
+
+    @property
+    def keeps(self) -> bool:
+        """Whether the bytes between the elements stay."""
+        return self.target is not None
 
     @property
     def paths(self) -> list[str]:

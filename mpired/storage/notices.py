@@ -1,4 +1,7 @@
-"""Tells whoever listens of updates that an interrupted command had committed and another one has finished."""
+"""Tells of updates that an interrupted command had committed and another one has finished.
+
+By default they go to the logger `mpired`.
+"""
 
 from __future__ import annotations
 
@@ -23,5 +26,12 @@ def heard_by(listener: Listener) -> Iterator[None]:
 
 def tell(paths: Sequence[str], words: str) -> None:
     """Say what was finished."""
-    for listener in _listeners[-1:]:
-        listener(paths, words)
+    listener = _listeners[-1] if _listeners else _log
+    listener(paths, words)
+
+
+def _log(paths: Sequence[str], words: str) -> None:
+    """Log it, as a warning: a program that repeats the call which was interrupted would count twice."""
+    import logging  # noqa: PLC0415 - only after an interruption
+
+    logging.getLogger("mpired").warning("%s: %s", paths[0], words)

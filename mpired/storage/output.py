@@ -12,7 +12,8 @@ import re
 import select
 import stat
 import sys
-from collections.abc import Callable, Generator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Sequence
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -359,9 +360,11 @@ def existing_file(path: str) -> os.stat_result | None:
     return found
 
 
-def has_other_names(path: str) -> bool:
-    """Tell whether `path` is one of several hard links, which a replacement would part."""
-    return not is_stream(path) and os.path.exists(path) and os.stat(path).st_nlink > 1
+def parted(paths: Iterable[str]) -> list[str]:
+    """Return those of some files to be replaced whose other names are not replaced, too, so that they would part."""
+    there = {path: os.stat(path) for path in paths if not is_stream(path) and os.path.exists(path)}
+    replaced = Counter((status.st_dev, status.st_ino) for status in there.values())
+    return [path for path, status in there.items() if status.st_nlink > replaced[status.st_dev, status.st_ino]]
 
 
 def _descriptor(path: str) -> int | None:

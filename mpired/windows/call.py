@@ -9,14 +9,12 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-import numpy as np
-
-from mpired import ops
-from mpired.buffers import BufferModel, Declared, Model
+from mpired import cautions, ops
+from mpired.buffers import AtHand, BufferModel, Declared, Model
 from mpired.buffers.flat import Order
 from mpired.datatypes import Datatype
 from mpired.engines.decoding import Decoder
-from mpired.errors import UsageError
+from mpired.errors import MpiredWarning, UsageError
 from mpired.options import (
     AccumulateOptions,
     ElementOptions,
@@ -45,6 +43,7 @@ from mpired.windows.placement import Given
 from mpired.windows.request import (
     Done,
     Keep,
+    OriginLike,
     Request,
     check_once,
     common,
@@ -55,6 +54,7 @@ from mpired.windows.request import (
 )
 from mpired.windows.target import Filling, Policy
 from mpired.windows.transaction import transact
+from mpired.windows.value import is_value
 
 
 class Call(NamedTuple):
@@ -78,8 +78,8 @@ class Call(NamedTuple):
 
 def plan_accumulate(
     windows: Sequence[PathLike],
-    origins: Sequence[PathLike | np.ndarray],
-    op: str,
+    origins: Sequence[OriginLike],
+    op: ops.OpLike,
     options: AccumulateOptions,
 ) -> Call:
     """Check an accumulate as far as that can be without the lock: words, and every origin.
@@ -91,7 +91,7 @@ def plan_accumulate(
     origins
         What is combined into it, one after another: files, or arrays.
     op
-        The op's name.
+        The op, or its name.
     options
         As `mpired.options.checked` gives them.
 
@@ -105,17 +105,18 @@ def plan_accumulate(
     check_once(len(origins), options)
     chosen = resolve(op, ops.Use.ACCUMULATE, options["overflow"])
     check_are_data([*windows, *origins, options["map"]])
+    doubts = cautions.same_files(windows, list(map(_path, origins)), options["map"])
     if (where := options["map"]) is not None:  # once: what it holds is part of the key, and a stream gives it only once
         options = {**options, "map": read_map(where)}
     request = _request(windows, origins, chosen, options)
-    request = replace(request, use=ops.Use.ACCUMULATE, keys=keys_of(request, options))
+    request = replace(request, use=ops.Use.ACCUMULATE, keys=keys_of(request, options), doubts=doubts)
     return Call(_with_create(request, options), policy(options))
 
 
 def plan_get_accumulate(
     windows: Sequence[PathLike],
-    origin: PathLike | np.ndarray | None,
-    op: str,
+    origin: OriginLike | None,
+    op: ops.OpLike,
     options: FetchOptions,
 ) -> Call:
     """Check a get_accumulate, as `plan_accumulate`; NO_OP ignores the origin (MPI-4.1, 12.3.4)."""
@@ -123,13 +124,21 @@ def plan_get_accumulate(
     if origin is None and chosen.origin:
         raise UsageError("ORIGIN", f"{chosen} needs an origin, which is missing (MPI-4.1, 12.3.4)")
     request = _request(windows, [origin] if chosen.origin and origin is not None else [], chosen, options)
-    return Call(_with_create(replace(request, fetch=True), options), policy(options))
+    doubts: Sequence[MpiredWarning] = cautions.same_files(windows, [_path(origin)], options["map"])
+    if not chosen.origin:
+        doubts = cautions.unread(chosen, [] if origin is None else [_path(origin)])
+    return Call(_with_create(replace(request, fetch=True, doubts=doubts), options), policy(options))
+
+
+def _path(origin: object) -> object:
+    """Return the path of an origin, or what else it is."""
+    return origin.path if isinstance(origin, AtHand) else origin
 
 
 def plan_fetch_and_op(
     windows: Sequence[PathLike],
     value: object,
-    op: str,
+    op: ops.OpLike,
     options: ElementOptions,
 ) -> Call:
     """Check a fetch_and_op on one element, as `plan_accumulate`.
@@ -145,7 +154,8 @@ def plan_fetch_and_op(
     chosen = resolve(op, ops.Use.FETCH, options["overflow"])
     if value is None and chosen.origin:
         raise UsageError("VALUE", f"{chosen} needs a value, which is missing (MPI-4.1, 12.3.5)")
-    return _on_one_element(windows, [value] if chosen.origin else [], chosen, options)
+    values = [] if value is None else [value]
+    return _on_one_element(windows, values, chosen, options)
 
 
 def plan_compare_and_swap(
@@ -178,7 +188,8 @@ def _on_one_element(
 ) -> Call:
     if not windows:
         raise UsageError("TARGET", "is missing; name the file to change")
-    check_are_data([*windows, *values, compare])
+    read = values if op.origin else ()
+    check_are_data([*windows, *read, compare])
     said = Declared.of(part(Inputs, options))
     where = checked(Where, part(Target, options) | {"at": options["at"]})
     if where["at"] is None:
@@ -189,8 +200,12 @@ def _on_one_element(
     def complete(request: Request, datatype: Datatype) -> Request:
         ops.check(op, datatype, ops.Use.FETCH)
         expected = element_of(compare, datatype, "COMPARE", said) if op is ops.COMPARE_AND_SWAP else None
-        origins = [[ArrayOrigin("VALUE", datatype, element_of(value, datatype, "VALUE", said))] for value in values]
-        return replace(request, origins=origins, expected=expected, complete=None)
+        origins = [[ArrayOrigin("VALUE", datatype, element_of(value, datatype, "VALUE", said))] for value in read]
+        doubts: list[MpiredWarning] = [*cautions.unread(op, values[len(read) :])]
+        for operand in (compare, *read):
+            if not (isinstance(operand, str) and is_value(operand, datatype)):
+                doubts += cautions.same_files(windows, [operand])
+        return replace(request, origins=origins, expected=expected, complete=None, doubts=doubts)
 
     # Without --type the file says what an element is, and it says that under the lock.
     request = Request(
@@ -209,9 +224,7 @@ def _on_one_element(
     return Call(_with_create(request, options), policy(options))
 
 
-def _request(
-    windows: Sequence[PathLike], origins: Sequence[PathLike | np.ndarray], op: ops.Op, options: FetchOptions
-) -> Request:
+def _request(windows: Sequence[PathLike], origins: Sequence[OriginLike], op: ops.Op, options: FetchOptions) -> Request:
     """Open the origins, and say where they go."""
     check_are_data([*windows, *origins, options["map"]])
     said = Declared.of(options)

@@ -22,8 +22,8 @@ _NAMED = {row.name: row for row in DATATYPES}
 _NAMED_PAIRS = {tuple(part.name for part in row.parts): row for row in DATATYPES if row.parts}
 
 
-def resolve(op: str, use: ops.Use, overflow: str | None = None) -> ops.Op:
-    """Return the predefined op of that name; the one-sided calls take no other (MPI-4.1, 12.3.4).
+def resolve(op: ops.OpLike, use: ops.Use, overflow: str | None = None) -> ops.Op:
+    """Return the predefined op that is meant; the one-sided calls take no other (MPI-4.1, 12.3.4).
 
     Raises
     ------
@@ -31,11 +31,12 @@ def resolve(op: str, use: ops.Use, overflow: str | None = None) -> ops.Op:
         If there is none, or it is not for this use.
     """
     chosen = ops.meant(op)
-    if chosen is None and not isinstance(op, str):
-        raise OpError("`op`", "one-sided calls take predefined ops only (MPI-4.1, 12.3.4), no function")
-    if chosen is None and ":" in op:
-        raise OpError(op, "user-defined ops are for reductions only (MPI-4.1, 12.3.4); use a predefined op")
-    chosen = chosen or ops.resolve(op)
+    if chosen is None:
+        if not isinstance(op, str):
+            raise OpError("`op`", "one-sided calls take predefined ops only (MPI-4.1, 12.3.4), no function")
+        if ":" in op:
+            raise OpError(op, "user-defined ops are for reductions only (MPI-4.1, 12.3.4); use a predefined op")
+        chosen = ops.resolve(op)
     ops.check_use(chosen, use)
     return ops.with_overflow(chosen, overflow)
 

@@ -6,16 +6,17 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from mpired import ops
-from mpired.buffers import Declared, FlatBuffer, Model, RankBuffer, open_rank
+from mpired.buffers import AtHand, Declared, FlatBuffer, Model, RankBuffer, open_rank
+from mpired.cautions import of_kind
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap.typemap import Run
 from mpired.engines.decoding import Decoder
-from mpired.errors import CountError, OverflowWarning, UsageError
+from mpired.errors import CountError, MpiredWarning, OverflowWarning, UsageError
 from mpired.options import AccumulateOptions, FetchOptions, PathLike, Where, part
 from mpired.windows import once
 from mpired.windows.apply import Share
@@ -61,6 +62,8 @@ class Request:
         Whether elements are combined that have the same index, so that arrays have to be in the order of the window.
     complete
         Returns the request with its elements, now that the datatype of the windows is known; None if it has them.
+    doubts
+        What is to be warned of.
     """
 
     windows: Sequence[str]
@@ -78,6 +81,7 @@ class Request:
     decoder: Decoder = field(default_factory=Decoder)
     by_shape: bool = False
     complete: Callable[[Request, Datatype], Request] | None = None
+    doubts: Sequence[MpiredWarning] = ()
 
 
 class Done(NamedTuple):
@@ -99,8 +103,8 @@ class Done(NamedTuple):
         The old elements.
     nbytes
         For each window about how many bytes were read and written for its elements.
-    overflow
-        The warnings of overflow, where somebody has collected them.
+    cautions
+        What was warned of, where somebody has collected it.
     """
 
     protocols: tuple[str, ...]
@@ -110,22 +114,35 @@ class Done(NamedTuple):
     recovered: tuple[str, ...] = ()
     fetched: np.ndarray | None = None
     nbytes: tuple[int, ...] = ()
-    overflow: tuple[OverflowWarning, ...] = ()
+    cautions: tuple[MpiredWarning, ...] = ()
+
+    @property
+    def overflow(self) -> list[OverflowWarning]:
+        """The warnings of overflow."""
+        return of_kind(self.cautions, OverflowWarning)
+
+    @property
+    def notes(self) -> list[MpiredWarning]:
+        """All other warnings."""
+        return [each for each in self.cautions if not isinstance(each, OverflowWarning)]
 
 
 Keep = Callable[[np.ndarray, Model], None]
 """Takes the fetched elements and what they are like, before the windows change."""
 
 
+OriginLike: TypeAlias = PathLike | np.ndarray | AtHand
+
+
 def open_origin(
-    origin: PathLike | np.ndarray, said: Declared, options: FetchOptions, derived: Datatype | None, decoder: Decoder
+    origin: OriginLike, said: Declared, options: FetchOptions, derived: Datatype | None, decoder: Decoder
 ) -> list[Origin]:
     """Open an origin: a buffer, or of a file with columns one for each.
 
     Parameters
     ----------
     origin
-        The file, or an array.
+        The path of a file, an array, or a file that is open.
     said, options
         What the user says of it.
     derived
@@ -142,7 +159,8 @@ def open_origin(
     if isinstance(origin, np.ndarray):
         return [ArrayOrigin.of(origin, said.datatype, first, count)]
     # Of a raw file with too few bytes for an element none can be asked for (MPI-4.1, 12.3.4).
-    file = open_rank(os.fspath(origin), replace(said, count=0) if count == 0 and not first else said)
+    word = origin if isinstance(origin, AtHand) else os.fspath(origin)
+    file = open_rank(word, replace(said, count=0) if count == 0 and not first else said)
     file.check_some()
     if derived is not None:
         return [_scattered(file.only_buffer(), derived, first, count)]

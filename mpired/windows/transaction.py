@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpired import ops
+from mpired import cautions, ops
 from mpired.buffers import BufferModel, Model
 from mpired.buffers.rank import reordered
 from mpired.errors import (
@@ -30,7 +30,7 @@ from mpired.progress import Progress, unwatched
 from mpired.ranks import check_formats
 from mpired.storage import calls, recovery, staging
 from mpired.storage.lock import Inode, Target, Waiting, inode, lock_all, lock_replaced, lock_target
-from mpired.storage.output import nothing
+from mpired.storage.output import nothing, parted
 from mpired.storage.update import Reading, Update
 from mpired.windows import once
 from mpired.windows.apply import Share, fold
@@ -74,7 +74,10 @@ def transact(
     while True:
         with contextlib.suppress(Appeared), ExitStack() as stack:
             targets, recovered = _open(request, policy, replaced, stack)
-            work = _Work(_completed(request, targets), policy, targets, stack)
+            completed = _completed(request, targets)
+            renamed = request.windows if policy.commit == "rename" and request.op.origin else ()
+            cautions.tell(*cautions.hard_links(parted(renamed)), *completed.doubts)
+            work = _Work(completed, policy, targets, stack)
             work.combine(progress)
             if keep is not None and work.fetched is not None:
                 keep(work.fetched, work.fetched_model)

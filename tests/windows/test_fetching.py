@@ -47,8 +47,10 @@ def test_no_op_ignores_its_origin(tmp_path):
         value = run("fetch-and-op", "--op", "no_op", "t.npy", "--target-disp", "1", "x", cwd=tmp_path)
         assert value == (0, b"1.0\n", "mpired: x is not used: MPI_NO_OP only reads the target\n")
         window = mpired.Window(tmp_path / "t.npy")
-        assert window.get_accumulate(np.ones(2, "i1"), "no_op").tolist() == [0, 1, 2]
-        assert window.fetch_and_op(5, "no_op", target_disp=2) == 2
+        with pytest.warns(mpired.errors.UnusedWarning, match="^the origin is not used: MPI_NO_OP only reads"):
+            assert window.get_accumulate(np.ones(2, "i1"), "no_op").tolist() == [0, 1, 2]
+        with pytest.warns(mpired.errors.UnusedWarning, match="^5 is not used"):
+            assert window.fetch_and_op(5, "no_op", target_disp=2) == 2
 
 
 def fill_standard_output() -> None:

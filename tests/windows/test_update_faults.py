@@ -14,6 +14,7 @@ from command import Outcome, refused, run
 from faults import Counter, Fault, at, recover
 from values import folder_in_memory
 
+import mpired
 from mpired.storage import calls
 
 BASE, OTHER = "total.npy", "elsewhere/another.npy"
@@ -240,6 +241,30 @@ def test_the_recovered_file_is_what_is_read(killed_at, folder):
     outcome = run("reduce", "-q", "--op", "sum", f"targets/{BASE}", "--to", "raw", cwd=folder)
     assert outcome[:2] == (0, np.full(COUNT, NEW).tobytes())
     assert outcome.err.startswith(f"mpired: targets/{BASE}: finished an update of")
+
+
+def test_recover_in_python(killed_at, folder, caplog):
+    left_by_a_kill(folder, killed_at)
+    target, missing = folder / "targets" / BASE, folder / "missing.npy"
+    listed = run("recover", "--list", str(target), cwd=folder).out.decode()
+    (found,) = mpired.recover(target, only_list=True)
+    assert f"{found.file}: {', '.join(found.words)}\n" == listed
+    assert found.words[0] == "a committed update to finish"
+    assert not found.changed
+    with pytest.raises(FileNotFoundError):
+        mpired.recover([missing, target])
+    assert value(folder) == NEW
+    assert mpired.recover([target]) == [mpired.Recovered(str(target))]
+    left_by_a_kill(folder, killed_at)
+    (done,) = mpired.recover([target])
+    assert (done.changed, done.words[0][:18]) == (True, "finished an update")
+    assert value(folder) == NEW
+    assert [record.name for record in caplog.records] == ["mpired"]  # by the call that failed for another file
+    left_by_a_kill(folder, killed_at)
+    mpired.info(target)
+    assert caplog.messages[1:] == [f"{target}: {done.words[0]}"]
+    with pytest.raises(mpired.errors.UsageError, match="`force`: says that `discard` removes"):
+        mpired.recover(target, force=True)
 
 
 @pytest.mark.parametrize("command", ["reduce", "info", "recover", "accumulate", "reduce-local"])

@@ -1,0 +1,120 @@
+"""What the keywords of the Python functions are, where these differ from the options of the commands.
+
+`in_place` decides what a function returns, and so does `group_b` where each rank gets something. They are parameters
+of their own in the signatures for type checkers, and all other keywords of these are here.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any, TypedDict
+
+from mpired.options import (
+    AccumulateOptions,
+    BlocksB,
+    Effort,
+    ExscanFirst,
+    FetchOptions,
+    GroupB,
+    InPlace,
+    Inputs,
+    Link,
+    LocalOptions,
+    NoGroupB,
+    Option,
+    Overflow,
+    PackOptions,
+    Results,
+    Root,
+    UnpackOptions,
+    UserOp,
+)
+from mpired.progress import Progress, shown_by
+from mpired.values import Anything
+
+
+class Watched(TypedDict, total=False):
+    """What shows how far the work is. The commands have a bar of their own."""
+
+    progress: Annotated[
+        Callable[[range], Iterable[object]] | None,
+        Option("", Anything(), "A function that takes a range and yields its items, one for each megabyte, as tqdm."),
+    ]
+
+
+class Combining(UserOp, Overflow, Inputs, Results, Effort, Watched, total=False):
+    """What all calls that combine ranks have."""
+
+
+class ReduceKeywords(Combining, Root, GroupB, total=False):
+    """The keywords of `reduce`, without `in_place`."""
+
+
+class ReduceAll(ReduceKeywords, InPlace, total=False):
+    """The keywords of `reduce`."""
+
+
+class AllreduceKeywords(Combining, Link, total=False):
+    """The keywords of `allreduce`, without `in_place` and `group_b`."""
+
+
+class AllreduceAll(AllreduceKeywords, GroupB, InPlace, total=False):
+    """The keywords of `allreduce`."""
+
+
+class ScatterKeywords(Combining, BlocksB, total=False):
+    """The keywords of `reduce_scatter`, without `in_place` and `group_b`."""
+
+
+class ScatterAll(ScatterKeywords, GroupB, InPlace, total=False):
+    """The keywords of `reduce_scatter`."""
+
+
+class BlockAll(Combining, GroupB, InPlace, total=False):
+    """The keywords of `reduce_scatter_block`, which without `in_place` and `group_b` are those of all."""
+
+
+class ScanKeywords(Combining, NoGroupB, total=False):
+    """The keywords of `scan`, without `in_place`."""
+
+
+class ScanAll(ScanKeywords, InPlace, total=False):
+    """The keywords of `scan`."""
+
+
+class ExscanKeywords(ScanKeywords, ExscanFirst, total=False):
+    """The keywords of `exscan`, without `in_place`."""
+
+
+class ExscanAll(ExscanKeywords, InPlace, total=False):
+    """The keywords of `exscan`."""
+
+
+class LocalAll(LocalOptions, Watched, total=False):
+    """The keywords of `reduce_local`."""
+
+
+class AccumulateAll(AccumulateOptions, Watched, total=False):
+    """The keywords of `accumulate`."""
+
+
+class FetchAll(FetchOptions, Watched, total=False):
+    """The keywords of `get_accumulate`."""
+
+
+class PackAll(PackOptions, Watched, total=False):
+    """The keywords of `pack`."""
+
+
+class UnpackAll(UnpackOptions, Watched, total=False):
+    """The keywords of `unpack`."""
+
+
+def watched(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Progress]:
+    """Return the options among the keywords of a call, and what shows how far it is.
+
+    Raises
+    ------
+    UsageError
+        If `progress` is no function.
+    """
+    options = dict(keywords)
+    return options, shown_by(options.pop("progress", None))

@@ -1,0 +1,57 @@
+"""The Python function of recovery."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Unpack
+
+from mpired.api.signatures import with_options
+from mpired.errors import MpiredError
+from mpired.options import PathLike, RecoverOptions, checked
+from mpired.storage import notices
+from mpired.storage.recovering import Recovered, recover_files
+
+
+@with_options
+def recover(files: PathLike | Sequence[PathLike], **options: Unpack[RecoverOptions]) -> list[Recovered]:
+    """Finish what interrupted commands have begun with files, and remove what else they left behind.
+
+    Every call that opens a file does this first; this is for programs that know nothing of mpired.
+
+    Parameters
+    ----------
+    files
+        A file, or several. One that cannot be recovered does not keep the others from it.
+    **options
+        Those of `mpired recover`.
+
+    Returns
+    -------
+    list of Recovered
+        For each file in order its name, what was done in words, or with `only_list` what is there, and
+        whether that changed anything.
+
+    Raises
+    ------
+    mpired.errors.RanksError
+        If several files could not be recovered. What was done with the others is logged.
+    mpired.errors.MpiredError, OSError
+        If one could not.
+
+    Examples
+    --------
+    >>> import mpired
+    >>> mpired.recover("sample_data/counts_0.npy")
+    [Recovered(file='sample_data/counts_0.npy', words=(), changed=False)]
+    """
+    given = [files] if isinstance(files, str | os.PathLike) else files
+    done: list[Recovered] = []
+    try:
+        recover_files([os.fspath(file) for file in given], checked(RecoverOptions, options), done.append)
+    except (MpiredError, OSError):
+        for each in done:  # which nobody else would tell of
+            if each.changed:
+                notices.tell([each.file], ", ".join(each.words))
+        raise
+    return done

@@ -1,0 +1,245 @@
+"""Ranks that a program has at hand: arrays, and files that are open.
+
+An array is read as an npy file in memory: the header of one, and the bytes of the array where they are. A worker that
+is forked finds them there; one that is a new interpreter gets them in a scratch file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import stat
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from mpired.buffers.source import LocalSource, OpenSource, Source, check_has_end, keep_stream, recovered_status
+from mpired.errors import ChangedError, DatatypeError, UsageError
+from mpired.storage import calls
+from mpired.storage.output import Scratch
+
+
+class MemorySource:
+    """Bytes of this process.
+
+    Parameters
+    ----------
+    name
+        What messages call it.
+    parts
+        The bytes, one after another.
+    """
+
+    inode: tuple[int, int] | None = None
+    is_private = True
+
+    def __init__(self, name: str, *parts: bytes | memoryview) -> None:
+        self.name = name
+        self.parts = parts
+        self.nbytes = sum(map(len, parts))
+        self._scratch: Scratch | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # For a process that has not this memory. The scratch file is there as long as this source is.
+        if self._scratch is None:
+            scratch, at = Scratch(), 0
+            for part in self.parts:
+                calls.pwrite_all(scratch.fd, part, at)
+                at += len(part)
+            self._scratch = scratch
+        return LocalSource.of(self.name, self._scratch.shared_path).__reduce__()
+
+    def open(self) -> OpenSource:
+        """Open it for reading."""
+        return _OpenMemory(self)
+
+    def check_unchanged(self) -> None:
+        """Do nothing: what the program changes meanwhile is its own matter."""
+
+    def changed(self) -> ChangedError:
+        """Return the error for bytes that are missing."""
+        return ChangedError(self.name, "has become shorter")
+
+
+class _OpenMemory(OpenSource):
+    """Bytes of this process, open."""
+
+    def __init__(self, source: MemorySource) -> None:
+        self._parts = source.parts
+
+    def read_into(self, view: memoryview, offset: int) -> int:
+        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
+        done = 0
+        for part in self._parts:
+            found = part[offset : offset + len(view) - done] if offset < len(part) else b""
+            view[done : done + len(found)] = found
+            done += len(found)
+            offset = max(0, offset - len(part))
+        return done
+
+
+class AtHand:
+    """A rank that is no path. Its source is made when it is looked at.
+
+    Parameters
+    ----------
+    name
+        What messages call it.
+    """
+
+    path: str | None = None
+    """The path of its file, if it has one."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def source(self, limit: int | None) -> Source:
+        """Return its bytes; `limit` is the most that are wanted of a stream, None for all."""
+        raise NotImplementedError
+
+
+class ArrayRank(AtHand):
+    """An array of any form and order, also one that is mapped from a file."""
+
+    def __init__(self, name: str, array: np.ndarray) -> None:
+        super().__init__(name)
+        self._array = array
+
+    def source(self, limit: int | None) -> Source:  # noqa: ARG002 - it is no stream
+        """Return the array as an npy file.
+
+        Raises
+        ------
+        UsageError
+            If it is masked.
+        DatatypeError
+            If no npy file has its dtype.
+        """
+        from mpired.buffers.npy import header_of  # noqa: PLC0415 - formats are imported when they are used
+
+        if isinstance(self._array, np.ma.MaskedArray):
+            raise UsageError(self.name, "is a masked array, and a rank has no missing elements; use its `filled(...)`")
+        array = np.asarray(self._array)
+        fortran = array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
+        try:
+            head = header_of(array.dtype, array.shape, fortran_order=fortran)
+        except ValueError as error:  # fields that overlap
+            raise DatatypeError(self.name, f"has no npy form ({error})") from None
+        if array.dtype.hasobject:
+            return MemorySource(self.name, head)  # which the header refuses
+        flat = array.ravel(order="F" if fortran else "C")
+        return MemorySource(self.name, head, flat.view(np.uint8).data if flat.nbytes else b"")
+
+
+class OpenFile(AtHand):
+    """A file that is open for reading bytes. All of it is read, from its start, and its position stays."""
+
+    def __init__(self, name: str, file: Any) -> None:
+        super().__init__(name)
+        self._file = file
+        self._kept: Source | None = None
+        descriptor = _descriptor(file)
+        self._fd = -1 if descriptor is None else descriptor
+        path = getattr(file, "name", None)
+        with contextlib.suppress(OSError, TypeError, ValueError):
+            if isinstance(path, str | bytes) and os.path.samestat(os.stat(path), os.fstat(self._fd)):
+                self.path = self.name = os.fsdecode(path)
+
+    def source(self, limit: int | None) -> Source:
+        """Return the bytes of the file; those of a stream are kept at the first time.
+
+        Raises
+        ------
+        UsageError
+            If it is closed, or open as text, or a device without an end and there is no limit.
+        OSError
+            If it cannot be read.
+        """
+        if getattr(self._file, "closed", False):
+            raise UsageError(self.name, "is closed")
+        if isinstance(self._file, io.TextIOBase):
+            raise UsageError(self.name, "is open as text; open it as bytes, by open(..., 'rb')")
+        if isinstance(self._file, io.BytesIO):
+            return MemorySource(self.name, self._file.getvalue())
+        with calls.blaming(self.name):
+            if self._fd >= 0:
+                if self._file.writable():
+                    self._file.flush()
+                status = os.fstat(self._fd)
+                if stat.S_ISREG(status.st_mode):
+                    path = f"/proc/{os.getpid()}/fd/{self._fd}"
+                    return LocalSource.of_status(self.name, path, recovered_status(self.path, path))
+                check_has_end(self.name, status, limit)
+            self._kept = self._kept or self._read(limit)
+            return self._kept
+
+    def _read(self, limit: int | None) -> Source:
+        """Read a stream, or what unpacks a file, into a scratch file."""
+        seekable = getattr(self._file, "seekable", bool)()
+        start = self._file.tell() if seekable else 0
+        if seekable:
+            self._file.seek(0)
+        try:
+            return keep_stream(self.name, self._block, limit)
+        finally:
+            if seekable:
+                self._file.seek(start)
+
+    def _block(self, nbytes: int) -> bytes:
+        block = self._file.read(nbytes)
+        if not isinstance(block, bytes | bytearray | memoryview):
+            raise UsageError(self.name, f"gives {type(block).__name__}, not bytes; open it for reading bytes")
+        return bytes(block)
+
+
+def _descriptor(file: Any) -> int | None:
+    """Return the descriptor whose bytes a file object gives as they are; None for one that unpacks, or has none."""
+    inner = getattr(file, "file", file)  # of a named temporary file
+    raw = inner.raw if isinstance(inner, io.BufferedReader | io.BufferedWriter | io.BufferedRandom) else inner
+    return raw.fileno() if isinstance(raw, io.FileIO) and not raw.closed else None
+
+
+def at_hand(rank: object, name: str) -> str | AtHand:
+    """Return what a caller in Python means by a rank: a path as text, or else an array or an open file by this name.
+
+    Raises
+    ------
+    UsageError
+        If it is none of these.
+    """
+    if isinstance(rank, str | os.PathLike):
+        return os.fsdecode(rank)
+    if isinstance(rank, AtHand):
+        return rank
+    if isinstance(rank, np.ndarray):
+        return ArrayRank(f"array of {name}", rank)
+    if hasattr(rank, "read"):
+        return OpenFile(f"open file of {name}", rank)
+    kind = type(rank).__name__
+    raise UsageError(
+        name, f"is of the type {kind}; a rank is the path of a file, an array, or a file that is open as bytes"
+    )
+
+
+def all_at_hand(ranks: object, option: str = "ranks", which: str = "rank {}") -> Sequence[str | AtHand]:
+    """Return what a caller in Python means by several ranks, in order.
+
+    Raises
+    ------
+    UsageError
+        If these are no ranks, or one of them is none.
+    """
+    if isinstance(ranks, str | bytes | os.PathLike):
+        raise UsageError(option, "is one path; give a list of paths, one a rank")
+    if isinstance(ranks, np.ndarray) or hasattr(ranks, "read"):
+        kind = "array" if isinstance(ranks, np.ndarray) else "open file"
+        raise UsageError(option, f"is one {kind}; give a list, one a rank")
+    try:
+        each = list(ranks)  # type: ignore[call-overload]
+    except TypeError:
+        raise UsageError(
+            option, f"is of the type {type(ranks).__name__}; give a list of paths, arrays or open files"
+        ) from None
+    return [at_hand(rank, which.format(number)) for number, rank in enumerate(each)]

@@ -1,0 +1,91 @@
+"""What calls warn of, and who hears it: Python's `warnings`, unless somebody listens."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import os
+import stat
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import TypeVar
+
+from mpired.errors import HardLinkWarning, MpiredWarning, OrderWarning, SameFileWarning, UnusedWarning, shortened
+
+Listener = Callable[[MpiredWarning], None]
+_W = TypeVar("_W", bound=MpiredWarning)
+
+
+def warn(caution: MpiredWarning) -> None:
+    """Warn the caller of this package by `warnings`; a filter may make an error of it, which ends the call."""
+    names = [str(each.frame.f_globals.get("__name__")) for each in inspect.stack(0)]
+    level = max(level for level, name in enumerate(names) if name.startswith("mpired."))
+    warnings.warn(caution, stacklevel=level + 2)
+
+
+_listener: ContextVar[Listener] = ContextVar("_listener", default=warn)
+
+
+def tell(*cautions: MpiredWarning) -> None:
+    """Warn of something, before anything has changed."""
+    for caution in cautions:
+        _listener.get()(caution)
+
+
+@contextlib.contextmanager
+def heard(also: Listener | None = None) -> Iterator[list[MpiredWarning]]:
+    """Collect what is warned of while the block runs, of which nobody else hears but `also`."""
+    found: list[MpiredWarning] = []
+
+    def listen(caution: MpiredWarning) -> None:
+        found.append(caution)
+        if also is not None:
+            also(caution)
+
+    token = _listener.set(listen)
+    try:
+        yield found
+    finally:
+        _listener.reset(token)
+
+
+def of_kind(cautions: Iterable[MpiredWarning], kind: type[_W]) -> list[_W]:
+    """Return the warnings of one category."""
+    return [each for each in cautions if isinstance(each, kind)]
+
+
+def order(first: str, second: str, where: str) -> OrderWarning:
+    """Warn of two neighbours among the ranks whose numbers are in the other order."""
+    return OrderWarning(f"{first} came before {second}, and the order shows in the {where}; `ls -v` sorts by number")
+
+
+def hard_links(paths: Iterable[str]) -> list[HardLinkWarning]:
+    """Warn of files that have other names than the one that is replaced."""
+    return [HardLinkWarning(f"{path} is a hard link; its other names keep the old content") for path in paths]
+
+
+def same_files(targets: Sequence[object], origins: Sequence[object], indices: object = None) -> list[SameFileWarning]:
+    """Warn of each origin, and the map, that is the target or another of them: a slip, most often.
+
+    What is no path is left out.
+    """
+    named = [("target", targets), ("origin", origins), ("map", [indices])]
+    known: dict[tuple[int, int], str] = {}
+    found = []
+    for what, name in ((what, name) for what, names in named for name in names):
+        if not isinstance(name, str | os.PathLike):
+            continue
+        with contextlib.suppress(OSError):  # as `-`; what cannot be used is told elsewhere
+            status = os.stat(name)
+            inode = status.st_dev, status.st_ino
+            if what != "target" and inode in known and stat.S_ISREG(status.st_mode):
+                found.append(SameFileWarning(f"the {what} {os.fspath(name)} is the same file as the {known[inode]}"))
+            known.setdefault(inode, f"{what} {os.fspath(name)}")
+    return found
+
+
+def unread(op: object, origins: Iterable[object]) -> list[UnusedWarning]:
+    """Warn of origins of an op that reads none (MPI-4.1, 12.3.4)."""
+    words = (str(origin) if isinstance(origin, str | os.PathLike | int | float) else "the origin" for origin in origins)
+    return [UnusedWarning(f"{shortened(word)} is not used: {op} only reads the target") for word in words]

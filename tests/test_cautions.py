@@ -1,0 +1,157 @@
+"""What a command warns of is a warning in Python, in the same words, and recoveries are logged."""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from command import run, unchanged
+
+import mpired
+from mpired import errors
+
+
+class Case(NamedTuple):
+    """A call in Python, the command that does the same, and the category of what both warn of."""
+
+    call: Callable[[], Any]
+    words: tuple[str, ...]
+    category: type[Warning]
+
+
+ORDER = ["rank1.npy", "rank10.npy", "rank2.npy"]
+CASES = {
+    "order": Case(
+        lambda: mpired.reduce(ORDER, "sum", output="out.npy"),
+        ("reduce", "--op", "sum", *ORDER, "-o", "out.npy"),
+        errors.OrderWarning,
+    ),
+    "order of a scan": Case(
+        lambda: mpired.scan(ORDER, "max"),
+        ("scan", "--op", "max", *ORDER, "-o", "out_{rank}.npy"),
+        errors.OrderWarning,
+    ),
+    "hard link": Case(
+        lambda: mpired.reduce(["rank1.npy", "rank2.npy"], "max", output="linked.npy", overwrite=True),
+        ("reduce", "-v", "--op", "max", "rank1.npy", "rank2.npy", "-f", "-o", "linked.npy"),
+        errors.HardLinkWarning,
+    ),
+    "hard link of a window": Case(
+        lambda: mpired.Window("linked.npy", commit="rename").accumulate("rank1.npy", "max"),
+        ("accumulate", "--op", "max", "--commit", "rename", "linked.npy", "rank1.npy"),
+        errors.HardLinkWarning,
+    ),
+    "same file": Case(
+        lambda: mpired.Window("rank1.npy").accumulate(Path("rank1.npy"), mpired.MAX),
+        ("accumulate", "--op", "max", "rank1.npy", "rank1.npy"),
+        errors.SameFileWarning,
+    ),
+    "same file twice": Case(
+        lambda: mpired.Window("rank1.npy").accumulate(["rank2.npy", "rank2.npy"], "max"),
+        ("accumulate", "--op", "max", "rank1.npy", "rank2.npy", "rank2.npy"),
+        errors.SameFileWarning,
+    ),
+    "same file of one element": Case(
+        lambda: mpired.Window("one.npy").fetch_and_op("one.npy", "max"),
+        ("fetch-and-op", "--op", "max", "one.npy", "one.npy"),
+        errors.SameFileWarning,
+    ),
+    "same file, local": Case(
+        lambda: mpired.reduce_local("rank1.npy", "./rank1.npy", "max"),
+        ("reduce-local", "--op", "max", "rank1.npy", "./rank1.npy"),
+        errors.SameFileWarning,
+    ),
+    "not used": Case(
+        lambda: mpired.Window("rank1.npy").get_accumulate("rank2.npy", "no_op"),
+        ("get-accumulate", "--op", "no_op", "--to", "text", "rank1.npy", "rank2.npy"),
+        errors.UnusedWarning,
+    ),
+    "value that is not used": Case(
+        lambda: mpired.Window("one.npy").fetch_and_op(3, mpired.NO_OP),
+        ("fetch-and-op", "--op", "no_op", "one.npy", "3"),
+        errors.UnusedWarning,
+    ),
+    "overflow": Case(
+        lambda: mpired.reduce(["large.npy", "large.npy"], "prod"),
+        ("reduce", "--op", "prod", "large.npy", "large.npy", "-o", "out.npy"),
+        errors.OverflowWarning,
+    ),
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch) -> Path:
+    for number in (1, 2, 10):
+        np.save(tmp_path / f"rank{number}.npy", np.full(4, number / 10))
+    np.save(tmp_path / "linked.npy", np.zeros(4))
+    os.link(tmp_path / "linked.npy", tmp_path / "other.npy")
+    np.save(tmp_path / "one.npy", np.zeros(1))
+    np.save(tmp_path / "large.npy", np.full(4, 1e300))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_warning_has_the_words_of_the_command(name, folder):
+    """A filter that makes an error of it leaves everything as it was."""
+    call, words, category = CASES[name]
+    assert issubclass(category, errors.MpiredWarning)
+    with unchanged(folder), warnings.catch_warnings():
+        warnings.simplefilter("error", category)
+        with pytest.raises(category):
+            call()
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        call()
+    (warning,) = found
+    assert (warning.category, warning.filename) == (category, __file__)
+    for path in folder.glob("out*"):
+        path.unlink()
+    Path("linked.npy").unlink()
+    os.link("other.npy", "linked.npy")
+    assert (
+        f"mpired: {warning.message.label}{warning.message}".replace("`overflow='error'`", "--overflow error").replace(
+            "`overflow='wrap'`", "--overflow wrap"
+        )
+        in run(*words, cwd=folder).err.splitlines()
+    )
+
+
+def test_results_that_are_linked_part_from_no_other_name(folder):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            mpired.allreduce(["rank1.npy", "rank2.npy"], "max", output="out_{rank}.npy", link=True, overwrite=True)
+        assert Path("out_0.npy").samefile("out_1.npy")
+        mpired.reduce(ORDER, "max", output="out.npy")  # of which the order does not show
+        mpired.reduce([np.ones(2)] * 12, "sum")
+
+
+def test_calls_that_are_listened_to_warn_nobody_else(folder):
+    from mpired import cautions
+
+    with cautions.heard() as heard:
+        mpired.scan(ORDER, "max")
+    assert [type(each) for each in heard] == [errors.OrderWarning]
+    with pytest.warns(errors.OrderWarning):
+        mpired.scan(ORDER, "max")
+
+
+def test_a_recovery_is_logged(folder, caplog):
+    from mpired.storage import notices
+
+    with caplog.at_level(logging.INFO, "mpired"):
+        notices.tell(["total.npy"], "finished an update of 8 bytes that an interrupted command had committed")
+    assert caplog.record_tuples == [
+        (
+            "mpired",
+            logging.WARNING,
+            "total.npy: finished an update of 8 bytes that an interrupted command had committed",
+        )
+    ]
