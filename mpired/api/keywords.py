@@ -14,6 +14,7 @@ from mpired.options import (
     ExscanFirst,
     FetchOptions,
     GroupB,
+    Header,
     InPlace,
     Inputs,
     Link,
@@ -40,7 +41,7 @@ class Watched(TypedDict, total=False):
     ]
 
 
-class Combining(UserOp, Overflow, Inputs, Results, Effort, Watched, total=False):
+class Combining(UserOp, Overflow, Inputs, Results, Header, Effort, Watched, total=False):
     """What all calls that combine ranks have."""
 
 
