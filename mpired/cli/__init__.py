@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import signal
 import sys
 
 # A pool may fork only while there is one thread, and BLAS starts its own when NumPy is imported;
@@ -18,7 +19,7 @@ import click
 
 from mpired import __version__
 from mpired.cli import environment, signals
-from mpired.cli.messages import EXIT_STATUS, Failure, buffer_streams, finished, say, tell_failure, waits
+from mpired.cli.messages import EXIT_STATUS, REPORT, Failure, buffer_streams, finished, say, tell_failure, waits
 from mpired.errors import (
     LONGEST_REASON,
     MpiredError,
@@ -166,7 +167,7 @@ def _run(words: Sequence[str]) -> int:
 
             return int(shell_complete(cli, {}, "mpired", _COMPLETION, instruction))
         with cli.make_context("mpired", list(words)) as context:
-            cli.invoke(context)
+            _invoke(context)
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
@@ -178,6 +179,16 @@ def _run(words: Sequence[str]) -> int:
         failure = Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
         return _told(failure, words, f"see `{command} --help`")
     return 0
+
+
+def _invoke(context: click.Context) -> None:
+    try:
+        cli.invoke(context)
+    except signals.Interrupted as interrupted:
+        # The other signals are sent by programs, or when there is no terminal any more.
+        if interrupted.number == signal.SIGINT and not context.meta.get(REPORT, {}).get("quiet"):
+            say(signals.message())
+        raise
 
 
 def _flush(stream: TextIO | None) -> None:

@@ -13,7 +13,7 @@ import click
 
 from mpired.buffers import FORMATS, format_names
 from mpired.cli import environment
-from mpired.cli.messages import EXIT_STATUS, say
+from mpired.cli.messages import EXIT_STATUS, REPORT, say
 from mpired.ops import OPS, Use
 from mpired.options import RUNNING, SECTIONS, Option, Quiet, Report, rows
 from mpired.values import Creation, Flag, FormatName, Kind, OpName, RefusedError, Word
@@ -26,7 +26,6 @@ else:  # before click 8.4 it says nothing of the values
     _Values = click.ParamType
 
 _FEW = 6
-_REPORT = f"{__name__}.report"
 
 
 class _Value(_Values):
@@ -206,12 +205,12 @@ def _none_if_empty(_context: click.Context, parameter: click.Parameter, words: t
 
 
 def _kept(context: click.Context, parameter: click.Parameter, value: object) -> None:
-    context.meta.setdefault(_REPORT, {})[parameter.name] = value
+    context.meta.setdefault(REPORT, {})[parameter.name] = value
 
 
 def report() -> Report:
     """Return what the options of the report say, of the command that runs."""
-    return cast("Report", click.get_current_context().meta[_REPORT])
+    return cast("Report", click.get_current_context().meta[REPORT])
 
 
 def values(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -31,6 +31,7 @@ def recover(*, files: tuple[str, ...], **options: Unpack[RecoverOptions]) -> Non
     """
     options = checked(RecoverOptions, options)
     check(options)
+    signals.leaves("repeat it for the files that have no line yet")
     shown = _Shown("nothing" if options["only_list"] else "nothing to do")
     try:
         recover_files(files, options, shown.add)
