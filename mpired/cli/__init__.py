@@ -13,7 +13,7 @@ import sys
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from collections.abc import Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
@@ -30,6 +30,9 @@ from mpired.errors import (
     shortened,
 )
 from mpired.storage import calls, lock, notices
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # Imported when called, so that --help does not wait for NumPy.
 _GROUPS = {
@@ -58,12 +61,14 @@ _GROUPS = {
         "ops": "List the ops and the datatypes they take.",
         "types": "List the datatypes, or show one.",
     },
+    "mpired itself": {
+        "completion": "Print what lets a shell complete commands.",
+    },
 }
 _COMMANDS = [name for group in _GROUPS.values() for name in group]
 # Bytes of address space that NumPy needs to be loaded: with less its BLAS ends the process, or crashes.
 _NUMPY = 88 << 20
 _READER_GONE = 141
-_COMPLETION = "_MPIRED_COMPLETE"
 
 
 class _Commands(click.Group):
@@ -76,18 +81,29 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; for a word that is none, say which may be meant."""
-        if args[0] not in _COMMANDS and not args[0].startswith("-"):
+        if args[0] not in _COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}{_suggestion(args[0])}")
         return super().resolve_command(ctx, args)
 
-    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
+        if ctx.resilient_parsing:  # a shell asks
+            from mpired.cli.declared import declared  # noqa: PLC0415 - for shells only
+
+            return declared(name)
         word = name.replace("-", "_")
         calls.check_address_space(_NUMPY)
         command: click.Command = getattr(__import__(f"mpired.cli.{word}", fromlist=[word]), word)
         signals.install()
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - for shells only
+
+        rows = (row for group in _GROUPS.values() for row in group.items())
+        names = [CompletionItem(name, help=summary) for name, summary in rows if name.startswith(incomplete)]
+        return names or click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, group in _GROUPS.items():
@@ -162,10 +178,10 @@ def _run(words: Sequence[str]) -> int:
     """Parse and run; `cli.main` would turn a reader that is gone into status 1."""
     try:
         # A shell asks without any words; with words a command is meant, whatever the environment holds.
-        if not words and (instruction := os.environ.get(_COMPLETION)):
-            from click.shell_completion import shell_complete  # noqa: PLC0415 - for shells only
+        if not words and (instruction := os.environ.get("_MPIRED_COMPLETE")):
+            from mpired.cli import shells  # noqa: PLC0415 - for shells only
 
-            return int(shell_complete(cli, {}, "mpired", _COMPLETION, instruction))
+            return shells.answer(cli, instruction)
         with cli.make_context("mpired", list(words)) as context:
             _invoke(context)
     except click.exceptions.Exit as done:

@@ -23,7 +23,7 @@ _SHOWN = 8  # origins that were left out, of perhaps thousands
 
 @click.command(cls=params.Creating)
 @params.options(WindowOp, Windows, AccumulateOptions, Report)
-@click.argument("files", nargs=-1, metavar="TARGET ORIGIN...")
+@click.argument("files", nargs=-1, metavar="TARGET ORIGIN...", type=params.FILE)
 def accumulate(
     *, files: tuple[str, ...], windows: tuple[str, ...], op: str, **options: Unpack[AccumulateOptions]
 ) -> None:

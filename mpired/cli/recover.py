@@ -15,7 +15,7 @@ from mpired.storage.recovering import Recovered, check, recover_files
 
 @click.command(cls=params.Command)
 @params.options(RecoverOptions)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=params.FILE)
 def recover(*, files: tuple[str, ...], **options: Unpack[RecoverOptions]) -> None:
     """Finish the update of each FILE that a crash has interrupted, and remove what else it left behind.
 
