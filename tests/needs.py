@@ -48,6 +48,7 @@ NEEDS = {
     ),
     "mypy": Need(lambda: importlib.util.find_spec("mypy") is not None, "pip install mypy"),
     "pyright": Need(lambda: importlib.util.find_spec("pyright") is not None, "pip install 'pyright[nodejs]'"),
+    "groff": Need(lambda: shutil.which("groff") is not None, "apt-get install groff-base"),
     "bash": Need(lambda: shutil.which("bash") is not None, "apt-get install bash"),
     "zsh": Need(lambda: shutil.which("zsh") is not None, "apt-get install zsh"),
     "fish": Need(lambda: shutil.which("fish") is not None, "apt-get install fish"),

@@ -62,6 +62,8 @@ _GROUPS = {
         "types": "List the datatypes, or show one.",
     },
     "mpired itself": {
+        "help": "Show the help of a command.",
+        "examples": "Copy the sample data and example ops that the help uses.",
         "completion": "Print what lets a shell complete commands.",
     },
 }
@@ -125,7 +127,7 @@ def _suggestion(word: str) -> str:
 
 
 @click.command(cls=_Commands, epilog=EXIT_STATUS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
 def cli() -> None:
     """MPI's reductions over files: every file is one rank's buffer.
 

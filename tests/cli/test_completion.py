@@ -48,6 +48,7 @@ TYPED = {
     "mpired info data/cells_0.parquet --pair energy,hi\t": "info data/cells_0.parquet --pair energy,hits",
     "mpired reduce data/cells_0.parquet --columns=energy,hi\t": "reduce data/cells_0.parquet --columns=energy,hits",
     "mpired accumulate --overf\twr\tdata/REA\t-": "accumulate --overflow wrap data/README -",
+    "mpired examples dat\t": "examples data",
 }
 
 

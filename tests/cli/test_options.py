@@ -101,7 +101,7 @@ _WORDS = {
     "pack": "--type double a.npy -o out.bin",
     "unpack": "--type double a.npy -o out.bin",
     **dict.fromkeys(("info", "recover"), "missing.npy"),
-    **dict.fromkeys(("ops", "types", "completion"), ""),
+    **dict.fromkeys(("ops", "types", "help", "examples", "completion"), ""),
     **dict.fromkeys(("reduce", "allreduce", "scan", "exscan", "reduce-scatter-block"), "--op sum a.npy -o out{rank}"),
 }
 _LONG_WORDS = [
