@@ -97,5 +97,6 @@ OFFERS = {
     "VALUE,INDEX": _COLUMNS,
     "FILE": Offer(otherwise="file"),
     "DIR": Offer(otherwise="directory"),
+    "[COUNT|SHAPE]": Offer(otherwise="file"),  # it may be left out before a file
 }
 """What is offered for a value, by what help calls it."""

@@ -29,7 +29,10 @@ class _Shell(ShellComplete):
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem[str]]:
         """Return the offers; all words are the context's object, for those that look at files."""
         self.ctx_args["obj"] = tuple(args)
-        items = super().get_completions(args, incomplete)
+        try:
+            items = super().get_completions(args, incomplete)
+        except click.UsageError:  # in a word before
+            return []
         return [item for item in items if str(item.value).isprintable()]
 
     def format_completion(self, item: CompletionItem[Any]) -> str:

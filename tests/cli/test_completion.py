@@ -35,6 +35,8 @@ if [ -n "$_MPIRED_COMPLETE" ] || [ "$1" = completion ]; then exec '{COMMAND}' "$
 printf '%s\\n' "$@" > typed.new
 mv typed.new typed
 """
+# The name of a column: a shell that does not quote it runs it.
+COMMANDS = "cell $(touch made) `touch made`; touch made"
 # What is typed, a tab being a tab, and the words that the command gets.
 TYPED = {
     "true | mpired exs\t": "exscan",
@@ -105,7 +107,7 @@ def environment(folder: Path) -> dict[str, str]:
 def folder(tmp_path: Path) -> Path:
     """Two parquet files, another file and one with ops."""
     (tmp_path / "data").mkdir()
-    table = pa.table({"energy": np.ones(3), "hits": np.arange(3), "cell id": np.arange(3), "name": ["a"] * 3})
+    table = pa.table({"energy": np.ones(3), "hits": np.arange(3), COMMANDS: np.arange(3), "name": ["a"] * 3})
     for rank in range(2):
         pq.write_table(table, tmp_path / f"data/cells_{rank}.parquet")
     (tmp_path / "data/README").touch()
@@ -130,7 +132,8 @@ def test_what_is_typed_into_a_shell(shell, folder):
             if shell == "fish"
             else "mpired reduce data/my\t --columns cell\t"
         )
-        assert words == ["reduce", "data/my cells", "--columns", "cell id"]
+        assert words == ["reduce", "data/my cells", "--columns", COMMANDS]
+        assert not (folder / "made").exists()
     finally:
         terminal.end()
 
@@ -215,8 +218,8 @@ def test_formats(folder):
 
 def test_columns(folder):
     line = "mpired reduce data/cells_?.parquet --columns "
-    assert asked(line, folder) == [("part", "energy"), ("part", "hits"), ("part", "cell id")]
-    assert words_for(f"{line}energy,hits,", folder) == ["energy,hits,cell id"]
+    assert asked(line, folder) == [("part", "energy"), ("part", "hits"), ("part", COMMANDS)]
+    assert words_for(f"{line}energy,hits,", folder) == [f"energy,hits,{COMMANDS}"]
     assert words_for("mpired accumulate --window ~/data/cells_0.parquet --columns h", folder, HOME=str(folder)) == [
         "hits"
     ]
@@ -235,6 +238,8 @@ def test_nothing_is_changed_or_told(folder):
         assert words_for("mpired reduce data/cells_0.parquet --pair ", folder, MPIRED_JOBS="2", MPIRED_TYPE="double")
         assert asked("mpired reduce --op sum a.npy --group-b ", folder) == [("file", "")]
         assert asked("mpired reduce --counts 1 'a b", folder) == [("file", "a b")]
+        assert asked("mpired accumulate --op sum --create ", folder) == [("file", "")]
+        assert asked("mpired accumulate --op sum --create 1x ", folder) == []
 
 
 @pytest.mark.parametrize("line", ["mpired re", "mpired reduce --overflow wrap --f", "mpired reduce --from npy a.npy "])
