@@ -233,6 +233,11 @@ def refused(outcome: Outcome, status: int, *reasons: str) -> None:
         assert reason in outcome.err
 
 
+def told_after(number: int, left: str = "no result was written") -> str:
+    """Return what a command says that a signal has ended: one line after ctrl-C, and nothing else."""
+    return f"mpired: interrupted; {left}\n" if number == signal.SIGINT else ""
+
+
 def succeeded(outcome: Outcome) -> None:
     """Check that a run ended well without a word; it was run with `--quiet`."""
     assert outcome.err == ""

@@ -8,13 +8,13 @@ import contextlib
 import doctest
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import click
 import pytest
+from command import run, succeeded
 from needs import needs
 
 from mpired.cli import cli
@@ -32,8 +32,7 @@ def ids(page):
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
     """A working directory with nothing but the sample data and the examples, and an environment without mpired's."""
-    for name in ("sample_data", "examples"):
-        shutil.copytree(ROOT / name, tmp_path / name)
+    succeeded(run("examples", "-q", ".", cwd=tmp_path))
     monkeypatch.chdir(tmp_path)
     for name in os.environ:
         if name.startswith("MPIRED_"):

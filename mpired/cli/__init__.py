@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import signal
 import sys
 
 # A pool may fork only while there is one thread, and BLAS starts its own when NumPy is imported;
@@ -12,13 +13,13 @@ import sys
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from collections.abc import Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import click
 
 from mpired import __version__
 from mpired.cli import environment, signals
-from mpired.cli.messages import EXIT_STATUS, Failure, buffer_streams, finished, say, tell_failure, waits
+from mpired.cli.messages import EXIT_STATUS, REPORT, Failure, buffer_streams, finished, say, tell_failure, waits
 from mpired.errors import (
     LONGEST_REASON,
     MpiredError,
@@ -29,6 +30,9 @@ from mpired.errors import (
     shortened,
 )
 from mpired.storage import calls, lock, notices
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
 
 # Imported when called, so that --help does not wait for NumPy.
 _GROUPS = {
@@ -57,12 +61,16 @@ _GROUPS = {
         "ops": "List the ops and the datatypes they take.",
         "types": "List the datatypes, or show one.",
     },
+    "mpired itself": {
+        "help": "Show the help of a command.",
+        "examples": "Copy the sample data and example ops that the help uses.",
+        "completion": "Print what lets a shell complete commands.",
+    },
 }
 _COMMANDS = [name for group in _GROUPS.values() for name in group]
 # Bytes of address space that NumPy needs to be loaded: with less its BLAS ends the process, or crashes.
 _NUMPY = 88 << 20
 _READER_GONE = 141
-_COMPLETION = "_MPIRED_COMPLETE"
 
 
 class _Commands(click.Group):
@@ -75,18 +83,29 @@ class _Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """Find the command; for a word that is none, say which may be meant."""
-        if args[0] not in _COMMANDS and not args[0].startswith("-"):
+        if args[0] not in _COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}{_suggestion(args[0])}")
         return super().resolve_command(ctx, args)
 
-    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
+        if ctx.resilient_parsing:  # a shell asks
+            from mpired.cli.declared import declared  # noqa: PLC0415 - for shells only
+
+            return declared(name)
         word = name.replace("-", "_")
         calls.check_address_space(_NUMPY)
         command: click.Command = getattr(__import__(f"mpired.cli.{word}", fromlist=[word]), word)
         signals.install()
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
+        from click.shell_completion import CompletionItem  # noqa: PLC0415 - for shells only
+
+        rows = (row for group in _GROUPS.values() for row in group.items())
+        names = [CompletionItem(name, help=summary) for name, summary in rows if name.startswith(incomplete)]
+        return names or click.Command.shell_complete(self, ctx, incomplete)
 
     def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, group in _GROUPS.items():
@@ -108,7 +127,7 @@ def _suggestion(word: str) -> str:
 
 
 @click.command(cls=_Commands, epilog=EXIT_STATUS, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
 def cli() -> None:
     """MPI's reductions over files: every file is one rank's buffer.
 
@@ -161,12 +180,12 @@ def _run(words: Sequence[str]) -> int:
     """Parse and run; `cli.main` would turn a reader that is gone into status 1."""
     try:
         # A shell asks without any words; with words a command is meant, whatever the environment holds.
-        if not words and (instruction := os.environ.get(_COMPLETION)):
-            from click.shell_completion import shell_complete  # noqa: PLC0415 - for shells only
+        if not words and (instruction := os.environ.get("_MPIRED_COMPLETE")):
+            from mpired.cli import shells  # noqa: PLC0415 - for shells only
 
-            return int(shell_complete(cli, {}, "mpired", _COMPLETION, instruction))
+            return shells.answer(cli, instruction)
         with cli.make_context("mpired", list(words)) as context:
-            cli.invoke(context)
+            _invoke(context)
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
@@ -178,6 +197,16 @@ def _run(words: Sequence[str]) -> int:
         failure = Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
         return _told(failure, words, f"see `{command} --help`")
     return 0
+
+
+def _invoke(context: click.Context) -> None:
+    try:
+        cli.invoke(context)
+    except signals.Interrupted as interrupted:
+        # The other signals are sent by programs, or when there is no terminal any more.
+        if interrupted.number == signal.SIGINT and not context.meta.get(REPORT, {}).get("quiet"):
+            say(signals.message())
+        raise
 
 
 def _flush(stream: TextIO | None) -> None:

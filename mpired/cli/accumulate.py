@@ -23,7 +23,7 @@ _SHOWN = 8  # origins that were left out, of perhaps thousands
 
 @click.command(cls=params.Creating)
 @params.options(WindowOp, Windows, AccumulateOptions, Report)
-@click.argument("files", nargs=-1, metavar="TARGET ORIGIN...")
+@click.argument("files", nargs=-1, metavar="TARGET ORIGIN...", type=params.FILE)
 def accumulate(
     *, files: tuple[str, ...], windows: tuple[str, ...], op: str, **options: Unpack[AccumulateOptions]
 ) -> None:
@@ -64,18 +64,18 @@ def run(call: Call, keep: Keep | None = None, *, quiet: bool, replaced: Sequence
 
 
 def split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the windows and the origins: without --window the first file is the target.
+    """Return the windows and the origins: without --window the first file is the target. After ctrl-C they are named.
 
     Raises
     ------
     UsageError
         If there is no target.
     """
-    if windows:
-        return windows, files
-    if not files:
+    if not windows and not files:
         raise UsageError("TARGET", "is missing; name the file to change, and then the origins")
-    return files[:1], files[1:]
+    windows, origins = (windows, files) if windows else (files[:1], files[1:])
+    signals.leaves(f"{', '.join(windows)} {'are as they were' if windows[1:] else 'is as it was'}")
+    return windows, origins
 
 
 def tell(op: str, windows: Sequence[str], origins: Sequence[object], done: Done) -> None:

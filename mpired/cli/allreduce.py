@@ -12,7 +12,7 @@ from mpired.options import AllreduceOptions, Op, Outputs, Report
 
 @click.command(cls=params.Grouped)
 @params.options(Op, Outputs, AllreduceOptions, Report)
-@click.argument("ranks", nargs=-1, metavar="RANK...")
+@click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
 def allreduce(*, ranks: tuple[str, ...], op: str, output: str | None, **options: Unpack[AllreduceOptions]) -> None:
     """Combine the same element of every RANK, and give every rank the result, as MPI_Allreduce does.
 

@@ -19,7 +19,7 @@ _OPERANDS = 2
 
 @click.command(cls=params.Command, context_settings={"ignore_unknown_options": True})  # -5 is a value
 @params.options(Windows, SwapOptions, Quiet)
-@click.argument("words", nargs=-1, metavar="TARGET COMPARE VALUE")
+@click.argument("words", nargs=-1, metavar="TARGET COMPARE VALUE", type=params.FILE)
 def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], **options: Unpack[SwapOptions]) -> None:
     """Set one element of TARGET to VALUE if it is COMPARE, and print what it was before (MPI_Compare_and_swap).
 

@@ -16,7 +16,7 @@ _given: list[str] = []
 class Option(click.Option):
     """An option that notes when the environment sets it, whether the command succeeds then or fails.
 
-    `row` is what the table of options says of it.
+    Not while a shell asks what it can offer. `row` is what the table of options says of it.
     """
 
     def __init__(self, *names: Any, row: Row | None = None, **settings: Any) -> None:
@@ -26,7 +26,7 @@ class Option(click.Option):
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, click.core.ParameterSource]:
         """Return the value, and where it is from."""
         value, source = super().consume_value(ctx, opts)
-        if source is click.core.ParameterSource.ENVIRONMENT:
+        if source is click.core.ParameterSource.ENVIRONMENT and not ctx.resilient_parsing:
             names = [self.envvar] if isinstance(self.envvar, str) else self.envvar or []
             variable = next((name for name in names if os.environ.get(name)), "")
             _given.append(f"{max(self.opts, key=len)} ({variable})")

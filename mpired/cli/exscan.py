@@ -12,7 +12,7 @@ from mpired.options import ExscanOptions, Op, Outputs, Report
 
 @click.command(cls=params.Grouped)
 @params.options(Op, Outputs, ExscanOptions, Report)
-@click.argument("ranks", nargs=-1, metavar="RANK...")
+@click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
 def exscan(*, ranks: tuple[str, ...], op: str, output: str | None, **options: Unpack[ExscanOptions]) -> None:
     """Give rank i the RANKs before it combined, as MPI_Exscan does.
 

@@ -22,7 +22,7 @@ from mpired.windows.request import Done
 
 @click.command(cls=params.Creating, context_settings={"ignore_unknown_options": True})  # -5 is a value
 @params.options(WindowOp, Windows, ElementOptions, Quiet)
-@click.argument("words", nargs=-1, metavar="TARGET [VALUE]")
+@click.argument("words", nargs=-1, metavar="TARGET [VALUE]", type=params.FILE)
 def fetch_and_op(
     *, words: tuple[str, ...], windows: tuple[str, ...], op: str, **options: Unpack[ElementOptions]
 ) -> None:

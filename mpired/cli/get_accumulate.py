@@ -24,7 +24,7 @@ from mpired.windows.request import Done
 
 @click.command(cls=params.Creating)
 @params.options(WindowOp, Fetched, Windows, FetchOptions, Report)
-@click.argument("files", nargs=-1, metavar="TARGET [ORIGIN]")
+@click.argument("files", nargs=-1, metavar="TARGET [ORIGIN]", type=params.FILE)
 def get_accumulate(
     *,
     files: tuple[str, ...],

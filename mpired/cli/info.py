@@ -22,7 +22,7 @@ from mpired.storage.recovery import check_are_data
 
 @click.command(cls=params.Command)
 @params.options(Inputs, Locking, AsJson)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=params.FILE)
 def info(*, files: tuple[str, ...], as_json: bool, lock_timeout: float | None, **inputs: Unpack[Inputs]) -> None:
     """Say what each FILE holds: format, datatype, count, shape, byte order and columns.
 

@@ -31,6 +31,9 @@ Exit status: 0 done and durable, 1 a bug, 2 usage, 3 bad data or an MPI rule,
 130/143/129 ended by a signal, 141 the reader is gone.
 """
 
+REPORT = f"{__name__}.report"
+"""Where the context of a command keeps what the options of the report say."""
+
 
 def buffer_streams() -> None:
     """Let the standard streams write all that they are given.

@@ -19,7 +19,7 @@ from mpired.options import AsJson
 
 @click.command(cls=params.Command)
 @params.options(AsJson)
-@click.argument("file", required=False, metavar="[FILE.py]")
+@click.argument("file", required=False, metavar="[FILE.py]", type=params.FILE)
 def ops(*, file: str | None, as_json: bool) -> None:
     """List the ops and the groups of datatypes they take (MPI-4.1, 6.9.2), and the installed user-defined ops.
 

@@ -17,7 +17,7 @@ from mpired.storage.output import is_terminal
 
 @click.command(cls=params.Command)
 @params.options(Output, PackOptions, Quiet)
-@click.argument("file", metavar="FILE")
+@click.argument("file", metavar="FILE", type=params.FILE)
 def pack(*, file: str, output: str, **options: Unpack[PackOptions]) -> None:
     """Take elements of a datatype out of a raw FILE, without the gaps, as MPI_Pack does.
 

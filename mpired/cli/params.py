@@ -11,22 +11,22 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from mpired.buffers import FORMATS, format_names
 from mpired.cli import environment
-from mpired.cli.messages import EXIT_STATUS, say
+from mpired.cli.messages import EXIT_STATUS, REPORT, say
 from mpired.ops import OPS, Use
 from mpired.options import RUNNING, SECTIONS, Option, Quiet, Report, rows
-from mpired.values import Creation, Flag, FormatName, Kind, OpName, RefusedError, Word
+from mpired.values import Creation, Flag, FormatName, Kind, OpName, Path, RefusedError, Text, Word
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
     _Values = click.ParamType[Any]
 else:  # before click 8.4 it says nothing of the values
     _Values = click.ParamType
 
 _FEW = 6
-_REPORT = f"{__name__}.report"
 
 
 class _Value(_Values):
@@ -43,26 +43,53 @@ class _Value(_Values):
         except RefusedError as error:
             self.fail(str(error), param, ctx)
 
+    def shell_complete(self, ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+        """Return what a shell offers for a value that is begun."""
+        from mpired.cli.offers import Begun, offered  # noqa: PLC0415 - for shells only
+
+        return offered(Begun(self._kind, ctx.obj or (), incomplete))
+
+
+FILE = _Value(Path())
+"""An argument that is a file, or what else the command says."""
+TYPE = _Value(Text("TYPE"))
+"""The text of a datatype."""
+DIRECTORY = _Value(Path("DIR"))
+"""A directory."""
+
 
 class _Formats(click.Choice[str]):
     """The names of formats. Those of installed packages are looked for only if a name is not one of mpired's own."""
 
     def __init__(self, kind: FormatName) -> None:
-        super().__init__([row.name for row in FORMATS.values() if row.readable or not kind.readable])
+        super().__init__([])  # a declaration does without the table
         self._readable = kind.readable
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name of a format."""
-        if value not in self.choices:
-            self._find_installed()
+        if ctx is not None and ctx.resilient_parsing:  # a shell asks for something else
+            return str(value)
+        from mpired.buffers import FORMATS  # noqa: PLC0415 - as above
+
+        row = FORMATS.get(value)
+        if row is not None and (row.readable or not self._readable):
+            return row.name
+        self._find_all()
         return super().convert(value, param, ctx)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
         """Return what the help shows for a value: all names."""
-        self._find_installed()
+        self._find_all()
         return super().get_metavar(param, ctx)
 
-    def _find_installed(self) -> None:
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
+        """Return the names that a shell offers."""
+        self._find_all()
+        return super().shell_complete(ctx, param, incomplete)
+
+    def _find_all(self) -> None:
+        from mpired.buffers import format_names  # noqa: PLC0415 - as above
+
         self.choices = tuple(format_names(readable=self._readable))
 
 
@@ -101,7 +128,7 @@ class Grouped(Command):
                 break
             if word == "--group-b":
                 inside = True
-                if number + 1 == len(args) or _is_option(args[number + 1]):
+                if (number + 1 == len(args) or _is_option(args[number + 1])) and not ctx.resilient_parsing:
                     raise click.BadOptionUsage("--group-b", "--group-b needs the ranks of the group", ctx)
             elif _is_option(word):
                 inside = False
@@ -185,11 +212,12 @@ def _parameter(name: str, row: Option, *, is_report: bool) -> Callable[[_F], _F]
 
 
 def _ops_named(kind: Kind) -> str:
-    """Return the names of the ops that an option takes."""
+    """Return the names of the ops that an option takes; a declaration for a shell has none."""
     if not isinstance(kind, OpName):
         return ""
     uses = Use.REDUCE if kind.reduces else Use.ACCUMULATE | Use.FETCH
-    return f" Predefined: {', '.join(op.name.lower() for op in OPS if op.uses & uses)}."
+    names = ", ".join(op.name.lower() for op in OPS if op.uses & uses)
+    return names and f" Predefined: {names}."
 
 
 def _type(kind: Kind) -> _Values:
@@ -206,12 +234,12 @@ def _none_if_empty(_context: click.Context, parameter: click.Parameter, words: t
 
 
 def _kept(context: click.Context, parameter: click.Parameter, value: object) -> None:
-    context.meta.setdefault(_REPORT, {})[parameter.name] = value
+    context.meta.setdefault(REPORT, {})[parameter.name] = value
 
 
 def report() -> Report:
     """Return what the options of the report say, of the command that runs."""
-    return cast("Report", click.get_current_context().meta[_REPORT])
+    return cast("Report", click.get_current_context().meta[REPORT])
 
 
 def values(words: tuple[str, ...]) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from mpired.storage.recovering import Recovered, check, recover_files
 
 @click.command(cls=params.Command)
 @params.options(RecoverOptions)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=params.FILE)
 def recover(*, files: tuple[str, ...], **options: Unpack[RecoverOptions]) -> None:
     """Finish the update of each FILE that a crash has interrupted, and remove what else it left behind.
 
@@ -31,6 +31,7 @@ def recover(*, files: tuple[str, ...], **options: Unpack[RecoverOptions]) -> Non
     """
     options = checked(RecoverOptions, options)
     check(options)
+    signals.leaves("repeat it for the files that have no line yet")
     shown = _Shown("nothing" if options["only_list"] else "nothing to do")
     try:
         recover_files(files, options, shown.add)

@@ -13,7 +13,7 @@ from mpired.storage.output import is_terminal
 
 @click.command(cls=params.Grouped)
 @params.options(Op, Output, ReduceOptions, Report)
-@click.argument("ranks", nargs=-1, metavar="RANK...")
+@click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
 def reduce(*, ranks: tuple[str, ...], op: str, output: str, **options: Unpack[ReduceOptions]) -> None:
     """Combine the same element of every RANK with an op, as MPI_Reduce does.
 

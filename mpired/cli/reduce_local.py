@@ -14,8 +14,8 @@ from mpired.options import LocalOptions, Op, Report
 
 @click.command(cls=params.Command)
 @params.options(Op, LocalOptions, Report)
-@click.argument("invec")
-@click.argument("inoutvec")
+@click.argument("invec", type=params.FILE)
+@click.argument("inoutvec", type=params.FILE)
 def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Unpack[LocalOptions]) -> None:
     """Replace the file INOUTVEC by `INVEC op INOUTVEC`, as MPI_Reduce_local does.
 

@@ -12,7 +12,7 @@ from mpired.options import Op, Outputs, Report, ScatterOptions
 
 @click.command(cls=params.Grouped)
 @params.options(Op, Outputs, ScatterOptions, Report)
-@click.argument("ranks", nargs=-1, metavar="RANK...")
+@click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
 def reduce_scatter(*, ranks: tuple[str, ...], op: str, output: str | None, **options: Unpack[ScatterOptions]) -> None:
     """Combine the same element of every RANK, and give each rank a block of the result, as MPI_Reduce_scatter does.
 

@@ -12,7 +12,7 @@ from mpired.options import Op, Outputs, Report, ScatterBlockOptions
 
 @click.command(cls=params.Grouped)
 @params.options(Op, Outputs, ScatterBlockOptions, Report)
-@click.argument("ranks", nargs=-1, metavar="RANK...")
+@click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
 def reduce_scatter_block(
     *, ranks: tuple[str, ...], op: str, output: str | None, **options: Unpack[ScatterBlockOptions]
 ) -> None:

@@ -12,7 +12,7 @@ from mpired.options import Op, Outputs, Report, ScanOptions
 
 @click.command(cls=params.Grouped)
 @params.options(Op, Outputs, ScanOptions, Report)
-@click.argument("ranks", nargs=-1, metavar="RANK...")
+@click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
 def scan(*, ranks: tuple[str, ...], op: str, output: str | None, **options: Unpack[ScanOptions]) -> None:
     """Give rank i the RANKs 0 to i combined, as MPI_Scan does.
 

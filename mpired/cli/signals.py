@@ -39,6 +39,20 @@ def ignore() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
+_left = "no result was written"
+
+
+def leaves(words: str) -> None:
+    """Let these words say what an interrupted command leaves, instead of that no result was written."""
+    global _left  # noqa: PLW0603 - a property of the process
+    _left = words
+
+
+def message() -> str:
+    """Return what is said after ctrl-C: whoever pressed it sees what has become of the files."""
+    return f"interrupted; {_left}"
+
+
 _committed = False
 
 

@@ -20,12 +20,13 @@ from mpired.report import describe_datatype
 
 @click.command(cls=params.Command)
 @params.options(AsJson, Definitions)
-@click.argument("text", required=False, metavar="[TYPE]")
+@click.argument("text", required=False, metavar="[TYPE]", type=params.TYPE)
 @click.option(
     "--value-index",
     cls=environment.Option,
     envvar="MPIRED_VALUE_INDEX",
     nargs=2,
+    type=params.TYPE,
     metavar="VALUE INDEX",
     help="Print the pair type of two types instead, or MPI_DATATYPE_NULL if there is none.",
 )

@@ -16,7 +16,7 @@ from mpired.report import summarise_packing
 
 @click.command(cls=params.Command)
 @params.options(UnpackOutput, UnpackOptions, Quiet)
-@click.argument("packed", metavar="PACKED")
+@click.argument("packed", metavar="PACKED", type=params.FILE)
 def unpack(*, packed: str, output: str, into: str | None, **options: Unpack[UnpackOptions]) -> None:
     """Put the elements of PACKED where a datatype says, as MPI_Unpack does; the way back of `mpired pack`.
 

@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from command import COMMAND, alive, children, installed, unchanged, wait_until
+from command import COMMAND, alive, children, installed, told_after, unchanged, wait_until
 from running import ENDLESS, MEBIBYTE, end_in_time, running
 
 
@@ -88,7 +88,7 @@ def test_signal_while_many_results_are_made(number, large_folder):
         workers = command.workers()
         os.kill(command.pid, number)
         end_in_time([command.pid, *workers])
-        assert command.end() == (-number, b"", "")
+        assert command.end() == (-number, b"", told_after(number))
 
 
 def test_death_of_a_worker_while_many_results_are_made(large_folder):

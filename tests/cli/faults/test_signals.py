@@ -9,8 +9,10 @@ import subprocess
 import sys
 
 import pytest
-from command import COMMAND, children, open_fifo, unchanged, wait_until
+from command import COMMAND, children, open_fifo, told_after, unchanged, wait_until
 from running import ENDLESS, MEBIBYTE, SHORT, end_in_time, running
+
+from mpired.storage.lock import Waiting, lock_target
 
 
 @pytest.mark.parametrize(("number", "status"), [("INT", 130), ("TERM", 143), ("HUP", 129)])
@@ -36,7 +38,7 @@ def test_signal_to_all_processes_as_a_shell_sees_it(number, status, folder):
             finally:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(pid, signal.SIGKILL)
-        assert (folder / "errors").read_bytes() == b""
+        assert (folder / "errors").read_text() == told_after(getattr(signal, f"SIG{number}"))
         (folder / "errors").unlink()
 
 
@@ -46,7 +48,7 @@ def test_signal_to_the_parent_alone(number, folder):
         workers = command.workers()
         os.kill(command.pid, number)
         end_in_time([command.pid, *workers])
-        assert command.end() == (-number, b"", "")
+        assert command.end() == (-number, b"", told_after(number))
 
 
 def test_second_signal_changes_nothing(folder):
@@ -55,7 +57,7 @@ def test_second_signal_changes_nothing(folder):
         for _ in range(20):
             os.killpg(command.pid, signal.SIGINT)
         end_in_time([command.pid, *workers])
-        assert command.end() == (-signal.SIGINT, b"", "")
+        assert command.end() == (-signal.SIGINT, b"", told_after(signal.SIGINT))
 
 
 IMPORTING = """
@@ -109,7 +111,45 @@ def test_signal_while_waiting_for_a_stream(number, folder):
     words = ("reduce", "--op", "sum", "--type", "uint8_t", "fifo", "rank.bin", "-o", "out", "-f")
     with unchanged(folder), running(*words, cwd=folder) as command, open_fifo(folder / "fifo"):
         os.kill(command.pid, number)
-        assert command.end() == (-number, b"", "")
+        assert command.end() == (-number, b"", told_after(number))
+
+
+LEFT_BY_RECOVER = "repeat it for the files that have no line yet"
+IN_PLACE = ("--op", "sum", "--type", "uint8_t")
+
+
+@pytest.mark.parametrize(
+    ("words", "left"),
+    [
+        (("reduce", "-q", *IN_PLACE, "fifo", "-f", "-o", "out"), None),
+        (("info", "--type", "uint8_t", "fifo"), "no result was written"),
+        (("accumulate", *IN_PLACE, "out", "fifo"), "out is as it was"),
+        (("accumulate", "-q", *IN_PLACE, "out", "fifo"), None),
+        (
+            ("get-accumulate", *IN_PLACE, "--window", "out", "--window", "rank.bin", "fifo"),
+            "out, rank.bin are as they were",
+        ),
+        (("fetch-and-op", *IN_PLACE, "out", "fifo"), "out is as it was"),
+    ],
+    ids=lambda each: each[0] if isinstance(each, tuple) else "",
+)
+def test_what_is_said_after_an_interrupt(words, left, folder):
+    os.mkfifo(folder / "fifo")
+    with unchanged(folder), running(*words, cwd=folder) as command, open_fifo(folder / "fifo"):
+        os.kill(command.pid, signal.SIGINT)
+        assert command.end() == (-signal.SIGINT, b"", told_after(signal.SIGINT, left) if left else "")
+
+
+def test_an_interrupted_recovery_says_that_files_are_left(folder):
+    with (
+        unchanged(folder),
+        lock_target(str(folder / "out"), Waiting()),
+        running("recover", "rank.bin", "out", cwd=folder) as command,
+    ):
+        assert command.process.stdout is not None
+        assert command.process.stdout.readline() == b"rank.bin: nothing to do\n"
+        os.kill(command.pid, signal.SIGINT)
+        assert command.end() == (-signal.SIGINT, b"", told_after(signal.SIGINT, LEFT_BY_RECOVER))
 
 
 def test_hangup_that_is_ignored_stays_ignored(folder):

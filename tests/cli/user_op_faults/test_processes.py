@@ -5,7 +5,7 @@ import re
 import signal
 
 import pytest
-from command import Child, alive, children, run, succeeded, unchanged, wait_until
+from command import Child, alive, children, run, succeeded, told_after, unchanged, wait_until
 from op_faults import RANKS, nothing_left, total
 
 PRINTED = ["by a child", "by print", "by printf", "by write", "without an end"]
@@ -64,7 +64,7 @@ def test_an_op_that_hangs_is_ended_by_a_signal(workshop, op, number):
             wait_until(lambda: any(map(children, children(child.pid))))
         os.kill(child.pid, number)
         outcome = child.finish()
-    assert (outcome.status, outcome.out, outcome.err) == (-number, b"", "")
+    assert (outcome.status, outcome.out, outcome.err) == (-number, b"", told_after(number))
 
 
 def test_a_worker_does_not_outlive_the_command(workshop):

@@ -1,0 +1,28 @@
+"""`mpired completion`."""
+
+from __future__ import annotations
+
+import click
+
+from mpired.cli import cli
+from mpired.cli.messages import EXIT_STATUS, show
+from mpired.cli.shells import SHELLS, script
+
+
+@click.command(epilog=EXIT_STATUS)
+@click.argument("shell", type=click.Choice(list(SHELLS)))
+def completion(*, shell: str) -> None:
+    """Print what lets a shell complete commands, options, files, ops, datatypes, columns and formats.
+
+    \b
+    bash  eval "$(mpired completion bash)"     in ~/.bashrc
+    zsh   eval "$(mpired completion zsh)"      in ~/.zshrc, after compinit
+    fish  mpired completion fish | source      in ~/.config/fish/config.fish
+
+    The names of columns are those of a parquet or arrow file that stands before in the line.
+
+    \b
+    Examples:
+      mpired completion bash
+    """
+    show(script(cli, shell))

@@ -1,0 +1,35 @@
+"""`mpired examples`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+import mpired
+from mpired.cli import params, signals
+from mpired.options import Quiet
+from mpired.storage.tree import copy_into
+
+_NAMES = ("sample_data", "examples")
+
+
+@click.command(cls=params.Command)
+@params.options(Quiet)
+@click.argument("directory", metavar="DIR", type=params.DIRECTORY)
+def examples(*, directory: str) -> None:
+    """Copy the sample data and the example ops into DIR, a new directory or an empty one.
+
+    The examples of each command's help run there, in the order of the help; DIR/sample_data/README.md says what
+    the files hold.
+
+    \b
+    Examples:
+      mpired examples try-mpired
+    """
+    package = Path(mpired.__file__).parent
+    installed = package / "_examples"  # as pyproject.toml puts them there; a clone has them at its top
+    home = installed if installed.is_dir() else package.parent
+    copy_into(directory, [home / name for name in _NAMES], on_commit=signals.commit)
+    quiet = params.report()["quiet"]
+    params.tell(None if quiet else f"copied {' and '.join(_NAMES)} -> {directory}; the examples of help run there")

@@ -1,0 +1,26 @@
+"""`mpired help`."""
+
+from __future__ import annotations
+
+import click
+
+from mpired.cli import cli
+from mpired.cli.messages import EXIT_STATUS, show
+
+
+@click.command(epilog=EXIT_STATUS)
+@click.argument(
+    "command", required=False, metavar="[COMMAND]", type=click.Choice(cli.list_commands(click.Context(cli)))
+)
+@click.pass_context
+def help(context: click.Context, *, command: str | None) -> None:  # noqa: A001 - the name of the command
+    """Show the help of a COMMAND, as `mpired COMMAND --help` does; without one, the list of all.
+
+    \b
+    Examples:
+      mpired help
+      mpired help reduce
+    """
+    above = context.find_root()
+    asked = cli.get_command(above, command) if command else None
+    show((click.Context(asked, above, command) if asked else above).get_help())

@@ -1,0 +1,258 @@
+"""What shells complete: typed into bash, zsh and fish on a terminal, and what is offered to them."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import json
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command import COMMAND, run, unchanged, wait_until
+from needs import needs
+
+from mpired.cli import cli
+from mpired.cli.declared import declared
+from mpired.datatypes import parse
+from mpired.ops import OPS, Use
+
+SETUPS = {
+    "bash": (("bash", "--norc", "--noprofile", "-i"), 'eval "$(mpired completion bash)"'),
+    "zsh": (("zsh", "-f", "-i"), 'autoload -U compinit; compinit -u -D; eval "$(mpired completion zsh)"'),
+    "fish": (("fish", "--no-config", "-i"), "mpired completion fish | source"),
+}
+# In the place of `mpired`: it answers the shell, and keeps what it is called with otherwise.
+STUB = f"""#!/bin/sh
+if [ -n "$_MPIRED_COMPLETE" ] || [ "$1" = completion ]; then exec '{COMMAND}' "$@"; fi
+printf '%s\\n' "$@" > typed.new
+mv typed.new typed
+"""
+# The name of a column: a shell that does not quote it runs it.
+COMMANDS = "cell $(touch made) `touch made`; touch made"
+# What is typed, a tab being a tab, and the words that the command gets.
+TYPED = {
+    "true | mpired exs\t": "exscan",
+    "MPIRED_JOBS=1 mpired types logical1\t": "types logical1",
+    "mpired reduce --op maxl\tdata/cells_0\t": "reduce --op maxloc data/cells_0.parquet",
+    "mpired reduce --op=MPI_MAXL\t-o dat\tcells_1\t": "reduce --op=MPI_MAXLOC -o data/cells_1.parquet",
+    "mpired reduce --output=data/REA\t": "reduce --output=data/README",
+    "mpired reduce --op my\t": "reduce --op my_ops.py",
+    "mpired reduce --fro\tparq\t--type double_i\t": "reduce --from parquet --type double_int",
+    "mpired info data/*_0.parquet --columns ener\t": "info data/cells_0.parquet --columns energy",
+    "mpired info data/cells_0.parquet --pair energy,hi\t": "info data/cells_0.parquet --pair energy,hits",
+    "mpired reduce data/cells_0.parquet --columns=energy,hi\t": "reduce data/cells_0.parquet --columns=energy,hits",
+    "mpired accumulate --overf\twr\tdata/REA\t-": "accumulate --overflow wrap data/README -",
+    "mpired examples dat\t": "examples data",
+}
+
+
+class Terminal:
+    """A shell on a terminal of its own."""
+
+    def __init__(self, shell: str, folder: Path) -> None:
+        words, setup = SETUPS[shell]
+        self._folder, self._shown = folder, b""
+        self._master, slave = pty.openpty()
+        self._process = subprocess.Popen(
+            ["setsid", "--ctty", "--wait", *words],
+            cwd=folder,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=environment(folder),
+        )
+        os.close(slave)
+        os.set_blocking(self._master, False)
+        self._write(setup)
+
+    def _write(self, line: str) -> None:
+        os.write(self._master, f"{line}\n".encode())
+
+    def _is_there(self) -> bool:
+        with contextlib.suppress(BlockingIOError):
+            self._shown += os.read(self._master, 1 << 16)
+        return (self._folder / "typed").exists()
+
+    def type(self, line: str) -> list[str]:
+        """Type a line, and return the words that the command gets."""
+        self._write(line)
+        try:
+            wait_until(self._is_there)
+        except AssertionError:
+            raise AssertionError(self._shown.decode(errors="replace")) from None
+        words = (self._folder / "typed").read_text().splitlines()
+        (self._folder / "typed").unlink()
+        return words
+
+    def end(self) -> None:
+        """Hang up."""
+        os.close(self._master)
+        self._process.wait()
+
+
+def environment(folder: Path) -> dict[str, str]:
+    """Return the variables of a shell that finds the stub."""
+    return os.environ | {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "HOME": str(folder), "TERM": "dumb"}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Two parquet files, another file and one with ops."""
+    (tmp_path / "data").mkdir()
+    table = pa.table({"energy": np.ones(3), "hits": np.arange(3), COMMANDS: np.arange(3), "name": ["a"] * 3})
+    for rank in range(2):
+        pq.write_table(table, tmp_path / f"data/cells_{rank}.parquet")
+    (tmp_path / "data/README").touch()
+    (tmp_path / "my_ops.py").touch()
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/mpired").write_text(STUB)
+    (tmp_path / "bin/mpired").chmod(0o755)
+    return tmp_path
+
+
+@pytest.mark.parametrize("shell", SETUPS)
+def test_what_is_typed_into_a_shell(shell, folder):
+    needs(shell)
+    terminal = Terminal(shell, folder)
+    try:
+        for typed, expected in TYPED.items():
+            words = [word.rstrip("/") for word in terminal.type(typed)]
+            assert words == expected.split(), typed
+        (folder / "data/cells_0.parquet").rename(folder / "data/my cells")
+        words = terminal.type(
+            "mpired reduce data/my\t --columns 'cell\t"
+            if shell == "fish"
+            else "mpired reduce data/my\t --columns cell\t"
+        )
+        assert words == ["reduce", "data/my cells", "--columns", COMMANDS]
+        assert not (folder / "made").exists()
+    finally:
+        terminal.end()
+
+
+def asked(line: str, folder: Path, **environment: str) -> list[tuple[str, ...]]:
+    """Return what is offered for the end of a line: kinds and words."""
+    variables = {"_MPIRED_COMPLETE": "bash_complete", "_MPIRED_LINE": line, **environment}
+    outcome = run(cwd=folder, env=variables)
+    assert (outcome.status, outcome.err) == (0, "")
+    return [tuple(each.split("\t")[:2]) for each in outcome.out.decode().splitlines()]
+
+
+def words_for(line: str, folder: Path, **environment: str) -> list[str]:
+    """Return the words that are offered."""
+    return [word for kind, word in asked(line, folder, **environment) if kind in {"plain", "part"}]
+
+
+def told(command):
+    """Return what a shell is told of a command's parameters."""
+    return [
+        [type(each).__name__, type(each.type).__name__, each.name, each.opts, each.nargs, each.metavar]
+        for each in command.params
+    ]
+
+
+def test_declared_commands_are_those_that_run():
+    """Declared in a process of its own, where nothing is imported yet, and nothing that carries them out is then."""
+    code = f"""
+import json, sys
+from mpired.cli.declared import declared
+{inspect.getsource(told)}
+print(json.dumps({{name: told(declared(name)) for name in sys.argv[1:]}}))
+assert not {{"numpy", "pyarrow", "mpired.ops", "mpired.windows"}} & set(sys.modules)
+import mpired.ops
+assert mpired.ops.OPS
+"""
+    names = cli.list_commands(click.Context(cli))
+    done = subprocess.run([sys.executable, "-c", code, *names], check=True, stdout=subprocess.PIPE)
+    assert json.loads(done.stdout) == {name: told(cli.get_command(click.Context(cli), name)) for name in names}
+
+
+@pytest.mark.parametrize("name", cli.list_commands(click.Context(cli)))
+def test_every_argument_and_every_path_is_completed(name, folder):
+    for parameter in declared(name).params:
+        flag = max(parameter.opts, key=len) if isinstance(parameter, click.Option) else ""
+        metavar = parameter.metavar or getattr(parameter.type, "name", "")
+        if not flag or metavar in {"FILE", "PATH", "PATTERN", "OLD", "RANK...", "OP", "TYPE"}:
+            assert asked(f"mpired {name} {flag} ", folder), flag
+
+
+def test_commands_and_options(folder):
+    assert words_for("mpired ", folder) == cli.list_commands(click.Context(cli))
+    assert words_for("mpired --v", folder) == ["--version"]
+    assert words_for("mpired reduce --over", folder) == ["--overflow", "--overwrite"]
+    assert words_for("mpired reduce --overflow=", folder) == ["warn", "wrap", "error"]
+    assert words_for("mpired completion ", folder) == ["bash", "zsh", "fish"]
+    assert asked("mpired nonsense x", folder) == []
+
+
+def test_ops(folder):
+    names = [op.name.lower() for op in OPS if Use.REDUCE in op.uses]
+    assert set(words_for("mpired reduce --op ", folder)) >= set(names)
+    assert words_for("mpired reduce --op MPI_M", folder) == ["MPI_MAX", "MPI_MIN", "MPI_MAXLOC", "MPI_MINLOC"]
+    assert asked("mpired reduce --op ./", folder) == [("file", "./")]
+    assert words_for("mpired accumulate --op no", folder) == ["no_op"]
+    assert asked("mpired accumulate --op ./", folder) == []
+
+
+def test_datatypes_are_what_the_command_takes(folder):
+    for begun in ("", "MPI_"):
+        names = words_for(f"mpired reduce --type {begun}", folder)
+        assert len(names) > 60
+        assert all(parse(name) for name in names)
+    assert "double_int" in words_for("mpired types d", folder)
+    assert "float64" in words_for("mpired types f", folder)
+
+
+def test_formats(folder):
+    assert words_for("mpired info --from ", folder) == ["raw", "npy", "parquet", "arrow"]
+    assert words_for("mpired reduce --to c", folder) == ["csv"]
+
+
+def test_columns(folder):
+    line = "mpired reduce data/cells_?.parquet --columns "
+    assert asked(line, folder) == [("part", "energy"), ("part", "hits"), ("part", COMMANDS)]
+    assert words_for(f"{line}energy,hits,", folder) == [f"energy,hits,{COMMANDS}"]
+    assert words_for("mpired accumulate --window ~/data/cells_0.parquet --columns h", folder, HOME=str(folder)) == [
+        "hits"
+    ]
+    for files in ("", "my_ops.py", "missing.parquet", "data"):
+        assert asked(f"mpired reduce {files} --columns ", folder) == []
+    (folder / "data/cells_0.parquet").write_bytes(b"PAR1 is damaged")
+    assert asked("mpired reduce data/cells_0.parquet --columns ", folder) == []
+
+
+def test_nothing_is_changed_or_told(folder):
+    """Nor is an update finished, or told what the environment sets, or that --group-b needs a word."""
+    np.save(folder / "t.npy", np.ones(3))
+    (folder / ".t.npy.mpired-journal").touch()
+    with unchanged(folder):
+        assert words_for("mpired accumulate t.npy data/cells_0.parquet --columns e", folder) == ["energy"]
+        assert words_for("mpired reduce data/cells_0.parquet --pair ", folder, MPIRED_JOBS="2", MPIRED_TYPE="double")
+        assert asked("mpired reduce --op sum a.npy --group-b ", folder) == [("file", "")]
+        assert asked("mpired reduce --counts 1 'a b", folder) == [("file", "a b")]
+        assert asked("mpired accumulate --op sum --create ", folder) == [("file", "")]
+        assert asked("mpired accumulate --op sum --create 1x ", folder) == []
+
+
+@pytest.mark.parametrize("line", ["mpired re", "mpired reduce --overflow wrap --f", "mpired reduce --from npy a.npy "])
+def test_files_and_options_do_not_wait_for_numpy(line, folder):
+    check = "assert main([]) == 0; assert not {'numpy', 'pyarrow'} & set(sys.modules)"
+    variables = os.environ | {"_MPIRED_COMPLETE": "fish_complete", "_MPIRED_LINE": line}
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; from mpired.cli import main; {check}"],
+        env=variables,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout

@@ -1,0 +1,85 @@
+"""The wheel: what is in it, and that examples and man pages are there after an installation."""
+
+from __future__ import annotations
+
+import email
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import click
+import pytest
+from command import run
+from needs import needs
+
+from mpired.cli import cli
+
+ROOT = Path(__file__).parent.parent
+COMMANDS = cli.list_commands(click.Context(cli))
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    """Return the files below a folder, without what Python has compiled."""
+    found = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {str(path.relative_to(folder)): path.read_bytes() for path in found}
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The content of a wheel that is built here, without a network."""
+    folder = tmp_path_factory.mktemp("wheel")
+    words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+    subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
+    (path,) = folder.glob("*.whl")
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(folder / "content")
+    return folder / "content"
+
+
+def test_the_package_is_whole(wheel):
+    expected = files_below(ROOT / "mpired")
+    found = files_below(wheel / "mpired")
+    assert {name: found.get(name) for name in expected} == expected
+    assert "py.typed" in found
+    assert {name.partition("/")[0] for name in found.keys() - expected.keys()} == {"_examples"}
+
+
+def test_metadata(wheel):
+    (path,) = wheel.glob("*.dist-info/METADATA")
+    told = email.message_from_string(path.read_text())
+    assert told["Author"] == "The mpired developers"
+    classifiers = told.get_all("Classifier")
+    assert {f"Programming Language :: Python :: 3.{minor}" for minor in range(11, 15)} <= set(classifiers)
+    assert {"Typing :: Typed", "Development Status :: 4 - Beta"} <= set(classifiers)
+
+
+def test_examples_of_an_installed_wheel_are_those_of_the_tree(wheel, tmp_path):
+    words = [sys.executable, "-c", "from mpired.__main__ import run; run()", "examples", "new"]
+    variables = os.environ | {"PYTHONPATH": str(wheel)}
+    done = subprocess.run(words, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False)
+    told = "mpired: copied sample_data and examples -> new; the examples of help run there\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", told)
+    assert os.listdir(tmp_path) == ["new"]
+    assert sorted(os.listdir(tmp_path / "new")) == ["examples", "sample_data"]
+    for name in ("examples", "sample_data"):
+        assert files_below(tmp_path / "new" / name) == files_below(ROOT / name)
+
+
+def squeezed(text: str) -> str:
+    return re.sub(r"\s+", "", text)
+
+
+@pytest.mark.parametrize("words", [(), *((name,) for name in COMMANDS)], ids=str)
+def test_a_man_page_has_each_line_of_the_help(words, wheel, tmp_path):
+    needs("groff")
+    (page,) = wheel.glob(f"*.data/data/share/man/man1/{'-'.join(['mpired', *words])}.1")
+    printing = ["groff", "-man", "-ww", "-Tascii", "-P-cbou", page]
+    printed = subprocess.run(printing, check=True, capture_output=True, text=True)
+    assert printed.stderr == ""
+    shown = run(*words, "--help", cwd=tmp_path).out.decode().replace("Exit status:", "")
+    lines = [line for line in shown.splitlines()[1:] if not line.endswith(":")]
+    assert len(lines) > 10
+    assert [line for line in lines if squeezed(line) not in squeezed(printed.stdout)] == []
