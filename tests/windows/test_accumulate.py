@@ -131,7 +131,8 @@ def test_summary_and_json(tmp_path):
     found = json.loads(run(*words, "--json", cwd=tmp_path).out)
     assert found.pop("seconds") > 0
     assert found == {
-        "version": mpired.__version__, "inputs": ["o.npy"], "warnings": [], "op": "MPI_SUM", "buffers": [{"datatype": "MPI_DOUBLE", "count": 3}], "origins": 1, "windows": ["t.npy"],
+        "version": mpired.__version__, "inputs": ["o.npy"], "warnings": [],
+        "op": "MPI_SUM", "buffers": [{"datatype": "MPI_DOUBLE", "count": 3}], "origins": 1, "windows": ["t.npy"],
         "protocols": ["rename"], "skipped": [], "recovered": [],
         "overflow": [],
     }  # fmt: skip
