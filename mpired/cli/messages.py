@@ -54,7 +54,12 @@ def show(text: str) -> None:
 
 def say(text: str) -> None:
     """Write one message to standard error; keywords in it, in backquotes, are the flags of this command line."""
-    write(f"mpired: {escaped(_KEYWORD.sub(_as_flag, text))}")
+    write(f"mpired: {escaped(in_flags(text))}")
+
+
+def in_flags(text: str) -> str:
+    """Return a text whose keywords, in backquotes, are the flags of this command line."""
+    return _KEYWORD.sub(_as_flag, text)
 
 
 _KEYWORD = re.compile(r"`([a-z_]+)(?:=([^`]*))?`")
