@@ -16,6 +16,7 @@
     ├── ConversionError         3  MPI_ERR_CONVERSION a value that another form cannot hold
     ├── ResultOverflowError     3  MPI_ERR_OTHER     a sum or product that its datatype cannot hold
     ├── BufferFileError         3  MPI_ERR_FILE      a file that is not what it claims
+    │   ├── NotReadError        3                    one of a kind that mpired does not read
     │   └── ChangedError        3                    one that changed while it was read; may be repeated
     ├── LockError               5  MPI_ERR_RMA_SYNC  a target that others keep locked; may be repeated
     ├── RanksError              .  the worst of      several ranks that cannot be used
@@ -216,6 +217,22 @@ class BufferFileError(MpiredError, ValueError):
     """Raised when a file is damaged, is not of its format, or changed while it was read."""
 
     mpi_class = "MPI_ERR_FILE"
+
+
+class NotReadError(BufferFileError):
+    """Raised when a file is of a kind that mpired does not read.
+
+    Parameters
+    ----------
+    subject, reason
+        As of `MpiredError`.
+    kind
+        What the file is.
+    """
+
+    def __init__(self, subject: str, reason: str, kind: str = "") -> None:
+        super().__init__(subject, reason)
+        self.kind = kind
 
 
 class ChangedError(BufferFileError):

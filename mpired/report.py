@@ -237,8 +237,18 @@ def describe_file(file: RankFile) -> dict[str, Any]:
                 "order": None if buffer.shape is None else "Fortran" if buffer.fortran_order else "C",
                 "datarep": buffer.datarep,
                 "byte_order": {"<": "little", ">": "big", "=": None}[buffer.byte_order],
+                "nulls": getattr(buffer, "nulls", None) if buffer.columns else 0,
             }
             for buffer in file.buffers
         ],
-        "other_columns": [{"name": name, "type": kind} for name, kind in file.others],
+        "other_columns": [
+            {
+                "name": other.name,
+                "type": other.type,
+                "count": other.count,
+                "shape": None if other.shape is None else list(other.shape),
+            }
+            for other in file.others
+        ],
+        "obstacle": file.obstacle or None,
     }

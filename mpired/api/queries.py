@@ -8,7 +8,8 @@ from typing import Unpack
 
 from mpired import attempts
 from mpired.api.signatures import with_options
-from mpired.buffers import Declared, RankFile, open_rank
+from mpired.buffers import Declared, RankFile
+from mpired.buffers import look as describe
 from mpired.options import Inputs, PathLike, checked
 from mpired.ranks import check_use
 
@@ -27,12 +28,13 @@ def info(path: PathLike, **options: Unpack[Inputs]) -> RankFile:
     Returns
     -------
     RankFile
-        The format, and of every buffer the name, datatype, count and shape.
+        The format, and of every buffer the name, datatype, count and shape; in `others` what is no buffer, and in
+        `obstacle` why a file of another kind has none.
 
     Raises
     ------
     MpiredError, OSError
-        As `reduce` for one rank.
+        If the file is damaged, is not what is declared, or cannot be opened.
     """
     return attempts.repeated(partial(look, os.fspath(path), options), lambda file: file, lambda: [path])
 
@@ -46,6 +48,7 @@ def look(path: str, inputs: Inputs) -> RankFile:
         As `info`.
     """
     said = Declared.of(checked(Inputs, inputs))
-    file = open_rank(path, said)
-    check_use(said, [file])
+    file = describe(path, said)
+    if not file.obstacle:
+        check_use(said, [file])
     return file

@@ -178,13 +178,16 @@ class WholeFile:
         places = _Places(self._messages.byte_order, has_old_unions=self._messages.version < _VERSION_5)
         leaves = [places.leaves(field.type) for field in self.schema]
         first = next((leaf for mine in leaves for leaf in mine), None)
-        rows = 0
+        rows, nulls = 0, [0] * len(leaves)
         for message in self._messages.batches:
             batch = self._messages.batch(message)
             rows += batch.rows
             if first is not None:  # the number of rows is the header's word until the values are seen
                 _packed(self._messages, batch, first)
-        return Contents(self.schema, leaves, rows)
+            for number, mine in enumerate(leaves):
+                nodes = {node for leaf in mine for node, _ in leaf.nodes}
+                nulls[number] += max((self._messages.nulls(batch, node) for node in nodes), default=0)
+        return Contents(self.schema, leaves, rows, nulls)
 
     def batches(self) -> Iterator[tuple[pa.RecordBatch, Mapping[bytes, bytes] | None]]:
         """Yield every record batch with all columns, and its metadata."""

@@ -24,7 +24,7 @@ import pyarrow as pa
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.model import Model
-from mpired.buffers.rank import RankFile, dtype_text, no_number
+from mpired.buffers.rank import Other, RankFile, choice, dtype_text, no_number, null_error
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype, agrees, counterparts, from_dtype, with_fields
 from mpired.datatypes.pairs import FIELDS
@@ -59,11 +59,15 @@ class ColumnFile(Protocol):
 
 
 class Contents(NamedTuple):
-    """What a file with columns holds: the schema, for each column its leaves, and the number of rows."""
+    """What a file with columns holds: the schema, the number of rows, and for each column its leaves and its nulls.
+
+    Of nulls it is as many as the header tells of; None if it does not say.
+    """
 
     schema: pa.Schema
     leaves: Sequence[tuple[Any, ...]]
     rows: int
+    nulls: Sequence[int | None]
 
 
 class Column(NamedTuple):
@@ -100,6 +104,8 @@ class ColumnBuffer:
         The names of the fields, of a column of structures or of pairs.
     memory
         The most bytes that are decompressed at once.
+    nulls
+        How many values are missing, as far as the header tells; None if it does not say.
     """
 
     source: Source
@@ -110,6 +116,7 @@ class ColumnBuffer:
     opener: Callable[[Source, int], ColumnFile]
     fields: tuple[str, ...] = ()
     memory: int = DECODED_NBYTES
+    nulls: int | None = None
     shape: tuple[int, ...] | None = None
     fortran_order: bool = False
     byte_order: Literal["<", ">", "="] = "="
@@ -154,10 +161,10 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
     if source.nbytes == 0:
         raise BufferFileError(source.name, f"the file is empty; not a valid {column.format} file")
     with explaining(source.name):
-        schema, leaves, rows = column.look(source)
+        schema, leaves, rows, nulls = column.look(source)
         buffers, others = [], _others(schema, declared)
         places = {name: number for number, name in enumerate(schema.names)}
-        for columns in _chosen(source, schema, declared, {name for name, _ in others}):
+        for columns in _chosen(source, schema, declared, {other.name for other in others}):
             kinds = [schema.field(places[name]).type for name in columns]
             dtype = _column_dtype(source, schema, columns, kinds)
             names = dtype.names if declared.named else None
@@ -166,28 +173,53 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
                 what = f"column {','.join(columns)!r} holds {dtype_text(dtype)}"
                 raise declared.refused(source, datatype, what)
             mine = tuple(leaf for name in columns for leaf in leaves[places[name]])
-            buffers.append(ColumnBuffer(source, datatype, rows, columns, mine, column.opener, dtype.names or ()))
+            missing = [nulls[places[name]] for name in columns]
+            buffers.append(
+                ColumnBuffer(
+                    source,
+                    datatype,
+                    rows,
+                    columns,
+                    mine,
+                    column.opener,
+                    dtype.names or (),
+                    nulls=None if None in missing and not any(missing) else sum(each or 0 for each in missing),
+                )
+            )
     return RankFile(source, tuple(buffers), others, len(schema.names))
 
 
-def _others(schema: pa.Schema, declared: Declared) -> tuple[tuple[str, str], ...]:
-    """Return the columns that hold no numbers, and their types, unless the columns were chosen."""
+def _others(schema: pa.Schema, declared: Declared) -> tuple[Other, ...]:
+    """Return the columns that hold no numbers or share a name, unless the columns were chosen."""
     if declared.columns or declared.pair:
         return ()
-    return tuple((field.name, str(field.type)) for field in schema if not _are_numbers(_scalars(field.type)))
+    there = Counter(schema.names)
+    numbers = [field.name for field in schema if there[field.name] == 1 and _are_numbers(_scalars(field.type))]
+    return tuple(
+        Other(
+            field.name,
+            str(field.type),
+            no_number(field.name, field.type) if there[field.name] == 1 else _not_one(schema, field.name),
+        )
+        for field in schema
+        if field.name not in numbers
+    )
+
+
+def _not_one(schema: pa.Schema, name: str) -> str:
+    """Return what is wrong with a name that is not that of one column."""
+    number = schema.names.count(name)
+    what = f"{number} columns named {name!r}" if number else f"no column {name!r}"
+    return f"has {what}; its columns are {', '.join(map(repr, schema.names))}"
 
 
 def _chosen(source: Source, schema: pa.Schema, declared: Declared, others: Container[str]) -> list[tuple[str, ...]]:
     """Return the columns of each buffer."""
-    there = Counter(schema.names)
     names = declared.columns or tuple(name for name in schema.names if name not in others)
     chosen: list[tuple[str, ...]] = [declared.pair] if declared.pair else [(name,) for name in names]
     for name in (name for columns in chosen for name in columns):
-        if there[name] != 1:
-            what = f"{there[name]} columns named {name!r}" if there[name] else f"no column {name!r}"
-            raise BufferFileError(source.name, f"has {what}; its columns are {', '.join(map(repr, schema.names))}")
-    if not schema.names:
-        raise BufferFileError(source.name, "has no columns")
+        if schema.names.count(name) != 1:
+            raise BufferFileError(source.name, _not_one(schema, name))
     return chosen
 
 
@@ -199,7 +231,7 @@ def _column_dtype(
     types = _scalars(kinds[0]) if len(columns) == 1 else kinds
     if not _are_numbers(types):
         numbers = [field.name for field in schema if field.type in DTYPES]
-        raise no_number(source, columns[0], kinds[0], numbers)
+        raise DatatypeError(source.name, f"{no_number(columns[0], kinds[0])}; {choice(numbers)}")
     plain = [DTYPES[kind] for kind in types]
     if not structured and len(columns) == 1:
         return plain[0]
@@ -231,12 +263,6 @@ def too_large(name: str, what: str, nbytes: int, limit: int) -> BufferFileError:
     """Return the error for what cannot be decoded within the memory."""
     reason = f"{what} unfolds to {nbytes} bytes, and {limit} are decoded at once"
     return BufferFileError(name, f"{reason}; write it in smaller parts, or let `reduce` use more with `max_memory`")
-
-
-def null_error(source: Source, columns: Sequence[str], nulls: int) -> DatatypeError:
-    """Return the error for a column with missing values."""
-    reason = f"{nulls} nulls in column {','.join(columns)!r}; fill or filter them first, MPI has no missing values"
-    return DatatypeError(source.name, reason)
 
 
 class ColumnReader:

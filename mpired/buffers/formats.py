@@ -12,7 +12,7 @@ from mpired.buffers.format import Format
 from mpired.buffers.memory import ArrayRank, AtHand
 from mpired.buffers.rank import RankFile
 from mpired.buffers.source import Source, open_source
-from mpired.errors import BufferFileError, UsageError
+from mpired.errors import BufferFileError, NotReadError, UsageError
 from mpired.storage import calls
 
 _ARROW = 192 << 20
@@ -122,6 +122,24 @@ def open_rank(word: str | AtHand, declared: Declared) -> RankFile:
     return form.inspect(source, declared)
 
 
+def look(word: str, declared: Declared) -> RankFile:
+    """Describe one file as far as that is possible, also if it is of a kind that is not read, or says nothing.
+
+    Raises
+    ------
+    MpiredError, OSError
+        If the file is damaged or cannot be opened.
+    """
+    source = open_source(word, declared.stream_limit)
+    try:
+        row = recognise(source, declared)
+    except NotReadError as error:
+        return RankFile(source, (), format=error.kind, obstacle=error.reason)
+    if row.needs_type and declared.datatype is None:
+        return RankFile(source, (), format=row.name, obstacle="says nothing of its elements; `type` says what they are")
+    return row.inspect(source, declared)
+
+
 def recognise(source: Source, declared: Declared) -> Format:
     """Return the format of a file: the declared one, or that of its content, which must agree with its suffix.
 
@@ -140,12 +158,12 @@ def recognise(source: Source, declared: Declared) -> Format:
     if by_content is None and named is None and (kind or declared.datatype is None or _is_word(_suffix(source.name))):
         by_content = plugins.by_content(source.name, start)
     if by_content is None and kind and (named is None or not named.place):
-        raise BufferFileError(source.name, f"is {kind.name}; {kind.way_out}")
+        raise NotReadError(source.name, f"is {kind.name}; {kind.way_out}", kind.name)
     if by_content is None and named is None and (kind := foreign.by_suffix(source.name)):
-        raise BufferFileError(source.name, f"is {kind.name} by its suffix; {kind.way_out}")
+        raise NotReadError(source.name, f"is {kind.name} by its suffix; {kind.way_out}", kind.name)
     if named is not None and not named.readable:
         reason = f"is {named.name} by its suffix, which cannot be an input; `format='raw'` reads the bytes as they are"
-        raise BufferFileError(source.name, reason)
+        raise NotReadError(source.name, reason, named.name)
     if named is not None and by_content is not None and named is not by_content:
         reason = (
             f"holds {by_content.name} by its first bytes, but its suffix means {named.name}; say which with `format`"

@@ -20,7 +20,7 @@ from mpired.buffers.declared import ORDERS, Declared
 from mpired.buffers.flat import FlatBuffer, FlatLayout
 from mpired.buffers.literal import Literal
 from mpired.buffers.model import Model
-from mpired.buffers.rank import RankFile, dtype_text
+from mpired.buffers.rank import Other, RankFile, dtype_text
 from mpired.buffers.source import Source
 from mpired.datatypes import agrees, from_dtype, with_fields
 from mpired.errors import BufferFileError, DatatypeError
@@ -50,15 +50,14 @@ def inspect(source: Source, declared: Declared) -> RankFile:
         If no MPI datatype has the form of the elements, or the declared one has another.
     """
     offset, fields = _read_header(source)
-    dtype = _dtype(source, fields["descr"])
-    shape, fortran_order = _shape(source, fields["shape"]), fields["fortran_order"]
-    if not isinstance(fortran_order, bool):
-        _bad(source, "fortran_order is neither True nor False")
+    try:
+        dtype = _dtype(source, fields["descr"])
+        made = declared.datatype or _datatype(source, dtype)
+    except DatatypeError as error:
+        return _not_numbers(source, fields, offset, error)
+    shape, fortran_order = _dims(source, fields, offset, dtype)
     count = math.prod(shape)
-    expected = count * dtype.itemsize
-    if expected > _MAX_DIM or source.nbytes - offset != expected:
-        _bad(source, f"expected {expected} data bytes for the shape {shape}, found {source.nbytes - offset}")
-    datatype = declared.datatype or with_fields(_datatype(source, dtype), dtype.names if declared.named else None)
+    datatype = with_fields(made, dtype.names if declared.named and declared.datatype is None else None)
     if not agrees(datatype, dtype):
         raise declared.refused(source, datatype, f"holds {dtype_text(dtype)}")
     if declared.type_order and dtype.newbyteorder(ORDERS[declared.type_order]) != dtype:
@@ -66,6 +65,33 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     stored = _stored(dtype)
     order = fortran_order and len(shape) > 1  # with one dimension both orders are the same
     return RankFile(source, (FlatBuffer(source, datatype, count, stored, offset, shape, order),))
+
+
+def _dims(source: Source, fields: dict[str, Any], offset: int, dtype: np.dtype) -> tuple[tuple[int, ...], bool]:
+    """Return the shape and whether the order is Fortran's, if the file has as many bytes; objects have any number."""
+    shape, fortran_order = _shape(source, fields["shape"]), fields["fortran_order"]
+    if not isinstance(fortran_order, bool):
+        _bad(source, "fortran_order is neither True nor False")
+    expected = math.prod(shape) * dtype.itemsize
+    if not dtype.hasobject and (expected > _MAX_DIM or source.nbytes - offset != expected):
+        _bad(source, f"expected {expected} data bytes for the shape {shape}, found {source.nbytes - offset}")
+    return shape, fortran_order
+
+
+def _not_numbers(source: Source, fields: dict[str, Any], offset: int, error: DatatypeError) -> RankFile:
+    """Describe an array of elements that are of no MPI datatype, as texts, times or objects.
+
+    Raises
+    ------
+    DatatypeError
+        The error, if NumPy does not know what they are either.
+    """
+    try:
+        dtype = np.lib.format.descr_to_dtype(fields["descr"])
+    except (TypeError, ValueError, OverflowError, AttributeError):
+        raise error from None
+    shape, _ = _dims(source, fields, offset, dtype)
+    return RankFile(source, (), (Other("", dtype_text(dtype), error.reason, math.prod(shape), shape),))
 
 
 def _stored(dtype: np.dtype) -> np.dtype:

@@ -12,13 +12,11 @@ import numpy as np
 from mpired.buffers.columns import (
     DECODED_NBYTES,
     Column,
-    ColumnBuffer,
     Contents,
     NullsError,
     Patch,
     explaining,
     layout_like,
-    null_error,
     too_large,
     values_of,
 )
@@ -171,7 +169,15 @@ def _schema_of(footer: Footer) -> pa.Schema:
 
 def _look(source: Source) -> Contents:
     with closing(WholeFile(source)) as file:
-        return Contents(file.schema, file.footer.columns, sum(file.footer.rows))
+        columns = file.footer.columns
+        return Contents(file.schema, columns, sum(file.footer.rows), [_nulls(leaves) for leaves in columns])
+
+
+def _nulls(leaves: Sequence[Leaf]) -> int | None:
+    """Return how many values of a column are missing: a structure that is null is one in each of its fields."""
+    counts = [[chunk.nulls for chunk in leaf.chunks] for leaf in leaves]
+    known = max((sum(count or 0 for count in each) for each in counts), default=0)
+    return None if not known and any(None in each for each in counts) else known
 
 
 _COLUMN = Column("parquet", _look, ParquetFile)
@@ -183,19 +189,9 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     Raises
     ------
     BufferFileError, DatatypeError
-        As for every format with columns; `DatatypeError` also for nulls that the statistics tell of.
+        As for every format with columns.
     """
-    rank = inspect_columns(source, declared, _COLUMN)
-    for buffer in rank.buffers:
-        assert isinstance(buffer, ColumnBuffer)  # noqa: S101 - for mypy
-        # A structure that is null is one in each of its fields. Nulls without statistics show when they are read.
-        of_column: dict[bytes, int] = {}
-        for leaf in buffer.leaves:
-            nulls = sum(chunk.nulls or 0 for chunk in leaf.chunks)
-            of_column[leaf.path[0]] = max(of_column.get(leaf.path[0], 0), nulls)
-        if any(of_column.values()):
-            raise null_error(source, buffer.columns, sum(of_column.values()))
-    return rank
+    return inspect_columns(source, declared, _COLUMN)
 
 
 def prepare(model: Model) -> Encoder:

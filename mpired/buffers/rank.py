@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -13,7 +14,7 @@ from mpired.buffers.flat import Order
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype, Group
-from mpired.errors import DatatypeError, UsageError, escaped
+from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped
 
 _ALL = ~Group(0)
 
@@ -68,23 +69,49 @@ def blocks(buffer: RankBuffer, count: int) -> Iterator[np.ndarray]:
             yield block
 
 
+@dataclass(frozen=True)
+class Other:
+    """What of a file is no buffer.
+
+    Parameters
+    ----------
+    name
+        The column's name.
+    type
+        What its elements are.
+    reason
+        Why it is none, for an error of the file.
+    count, shape
+        How many elements there are, and their dimensions, of an array.
+    """
+
+    name: str
+    type: str
+    reason: str
+    count: int | None = None
+    shape: tuple[int, ...] | None = None
+
+
 class RankFile(NamedTuple):
     """A rank: its file, and its buffers in order.
 
-    Of a file with columns also the names and types of those that are no buffers, unless some were chosen, and the
-    number of all. The name of the format is filled in by its row.
+    Also what else is in the file, unless columns were chosen, and the number of all columns. The name of the format is
+    filled in by its row. The obstacle is why a file that is only looked at has no buffers.
     """
 
     source: Source
     buffers: Sequence[RankBuffer]
-    others: Sequence[tuple[str, str]] = ()
+    others: Sequence[Other] = ()
     ncolumns: int = 0
     format: str = ""
+    obstacle: str = ""
 
     def __repr__(self) -> str:
         """Say what `mpired info` says, on one line."""
-        buffers = (f"{each.name + ': ' if each.name else ''}{each.count} x {each.datatype}" for each in self.buffers)
-        return f"<{self.format} file {self.source.name!r}: {', '.join(buffers)}>"
+        what = [(each.name, f"{each.count} x {each.datatype}") for each in self.buffers]
+        what += [(each.name, f"{each.type}, no buffer") for each in self.others]
+        texts = (f"{name}: {text}" if name else text for name, text in what)
+        return f"<{self.format} file {self.source.name!r}: {', '.join(texts) or 'no buffer'}>"
 
     @property
     def model(self) -> Model:
@@ -105,18 +132,28 @@ class RankFile(NamedTuple):
         return Model(self.format, tuple(buffers), self.source)
 
     def check_complete(self, taken: Group = _ALL) -> None:
-        """Raise `DatatypeError` if not every column is a buffer: to leave one out is the user's decision.
+        """Raise an error if not every column is a buffer: to leave one out is the user's decision.
 
         Columns whose datatypes are `taken` are offered to choose.
         """
-        for name, kind in self.others:
-            numbers = [buffer.name for buffer in self.buffers if buffer.datatype.group in taken]
-            raise no_number(self.source, name, kind, numbers)
+        self._check_there()
+        numbers = [buffer.name for buffer in self.buffers if buffer.datatype.group in taken]
+        for other in self.others:
+            hint = f"; {choice(numbers)}" if self.ncolumns else ""
+            raise DatatypeError(self.source.name, f"{other.reason}{hint}")
 
     def check_some(self) -> None:
-        """Raise `DatatypeError` if no column is a buffer."""
+        """Raise an error if no column is a buffer, or one has nulls."""
+        self._check_there()
         if not self.buffers:
             self.check_complete()
+
+    def _check_there(self) -> None:
+        for buffer in self.buffers:
+            if nulls := getattr(buffer, "nulls", None):
+                raise null_error(self.source, buffer.columns, nulls)
+        if not self.buffers and not self.others:
+            raise BufferFileError(self.source.name, "has no columns")
 
     def only_buffer(self) -> RankBuffer:
         """Return the one buffer, where only one can be used.
@@ -136,10 +173,20 @@ class RankFile(NamedTuple):
         return self.buffers[0]
 
 
-def no_number(source: Source, column: str, kind: object, numbers: Sequence[str]) -> DatatypeError:
-    """Return the error for a column that cannot be a buffer; `numbers` are those that can."""
-    hint = f"choose with `columns='{','.join(numbers)}'`" if numbers else "there is no other that can be reduced so"
-    return DatatypeError(source.name, f"column {column!r} is {kind}, no number; {hint}")
+def no_number(column: str, kind: object) -> str:
+    """Return why a column cannot be a buffer."""
+    return f"column {column!r} is {kind}, no number"
+
+
+def choice(columns: Sequence[str]) -> str:
+    """Return the way out where some columns cannot be combined: those that can."""
+    return f"choose with `columns='{','.join(columns)}'`" if columns else "there is no other that can be reduced so"
+
+
+def null_error(source: Source, columns: Sequence[str], nulls: int) -> DatatypeError:
+    """Return the error for a column with missing values."""
+    reason = f"{nulls} nulls in column {','.join(columns)!r}; fill or filter them first, MPI has no missing values"
+    return DatatypeError(source.name, reason)
 
 
 def dtype_text(dtype: np.dtype, byte_order: str | None = None) -> str:

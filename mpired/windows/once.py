@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import os
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -51,6 +52,19 @@ def stored(target: Target) -> list[bytes]:
             raise
         reason = f"its file system keeps no extended attributes ({error.strerror}), so `once` has no place for keys"
         raise UsageError(target.name, reason) from error
+    return _keys(kept)
+
+
+def of_file(path: str) -> list[bytes]:
+    """Return the keys that a file remembers, the oldest first; none of what is no file, or cannot keep any."""
+    try:
+        kept = os.getxattr(path, journal.ONCE_ATTRIBUTE)
+    except OSError:
+        return []
+    return _keys(kept)
+
+
+def _keys(kept: bytes) -> list[bytes]:
     keys = [kept[at : at + _KEY_NBYTES] for at in range(0, len(kept), _KEY_NBYTES)]
     return [key for key in keys if any(key)]  # zeros hold a place for a key that did not come
 

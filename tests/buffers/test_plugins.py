@@ -123,4 +123,9 @@ def inspect(source, declared):
         sys.path.insert(0, str(bench.folder))
 
     refused(run("info", "rank.h5", cwd=bench.folder, setup=setup), 3, "it was asked")
-    bench.refuses(3, "rank.h5", "is HDF5", words=("info", "rank.h5"))
+    bench.refuses(3, "rank.h5", "is HDF5", words=("reduce", "--op", "sum", "rank.h5"))
+    outcome = bench.run("info", "rank.h5")
+    assert (outcome.status, outcome.out) == (
+        0,
+        b"rank.h5: HDF5, 8 bytes\n  is HDF5; save its numbers with numpy.save\n",
+    )
