@@ -36,6 +36,7 @@ from mpired.values import (
     Seconds,
     Size,
     Text,
+    TypeText,
     Word,
 )
 
@@ -46,6 +47,12 @@ PathLike: TypeAlias = str | os.PathLike[str]
 Rank: TypeAlias = "str | os.PathLike[str] | np.ndarray | SupportsRead"
 Index: TypeAlias = str | int | slice | tuple[int | slice, ...]
 Indices: TypeAlias = "str | os.PathLike[str] | np.ndarray | Sequence[int] | None"
+
+
+class MpiDatatype(Protocol):
+    """A datatype of mpi4py."""
+
+    def Get_envelope(self) -> tuple[int, ...]: ...  # noqa: N802 - the name there
 
 
 class SupportsRead(Protocol):
@@ -111,7 +118,8 @@ _BYTES = Integer("BYTES", least=0, below=2**63)
 _NUMBER = Integer()
 
 _Type: TypeAlias = Annotated[
-    str | None, Option("--type", Text("TYPE"), "The MPI datatype or NumPy code of an element; raw files need it.")
+    str | MpiDatatype | None,
+    Option("--type", TypeText(), "The MPI datatype or NumPy code of an element; raw files need it."),
 ]
 _Types: TypeAlias = Annotated[
     PathLike | None, Option("--types", Path(), "A TOML file of named datatypes, that TYPE may use.")
@@ -221,8 +229,8 @@ class Records(TypedDict, total=False):
     """What a raw file of records holds."""
 
     type: Annotated[
-        str,
-        Option("--type", Text("TYPE"), "The datatype of an element, as 'resized(0,24,double)'.", required=True),
+        str | MpiDatatype,
+        Option("--type", TypeText(), "The datatype of an element, as 'resized(0,24,double)'.", required=True),
     ]
     types: _Types
     offset: Annotated[int, Option("--offset", _BYTES, "Where the first element's displacement 0 is.", 0)]
@@ -452,8 +460,8 @@ class Where(Target, total=False):
         Option("--target-count", _NUMBER, "Elements of the target; default as many as the origin has."),
     ]
     target_type: Annotated[
-        str | None,
-        Option("--target-type", Text("TYPE"), "Their datatype, as `vector(3,1,2,double)`: where they lie."),
+        str | MpiDatatype | None,
+        Option("--target-type", TypeText(), "Their datatype, as `vector(3,1,2,double)`: where they lie."),
     ]
     at: Annotated[Index | None, Option("--at", Anything("INDEX"), "A box of an npy target, as `3,0:5`.")]
     map: Annotated[
@@ -464,7 +472,9 @@ class Where(Target, total=False):
     origin_count: Annotated[
         int | None, Option("--origin-count", _NUMBER, "Elements of the origin to use; default all.")
     ]
-    origin_type: Annotated[str | None, Option("--origin-type", Text("TYPE"), "Their datatype, as for the target.")]
+    origin_type: Annotated[
+        str | MpiDatatype | None, Option("--origin-type", TypeText(), "Their datatype, as for the target.")
+    ]
 
 
 class Transaction(Locking, total=False):
