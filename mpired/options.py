@@ -38,6 +38,7 @@ from mpired.values import (
     Seconds,
     Size,
     Text,
+    TypeText,
     Word,
 )
 
@@ -59,6 +60,12 @@ USER_OPS = "User-defined ops"
 RUNNING = "Running"
 SECTIONS = (OP, RESULT, TARGET, INPUTS, COLUMNS, USER_OPS, RUNNING)
 """What options are needed for, in the order of the help."""
+
+
+class MpiDatatype(Protocol):
+    """A datatype of mpi4py."""
+
+    def Get_envelope(self) -> tuple[int, ...]: ...  # noqa: N802 - the name there
 
 
 class SupportsRead(Protocol):
@@ -128,10 +135,10 @@ _BYTES = Size(least=0, below=2**63)
 _NUMBER = Integer()
 
 _Type: TypeAlias = Annotated[
-    str | None,
+    str | MpiDatatype | None,
     Option(
         "--type",
-        Text("TYPE"),
+        TypeText(),
         "The datatype of an element, as double, float64 or '<f8'; raw files need it.",
         section=OP,
     ),
@@ -265,9 +272,9 @@ class Records(TypedDict, total=False):
     """What a raw file of records holds."""
 
     type: Annotated[
-        str,
+        str | MpiDatatype,
         Option(
-            "--type", Text("TYPE"), "The datatype of an element, as 'resized(0,24,double)'.", required=True, section=OP
+            "--type", TypeText(), "The datatype of an element, as 'resized(0,24,double)'.", required=True, section=OP
         ),
     ]
     types: _Types
@@ -563,9 +570,9 @@ class Where(Target, total=False):
         Option("--target-count", _NUMBER, "Elements of the target; default as many as the origin has.", section=TARGET),
     ]
     target_type: Annotated[
-        str | None,
+        str | MpiDatatype | None,
         Option(
-            "--target-type", Text("TYPE"), "Their datatype, as `vector(3,1,2,double)`: where they lie.", section=TARGET
+            "--target-type", TypeText(), "Their datatype, as `vector(3,1,2,double)`: where they lie.", section=TARGET
         ),
     ]
     at: Annotated[
@@ -582,7 +589,8 @@ class Where(Target, total=False):
         int | None, Option("--origin-count", _NUMBER, "Elements of the origin to use; default all.", section=TARGET)
     ]
     origin_type: Annotated[
-        str | None, Option("--origin-type", Text("TYPE"), "Their datatype, as for the target.", section=TARGET)
+        str | MpiDatatype | None,
+        Option("--origin-type", TypeText(), "Their datatype, as for the target.", section=TARGET),
     ]
 
 

@@ -9,6 +9,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from mpired import mpi4py_objects
+
 _NUMBER = r"[-+]?((\d+(\.\d*)?|\.\d+)(e[-+]?\d+)?|inf|nan)"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
@@ -61,6 +63,21 @@ class Text(Kind):
         if not isinstance(value, str):
             raise RefusedError(f"{value!r} is not a text")
         return value
+
+
+class TypeText(Text):
+    """The text of a datatype; in Python also a datatype of mpi4py."""
+
+    metavar = "TYPE"
+
+    def check(self, value: Any) -> str:
+        """Return the text."""
+        if not mpi4py_objects.is_datatype(value):
+            return super().check(value)
+        try:
+            return mpi4py_objects.Decoded(value)
+        except mpi4py_objects.NotExactError as error:
+            raise RefusedError(str(error)) from None
 
 
 class FormatName(Text):

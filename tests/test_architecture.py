@@ -19,8 +19,8 @@ MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"
 
 # A room may import what stands before it.
 ORDER = (
-    "errors", "installed", "values", "options", "progress", "cautions", "datatypes", "ops", "storage", "buffers",
-    "ranks", "engines", "attempts", "collectives", "windows", "packing", "report", "api", "cli",
+    "errors", "installed", "mpi4py_objects", "values", "options", "progress", "cautions", "datatypes", "ops", "storage",
+    "buffers", "ranks", "engines", "attempts", "collectives", "windows", "packing", "report", "api", "cli",
 )  # fmt: skip
 # They stand beside one another.
 CHAPTERS = ("collectives", "windows", "packing")

@@ -53,6 +53,7 @@ RIGHT = """\
 from typing import assert_type
 
 import numpy as np
+from mpi4py import MPI
 
 import mpired
 
@@ -77,6 +78,8 @@ assert_type(mpired.pack("a.bin", type="double"), np.ndarray)
 assert_type(mpired.pack("a.bin", type="double", output="p.npy"), mpired.PackSummary)
 assert_type(mpired.unpack("p.npy", type="double", into="a.bin"), mpired.PackSummary)
 assert_type(mpired.recover("a.npy")[0].words, tuple[str, ...])
+mpired.reduce(RANKS, MPI.SUM, type=MPI.DOUBLE)
+mpired.Window("t.bin", type=MPI.FLOAT).accumulate("a.npy", MPI.MAX, target_type=MPI.FLOAT)
 with open("a.npy", "rb") as file:
     mpired.reduce([np.zeros(3), "a.npy", file], mpired.MAX, progress=lambda steps: steps)
     window = mpired.Window("t.npy")
@@ -103,6 +106,7 @@ mpired.scan(RANKS, "sum", link=True)
 mpired.reduce(np.zeros(3), "sum")
 mpired.reduce(RANKS, "sum", progress=3)
 mpired.reduce(RANKS, 3)
+mpired.reduce(RANKS, "sum", type=np.float64)
 mpired.reduce_scatter(RANKS, "sum")
 mpired.recover("a.npy", only_lists=True)
 mpired.Window("t.npy", commit=3)

@@ -15,12 +15,13 @@ from mpired.attempts import repeated
 from mpired.buffers import AtHand, BufferModel, Model
 from mpired.buffers.memory import at_hand
 from mpired.errors import UsageError
-from mpired.ops import Op
+from mpired.ops import OpLike
 from mpired.options import (
     AccumulateOptions,
     ElementOptions,
     FetchOptions,
     Locking,
+    MpiDatatype,
     PathLike,
     Rank,
     SwapOptions,
@@ -71,7 +72,7 @@ class Window:
     def __init__(
         self,
         *paths: PathLike,
-        type: str | None = None,  # noqa: A002 - the option's name
+        type: str | MpiDatatype | None = None,  # noqa: A002 - the option's name
         byte_order: str | None = None,
         **how: Unpack[WindowOptions],
     ) -> None:
@@ -88,7 +89,7 @@ class Window:
     def accumulate(
         self,
         origin: Rank | Sequence[Rank],
-        op: str | Op,
+        op: OpLike,
         **options: Unpack[AccumulateAll],
     ) -> int:
         """Combine an origin into the window: `target = target op origin` (MPI_Accumulate; MPI-4.1, 12.3.4).
@@ -124,7 +125,7 @@ class Window:
         return len(origins) - len(_run(plan, said, *origins, progress=progress).skipped)
 
     @with_options
-    def get_accumulate(self, origin: Rank | None, op: str | Op, **options: Unpack[FetchAll]) -> np.ndarray:
+    def get_accumulate(self, origin: Rank | None, op: OpLike, **options: Unpack[FetchAll]) -> np.ndarray:
         """Combine an origin into the window, and return the old elements (MPI_Get_accumulate; MPI-4.1, 12.3.4).
 
         Parameters
@@ -152,7 +153,7 @@ class Window:
         return _fetched(plan, said, given, progress=progress)
 
     @with_options
-    def fetch_and_op(self, value: object, op: str | Op, **options: Unpack[ElementOptions]) -> Any:
+    def fetch_and_op(self, value: object, op: OpLike, **options: Unpack[ElementOptions]) -> Any:
         """Combine a value into one element, and return the old one (MPI_Fetch_and_op; MPI-4.1, 12.3.4).
 
         Parameters

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 
@@ -75,7 +76,7 @@ class Declared:
         UnknownDatatypeError, DatatypeError
             If `type` is not the name of a datatype, or of one that NumPy cannot hold.
         """
-        text, types = options.get("type"), options.get("types")
+        text, types = cast("str | None", options.get("type")), options.get("types")
         defined = None if types is None else datatypes.definitions(os.fspath(types))
         datatype, order = (None, None) if text is None else datatypes.parse(text, defined)
         byte_order, datarep = options.get("byte_order"), options.get("datarep")

@@ -54,6 +54,8 @@ def deaths_explained(op: ops.Op) -> Generator[None, None, None]:
         reason = error.reason
         if error.exitcode == -signal.SIGALRM and timeout is not None:
             reason = f"took longer than {timeout:g} s; nothing was written"
+        elif (explained := getattr(op.kernel, "explained", None)) is not None:
+            reason = explained(reason, error.exitcode)
         raise UserOpError(str(op), reason) from None
 
 

@@ -4,8 +4,9 @@
 
 or, with `:count` behind the symbol, the large-count `MPI_User_function_c`, whose `len` is an
 MPI_Count of 64 bits. `*datatype` is the handle value of the MPI-5.0 ABI: 0x20E for
-MPI_UNSIGNED_LONG and so on as `mpired types --json` lists them, MPI_DATATYPE_NULL for derived types.
-The function gets copies of the operands, so that what it may write beside them can be noticed.
+MPI_UNSIGNED_LONG and so on as `mpired types --json` lists them, MPI_DATATYPE_NULL for derived types. A
+function that calls MPI has to initialise it, because mpired does without. The function gets copies of the
+operands, so that what it may write beside them can be noticed.
 """
 
 from __future__ import annotations
@@ -22,11 +23,19 @@ from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import pieces, transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import UserOpError
+from mpired.ops import elf
 from mpired.ops.contract import Elementwise, Failing, Properties, absolute, limited
 
 _INT_MAX = 2**31 - 1
 _CANARY_BYTES = 64
 _CANARY = 0xA5
+_ABI = "libmpi_abi"
+_BUILD = f"MPI's ABI build ({_ABI}.so)"
+# What may be called at any time (MPI-4.1, 11.4.1), or initialises.
+_BEFORE_INIT = frozenset(
+    {"MPI_Initialized", "MPI_Finalized", "MPI_Get_version", "MPI_Get_library_version", "MPI_Init", "MPI_Init_thread"}
+)
+_UNINITIALISED = 86  # a status that programs seldom have
 _COUNTERS: dict[str, Any] = {"": ctypes.c_int, "count": ctypes.c_int64}
 
 
@@ -93,6 +102,19 @@ class LibraryKernel:
             raise UserOpError(self.place, f"wrote outside its buffers of {len(invec)} elements of {datatype.label}")
         upper.copy_to(inoutvec)
 
+    def explained(self, reason: str, exitcode: int | None) -> str:
+        """Return why a worker died that called the function: `reason`, or more if MPI has to do with it."""
+        needed = elf.imports(_path(self))
+        called = [name for name in needed.symbols if name.startswith("MPI_") and name not in _BEFORE_INIT]
+        other = next((name for name in needed.libraries if name.startswith("libmpi") and _ABI not in name), "")
+        if not called:
+            return reason
+        build = f"compile it with mpicc_abi{other and f', not for {other}'}, because handles are those of {_BUILD}"
+        if exitcode != _UNINITIALISED:
+            return f"{reason}; it calls MPI: {build}" if other else reason
+        way_out = f"call MPI_Init before {called[0]} if MPI_Initialized says that nobody has"
+        return f"ended its worker, in which MPI is not initialised; {way_out}, and {build}; nothing was written"
+
     def properties(self) -> Properties:
         """Load the library and check that the symbol is there.
 
@@ -115,14 +137,40 @@ def _elementwise(kernel: LibraryKernel) -> Elementwise:
 @functools.cache
 def _load(kernel: LibraryKernel) -> Any:
     try:
-        # A path without a slash would be searched for in LD_LIBRARY_PATH.
-        function = ctypes.CDLL(os.path.realpath(os.path.join(kernel.directory, kernel.path)))[kernel.symbol]
+        library = ctypes.CDLL(_path(kernel))
+        function = library[kernel.symbol]
     except OSError as error:
-        raise UserOpError(kernel.place, f"cannot be loaded ({error})") from None
+        hint = f"; link it with {_BUILD}, by mpicc_abi" if "undefined symbol: MPI_" in str(error) else ""
+        raise UserOpError(kernel.place, f"cannot be loaded ({error}){hint}") from None
     except AttributeError:
         raise UserOpError(kernel.place, f"there is no symbol {kernel.symbol!r} in {kernel.path}") from None
     function.restype = None
+    if hasattr(library, "MPI_Initialized"):  # it is linked with MPI
+        _note_exit(library)
     return function
+
+
+_handlers: list[Any] = []
+"""What the C library calls at an exit; it has to stay in memory."""
+
+
+def _note_exit(library: Any) -> None:
+    """Let this process end with a status of its own if MPI ends it, because nobody has initialised it."""
+
+    def ended(_status: int, _argument: Any) -> None:
+        initialised = ctypes.c_int()
+        library.MPI_Initialized(ctypes.byref(initialised))
+        if not initialised.value:
+            ctypes.CDLL(None).fflush(None)  # with what MPI has said
+            os._exit(_UNINITIALISED)
+
+    _handlers.append(ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)(ended))
+    ctypes.CDLL(None).on_exit(_handlers[-1], None)
+
+
+def _path(kernel: LibraryKernel) -> str:
+    """Return the path of the library; one without a slash would be searched for in LD_LIBRARY_PATH."""
+    return os.path.realpath(os.path.join(kernel.directory, kernel.path))
 
 
 class _Operand:

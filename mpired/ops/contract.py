@@ -13,10 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpired import mpi4py_objects
 from mpired.datatypes import Datatype
 from mpired.errors import Abort, UserOpError
 
-_MPI_ARGUMENTS = 4
+_MPI_ARGUMENTS, _MPI4PY_ARGUMENTS = 4, 3
+# Of the conventions that leave the result in the second operand: how many arguments, and what that is called.
+_IN_PLACE = {_MPI_ARGUMENTS: ("four", "inoutvec"), _MPI4PY_ARGUMENTS: ("three", "inoutbuf")}
 _LONGEST_REASON = 300
 _WIDEST = 64  # elements: a register of 512 bits has as many bytes
 # What Python and NumPy say where code for numbers gets arrays.
@@ -78,18 +81,21 @@ class Function(NamedTuple):
     place
         What messages call it.
     arguments
-        Four as in MPI, or two, and then it returns the result.
+        Four as in MPI, three as in mpi4py, or two, and then it returns the result.
+    commute
+        What MPI knows of it, if it is an op of mpi4py.
     """
 
     call: Callable[..., Any]
     place: str
     arguments: int
+    commute: bool | None = None
 
     @property
     def properties(self) -> Properties:
         """What the function says of itself, by the decorator or at least by its docstring."""
         said = getattr(self.call, "mpired_op", None)
-        return said if isinstance(said, Properties) else Properties(doc=first_line(self.call))
+        return said if isinstance(said, Properties) else Properties(commute=self.commute, doc=first_line(self.call))
 
     def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         """Leave `invec op inoutvec` in `inoutvec`.
@@ -100,10 +106,14 @@ class Function(NamedTuple):
             If the function returns what it should not.
         """
         lower, upper = _read_only(invec), inoutvec.view()
-        if self.arguments == _MPI_ARGUMENTS:
-            result = self.call(lower, upper, len(upper), datatype)
+        if self.arguments in _IN_PLACE:
+            four = self.arguments == _MPI_ARGUMENTS
+            result = self.call(
+                *((lower, upper, len(upper), datatype) if four else self._buffers(invec, inoutvec, datatype))
+            )
             if result is not None:
-                reason = f"returned {_described(result)}; an op of four arguments leaves its result in inoutvec"
+                count, name = _IN_PLACE[self.arguments]
+                reason = f"returned {_described(result)}; an op of {count} arguments leaves its result in {name}"
                 raise UserOpError(self.place, reason)
             return
         result = self.call(lower, _read_only(upper))
@@ -112,6 +122,16 @@ class Function(NamedTuple):
             reason = f"returned {_described(result)}; an op of two arguments returns {expected}"
             raise UserOpError(self.place, reason)
         inoutvec[...] = result
+
+    def _buffers(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> tuple[Any, Any, Any]:
+        """Return the arguments of a function of mpi4py."""
+        if datatype.is_spread or datatype.origin:
+            reason = (
+                f"takes three arguments, as functions of mpi4py do, and elements of {datatype} do not lie one after"
+            )
+            way_out = "write it as (invec, inoutvec, len, datatype)"
+            raise UserOpError(self.place, f"{reason} another from displacement 0 on; {way_out}")
+        return mpi4py_objects.arguments(invec.view(np.uint8), inoutvec.view(np.uint8), str(datatype))
 
 
 def _read_only(block: np.ndarray) -> np.ndarray:
@@ -131,14 +151,26 @@ def as_op(found: Any, place: str) -> Function:
     Raises
     ------
     UserOpError
-        If it is not a function, or takes neither two nor four arguments.
+        If it is not a function, or takes neither two nor four arguments, nor three beside mpi4py.
     """
+    if (op := mpi4py_objects.created(found)) is not None:
+        return Function(op.call, place, _MPI4PY_ARGUMENTS, op.commute)
     if not callable(found):
         raise UserOpError(place, f"is {type(found).__name__}, not a function")
     arguments = _arguments(found)
     if arguments is None:
         raise UserOpError(place, "takes neither (invec, inoutvec, len, datatype) nor two arrays")
+    if arguments == _MPI4PY_ARGUMENTS and mpi4py_objects.module() is None:
+        reason = "takes three arguments, as functions of mpi4py do, and that is not imported"
+        raise UserOpError(place, f"{reason}; import mpi4py.MPI, or take (invec, inoutvec, len, datatype) or two arrays")
     return Function(found, place, arguments)
+
+
+def named(function: Any) -> str:
+    """Return what messages call a function of this process, or the one of an op of mpi4py."""
+    op = mpi4py_objects.created(function)
+    function = function if op is None else op.call
+    return str(getattr(function, "__name__", type(function).__name__))
 
 
 def _arguments(function: Callable[..., Any]) -> int | None:
@@ -151,7 +183,7 @@ def _arguments(function: Callable[..., Any]) -> int | None:
         return None
     variadic = any(each.kind is each.VAR_POSITIONAL for each in signature.parameters.values())
     # A wrapper that takes any arguments more probably stands for MPI's four.
-    for arguments in (_MPI_ARGUMENTS, 2) if variadic else (2, _MPI_ARGUMENTS):
+    for arguments in (_MPI_ARGUMENTS, 2) if variadic else (2, _MPI4PY_ARGUMENTS, _MPI_ARGUMENTS):
         try:
             signature.bind(*range(arguments))
         except TypeError:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
+from mpired import mpi4py_objects
 from mpired.datatypes import Datatype
-from mpired.errors import UnknownOpError, UserOpError
+from mpired.errors import OpError, UnknownOpError, UserOpError
 from mpired.ops import contract, plugins, table, user
 from mpired.ops.identity import Declared
 from mpired.ops.table import Op
@@ -27,12 +28,22 @@ OpLike: TypeAlias = str | Op | Callable[..., Any]
 
 
 def meant(op: OpLike) -> Op | None:
-    """Return an op as it is, or the predefined one that `sum` or its like mean, or a place as `builtins:sum`, or None.
+    """Return an op as it is, or the predefined one that is meant by mpi4py's, or `sum`, or a place as `builtins:sum`.
 
-    Such functions are of one array, so as ops they can mean nothing else.
+    None for all others. Functions such as `sum` are of one array, so as ops they can mean nothing else.
+
+    Raises
+    ------
+    OpError
+        If it is the null op of mpi4py.
     """
     if isinstance(op, Op):
         return op
+    try:
+        if name := mpi4py_objects.op_name(op):
+            return table.get(name)
+    except mpi4py_objects.NotExactError as error:
+        raise OpError("`op`", str(error)) from None
     return _MEANT_PLACES.get(op) if isinstance(op, str) else table.meant_by(op)
 
 
@@ -47,7 +58,7 @@ def of_function(function: Callable[..., Any], *, commute: bool | None = None) ->
     UserOpError
         If it cannot be called as an op.
     """
-    found = contract.as_op(function, str(getattr(function, "__name__", type(function).__name__)))
+    found = contract.as_op(function, contract.named(function))
 
     def apply(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         with contract.Failing(found.place, Exception):

@@ -65,7 +65,7 @@ def sides(options: FetchOptions, said: Declared) -> Sides:
     types = options["types"]
     defined = None if types is None else datatypes.definitions(os.fspath(types))
     components = {} if said.datatype is None else {"`type`": said.datatype}
-    texts = {"`target_type`": options["target_type"], "`origin_type`": options["origin_type"]}
+    texts: dict[str, Any] = {"`target_type`": options["target_type"], "`origin_type`": options["origin_type"]}
     made: dict[str, Datatype | None] = dict.fromkeys(texts)
     for option, text in texts.items():
         if text is None:

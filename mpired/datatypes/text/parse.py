@@ -11,6 +11,8 @@ from mpired.datatypes.dtypes import BY_NAME, BY_NUMPY_NAME, from_dtype
 from mpired.datatypes.named import canonical
 from mpired.datatypes.text.definitions import Definitions, Found
 from mpired.datatypes.text.reader import Read, Reader, is_argument
+from mpired.errors import DatatypeError
+from mpired.mpi4py_objects import Decoded
 
 _NUMPY_CODE = re.compile(r"([<>=|])?([biufc]\d{1,2}|\?)", re.ASCII)
 _LONGEST_NAME = 40
@@ -68,7 +70,11 @@ def parse(text: str, defined: Definitions | None = None) -> Found:
     ('MPI_DOUBLE_INT', 'pair(float,uint8_t)')
     """
     made, order = _read(text, defined)
-    return finished(made), order
+    datatype = finished(made)
+    if isinstance(text, Decoded) and (datatype.size, datatype.extent) != (text.size, text.extent):
+        there, here = (f"{each.size} bytes and extent {each.extent}" for each in (text, datatype))
+        raise DatatypeError(text, f"has {there} in this MPI, and {here} in mpired; give a type that says its size")
+    return datatype, order
 
 
 def _read(text: str, defined: Definitions | None) -> Read:

@@ -1,0 +1,144 @@
+"""Objects of mpi4py that a caller may give: ops, datatypes, and functions as mpi4py calls them.
+
+mpi4py is never imported here: who has such an object, or writes such a function, has imported it.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Self
+
+_CALLED_TWO = "TWO"  # mpi4py's TWOINT is MPI_2INT
+_WORDS = {"order": "ORDER_", "distribs": "DISTRIBUTE_", "dargs": "DISTRIBUTE_DFLT_"}
+
+
+class NotExactError(Exception):
+    """Raised with the reason why an object of mpi4py has no exact counterpart."""
+
+
+def module() -> Any:
+    """Return the module `mpi4py.MPI` if the program has imported it, else None."""
+    return sys.modules.get("mpi4py.MPI")
+
+
+class Decoded(str):
+    """The text of a datatype of mpi4py, and what MPI says of its size and extent in bytes."""
+
+    __slots__ = ("extent", "size")
+    size: int
+    extent: int
+
+    def __new__(cls, datatype: Any) -> Self:
+        """Decode a datatype.
+
+        Raises
+        ------
+        NotExactError
+            If no text means it.
+        """
+        made = super().__new__(cls, _text(datatype))
+        made.size, made.extent = datatype.Get_size(), datatype.Get_extent()[1]
+        return made
+
+
+def is_datatype(value: object) -> bool:
+    """Tell whether something is a datatype of mpi4py."""
+    mpi = module()
+    return mpi is not None and isinstance(value, mpi.Datatype)
+
+
+def _text(datatype: Any) -> str:
+    """Return the text of a datatype: its name, or its constructor with the arguments that it was made with."""
+    mpi = module()
+    if datatype == mpi.DATATYPE_NULL:
+        raise NotExactError("MPI_DATATYPE_NULL is no datatype")
+    inner, combiner, arguments = datatype.decode()
+    if combiner == "NAMED":
+        return _name(mpi, datatype)
+    if combiner.startswith("F90_"):
+        raise NotExactError(f"a type made by MPI_Type_create_{combiner.lower()} has no name; give that of its size")
+    if combiner == "VALUE_INDEX":
+        raise NotExactError("a type made by MPI_Type_get_value_index has no name; write 'pair(VALUE,INDEX)'")
+    types = arguments.pop("datatypes", None)
+    words = [_argument(mpi, name, value) for name, value in arguments.items()]
+    last = _text(inner) if types is None else f"[{','.join(map(_text, types))}]"
+    return f"{combiner.lower()}({','.join([*words, last])})"
+
+
+def _name(mpi: Any, datatype: Any) -> str:
+    """Return MPI's name of a predefined datatype, whatever it was called by MPI_Type_set_name."""
+    names = [name for name in dir(mpi) if is_datatype(found := getattr(mpi, name)) and found == datatype]
+    if not names:
+        raise NotExactError(f"{datatype.Get_name() or 'it'} is no datatype that mpi4py names")
+    said = datatype.Get_name().removeprefix("MPI_")
+    twos = [f"2{name.removeprefix(_CALLED_TWO)}" for name in names if name.startswith(_CALLED_TWO)]
+    return f"MPI_{next((name for name in (said, *twos) if name in (*names, *twos)), names[0])}"
+
+
+def _argument(mpi: Any, name: str, value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{','.join(_argument(mpi, name, each) for each in value)}]"
+    prefix = _WORDS.get(name)
+    words = [word for word in dir(mpi) if prefix and word.startswith(prefix) and getattr(mpi, word) == value]
+    return words[0].lower() if words else str(value)
+
+
+def op_name(op: object) -> str | None:
+    """Return the name of a predefined op of mpi4py; None for all else.
+
+    Raises
+    ------
+    NotExactError
+        If it is MPI_OP_NULL.
+    """
+    mpi = module()
+    if mpi is None or not isinstance(op, mpi.Op) or not op.is_predefined:
+        return None
+    if op == mpi.OP_NULL:
+        raise NotExactError("is MPI_OP_NULL, which is no op")
+    return next(name for name in dir(mpi) if isinstance(found := getattr(mpi, name), mpi.Op) and found == op)
+
+
+class Created(NamedTuple):
+    """An op that was made by MPI_Op_create."""
+
+    call: Callable[[Any, Any, Any], Any]
+    commute: bool
+
+
+def created(op: object) -> Created | None:
+    """Return the function of a user-defined op of mpi4py; None for what is none.
+
+    That of an op in C, or one that is known by its handle only, is called by MPI_Reduce_local.
+    """
+    mpi = module()
+    if mpi is None or not isinstance(op, mpi.Op):
+        return None
+    try:
+        _, (function, *_) = op.__reduce__()
+    except ValueError:
+
+        def function(inbuf: Any, inoutbuf: Any, datatype: Any) -> None:
+            op.Reduce_local([inbuf, datatype], [inoutbuf, datatype])
+
+    return Created(function, bool(op.Is_commutative()))
+
+
+def arguments(invec: Any, inoutvec: Any, name: str) -> tuple[Any, Any, Any]:
+    """Return what mpi4py calls a function with, for two arrays of elements of a datatype.
+
+    Parameters
+    ----------
+    invec, inoutvec
+        Contiguous bytes; the first cannot be written to.
+    name
+        The datatype's name in MPI; of one that has none the function gets MPI.DATATYPE_NULL.
+    """
+    mpi = module()
+    short = name.removeprefix("MPI_")
+    known: Mapping[str, Any] = vars(mpi)
+    datatype = known.get(f"{_CALLED_TWO}{short[1:]}" if short.startswith("2") else short, mpi.DATATYPE_NULL)
+    buffer = known.get("buffer") or mpi.memory
+    lower, upper = buffer.frombuffer(invec, readonly=True), buffer.frombuffer(inoutvec)
+    return lower, upper, datatype if is_datatype(datatype) else mpi.DATATYPE_NULL

@@ -1,0 +1,118 @@
+"""A C op that calls functions of MPI: what it needs for that, and what is said if it has not got it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import Outcome, run, succeeded, unchanged
+from needs import needs
+
+from mpired.ops import elf
+
+SCRIPTS = Path(sys.executable).parent
+BUILD = "handles are those of MPI's ABI build (libmpi_abi.so)"
+
+SOURCE = r"""
+#include <mpi.h>
+
+static void add(void *in, void *inout, int n)
+{
+    for (int i = 0; i < n; i++)
+        ((double *)inout)[i] += ((double *)in)[i];
+}
+
+/* Needs nothing of MPI but its handles. */
+void compares(void *in, void *inout, int *len, MPI_Datatype *datatype)
+{
+    if (*datatype == MPI_DOUBLE)
+        add(in, inout, *len);
+}
+
+void asks(void *in, void *inout, int *len, MPI_Datatype *datatype)
+{
+    int size;
+    MPI_Type_size(*datatype, &size);
+    add(in, inout, *len * size / sizeof(double));
+}
+
+void initialises(void *in, void *inout, int *len, MPI_Datatype *datatype)
+{
+    int there;
+    MPI_Initialized(&there);
+    if (!there)
+        MPI_Init(0, 0);
+    asks(in, inout, len, datatype);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Two ranks, and the ops compiled for the ABI, for MPICH's own handles, and linked with no MPI."""
+    needs("mpicc")
+    folder = tmp_path_factory.mktemp("ops")
+    (folder / "ops.c").write_text(SOURCE)
+    for rank in range(2):
+        np.save(folder / f"r{rank}.npy", np.arange(5.0) + rank)
+    shared = ("-shared", "-fPIC", "ops.c", "-o")
+    subprocess.run([SCRIPTS / "mpicc_abi", *shared, "abi.so"], cwd=folder, check=True)
+    subprocess.run([SCRIPTS / "mpicc", *shared, "own.so"], cwd=folder, check=True)
+    include = SCRIPTS.parent / "include"
+    subprocess.run(["gcc", f"-I{include}", *shared, "unlinked.so"], cwd=folder, check=True)
+    return folder
+
+
+def reduced(folder: Path, op: str) -> Outcome:
+    return run("reduce", "-q", "--op", op, "r0.npy", "r1.npy", "--to", "text", cwd=folder)
+
+
+@pytest.mark.parametrize("op", ["compares", "initialises"])
+def test_the_abi_build_knows_the_handles(op, folder):
+    outcome = reduced(folder, f"./abi.so:{op}")
+    succeeded(outcome)
+    assert outcome.out == b"1.0\n3.0\n5.0\n7.0\n9.0\n"
+
+
+CALLS = "ended its worker, in which MPI is not initialised; call MPI_Init before MPI_Type_size if MPI_Initialized says"
+REASONS = {
+    "./abi.so:asks": f"{CALLS} that nobody has, and compile it with mpicc_abi, because {BUILD}; nothing was written",
+    "./own.so:asks": f"{CALLS} that nobody has, and compile it with mpicc_abi, not for libmpi.so.12, because {BUILD}",
+    "./own.so:initialises": f"; it calls MPI: compile it with mpicc_abi, not for libmpi.so.12, because {BUILD}",
+    "./unlinked.so:asks": "symbol: MPI_Type_size); link it with MPI's ABI build (libmpi_abi.so), by mpicc_abi",
+}
+
+
+@pytest.mark.parametrize("op", REASONS)
+def test_a_call_that_mpi_ends_is_explained(op, folder):
+    with unchanged(folder):
+        outcome = reduced(folder, op)
+    assert outcome.status == 7
+    line = outcome.err.splitlines()[-1]
+    assert line.startswith(f"mpired: {op}: ")
+    assert REASONS[op] in line
+
+
+def test_what_a_library_needs_is_what_nm_says(folder):
+    for name in ("abi.so", "own.so", "unlinked.so"):
+        listed = subprocess.check_output(["nm", "-D", "--undefined-only", "-P", name], cwd=folder, text=True)
+        names = {line.split()[0].partition("@")[0] for line in listed.splitlines()}
+        assert set(elf.imports(str(folder / name)).symbols) == names
+    assert elf.imports(str(folder / "abi.so")).libraries[0] == "libmpi_abi.so.1"
+    assert "libmpi.so.12" in elf.imports(str(folder / "own.so")).libraries
+
+
+def test_a_damaged_library_tells_nothing(folder, tmp_path):
+    content = (folder / "abi.so").read_bytes()
+    draw = np.random.default_rng(4)
+    for number in range(60):
+        damaged = bytearray(content[: draw.integers(len(content))] if number % 2 else content)
+        for at in draw.integers(0, max(1, min(len(damaged), 4000 if number % 4 else len(damaged))), 20):
+            damaged[at : at + 1] = bytes([draw.integers(256)])
+        (tmp_path / "damaged.so").write_bytes(damaged)
+        assert isinstance(elf.imports(str(tmp_path / "damaged.so")), elf.Imports)
+    for path in ("/", "/missing", __file__):
+        assert elf.imports(path) == elf.Imports()
