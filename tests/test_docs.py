@@ -22,7 +22,9 @@ from mpired.cli import cli
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md")) + sorted(ROOT.glob("sample_data/*.md"))
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\[[^]]+\]\(([^)#:]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\[[^]]*\]\(([^)#:]*)(?:#([^)]*))?\)")
+PICTURE = re.compile(r"!\[([^]]*)\]")
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def ids(page):
@@ -91,10 +93,28 @@ def test_pages_have_examples():
     assert counts["sample_data/README.md"] > 5
 
 
+def anchors(page):
+    """The anchors of a page's headings, as Sphinx and the hosts of repositories make them."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_links_lead_somewhere(page):
-    for target in LINK.findall(page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target, anchor in LINK.findall(FENCE.sub("", page.read_text())):
+        path = page.parent / target if target else page
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_pictures_have_a_text(page):
+    assert all(PICTURE.findall(page.read_text()))
+
+
+def test_each_page_is_in_the_list_of_pages():
+    listed = {target for target, _ in LINK.findall((ROOT / "docs" / "README.md").read_text())}
+    assert listed >= {page.name for page in ROOT.glob("docs/*.md") if page.name != "README.md"}
 
 
 @pytest.mark.parametrize("name", cli.list_commands(click.Context(cli)))
