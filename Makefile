@@ -45,11 +45,12 @@ check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which f
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
-docs: $(VENV)/.run ## Write docs/ops.md and docs/options.md from the tables of the program.
+docs: $(VENV)/.run ## Write docs/ops.md, docs/options.md and the pictures, from the tables of the program.
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh docs/ops.sh > docs/ops.md.new
 	mv docs/ops.md.new docs/ops.md
 	$(BIN)/python docs/options.py > docs/options.md.new
 	mv docs/options.md.new docs/options.md
+	$(BIN)/python docs/pictures/draw.py docs/pictures
 
 site: $(VENV)/.docs ## Build the documentation as a site in build/site, strictly.
 	$(BIN)/python docs/site/build.py

@@ -149,3 +149,11 @@ def test_table_of_ops_is_fresh(elsewhere):
     status, output = shell(f"sh '{ROOT}/docs/ops.sh'")
     assert status == 0
     assert output == (ROOT / "docs" / "ops.md").read_text(), "docs/ops.md is stale; run `make docs`"
+
+
+def test_pictures_are_fresh(tmp_path):
+    command = [sys.executable, str(ROOT / "docs" / "pictures" / "draw.py"), str(tmp_path)]
+    subprocess.run(command, stdin=subprocess.DEVNULL, check=True)
+    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    there = {path.name: path.read_text() for path in (ROOT / "docs" / "pictures").glob("*.svg")}
+    assert drawn == there, "pictures in docs/pictures are stale; run `make docs`"
