@@ -24,6 +24,7 @@ PAGES = sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md")) + sorted(ROOT
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^]]*\]\(([^)#:]*)(?:#([^)]*))?\)")
 PICTURE = re.compile(r"!\[([^]]*)\]")
+CELL = re.compile(r"^\|.*\| `((?:[^`]* )?mpired [^`]+)` \|$", re.MULTILINE)
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -84,9 +85,39 @@ def test_examples_of_page(page, elsewhere):
             assert (command, output.rstrip("\n"), status) == (command, expected, 0), f"{page.name}, line {line}"
 
 
+def test_commands_beside_those_of_other_programs(elsewhere, monkeypatch):
+    """They stand in tables and run in the folder of the sample data."""
+    monkeypatch.chdir(elsewhere / "sample_data")
+    found = CELL.findall((ROOT / "docs" / "coming-from.md").read_text())
+    assert len(found) > 20
+    for command in found:
+        status, output = shell(command)
+        assert status == 0, f"{command}\n{output}"
+
+
+def test_the_first_page_has_no_words_of_mpi():
+    """Its text, not what commands are called and print."""
+    text = re.sub(r"`[^`]*`", "", FENCE.sub("", (ROOT / "docs" / "first-steps.md").read_text()))
+    words = set(re.findall(r"[a-z]+", text.lower()))
+    assert not words & {
+        "mpi",
+        "rank",
+        "ranks",
+        "root",
+        "origin",
+        "window",
+        "count",
+        "datatype",
+        "op",
+        "collective",
+        "buffer",
+    }
+
+
 def test_pages_have_examples():
     counts = {ids(page): len(BLOCK.findall(page.read_text())) for page in PAGES}
-    assert counts["README.md"] >= 7
+    assert counts["README.md"] >= 3
+    assert counts["docs/first-steps.md"] > 5
     assert counts["docs/tutorial.md"] > 5
     assert counts["docs/formats.md"] > 5
     assert counts["docs/ops.md"] == 2
