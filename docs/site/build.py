@@ -7,11 +7,11 @@ Warnings of Sphinx are errors, and so are links and anchors that lead nowhere an
 
 from __future__ import annotations
 
+import inspect
 import os
 import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,6 +23,7 @@ import mpired
 from mpired import errors
 from mpired.cli import cli
 from mpired.collectives.table import COLLECTIVES
+from mpired.options import RUNNING, SECTIONS
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
@@ -112,68 +113,68 @@ def navigation(names: dict[str, str]) -> Iterator[str]:
 def command_page(name: str, command: click.Command) -> str:
     """Return the page of a command, from what click knows of it."""
     context = click.Context(command, info_name=f"mpired {name}")
-    text, _, examples = (command.help or "").partition("\b")
-    lines = [
-        f"# mpired {name}",
-        "",
-        _plain(text),
-        "",
-        "```text",
-        " ".join([context.command_path, *command.collect_usage_pieces(context)]),
-        "```",
-        "",
-    ]
-    if examples:
-        commands = [f"$ {line.strip()}" for line in examples.splitlines() if line.strip().startswith("mpired")]
-        lines += ["## Examples", "", "```console", *commands, "```", ""]
-    lines += ["## Options", "", "```{program} " + f"mpired {name}", "```", ""]
-    for parameter in command.get_params(context):
-        if isinstance(parameter, click.Option) and not parameter.hidden:
-            lines += _option(parameter, context)
-    return "\n".join(lines)
+    usage = " ".join([context.command_path, *command.collect_usage_pieces(context)])
+    first, *others = inspect.cleandoc(command.help or "").split("\n\n")
+    lines = [f"# mpired {name}", _plain(first), f"```text\n{usage}\n```"]
+    shown = sorted(others, key=lambda each: each.startswith("\b"))  # the examples last
+    lines += [_examples(paragraph) if paragraph.startswith("\b") else _plain(paragraph) for paragraph in shown]
+    lines += ["## Options", "```{program} " + f"mpired {name}\n```"]
+    options = [each for each in command.get_params(context) if isinstance(each, click.Option) and not each.hidden]
+    for title in SECTIONS:
+        those = [each for each in options if _section(each) == title]
+        lines += [f"### {title}"] * bool(those) + [_option(each, context) for each in those]
+    return "\n\n".join(lines) + "\n"
+
+
+def _section(option: click.Option) -> str:
+    row = getattr(option, "row", None)
+    return row.section if row else RUNNING
+
+
+def _examples(paragraph: str) -> str:
+    """Return the examples of the help as they are typed; a line that goes on is further in."""
+    lines = [line.removeprefix("  ") for line in paragraph.splitlines()[2:]]
+    typed = [f"> {line}" if line.startswith(" ") else f"$ {line}" for line in lines]
+    return "\n".join(["## Examples", "", "```console", *typed, "```"])
 
 
 def _plain(text: str) -> str:
     """Return paragraphs of the help as Markdown."""
-    return re.sub(r"([*_<>\[\]])", r"\\\1", textwrap.dedent(text).strip())
+    return re.sub(r"([*_<>\[\]])", r"\\\1", text)
 
 
-def _option(option: click.Option, context: click.Context) -> list[str]:
+def _option(option: click.Option, context: click.Context) -> str:
     """Return an option: its spellings, what it means, and how else it is given."""
     flags, meaning = option.get_help_record(context) or ("", "")
-    variables = [f"`{variable}`" for variable in option.envvar or ()]
     lines = ["````{option} " + flags.replace(" / ", ", "), "", _plain(meaning)]
-    if variables:
+    if variables := [f"`{variable}`" for variable in option.envvar or ()]:
         lines += ["", f"Environment: {', '.join(variables)}."]
-    return [*lines, "````", ""]
+    return "\n".join([*lines, "````"])
 
 
 def api_page() -> str:
-    """Return the page of the Python API, with each public name."""
-    functions = [name.replace("-", "_") for name in COLLECTIVES]
-    functions += sorted(set(mpired.__all__) & {"pack", "unpack", "info"})
-    rest = {"Window", "op", "Abort", "OPS", "DATATYPES", "errors", "datatypes", "MpiredError", "__version__"}
-    unknown = set(mpired.__all__) - set(functions) - rest
-    if unknown:
-        raise SystemExit(f"docs/site/build.py: {unknown} of `mpired.__all__` has no place on the page of the API")
-    exceptions = [name for name, value in vars(errors).items() if isinstance(value, type) and name[0] != "_"]
-    blocks = [f".. autofunction:: mpired.{name}" for name in functions]
-    return "\n\n".join(
-        [
-            _title("Functions and classes"),
-            "Made from the docstrings. :doc:`python` shows how they are used.",
-            _title("Collectives and files", "-"),
-            *blocks,
-            _title("Windows", "-"),
-            ".. autoclass:: mpired.Window\n   :members:",
-            _title("Ops of your own", "-"),
-            ".. autofunction:: mpired.op",
-            _title("Errors", "-"),
-            ".. automodule:: mpired.errors",
-            *(f".. autoexception:: mpired.errors.{name}\n   :show-inheritance:" for name in exceptions),
-            "",
-        ]
-    )
+    """Return the page of the Python API, with each public name: a new function or class is there by itself."""
+    public = {name: getattr(mpired, name) for name in mpired.__all__}
+    collectives = [name.replace("-", "_") for name in COLLECTIVES]
+    functions = [name for name, value in public.items() if inspect.isroutine(value) and name not in collectives]
+    classes = [name for name, value in public.items() if isinstance(value, type) and not issubclass(value, Exception)]
+    own = {name: value for name, value in vars(errors).items() if getattr(value, "__module__", "") == errors.__name__}
+    exceptions = [name for name, value in own.items() if isinstance(value, type) and issubclass(value, Exception)]
+    tables = " and ".join(f"``mpired.{name}``" for name, value in public.items() if isinstance(value, tuple))
+    blocks = [
+        _title("Functions and classes"),
+        f"Made from the docstrings. :doc:`python` shows how they are used. {tables} are the rows of :doc:`ops`.",
+        _title("Collectives", "-"),
+        *(f".. autofunction:: mpired.{name}" for name in collectives),
+        _title("Windows", "-"),
+        *(f".. autoclass:: mpired.{name}\n   :members:" for name in classes),
+        _title("Other functions", "-"),
+        *(f".. autofunction:: mpired.{name}" for name in functions),
+        _title("Errors", "-"),
+        ".. automodule:: mpired.errors",
+        *(f".. autoexception:: mpired.errors.{name}\n   :show-inheritance:" for name in exceptions),
+    ]
+    return "\n\n".join(blocks) + "\n"
 
 
 def _title(text: str, line: str = "=") -> str:

@@ -3,6 +3,8 @@
 import re
 from typing import Any
 
+from docutils import nodes
+
 import mpired
 
 project = "mpired"
@@ -21,6 +23,7 @@ nitpick_ignore_regex = [
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_heading_anchors = 4
+suppress_warnings = ["misc.highlighting_failure"]  # a quoted text of several lines in a shell is fine
 default_role = "code"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented"
@@ -51,6 +54,14 @@ def _as_restructured(_app: Any, what: str, _name: str, _thing: Any, _options: An
         lines[first:first] = ["::", ""]
 
 
+def _with_dashes(_app: Any, doctree: nodes.document, _name: str) -> None:
+    """Set a dash between a parameter and its description, which else `smartquotes` does."""
+    for text in list(doctree.findall(nodes.Text)):
+        if text == " -- ":
+            text.parent.replace(text, nodes.Text(" \N{EN DASH} "))
+
+
 def setup(app: Any) -> None:
-    """Connect what happens before napoleon reads a docstring."""
+    """Connect what happens before napoleon reads a docstring, and before a page is written."""
     app.connect("autodoc-process-docstring", _as_restructured, priority=100)
+    app.connect("doctree-resolved", _with_dashes)
