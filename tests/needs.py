@@ -48,6 +48,9 @@ NEEDS = {
     ),
     "mypy": Need(lambda: importlib.util.find_spec("mypy") is not None, "pip install mypy"),
     "pyright": Need(lambda: importlib.util.find_spec("pyright") is not None, "pip install 'pyright[nodejs]'"),
+    "sphinx": Need(
+        lambda: all(map(importlib.util.find_spec, ("sphinx", "furo", "myst_parser"))), "pip install -e '.[docs]'"
+    ),
     "strace": Need(lambda: _runs("strace", "-o", os.devnull, "true"), "apt-get install strace, and the right to trace"),
     "root": Need(lambda: os.geteuid() == 0, "run the tests as root"),
     "mount": Need(_may_mount, "run the tests as root, with the right to mount"),

@@ -1,5 +1,7 @@
 """Builds the site of the documents: `make site` runs it.
 
+    python docs/site/build.py [DIRECTORY]
+
 The pages are those of the repository, at other addresses: README.md becomes the front page, docs/NAME.md the page NAME,
 and the lists of docs/README.md the navigation. The pages of the commands and of the Python API are made from the code.
 Warnings of Sphinx are errors, and so are links and anchors that lead nowhere and files that come from another host.
@@ -27,7 +29,6 @@ from mpired.options import RUNNING, SECTIONS
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-BUILD = ROOT / "build" / "site"
 
 # Pages outside of docs/, and their names on the site.
 _OUTSIDE = {
@@ -199,18 +200,17 @@ def assemble(folder: Path) -> None:
 
 def main() -> int:
     """Build the site, and return the exit status."""
-    source, pages_ = BUILD.with_name("site-source"), BUILD
-    shutil.rmtree(pages_, ignore_errors=True)
+    site = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else ROOT / "build" / "site"
+    source, cache = (site.with_name(f"{site.name}-{what}") for what in ("source", "cache"))
+    shutil.rmtree(site, ignore_errors=True)
     assemble(source)
-    words = ["-q", "-W", "--keep-going", "-c", str(HERE), "-d", str(BUILD.with_name("site-cache")), "-j", "auto"]
-    status: int = build_main([*words, str(source), str(pages_)])
-    found = list(problems(pages_)) if status == 0 else []
+    words = ["-q", "-W", "--keep-going", "-c", str(HERE), "-d", str(cache), "-j", "auto"]
+    status: int = build_main([*words, str(source), str(site)])
+    found = list(problems(site)) if status == 0 else []
     for problem in found:
         print(problem, file=sys.stderr)
-    if status or found:
-        return 1
-    print(f"{pages_.relative_to(ROOT)}/index.html")
-    return 0
+    print(f"{site}/index.html")
+    return int(status != 0 or bool(found))
 
 
 if __name__ == "__main__":
