@@ -25,6 +25,7 @@ import mpired
 from mpired import errors
 from mpired.cli import cli
 from mpired.collectives.table import COLLECTIVES
+from mpired.ops import Op
 from mpired.options import RUNNING, SECTIONS
 
 HERE = Path(__file__).resolve().parent
@@ -161,16 +162,17 @@ def api_page() -> str:
     classes = [name for name, value in public.items() if isinstance(value, type) and not issubclass(value, Exception)]
     own = {name: value for name, value in vars(errors).items() if getattr(value, "__module__", "") == errors.__name__}
     exceptions = [name for name, value in own.items() if isinstance(value, type) and issubclass(value, Exception)]
-    tables = " and ".join(f"``mpired.{name}``" for name, value in public.items() if isinstance(value, tuple))
+    ops = ", ".join(f"``{name}``" for name, value in public.items() if isinstance(value, Op))
     blocks = [
         _title("Functions and classes"),
-        f"Made from the docstrings. :doc:`python` shows how they are used. {tables} are the rows of :doc:`ops`.",
+        "Made from the docstrings. :doc:`python` shows how they are used.",
+        f"The rows of :doc:`ops` are ``mpired.OPS`` and ``mpired.DATATYPES``. Each op has a name in ``mpired``: {ops}.",
         _title("Collectives", "-"),
         *(f".. autofunction:: mpired.{name}" for name in collectives),
-        _title("Windows", "-"),
-        *(f".. autoclass:: mpired.{name}\n   :members:" for name in classes),
         _title("Other functions", "-"),
         *(f".. autofunction:: mpired.{name}" for name in functions),
+        _title("Classes", "-"),
+        *(f".. autoclass:: mpired.{name}\n   :members:" for name in reversed(classes)),
         _title("Errors", "-"),
         ".. automodule:: mpired.errors",
         *(f".. autoexception:: mpired.errors.{name}\n   :show-inheritance:" for name in exceptions),

@@ -4,6 +4,7 @@ import re
 from typing import Any
 
 from docutils import nodes
+from sphinx.pycode import ModuleAnalyzer
 
 import mpired
 
@@ -14,12 +15,8 @@ root_doc = "index"
 language = "en"
 smartquotes = False  # they would make one dash of the two of an option
 nitpicky = True
-# Types of other packages, which are described elsewhere; objects that have no page; and words for arrays.
-nitpick_ignore_regex = [
-    ("py:.*", r"(numpy|np|os|collections|typing)\..*"),
-    ("py:.*", r"(mpired\..*\.)?(RankFile|Datatype)"),
-    ("py:class", r"PathLike|(dict of )?arrays?"),
-]
+# Public names have to be there. Types of other packages are described elsewhere, those of inner modules nowhere.
+nitpick_ignore_regex = [("py:.*", r"(?!mpired\.).*"), ("py:.*", r"mpired\.(?!errors\.)\w+\..*")]
 
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_heading_anchors = 4
@@ -40,6 +37,15 @@ html_last_updated_fmt = None
 pygments_style = "default"
 pygments_dark_style = "github-dark"
 html_theme_options = {"navigation_with_keys": True, "top_of_page_buttons": []}
+
+
+def _analyze(analyzer: ModuleAnalyzer) -> None:
+    """Read a module, but not its overloads: they are for type checkers, and lack the keywords of `with_options`."""
+    _read(analyzer)
+    analyzer.overloads = {}
+
+
+_read, ModuleAnalyzer.analyze = ModuleAnalyzer.analyze, _analyze
 
 
 def _as_restructured(_app: Any, what: str, _name: str, _thing: Any, _options: Any, lines: list[str]) -> None:
