@@ -21,7 +21,7 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-long test-oldest check docs bench clean
+.PHONY: help run test test-long test-oldest check docs site bench clean
 
 help: ## Show these lines.
 	@echo "Targets of this Makefile:"
@@ -45,11 +45,15 @@ check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which f
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
-docs: $(VENV)/.run ## Write docs/ops.md and docs/options.md from the tables of the program.
+docs: $(VENV)/.run ## Write docs/ops.md, docs/options.md and the pictures, from the tables of the program.
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh docs/ops.sh > docs/ops.md.new
 	mv docs/ops.md.new docs/ops.md
 	$(BIN)/python docs/options.py > docs/options.md.new
 	mv docs/options.md.new docs/options.md
+	$(BIN)/python docs/pictures/draw.py docs/pictures
+
+site: $(VENV)/.docs ## Build the documentation as a site in build/site, strictly.
+	$(BIN)/python docs/site/build.py
 
 bench: $(VENV)/.test ## Compare the speed with other ways to do the same.
 	$(BIN)/python benchmarks/run.py $(ARGS)
@@ -78,6 +82,10 @@ $(VENV)/.test: $(VENV)/.made pyproject.toml
 $(VENV)/.dev: $(VENV)/.made pyproject.toml
 	$(call install,.[dev])
 	@touch $(VENV)/.run $(VENV)/.test $@
+
+$(VENV)/.docs: $(VENV)/.made pyproject.toml
+	$(call install,.[docs])
+	@touch $(VENV)/.run $@
 
 # Every bound `>=` in pyproject.toml becomes `==`.
 $(OLDEST)/.made: $(VENV)/.made pyproject.toml

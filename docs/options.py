@@ -43,7 +43,7 @@ def main() -> None:
             if row := getattr(parameter, "row", None):
                 taken.setdefault((parameter.name or "", row.help), []).append(f"`{name}`")
     print(HEAD)
-    print("| option | Python | environment | default | commands | meaning |")
+    print("| option | meaning | Python | environment | default | commands |")
     print("| --- | --- | --- | --- | --- | --- |")
     seen = set()
     for group in filter(is_typeddict, vars(mpired.options).values()):
@@ -59,7 +59,8 @@ def main() -> None:
             variables = " ".join(f"`{each}`" for each in row.variables)
             default = "" if row.default in (None, (), False) else f"`{row.default}`"
             used = _shortened(taken[name, row.help])
-            cells = (flags.strip(), f"`{name}`", variables, default, used, row.help.replace("|", "\\|") + values)
+            meaning = row.help.replace("|", "\\|") + values
+            cells = (flags.strip(), meaning, f"`{name}`", variables, default, used)
             print(f"| {' | '.join(cells)} |")
 
 

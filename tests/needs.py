@@ -52,6 +52,9 @@ NEEDS = {
     "bash": Need(lambda: shutil.which("bash") is not None, "apt-get install bash"),
     "zsh": Need(lambda: shutil.which("zsh") is not None, "apt-get install zsh"),
     "fish": Need(lambda: shutil.which("fish") is not None, "apt-get install fish"),
+    "sphinx": Need(
+        lambda: all(map(importlib.util.find_spec, ("sphinx", "furo", "myst_parser"))), "pip install -e '.[docs]'"
+    ),
     "strace": Need(lambda: _runs("strace", "-o", os.devnull, "true"), "apt-get install strace, and the right to trace"),
     "root": Need(lambda: os.geteuid() == 0, "run the tests as root"),
     "mount": Need(_may_mount, "run the tests as root, with the right to mount"),

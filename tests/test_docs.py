@@ -22,7 +22,10 @@ from mpired.cli import cli
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md")) + sorted(ROOT.glob("sample_data/*.md"))
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-LINK = re.compile(r"\[[^]]+\]\(([^)#:]+)(?:#[^)]*)?\)")
+LINK = re.compile(r"\[[^]]*\]\(([^)#:]*)(?:#([^)]*))?\)")
+PICTURE = re.compile(r"!\[([^]]*)\]")
+CELL = re.compile(r"^\|.*\| `((?:[^`]* )?mpired [^`]+)` \|$", re.MULTILINE)
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def ids(page):
@@ -81,19 +84,67 @@ def test_examples_of_page(page, elsewhere):
             assert (command, output.rstrip("\n"), status) == (command, expected, 0), f"{page.name}, line {line}"
 
 
+def test_commands_beside_those_of_other_programs(elsewhere, monkeypatch):
+    """They stand in tables and run in the folder of the sample data."""
+    monkeypatch.chdir(elsewhere / "sample_data")
+    found = CELL.findall((ROOT / "docs" / "coming-from.md").read_text())
+    assert len(found) > 20
+    for command in found:
+        status, output = shell(command)
+        assert status == 0, f"{command}\n{output}"
+
+
+def test_the_first_page_has_no_words_of_mpi():
+    """Its text, not what commands are called and print."""
+    text = re.sub(r"`[^`]*`", "", FENCE.sub("", (ROOT / "docs" / "first-steps.md").read_text()))
+    words = set(re.findall(r"[a-z]+", text.lower()))
+    assert not words & {
+        "mpi",
+        "rank",
+        "ranks",
+        "root",
+        "origin",
+        "window",
+        "count",
+        "datatype",
+        "op",
+        "collective",
+        "buffer",
+    }
+
+
 def test_pages_have_examples():
     counts = {ids(page): len(BLOCK.findall(page.read_text())) for page in PAGES}
-    assert counts["README.md"] >= 7
+    assert counts["README.md"] >= 3
+    assert counts["docs/first-steps.md"] > 5
     assert counts["docs/tutorial.md"] > 5
     assert counts["docs/formats.md"] > 5
     assert counts["docs/ops.md"] == 2
     assert counts["sample_data/README.md"] > 5
 
 
+def anchors(page):
+    """The anchors of a page's headings, as Sphinx and the hosts of repositories make them."""
+    headings = re.findall(r"^#+ (.*)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("page", PAGES, ids=ids)
 def test_links_lead_somewhere(page):
-    for target in LINK.findall(page.read_text()):
-        assert (page.parent / target).exists(), target
+    for target, anchor in LINK.findall(FENCE.sub("", page.read_text())):
+        path = page.parent / target if target else page
+        assert path.exists(), target
+        assert not anchor or anchor in anchors(path), f"{target}#{anchor}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_pictures_have_a_text(page):
+    assert all(PICTURE.findall(page.read_text()))
+
+
+def test_each_page_is_in_the_list_of_pages():
+    listed = {target for target, _ in LINK.findall((ROOT / "docs" / "README.md").read_text())}
+    assert listed >= {page.name for page in ROOT.glob("docs/*.md") if page.name != "README.md"}
 
 
 @pytest.mark.parametrize("name", cli.list_commands(click.Context(cli)))
@@ -128,3 +179,11 @@ def test_table_of_ops_is_fresh(elsewhere):
     status, output = shell(f"sh '{ROOT}/docs/ops.sh'")
     assert status == 0
     assert output == (ROOT / "docs" / "ops.md").read_text(), "docs/ops.md is stale; run `make docs`"
+
+
+def test_pictures_are_fresh(tmp_path):
+    command = [sys.executable, str(ROOT / "docs" / "pictures" / "draw.py"), str(tmp_path)]
+    subprocess.run(command, stdin=subprocess.DEVNULL, check=True)
+    drawn = {path.name: path.read_text() for path in tmp_path.iterdir()}
+    there = {path.name: path.read_text() for path in (ROOT / "docs" / "pictures").glob("*.svg")}
+    assert drawn == there, "pictures in docs/pictures are stale; run `make docs`"
