@@ -12,11 +12,12 @@ OLDEST_TESTS := tests/test_options.py tests/cli/bad_inputs $(addprefix tests/cli
 	listings.py options.py progress.py starting.py summary.py terminals_and_pipes.py types.py usage.py) \
 	$(addprefix tests/collectives/test_,input_formats.py output_formats.py reduce.py) tests/windows/columns tests/buffers
 
-# Where Python cannot put pip into an environment, that of $(PYTHON) works on it from outside.
+# Where Python cannot put pip into an environment, that of $(PYTHON) works on it from outside. What a wheel has besides the
+# package is not made for an editable installation.
 define install
 	@echo "pip install -e '$(1)'"
 	@if [ -x $(BIN)/pip ]; then pip="$(BIN)/python -m pip"; else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; \
-		$$pip --disable-pip-version-check --quiet install -e '$(1)'
+		HATCH_BUILD_NO_HOOKS=true $$pip --disable-pip-version-check --quiet install -e '$(1)'
 endef
 
 .DEFAULT_GOAL := help
@@ -95,6 +96,6 @@ $(OLDEST)/.made: $(VENV)/.made pyproject.toml
 	@echo "pip install -e . -c $(OLDEST)/oldest.txt"
 	@if [ -x $(OLDEST)/bin/pip ]; then pip="$(OLDEST)/bin/python -m pip"; \
 		else pip="$(PYTHON) -m pip --python $(OLDEST)/bin/python"; fi; \
-		$$pip --disable-pip-version-check --quiet install -c $(OLDEST)/oldest.txt -e . \
+		HATCH_BUILD_NO_HOOKS=true $$pip --disable-pip-version-check --quiet install -c $(OLDEST)/oldest.txt -e . \
 		hatchling hypothesis 'pytest>=8' pytest-timeout pytest-xdist
 	@touch $@
