@@ -5,10 +5,12 @@ mpi4py is never imported here: who has such an object, or writes such a function
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Self
 
+_NOT_ALIVE = "MPI is not initialised, or is finalised"
 _CALLED_TWO = "TWO"  # mpi4py's TWOINT is MPI_2INT
 _WORDS = {"order": "ORDER_", "distribs": "DISTRIBUTE_", "dargs": "DISTRIBUTE_DFLT_"}
 
@@ -35,11 +37,21 @@ class Decoded(str):
         Raises
         ------
         NotExactError
-            If no text means it.
+            If no text means it, or MPI cannot be asked.
         """
+        if not _is_alive():
+            raise NotExactError(f"is a datatype of mpi4py, and {_NOT_ALIVE}; give its name")
+        if not hasattr(datatype, "decode"):
+            raise NotExactError("is a datatype of an mpi4py before version 4; give its name")
         made = super().__new__(cls, _text(datatype))
         made.size, made.extent = datatype.Get_size(), datatype.Get_extent()[1]
         return made
+
+
+def _is_alive() -> bool:
+    """Tell whether functions of MPI may be called, which end the process otherwise."""
+    mpi = module()
+    return bool(mpi.Is_initialized() and not mpi.Is_finalized())
 
 
 def is_datatype(value: object) -> bool:
@@ -110,19 +122,22 @@ class Created(NamedTuple):
 def created(op: object) -> Created | None:
     """Return the function of a user-defined op of mpi4py; None for what is none.
 
-    That of an op in C, or one that is known by its handle only, is called by MPI_Reduce_local.
+    An op in C, or one that is known by its handle only, is called by MPI_Reduce_local.
     """
     mpi = module()
     if mpi is None or not isinstance(op, mpi.Op):
         return None
-    try:
-        _, (function, *_) = op.__reduce__()
-    except ValueError:
+    if _is_alive():
+        with contextlib.suppress(TypeError, ValueError):
+            _, (function, commute) = op.__reduce__()
+            return Created(function, bool(commute))
 
-        def function(inbuf: Any, inoutbuf: Any, datatype: Any) -> None:
-            op.Reduce_local([inbuf, datatype], [inoutbuf, datatype])
+    def reduce_local(inbuf: Any, inoutbuf: Any, datatype: Any) -> None:
+        if not _is_alive():
+            raise RuntimeError(_NOT_ALIVE)
+        op.Reduce_local([inbuf, datatype], [inoutbuf, datatype])
 
-    return Created(function, bool(op.Is_commutative()))
+    return Created(reduce_local, bool(_is_alive() and op.Is_commutative()))
 
 
 def arguments(invec: Any, inoutvec: Any, name: str) -> tuple[Any, Any, Any]:

@@ -31,6 +31,13 @@ RESERVED_DESCRIPTORS = 24
 _FEW = 8  # files whose locks are among those
 
 
+def _log(name: str, words: str) -> None:
+    """Log that a wait has become long."""
+    import logging  # noqa: PLC0415 - only for a long wait
+
+    logging.getLogger("mpired").info("%s: %s", name, words)
+
+
 class Waiting(NamedTuple):
     """How long to wait for a lock.
 
@@ -39,11 +46,12 @@ class Waiting(NamedTuple):
     timeout
         Seconds; 0 tries once.
     tell
-        Called with the name of the file and what there is to say when the wait has become long, and every 10 s.
+        Called with the name of the file and what there is to say when the wait has become long, and every 10 s. By
+        default that goes to the logger `mpired`.
     """
 
     timeout: float = 60.0
-    tell: Callable[[str, str], None] = lambda _name, _words: None
+    tell: Callable[[str, str], None] = _log
 
     def until(self, deadline: float) -> Waiting:
         """Return the same with what is left until a time of the monotonic clock."""

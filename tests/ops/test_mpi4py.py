@@ -153,6 +153,12 @@ def test_functions_of_mpi4py_give_its_bits(tmp_path):
         for datatype in (interleaved, later):
             call = lambda: mpired.reduce(["gaps.bin"] * 2, kept, type=datatype, count=2)
             refused(call, "do not lie one after another from displacement 0 on", "(invec, inoutvec,")
+
+        MPI.Finalize()  # after which a call of MPI would end the program
+        assert (mpired.reduce(zeros, MPI.SUM) == 0).all()
+        assert (mpired.reduce(zeros, kept) == 0).all()
+        refused(lambda: mpired.reduce(zeros, created), "raised RuntimeError: MPI is not initialised, or is finalised")
+        refused(lambda: mpired.reduce(zeros, "sum", type=MPI.DOUBLE), "`type`: is a datatype of mpi4py, and MPI is not")
         print("done")
         """,
     )

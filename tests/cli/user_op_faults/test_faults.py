@@ -59,7 +59,7 @@ FAULTS = [
     Fault("attribute missing", "numpy:linalg.nothing", "there is no 'nothing' in"),
     Fault("not callable", "./ops.py:number", "is int, not a function"),
     Fault("one argument", "./ops.py:one", ARGUMENTS),
-    Fault("three arguments", "./ops.py:three", ARGUMENTS),
+    Fault("three arguments", "./ops.py:three", "takes three arguments, as functions of mpi4py do"),
     Fault("keywords", "./ops.py:keywords", ARGUMENTS),
     Fault("unary ufunc", "numpy:cos", ARGUMENTS),
     Fault("built-in function", "builtins:abs", ARGUMENTS),

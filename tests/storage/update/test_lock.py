@@ -56,6 +56,18 @@ def test_a_long_wait_is_told_again_and_again(kind, words, folder, monkeypatch):
     assert len(seconds[1]) <= len("0.49")
 
 
+def test_a_long_wait_is_logged_in_python(folder, monkeypatch, caplog):
+    impatient(monkeypatch)
+    fd = hold(folder / "here" / "t.npy")
+    with caplog.at_level("INFO", "mpired"), pytest.raises(LockError):
+        add(folder, lock_timeout=0.3)
+    os.close(fd)
+    name, level, text = caplog.record_tuples[0]
+    assert (name, level) == ("mpired", 20)
+    assert f"t.npy: waiting for process {os.getpid()} (" in text
+    assert "`lock_timeout`" in text
+
+
 def test_who_has_the_lock_may_be_unknown(as_root, open_folder, monkeypatch):
     """What other users have open is theirs to know."""
     impatient(monkeypatch)
