@@ -17,3 +17,11 @@ def bytes_of(table, suffix, **settings):
         with pa.ipc.new_file(file, table.schema, options=pa.ipc.IpcWriteOptions(**settings)) as writer:
             writer.write_table(table)
     return file.getvalue()
+
+
+def read(path):
+    """Return what is in a file, by its suffix."""
+    if path.suffix == ".parquet":
+        return pq.read_table(path)
+    with pa.ipc.open_file(path) as file:
+        return file.read_all()

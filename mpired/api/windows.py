@@ -12,6 +12,7 @@ import numpy as np
 from mpired.api.signatures import with_options
 from mpired.attempts import repeated
 from mpired.buffers import BufferModel
+from mpired.datatypes.times import TIMES, as_times
 from mpired.errors import UsageError
 from mpired.options import (
     AccumulateOptions,
@@ -207,6 +208,8 @@ def _fetched(plan: Callable[[], Call], options: Locking, *origins: object) -> np
     like = models[-1]
     if like.datatype.is_bool:
         elements = elements != 0
+    if like.datatype.group in TIMES:
+        elements = as_times(elements, like.datatype)
     if like.shape is None:
         return elements
     return elements.reshape(like.shape, order="F" if like.fortran_order else "C")

@@ -11,7 +11,7 @@ import numpy as np
 
 from mpired.buffers.declared import ORDERS
 from mpired.buffers.flat import Order
-from mpired.buffers.model import BufferModel, Model
+from mpired.buffers.model import BufferModel, Kept, Model
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype
 from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped
@@ -93,8 +93,8 @@ class Other:
 class RankFile(NamedTuple):
     """A rank: its file, and its buffers in order.
 
-    Also what else is in the file, unless columns were chosen, and the number of all columns. The name of the format is
-    filled in by its row. The obstacle is why a file that is only looked at has no buffers.
+    Also what else is in the file, unless columns were chosen, the number of all columns, and those that are kept. The
+    name of the format is filled in by its row. The obstacle is why a file that is only looked at has no buffers.
     """
 
     source: Source
@@ -103,6 +103,12 @@ class RankFile(NamedTuple):
     ncolumns: int = 0
     format: str = ""
     obstacle: str = ""
+    kept: Kept | None = None
+
+    @classmethod
+    def not_read(cls, source: Source, what: str, obstacle: str) -> RankFile:
+        """Return what can be said of a file that is looked at only: what it is, and why it has no buffers."""
+        return cls(source, (), format=what, obstacle=obstacle)
 
     def __repr__(self) -> str:
         """Say what `mpired info` says, on one line."""
@@ -127,7 +133,7 @@ class RankFile(NamedTuple):
             )
             for buffer in self.buffers
         )
-        return Model(self.format, tuple(buffers), self.source)
+        return Model(self.format, tuple(buffers), self.source, self.kept)
 
     def check_complete(self) -> None:
         """Raise an error if not every column is a buffer: to leave one out is the user's decision."""
