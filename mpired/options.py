@@ -355,6 +355,20 @@ class To(TypedDict, total=False):
     ]
 
 
+class Keep(TypedDict, total=False):
+    """What results have besides what is combined."""
+
+    keep: Annotated[
+        str | Sequence[str],
+        Option(
+            "--keep",
+            Names(),
+            "Columns that parquet and arrow results have too, of any type; they have to be equal in all ranks.",
+            (),
+        ),
+    ]
+
+
 class Header(TypedDict, total=False):
     """What stands before the elements of a raw result."""
 
@@ -731,7 +745,7 @@ class LocalOptions(UserOp, Overflow, Inputs, Locking, Effort, total=False):
     """The options of `reduce_local`."""
 
 
-class ReduceOptions(UserOp, Overflow, Inputs, Results, Header, RootInPlace, GroupB, Effort, total=False):
+class ReduceOptions(UserOp, Overflow, Inputs, Results, Keep, Header, RootInPlace, GroupB, Effort, total=False):
     """The options of `reduce`."""
 
 
@@ -739,7 +753,7 @@ class ScatterBlockOptions(UserOp, Overflow, Inputs, Results, Header, InPlace, Gr
     """The options of `reduce_scatter_block`."""
 
 
-class AllreduceOptions(ScatterBlockOptions, Link, total=False):
+class AllreduceOptions(ScatterBlockOptions, Keep, Link, total=False):
     """The options of `allreduce`."""
 
 
@@ -751,7 +765,7 @@ class ScatterOptions(Blocks, ScatterKeywords, total=False):
     """The options of `reduce_scatter`."""
 
 
-class ScanOptions(UserOp, Overflow, Inputs, Results, Header, InPlace, NoGroupB, Effort, total=False):
+class ScanOptions(UserOp, Overflow, Inputs, Results, Keep, Header, InPlace, NoGroupB, Effort, total=False):
     """The options of `scan`."""
 
 

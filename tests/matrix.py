@@ -52,9 +52,9 @@ LEGAL: dict[str, frozenset[str]] = {
 
 # What an error message has to say of an op: the groups it takes, in words.
 TAKES: dict[str, tuple[str, ...]] = {
-    "MAX": ("C integer", "Fortran integer", "floating point", "multi language"),
-    "MIN": ("C integer", "Fortran integer", "floating point", "multi language"),
-    "SUM": ("C integer", "Fortran integer", "floating point", "complex", "multi language"),
+    "MAX": ("C integer", "Fortran integer", "floating point", "multi language", "time", "duration"),
+    "MIN": ("C integer", "Fortran integer", "floating point", "multi language", "time", "duration"),
+    "SUM": ("C integer", "Fortran integer", "floating point", "complex", "multi language", "duration"),
     "PROD": ("C integer", "Fortran integer", "floating point", "complex", "multi language"),
     "LAND": ("C integer", "logical"),
     "BAND": ("C integer", "Fortran integer", "byte", "multi language"),

@@ -37,3 +37,11 @@ SMALLEST = {
     "plain.arrow": bytes_of(pa.table({"x": THREE}), "arrow"),
     "zstd.arrow": bytes_of(pa.table({"x": THREE, "p": PAIRS}), "arrow", compression="zstd"),
 }
+
+
+def read(path):
+    """Return what is in a file, by its suffix."""
+    if path.suffix == ".parquet":
+        return pq.read_table(path)
+    with pa.ipc.open_file(path) as file:
+        return file.read_all()

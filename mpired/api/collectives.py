@@ -156,7 +156,7 @@ def _call(
 def _check_no_file(options: CallOptions) -> None:
     """Raise `UsageError` if something is declared of files while the results are arrays."""
     defaults = rows(CallOptions)
-    for name in ("to", "overwrite", "link", "header"):
+    for name in ("to", "overwrite", "link", "header", "keep"):
         if options[name] != defaults[name].default:
             raise UsageError(f"`{name}`", "is for files; name them with `output`, or leave it out")
 

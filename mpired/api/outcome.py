@@ -11,6 +11,7 @@ import numpy as np
 from mpired import attempts
 from mpired.attempts import Held, Planned
 from mpired.buffers import FlatBuffer, Model
+from mpired.datatypes.times import TIMES, as_times
 from mpired.progress import Progress
 
 Arrays: TypeAlias = np.ndarray | dict[str, np.ndarray]
@@ -46,4 +47,6 @@ def shaped(result: FlatBuffer, shape: tuple[int, ...] | None, *, fortran_order: 
         reader.read(0, block)
     if result.datatype.is_bool:
         block = block != 0
+    if result.datatype.group in TIMES:
+        block = as_times(block, result.datatype)
     return block.reshape(result.count if shape is None else shape, order="F" if fortran_order else "C")

@@ -14,6 +14,7 @@ from mpired.api.signatures import with_options
 from mpired.attempts import repeated
 from mpired.buffers import AtHand, BufferModel, Model
 from mpired.buffers.memory import at_hand
+from mpired.datatypes.times import TIMES, as_times
 from mpired.errors import UsageError
 from mpired.ops import OpLike
 from mpired.options import (
@@ -232,6 +233,8 @@ def _fetched(
     like = models[-1]
     if like.datatype.is_bool:
         elements = elements != 0
+    if like.datatype.group in TIMES:
+        elements = as_times(elements, like.datatype)
     if like.shape is None:
         return elements
     return elements.reshape(like.shape, order="F" if like.fortran_order else "C")

@@ -18,6 +18,8 @@ from mpired.buffers.columns import (
     NullsError,
     Patch,
     explaining,
+    integers_of,
+    is_time,
     layout_like,
     too_large,
 )
@@ -174,7 +176,7 @@ class WholeFile:
         self.schema = pa.ipc.read_schema(pa.PythonFile(Spliced(self._bytes, [after_magic])))
 
     def contents(self) -> Contents:
-        """Return what it holds; columns of other types than numbers have no leaves."""
+        """Return what it holds; columns of other types than numbers and times have no leaves."""
         places = _Places(self._messages.byte_order, has_old_unions=self._messages.version < _VERSION_5)
         leaves = [places.leaves(field.type) for field in self.schema]
         first = next((leaf for mine in leaves for leaf in mine), None)
@@ -198,6 +200,10 @@ class WholeFile:
             # Lengths and offsets are the file's word: without this a patched one reads foreign memory.
             batch.validate(full=True)
             yield batch, metadata
+
+    def columns(self, _names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, with all columns."""
+        return (batch for batch, _ in self.batches())
 
     @functools.cached_property
     def _reader(self) -> pa.RecordBatchFileReader:
@@ -243,6 +249,8 @@ class _Places:
         self._node += 1
         self._buffer += _NBUFFERS.get(kind.id, 2) + (self._more_for_unions if pa.types.is_union(kind) else 0)
         self._views += kind.id in _VIEWS
+        if is_time(kind):
+            return (Leaf(DTYPES[integers_of(kind)].newbyteorder(self._order), nodes, views),)
         if kind in DTYPES:
             return (Leaf(DTYPES[kind].newbyteorder(self._order), nodes, views),)
         if pa.types.is_dictionary(kind):  # its values are elsewhere
@@ -271,7 +279,7 @@ def _look(source: Source) -> Contents:
         return file.contents()
 
 
-_COLUMN = Column("arrow", _look, ArrowFile)
+_COLUMN = Column("arrow", _look, ArrowFile, WholeFile)
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
@@ -302,6 +310,7 @@ def prepare(model: Model) -> Encoder:
     def encode(results: Sequence[FlatBuffer], fd: int) -> None:
         with ExitStack() as stack:
             readers = [stack.enter_context(closing(result.open())) for result in results]
+            batch = layout.rows(stack)
             file = stack.enter_context(os.fdopen(os.dup(fd), "wb"))
             writer = stack.enter_context(pa.ipc.new_file(file, layout.schema))
             for start in range(0, results[0].count, _BATCH_ROWS):
@@ -309,7 +318,7 @@ def prepare(model: Model) -> Encoder:
                 blocks = [np.empty(count, result.datatype.form) for result in results]
                 for reader, block in zip(readers, blocks, strict=True):
                     reader.read(start, block)
-                writer.write_batch(layout.batch(blocks))
+                writer.write_batch(batch(blocks))
 
     return encode
 

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections import Counter
-from collections.abc import Callable, Container, Generator, Iterator, Sequence
+from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
 
@@ -24,11 +25,12 @@ import pyarrow as pa
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.model import Model
-from mpired.buffers.rank import Other, RankFile, choice, dtype_text, no_number, null_error
+from mpired.buffers.rank import Other, RankFile, choice, dtype_text, null_error
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype, agrees, counterparts, from_dtype, with_fields
 from mpired.datatypes.pairs import FIELDS
-from mpired.errors import BufferFileError, DatatypeError, MpiredError
+from mpired.datatypes.times import TIMES, time_type
+from mpired.errors import BufferFileError, DatatypeError, MpiredError, shortened
 
 DECODED_NBYTES = 64 << 20
 """The most bytes of a page, or of a compressed record batch, that are decoded at once unless more memory is allowed."""
@@ -37,6 +39,35 @@ DTYPES: dict[pa.DataType, np.dtype] = {
     for name in ("bool_", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
 } | {getattr(pa, name)(): np.dtype(name) for name in ("float16", "float32", "float64")}
 """The types of columns that are numbers, and NumPy's."""
+
+
+_TIME = re.compile(r"(?P<kind>\w+)\[(?P<unit>\w+)(, tz=(?P<zone>.*))?\]", re.DOTALL)
+
+
+def is_time(kind: pa.DataType) -> bool:
+    """Tell whether a type is that of times, which are integers with a unit; not of intervals of months."""
+    return pa.types.is_temporal(kind) and not pa.types.is_interval(kind)
+
+
+def integers_of(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the integers that times are."""
+    return pa.int32() if kind.bit_width == 32 else pa.int64()  # noqa: PLR2004 - bits
+
+
+def _time_of(datatype: Datatype) -> pa.DataType:
+    """Return Arrow's type for a datatype of times."""
+    match = _TIME.fullmatch(datatype.name)
+    assert match is not None  # noqa: S101 - so Arrow writes them
+    unit, zone = match["unit"], match["zone"]
+    make = {
+        "timestamp": lambda: pa.timestamp(unit, zone),
+        "duration": lambda: pa.duration(unit),
+        "time32": lambda: pa.time32(unit),
+        "time64": lambda: pa.time64(unit),
+        "date32": pa.date32,
+        "date64": pa.date64,
+    }
+    return make[match["kind"]]()
 
 
 class ColumnFile(Protocol):
@@ -70,12 +101,23 @@ class Contents(NamedTuple):
     nulls: Sequence[int | None]
 
 
+class WholeColumns(Protocol):
+    """An open file whose columns are decoded as they are, whatever their types."""
+
+    def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, with some columns at least."""
+
+    def close(self) -> None:
+        """Close the file."""
+
+
 class Column(NamedTuple):
     """How a format describes its files, and opens them."""
 
     format: str
     look: Callable[[Source], Contents]
     opener: Callable[[Source, int], ColumnFile]
+    whole: Callable[[Source], WholeColumns]
 
 
 class NullsError(Exception):
@@ -166,12 +208,17 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
         places = {name: number for number, name in enumerate(schema.names)}
         for columns in _chosen(source, schema, declared, {other.name for other in others}):
             kinds = [schema.field(places[name]).type for name in columns]
-            dtype = _column_dtype(source, schema, columns, kinds)
-            names = dtype.names if declared.named else None
-            datatype = declared.datatype or with_fields(_datatype(source, columns, dtype), names)
-            if not agrees(datatype, dtype):
-                what = f"column {','.join(columns)!r} holds {dtype_text(dtype)}"
-                raise declared.refused(source, datatype, what)
+            if len(columns) == 1 and is_time(kinds[0]):
+                dtype, datatype = np.dtype("i8"), time_type(str(kinds[0]))
+                if declared.datatype is not None:
+                    raise declared.refused(source, declared.datatype, f"column {columns[0]!r} holds {datatype}")
+            else:
+                dtype = _column_dtype(source, schema, columns, kinds)
+                names = dtype.names if declared.named else None
+                datatype = declared.datatype or with_fields(_datatype(source, columns, dtype), names)
+                if not agrees(datatype, dtype):
+                    what = f"column {','.join(columns)!r} holds {dtype_text(dtype)}"
+                    raise declared.refused(source, datatype, what)
             mine = tuple(leaf for name in columns for leaf in leaves[places[name]])
             missing = [nulls[places[name]] for name in columns]
             buffers.append(
@@ -186,7 +233,8 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
                     nulls=None if None in missing and not any(missing) else sum(each or 0 for each in missing),
                 )
             )
-    return RankFile(source, tuple(buffers), others, len(schema.names))
+        kept = KeptColumns.of(source, schema, declared, column) if declared.keep else None
+    return RankFile(source, tuple(buffers), others, len(schema.names), kept=kept)
 
 
 def _others(schema: pa.Schema, declared: Declared) -> tuple[Other, ...]:
@@ -199,11 +247,18 @@ def _others(schema: pa.Schema, declared: Declared) -> tuple[Other, ...]:
         Other(
             field.name,
             str(field.type),
-            no_number(field.name, field.type) if there[field.name] == 1 else _not_one(schema, field.name),
+            _no_buffer(field) if there[field.name] == 1 else _not_one(schema, field.name),
         )
         for field in schema
-        if field.name not in numbers
+        if field.name not in numbers and field.name not in declared.keep
     )
+
+
+def _no_buffer(field: pa.Field) -> str:
+    """Return why a column is no buffer."""
+    if pa.types.is_decimal(field.type):
+        return f"column {field.name!r} is {field.type}, which no op combines exactly; write it as integers (int64)"
+    return f"column {field.name!r} is {field.type}, no number"
 
 
 def _not_one(schema: pa.Schema, name: str) -> str:
@@ -215,7 +270,7 @@ def _not_one(schema: pa.Schema, name: str) -> str:
 
 def _chosen(source: Source, schema: pa.Schema, declared: Declared, others: Container[str]) -> list[tuple[str, ...]]:
     """Return the columns of each buffer."""
-    names = declared.columns or tuple(name for name in schema.names if name not in others)
+    names = declared.columns or tuple(name for name in schema.names if name not in others and name not in declared.keep)
     chosen: list[tuple[str, ...]] = [declared.pair] if declared.pair else [(name,) for name in names]
     for name in (name for columns in chosen for name in columns):
         if schema.names.count(name) != 1:
@@ -231,7 +286,7 @@ def _column_dtype(
     types = _scalars(kinds[0]) if len(columns) == 1 else kinds
     if not _are_numbers(types):
         numbers = [field.name for field in schema if field.type in DTYPES]
-        raise DatatypeError(source.name, f"{no_number(columns[0], kinds[0])}; {choice(numbers)}")
+        raise DatatypeError(source.name, f"{_no_buffer(schema.field(columns[0]))}; {choice(numbers)}")
     plain = [DTYPES[kind] for kind in types]
     if not structured and len(columns) == 1:
         return plain[0]
@@ -347,20 +402,176 @@ class _Stream:
 
 
 def values_of(column: pa.Array) -> np.ndarray:
-    """Return the values of an array of Arrow without nulls; truth values as bytes."""
+    """Return the values of an array of Arrow without nulls; truth values as bytes, times as integers."""
+    if is_time(column.type):
+        column = column.view(integers_of(column.type))
     values: np.ndarray = column.to_numpy(zero_copy_only=False)
     return values.view(np.uint8) if values.dtype == np.bool_ else values
 
 
+@dataclass(frozen=True, eq=False)
+class KeptColumns:
+    """Columns of any type that results have as a file has them.
+
+    Parameters
+    ----------
+    source
+        The file.
+    fields
+        Their names and types.
+    order
+        The names of all columns.
+    whole
+        Opens the file.
+    """
+
+    source: Source
+    fields: pa.Schema
+    order: tuple[str, ...]
+    whole: Callable[[Source], WholeColumns]
+
+    @classmethod
+    def of(cls, source: Source, schema: pa.Schema, declared: Declared, column: Column) -> KeptColumns:
+        """Return those that are declared.
+
+        Raises
+        ------
+        BufferFileError
+            If there is not one of each name.
+        """
+        for name in declared.keep:
+            if schema.names.count(name) != 1:
+                raise BufferFileError(source.name, _not_one(schema, name))
+        fields = pa.schema([field for field in schema if field.name in declared.keep])
+        return cls(source, fields, tuple(schema.names), column.whole)
+
+    @property
+    def names(self) -> list[str]:
+        """Their names, in the order of the file."""
+        names: list[str] = self.fields.names
+        return names
+
+    def open(self) -> KeptReader:
+        """Open the file for reading rows in order."""
+        return KeptReader(self)
+
+    def check_same(self, other: Any, this: str, like: str) -> None:
+        """Raise `BufferFileError` unless another file, `this`, has in them what this one has, which is `like`."""
+        for name in self.names:
+            kind, mine = other.fields.field(name).type, self.fields.field(name).type
+            if kind != mine:
+                reason = f"{this} has column {name!r} of {kind}, but {like} ({self.source.name!r}) of {mine}"
+                raise BufferFileError(other.source.name, f"{reason}; `keep` carries what is equal in all ranks")
+        with contextlib.closing(self.open()) as left, contextlib.closing(other.open()) as right:
+            at = 0
+            while count := left.ahead():
+                count = min(count, right.ahead())
+                if not count:
+                    raise other.source.changed()
+                rows = left.read(count), right.read(count)
+                for name, *arrays in zip(self.names, *rows, strict=True):
+                    first = _first_difference(*map(_comparable, arrays))
+                    if first is not None:
+                        mine, others = (_text(array[first]) for array in arrays)
+                        reason = f"row {at + first} of column {name!r} is {others} in {this}, but {mine} in {like}"
+                        reason += f" ({self.source.name!r}); `keep` carries what is equal in all ranks"
+                        raise BufferFileError(other.source.name, reason)
+                at += count
+
+
+def _comparable(array: pa.Array) -> pa.Array:
+    """Return values that are equal if their bits are, and not encoded."""
+    if pa.types.is_dictionary(array.type):
+        array = array.dictionary_decode()
+    return array.view(f"int{array.type.bit_width}") if pa.types.is_floating(array.type) else array
+
+
+def _first_difference(left: pa.Array, right: pa.Array) -> int | None:
+    """Return the first row in which two arrays of one length differ."""
+    if left.equals(right):
+        return None
+    start, stop = 0, len(left)  # the first is between them
+    while stop - start > 1:
+        middle = (start + stop) // 2
+        if left[start:middle].equals(right[start:middle]):
+            start = middle
+        else:
+            stop = middle
+    return start
+
+
+def _text(value: pa.Scalar) -> str:
+    """Return a short text for a value."""
+    return shortened(repr(value.as_py()) if pa.types.is_string(value.type) else str(value), 100)
+
+
+class KeptReader:
+    """Reads the rows of `KeptColumns` in order. The caller closes it."""
+
+    def __init__(self, kept: KeptColumns) -> None:
+        self._kept = kept
+        with explaining(kept.source.name):
+            self._file = kept.whole(kept.source)
+        self._batches = self._file.columns(kept.names)
+        self._rest: pa.RecordBatch | None = None
+
+    def ahead(self) -> int:
+        """Return how many rows are decoded, one at least except at the end."""
+        while self._rest is None or not self._rest.num_rows:
+            with explaining(self._kept.source.name):
+                self._rest = next(self._batches, None)
+            if self._rest is None:
+                return 0
+        return int(self._rest.num_rows)
+
+    def read(self, count: int) -> list[pa.Array]:
+        """Return the next rows of each column.
+
+        Raises
+        ------
+        ChangedError
+            If there are not so many.
+        """
+        parts: list[list[pa.Array]] = [[] for _ in self._kept.names]
+        while count:
+            if not (there := min(count, self.ahead())):
+                raise self._kept.source.changed()
+            assert self._rest is not None  # noqa: S101 - it was looked ahead
+            for part, name in zip(parts, self._kept.names, strict=True):
+                part.append(self._rest.column(name)[:there])
+            self._rest = self._rest[there:]
+            count -= there
+        return [_joined(part, field.type) for part, field in zip(parts, self._kept.fields, strict=True)]
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _joined(parts: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
+    """Return arrays as one; those with dictionaries of their own get a common one."""
+    if len(parts) == 1:
+        return parts[0]
+    return pa.chunked_array(parts, kind).unify_dictionaries().combine_chunks() if parts else pa.array([], kind)
+
+
 class Layout(NamedTuple):
-    """How results become columns: the schema, and for each buffer the columns that take it."""
+    """How results become columns: the schema, for each buffer the columns that take it, and those that are kept."""
 
     schema: pa.Schema
     columns: tuple[tuple[str, ...], ...]
+    kept: KeptColumns | None = None
 
-    def batch(self, blocks: Sequence[np.ndarray]) -> pa.RecordBatch:
-        """Build a batch of rows from a block of each buffer."""
-        arrays: dict[str, pa.Array] = {}
+    def rows(self, stack: contextlib.ExitStack) -> Callable[[Sequence[np.ndarray]], pa.RecordBatch]:
+        """Return what builds batches of rows, in order, from a block of each buffer."""
+        if self.kept is None:
+            return self.batch
+        kept, reader = self.kept, stack.enter_context(contextlib.closing(self.kept.open()))
+        return lambda blocks: self.batch(blocks, dict(zip(kept.names, reader.read(len(blocks[0])), strict=True)))
+
+    def batch(self, blocks: Sequence[np.ndarray], kept: Mapping[str, pa.Array] | None = None) -> pa.RecordBatch:
+        """Build a batch of rows from a block of each buffer, and the columns that are kept."""
+        arrays: dict[str, pa.Array] = dict(kept or {})
         for names, block in zip(self.columns, blocks, strict=True):
             if len(names) == 1:
                 arrays[names[0]] = _column(block, self.schema.field(names[0]).type)
@@ -378,15 +589,28 @@ def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
     DatatypeError
         If a datatype has no column type.
     """
+    kept = cast("KeptColumns | None", model.kept)
     if schema is not None:
         columns = tuple(buffer.columns for buffer in model.buffers)
-        wanted = {name for names in columns for name in names}
-        return Layout(pa.schema([field for field in schema if field.name in wanted], schema.metadata), columns)
+        wanted = {name for names in (*columns, kept.names if kept else ()) for name in names}
+        return Layout(pa.schema([field for field in schema if field.name in wanted], schema.metadata), columns, kept)
     fields = [_plain_field(buffer.datatype, buffer.name) for buffer in model.buffers]
-    return Layout(pa.schema(fields), tuple((field.name,) for field in fields))
+    columns = tuple((field.name,) for field in fields)
+    if kept:
+        fields = _in_order_of(kept, dict(zip((buffer.columns for buffer in model.buffers), fields, strict=True)))
+    return Layout(pa.schema(fields), columns, kept)
+
+
+def _in_order_of(kept: KeptColumns, fields: Mapping[tuple[str, ...], pa.Field]) -> list[pa.Field]:
+    """Return the fields of a result, each where the file has the first of its columns."""
+    places = {kept.order.index(columns[0]): field for columns, field in fields.items()}
+    places |= {kept.order.index(field.name): field for field in kept.fields}
+    return [places[number] for number in sorted(places)]
 
 
 def _plain_field(datatype: Datatype, name: str) -> pa.Field:
+    if datatype.group in TIMES:
+        return pa.field(name or "value", _time_of(datatype))
     form = datatype.form
     plain = [form] if form.names is None else [form[part] for part in datatype.fields]
     if any(each.kind == "c" or each.char == "g" or each.shape for each in plain):
@@ -409,6 +633,8 @@ def _column(block: np.ndarray, kind: pa.DataType) -> pa.Array:
         names = counterparts([field.name for field in fields], block.dtype.names or ())
         arrays = [_column(block[name], field.type) for (_, name), field in zip(names, fields, strict=True)]
         return pa.StructArray.from_arrays(arrays, fields=fields)
+    if is_time(kind):
+        return pa.array(block, integers_of(kind)).view(kind)
     return pa.array(block != 0 if pa.types.is_boolean(kind) else block, kind)
 
 

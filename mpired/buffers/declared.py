@@ -40,6 +40,8 @@ class Declared:
         The columns that are buffers, in order; empty for all.
     pair
         Two columns that are together one buffer of pairs, (value, index).
+    keep
+        The columns that are carried into the result as they are.
     offset
         Bytes before the first element, of raw files.
     count
@@ -59,6 +61,7 @@ class Declared:
     format: str | None = None
     columns: tuple[str, ...] = ()
     pair: tuple[str, str] | None = None
+    keep: tuple[str, ...] = ()
     offset: int = 0
     count: int | None = None
     packed: bool = False

@@ -121,6 +121,8 @@ class Leaf(NamedTuple):
         Its pages in each row group.
     created_by
         The program that wrote the file; some are known for their mistakes.
+    time
+        Arrow's type of its values if these are times, which parquet may have in another unit.
     """
 
     path: tuple[bytes, ...]
@@ -130,6 +132,7 @@ class Leaf(NamedTuple):
     rows: tuple[int, ...]
     chunks: tuple[Chunk, ...]
     created_by: bytes
+    time: Any = None
 
     @property
     def name(self) -> str:

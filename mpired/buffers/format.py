@@ -16,7 +16,8 @@ from mpired.buffers.flat import FlatBuffer, FlatLayout
 from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile
 from mpired.buffers.source import Source
-from mpired.errors import BufferFileError, MpiredError, UsageError
+from mpired.datatypes.times import TIMES
+from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
 from mpired.storage import calls, interruptions
 
 Encoder: TypeAlias = Callable[[Sequence[FlatBuffer], int], None]
@@ -58,6 +59,8 @@ class Format(NamedTuple):
         Whether its files say nothing of their elements, so that the user declares datatype, count and byte order.
     has_columns
         Whether it holds any number of buffers, each with a name; else one.
+    keeps
+        Whether its files can have columns of any type beside those that are buffers, which `prepare` then looks after.
     streamed
         Whether its elements can only be decoded in sequence; it is then read in larger blocks.
     updatable
@@ -86,6 +89,7 @@ class Format(NamedTuple):
     readable: bool = True
     needs_type: bool = False
     has_columns: bool = False
+    keeps: bool = False
     streamed: bool = False
     updatable: bool = False
     doc: str = ""
@@ -125,6 +129,10 @@ class Format(NamedTuple):
             names = ", ".join(buffer.name for buffer in model.buffers)
             reason = f"holds one buffer, but there are {len(model.buffers)} ({names}); choose one with `columns`"
             raise UsageError(f"`to={self.name!r}`", reason)
+        if not self.keeps and (times := [each.datatype for each in model.buffers if each.datatype.group in TIMES]):
+            raise DatatypeError(f"{times[0]}", f"has no form in {self.name}; use `to='parquet'` or `to='arrow'`")
+        if model.kept and not self.keeps:
+            raise UsageError("`keep`", f"is for parquet and arrow results, and this one is {self.name}; leave it out")
         if model.format != self.name:  # what a file of another format has besides its elements means nothing here
             model = replace(model, source=None)
         with self._blamed(f"`to={self.name!r}`"):

@@ -30,6 +30,7 @@ _ROWS: tuple[Format, ...] = (
         (".parquet", ".pq"),
         b"PAR1",
         has_columns=True,
+        keeps=True,
         streamed=True,
         updatable=True,
         doc="every numeric column a buffer",
@@ -40,6 +41,7 @@ _ROWS: tuple[Format, ...] = (
         (".arrow", ".feather"),
         b"ARROW1",
         has_columns=True,
+        keeps=True,
         streamed=True,
         updatable=True,
         doc="Arrow IPC file, as parquet",
@@ -134,9 +136,9 @@ def look(word: str, declared: Declared) -> RankFile:
     try:
         row = recognise(source, declared)
     except NotReadError as error:
-        return RankFile(source, (), format=error.kind, obstacle=error.reason)
+        return RankFile.not_read(source, error.kind, error.reason)
     if row.needs_type and declared.datatype is None:
-        return RankFile(source, (), format=row.name, obstacle="says nothing of its elements; `type` says what they are")
+        return RankFile.not_read(source, row.name, "says nothing of its elements; `type` says what they are")
     return row.inspect(source, declared)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 from mpired.buffers.flat import Order
 from mpired.buffers.source import Source
@@ -43,6 +45,21 @@ class BufferModel:
     datarep: str | None = None
 
 
+class Kept(Protocol):
+    """Columns of any type that a result has as the modelled file has them."""
+
+    @property
+    def source(self) -> Source:
+        """The file."""
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Their names, in the order of the file."""
+
+    def check_same(self, other: Any, this: str, like: str) -> None:
+        """Raise `BufferFileError` unless another file, `this`, has in them what this one has, which is `like`."""
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """What a result is like: that of a rank's file is `RankFile.model`.
@@ -56,11 +73,14 @@ class Model:
     source
         A file of that format, from which the result has what a format keeps besides: the schema and the compression,
         or the spelling of a header. None if there is none.
+    kept
+        The columns that the result has too; None for none.
     """
 
     format: str
     buffers: tuple[BufferModel, ...]
     source: Source | None = None
+    kept: Kept | None = None
 
     def with_count(self, count: int) -> Model:
         """Return the model of a result with so many elements in one dimension."""

@@ -16,6 +16,7 @@ from mpired.buffers.columns import (
     NullsError,
     Patch,
     explaining,
+    is_time,
     layout_like,
     too_large,
     values_of,
@@ -68,10 +69,11 @@ class ParquetFile:
 
     def arrays(self, leaf: Leaf, start: int) -> Iterator[np.ndarray]:
         """Yield the values of a leaf from the row `start` on."""
+        check_copied(self._name, [leaf])
         for column in self._columns(leaf, start):
             if column.null_count:
                 raise NullsError(sum(each.null_count for each in self._columns(leaf, 0)))
-            yield values_of(column)
+            yield values_of(column if leaf.time is None else column.cast(leaf.time))
 
     def _columns(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
         """Yield the values of a leaf from the row `start` on, nulls too."""
@@ -141,18 +143,27 @@ class WholeFile:
         self._file: pq.ParquetFile | None = None
         self._nbytes = source.nbytes
 
-    def group(self, number: int) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a row group, with all columns; long rows by fewer."""
+    def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield all rows, with some columns."""
+        check_copied(self.name, [leaf for leaf in self.footer.leaves if leaf.path[0].decode() in names])
+        for number in range(len(self.footer.rows)):
+            yield from self.group(number, names)
+
+    def group(self, number: int, names: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a row group, with all columns or at least some; long rows by fewer."""
         if self._file is None:
             buffer_nbytes = max(_LEAST_BUFFER, _BUFFERS // max(1, len(self.footer.leaves)))
             self._file = _opened(Spliced(self._bytes, [Extent(0, self._nbytes)]), buffer_nbytes)
         for leaf in self.footer.leaves:
+            if names is not None and leaf.path[0].decode() not in names:
+                continue
             largest = pages(self._bytes, leaf.chunks[number]).largest
             if largest > DECODED_NBYTES:
                 raise too_large(self.name, f"a page of column {leaf.name!r}", largest, DECODED_NBYTES)
         rows, nbytes = self.footer.rows[number], max(1, self.footer.group_nbytes[number])
         rows = max(1, min(_BATCH_ROWS, rows * _BATCH_NBYTES // nbytes))
-        return iter(self._file.iter_batches(batch_size=rows, row_groups=[number], use_threads=False))
+        wanted = {"batch_size": rows, "row_groups": [number], "columns": names, "use_threads": False}
+        return iter(self._file.iter_batches(**wanted))
 
     def close(self) -> None:
         """Close the file."""
@@ -169,7 +180,10 @@ def _schema_of(footer: Footer) -> pa.Schema:
 
 def _look(source: Source) -> Contents:
     with closing(WholeFile(source)) as file:
-        columns = file.footer.columns
+        columns = [
+            tuple(leaf._replace(time=field.type if is_time(field.type) else None) for leaf in leaves)
+            for field, leaves in zip(file.schema, file.footer.columns, strict=True)
+        ]
         return Contents(file.schema, columns, sum(file.footer.rows), [_nulls(leaves) for leaves in columns])
 
 
@@ -180,7 +194,7 @@ def _nulls(leaves: Sequence[Leaf]) -> int | None:
     return None if not known and any(None in each for each in counts) else known
 
 
-_COLUMN = Column("parquet", _look, ParquetFile)
+_COLUMN = Column("parquet", _look, ParquetFile, WholeFile)
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
@@ -210,6 +224,7 @@ def prepare(model: Model) -> Encoder:
     def encode(results: Sequence[FlatBuffer], fd: int) -> None:
         with ExitStack() as stack:
             readers = [stack.enter_context(closing(result.open())) for result in results]
+            batch = layout.rows(stack)
             file = stack.enter_context(os.fdopen(os.dup(fd), "wb"))
             writer = stack.enter_context(
                 pq.ParquetWriter(file, layout.schema, compression=compression, write_page_checksum=True)
@@ -219,7 +234,7 @@ def prepare(model: Model) -> Encoder:
                 blocks = [np.empty(count, result.datatype.form) for result in results]
                 for reader, block in zip(readers, blocks, strict=True):
                     reader.read(start, block)
-                writer.write_batch(layout.batch(blocks), row_group_size=rows)
+                writer.write_batch(batch(blocks), row_group_size=rows)
 
     return encode
 
@@ -264,10 +279,7 @@ def _kept(file: WholeFile) -> dict[str, Any]:
         If a column cannot be written as it is.
     """
     leaves = file.footer.leaves
-    for leaf in leaves:
-        if leaf.is_int96:  # its range is larger than that of Arrow's nanoseconds
-            reason = f"column {leaf.name!r} is INT96, a time that cannot be copied exactly"
-            raise BufferFileError(file.name, f"{reason}; write it as a timestamp of 64 bits first")
+    check_copied(file.name, leaves)
     old_lists = any(leaf.name.endswith(".list.item") or ".list.item." in leaf.name for leaf in leaves)
     return {
         "compression": _compression(file.footer),
@@ -276,6 +288,14 @@ def _kept(file: WholeFile) -> dict[str, Any]:
         "write_page_index": any(chunk.has_index for leaf in leaves for chunk in leaf.chunks),
         "use_compliant_nested_type": not old_lists,
     }
+
+
+def check_copied(name: str, leaves: Sequence[Leaf]) -> None:
+    """Raise `BufferFileError` if a column cannot be written as it is."""
+    for leaf in leaves:
+        if leaf.is_int96:  # its range is larger than that of Arrow's nanoseconds
+            reason = f"column {leaf.name!r} is INT96, a time that cannot be copied exactly"
+            raise BufferFileError(name, f"{reason}; write it as a timestamp of 64 bits first")
 
 
 def _write_group(writer: pq.ParquetWriter, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:

@@ -11,12 +11,10 @@ import numpy as np
 
 from mpired.buffers.declared import ORDERS
 from mpired.buffers.flat import Order
-from mpired.buffers.model import BufferModel, Model
+from mpired.buffers.model import BufferModel, Kept, Model
 from mpired.buffers.source import Source
 from mpired.datatypes import Datatype, Group
 from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped
-
-_ALL = ~Group(0)
 
 
 class Reader(Protocol):
@@ -95,8 +93,8 @@ class Other:
 class RankFile(NamedTuple):
     """A rank: its file, and its buffers in order.
 
-    Also what else is in the file, unless columns were chosen, and the number of all columns. The name of the format is
-    filled in by its row. The obstacle is why a file that is only looked at has no buffers.
+    Also what else is in the file, unless columns were chosen, the number of all columns, and those that are kept. The
+    name of the format is filled in by its row. The obstacle is why a file that is only looked at has no buffers.
     """
 
     source: Source
@@ -105,6 +103,12 @@ class RankFile(NamedTuple):
     ncolumns: int = 0
     format: str = ""
     obstacle: str = ""
+    kept: Kept | None = None
+
+    @classmethod
+    def not_read(cls, source: Source, what: str, obstacle: str) -> RankFile:
+        """Return what can be said of a file that is looked at only: what it is, and why it has no buffers."""
+        return cls(source, (), format=what, obstacle=obstacle)
 
     def __repr__(self) -> str:
         """Say what `mpired info` says, on one line."""
@@ -129,17 +133,18 @@ class RankFile(NamedTuple):
             )
             for buffer in self.buffers
         )
-        return Model(self.format, tuple(buffers), self.source)
+        return Model(self.format, tuple(buffers), self.source, self.kept)
 
-    def check_complete(self, taken: Group = _ALL) -> None:
+    def check_complete(self, taken: Group | None = None) -> None:
         """Raise an error if not every column is a buffer: to leave one out is the user's decision.
 
-        Columns whose datatypes are `taken` are offered to choose.
+        Columns are offered to choose, where an op combines them those whose datatypes are `taken`.
         """
         self._check_there()
-        numbers = [buffer.name for buffer in self.buffers if buffer.datatype.group in taken]
+        numbers = [each.name for each in self.buffers if taken is None or each.datatype.group in taken]
         for other in self.others:
-            hint = f"; {choice(numbers)}" if self.ncolumns else ""
+            kept = "" if taken is None else f", or carry it with `keep='{other.name}'`"
+            hint = f"; {choice(numbers)}{kept}" if self.ncolumns else ""
             raise DatatypeError(self.source.name, f"{other.reason}{hint}")
 
     def check_some(self) -> None:
@@ -171,11 +176,6 @@ class RankFile(NamedTuple):
             reason = f"has {number} columns ({names}), and one is needed; choose one with `columns`"
             raise UsageError(self.source.name, reason)
         return self.buffers[0]
-
-
-def no_number(column: str, kind: object) -> str:
-    """Return why a column cannot be a buffer."""
-    return f"column {column!r} is {kind}, no number"
 
 
 def choice(columns: Sequence[str]) -> str:

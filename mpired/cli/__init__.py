@@ -87,13 +87,9 @@ class _Commands(click.Group):
             ctx.fail(f"No such command {args[0]!r}{_suggestion(args[0])}")
         return super().resolve_command(ctx, args)
 
-    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        if ctx.resilient_parsing:  # a shell asks
-            from mpired.cli.declared import declared  # noqa: PLC0415 - for shells only
-
-            return declared(name)
         word = name.replace("-", "_")
         calls.check_address_space(_NUMPY)
         command: click.Command = getattr(__import__(f"mpired.cli.{word}", fromlist=[word]), word)

@@ -9,12 +9,14 @@ from typing import NamedTuple
 from mpired import ops
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import AtHand, RankFile
+from mpired.buffers.model import Kept
 from mpired.buffers.source import Source
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.request import Request, read_request
 from mpired.collectives.results import Deal, check_different, deals, paths_of, results_of
 from mpired.collectives.run import Course, Result, run
 from mpired.collectives.table import COLLECTIVES, Collective
+from mpired.engines import decoding
 from mpired.errors import UsageError
 from mpired.options import CallOptions
 from mpired.progress import Progress
@@ -129,6 +131,8 @@ def plan_call(
     _check_output(collective, output, options)
     check_are_data([output])
     request = read_request(collective, ranks, op, options, output or "")
+    if options["keep"]:
+        _check_kept(request)
     dealt = [(deal, paths_of(deal, request, output)) for deal in deals(request)]
     paths = [path for _, each in dealt for path in each]
     if len(paths) > 1:
@@ -141,6 +145,18 @@ def plan_call(
         make_course(deal, each, request, nlocked=nlocked) for (deal, _), each in zip(dealt, results, strict=True)
     )
     return Call(collective, request.groups, courses, output, options["link"], options["root"])
+
+
+def _check_kept(request: Request) -> None:
+    """Raise an error unless all ranks have the columns that are kept, with the same values."""
+    kept: list[tuple[str, Kept]] = []
+    for name, files in zip(("A", "B"), request.groups, strict=False):
+        for rank, file in enumerate(files):
+            if file.kept is None:
+                reason = f"carries columns of parquet and arrow files, and {file.source.name} is {file.format}"
+                raise UsageError("`keep`", f"{reason}; leave it out")
+            kept.append((f"rank {rank}" + (f" of group {name}" if len(request.groups) > 1 else ""), file.kept))
+    decoding.check_kept(kept)
 
 
 _WAY_OUT = {

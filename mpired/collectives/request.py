@@ -98,7 +98,8 @@ def read_request(
     group_b = options["group_b"]
     chosen = resolve_op(op, options)
     words = [ranks, cast("Sequence[str | AtHand]", group_b)] if group_b else [ranks]
-    said = replace(Declared.of(options), named=chosen.user)
+    said = replace(Declared.of(options), named=chosen.user, keep=tuple(options["keep"]))
+    _check_keep(said)
     if said.datatype is not None:
         ops.check(chosen, said.datatype, ops.Use.REDUCE)  # whatever the files hold
         _ = said.datatype.form
@@ -128,6 +129,13 @@ def _check_options(collective: Collective, options: CallOptions) -> None:
         raise UsageError("`in_place`", "is not for two groups (MPI-4.1, 6.9.1); leave `group_b` out, or name an output")
     if options["counts_b"] is not None and not group_b:
         raise UsageError("`counts_b`", "is for the ranks of `group_b`, and there are none")
+
+
+def _check_keep(said: Declared) -> None:
+    """Raise `UsageError` if a column is to be combined and kept, or named twice."""
+    named = [*said.keep, *said.columns, *(said.pair or ())]
+    if said.keep and (twice := next((name for name in named if named.count(name) > 1), None)):
+        raise UsageError("`keep`", f"names the column {twice!r}, which is named already; it is kept or combined")
 
 
 def resolve_op(op: ops.OpLike, options: CallOptions) -> ops.Op:

@@ -235,8 +235,10 @@ def keep_around(file: RankFile, layout: FlatLayout | Encoder, options: CallOptio
         buffer = file.buffers[0]
         assert isinstance(buffer, SpreadBuffer)  # noqa: S101 - as above
         return replace(layout, stored=buffer.stored, around=buffer)
-    if file.ncolumns > sum(len(buffer.columns) for buffer in file.buffers):
-        raise UsageError("`in_place`", "would lose the columns that are not chosen; write to another file")
+    nkept = 0 if file.kept is None else len(file.kept.names)
+    if file.ncolumns > sum(len(buffer.columns) for buffer in file.buffers) + nkept:
+        reason = "would lose the columns that are not chosen; carry them with `keep`, or write to another file"
+        raise UsageError("`in_place`", reason)
     return layout
 
 

@@ -34,6 +34,9 @@ class Group(enum.Flag):
     CHARACTER = enum.auto()
     # Made of predefined types: user ops take them, predefined ops do not (6.9.2).
     DERIVED = enum.auto()
+    # MPI has none: what columns of times hold, and what columns of durations do.
+    TIME = enum.auto()
+    DURATION = enum.auto()
 
     @property
     def title(self) -> str:

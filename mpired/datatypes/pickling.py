@@ -10,11 +10,14 @@ from collections.abc import Callable
 
 from mpired.datatypes.datatype import Datatype
 from mpired.datatypes.dtypes import derived, get
+from mpired.datatypes.times import TIMES, time_type
 
 
 def _reduced(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object, ...]]:
     if datatype.is_named:
         return get, (datatype.name,)
+    if datatype.group in TIMES:
+        return time_type, (datatype.name,)
     return (_parsed, (datatype.name,)) if datatype.plain is None or datatype.parts else (derived, (datatype.plain,))
 
 

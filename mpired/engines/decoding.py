@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 import numpy as np
 
 from mpired.buffers import FlatBuffer, Format, RankBuffer
+from mpired.buffers.model import Kept
 from mpired.buffers.rank import blocks
 from mpired.buffers.source import Source
 from mpired.engines import pool
@@ -156,6 +157,31 @@ def _rewrite(task: tuple[Format, Source, Sequence[FlatBuffer], calls.SharedFile]
         form.rewrite(source, changed, fd)
     finally:
         os.close(fd)
+
+
+def check_kept(files: Sequence[tuple[str, Kept]]) -> None:
+    """Let a worker compare columns that are kept with those of the first file, which it decodes too if it is alone.
+
+    Parameters
+    ----------
+    files
+        What messages call each file, and its columns.
+
+    Raises
+    ------
+    BufferFileError
+        If they are not equal, or a file is damaged.
+    """
+    tasks = [(files[0], each) for each in (files[0], *files[1:])]
+    with closing(pool.run(_check_kept, tasks, 1, isolated=True)) as results:
+        for _, (_, kept) in tasks:
+            with _blaming(kept.source.name):
+                next(results)
+
+
+def _check_kept(task: tuple[tuple[str, Kept], tuple[str, Kept]]) -> None:
+    (like, first), (this, other) = task
+    first.check_same(other, this, like)
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ import numpy as np
 
 from mpired.datatypes import Datatype, Group, unit_of
 from mpired.datatypes.named import canonical
+from mpired.datatypes.times import TIMES
 from mpired.errors import DatatypeError, OpError, UnknownOpError, UsageError, shortened
 from mpired.ops import identity, kernels, loc
 from mpired.ops.identity import Identity
@@ -30,6 +31,8 @@ _ANY_USE = Use.REDUCE | Use.ACCUMULATE | Use.FETCH
 _INTEGER = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE
 _ORDERED = _INTEGER | Group.FLOATING_POINT
 _NUMBER = _ORDERED | Group.COMPLEX
+_COMPARED = _ORDERED | Group.TIME | Group.DURATION
+_ADDED = _NUMBER | Group.DURATION
 _TRUTH = Group.C_INTEGER | Group.LOGICAL
 _BITS = _INTEGER | Group.BYTE
 _ANY_TYPE = ~Group.DERIVED
@@ -170,7 +173,7 @@ OPS: tuple[Op, ...] = (
     Op(
         "MAX",
         kernels.extreme(np.maximum),
-        _ORDERED,
+        _COMPARED,
         f"maximum; NaN {_PROPAGATES}",
         "6.9.2",
         identity.lowest,
@@ -180,7 +183,7 @@ OPS: tuple[Op, ...] = (
     Op(
         "MIN",
         kernels.extreme(np.minimum),
-        _ORDERED,
+        _COMPARED,
         f"minimum; NaN {_PROPAGATES}",
         "6.9.2",
         identity.highest,
@@ -190,7 +193,7 @@ OPS: tuple[Op, ...] = (
     Op(
         "SUM",
         kernels.add,
-        _NUMBER,
+        _ADDED,
         "sum; integers wrap as in C",
         "6.9.2",
         identity.zero,
@@ -281,8 +284,8 @@ _BY_NAME = table(OPS)
 
 
 def user_op(name: str, kernel: Kernel, *, isolated: bool) -> Op:
-    """Return the row of a user-defined op: any datatype, but for reductions only (MPI-4.1, 12.3.4)."""
-    row = Op(name, kernel, ~Group(0), "", "6.9.5", None, None, commute=False, uses=Use.REDUCE)
+    """Return the row of a user-defined op: any datatype of MPI, but for reductions only (MPI-4.1, 12.3.4)."""
+    row = Op(name, kernel, ~TIMES, "", "6.9.5", None, None, commute=False, uses=Use.REDUCE)
     return row._replace(user=True, isolated=isolated, rounds=row.groups)
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
-import json
 import os
 import pty
 import subprocess
@@ -20,7 +18,6 @@ from command import COMMAND, run, unchanged, wait_until
 from needs import needs
 
 from mpired.cli import cli
-from mpired.cli.declared import declared
 from mpired.datatypes import parse
 from mpired.ops import OPS, Use
 
@@ -151,33 +148,9 @@ def words_for(line: str, folder: Path, **environment: str) -> list[str]:
     return [word for kind, word in asked(line, folder, **environment) if kind in {"plain", "part"}]
 
 
-def told(command):
-    """Return what a shell is told of a command's parameters."""
-    return [
-        [type(each).__name__, type(each.type).__name__, each.name, each.opts, each.nargs, each.metavar]
-        for each in command.params
-    ]
-
-
-def test_declared_commands_are_those_that_run():
-    """Declared in a process of its own, where nothing is imported yet, and nothing that carries them out is then."""
-    code = f"""
-import json, sys
-from mpired.cli.declared import declared
-{inspect.getsource(told)}
-print(json.dumps({{name: told(declared(name)) for name in sys.argv[1:]}}))
-assert not {{"numpy", "pyarrow", "mpired.ops", "mpired.windows"}} & set(sys.modules)
-import mpired.ops
-assert mpired.ops.OPS
-"""
-    names = cli.list_commands(click.Context(cli))
-    done = subprocess.run([sys.executable, "-c", code, *names], check=True, stdout=subprocess.PIPE)
-    assert json.loads(done.stdout) == {name: told(cli.get_command(click.Context(cli), name)) for name in names}
-
-
 @pytest.mark.parametrize("name", cli.list_commands(click.Context(cli)))
 def test_every_argument_and_every_path_is_completed(name, folder):
-    for parameter in declared(name).params:
+    for parameter in cli.get_command(click.Context(cli), name).params:
         flag = max(parameter.opts, key=len) if isinstance(parameter, click.Option) else ""
         metavar = parameter.metavar or getattr(parameter.type, "name", "")
         if not flag or metavar in {"FILE", "PATH", "PATTERN", "OLD", "RANK...", "OP", "TYPE"}:

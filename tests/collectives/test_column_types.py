@@ -1,0 +1,187 @@
+"""Columns of truth values, times and decimals: which ops take them, and that the type of the result is theirs."""
+
+from __future__ import annotations
+
+import decimal
+import operator
+from functools import reduce
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from command import refused, run, succeeded, unchanged
+from tables import bytes_of, read
+
+import mpired
+from mpired.errors import DatatypeError, OpError
+
+TIMES = [
+    *(pa.timestamp(unit, zone) for unit in ("s", "ms", "us", "ns") for zone in (None, "Europe/Berlin")),
+    pa.date32(),
+    pa.date64(),
+    *(pa.time32(unit) for unit in ("s", "ms")),
+    *(pa.time64(unit) for unit in ("us", "ns")),
+    *(pa.duration(unit) for unit in ("s", "ms", "us", "ns")),
+]
+NROWS, NRANKS = 300, 3
+MOST = 86_399  # seconds of a day, or days
+
+
+def column(kind: pa.DataType, rank: int) -> pa.Array:
+    numbers = (np.arange(NROWS) * (rank + 3) * 7919 + 17) % MOST
+    if kind == pa.date64():
+        numbers = numbers * 86_400_000
+    return pa.array(numbers.astype("i4" if kind.bit_width == 32 else "i8")).view(kind)
+
+
+def write(folder, form: str, kinds: dict[str, pa.DataType]) -> list[str]:
+    names = [f"r{rank}.{form}" for rank in range(NRANKS)]
+    for rank, name in enumerate(names):
+        table = pa.table({each: column(kind, rank) for each, kind in kinds.items()} | {"x": np.arange(NROWS) + 0.5})
+        (folder / name).write_bytes(bytes_of(table, form))
+    return names
+
+
+def later(left: pa.Array, right: pa.Array) -> pa.Array:
+    return pc.if_else(pc.greater(left, right), left, right)
+
+
+def earlier(left: pa.Array, right: pa.Array) -> pa.Array:
+    return pc.if_else(pc.less(left, right), left, right)
+
+
+def expected(folder, names: list[str], name: str, pick) -> pa.ChunkedArray:
+    """Return what Arrow makes of the columns as it reads them."""
+    return reduce(pick, (read(folder / each)[name].combine_chunks() for each in names))
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+@pytest.mark.parametrize(("op", "pick"), [("max", later), ("min", earlier)])
+def test_the_extreme_of_times_is_a_time(op, pick, form, tmp_path):
+    """With unit and zone: the schema of the result is that of the ranks."""
+    kinds = {f"t{i}": kind for i, kind in enumerate(TIMES)}
+    names = write(tmp_path, form, kinds)
+    words = ("--columns", ",".join([*kinds, "x"]), *names, "-o", f"out.{form}")
+    succeeded(run("reduce", "-q", "--op", op, *words, cwd=tmp_path))
+    out = read(tmp_path / f"out.{form}")
+    assert out.schema.equals(read(tmp_path / names[0]).schema, check_metadata=True)
+    for name, kind in kinds.items():
+        assert out[name].combine_chunks().equals(expected(tmp_path, names, name, pick)), kind
+
+
+@pytest.mark.parametrize(("form", "other"), [("parquet", "arrow"), ("arrow", "parquet")])
+def test_another_format_has_the_same_times(form, other, tmp_path):
+    kinds = {"t": pa.timestamp("us", "UTC"), "d": pa.duration("ms"), "day": pa.date32()}
+    names = write(tmp_path, form, kinds)
+    words = ("--columns", ",".join(kinds), *names, "-o", f"out.{other}")
+    succeeded(run("reduce", "-q", "--op", "max", *words, cwd=tmp_path))
+    out = read(tmp_path / f"out.{other}")
+    assert {field.name: field.type for field in out.schema} == kinds
+    for name in kinds:
+        assert out[name].combine_chunks().equals(expected(tmp_path, names, name, later))
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_durations_are_added_and_points_in_time_are_not(form, tmp_path):
+    names = write(tmp_path, form, {"d": pa.duration("us"), "t": pa.timestamp("us")})
+    succeeded(run("reduce", "-q", "--op", "sum", "--columns", "d", *names, "-o", f"out.{form}", cwd=tmp_path))
+    found = read(tmp_path / f"out.{form}")["d"].combine_chunks()
+    assert found.equals(expected(tmp_path, names, "d", pc.add))
+    with unchanged(tmp_path):
+        words = ("reduce", *names, "-o", f"new.{form}", "--columns")
+        refused(run(*words, "t", "--op", "sum", cwd=tmp_path), 3, "not defined for timestamp[us] (time)", "max, min")
+        refused(run(*words, "d", "--op", "prod", cwd=tmp_path), 3, "not defined for duration[us] (duration)", "sum")
+        refused(run(*words, "d", "--op", "band", cwd=tmp_path), 3, "not defined for duration[us]")
+        for to in ("raw", "npy", "csv", "json", "text"):
+            refused(run(*words, "t", "--op", "max", "--to", to, "-f", cwd=tmp_path), 3, f"no form in {to}", "parquet")
+        refused(run(*words, "t", "--type", "int64_t", "--op", "max", cwd=tmp_path), 3, "timestamp[us]", "MPI_INT64_T")
+        refused(run("reduce", "--op", "max", *names, cwd=tmp_path), 3, "column 'd' is duration[us], no number")
+
+
+def test_a_sum_of_durations_that_overflows_is_told_of(tmp_path):
+    table = pa.table({"d": pa.array([2**63 - 1, 5]).view(pa.duration("ns"))})
+    (tmp_path / "r.arrow").write_bytes(bytes_of(table, "arrow"))
+    words = ("reduce", "--op", "sum", "--columns", "d", "r.arrow", "r.arrow", "-o", "out.arrow")
+    assert "overflow" in run(*words, cwd=tmp_path).err
+    refused(run(*words, "-f", "--overflow", "error", cwd=tmp_path), 3, "r.arrow")
+
+
+def test_units_and_zones_have_to_agree(tmp_path):
+    for name, kind in (("a", pa.timestamp("us", "UTC")), ("b", pa.timestamp("us")), ("c", pa.timestamp("ms", "UTC"))):
+        (tmp_path / f"{name}.parquet").write_bytes(bytes_of(pa.table({"t": column(kind, 0)}), "parquet"))
+    for other in "bc":
+        words = ("reduce", "--op", "max", "--columns", "t", "a.parquet", f"{other}.parquet")
+        refused(
+            run(*words, cwd=tmp_path), 3, f"{other}.parquet: rank 1 has datatype timestamp", "timestamp[us, tz=UTC]"
+        )
+
+
+def test_arrays_in_python(tmp_path):
+    kinds = {"t": pa.timestamp("ns", "Europe/Berlin"), "day": pa.date32(), "ms": pa.date64(), "d": pa.duration("s")}
+    paths = [tmp_path / name for name in write(tmp_path, "arrow", kinds | {"clock": pa.time32("s")})]
+    found = mpired.reduce(paths, "max", columns=[*kinds, "clock"])
+    codes = {"t": "M8[ns]", "day": "M8[D]", "ms": "M8[ms]", "d": "m8[s]", "clock": "m8[s]"}
+    assert {name: array.dtype for name, array in found.items()} == {
+        name: np.dtype(code) for name, code in codes.items()
+    }
+    for name in kinds:
+        like = [read(path)[name].combine_chunks().to_numpy(zero_copy_only=False).astype(codes[name]) for path in paths]
+        assert found[name].tolist() == reduce(np.maximum, like).tolist()
+    with pytest.raises(OpError, match="is not defined for"):
+        mpired.reduce(paths, lambda a, b: a, columns="t")
+
+
+def test_windows(tmp_path):
+    """A target keeps its types; what is fetched goes to a file with columns, or to an array of times."""
+    for form in ("parquet", "arrow"):
+        names = write(tmp_path, form, {"t": pa.timestamp("ms", "UTC"), "d": pa.duration("s")})
+        like, wanted = read(tmp_path / names[0]), expected(tmp_path, names, "t", later)
+        succeeded(run("accumulate", "-q", "--op", "max", "--columns", "t", *names, cwd=tmp_path))
+        out = read(tmp_path / names[0])
+        assert out.schema.equals(like.schema, check_metadata=True)
+        assert out["t"].combine_chunks().equals(wanted)
+        window = mpired.Window(tmp_path / names[0])
+        old = window.get_accumulate(tmp_path / names[1], "min", columns="t")
+        assert old.dtype == np.dtype("M8[ms]")
+        with unchanged(tmp_path):
+            words = ("--op", "sum", "--columns", "t", *names[:2])
+            refused(run("accumulate", *words, cwd=tmp_path), 3, "is not defined for timestamp[ms, tz=UTC]")
+            words = ("--op", "max", "--columns", "t", *names[:2])
+            refused(run("get-accumulate", *words, cwd=tmp_path), 3, "has no form in raw")
+        # The other columns are the windows by default, as ever.
+        succeeded(run("accumulate", "-q", "--op", "sum", *names[:2], cwd=tmp_path))
+
+
+def test_truth_values(tmp_path):
+    """Logical ops alone, and the result is a column of truth values."""
+    columns = [np.arange(8) % (rank + 2) == 0 for rank in range(NRANKS)]
+    for form in ("parquet", "arrow"):
+        names = [f"r{rank}.{form}" for rank in range(NRANKS)]
+        for name, each in zip(names, columns, strict=True):
+            (tmp_path / name).write_bytes(bytes_of(pa.table({"b": each}), form))
+        for op, ufunc in (("land", operator.and_), ("lor", operator.or_), ("lxor", operator.xor)):
+            succeeded(run("reduce", "-qf", "--op", op, *names, "-o", f"out.{form}", cwd=tmp_path))
+            out = read(tmp_path / f"out.{form}")["b"]
+            assert out.type == pa.bool_()
+            assert out.to_pylist() == reduce(ufunc, columns).tolist()
+        for op in ("sum", "max", "bor"):
+            refused(run("reduce", "--op", op, *names, cwd=tmp_path), 3, "MPI_C_BOOL takes land, lor, lxor")
+
+
+def test_decimals_are_refused_with_a_way_out(tmp_path):
+    values = [decimal.Decimal("1.10"), decimal.Decimal("2.20")]
+    for form, kind in (("parquet", pa.decimal128(9, 2)), ("arrow", pa.decimal256(40, 2))):
+        (tmp_path / f"r.{form}").write_bytes(bytes_of(pa.table({"p": pa.array(values, kind), "x": [1, 2]}), form))
+        for words in ((), ("--columns", "p")):
+            outcome = run("reduce", "--op", "sum", *words, f"r.{form}", cwd=tmp_path)
+            refused(outcome, 3, f"column 'p' is {kind}", "exact", "int64", "--keep p")
+    with pytest.raises(DatatypeError, match="`keep='p'`"):
+        mpired.reduce([tmp_path / "r.parquet"], "sum")
+
+
+def test_the_old_times_of_parquet_are_refused(tmp_path):
+    table = pa.table({"t": pa.array([0, 1 << 53], pa.int64()).view(pa.timestamp("us"))})
+    (tmp_path / "r.parquet").write_bytes(bytes_of(table, "parquet", use_deprecated_int96_timestamps=True))
+    outcome = run("reduce", "--op", "max", "--columns", "t", "r.parquet", "-o", "out.parquet", cwd=tmp_path)
+    refused(outcome, 3, "r.parquet", "INT96")

@@ -1,0 +1,207 @@
+"""`--keep`: columns that are equal in all ranks are carried into the result, as pyarrow reads them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+import pytest
+from command import refused, run, succeeded, unchanged
+from tables import bytes_of, read
+
+import mpired
+from mpired.buffers import columns, parquet
+from mpired.errors import UsageError
+
+NROWS = 5000
+DAY = dt.datetime(2024, 5, 17, tzinfo=dt.UTC)
+
+
+def table(rank: int = 0, **changed: pa.Array) -> pa.Table:
+    """Return a table with columns of every kind around one of numbers that differs from rank to rank."""
+    words = [None if i % 7 == 3 else f"station {i % 40}" for i in range(NROWS)]
+    made = {
+        "key": pa.array(words),
+        "when": pa.array([DAY + dt.timedelta(minutes=i) for i in range(NROWS)], pa.timestamp("us", "Europe/Berlin")),
+        "x": pa.array(np.arange(NROWS) * (rank + 1.0)),
+        "price": pa.array([decimal.Decimal(i) / 100 for i in range(NROWS)], pa.decimal128(20, 2)),
+        "noise": pa.array(np.where(np.arange(NROWS) % 9, np.nan, -0.0)),
+        "tags": pa.array([["a", None][: i % 3] for i in range(NROWS)]),
+        "nested": pa.array([{"u": i, "v": [str(i)]} for i in range(NROWS)]),
+        "code": pa.array(words).dictionary_encode(),
+        "n": pa.array(np.arange(NROWS) + rank, pa.int32()),
+    }
+    return pa.table({name: changed.get(name, column) for name, column in made.items()}, metadata={"made by": "a test"})
+
+
+KEPT = [name for name in table().column_names if name not in {"x", "n"}]
+KEEP = ("--keep", ",".join(KEPT))
+
+
+def write(path, made: pa.Table, rows: int = NROWS) -> None:
+    """Write a file in row groups or record batches of so many rows."""
+    if path.suffix == ".parquet":
+        pq.write_table(made, path, row_group_size=rows)
+    else:
+        with pa.ipc.new_file(path, made.schema) as writer:
+            writer.write_table(made, rows)
+
+
+@pytest.fixture(params=["parquet", "arrow"])
+def form(request) -> str:
+    return request.param
+
+
+@pytest.fixture
+def names(form, tmp_path) -> list[str]:
+    """Three ranks whose rows are cut in different places."""
+    found = [f"r{rank}.{form}" for rank in range(3)]
+    for rank, name in enumerate(found):
+        write(tmp_path / name, table(rank), (NROWS, 999, 1700)[rank])
+    return found
+
+
+def test_the_result_is_the_table_of_rank_0_with_other_numbers(names, form, tmp_path):
+    succeeded(run("reduce", "-q", "--op", "sum", *KEEP, *names, "-o", f"out.{form}", cwd=tmp_path))
+    out, expected = read(tmp_path / f"out.{form}"), table(0, x=pa.array(np.arange(NROWS) * 6.0))
+    assert out.schema.equals(read(tmp_path / names[0]).schema, check_metadata=True)
+    for name in KEPT:
+        assert out[name].to_pylist().__repr__() == expected[name].to_pylist().__repr__(), name
+    assert out["x"].to_pylist() == expected["x"].to_pylist()
+    assert out["n"].to_pylist() == (np.arange(NROWS) * 3 + 3).tolist()
+
+
+def test_some_columns(names, form, tmp_path):
+    """What is neither combined nor kept is not in the result; the others stand as they stood."""
+    words = ("--columns", "n", "--keep", "price,key")
+    succeeded(run("reduce", "-q", "--op", "max", *words, *names, "-o", f"out.{form}", cwd=tmp_path))
+    assert read(tmp_path / f"out.{form}").column_names == ["key", "price", "n"]
+    refused(run("reduce", "--op", "max", "--keep", "key", *names, cwd=tmp_path), 3, "column 'when'")
+
+
+def test_every_result_has_them(names, form, tmp_path):
+    words = ("--columns", "n", "--keep", "key", *names, "-o", f"out_{{rank}}.{form}")
+    for command in ("allreduce", "scan"):
+        succeeded(run(command, "-qf", "--op", "sum", *words, cwd=tmp_path))
+        for rank in range(3):
+            out, last = read(tmp_path / f"out_{rank}.{form}"), 2 if command == "allreduce" else rank
+            assert out["key"].to_pylist() == table()["key"].to_pylist()
+            assert out["n"].to_pylist() == sum(np.arange(NROWS) + each for each in range(last + 1)).tolist()
+
+
+def test_another_format(names, form, tmp_path):
+    other = {"parquet": "arrow", "arrow": "parquet"}[form]
+    words = ("--columns", "n,x", "--keep", "key,price", *names, "-o", f"out.{other}")
+    succeeded(run("reduce", "-q", "--op", "sum", *words, cwd=tmp_path))
+    out = read(tmp_path / f"out.{other}")
+    assert out.column_names == ["key", "x", "price", "n"]
+    assert out["key"].to_pylist() == table()["key"].to_pylist()
+    assert out["price"].type == pa.decimal128(20, 2)
+
+
+def test_ranks_of_both_formats(tmp_path):
+    write(tmp_path / "a.parquet", table(0), 777)
+    write(tmp_path / "b.arrow", table(1), 1234)
+    words = ("--columns", "n", "--keep", "key,when,price", "a.parquet", "b.arrow", "-o", "out.parquet")
+    succeeded(run("reduce", "-q", "--op", "sum", *words, cwd=tmp_path))
+    assert read(tmp_path / "out.parquet")["when"].to_pylist() == table()["when"].to_pylist()
+
+
+def test_in_place(names, form, tmp_path):
+    """A file is replaced if no column of it is lost."""
+    words = ("reduce", "-q", "--op", "sum", "--in-place", *names)
+    with unchanged(tmp_path):
+        refused(run(*words, "--columns", "n", "--keep", "key", cwd=tmp_path), 2, "--in-place", "--keep")
+    succeeded(run(*words, *KEEP, cwd=tmp_path))
+    out = read(tmp_path / names[0])
+    assert out.column_names == table().column_names
+    assert out["x"].to_pylist() == (np.arange(NROWS) * 6.0).tolist()
+
+
+def differing(column: str, row: int, value: object) -> pa.Table:
+    values = table()[column].to_pylist()
+    values[row] = value
+    return table(2, **{column: pa.array(values, table()[column].type)})
+
+
+@pytest.mark.parametrize(
+    "difference",
+    [
+        ("key", 4321, "elsewhere", "row 4321 of column 'key' is 'elsewhere' in rank 2, but 'station 1' in rank 0"),
+        ("key", 3, "x", "row 3 of column 'key' is 'x' in rank 2, but None in rank 0"),
+        ("price", 0, decimal.Decimal("0.01"), "row 0 of column 'price' is 0.01 in rank 2, but 0.00 in rank 0"),
+        ("when", NROWS - 1, DAY, f"row {NROWS - 1} of column 'when' is 2024-05-17"),
+        ("noise", 9, 0.0, "row 9 of column 'noise' is 0.0 in rank 2, but -0.0 in rank 0"),
+        ("tags", 4, None, "row 4 of column 'tags' is None"),
+    ],
+)  # fmt: skip
+def test_the_first_difference_is_named(difference, names, form, tmp_path):
+    *changed, shown = difference
+    write(tmp_path / names[2], differing(*changed), 1700)
+    with unchanged(tmp_path):
+        outcome = run("reduce", "--op", "sum", *KEEP, *names, "-o", f"out.{form}", cwd=tmp_path)
+        refused(outcome, 3, f"{names[2]}: {shown}", names[0])
+
+
+def test_another_type_is_a_difference(names, form, tmp_path):
+    write(tmp_path / names[1], table(1, price=table()["price"].cast(pa.decimal128(21, 2))))
+    with unchanged(tmp_path):
+        outcome = run("reduce", "--op", "sum", *KEEP, *names, "-o", f"out.{form}", cwd=tmp_path)
+        refused(outcome, 3, f"{names[1]}: rank 1 has column 'price' of decimal128(21, 2)", "decimal128(20, 2)")
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "reason"),
+    [
+        (("--keep", "nowhere", "-o", "out.parquet"), 3, "no column 'nowhere'"),
+        (("--keep", "x", "--columns", "x", "-o", "out.parquet"), 2, "'x', which is named already"),
+        (("--keep", "key,key", "-o", "out.parquet"), 2, "'key', which is named already"),
+        (("--columns", "n", "--keep", "key", "-o", "out.npy"), 2, "is for parquet and arrow results"),
+        (("--columns", "n", "--keep", "key", "--to", "csv"), 2, "is for parquet and arrow results"),
+    ],
+)
+def test_refusals(words, status, reason, tmp_path):
+    write(tmp_path / "r0.parquet", table())
+    with unchanged(tmp_path):
+        refused(run("reduce", "--op", "sum", *words, "r0.parquet", cwd=tmp_path), status, reason)
+
+
+def test_what_has_no_columns(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    words = ("reduce", "--op", "sum", "--keep", "key", "a.npy", "-o", "out.parquet")
+    refused(run(*words, cwd=tmp_path), 2, "--keep", "a.npy is npy")
+    refused(run("reduce-scatter-block", "--keep", "key", "--op", "sum", "a.npy", cwd=tmp_path), 2, "--keep")
+    write(tmp_path / "r0.parquet", table())
+    with pytest.raises(UsageError, match="`keep`: is for files"):
+        mpired.reduce([tmp_path / "r0.parquet"], "sum", columns="n", keep="key")
+
+
+def test_a_damaged_file_is_named(names, form, tmp_path):
+    """The bytes of a kept column are decoded in a worker, and a file that fails there is the file of the error."""
+    whole = bytearray((tmp_path / names[1]).read_bytes())
+    at = whole.index(b"station 3")
+    whole[at - 400 : at + 800] = b"\xff" * 1200
+    (tmp_path / names[1]).write_bytes(whole)
+    outcome = run("reduce", "--op", "sum", "--columns", "n", "--keep", "key", *names, "-o", "out." + form, cwd=tmp_path)
+    refused(outcome, 3, names[1])
+
+
+def test_rows_are_decoded_in_batches(tmp_path, monkeypatch):
+    """However many rows a row group has, few of a kept column are in memory."""
+    monkeypatch.setattr(parquet, "_BATCH_NBYTES", 4096)
+    (tmp_path / "r0.parquet").write_bytes(bytes_of(table(), "parquet"))
+    seen: list[int] = []
+    ahead = columns.KeptReader.ahead
+
+    def counted(self) -> int:
+        seen.append(ahead(self))
+        return seen[-1]
+
+    monkeypatch.setattr(columns.KeptReader, "ahead", counted)
+    mpired.reduce([tmp_path / "r0.parquet"], "sum", columns="n", keep="key", output=tmp_path / "out.parquet")
+    assert 0 < max(seen) < NROWS // 2
+    assert read(tmp_path / "out.parquet")["key"].to_pylist() == table()["key"].to_pylist()
