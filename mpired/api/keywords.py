@@ -17,6 +17,7 @@ from mpired.options import (
     Header,
     InPlace,
     Inputs,
+    Keep,
     Link,
     LocalOptions,
     NoGroupB,
@@ -45,7 +46,7 @@ class Combining(UserOp, Overflow, Inputs, Results, Header, Effort, Watched, tota
     """What all calls that combine ranks have."""
 
 
-class ReduceKeywords(Combining, Root, GroupB, total=False):
+class ReduceKeywords(Combining, Keep, Root, GroupB, total=False):
     """The keywords of `reduce`, without `in_place`."""
 
 
@@ -53,7 +54,7 @@ class ReduceAll(ReduceKeywords, InPlace, total=False):
     """The keywords of `reduce`."""
 
 
-class AllreduceKeywords(Combining, Link, total=False):
+class AllreduceKeywords(Combining, Keep, Link, total=False):
     """The keywords of `allreduce`, without `in_place` and `group_b`."""
 
 
@@ -73,7 +74,7 @@ class BlockAll(Combining, GroupB, InPlace, total=False):
     """The keywords of `reduce_scatter_block`, which without `in_place` and `group_b` are those of all."""
 
 
-class ScanKeywords(Combining, NoGroupB, total=False):
+class ScanKeywords(Combining, Keep, NoGroupB, total=False):
     """The keywords of `scan`, without `in_place`."""
 
 

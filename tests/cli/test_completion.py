@@ -215,10 +215,9 @@ def test_nothing_is_changed_or_told(folder):
         assert asked("mpired accumulate --op sum --create 1x ", folder) == []
 
 
-@pytest.mark.parametrize("line", ["mpired re", "mpired reduce --overflow wrap --f", "mpired reduce --from npy a.npy "])
-def test_files_and_options_do_not_wait_for_numpy(line, folder):
+def test_names_of_commands_do_not_wait_for_numpy(folder):
     check = "assert main([]) == 0; assert not {'numpy', 'pyarrow'} & set(sys.modules)"
-    variables = os.environ | {"_MPIRED_COMPLETE": "fish_complete", "_MPIRED_LINE": line}
+    variables = os.environ | {"_MPIRED_COMPLETE": "fish_complete", "_MPIRED_LINE": "mpired re"}
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; from mpired.cli import main; {check}"],
         env=variables,
