@@ -35,8 +35,7 @@ class Summary(NamedTuple):
 
     def line(self) -> str:
         """Return the summary on one line."""
-        first, *others = self.buffers
-        what = f"{first['count']} x {first['datatype']}" + (f" and {len(others)} more columns" if others else "")
+        what = _elements(self.buffers)
         policy = f", NaN {self.nan}" if self.nan else ""
         workers = f"{self.workers} worker{'s' if self.workers > 1 else ''}"
         where = "standard output" if self.output == "-" else self.output
@@ -45,6 +44,13 @@ class Summary(NamedTuple):
         ranks = f"{self.nranks} rank{'s' if self.nranks > 1 else ''}"
         call = "" if self.call == "MPI_Reduce" else f"{self.call} with "
         return f"{call}{self.op} of {ranks}, {what}{policy}, {workers} -> {where} ({self.format})"
+
+
+def _elements(buffers: Sequence[dict[str, Any]]) -> str:
+    """Return what the buffers hold, in words."""
+    first, *others = buffers
+    more = f" and {len(others)} more column{'' if len(others) == 1 else 's'}" if others else ""
+    return f"{first['count']} x {first['datatype']}{more}"
 
 
 class Updated(NamedTuple):
@@ -94,8 +100,7 @@ class Updated(NamedTuple):
         ]
         where = ", ".join(changed) or "nothing to change"
         origins = f"{self.origins} origin{'' if self.origins == 1 else 's'}"
-        first, *others = self.buffers
-        what = f"{first['count']} x {first['datatype']}" + (f" and {len(others)} more columns" if others else "")
+        what = _elements(self.buffers)
         return f"{self.op} of {origins}, {what} -> {where}"
 
 
