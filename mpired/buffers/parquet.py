@@ -184,7 +184,13 @@ def _look(source: Source) -> Contents:
             tuple(leaf._replace(time=field.type if is_time(field.type) else None) for leaf in leaves)
             for field, leaves in zip(file.schema, file.footer.columns, strict=True)
         ]
-        return Contents(file.schema, columns, sum(file.footer.rows), [_nulls(leaves) for leaves in columns])
+        return Contents(
+            file.schema,
+            columns,
+            sum(file.footer.rows),
+            [_nulls(leaves) for leaves in columns],
+            sum(file.footer.group_nbytes),
+        )
 
 
 def _nulls(leaves: Sequence[Leaf]) -> int | None:
@@ -219,7 +225,7 @@ def prepare(model: Model) -> Encoder:
     schema, compression, rows = _like(model.source) if model.source else (None, "snappy", _ROW_GROUP_ROWS)
     layout = layout_like(model, schema)
     row_bytes = sum(buffer.datatype.itemsize for buffer in model.buffers)
-    rows = max(1, min(rows, _ROW_GROUP_BYTES // row_bytes))
+    rows = layout.most_rows(max(1, min(rows, _ROW_GROUP_BYTES // row_bytes)))
 
     def encode(results: Sequence[FlatBuffer], fd: int) -> None:
         with ExitStack() as stack:
