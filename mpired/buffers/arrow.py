@@ -189,7 +189,7 @@ class WholeFile:
             for number, mine in enumerate(leaves):
                 nodes = {node for leaf in mine for node, _ in leaf.nodes}
                 nulls[number] += max((self._messages.nulls(batch, node) for node in nodes), default=0)
-        return Contents(self.schema, leaves, rows, nulls)
+        return Contents(self.schema, leaves, rows, nulls, self._whole.nbytes)
 
     def batches(self) -> Iterator[tuple[pa.RecordBatch, Mapping[bytes, bytes] | None]]:
         """Yield every record batch with all columns, and its metadata."""
@@ -313,8 +313,9 @@ def prepare(model: Model) -> Encoder:
             batch = layout.rows(stack)
             file = stack.enter_context(os.fdopen(os.dup(fd), "wb"))
             writer = stack.enter_context(pa.ipc.new_file(file, layout.schema))
-            for start in range(0, results[0].count, _BATCH_ROWS):
-                count = min(_BATCH_ROWS, results[0].count - start)
+            rows = layout.most_rows(_BATCH_ROWS)
+            for start in range(0, results[0].count, rows):
+                count = min(rows, results[0].count - start)
                 blocks = [np.empty(count, result.datatype.form) for result in results]
                 for reader, block in zip(readers, blocks, strict=True):
                     reader.read(start, block)

@@ -11,7 +11,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
 
 import numpy as np
@@ -34,6 +34,7 @@ from mpired.errors import BufferFileError, DatatypeError, MpiredError, shortened
 
 DECODED_NBYTES = 64 << 20
 """The most bytes of a page, or of a compressed record batch, that are decoded at once unless more memory is allowed."""
+_KEPT_NBYTES = 64 << 20  # about the most of columns that are kept that is in memory
 DTYPES: dict[pa.DataType, np.dtype] = {
     getattr(pa, name)(): np.dtype(name.rstrip("_"))
     for name in ("bool_", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
@@ -92,13 +93,14 @@ class ColumnFile(Protocol):
 class Contents(NamedTuple):
     """What a file with columns holds: the schema, the number of rows, and for each column its leaves and its nulls.
 
-    Of nulls it is as many as the header tells of; None if it does not say.
+    Of nulls it is as many as the header tells of; None if it does not say. The bytes are about those of all values.
     """
 
     schema: pa.Schema
     leaves: Sequence[tuple[Any, ...]]
     rows: int
     nulls: Sequence[int | None]
+    nbytes: int
 
 
 class WholeColumns(Protocol):
@@ -203,7 +205,7 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
     if source.nbytes == 0:
         raise BufferFileError(source.name, f"the file is empty; not a valid {column.format} file")
     with explaining(source.name):
-        schema, leaves, rows, nulls = column.look(source)
+        schema, leaves, rows, nulls, nbytes = column.look(source)
         buffers, others = [], _others(schema, declared)
         places = {name: number for number, name in enumerate(schema.names)}
         for columns in _chosen(source, schema, declared, {other.name for other in others}):
@@ -234,6 +236,7 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
                 )
             )
         kept = KeptColumns.of(source, schema, declared, column) if declared.keep else None
+        kept = kept and replace(kept, row_nbytes=max(1, nbytes // max(1, rows)))
     return RankFile(source, tuple(buffers), others, len(schema.names), kept=kept)
 
 
@@ -423,12 +426,15 @@ class KeptColumns:
         The names of all columns.
     whole
         Opens the file.
+    row_nbytes
+        About how many bytes a row of the file has.
     """
 
     source: Source
     fields: pa.Schema
     order: tuple[str, ...]
     whole: Callable[[Source], WholeColumns]
+    row_nbytes: int = 1
 
     @classmethod
     def of(cls, source: Source, schema: pa.Schema, declared: Declared, column: Column) -> KeptColumns:
@@ -561,6 +567,10 @@ class Layout(NamedTuple):
     schema: pa.Schema
     columns: tuple[tuple[str, ...], ...]
     kept: KeptColumns | None = None
+
+    def most_rows(self, rows: int) -> int:
+        """Return how many rows are written at a time: so many, unless those of the columns that are kept are long."""
+        return rows if self.kept is None else max(1, min(rows, _KEPT_NBYTES // self.kept.row_nbytes))
 
     def rows(self, stack: contextlib.ExitStack) -> Callable[[Sequence[np.ndarray]], pa.RecordBatch]:
         """Return what builds batches of rows, in order, from a block of each buffer."""

@@ -31,7 +31,7 @@ from mpired.buffers.local import Extent, Spliced
 from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile
 from mpired.buffers.source import Source
-from mpired.errors import BufferFileError
+from mpired.errors import BufferFileError, DatatypeError
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up
 import pyarrow.parquet as pq  # isort: skip
@@ -184,7 +184,13 @@ def _look(source: Source) -> Contents:
             tuple(leaf._replace(time=field.type if is_time(field.type) else None) for leaf in leaves)
             for field, leaves in zip(file.schema, file.footer.columns, strict=True)
         ]
-        return Contents(file.schema, columns, sum(file.footer.rows), [_nulls(leaves) for leaves in columns])
+        return Contents(
+            file.schema,
+            columns,
+            sum(file.footer.rows),
+            [_nulls(leaves) for leaves in columns],
+            sum(file.footer.group_nbytes),
+        )
 
 
 def _nulls(leaves: Sequence[Leaf]) -> int | None:
@@ -218,8 +224,10 @@ def prepare(model: Model) -> Encoder:
     """
     schema, compression, rows = _like(model.source) if model.source else (None, "snappy", _ROW_GROUP_ROWS)
     layout = layout_like(model, schema)
+    if schema is None:
+        _check_held(layout.schema)
     row_bytes = sum(buffer.datatype.itemsize for buffer in model.buffers)
-    rows = max(1, min(rows, _ROW_GROUP_BYTES // row_bytes))
+    rows = layout.most_rows(max(1, min(rows, _ROW_GROUP_BYTES // row_bytes)))
 
     def encode(results: Sequence[FlatBuffer], fd: int) -> None:
         with ExitStack() as stack:
@@ -237,6 +245,19 @@ def prepare(model: Model) -> Encoder:
                 writer.write_batch(batch(blocks), row_group_size=rows)
 
     return encode
+
+
+def _check_held(schema: pa.Schema) -> None:
+    """Raise `DatatypeError` if parquet has no form for a column, or another than it had: some times, for example."""
+    for field in schema:
+        sink = pa.BufferOutputStream()
+        try:
+            pq.ParquetWriter(sink, pa.schema([field])).close()
+        except pa.ArrowException:
+            raise DatatypeError(f"{field.type}", "has no form in parquet; use `to='arrow'`") from None
+        found = pq.read_schema(pa.BufferReader(sink.getvalue())).field(0).type
+        if found != field.type:
+            raise DatatypeError(f"{field.type}", f"would be {found} in parquet; use `to='arrow'`")
 
 
 def _like(source: Source) -> tuple[pa.Schema, dict[str, str] | str, int]:

@@ -149,14 +149,14 @@ def make_plan(
         memory = max(0, room) // min(len(files), max_open)
         buffers = tuple(tuple(_within_memory(rank, memory) for rank in ranks) for ranks in buffers)
     if nturned:
-        ahead = min(_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL // (jobs * nturned))
+        spare = None
         if max_memory is not None:
             spare = max_memory // (1 if jobs == 1 else jobs + 1) - base - nblocks * block_bytes
-            ahead = min(ahead, block_bytes + spare // (_BLOCKS_AHEAD * nturned))
+        ahead = _ahead(jobs * nturned, block_bytes, spare and spare // (_BLOCKS_AHEAD * nturned))
         # What is opened for each block reads no more than that.
         buffers = tuple(
-            tuple(_reading_ahead(rank, max(ahead, block_bytes) if i < max_open else block_bytes) for i, rank in each)
-            for each in map(enumerate, buffers)
+            tuple(_reading_ahead(rank, ahead if i < max_open else block_bytes) for i, rank in enumerate(ranks))
+            for ranks in buffers
         )
     block_counts = tuple(max(1, block_bytes // width) for width in widths)
     # What can only be decoded in sequence is cut as little as possible: every cut decodes a row group twice.
@@ -187,6 +187,12 @@ def _width(op: Op, datatype: Datatype) -> int:
 def _within_memory(buffer: RankBuffer, memory: int) -> RankBuffer:
     """Return the buffer with the most bytes that it may decode at once, if it is one that decodes."""
     return replace(cast("Any", buffer), memory=memory) if hasattr(buffer, "memory") else buffer
+
+
+def _ahead(number: int, block_bytes: int, spare: int | None) -> int:
+    """Return what each of some arrays in the other order reads ahead, with so many spare bytes; None for any."""
+    ahead = min(_AHEAD_BYTES, _AHEAD_BYTES_IN_ALL // number)
+    return max(block_bytes, ahead if spare is None else min(ahead, block_bytes + spare))
 
 
 def _reading_ahead(buffer: RankBuffer, memory: int) -> RankBuffer:

@@ -185,3 +185,29 @@ def test_the_old_times_of_parquet_are_refused(tmp_path):
     (tmp_path / "r.parquet").write_bytes(bytes_of(table, "parquet", use_deprecated_int96_timestamps=True))
     outcome = run("reduce", "--op", "max", "--columns", "t", "r.parquet", "-o", "out.parquet", cwd=tmp_path)
     refused(outcome, 3, "r.parquet", "INT96")
+
+
+@pytest.mark.parametrize("option", ["--columns", "--keep"])
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        (pa.timestamp("s", "UTC"), "timestamp[s, tz=UTC]: would be timestamp[ms, tz=UTC] in parquet"),
+        (pa.date64(), "date64[ms]: would be date32[day] in parquet"),
+        (pa.time32("s"), "time32[s]: would be time32[ms] in parquet"),
+    ],
+)
+def test_what_would_be_of_another_type_in_parquet_is_refused(option, kind, reason, tmp_path):
+    (tmp_path / "r.arrow").write_bytes(bytes_of(pa.table({"t": column(kind, 0), "x": np.arange(NROWS)}), "arrow"))
+    columns = ("--columns", "t") if option == "--columns" else ("--columns", "x", "--keep", "t")
+    with unchanged(tmp_path):
+        outcome = run("reduce", "--op", "max", *columns, "r.arrow", "-o", "out.parquet", cwd=tmp_path)
+        refused(outcome, 3, reason, "--to arrow")
+
+
+def test_what_parquet_does_not_have_is_refused(tmp_path):
+    table = pa.table({"i": pa.array([(1, 2, 3)], pa.month_day_nano_interval()), "x": [1]})
+    (tmp_path / "r.arrow").write_bytes(bytes_of(table, "arrow"))
+    words = ("reduce", "-q", "--op", "max", "--columns", "x", "--keep", "i", "r.arrow", "-o")
+    refused(run(*words, "out.parquet", cwd=tmp_path), 3, "month_day_nano_interval: has no form in parquet")
+    succeeded(run(*words, "out.arrow", cwd=tmp_path))
+    assert read(tmp_path / "out.arrow").equals(table.select(["i", "x"]))

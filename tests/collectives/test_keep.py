@@ -205,3 +205,23 @@ def test_rows_are_decoded_in_batches(tmp_path, monkeypatch):
     mpired.reduce([tmp_path / "r0.parquet"], "sum", columns="n", keep="key", output=tmp_path / "out.parquet")
     assert 0 < max(seen) < NROWS // 2
     assert read(tmp_path / "out.parquet")["key"].to_pylist() == table()["key"].to_pylist()
+
+
+def test_long_rows_are_written_in_smaller_parts(names, form, tmp_path, monkeypatch):
+    monkeypatch.setattr(columns, "_KEPT_NBYTES", 64 << 10)
+    paths = [tmp_path / name for name in names]
+    mpired.reduce(paths, "sum", columns="n", keep=KEPT, output=tmp_path / f"out.{form}")
+    out = read(tmp_path / f"out.{form}")
+    assert (
+        out["key"].num_chunks > 1 if form == "arrow" else pq.read_metadata(tmp_path / "out.parquet").num_row_groups > 1
+    )
+    assert out["nested"].to_pylist() == table()["nested"].to_pylist()
+    assert out["code"].to_pylist() == table()["code"].to_pylist()
+
+
+def test_no_rows(form, tmp_path):
+    write(tmp_path / f"r.{form}", table().slice(0, 0))
+    words = (*KEEP, f"r.{form}", f"r.{form}", "-o", f"out.{form}")
+    succeeded(run("reduce", "-q", "--op", "sum", *words, cwd=tmp_path))
+    assert read(tmp_path / f"out.{form}").schema.equals(read(tmp_path / f"r.{form}").schema, check_metadata=True)
+    assert read(tmp_path / f"out.{form}").num_rows == 0
