@@ -90,9 +90,19 @@ def test_durations_are_added_and_points_in_time_are_not(form, tmp_path):
     assert found.equals(expected(tmp_path, names, "d", pc.add))
     with unchanged(tmp_path):
         words = ("reduce", *names, "-o", f"new.{form}", "--columns")
-        refused(run(*words, "t", "--op", "sum", cwd=tmp_path), 3, "not defined for column 't', timestamp[us], time", "max, min")
-        refused(run(*words, "d", "--op", "prod", cwd=tmp_path), 3, "not defined for duration[us] (duration)", "sum")
-        refused(run(*words, "d", "--op", "band", cwd=tmp_path), 3, "not defined for duration[us]")
+        refused(
+            run(*words, "t", "--op", "sum", cwd=tmp_path),
+            3,
+            "not defined for column 't', timestamp[us], time",
+            "max, min",
+        )
+        refused(
+            run(*words, "d", "--op", "prod", cwd=tmp_path),
+            3,
+            "not defined for column 'd', duration[us], duration",
+            "sum",
+        )
+        refused(run(*words, "d", "--op", "band", cwd=tmp_path), 3, "not defined for column 'd', duration[us]")
         for to in ("raw", "npy", "csv", "json", "text"):
             refused(run(*words, "t", "--op", "max", "--to", to, "-f", cwd=tmp_path), 3, f"no form in {to}", "parquet")
         refused(run(*words, "t", "--type", "int64_t", "--op", "max", cwd=tmp_path), 3, "timestamp[us]", "MPI_INT64_T")
