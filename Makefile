@@ -46,11 +46,13 @@ check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which f
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
 
-docs: $(VENV)/.run ## Write docs/ops.md, docs/options.md and the pictures, from the tables of the program.
+docs: $(VENV)/.run ## Write the pages and pictures that are made from tables: docs/ops.md, options.md, speed.md, pictures.
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh docs/ops.sh > docs/ops.md.new
 	mv docs/ops.md.new docs/ops.md
 	$(BIN)/python docs/options.py > docs/options.md.new
 	mv docs/options.md.new docs/options.md
+	$(BIN)/python docs/speed.py > docs/speed.md.new
+	mv docs/speed.md.new docs/speed.md
 	$(BIN)/python docs/pictures/draw.py docs/pictures
 
 site: $(VENV)/.docs ## Build the documentation as a site in build/site, strictly.

@@ -175,6 +175,12 @@ def test_table_of_options_is_fresh():
     assert done.stdout == (ROOT / "docs" / "options.md").read_text(), "docs/options.md is stale; run `make docs`"
 
 
+def test_page_of_speed_is_fresh():
+    command = [sys.executable, str(ROOT / "docs" / "speed.py")]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)
+    assert done.stdout == (ROOT / "docs" / "speed.md").read_text(), "docs/speed.md is stale; run `make docs`"
+
+
 def test_table_of_ops_is_fresh(elsewhere):
     status, output = shell(f"sh '{ROOT}/docs/ops.sh'")
     assert status == 0

@@ -5,9 +5,11 @@ python docs/pictures/draw.py DIRECTORY
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from svg import Picture
 
@@ -179,11 +181,38 @@ def _steps(picture: Picture, steps: Sequence[str], start: float, end: float) -> 
     return ends
 
 
+def bars(measured: dict[str, Any], what: str, unit: str, number: str) -> Picture:
+    """Draw what mpired and each peer took for the same files: a pair of bars for each peer."""
+    cases = measured["cases"]
+    most = max(max(case[what]) for case in cases)
+    title = f"{unit} of mpired beside each of {', '.join(case['peer'] for case in cases)}; the table has the numbers"
+    picture = Picture(520, 78 + 58 * len(cases), title)
+    left, width = 150, 270
+    picture.words(16, 28, f"{unit}, less is better", "strong")
+    picture.cell(16, 40, 14, 14, "", "c0")
+    picture.words(36, 52, "mpired", "soft")
+    picture.cell(110, 40, 14, 14, "", "c1")
+    picture.words(130, 52, "the other program, on the same files", "soft")
+    for row, case in enumerate(cases):
+        top = 68 + row * 58
+        picture.words(16, top + 19, case["peer"])
+        picture.words(16, top + 37, f".{case['format']}", "soft")
+        for bar, value in enumerate(case[what]):
+            picture.box(left, top + 2 + bar * 22, max(width * value / most, 2), 20, f"c{bar}")
+            text = f"{value:{number}}"
+            picture.words(left + 6 + width * value / most, top + 17 + bar * 22, text, "mono")
+    picture.line((left, 64), (left, 68 + 58 * len(cases)))
+    return picture
+
+
 def draw() -> dict[str, Picture]:
     """Return each picture by its name."""
     pictures = {"fold": fold(), "places": places()}
     pictures |= {name: collective(name) for name in _COLLECTIVES}
     pictures |= {f"commit-{name}": commit(name) for name in _COMMITS}
+    measured = json.loads((HERE / "measured.json").read_text())
+    pictures["speed"] = bars(measured, "seconds", "seconds", ".2f")
+    pictures["memory"] = bars(measured, "peak_mb", "MB of memory at the peak", ".0f")
     return pictures
 
 

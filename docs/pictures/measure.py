@@ -1,9 +1,10 @@
 """Measures what `draw.py` shows of speed and memory: `make bench` on a few cases, kept in measured.json.
 
-    python docs/pictures/measure.py [DIRECTORY]
+    python docs/pictures/measure.py [NOTE]
 
-It needs the programs that are compared, 5 GB in the directory, and as much page cache. The numbers are those of one
-machine; the ratios say more than the seconds.
+It needs the programs that are compared, and 6 GB of memory: all files are in /dev/shm, so that no disk is measured. The
+numbers are those of one machine; the ratios say more than the seconds. NOTE is a sentence for the
+page, on what else the machine did.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import statistics
 import subprocess
 import sys
@@ -27,7 +29,7 @@ from run import CASES, Case, run_pairs  # noqa: E402 - found by the line above
 _NAMES = ("sum16-numpy", "sum16-dask", "sum16-mpi", "sum16-polars", "sum16-duckdb", "sum16-nces", "sum16-cdo")
 _PACKAGES = ("numpy", "pyarrow", "dask", "mpich", "polars", "duckdb")
 _PROGRAMS = ("nces", "cdo")
-_RUNS = 7
+_RUNS = 5
 
 
 def measured(case: Case, directory: Path) -> dict[str, object]:
@@ -63,13 +65,16 @@ def versions() -> dict[str, str]:
 def main() -> None:
     """Measure, and write the file."""
     chosen = [case for case in CASES if case.name in _NAMES]
-    with tempfile.TemporaryDirectory(dir=sys.argv[1] if len(sys.argv) > 1 else None) as directory:
-        rows = []
-        for case in chosen:
-            if case.peer.missing:
-                raise SystemExit(f"{case.name}: {case.peer.missing} is not installed")
+    for case in chosen:
+        if case.peer.missing:
+            raise SystemExit(f"{case.name}: {case.peer.missing} is not installed")
+    rows = []
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as directory:
+        for case, later in zip(chosen, [*chosen[1:], None], strict=True):
             rows.append(measured(case, Path(directory)))
             print(rows[-1], file=sys.stderr, flush=True)
+            if later is None or later.ranks is not case.ranks:
+                shutil.rmtree(Path(directory) / case.ranks.name)
     about = {
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "cores": len(os.sched_getaffinity(0)),
@@ -77,6 +82,7 @@ def main() -> None:
         "count": chosen[0].ranks.count,
         "runs": _RUNS,
         "versions": versions(),
+        "note": "".join(sys.argv[1:]),
     }
     (HERE / "measured.json").write_text(json.dumps(about | {"cases": rows}, indent=1) + "\n")
 
