@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 _PR_SET_PDEATHSIG = 1
 _IOLBF = 1
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_KEPT_BYTES = 1 << 20
+_KEPT_BYTES = 2 << 20  # more than a page of parquet as it is written most often, 1 MiB and its header
 
 
 def work(parent: int, connection: Any, function: Callable[[Any], Any] | None = None) -> NoReturn:
