@@ -195,8 +195,8 @@ def test_matrix_plus_its_transpose(mpi, directory):
     real.window.Accumulate([matrix_.tobytes(), 1, transpose], 0, [0, size * size, mpi.DOUBLE], mpi.SUM)
     expected = real.close()
     columns = f"contiguous({size},resized(0,8,vector({size},1,{size},double)))"
+    window = mpired.Window(directory / "a.bin", type="double")
     with pytest.warns(mpired.errors.SameFileWarning):
-        window = mpired.Window(directory / "a.bin", type="double")
         window.accumulate(directory / "a.bin", "sum", origin_type=columns)
     assert (directory / "a.bin").read_bytes() == expected == (matrix_ + matrix_.T).tobytes()
 
