@@ -191,7 +191,8 @@ def _run(words: Sequence[str]) -> int:
         command = getattr(getattr(error, "ctx", None), "command_path", "mpired")
         text = shortened(error.format_message().rstrip("."), LONGEST_REASON)
         failure = Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
-        return _told(failure, words, f"see `{command} --help`")
+        known = () if getattr(error, "option_name", "") == "--json" else words  # a command that has no such option
+        return _told(failure, known, f"see `{command} --help`")
     return 0
 
 

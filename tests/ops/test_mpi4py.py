@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import run, succeeded
+from command import installed, run, succeeded
 
 import mpired
 
@@ -254,6 +254,7 @@ except mpired.errors.UserOpError as error:
 
 
 def test_functions_and_ops_of_mpi4py_in_a_file(tmp_path):
+    """In processes whose parent has no MPI, and has not imported mpi4py."""
     (tmp_path / "ops.py").write_text(
         f"import numpy as np\nfrom mpi4py import MPI\n{FUNCTION}\nMATRICES = MPI.Op.Create(matrices, commute=False)\n"
     )
@@ -265,9 +266,9 @@ def test_functions_and_ops_of_mpi4py_in_a_file(tmp_path):
     first, second, third = (rank.view("f8").reshape(-1, 2, 2) for rank in ranks)
     names = [f"r{rank}.npy" for rank in range(3)]
     for name in ("matrices", "MATRICES"):
-        succeeded(run("reduce", "-q", "--op", f"ops.py:{name}", *names, "-f", "-o", "out.npy", cwd=tmp_path))
+        succeeded(installed("reduce", "-q", "--op", f"ops.py:{name}", *names, "-f", "-o", "out.npy", cwd=tmp_path))
         assert np.load(tmp_path / "out.npy").tobytes() == ((first @ second) @ third).tobytes()
-    listed = run("reduce", "-q", "--op", "bare.py:matrices", *names, "-f", "-o", "out.npy", cwd=tmp_path)
+    listed = installed("reduce", "-q", "--op", "bare.py:matrices", *names, "-f", "-o", "out.npy", cwd=tmp_path)
     assert listed.status == 7
     assert "bare.py:matrices: takes three arguments, as functions of mpi4py do" in listed.err
 

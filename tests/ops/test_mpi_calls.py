@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import Outcome, run, succeeded, unchanged
+from command import Outcome, installed, succeeded, unchanged
 from needs import needs
 
 from mpired.ops import elf
@@ -67,7 +67,8 @@ def folder(tmp_path_factory) -> Path:
 
 
 def reduced(folder: Path, op: str) -> Outcome:
-    return run("reduce", "-q", "--op", op, "r0.npy", "r1.npy", "--to", "text", cwd=folder)
+    """Run the command, in a process whose parent has no MPI."""
+    return installed("reduce", "-q", "--op", op, "r0.npy", "r1.npy", "--to", "text", cwd=folder)
 
 
 @pytest.mark.parametrize("op", ["compares", "initialises"])

@@ -39,7 +39,7 @@ def test_what_cannot_be_packed(folder, words, status, reason):
 
 WRONG_BACK = [
     (["--type", "int", "d.npy", "-o", "out"], 3, "which is not MPI_INT"),
-    (["--type", "vector(2,1,2,double)", "d.npy", "-o", "out"], 3, "5 x MPI_DOUBLE is not a multiple of 2"),
+    (["--type", "vector(2,1,2,double)", "d.npy", "-o", "out"], 3, "5 x MPI_DOUBLE (float64) is not a multiple of 2"),
     (["--type", "resized(0,4,double)", "d.npy", "-o", "out"], 3, "entries overlap"),
     (["--type", "vector(2,1,0,double)", "--count", "1", "d.npy", "-o", "out"], 3, "entries overlap"),
     (["--type", "resized(0,25,double)", "d.npy", "--into", "small.rec"], 3, "small.rec", "end at byte 108"),

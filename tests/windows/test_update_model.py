@@ -110,6 +110,7 @@ class Target(RuleBasedStateMachine):
             assert np.load(self.folder / "link").tolist() == self.model
 
 
+@pytest.mark.filterwarnings("ignore::mpired.errors.HardLinkWarning")
 @pytest.mark.timeout(3600)  # it syncs often, and a disk may have others to serve
 @pytest.mark.parametrize("half", [1, 2])
 def test_any_history(half, long):

@@ -117,9 +117,9 @@ def test_link_that_the_system_cannot_make_becomes_a_copy(tmp_path, monkeypatch, 
 def test_all_that_is_there_is_listed(paths, tmp_path):
     with unchanged(tmp_path), pytest.raises(RanksError) as caught:
         write(paths, overwrite=False)
-    assert len(caught.value.errors) == 4
+    assert [error.subject for error in caught.value.errors] == list(map(str, paths))
     assert caught.value.exit_status == 2
-    assert all(str(path) in str(caught.value) for path in paths)
+    assert str(paths[0]) in str(caught.value)
 
 
 def test_directories_streams_and_files_in_the_way_are_one_error(paths, tmp_path):
