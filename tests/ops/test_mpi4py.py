@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import installed, run, succeeded
+from command import installed, succeeded
 
 import mpired
 
