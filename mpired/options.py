@@ -49,6 +49,8 @@ PathLike: TypeAlias = str | os.PathLike[str]
 Rank: TypeAlias = "str | os.PathLike[str] | np.ndarray | SupportsRead"
 Index: TypeAlias = str | int | slice | tuple[int | slice, ...]
 Indices: TypeAlias = "str | os.PathLike[str] | np.ndarray | Sequence[int] | None"
+DatatypeLike: TypeAlias = "str | MpiDatatype | np.dtype[Any] | type[np.generic]"
+AnyDatatype: TypeAlias = "str | MpiDatatype | np.dtype[Any] | type[np.generic] | None"
 
 
 OP = "Op and type"
@@ -135,7 +137,7 @@ _BYTES = Size(least=0, below=2**63)
 _NUMBER = Integer()
 
 _Type: TypeAlias = Annotated[
-    str | MpiDatatype | None,
+    AnyDatatype,
     Option(
         "--type",
         TypeText(),
@@ -250,9 +252,7 @@ class Inputs(TypedDict, total=False):
         str | Sequence[str] | None,
         Option("--pair", Names("VALUE,INDEX"), "Two columns that are one buffer of pairs.", section=COLUMNS),
     ]
-    offset: Annotated[
-        int, Option("--offset", _BYTES, "Bytes to skip at the start of raw inputs, as 4096 or 1K.", 0, section=INPUTS)
-    ]
+    offset: Annotated[int, Option("--offset", _BYTES, "Bytes to skip at the start of raw inputs.", 0, section=INPUTS)]
     count: Annotated[
         int | None, Option("--count", _COUNT, "Elements to read of raw inputs; default all.", section=INPUTS)
     ]
@@ -272,7 +272,7 @@ class Records(TypedDict, total=False):
     """What a raw file of records holds."""
 
     type: Annotated[
-        str | MpiDatatype,
+        DatatypeLike,
         Option(
             "--type", TypeText(), "The datatype of an element, as 'resized(0,24,double)'.", required=True, section=OP
         ),
@@ -362,9 +362,10 @@ class Keep(TypedDict, total=False):
         str | Sequence[str],
         Option(
             "--keep",
-            Names(),
+            Names("COLUMN,..."),
             "Columns that parquet and arrow results have too, of any type; they have to be equal in all ranks.",
             (),
+            section=COLUMNS,
         ),
     ]
 
@@ -521,7 +522,7 @@ class Effort(TypedDict, total=False):
 
     jobs: Annotated[int, Option("-j --jobs", Integer(least=0), "Workers; 0, the default, is all usable cores.", 0)]
     max_memory: Annotated[
-        int | None, Option("--max-memory", Size(least=0), "The most memory for all processes together, as 2G.")
+        int | None, Option("--max-memory", Size(least=0), "The most memory for all processes together, in bytes.")
     ]
 
 
@@ -584,7 +585,7 @@ class Where(Target, total=False):
         Option("--target-count", _NUMBER, "Elements of the target; default as many as the origin has.", section=TARGET),
     ]
     target_type: Annotated[
-        str | MpiDatatype | None,
+        AnyDatatype,
         Option(
             "--target-type", TypeText(), "Their datatype, as `vector(3,1,2,double)`: where they lie.", section=TARGET
         ),
@@ -603,7 +604,7 @@ class Where(Target, total=False):
         int | None, Option("--origin-count", _NUMBER, "Elements of the origin to use; default all.", section=TARGET)
     ]
     origin_type: Annotated[
-        str | MpiDatatype | None,
+        AnyDatatype,
         Option("--origin-type", TypeText(), "Their datatype, as for the target.", section=TARGET),
     ]
 

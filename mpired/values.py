@@ -6,6 +6,7 @@ import math
 import operator
 import os
 import re
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,12 +67,18 @@ class Text(Kind):
 
 
 class TypeText(Text):
-    """The text of a datatype; in Python also a datatype of mpi4py."""
+    """The text of a datatype; in Python also one of `mpired.datatypes`, of NumPy or of mpi4py."""
 
     metavar = "TYPE"
 
     def check(self, value: Any) -> str:
         """Return the text."""
+        if type(value).__module__.startswith("mpired.datatypes."):
+            return str(value)
+        numpy: Any = sys.modules.get("numpy")
+        if numpy and (isinstance(value, numpy.dtype) or (isinstance(value, type) and issubclass(value, numpy.generic))):
+            dtype = numpy.dtype(value)
+            return str(dtype.name if dtype.isnative else dtype.str)
         if not mpi4py_objects.is_datatype(value):
             return super().check(value)
         try:

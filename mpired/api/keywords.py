@@ -26,6 +26,7 @@ from mpired.options import (
     PackOptions,
     Results,
     Root,
+    RootInPlace,
     UnpackOptions,
     UserOp,
 )
@@ -50,7 +51,7 @@ class ReduceKeywords(Combining, Keep, Root, GroupB, total=False):
     """The keywords of `reduce`, without `in_place`."""
 
 
-class ReduceAll(ReduceKeywords, InPlace, total=False):
+class ReduceAll(ReduceKeywords, RootInPlace, total=False):
     """The keywords of `reduce`."""
 
 

@@ -289,7 +289,9 @@ def _column_dtype(
     types = _scalars(kinds[0]) if len(columns) == 1 else kinds
     if not _are_numbers(types):
         numbers = [field.name for field in schema if field.type in DTYPES]
-        raise DatatypeError(source.name, f"{_no_buffer(schema.field(columns[0]))}; {choice(numbers)}")
+        wrong = next((name for name in columns if schema.field(name).type not in DTYPES), columns[0])
+        way_out = "a pair is of two columns of numbers" if len(columns) > 1 else choice(numbers)
+        raise DatatypeError(source.name, f"{_no_buffer(schema.field(wrong))}; {way_out}")
     plain = [DTYPES[kind] for kind in types]
     if not structured and len(columns) == 1:
         return plain[0]
@@ -474,8 +476,10 @@ class KeptColumns:
                 count = min(count, right.ahead())
                 if not count:
                     raise other.source.changed()
-                rows = left.read(count), right.read(count)
-                for name, *arrays in zip(self.names, *rows, strict=True):
+                own = dict(zip(self.names, left.read(count), strict=True))
+                theirs = dict(zip(other.names, right.read(count), strict=True))  # perhaps in another order
+                for name in self.names:
+                    arrays = own[name], theirs[name]
                     first = _first_difference(*map(_comparable, arrays))
                     if first is not None:
                         mine, others = (_text(array[first]) for array in arrays)

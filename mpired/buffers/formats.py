@@ -262,7 +262,10 @@ def format_to_create(path: str, *, declared: bool) -> Format:
     if not declared and (suffix := _unknown_suffix(path)):
         reason = f"no format has the suffix {suffix} of {path}; write .npy, or with `type` any suffix for raw binary"
         raise UsageError("`create`", reason)
-    return by_suffix(path) or RAW
+    row = by_suffix(path) or RAW
+    if row.needs_type and not declared:
+        raise UsageError("`create`", f"{path} would be {row.name}, which says nothing of its elements; give `type`")
+    return row
 
 
 def check_raw_suffix(path: str) -> None:

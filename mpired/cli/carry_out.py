@@ -76,8 +76,7 @@ def collective(
     """Run a command that combines ranks; `terminal` tells whether its result goes to one."""
     from mpired.collectives.call import plan_call  # noqa: PLC0415 - not for `pack`, which comes here too
 
-    if output != "-":
-        free_standard_output()
+    free_standard_output(output)
     pool.adopt_orphans()
     options = COLLECTIVES[name].checked(given)
     plan = partial(plan_call, name, ranks, op, output, options, terminal=terminal)

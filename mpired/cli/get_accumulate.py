@@ -47,8 +47,7 @@ def get_accumulate(
       mpired get-accumulate --op no_op --target-disp 3 --target-count 2 --to \\
           text total.npy
     """
-    if fetch != "-":
-        free_standard_output()
+    free_standard_output(fetch)
     options = checked(FetchOptions, options)
     quiet = params.report()["quiet"]
     targets, origins = split(windows, files)

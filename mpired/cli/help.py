@@ -10,7 +10,10 @@ from mpired.cli.messages import EXIT_STATUS, show
 
 @click.command(epilog=EXIT_STATUS)
 @click.argument(
-    "command", required=False, metavar="[COMMAND]", type=click.Choice(cli.list_commands(click.Context(cli)))
+    "command",
+    required=False,
+    metavar="[COMMAND]",
+    shell_complete=lambda context, _parameter, begun: cli.shell_complete(context, begun),
 )
 @click.pass_context
 def help(context: click.Context, *, command: str | None) -> None:  # noqa: A001 - the name of the command
@@ -22,5 +25,5 @@ def help(context: click.Context, *, command: str | None) -> None:  # noqa: A001 
       mpired help reduce
     """
     above = context.find_root()
-    asked = cli.get_command(above, command) if command else None
+    asked = cli.resolve_command(above, [command])[1] if command else None
     show((click.Context(asked, above, command) if asked else above).get_help())

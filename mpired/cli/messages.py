@@ -95,15 +95,15 @@ _started = time.monotonic()
 _is_free = False
 
 
-def free_standard_output() -> None:
-    """Note that the command's result goes to a file, so that JSON goes to standard output."""
+def free_standard_output(output: str | None = None) -> None:
+    """Note that the result goes to a file, not to `-` or what may be a stream: JSON goes to standard output then."""
     global _is_free  # noqa: PLW0603 - a property of the process
-    _is_free = True
+    _is_free = output != "-" and not (output or "").startswith(("/dev/", "/proc/"))
 
 
 def tell_json(summary: Summary | Updated, inputs: Iterable[object], cautions: Iterable[MpiredWarning]) -> None:
     """Write a summary with the inputs and the warnings as one line of JSON."""
-    warnings = list(dict.fromkeys(map(str, cautions)))
+    warnings = list(dict.fromkeys(in_flags(str(each)) for each in cautions))
     _write_json({**summary._asdict(), "inputs": [str(each) for each in inputs], "warnings": warnings})
 
 

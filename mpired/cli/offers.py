@@ -67,17 +67,26 @@ def _spelled(names: Iterable[str], begun: Begun) -> Iterator[str]:
 
 def _columns(begun: Begun) -> Iterator[str]:
     """Yield the columns of the first file among the words that has any, behind those that are written already."""
-    names = next(filter(None, map(_columns_of, begun.words)), [])
+    yield from _parts(next(filter(None, map(_columns_of, begun.words)), ((), ()))[0], begun)
+
+
+def _all_columns(begun: Begun) -> Iterator[str]:
+    """Yield the same, of all columns, those that are no numbers first."""
+    numbers, others = next(filter(None, map(_columns_of, begun.words)), ((), ()))
+    yield from _parts([*others, *numbers], begun)
+
+
+def _parts(names: Sequence[str], begun: Begun) -> Iterator[str]:
     written = begun.text.split(",")[:-1]
     yield from (",".join([*written, name]) for name in names if name not in written)
 
 
-def _columns_of(word: str) -> Sequence[str]:
-    """Return the columns that are buffers, of the first file that a word means."""
+def _columns_of(word: str) -> tuple[Sequence[str], Sequence[str]] | None:
+    """Return the columns that are buffers and the others, of the first file that a word means; None if it has none."""
     path = os.path.expanduser(os.path.expandvars(word))
     path = path if os.path.exists(path) else next(glob.iglob(path), "")
     if not os.path.isfile(path):
-        return []
+        return None
     from mpired.buffers import Declared, recognise  # noqa: PLC0415
     from mpired.buffers.source import LocalSource  # noqa: PLC0415
     from mpired.errors import MpiredError  # noqa: PLC0415
@@ -85,8 +94,9 @@ def _columns_of(word: str) -> Sequence[str]:
     with contextlib.suppress(MpiredError, OSError):
         source = LocalSource.of(path, path)  # not by the door of all commands, which finishes interrupted updates
         format_of = recognise(source, Declared())
-        return [each.name for each in format_of.inspect(source, Declared()).buffers] if format_of.has_columns else []
-    return []
+        file = format_of.inspect(source, Declared()) if format_of.has_columns else None
+        return file and ([each.name for each in file.buffers], [each.name for each in file.others])
+    return None
 
 
 _COLUMNS = Offer(_columns, "part")  # no space follows a part, because a comma may
@@ -94,6 +104,7 @@ OFFERS = {
     "OP": Offer(_ops, otherwise="file"),
     "TYPE": Offer(_datatypes),
     "NAME,...": _COLUMNS,
+    "COLUMN,...": Offer(_all_columns, "part"),
     "VALUE,INDEX": _COLUMNS,
     "FILE": Offer(otherwise="file"),
     "DIR": Offer(otherwise="directory"),

@@ -15,7 +15,7 @@ from mpired.cli import environment
 from mpired.cli.messages import EXIT_STATUS, REPORT, say
 from mpired.ops import OPS, Use
 from mpired.options import RUNNING, SECTIONS, Option, Quiet, Report, rows
-from mpired.values import Creation, Flag, FormatName, Kind, OpName, Path, RefusedError, Text, Word
+from mpired.values import Creation, Flag, FormatName, Kind, OpName, Path, RefusedError, Size, Text, Word
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -27,6 +27,7 @@ else:  # before click 8.4 it says nothing of the values
     _Values = click.ParamType
 
 _FEW = 6
+_UNITS = " K, M, G and T are powers of 1024."
 
 
 class _Value(_Values):
@@ -195,7 +196,7 @@ def _parameter(name: str, row: Option, *, is_report: bool) -> Callable[[_F], _F]
         "cls": environment.Option,
         "default": row.default,
         "envvar": row.variables or None,
-        "help": f"{row.help}{_ops_named(row.kind)}",
+        "help": f"{row.help}{_ops_named(row.kind)}{_UNITS if isinstance(row.kind, Size) else ''}",
         "hidden": row.hidden,
         "row": row,
         "required": row.required,
@@ -203,6 +204,8 @@ def _parameter(name: str, row: Option, *, is_report: bool) -> Callable[[_F], _F]
         "expose_value": not is_report,
         "callback": _kept if is_report else _none_if_empty if row.multiple else None,
     }
+    if row.required:
+        del settings["default"]  # None would be one
     if isinstance(row.kind, Flag):
         settings["is_flag"] = True
     else:

@@ -356,6 +356,8 @@ def neutral(op: Op, datatype: Datatype) -> np.ndarray:
         raise OpError(str(op), "says of no neutral element; an op in Python gets one by @mpired.op(identity=...)")
     if op.identity is None:
         raise OpError(str(op), "has no identity to fill a new file with; make the file first")
+    if datatype.group is Group.TIME:
+        raise OpError(str(op), f"has no neutral element that is a {datatype}")
     try:
         return op.identity(op.state(datatype))
     except (TypeError, ValueError, OverflowError):

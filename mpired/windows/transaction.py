@@ -105,7 +105,12 @@ def _open(
         return _open_or_make(request, request.create, policy, replaced, stack)
     if not request.op.origin and not all(os.access(name, os.W_OK) for name in request.windows):
         return _open_for_reading(request, policy, stack), ()
-    targets = stack.enter_context(locked(request.windows, policy.waiting, replaced=replaced))
+    try:
+        targets = stack.enter_context(locked(request.windows, policy.waiting, replaced=replaced))
+    except FileNotFoundError as error:
+        if request.op.identity is not None and request.create is None:
+            error.strerror = f"{error.strerror}; `create` makes a target that is missing"
+        raise
     recovered = tuple(target.name for target in targets if recovery.recover(target) == "finished")
     return [open_target(target, request.declared, request.decoder, stack) for target in targets], recovered
 

@@ -196,6 +196,8 @@ def test_columns(folder):
     assert words_for("mpired accumulate --window ~/data/cells_0.parquet --columns h", folder, HOME=str(folder)) == [
         "hits"
     ]
+    keys = words_for("mpired reduce data/cells_?.parquet --keep ", folder)
+    assert set(keys) > {"energy", "hits"}
     for files in ("", "my_ops.py", "missing.parquet", "data"):
         assert asked(f"mpired reduce {files} --columns ", folder) == []
     (folder / "data/cells_0.parquet").write_bytes(b"PAR1 is damaged")

@@ -105,3 +105,27 @@ def test_ranks_that_disagree_in_one_way_are_told_together_without_their_numbers(
         "mpired: 4 of 6 ranks cannot be used: c.npy, d.npy, e.npy: has count 4, but rank 0 ('a.npy') has 3; "
         "nix.npy: No such file or directory\n"
     )
+
+
+@pytest.mark.parametrize("command", ["reduce", "accumulate", "scan", "fetch-and-op"])
+def test_an_op_is_needed(command, folder):
+    refused(run(command, "a.npy", "b.npy", cwd=folder), 2, "Missing option '--op'")
+
+
+def test_help_of_an_unknown_command(folder):
+    refused(run("help", "reduc", cwd=folder), 2, "reduc", "did you mean reduce")
+
+
+def test_a_target_that_is_missing(folder):
+    refused(run("accumulate", "--op", "sum", "nix.npy", "a.npy", cwd=folder), 4, "nix.npy", "--create")
+    assert "--create" not in run("compare-and-swap", "nix.npy", "1", "2", cwd=folder).err
+
+
+def test_a_pair_with_a_column_that_is_no_number(folder):
+    outcome = run("reduce", "--op", "maxloc", "--pair", "energy,name", "named.parquet", cwd=folder)
+    refused(outcome, 3, "column 'name' is string", "two columns of numbers")
+
+
+def test_a_raw_target_is_made_of_a_declared_type_only(folder):
+    refused(run("accumulate", "--op", "sum", "--create", "t.bin", "a.npy", cwd=folder), 2, "t.bin", "--type")
+    assert not (folder / "t.bin").exists()

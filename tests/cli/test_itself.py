@@ -30,7 +30,7 @@ def test_help_of_a_command_is_that_of_its_flag(words, tmp_path):
 
 
 def test_help_of_what_is_no_command(tmp_path):
-    refused(run("help", "nonsense", cwd=tmp_path), 2, "nonsense", "reduce")
+    refused(run("help", "nonsense", cwd=tmp_path), 2, "No such command 'nonsense'")
 
 
 @pytest.mark.parametrize("directory", ["new", "empty", "empty/.", "."])

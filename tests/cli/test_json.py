@@ -94,3 +94,19 @@ def test_a_file_called_json_is_no_option(folder):
     outcome = run("reduce", "--op", "max", "--", "nix.npy", "--json", cwd=folder)
     assert outcome.status == 4
     assert outcome.err.startswith("mpired: 2 of 2 ranks cannot be used: nix.npy, --json: ")
+
+
+def test_a_stream_under_a_name_is_not_free(folder):
+    words = ("reduce", "--json", "--op", "max", "rank2.npy", "--to", "npy", "-o", "/dev/stdout")
+    with open(folder / "out.npy", "wb") as file:
+        outcome = run(*words, cwd=folder, stdout=file.fileno())
+    assert np.load(folder / "out.npy").tolist() == [100, 2]
+    assert (folder / "out.npy").read_bytes().count(b"{") == 1  # that of the header
+    assert _line(outcome.err)["output"] == "/dev/stdout"
+
+
+def test_warnings_have_the_flags_of_the_command_line(folder):
+    outcome = run("reduce", "--json", "--op", "sum", "rank10.npy", "rank2.npy", "-o", "out.npy", cwd=folder)
+    (warning,) = _line(outcome.out)["warnings"]
+    assert "--overflow error" in warning
+    assert "`" not in warning

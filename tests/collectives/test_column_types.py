@@ -221,3 +221,14 @@ def test_what_parquet_does_not_have_is_refused(tmp_path):
     refused(run(*words, "out.parquet", cwd=tmp_path), 3, "month_day_nano_interval: has no form in parquet")
     succeeded(run(*words, "out.arrow", cwd=tmp_path))
     assert read(tmp_path / "out.arrow").equals(table.select(["i", "x"]))
+
+
+@pytest.mark.parametrize("kind", [pa.time64("ns"), pa.time32("ms"), pa.date32(), pa.timestamp("us")])
+def test_times_have_no_neutral_element(kind, tmp_path):
+    """The least number of the form is no time that other programs can show."""
+    for rank in range(2):
+        column = pa.array(np.arange(3), pa.int64()).cast(f"int{kind.bit_width}").view(kind)
+        (tmp_path / f"r{rank}.arrow").write_bytes(bytes_of(pa.table({"t": column}), "arrow"))
+    words = ("exscan", "--op", "max", "--columns", "t", "r0.arrow", "r1.arrow", "-o", "e{rank}.arrow")
+    refused(run(*words, "--exscan-first", "identity", cwd=tmp_path), 3, "MPI_MAX", "no neutral element", str(kind))
+    assert run("exscan", "-q", *words[1:], cwd=tmp_path).status == 0

@@ -225,3 +225,17 @@ def test_no_rows(form, tmp_path):
     succeeded(run("reduce", "-q", "--op", "sum", *words, cwd=tmp_path))
     assert read(tmp_path / f"out.{form}").schema.equals(read(tmp_path / f"r.{form}").schema, check_metadata=True)
     assert read(tmp_path / f"out.{form}").num_rows == 0
+
+
+def test_kept_columns_are_known_by_their_names(tmp_path):
+    """Their order in a file is nothing to whether they are equal."""
+    first = {"u": ["a", "b"], "v": ["c", "d"], "x": [1.0, 2.0]}
+    others = {"same": {"v": ["c", "d"], "u": ["a", "b"], "x": [1.0, 2.0]},
+              "swapped": {"v": ["a", "b"], "u": ["c", "d"], "x": [1.0, 2.0]}}  # fmt: skip
+    for name, table in {"first": first, **others}.items():
+        pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
+    words = ("reduce", "-q", "--op", "sum", "--columns", "x", "--keep", "u,v", "first.parquet")
+    assert run(*words, "same.parquet", "-o", "out.parquet", cwd=tmp_path) == (0, b"", "")
+    assert pq.read_table(tmp_path / "out.parquet").to_pydict() == first | {"x": [2.0, 4.0]}
+    outcome = run(*words, "swapped.parquet", "-o", "new.parquet", cwd=tmp_path)
+    refused(outcome, 3, "swapped.parquet", "row 0 of column 'u' is 'c' in rank 1, but 'a' in rank 0")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from command import refused, run
 
+import mpired
 from mpired.datatypes import DATATYPES, parse
 
 NAMES = [
@@ -58,3 +59,17 @@ def test_messages_have_both_names(tmp_path):
     refused(run("reduce", "--op", "band", "h.npy", cwd=tmp_path), 3, "MPI_REAL2 (float16)")
     both = run("reduce", "--op", "sum", "h.npy", "d.npy", cwd=tmp_path)
     refused(both, 3, "datatype MPI_DOUBLE (float64)", "has MPI_REAL2 (float16)")
+
+
+@pytest.mark.parametrize("value", [np.float64, np.dtype("f8"), mpired.datatypes.DOUBLE, np.dtype("f8").name])
+def test_types_of_numpy_and_of_mpired_in_python(value, tmp_path):
+    np.arange(4.0).tofile(tmp_path / "a.bin")
+    assert mpired.reduce([tmp_path / "a.bin"], "max", type=value).tolist() == [0, 1, 2, 3]
+
+
+def test_the_byte_order_of_a_type_of_numpy(tmp_path):
+    np.arange(4, dtype=">i4").tofile(tmp_path / "a.bin")
+    assert mpired.reduce([tmp_path / "a.bin"], "max", type=np.dtype(">i4")).tolist() == [0, 1, 2, 3]
+    for value in (np.dtype("U3"), np.dtype("f8,i4")):
+        with pytest.raises(mpired.errors.UnknownDatatypeError):
+            mpired.reduce([tmp_path / "a.bin"], "max", type=value)

@@ -121,7 +121,7 @@ def test_it_never_takes_a_file(folder):
         refused(run(*words, "--create", "-5", "new.npy", "day.npy", cwd=folder), 2, "-5")
         refused(run(*words, "--create", cwd=folder), 2, "TARGET")
         refused(run(*words, "--create", "new.npy", cwd=folder), 2, "ORIGIN")
-        refused(run(*words, "--create", "", "day.npy", cwd=folder), 4)
+        refused(run(*words, "--create", "", "day.npy", cwd=folder), 2, "--create")
 
 
 @pytest.mark.parametrize("words", [("--create", "3,4"), ("--create=3,4",), ("--create", "--", "a.npy", "day.npy")])
