@@ -20,6 +20,8 @@ from mpired.storage import recovery, update
 from mpired.storage.lock import Waiting, lock_target
 from mpired.windows.call import plan_accumulate
 
+pytestmark = pytest.mark.filterwarnings("ignore::mpired.errors.HardLinkWarning")
+
 BASE = "total.npy"
 COUNT = 400  # elements, 3200 bytes and a header: seven sectors
 PAIRS = [("rename", "rename"), ("journal", "journal"), ("journal", "rename"), ("rename", "journal")]
