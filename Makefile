@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 OLDEST := .venv-oldest
 OLDEST_TESTS := tests/test_options.py tests/cli/bad_inputs $(addprefix tests/cli/test_,environment.py expanding.py info.py \
 	listings.py options.py progress.py starting.py summary.py terminals_and_pipes.py types.py usage.py) \
-	$(addprefix tests/collectives/test_,input_formats.py output_formats.py reduce.py) tests/windows/columns tests/buffers
+	$(addprefix tests/collectives/test_,input_formats.py output_formats.py reduce.py) tests/buffers
 
 # Where Python cannot put pip into an environment, that of $(PYTHON) works on it from outside. What a wheel has besides the
 # package is not made for an editable installation.

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import mpired
 
-EXAMPLES = settings(max_examples=60, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink))
+EXAMPLES = settings(max_examples=30, deadline=None, phases=(Phase.explicit, Phase.reuse, Phase.generate, Phase.shrink))
 
 legal_pairs = st.sampled_from(matrix.LEGAL_PAIRS)
 nranks = st.integers(1, 6)

@@ -44,7 +44,7 @@ def test_a_footer_that_contradicts_itself(tmp_path):
 def test_every_bit_flipped(name, tmp_path, long, record_property):
     """Nothing but a result or one of our errors, and never the end of the process."""
     whole, path, out = SMALLEST[name], tmp_path / name, tmp_path / "progress"
-    bits = range(0, 8 * len(whole), 1 if long else 83)
+    bits = range(0, 8 * len(whole), 1 if long else 251)
 
     def look(some):
         outcomes = []

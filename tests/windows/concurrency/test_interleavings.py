@@ -53,7 +53,7 @@ def interleavings(folder: Path, first: str, second: str, end: signal.Signals, st
 @pytest.mark.parametrize("first", ["rename", "journal"])
 @pytest.mark.parametrize("end", [signal.SIGCONT, signal.SIGKILL])
 def test_another_update_at_any_moment(first, second, end, long, folder):
-    assert list(interleavings(folder, first, second, end, 1 if long else 4)) == []
+    assert list(interleavings(folder, first, second, end, 1 if long else 7)) == []
 
 
 # What is left out, and where that shows: the protocol, and what becomes of the one that was stopped.

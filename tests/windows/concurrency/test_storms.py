@@ -129,7 +129,7 @@ def kill_storm(folder: Path, commit: str, kills: int) -> None:
 
 @pytest.mark.parametrize("commit", ["rename", "journal"])
 def test_hundreds_of_kills(commit, long, record_property, folder):
-    kills = 5000 if long else 100
+    kills = 5000 if long else 60
     kill_storm(folder, commit, kills)
     record_property("tried", kills)
 
