@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
         ({"group_b": []}, "`group_b`", "has no ranks"),
         ({"op_timeout": 3}, "`op_timeout`", "is predefined"),
         ({"overwrite": True}, "`overwrite`", "is for files"),
-        ({"type": np.float64}, "`type`", "is not a text"),
+        ({"type": float}, "`type`", "is not a text"),
         ({"columns": "d,i"}, "`columns` and `pair`", "parquet"),
         ({"in_place": True, "output": "new.npy"}, "`in_place`", "leave `output` out"),
         ({"output": "c.npy"}, "c.npy", "overwrite=True"),

@@ -55,7 +55,7 @@ def test_create_makes_no_file_that_looks_like_another_format(command, words, tmp
 
 def test_create_of_pairs_and_raw(tmp_path):
     pair = np.array([(2.5, 4)], np.dtype([("v", "f8"), ("i", "i4")], align=True))
-    mpired.Window(tmp_path / "new.bin").accumulate(pair, "minloc", create=3, target_disp=1)
+    mpired.Window(tmp_path / "new.bin", type="double_int").accumulate(pair, "minloc", create=3, target_disp=1)
     found = np.fromfile(tmp_path / "new.bin", pair.dtype)
     assert found.tolist() == [(np.inf, 2**31 - 1), (2.5, 4), (np.inf, 2**31 - 1)]
 
