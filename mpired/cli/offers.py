@@ -6,6 +6,7 @@ import contextlib
 import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from click.shell_completion import CompletionItem
@@ -65,20 +66,16 @@ def _spelled(names: Iterable[str], begun: Begun) -> Iterator[str]:
     yield from (f"MPI_{name}" if has_prefix else name.lower() for name in names)
 
 
-def _columns(begun: Begun) -> Iterator[str]:
-    """Yield the columns of the first file among the words that has any, behind those that are written already."""
-    yield from _parts(next(filter(None, map(_columns_of, begun.words)), ((), ()))[0], begun)
+def _columns(begun: Begun, *, others: bool = False) -> Iterator[str]:
+    """Yield the columns of the first file among the words that has any, behind those that are written already.
 
-
-def _all_columns(begun: Begun) -> Iterator[str]:
-    """Yield the same, of all columns, those that are no numbers first."""
-    numbers, others = next(filter(None, map(_columns_of, begun.words)), ((), ()))
-    yield from _parts([*others, *numbers], begun)
-
-
-def _parts(names: Sequence[str], begun: Begun) -> Iterator[str]:
+    These are the ones that are buffers, or with `others` all, those that are none first.
+    """
+    numbers, rest = next(filter(None, map(_columns_of, begun.words)), ((), ()))
     written = begun.text.split(",")[:-1]
-    yield from (",".join([*written, name]) for name in names if name not in written)
+    for name in (*(rest if others else ()), *numbers):
+        if name not in written:
+            yield ",".join([*written, name])
 
 
 def _columns_of(word: str) -> tuple[Sequence[str], Sequence[str]] | None:
@@ -104,7 +101,7 @@ OFFERS = {
     "OP": Offer(_ops, otherwise="file"),
     "TYPE": Offer(_datatypes),
     "NAME,...": _COLUMNS,
-    "COLUMN,...": Offer(_all_columns, "part"),
+    "COLUMN,...": Offer(partial(_columns, others=True), "part"),
     "VALUE,INDEX": _COLUMNS,
     "FILE": Offer(otherwise="file"),
     "DIR": Offer(otherwise="directory"),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from mpired.buffers import FORMATS, format_names
 from mpired.cli import environment
 from mpired.cli.messages import EXIT_STATUS, REPORT, say
 from mpired.ops import OPS, Use
@@ -63,34 +64,26 @@ class _Formats(click.Choice[str]):
     """The names of formats. Those of installed packages are looked for only if a name is not one of mpired's own."""
 
     def __init__(self, kind: FormatName) -> None:
-        super().__init__([])  # a declaration does without the table
+        super().__init__([row.name for row in FORMATS.values() if row.readable or not kind.readable])
         self._readable = kind.readable
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         """Return the name of a format."""
-        if ctx is not None and ctx.resilient_parsing:  # a shell asks for something else
-            return str(value)
-        from mpired.buffers import FORMATS  # noqa: PLC0415 - as above
-
-        row = FORMATS.get(value)
-        if row is not None and (row.readable or not self._readable):
-            return row.name
-        self._find_all()
+        if value not in self.choices:
+            self._find_installed()
         return super().convert(value, param, ctx)
 
     def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
         """Return what the help shows for a value: all names."""
-        self._find_all()
+        self._find_installed()
         return super().get_metavar(param, ctx)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
         """Return the names that a shell offers."""
-        self._find_all()
+        self._find_installed()
         return super().shell_complete(ctx, param, incomplete)
 
-    def _find_all(self) -> None:
-        from mpired.buffers import format_names  # noqa: PLC0415 - as above
-
+    def _find_installed(self) -> None:
         self.choices = tuple(format_names(readable=self._readable))
 
 
@@ -215,12 +208,11 @@ def _parameter(name: str, row: Option, *, is_report: bool) -> Callable[[_F], _F]
 
 
 def _ops_named(kind: Kind) -> str:
-    """Return the names of the ops that an option takes; a declaration for a shell has none."""
+    """Return the names of the ops that an option takes."""
     if not isinstance(kind, OpName):
         return ""
     uses = Use.REDUCE if kind.reduces else Use.ACCUMULATE | Use.FETCH
-    names = ", ".join(op.name.lower() for op in OPS if op.uses & uses)
-    return names and f" Predefined: {names}."
+    return f" Predefined: {', '.join(op.name.lower() for op in OPS if op.uses & uses)}."
 
 
 def _type(kind: Kind) -> _Values:
