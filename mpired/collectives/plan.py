@@ -143,16 +143,14 @@ def make_plan(
     nblocks = _BLOCKS_IN_MEMORY + (_BLOCKS_BESIDE_STATES if op.lift else 0) + _BLOCKS_AHEAD * nturned
     base = _STREAMED_BASE_BYTES if streamed else _BASE_BYTES
     jobs, block_bytes = _within(max_memory, jobs, wanted, base, nblocks=nblocks)
-    if max_memory is not None and streamed:
-        processes = 1 if jobs == 1 else jobs + 1
-        room = max_memory // processes - _STREAMED_LEAST_BYTES - nblocks * block_bytes
-        memory = max(0, room) // min(len(files), max_open)
+    # What a process may have besides its blocks.
+    left = None if max_memory is None else max_memory // (1 if jobs == 1 else jobs + 1) - nblocks * block_bytes
+    if left is not None and streamed:
+        memory = max(0, left - _STREAMED_LEAST_BYTES) // min(len(files), max_open)
         buffers = tuple(tuple(_within_memory(rank, memory) for rank in ranks) for ranks in buffers)
     if nturned:
-        spare = None
-        if max_memory is not None:
-            spare = max_memory // (1 if jobs == 1 else jobs + 1) - base - nblocks * block_bytes
-        ahead = _ahead(jobs * nturned, block_bytes, spare and spare // (_BLOCKS_AHEAD * nturned))
+        spare = None if left is None else (left - base) // (_BLOCKS_AHEAD * nturned)
+        ahead = _ahead(jobs * nturned, block_bytes, spare)
         # What is opened for each block reads no more than that.
         buffers = tuple(
             tuple(_reading_ahead(rank, ahead if i < max_open else block_bytes) for i, rank in enumerate(ranks))
