@@ -106,7 +106,7 @@ class Updated(NamedTuple):
 
 def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:
     """Return the summary of a collective; `overflow` has the warnings of that."""
-    plans, files = call.plans, [file for group in call.combined for file in group]
+    plans, files = call.plans, [file for group in call.collective.combined(call.groups) for file in group]
     model, op = call.groups[0][call.root], plans[0].op
     return Summary(
         op=str(op),

@@ -62,11 +62,6 @@ class Call(NamedTuple):
         return [result for course in self.courses for result in course.results]
 
     @property
-    def combined(self) -> tuple[tuple[RankFile, ...], ...]:
-        """The groups whose ranks are combined: all, or the last where a root of the first gets the result."""
-        return self.groups[-1:] if self.collective.to_root else self.groups
-
-    @property
     def sources(self) -> list[Source]:
         """What is read."""
         return [file.source for group in self.groups for file in group]

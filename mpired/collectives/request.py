@@ -53,8 +53,7 @@ class Request(NamedTuple):
         rounds = any(buffer.datatype.group in self.op.rounds for buffer in self.groups[0][0].buffers)
         if not rounds and self.collective.alike:
             return []
-        combined = self.groups[-1:] if self.collective.to_root else self.groups
-        names = ([file.source.name for file in group] for group in combined)
+        names = ([file.source.name for file in group] for group in self.collective.combined(self.groups))
         where = "last bits" if self.collective.alike else "results"
         return [cautions.order(*pair, where) for pair in map(unnatural, names) if pair][:1]
 

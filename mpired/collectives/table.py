@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from mpired.errors import CountError, RootError
 from mpired.options import (
@@ -23,6 +23,8 @@ from mpired.options import (
     ScatterOptions,
     checked,
 )
+
+_Group = TypeVar("_Group")
 
 BEFORE = -1
 """The partial result before any rank: the op's neutral element."""
@@ -123,6 +125,10 @@ class Collective(NamedTuple):
     alike: bool = False
     to_root: bool = False
     fixed: CallOptions = {}  # noqa: RUF012 - a row is never changed
+
+    def combined(self, groups: Sequence[_Group]) -> Sequence[_Group]:
+        """Return the groups whose ranks are combined: all, or the last where a root of the first gets the result."""
+        return groups[-1:] if self.to_root else groups
 
     def checked(self, options: Mapping[str, object]) -> CallOptions:
         """Return the options of all collectives, those that it has as they are given.
