@@ -8,9 +8,12 @@ WORKERS := $(shell expr $$(nproc) + 1)
 VENV := .venv
 BIN := $(VENV)/bin
 OLDEST := .venv-oldest
-OLDEST_TESTS := tests/test_options.py tests/cli/bad_inputs $(addprefix tests/cli/test_,environment.py expanding.py info.py \
-	listings.py options.py progress.py starting.py summary.py terminals_and_pipes.py types.py usage.py) \
-	$(addprefix tests/collectives/test_,input_formats.py output_formats.py reduce.py) tests/buffers
+OLDEST_TESTS := tests/test_options.py $(addprefix tests/cli/test_,environment.py info.py listings.py options.py \
+	progress.py starting.py summary.py terminals_and_pipes.py types.py usage.py) \
+	$(addprefix tests/cli/bad_inputs/test_,npy.py parquet.py refusals.py) \
+	$(addprefix tests/collectives/test_,input_formats.py output_formats.py reduce.py) \
+	$(addprefix tests/buffers/test_,columns_at_length.py formats.py hostile_columns.py npy.py sources.py textual.py \
+	transposed.py)
 
 # Where Python cannot put pip into an environment, that of $(PYTHON) works on it from outside. What a wheel has besides the
 # package is not made for an editable installation.
@@ -18,6 +21,11 @@ define install
 	@echo "pip install -e '$(1)'"
 	@if [ -x $(BIN)/pip ]; then pip="$(BIN)/python -m pip"; else pip="$(PYTHON) -m pip --python $(BIN)/python"; fi; \
 		HATCH_BUILD_NO_HOOKS=true $$pip --disable-pip-version-check --quiet install -e '$(1)'
+endef
+
+# Tests start thousands of commands, and not every environment lets Python keep what it compiles.
+define compile
+	@$(1)/python -m compileall -q mpired
 endef
 
 .DEFAULT_GOAL := help
@@ -32,19 +40,23 @@ run: $(VENV)/.run ## Install into .venv, reduce sample_data with MAXLOC and prin
 	$(BIN)/mpired reduce --op maxloc --type double_int sample_data/maxloc_?.bin --to table
 
 test: $(VENV)/.test ## Install with the test tools and run all tests.
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(call compile,$(BIN))
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 test-long: $(VENV)/.test ## The tests that have a long form, in that: about an hour.
-	$(BIN)/python -m pytest -n $(WORKERS) --long --timeout 3600 $(ARGS)
+	$(call compile,$(BIN))
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --long --timeout 3600 $(ARGS)
 
 test-oldest: $(OLDEST)/.made ## Commands and formats with the oldest versions of what mpired needs.
-	$(OLDEST)/bin/python -m pytest -n $(WORKERS) $(OLDEST_TESTS) $(ARGS)
+	$(call compile,$(OLDEST)/bin)
+	$(OLDEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(OLDEST_TESTS) $(ARGS)
 
 check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which find stale docs too.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -n $(WORKERS) $(ARGS)
+	$(call compile,$(BIN))
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 docs: $(VENV)/.run ## Write the pages and pictures that are made from tables: docs/ops.md, options.md, speed.md, pictures.
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh docs/ops.sh > docs/ops.md.new
@@ -95,9 +107,9 @@ $(OLDEST)/.made: $(VENV)/.made pyproject.toml
 	$(PYTHON) -m venv $(OLDEST) || $(PYTHON) -m venv --without-pip $(OLDEST)
 	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], \
 		sep='\n')" | sed 's/>=/==/' > $(OLDEST)/oldest.txt
-	@echo "pip install -e . -c $(OLDEST)/oldest.txt"
+	@echo "pip install -e '.[hdf5,ml,zarr]' -c $(OLDEST)/oldest.txt"
 	@if [ -x $(OLDEST)/bin/pip ]; then pip="$(OLDEST)/bin/python -m pip"; \
 		else pip="$(PYTHON) -m pip --python $(OLDEST)/bin/python"; fi; \
-		HATCH_BUILD_NO_HOOKS=true $$pip --disable-pip-version-check --quiet install -c $(OLDEST)/oldest.txt -e . \
-		hatchling hypothesis 'pytest>=8' pytest-timeout pytest-xdist
+		HATCH_BUILD_NO_HOOKS=true $$pip --disable-pip-version-check --quiet install -c $(OLDEST)/oldest.txt \
+		-e '.[hdf5,ml,zarr]' hatchling hypothesis netCDF4 'pytest>=8' pytest-timeout pytest-xdist safetensors
 	@touch $@

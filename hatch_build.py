@@ -1,4 +1,4 @@
-"""What a wheel has besides the package: the man pages, and the sample data and example ops for `mpired examples`."""
+"""What a wheel has besides the package: man pages, the data of `mpired examples`, and links in README.md that lead."""
 
 import runpy
 import sys
@@ -7,6 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+
+class CustomMetadataHook(MetadataHookInterface):
+    """The hook of the metadata."""
+
+    def update(self, metadata: dict[str, Any]) -> None:
+        """Add the long description, which is read where there is no repository: its links lead to the site."""
+        text = runpy.run_path(f"{self.root}/docs/site/addresses.py")["readme"](metadata["urls"]["Homepage"])
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
 
 
 class CustomBuildHook(BuildHookInterface[Any]):

@@ -108,6 +108,16 @@ def mpired(*options: str, suffix: str = ".npy") -> Program:
     return Program("mpired", words, suffix)
 
 
+def under_mpi(program: Program, nprocesses: int) -> Program:
+    """Return mpired as a job of MPI, with one process less for workers."""
+
+    def words(files: Sequence[str], output: str) -> list[str]:
+        launcher = [find("mpiexec") or "mpiexec", "-n", str(nprocesses)]
+        return [*launcher, *program.words(files, output), "--engine", "mpi"]
+
+    return program._replace(words=words)
+
+
 def script(title: str, source: str, suffix: str, *modules: str) -> Program:
     """Return a Python program that takes the output and the ranks."""
 

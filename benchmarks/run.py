@@ -40,7 +40,7 @@ from data import (
     write_parquet,
     write_raw,
 )
-from peers import CAT, CDO, DASK, DUCKDB, IMPORTS, NCES, NUMPY, POLARS, Program, mpi, mpired
+from peers import CAT, CDO, DASK, DUCKDB, IMPORTS, NCES, NUMPY, POLARS, Program, mpi, mpired, under_mpi
 
 _MEASURE = Path(__file__).resolve().parent / "measure.py"
 _LEAST_RUNS = 5
@@ -87,6 +87,7 @@ _MAXLOC = mpired("--op", "maxloc", "--type", "double_int", suffix=".bin")
 _PARQUET_SUM = mpired("--op", "sum", suffix=".parquet")
 # Any file of elements without gaps is a raw file; so both read the very same bytes.
 _NETCDF_SUM = mpired("--op", "sum", "--from", "raw", "--type", ">f8", "--offset", str(NETCDF_HEADER), suffix=".bin")
+_TWO_WORKERS = mpired("--op", "sum", "-j", "2")._replace(title="mpired -j 2")
 _ONE_WORKER = mpired("--op", "sum", "-j", "1")._replace(title="mpired -j 1")
 
 CASES = (
@@ -97,6 +98,7 @@ CASES = (
     Case("sum64-numpy", DOUBLES, _SUM, NUMPY, (0.35,)),
     Case("sum64-cat", DOUBLES, _SUM, CAT, (1.6, 1.25)),
     Case("sum64-jobs", DOUBLES, mpired("--op", "sum", "-j", "2"), _ONE_WORKER, (0.75,)),
+    Case("sum64-engine", DOUBLES, under_mpi(_SUM, 3), _TWO_WORKERS, (1.15,)),
     Case("sum16-mpi", RAW, _RAW_SUM, mpi("sum"), (0.25,)),
     Case("maxloc16-mpi", PAIRS, _MAXLOC, mpi("maxloc"), (0.08, 0.04)),
     Case("sum16-polars", COLUMNS, _PARQUET_SUM, POLARS, (1.0,)),

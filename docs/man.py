@@ -9,7 +9,7 @@ import click
 
 from mpired import __version__
 from mpired.cli import cli
-from mpired.options import SECTIONS
+from mpired.options import DATATYPE, SECTIONS
 
 # What roff would take for a command, or print as another character.
 _ESCAPES = {"\\": r"\e", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
@@ -29,6 +29,9 @@ def _term(text: str) -> str:
     return "".join(parts)
 
 
+_PARTS = {*SECTIONS, DATATYPE}
+
+
 class _Page(click.HelpFormatter):
     """Formats help as a man page."""
 
@@ -42,10 +45,10 @@ class _Page(click.HelpFormatter):
 
     def write_heading(self, heading: str) -> None:
         """Begin a section; those of options are parts of one."""
-        if heading in SECTIONS and not self._has_options:
+        if heading in _PARTS and not self._has_options:
             self._has_options = True
             self.write_heading("Options")
-        self.write(f".SS {heading}\n" if heading in SECTIONS else f".SH {heading.upper()}\n")
+        self.write(f".SS {heading}\n" if heading in _PARTS else f".SH {heading.upper()}\n")
         self._is_new = True
 
     def write_paragraph(self) -> None:

@@ -34,14 +34,17 @@ __all__ = [
     "MpiredError",
     "PackSummary",
     "Recovered",
+    "Shown",
     "Summary",
     "Window",
     "__version__",
     "allreduce",
     "datatypes",
+    "diff",
     "errors",
     "exscan",
     "info",
+    "locate",
     "op",
     "pack",
     "recover",
@@ -50,6 +53,7 @@ __all__ = [
     "reduce_scatter",
     "reduce_scatter_block",
     "scan",
+    "show",
     "unpack",
 ]
 
@@ -67,7 +71,7 @@ if TYPE_CHECKING:
         scan,
     )
     from mpired.api.pack import pack, unpack
-    from mpired.api.queries import info
+    from mpired.api.queries import diff, info, locate, show
     from mpired.api.recover import recover
     from mpired.api.windows import Window
     from mpired.datatypes import DATATYPES
@@ -90,6 +94,7 @@ if TYPE_CHECKING:
         SUM,
     )
     from mpired.ops.user import op
+    from mpired.queries.show import Shown
     from mpired.report import PackSummary, Summary
     from mpired.storage.recovering import Recovered
 
@@ -101,11 +106,14 @@ _HOMES = {
     "OPS": "mpired.ops",
     "PackSummary": "mpired.report",
     "Recovered": "mpired.storage.recovering",
+    "Shown": "mpired.queries.show",
     "Summary": "mpired.report",
     "Window": "mpired.api.windows",
     "allreduce": "mpired.api.collectives",
+    "diff": "mpired.api.queries",
     "exscan": "mpired.api.collectives",
     "info": "mpired.api.queries",
+    "locate": "mpired.api.queries",
     "op": "mpired.ops.user",
     "pack": "mpired.api.pack",
     "recover": "mpired.api.recover",
@@ -114,6 +122,7 @@ _HOMES = {
     "reduce_scatter": "mpired.api.collectives",
     "reduce_scatter_block": "mpired.api.collectives",
     "scan": "mpired.api.collectives",
+    "show": "mpired.api.queries",
     "unpack": "mpired.api.pack",
 }
 _HOMES |= dict.fromkeys(
@@ -133,4 +142,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted(__all__)

@@ -4,14 +4,43 @@ import sys
 
 
 def run() -> None:
-    """Run the command. Until it has handlers, ctrl-C ends the process without telling where the imports were."""
-    # Both are built in, so that ctrl-C finds no import to interrupt before.
-    import _signal as signal  # type: ignore[import-not-found]  # noqa: PLC0415 - the search path is not safe before
+    """Run the command; after ctrl-C that comes before anything listens to it, say so and end as by the signal."""
+    try:
+        _run()
+    except KeyboardInterrupt:
+        import _signal as signal  # type: ignore[import-not-found]  # noqa: PLC0415 - as below
+        import posix  # noqa: PLC0415
+
+        posix.write(2, b"mpired: interrupted; no result was written\n")
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        posix.kill(posix.getpid(), signal.SIGINT)
+
+
+def _run() -> None:
+    """Run the command. A signal that comes before it has handlers is kept for these; another one ends the process."""
+    # They are built in, so that ctrl-C finds no import to interrupt before.
+    import _signal as signal  # noqa: PLC0415 - the search path is not safe before
+    import gc  # noqa: PLC0415
     import posix  # noqa: PLC0415
 
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    # Modules and thousands of ranks are objects without cycles, and looking for some takes long.
+    gc.set_threshold(100_000)
+    came: list[int] = []
+
+    def keep(number: int, _frame: object) -> None:
+        came.append(number)
+        for each in kept:
+            signal.signal(each, signal.SIG_DFL)
+
+    usual = (signal.SIG_DFL, signal.default_int_handler)
+    kept = [each for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP) if signal.getsignal(each) in usual]
+    for each in kept:
+        signal.signal(each, keep)
     try:
+        if _is_for_mpi(sys.argv, posix.environ):
+            from mpired.engines import mpi  # noqa: PLC0415 - its workers need no command line
+
+            posix._exit(mpi.main(lambda: _command(came)))  # noqa: SLF001 - as below
         from mpired.cli import main  # noqa: PLC0415 - most of the time of a start
     except (MemoryError, ImportError) as error:
         from mpired.errors import escaped, not_loaded  # noqa: PLC0415 - as above
@@ -21,7 +50,21 @@ def run() -> None:
         posix._exit(status)  # noqa: SLF001 - the public name of it
 
     # All is written and closed. To take NumPy apart before the end is a tenth of a small job.
-    posix._exit(main())  # noqa: SLF001
+    posix._exit(main(came=came))  # noqa: SLF001
+
+
+def _command(came: list[int]) -> int:
+    """Run the command where MPI is initialised."""
+    from mpired.cli import main  # noqa: PLC0415 - as above
+
+    return main(came=came)
+
+
+def _is_for_mpi(words: list[str], environment: dict[bytes, bytes]) -> bool:
+    """Tell whether a command is for the engine mpi: all processes that a launcher starts have the same words."""
+    if "--engine=mpi" in words or "--engine" in words:
+        return "--engine=mpi" in words or words[words.index("--engine") + 1 :][:1] == ["mpi"]
+    return environment.get(b"MPIRED_ENGINE") == b"mpi"
 
 
 if __name__ == "__main__":

@@ -16,12 +16,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
 from mpired import cautions
-from mpired.buffers.source import Source, holding
-from mpired.errors import ChangedError
+from mpired.engines import usual
+from mpired.errors import ChangedError, UsageError
 from mpired.progress import Progress
-from mpired.storage import lock, recovery, staging
+from mpired.sources.local import holding
+from mpired.sources.source import STANDARD_INPUT, Source
+from mpired.storage import lock, looking, unfinished
 from mpired.storage.lock import Target, lock_all, lock_replaced
-from mpired.storage.output import is_stream, nothing, parted
+from mpired.storage.names import check_are_data
+from mpired.storage.output import check_new, is_stream, nothing, parted
+from mpired.storage.remains import finish_staged
 
 _ATTEMPTS = 5
 _LIGHT_ATTEMPTS = 2  # then the files stay open: their writer replaces them faster than they are read
@@ -83,7 +87,7 @@ def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words, *, 
             attempts += 1
             try:
                 _enter(words())
-                with holding(yes=attempts > _LIGHT_ATTEMPTS):
+                with holding(yes=attempts > _LIGHT_ATTEMPTS and usual().same_tree):
                     return work(plan())
             except ChangedError:
                 if _has_stream(words) or (attempts >= _ATTEMPTS and time.monotonic() > end):
@@ -139,11 +143,49 @@ def carry_out(
     return repeated(plan, attempt, words, timeout=timeout)
 
 
+def rehearsed(
+    plan: Callable[[], _P],
+    paths: Callable[[_P], Iterable[str]],
+    words: Words,
+    *,
+    overwrite: bool,
+    timeout: object = None,
+) -> _P:
+    """Plan a call and check where its results go, as `carry_out` does before anything is written; return the plan.
+
+    Nothing is made, locked, or finished that an interrupted command has left.
+
+    Parameters
+    ----------
+    plan, words, overwrite, timeout
+        As of `carry_out`.
+    paths
+        Gives the files of the results.
+
+    Raises
+    ------
+    UsageError
+        If a stream is to be read, which the call itself could not read again.
+    MpiredError, OSError
+        As of `carry_out`.
+    """
+    for word in words():
+        if is_stream(os.fspath(word)):
+            name = STANDARD_INPUT if word == "-" else os.fspath(word)
+            raise UsageError(name, "is a stream, which can be read only once; `dry_run` looks at files")
+    with lock.waiting_as(lock.with_timeout(timeout)), looking.only():
+        _enter(words())
+        planned = plan()
+        results = list(paths(planned))
+        _enter(results)
+        check_new(results, overwrite=overwrite)
+        cautions.tell(*cautions.hard_links(parted(results) if overwrite else ()))
+        return planned
+
+
 def _enter(files: Iterable[str | os.PathLike[str]]) -> None:
     """Finish what interrupted commands have left of files, which may not be what such a command leaves."""
-    names = [os.fspath(file) for file in files]
-    recovery.check_are_data(names)
-    staging.recover(names)
+    finish_staged(check_are_data(files))
 
 
 def _has_stream(words: Words) -> bool:
@@ -161,4 +203,4 @@ def _held(paths: Iterable[str]) -> Iterator[Held]:
 
 def _recover(target: Target) -> None:
     if not target.shared:  # else the look at the file says what is to be done
-        recovery.recover(target)
+        unfinished.recover(target)

@@ -57,7 +57,9 @@ def of_kind(cautions: Iterable[MpiredWarning], kind: type[_W]) -> list[_W]:
 
 def order(first: str, second: str, where: str) -> OrderWarning:
     """Warn of two neighbours among the ranks whose numbers are in the other order."""
-    return OrderWarning(f"{first} came before {second}, and the order shows in the {where}; `ls -v` sorts by number")
+    return OrderWarning(
+        f"{first} came before {second}, and the order shows in the {where}; `sort='natural'` sorts by number"
+    )
 
 
 def hard_links(paths: Iterable[str]) -> list[HardLinkWarning]:

@@ -19,13 +19,15 @@
     │   ├── NotReadError        3                    one of a kind that mpired does not read
     │   └── ChangedError        3                    one that changed while it was read; may be repeated
     ├── LockError               5  MPI_ERR_RMA_SYNC  a target that others keep locked; may be repeated
+    ├── RankNumberError         3  MPI_ERR_RANK      numbers of ranks that are missing, twice there or not expected
     ├── RanksError              .  the worst of      several ranks that cannot be used
     ├── UserOpError             7  MPI_ERR_OP        a user-defined op that failed
     ├── UnconfirmedError        6  MPI_ERR_IO        in place, but perhaps not on the disk
     └── WorkerError             8  MPI_ERR_INTERN    a worker died
 
 The number is the exit status of the command. Each class also inherits the fitting builtin. `MpiredWarning` is the base
-of the categories of warnings: OverflowWarning, OrderWarning, SameFileWarning, HardLinkWarning and UnusedWarning.
+of the categories of warnings: OverflowWarning, OrderWarning, SkippedWarning, SameFileWarning, HardLinkWarning and
+UnusedWarning.
 """
 
 from __future__ import annotations
@@ -181,6 +183,24 @@ class OrderWarning(MpiredWarning):
     """The category of the warning that ranks may stand in a wrong order, as rank10 before rank2."""
 
 
+class SkippedWarning(MpiredWarning):
+    """The category of the warning that ranks were left out because they cannot be used.
+
+    Parameters
+    ----------
+    text
+        How many, which, and why.
+    skipped
+        For each its number among the ranks that were named, its name and the reason.
+    """
+
+    label = ""
+
+    def __init__(self, text: str, skipped: Sequence[Any] = ()) -> None:
+        super().__init__(text)
+        self.skipped = tuple(skipped)
+
+
 class SameFileWarning(MpiredWarning):
     """The category of the warning that an origin, or a map, is the target or another of them."""
 
@@ -239,6 +259,12 @@ class ChangedError(BufferFileError):
     """Raised when a file changed while it was read; nothing was written, and a repetition reads what it is now."""
 
 
+class RankNumberError(MpiredError, ValueError):
+    """Raised when the names of ranks have no number, one twice, or not those that are expected."""
+
+    mpi_class = "MPI_ERR_RANK"
+
+
 class RanksError(MpiredError, ValueError):
     """Raised when several ranks cannot be used: one error that lists each of them.
 
@@ -253,8 +279,8 @@ class RanksError(MpiredError, ValueError):
     """
 
     def __init__(self, nranks: int, errors: Sequence[MpiredError | OSError], what: str = "ranks") -> None:
-        reason = "; ".join(_grouped(errors, nranks))
-        subject = f"{len(errors)} of {nranks} {what} cannot be used"
+        reason = "; ".join(_grouped(errors, nranks, what))
+        subject = f"{len(errors)} of {nranks} {what}"
         super().__init__(subject, reason)
         self.args, self.reason = (subject, reason), reason  # whole: every rank that is wrong is told
         self.errors = tuple(errors)
@@ -323,27 +349,28 @@ def parts(error: MpiredError | OSError) -> tuple[str, str]:
     return shortened(name, LONGEST_REASON) or repr(name), shortened(error.strerror, LONGEST_REASON)
 
 
-_OWN_NUMBER = re.compile(r"^rank \d+ ")
-_SHOWN_NAMES = 3  # of all ranks
+_OWN_NUMBER = r"^rank \d+ "
+_SHOWN_NAMES = 3  # of one reason
 
 
-def _grouped(errors: Sequence[MpiredError | OSError], nranks: int) -> Iterator[str]:
-    """Yield each reason once, behind the files that it is of: three of them if it is of all ranks, else each."""
+def _grouped(errors: Sequence[MpiredError | OSError], nranks: int, what: str) -> Iterator[str]:
+    """Yield each reason once, with the files that it is of before the way out: of many the first ones, and how many."""
     alike: dict[str, list[MpiredError | OSError]] = {}
     for error in errors:
         subject, reason = parts(error)
-        alike.setdefault(_OWN_NUMBER.sub("", reason) if subject else reason, []).append(error)
+        alike.setdefault(re.sub(_OWN_NUMBER, "", reason) if subject else reason, []).append(error)
     for reason, group in alike.items():
         if len(group) == 1:
             yield describe(group[0])
             continue
         names = [name for name, _ in map(parts, group) if name]
-        if len(group) == nranks > _SHOWN_NAMES:
-            names[_SHOWN_NAMES:] = ["..."]
-        yield f"{', '.join(names)}: {reason}" if names else reason
+        if len(names) > _SHOWN_NAMES:
+            names[_SHOWN_NAMES:] = ["..." if len(group) == nranks else f"... ({len(group)} {what})"]
+        what_is_wrong, *ways_out = reason.removeprefix("is ").split("; ")
+        yield "; ".join([f"{what_is_wrong}: {', '.join(names)}" if names else what_is_wrong, *ways_out])
 
 
-_NO_MEMORY = "memory: there is not enough; lower --jobs or set --max-memory, or raise the limit (ulimit -v)"
+_NO_MEMORY = "memory: there is not enough; lower `jobs`, or set `max_memory`, or raise the limit (ulimit -v)"
 # What glibc's loader (dl-load.c) says when it gets no memory, by an allocation or a mapping. Another error of the
 # system may stand behind, as "Operation not permitted" for a mapping of a file system that is mounted noexec; and the
 # room for static TLS is no question of how much memory there is.

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import TypeAlias
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextvars import ContextVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from mpired.errors import UsageError
 
@@ -14,6 +16,37 @@ Progress: TypeAlias = Callable[[Iterable[int], int], Iterable[int]]
 def unwatched(done: Iterable[int], _total: int) -> Iterable[int]:
     """Pass the bytes on as they are done, and show nothing."""
     return done
+
+
+_T = TypeVar("_T")
+
+
+class Counting(Protocol):
+    """Shows how many of some things are done, which it passes on; `what` says what is done with them."""
+
+    def __call__(self, things: Sequence[_T], what: str, /) -> Iterable[_T]: ...
+
+
+def _uncounted(things: Sequence[_T], _what: str, /) -> Iterable[_T]:
+    return things
+
+
+_counting: ContextVar[Counting] = ContextVar("_counting", default=_uncounted)
+
+
+def counted(things: Sequence[_T], what: str) -> Iterable[_T]:
+    """Pass things on one after another, and let who wants to show how many are done."""
+    return _counting.get()(things, what)
+
+
+@contextlib.contextmanager
+def counting_by(show: Counting) -> Iterator[None]:
+    """Let things be counted by something while the block runs."""
+    token = _counting.set(show)
+    try:
+        yield
+    finally:
+        _counting.reset(token)
 
 
 Steps: TypeAlias = Callable[[range], Iterable[object]]

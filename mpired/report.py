@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mpired.datatypes import Datatype, Group
+from mpired.datatypes import DATATYPES, Datatype, Group, beside
+from mpired.datatypes.times import TIMES, dtype_name
 from mpired.errors import OverflowWarning
+from mpired.ops import OPS, Op, Use
 
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
-    from mpired.buffers import RankFile
+    from mpired.buffers import RankBuffer, RankFile
+    from mpired.buffers.rank import Other
     from mpired.collectives.call import Call
     from mpired.packing.pack import Packing
     from mpired.packing.unpack import Unpacking
@@ -17,7 +20,10 @@ if TYPE_CHECKING:  # a report of one command need not wait for the modules of al
 
 
 class Summary(NamedTuple):
-    """A reduction in figures; `nbytes` is what was read of the ranks."""
+    """A reduction in figures.
+
+    `nbytes` is what was read of the ranks, `skipped` has those left out, and `inputs` the names of the others.
+    """
 
     op: str
     commute: bool
@@ -32,25 +38,45 @@ class Summary(NamedTuple):
     call: str
     noutputs: int
     overflow: Sequence[dict[str, object]] = ()
+    rules: Sequence[str] = ()
+    skipped: Sequence[dict[str, object]] = ()
+    inputs: Sequence[str] = ()
+    engine: str = "local"
+    machines: int = 1
 
     def line(self) -> str:
         """Return the summary on one line."""
         what = _elements(self.buffers)
-        policy = f", NaN {self.nan}" if self.nan else ""
+        policy = _policy(self.nan, self.rules)
         workers = f"{self.workers} worker{'s' if self.workers > 1 else ''}"
+        if self.engine != "local":
+            workers += f" on {self.machines} machine{'s' if self.machines > 1 else ''} ({self.engine})"
         where = "standard output" if self.output == "-" else self.output
         if self.call != "MPI_Reduce":
             where = f"{self.noutputs} file{'' if self.noutputs == 1 else 's'}, {where}"
         ranks = f"{self.nranks} rank{'s' if self.nranks > 1 else ''}"
+        if self.skipped:
+            ranks += f" ({len(self.skipped)} left out)"
         call = "" if self.call == "MPI_Reduce" else f"{self.call} with "
         return f"{call}{self.op} of {ranks}, {what}{policy}, {workers} -> {where} ({self.format})"
+
+
+def _policy(nan: str | None, rules: Sequence[str]) -> str:
+    """Return how values were treated, in words."""
+    return "".join(f", {rule}" for rule in (*([f"NaN {nan}"] if nan else []), *rules))
 
 
 def _elements(buffers: Sequence[dict[str, Any]]) -> str:
     """Return what the buffers hold, in words."""
     first, *others = buffers
     more = f" and {len(others)} more column{'' if len(others) == 1 else 's'}" if others else ""
-    return f"{first['count']} x {first['datatype']}{more}"
+    of = f" of {first['stored']}" if first.get("stored") else ""
+    return f"{first['count']} x {beside(first['datatype'], first['dtype'])}{of}{more}"
+
+
+def _names(datatype: Datatype) -> dict[str, str | None]:
+    """Return what an element is called in MPI and in NumPy."""
+    return {"datatype": str(datatype), "dtype": dtype_name(datatype)}
 
 
 class Updated(NamedTuple):
@@ -68,8 +94,16 @@ class Updated(NamedTuple):
         The files, and how each was changed; "" if it was not.
     skipped, recovered
         The names of origins that had been applied before, and of windows whose last update was finished first.
+    call, output
+        The function of MPI, and where its result is: the old elements if it gives them, else the window.
     overflow
         For each window and buffer that overflowed how often, and where first.
+    bad
+        The origins that were left out because they cannot be used, each with its number and the reason.
+    inputs
+        The names of the origins.
+    nan, rules
+        What became of NaN, and what else was chosen, in words.
     """
 
     op: str
@@ -79,19 +113,38 @@ class Updated(NamedTuple):
     protocols: tuple[str, ...]
     skipped: tuple[str, ...]
     recovered: tuple[str, ...]
+    call: str
+    output: str
     overflow: tuple[dict[str, object], ...] = ()
+    bad: tuple[dict[str, object], ...] = ()
+    inputs: tuple[str, ...] = ()
+    nan: str | None = None
+    rules: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, op: str, windows: Sequence[str], origins: Sequence[object], done: Done) -> Updated:
-        """Return the figures of a request that is done."""
+    def of(
+        cls,
+        call: str,
+        op: Op,
+        windows: Sequence[str],
+        origins: Sequence[object],
+        done: Done,
+        *,
+        output: str | None = None,
+    ) -> Updated:
+        """Return the figures of a request that is done; `output` has the old elements."""
         buffers = tuple(
-            {"datatype": str(datatype), "count": count}
-            for datatype, count in zip(done.datatypes, done.entries, strict=True)
+            {**_names(datatype), "count": count} for datatype, count in zip(done.datatypes, done.entries, strict=True)
         )
         applied = len(origins) - len(done.skipped)
         names = tuple(map(str, windows))
         overflow = tuple(each.details for each in done.overflow)
-        return cls(op, buffers, applied, names, done.protocols, done.skipped, done.recovered, overflow)
+        place = output or (names[0] if len(names) == 1 else "in place")
+        bad = tuple(each._asdict() for each in done.bad)
+        inputs = tuple(map(str, origins))
+        after = (done.protocols, done.skipped, done.recovered)
+        rules = (_nan(op, done.datatypes), op.rules.told())
+        return cls(str(op), buffers, applied, names, *after, call, place, overflow, bad, inputs, *rules)
 
     def line(self) -> str:
         """Return the summary on one line."""
@@ -100,8 +153,10 @@ class Updated(NamedTuple):
         ]
         where = ", ".join(changed) or "nothing to change"
         origins = f"{self.origins} origin{'' if self.origins == 1 else 's'}"
+        if self.bad:
+            origins += f" ({len(self.bad)} left out)"
         what = _elements(self.buffers)
-        return f"{self.op} of {origins}, {what} -> {where}"
+        return f"{self.op} of {origins}, {what}{_policy(self.nan, self.rules)} -> {where}"
 
 
 def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:
@@ -112,19 +167,37 @@ def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:
         op=str(op),
         commute=op.commute,
         buffers=[
-            {"name": buffer.name, "datatype": str(buffer.datatype), "count": buffer.count} for buffer in model.buffers
+            {
+                "name": buffer.name,
+                **_names(buffer.datatype),
+                "count": plans[0].found if plans[0].is_open else buffer.count,
+                "stored": getattr(buffer, "shortened", None),
+            }
+            for buffer in model.buffers
         ],
         nranks=len(files),
         nbytes=sum(plan.nbytes for plan in plans),
-        nan=op.nan if any(_may_hold_nan(each.datatype) for each in model.buffers) else None,
+        nan=_nan(op, [each.datatype for each in model.buffers]),
         workers=max(plan.jobs for plan in plans),
         root=call.root,
-        output=call.output or (call.paths[0] if call.collective.to_root else "in place"),
+        output=",".join(call.outputs) or (call.paths[0] if call.collective.to_root else "in place"),
         format=", ".join(sorted({result.format for result in call.results})) or files[0].format,
         call=call.collective.function,
         noutputs=len(call.results),
         overflow=[each.details for each in overflow],
+        rules=op.rules.told(),
+        skipped=[each._asdict() for each in call.skipped],
+        inputs=[source.name for source in call.sources],
+        engine=plans[0].engine.name,
+        machines=max(plan.machines for plan in plans),
     )
+
+
+def _nan(op: Op, datatypes: Sequence[Datatype]) -> str | None:
+    """Return what becomes of NaN, in words; None if there can be none, or the op knows none."""
+    if not any(map(_may_hold_nan, datatypes)):
+        return None
+    return {"propagate": op.nan, "ignore": "is left out", "mpi": "is as in MPI's libraries"}[op.rules.nan]
 
 
 def _may_hold_nan(datatype: Datatype) -> bool:
@@ -140,28 +213,34 @@ class PackSummary(NamedTuple):
     ----------
     call
         MPI_Pack or MPI_Unpack.
-    elements, datatype
-        The elements that lie in the file of records.
-    units, unit
+    elements, datatype, dtype
+        The elements that lie in the file of records; the name in NumPy is None if there is none.
+    units, unit, unit_dtype
         The packed elements.
     output, format
         The file that was written.
     kept
         Whether the bytes between the elements are those that the file had before.
+    inputs
+        The file that was read.
     """
 
     call: str
     elements: int
     datatype: str
+    dtype: str | None
     units: int
     unit: str
+    unit_dtype: str | None
     output: str
     format: str
     kept: bool = False
+    inputs: tuple[str, ...] = ()
 
     def line(self) -> str:
         """Return the summary on one line."""
-        records, units = (f"{self.elements} x {_short(self.datatype)}", f"{self.units} x {_short(self.unit)}")
+        records = f"{self.elements} x {beside(_short(self.datatype), self.dtype)}"
+        units = f"{self.units} x {beside(_short(self.unit), self.unit_dtype)}"
         packs = self.call == "MPI_Pack"
         what = f"packed {records}, {units}" if packs else f"unpacked {units}, {records}"
         kept = ", the bytes between kept" if self.kept else ""
@@ -178,15 +257,19 @@ def _short(text: str) -> str:
 
 def summarise_packing(plan: Packing | Unpacking) -> PackSummary:
     """Return the summary of a packing or an unpacking."""
+    records, unit = plan.records, plan.packed.datatype
     return PackSummary(
-        plan.function,
-        plan.records.count,
-        str(plan.records.datatype),
-        plan.records.count * plan.packed.per_element,
-        str(plan.packed.datatype),
-        plan.path,
-        plan.format,
-        plan.keeps,
+        call=plan.function,
+        elements=records.count,
+        datatype=str(records.datatype),
+        dtype=dtype_name(records.datatype),
+        units=records.count * plan.packed.per_element,
+        unit=str(unit),
+        unit_dtype=dtype_name(unit),
+        output=plan.path,
+        format=plan.format,
+        kept=plan.keeps,
+        inputs=tuple(source.name for source in plan.sources),
     )
 
 
@@ -207,8 +290,11 @@ def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict
         numbers = range(_SHOWN_ENTRIES - 1)
     shown = [typemap.entry(number) for number in numbers]
     last = [typemap.entry(typemap.entries - 1)] if len(shown) < typemap.entries else []
+    name = datatype.numpy_name
     return {
         "name": str(datatype),
+        "numpy_name": name or None,
+        "same_form": [f"{row}" for row in DATATYPES if name and row.numpy_name == name and row is not datatype],
         "combiner": f"MPI_COMBINER_{datatype.combiner}",
         "size": typemap.size,
         "lb": typemap.lb,
@@ -227,6 +313,55 @@ def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict
     }
 
 
+def _label(buffer: RankBuffer) -> str:
+    """Return what the elements of a buffer are, in words: a structure of a file by its fields."""
+    form = buffer.form
+    if buffer.datatype.group in TIMES and not buffer.columns:
+        return beside(f"{buffer.datatype}", dtype_name(buffer.datatype))
+    if buffer.datatype.group is not Group.DERIVED or form is None:
+        return buffer.datatype.label
+    fields = ((name, form[name]) for name in form.names or ())
+    return f"structures of {', '.join(f'{name} ({field})' for name, field in fields)}"
+
+
+_LEFT_OUT = "`mpired reduce --nulls ignore` leaves nulls out"
+
+
+def _use_of(buffer: RankBuffer) -> str | None:
+    """Return what can be done with a buffer, None if that is what can be done with any number or pair."""
+    if getattr(buffer, "nulls", None):
+        takes = buffer.datatype.group is not Group.DERIVED
+        return _LEFT_OUT if takes else "no op takes nulls, fill or filter them first"
+    if buffer.datatype.group is Group.DERIVED:
+        return "user-defined ops take it"
+    return f"{_takers(buffer.datatype.group)} take it" if buffer.datatype.group in TIMES else None
+
+
+def _others(file: RankFile) -> list[tuple[Other, str]]:
+    """Return what of a file is no buffer, and what can be done with it."""
+    carried = () if file.kept is None else file.kept.others
+    return [(other, _use_of_other(other, file)) for other in file.others] + [
+        (other, "carried into results as it is") for other in carried
+    ]
+
+
+def _use_of_other(other: Other, file: RankFile) -> str:
+    """Return what can be done with what is no buffer."""
+    if [each.name for each in file.others].count(other.name) > 1:
+        return "other columns have this name, too"
+    kept = f", `mpired reduce --keep {other.name}` carries it" if file.ncolumns and other.keeps else ""
+    if other.group is None:
+        return f"no op takes it{other.way_out and f', {other.way_out}'}{kept}"
+    if other.nulls:
+        return f"{_LEFT_OUT}{kept}"
+    return f"{_takers(other.group)} take it if `columns` names it"
+
+
+def _takers(group: Group) -> str:
+    """Return the names of the ops of reductions that take a group of datatypes."""
+    return ", ".join(op.name.lower() for op in OPS if group in op.groups and Use.REDUCE in op.uses)
+
+
 def describe_file(file: RankFile) -> dict[str, Any]:
     """Return what a file holds, for printing and for JSON."""
     return {
@@ -236,13 +371,17 @@ def describe_file(file: RankFile) -> dict[str, Any]:
         "buffers": [
             {
                 "name": buffer.name,
-                "datatype": str(buffer.datatype),
+                **_names(buffer.datatype),
                 "count": buffer.count,
                 "shape": None if buffer.shape is None else list(buffer.shape),
                 "order": None if buffer.shape is None else "Fortran" if buffer.fortran_order else "C",
                 "datarep": buffer.datarep,
                 "byte_order": {"<": "little", ">": "big", "=": None}[buffer.byte_order],
                 "nulls": getattr(buffer, "nulls", None) if buffer.columns else 0,
+                "unit": getattr(buffer, "unit", "") or None,
+                "storage": getattr(buffer, "storage", "") or None,
+                "label": _label(buffer),
+                "use": _use_of(buffer),
             }
             for buffer in file.buffers
         ],
@@ -252,8 +391,11 @@ def describe_file(file: RankFile) -> dict[str, Any]:
                 "type": other.type,
                 "count": other.count,
                 "shape": None if other.shape is None else list(other.shape),
+                "nulls": other.nulls,
+                "label": other.label or other.type,
+                "use": use,
             }
-            for other in file.others
+            for other, use in _others(file)
         ],
         "obstacle": file.obstacle or None,
     }

@@ -7,7 +7,7 @@ import operator
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from mpired import mpi4py_objects
@@ -45,13 +45,17 @@ class Anything(Kind):
 
 
 class OpName(Anything):
-    """The name of an op, or the place of one; of a reduction, or of a call on a window."""
+    """The name of an op, or the place of one; `use` is the family of calls: "REDUCE", "ACCUMULATE" or "FETCH".
+
+    `names` are the only ones, if there are any.
+    """
 
     metavar = "OP"
 
-    def __init__(self, *, reduces: bool) -> None:
+    def __init__(self, use: str, names: Sequence[str] = ()) -> None:
         super().__init__()
-        self.reduces = reduces
+        self.use = use
+        self.names = names
 
 
 class Text(Kind):
@@ -109,6 +113,22 @@ class Path(Kind):
         return os.fsdecode(value)
 
 
+class TwoPaths(Kind):
+    """The paths of two files, in a text separated by a comma."""
+
+    def parse(self, text: str) -> tuple[str, ...]:
+        """Return the paths."""
+        return tuple(text.split(","))
+
+    def check(self, value: Any) -> tuple[str, str]:
+        """Return the paths as texts."""
+        paths = self.parse(value) if isinstance(value, str) else value
+        if not isinstance(paths, Sequence) or len(paths) != 2 or not all(paths):  # noqa: PLR2004 - two
+            raise RefusedError(f"{value!r} are not the paths of two files; write them as values.npy,indices.npy")
+        first, second = map(Path().check, paths)
+        return first, second
+
+
 class Flag(Kind):
     """A thing that is so or not; on the command line a flag."""
 
@@ -131,6 +151,14 @@ class Word(Kind):
         if value not in self.words:
             raise RefusedError(f"{value!r} is none of {', '.join(self.words)}")
         return str(value)
+
+
+class EngineName(Word):
+    """The name of an engine; in Python also what takes tasks, as an executor or a client of Dask."""
+
+    def check(self, value: Any) -> Any:
+        """Return the name, or what takes tasks."""
+        return value if callable(getattr(value, "submit", None)) else super().check(value)
 
 
 class Integer(Kind):
@@ -184,8 +212,63 @@ class Seconds(Kind):
         return value
 
 
+class Number(Kind):
+    """A number."""
+
+    metavar = "NUMBER"
+
+    def parse(self, text: str) -> float | int:
+        """Return the number, an integer if it is written as one."""
+        if re.fullmatch(r"[-+]?\d{1,400}", text.strip(), re.ASCII):
+            return int(text)
+        if re.fullmatch(_NUMBER, text.strip(), re.ASCII | re.IGNORECASE) is None:
+            raise RefusedError(f"{text!r} is not a number; write it in the digits 0 to 9")
+        return float(text)
+
+    def check(self, value: Any) -> float | int:
+        """Return the number, an integer if it is one, that of NumPy too."""
+        if isinstance(value, bool) or not hasattr(value, "__float__"):
+            raise RefusedError(f"{value!r} is not a number")
+        try:
+            return operator.index(value)
+        except TypeError:
+            return float(value)
+
+
+class Numbers(Kind):
+    """Numbers, in a text separated by commas."""
+
+    metavar = "NUMBER,..."
+
+    def parse(self, text: str) -> tuple[float | int, ...]:
+        """Return the numbers."""
+        return tuple(Number().parse(each) for each in text.split(","))
+
+    def check(self, value: Any) -> tuple[float, ...]:
+        """Return them as finite floats."""
+        if isinstance(value, str | bytes):
+            raise RefusedError(f"{value!r} is one text; give a number for each rank")
+        numbers = tuple(float(Number().check(each)) for each in value)
+        if not all(map(math.isfinite, numbers)):
+            raise RefusedError("has a number that is not finite")
+        return numbers
+
+
+class Amount(Number):
+    """How much numbers may differ: a number from 0 on."""
+
+    metavar = "X"
+
+    def check(self, value: Any) -> float:
+        """Return the number as a float."""
+        amount = float(super().check(value))
+        if not 0 <= amount < math.inf:
+            raise RefusedError(f"{value!r} is not a finite number from 0 on")
+        return amount
+
+
 class Size(Integer):
-    """Bytes; on the command line with K, M, G or T for powers of 1024."""
+    """Bytes; on the command line with K, M, G or T for powers of 1024, of which B and iB behind change nothing."""
 
     metavar = "SIZE"
 
@@ -193,29 +276,44 @@ class Size(Integer):
         """Return the number of bytes."""
         match = re.fullmatch(r"\s*([-+]?\d{1,4300})\s*([KMGT]?)(?:i?B)?\s*", text, re.IGNORECASE | re.ASCII)
         if match is None:
-            raise RefusedError(f"{text!r} is not a size in bytes; write 4096, 512M or 2G")
+            raise RefusedError(f"{text!r} is not a size in bytes; write 4096, 512M or 2G, where K is 1024")
         return int(match[1]) * _UNITS[match[2].upper()]
 
 
 class Names(Kind):
-    """Names, in a text separated by commas."""
+    """Names, in a text separated by commas; one in double quotes may have commas, and quotes that are doubled (CSV)."""
 
     metavar = "NAME,..."
 
     def parse(self, text: str) -> tuple[str, ...]:
         """Return the names."""
-        names = tuple(text.split(","))
+        import csv  # noqa: PLC0415 - of few commands
+
+        try:
+            names = next(csv.reader([text], strict=True)) if '"' in text else text.split(",")
+        except csv.Error:
+            raise RefusedError(f"{text!r} has a quote that does not end; write '\"a,b\",c' for a,b and c") from None
         if not all(names):
             raise RefusedError(f"{text!r} has an empty name")
-        return names
+        return tuple(names)
 
     def check(self, value: Any) -> tuple[str, ...]:
         """Return the names; a text is as on the command line."""
         if isinstance(value, str):
-            return tuple(value.split(","))
+            return self.parse(value)
         if not all(isinstance(name, str) for name in value):
             raise RefusedError(f"{value!r} are not names")
         return tuple(value)
+
+
+def listed(names: Iterable[str]) -> str:
+    """Return names as a text that `Names` reads."""
+    return ",".join(_quoted(name) for name in names)
+
+
+def _quoted(name: str) -> str:
+    doubled = name.replace('"', '""')
+    return f'"{doubled}"' if "," in name or name.startswith('"') else name
 
 
 class Counts(Kind):
@@ -234,6 +332,51 @@ class Counts(Kind):
         if isinstance(value, str | bytes):
             raise RefusedError(f"{value!r} is one text; give a count for each rank")
         return tuple(Integer(least=0, below=2**63).check(count) for count in value)
+
+
+class RankNumbers(Kind):
+    """Numbers of ranks, in a text single ones and ranges, separated by commas."""
+
+    metavar = "N-M,..."
+    _MOST = 1 << 22
+
+    def parse(self, text: str) -> tuple[int, ...]:
+        """Return the numbers in the order given."""
+        numbers: list[int] = []
+        for part in text.split(","):
+            match = re.fullmatch(r"\s*(\d{1,18})(?:-(\d{1,18}))?\s*", part, re.ASCII)
+            first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
+            if last < first:
+                raise RefusedError(f"{text!r} are no numbers of ranks; write 0-511, or 0-10,20")
+            if len(numbers) + last - first >= self._MOST:
+                raise RefusedError(f"{text!r} are more than {self._MOST} ranks")
+            numbers += range(first, last + 1)
+        return tuple(numbers)
+
+    def check(self, value: Any) -> tuple[int, ...]:
+        """Return the numbers; a text is as on the command line."""
+        if isinstance(value, str):
+            return self.parse(value)
+        if not isinstance(value, Iterable):
+            raise RefusedError(f"{value!r} are no numbers of ranks; give a text as '0-511', or a range")
+        return tuple(Integer(least=0, below=2**63).check(number) for number in value)
+
+
+class Regex(Text):
+    """A regular expression whose first group is what is looked for."""
+
+    metavar = "REGEX"
+
+    def check(self, value: Any) -> str:
+        """Return the text, if it is one."""
+        text = super().check(value)
+        try:
+            groups = re.compile(text).groups
+        except re.error as error:
+            raise RefusedError(f"{text!r} is no regular expression ({error})") from None
+        if not groups:
+            raise RefusedError(f"{text!r} has no group; put the digits in parentheses, as 'out\\.(\\d+)'")
+        return text
 
 
 class Creation(Kind):

@@ -54,12 +54,28 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers", "needs(name, ...): skip the test where one of these is missing; see tests/needs.py"
     )
+    config.addinivalue_line("markers", "sampled(n): run one in n of the parameters; with --long all")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With `--long`, leave out what has no long form."""
+    """With `--long`, leave out what has no long form; without, most parameters of what is sampled."""
     if config.getoption("--long"):
-        items[:] = [item for item in items if "long" in getattr(item, "fixturenames", ())]
+        items[:] = [
+            item
+            for item in items
+            if "long" in getattr(item, "fixturenames", ()) or item.get_closest_marker("sampled") is not None
+        ]
+        return
+    met: Counter[str] = Counter()
+    chosen, left_out = [], []
+    for item in items:
+        marker = item.get_closest_marker("sampled")
+        place = item.nodeid.partition("[")[0]
+        (left_out if marker and met[place] % marker.args[0] else chosen).append(item)
+        met[place] += 1
+    if left_out and not any("::" in word for word in config.args):  # a test that is named runs
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = chosen
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -34,8 +34,11 @@ def run(
     for call in before:
         call()
     if not _executors:
+        # Both start now: one that starts later may find the folder of this test gone.
         context = multiprocessing.get_context("spawn")
-        _executors.append(ProcessPoolExecutor(2, context, initializer=os.chdir, initargs=(ELSEWHERE,)))
+        _executors.append(ProcessPoolExecutor(2, context, initializer=_begin, initargs=(context.Barrier(2),)))
+        for started in [_executors[0].submit(os.getpid) for _ in range(2)]:
+            started.result()
     futures = [_executors[0].submit(_work, sent[-1], item) for item in items]
     try:
         for future in as_completed(futures):
@@ -46,6 +49,11 @@ def run(
     finally:
         for future in futures:
             future.cancel()
+
+
+def _begin(both: Any) -> None:
+    os.chdir(ELSEWHERE)
+    both.wait(60)
 
 
 def _work(function: bytes, item: Any) -> list[Any]:

@@ -15,7 +15,8 @@ def bytes_of(table, suffix, **settings):
     if suffix == "parquet":
         pq.write_table(table, file, **settings)
     else:
-        with pa.ipc.new_file(file, table.schema, options=pa.ipc.IpcWriteOptions(**settings)) as writer:
+        new = pa.ipc.new_file if suffix == "arrow" else pa.ipc.new_stream
+        with new(file, table.schema, options=pa.ipc.IpcWriteOptions(**settings)) as writer:
             writer.write_table(table)
     return file.getvalue()
 

@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
         ({"op_timeout": 3}, "`op_timeout`", "is predefined"),
         ({"overwrite": True}, "`overwrite`", "is for files"),
         ({"type": float}, "`type`", "is not a text"),
-        ({"columns": "d,i"}, "`columns` and `pair`", "parquet"),
+        ({"columns": "d,i"}, "`columns`", "files with columns or arrays"),
         ({"in_place": True, "output": "new.npy"}, "`in_place`", "leave `output` out"),
         ({"output": "c.npy"}, "c.npy", "overwrite=True"),
         ({"output": "b.npy", "overwrite": True}, "b.npy", "is the file of rank 1"),
@@ -171,3 +171,17 @@ def test_predefined_ops_are_names_of_the_package(folder):
         mpired.reduce([np.array([1e308])] * 2, mpired.SUM, overflow="error")
     with pytest.raises(mpired.errors.UsageError, match="`commute`: is for user-defined ops; MPI_SUM is predefined"):
         mpired.reduce(["a.npy"], mpired.SUM, commute=True)
+
+
+def test_steps_are_logged(tmp_path, caplog):
+    """As `--verbose` says them, for who listens."""
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    mpired.reduce([tmp_path / "a.npy"], "sum", output=tmp_path / "out.npy")
+    assert caplog.messages == []
+    with caplog.at_level("INFO", "mpired"):
+        mpired.reduce([tmp_path / "a.npy"], "sum", output=tmp_path / "out2.npy")
+    assert caplog.messages[0].startswith("segments 1, ")
+    steps = [message.partition(" s ")[2] for message in caplog.messages[1:]]
+    assert steps[0] == "opening and checking the ranks"
+    assert steps[-1] == "in all"
+    assert {"combining the ranks", "bringing results to the disk", "putting results in place"} <= set(steps)

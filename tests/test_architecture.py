@@ -1,8 +1,10 @@
 """The order of the rooms: imports go downwards, one room writes files, and nothing is imported before it is needed."""
 
 import ast
+import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,8 +21,9 @@ MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"
 
 # A room may import what stands before it.
 ORDER = (
-    "errors", "installed", "mpi4py_objects", "values", "options", "progress", "cautions", "datatypes", "ops", "storage",
-    "buffers", "ranks", "engines", "attempts", "collectives", "windows", "packing", "report", "api", "cli",
+    "errors", "installed", "mpi4py_objects", "values", "options", "progress", "steps", "calling", "cautions",
+    "datatypes", "ops", "codecs", "storage", "sources", "engines", "buffers", "ranks", "provenance", "attempts",
+    "collectives", "windows", "packing", "queries", "report", "preview", "api", "cli",
 )  # fmt: skip
 # They stand beside one another.
 CHAPTERS = ("collectives", "windows", "packing")
@@ -44,8 +47,11 @@ WRITING_FLAGS = {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND", "O_TMPF
 ALLOWED_WRITES = {
     ("cli/__init__.py", "os.open"),
     ("buffers/arrow.py", "os.fdopen"),
+    ("buffers/hdf5_results.py", "os.fdopen"),
+    ("buffers/npz.py", "os.fdopen"),
     ("buffers/parquet.py", "os.fdopen"),
     ("buffers/textual.py", "os.fdopen"),
+    ("buffers/zarr.py", "os.fdopen"),
     ("engines/worker.py", "os.open"),
 }
 
@@ -128,13 +134,19 @@ def test_the_chapters_of_mpi_do_not_know_one_another(room):
     assert imported & set(CHAPTERS) == {room}
 
 
+def test_the_page_of_the_design_has_every_room_in_this_order():
+    page = (ROOT.parent / "docs/design.md").read_text(encoding="utf-8")
+    rooms = re.findall(r"^\| `(\w+)(?:\.py|/)` \|", page, re.MULTILINE)
+    assert rooms == list(ORDER)
+
+
 def test_no_room_has_the_name_of_a_function():
     # Importing it would put the module in the place of the function.
     assert set(ORDER) & set(mpired.__all__) == {"datatypes", "errors"}
 
 
 def test_main_runs_the_command():
-    assert imported_rooms("__main__.py") == {"cli", "errors"}
+    assert imported_rooms("__main__.py") == {"cli", "engines", "errors"}
 
 
 def test_the_rule_finds_an_import_upwards():
@@ -146,8 +158,18 @@ def test_only_the_command_line_knows_click():
     assert {room_of(module) for module in imports_of("click")} == {"cli"}
 
 
-def test_pyarrow_is_imported_by_the_formats_with_columns_alone():
-    assert imports_of("pyarrow") == {"buffers/arrow.py", "buffers/columns.py", "buffers/parquet.py"}
+def test_pyarrow_is_imported_by_the_formats_with_columns_and_the_codecs_alone():
+    assert imports_of("pyarrow") == {"buffers/arrow.py", "buffers/parquet.py", "codecs/arrow.py"}
+
+
+@pytest.mark.parametrize(("package", "module"), [("matplotlib", "queries/drawing.py"), ("rich", "cli/bars.py")])
+def test_what_draws_is_imported_by_one_module(package, module):
+    assert imports_of(package) == {module}
+
+
+@pytest.mark.parametrize(("package", "module"), [("mpi4py", "engines/mpi.py"), ("distributed", "engines/dask.py")])
+def test_an_engine_is_imported_by_its_module(package, module):
+    assert imports_of(package) == {module}
 
 
 @pytest.mark.parametrize("package", ["shutil", "tempfile", "mmap"])
@@ -186,7 +208,7 @@ def test_only_formats_make_ranks():
         for node in ast.walk(tree_of(module))
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "RankFile"
     }
-    assert made == {"buffers/columns.py", "buffers/npy.py", "buffers/raw.py"}
+    assert made == {"buffers/arrays.py", "buffers/columns.py", "buffers/npy.py", "buffers/raw.py"}
 
 
 def test_storage_is_where_the_writing_calls_are():
@@ -245,6 +267,36 @@ def test_reducing_npy_imports_no_other_format(npy_ranks, tmp_path):
     assert loaded & {"pyarrow", "mpired.buffers.columns", "mpired.buffers.parquet", "mpired.buffers.arrow"} == set()
 
 
+# What few commands need. Dataclasses take longer to make than all else of a module.
+LATE = {
+    "buffers": {"indexed", "spread", "transposed"},
+    "collectives": {"indices"},
+    "datatypes": {"derived", "external32", "typemap"},
+    "engines": {"userops"},
+    "ops": {"contract", "located", "plugins", "user"},
+    "sources": {"compressed", "directory", "forward", "stream"},
+    "storage": {"copying", "folder", "journal", "manifest", "marks", "recovery", "staging", "together", "trust"},
+}
+LATE_MODULES = {f"mpired.{room}.{name}" for room, names in LATE.items() for name in names}
+
+
+def test_replacing_a_result_imports_nothing_that_most_commands_do_not_need(npy_ranks, tmp_path):
+    result = tmp_path / "sum.npy"
+    result.write_bytes(npy_ranks[0].read_bytes())
+    loaded = modules_after(COMMAND, "reduce", "-q", "-f", "--op", "sum", "-o", result, *npy_ranks)
+    assert loaded & {*LATE_MODULES, "dataclasses", "mpired.provenance", "mpired.report"} == set()
+    assert np.array_equal(np.load(result), 2 * np.arange(10.0))
+
+
+@pytest.mark.parametrize("module", sorted(LATE_MODULES))
+def test_what_is_imported_late_is_there(module):
+    assert importlib.util.find_spec(module) is not None
+
+
+def test_showing_without_a_picture_imports_nothing_that_draws(npy_ranks):
+    assert modules_after(COMMAND, "show", npy_ranks[0]) & {"matplotlib", "rich", "pyarrow"} == set()
+
+
 def test_packages_are_not_searched_for_what_is_built_in(npy_ranks, tmp_path):
     words = ("-q", "--op", "sum", "--from", "npy", "--to", "parquet", "-o", tmp_path / "sum.parquet")
     loaded = modules_after(COMMAND, "reduce", *words, *npy_ranks)
@@ -257,7 +309,7 @@ def test_packages_are_not_searched_for_what_is_built_in(npy_ranks, tmp_path):
 
 def test_little_data_imports_no_pool(npy_ranks, tmp_path):
     loaded = modules_after(COMMAND, "reduce", "-q", "-j", "4", "--op", "sum", "-o", tmp_path / "sum.npy", *npy_ranks)
-    assert loaded & {"multiprocessing", "concurrent.futures.process"} == set()
+    assert loaded & {"multiprocessing", "concurrent.futures.process", "mpired.engines.far"} == set()
 
 
 def test_reading_columns_starts_no_thread(tmp_path):

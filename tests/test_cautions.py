@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -37,9 +38,29 @@ CASES = {
         ("scan", "--op", "max", *ORDER, "-o", "out_{rank}.npy"),
         errors.OrderWarning,
     ),
+    "ranks left out": Case(
+        lambda: mpired.reduce(["none.npy", "rank1.npy"], "max", skip_bad=True),
+        ("reduce", "-q", "--op", "max", "-k", "none.npy", "rank1.npy", "-o", "out.npy"),
+        errors.SkippedWarning,
+    ),
+    "origins left out": Case(
+        lambda: mpired.Window("rank1.npy").accumulate(["none.npy", "rank2.npy"], "max", skip_bad=True),
+        ("accumulate", "-q", "--op", "max", "-k", "rank1.npy", "none.npy", "rank2.npy"),
+        errors.SkippedWarning,
+    ),
     "hard link": Case(
         lambda: mpired.reduce(["rank1.npy", "rank2.npy"], "max", output="linked.npy", overwrite=True),
-        ("reduce", "-v", "--op", "max", "rank1.npy", "rank2.npy", "-f", "-o", "linked.npy"),
+        ("reduce", "--op", "max", "rank1.npy", "rank2.npy", "-f", "-o", "linked.npy"),
+        errors.HardLinkWarning,
+    ),
+    "hard link of packed elements": Case(
+        lambda: mpired.pack("records.bin", type="double", output="linked.npy", overwrite=True),
+        ("pack", "--type", "double", "records.bin", "-f", "-o", "linked.npy"),
+        errors.HardLinkWarning,
+    ),
+    "hard link of records": Case(
+        lambda: mpired.unpack("rank1.npy", type="double", into="linked.bin"),
+        ("unpack", "--type", "double", "rank1.npy", "--into", "linked.bin"),
         errors.HardLinkWarning,
     ),
     "hard link of a window": Case(
@@ -91,6 +112,9 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
         np.save(tmp_path / f"rank{number}.npy", np.full(4, number / 10))
     np.save(tmp_path / "linked.npy", np.zeros(4))
     os.link(tmp_path / "linked.npy", tmp_path / "other.npy")
+    for name in ("records.bin", "linked.bin"):
+        (tmp_path / name).write_bytes(bytes(32))
+    os.link(tmp_path / "linked.bin", tmp_path / "other.bin")
     np.save(tmp_path / "one.npy", np.zeros(1))
     np.save(tmp_path / "large.npy", np.full(4, 1e300))
     monkeypatch.chdir(tmp_path)
@@ -113,14 +137,11 @@ def test_a_warning_has_the_words_of_the_command(name, folder):
     assert (warning.category, warning.filename) == (category, __file__)
     for path in folder.glob("out*"):
         path.unlink()
-    Path("linked.npy").unlink()
-    os.link("other.npy", "linked.npy")
-    assert (
-        f"mpired: {warning.message.label}{warning.message}".replace("`overflow='error'`", "--overflow error").replace(
-            "`overflow='wrap'`", "--overflow wrap"
-        )
-        in run(*words, cwd=folder).err.splitlines()
-    )
+    for suffix in (".npy", ".bin"):
+        Path(f"linked{suffix}").unlink()
+        os.link(f"other{suffix}", f"linked{suffix}")
+    told = re.sub("`(.*?)='(.*?)'`", r"--\1 \2", f"mpired: {warning.message.label}{warning.message}")
+    assert told in run(*words, cwd=folder).err.splitlines()
 
 
 def test_results_that_are_linked_part_from_no_other_name(folder):

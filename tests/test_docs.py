@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 import pytest
+import quick
 from command import run, succeeded
 from needs import needs
 
@@ -32,8 +33,15 @@ def ids(page):
     return str(page.relative_to(ROOT))
 
 
+@pytest.fixture(scope="module")
+def started(tmp_path_factory):
+    """The folder of a `mpired` that is started already."""
+    with quick.commands(tmp_path_factory.mktemp("bin")) as folder:
+        yield folder
+
+
 @pytest.fixture
-def elsewhere(tmp_path, monkeypatch):
+def elsewhere(tmp_path, monkeypatch, started, request):
     """A working directory with nothing but the sample data and the examples, and an environment without mpired's."""
     succeeded(run("examples", "-q", ".", cwd=tmp_path))
     monkeypatch.chdir(tmp_path)
@@ -41,6 +49,8 @@ def elsewhere(tmp_path, monkeypatch):
         if name.startswith("MPIRED_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("PATH", str(Path(sys.executable).parent), prepend=os.pathsep)
+    if "README" not in request.node.name:  # whose examples are run by the installed command
+        monkeypatch.setenv("STARTED", str(started))
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     return tmp_path
@@ -48,9 +58,16 @@ def elsewhere(tmp_path, monkeypatch):
 
 def shell(command):
     """Run a command as a reader would; both streams go to one terminal."""
-    words = ["bash", "-o", "pipefail", "-c", command]
+    path = os.environ["PATH"]
+    if "STARTED" in os.environ and "<(" not in command:  # of whose descriptors a server knows nothing
+        path = f"{os.environ['STARTED']}{os.pathsep}{path}"
     done = subprocess.run(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+        ["bash", "-o", "pipefail", "-c", command],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        env=os.environ | {"PATH": path},
+        check=False,
     )
     return done.returncode, done.stdout.decode()
 

@@ -13,6 +13,7 @@ import pytest
 
 import mpired
 from mpired import errors
+from mpired.datatypes.typemap.constructors import ArgumentError
 from mpired.errors import MpiredError, RanksError, WorkerError
 
 WAYS = [
@@ -57,7 +58,7 @@ def test_what_ranks_errors_hold():
     found = pickle.loads(pickle.dumps(_ranks_error()))
     assert [type(error) for error in found.errors] == [errors.CountError, FileNotFoundError]
     assert found.errors[1].filename == "r1.npy"
-    assert str(found) == ("2 of 4 outputs cannot be used: r0.npy: has count 3; r1.npy: No such file or directory")
+    assert str(found) == ("2 of 4 outputs: r0.npy: has count 3; r1.npy: No such file or directory")
 
 
 def test_the_error_of_a_call_in_a_pool_arrives(tmp_path):
@@ -89,7 +90,13 @@ def test_all_errors_of_the_program_are_known_here():
     }
 
 
-def test_a_reason_has_an_end_but_all_ranks_are_told():
+def test_the_cause_of_an_error_survives_pickle():
+    error = ArgumentError("a size is at least 1", 2, 0)
+    same = pickle.loads(pickle.dumps(error))
+    assert (str(same), same.argument, same.item) == ("a size is at least 1", 2, 0)
+
+
+def test_a_reason_has_an_end_but_all_reasons_are_told():
     long = errors.CountError("r.npy", f"has {'9' * 100_000}; say fewer")
     assert len(str(long)) < 2100
     assert str(long).endswith("say fewer")
@@ -97,8 +104,8 @@ def test_a_reason_has_an_end_but_all_ranks_are_told():
     every = RanksError(1001, [errors.CountError(name, f"has count {rank}") for rank, name in enumerate(names)])
     assert all(f"{name}: has count {rank}" in str(every) for rank, name in enumerate(names))
     alike = RanksError(1001, [errors.CountError(name, "has count 3") for name in names])
-    assert str(alike) == f"1000 of 1001 ranks cannot be used: {', '.join(names)}: has count 3"
+    assert str(alike) == "1000 of 1001 ranks: has count 3: r0.npy, r1.npy, r2.npy, ... (1000 ranks)"
     whole = RanksError(1000, alike.errors)
-    assert str(whole) == "1000 of 1000 ranks cannot be used: r0.npy, r1.npy, r2.npy, ...: has count 3"
+    assert str(whole) == "1000 of 1000 ranks: has count 3: r0.npy, r1.npy, r2.npy, ..."
     assert [error.subject for error in whole.errors] == names
     assert str(pickle.loads(pickle.dumps(every))) == str(every)

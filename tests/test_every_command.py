@@ -33,7 +33,7 @@ NUMBERS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, err
 ERRORS = tuple(Fault("error", number) for number in NUMBERS)
 STICKY = tuple(Fault("error from here on", number) for number in (errno.EIO, errno.ENOSPC, errno.EROFS))
 # One of so many points is tried: in the short form, and of the errors in the long one.
-EVERY, EVERY_ERROR, EVERY_ERROR_LONG = 113, 307, 3
+EVERY, EVERY_ERROR, EVERY_ERROR_LONG = 227, 613, 3
 
 
 class Scenario(NamedTuple):
@@ -249,7 +249,7 @@ class Stage:
     def points(self, faults: tuple[Fault, ...], every: int) -> Iterator[tuple[int, Fault]]:
         """Yield calls and faults, one of so many; which ones differs from scenario to scenario."""
         chosen = [(number, fault) for number in range(1, self.calls + 1) for fault in faults]
-        yield from chosen[zlib.crc32(" ".join(self._scenario.words).encode()) % every :: every]
+        yield from chosen[zlib.crc32(" ".join(self._scenario.words).encode()) % min(every, len(chosen)) :: every]
 
 
 def _copied(old: Path, new: Path, made: dict[int, Path]) -> None:
@@ -279,6 +279,7 @@ def stage(as_root, scenario: Scenario) -> Iterator[Stage]:
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.sampled(2)
 def test_killed_at_a_call(stage, long, record_property):
     tried = 0
     for number, fault in stage.points(KILLS, 1 if long else EVERY):
@@ -295,6 +296,7 @@ def test_killed_at_a_call(stage, long, record_property):
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.sampled(2)
 def test_errors_at_a_call(stage, long, record_property):
     tried = 0
     for number, fault in stage.points(ERRORS + STICKY, EVERY_ERROR_LONG if long else EVERY_ERROR):

@@ -1,11 +1,13 @@
 """What `help`, editors and type checkers see of the Python API."""
 
 import inspect
+import operator
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from needs import needs
 
@@ -14,8 +16,9 @@ from mpired.options import AccumulateOptions, ReduceOptions, rows
 
 FUNCTIONS = [
     mpired.reduce, mpired.allreduce, mpired.scan, mpired.exscan, mpired.reduce_scatter, mpired.reduce_scatter_block,
-    mpired.reduce_local, mpired.pack, mpired.unpack, mpired.info, mpired.recover, mpired.Window.accumulate,
-    mpired.Window.get_accumulate, mpired.Window.fetch_and_op, mpired.Window.compare_and_swap,
+    mpired.reduce_local, mpired.pack, mpired.unpack, mpired.info, mpired.show, mpired.diff, mpired.locate,
+    mpired.recover, mpired.Window.accumulate, mpired.Window.get_accumulate, mpired.Window.fetch_and_op,
+    mpired.Window.compare_and_swap,
 ]  # fmt: skip
 
 
@@ -25,7 +28,7 @@ def test_every_keyword_has_a_default_and_a_line_of_documentation(function):
     assert not any(each.kind is each.VAR_KEYWORD for each in parameters.values())
     named = inspect.getdoc(function).partition("Parameters\n")[2].partition("\nR")[0]
     for name, each in parameters.items():
-        if each.kind is each.KEYWORD_ONLY and name not in {"output", "into", "group_b"}:
+        if each.kind is each.KEYWORD_ONLY and name not in {"output", "into"}:
             assert f"\n{name}" in named, name
             assert each.default is not each.empty or name in {"counts", "type"}
 
@@ -37,7 +40,53 @@ def test_signatures_are_those_of_the_rows():
     assert "--max-memory" in inspect.getdoc(mpired.reduce)
 
 
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda each: each.__name__)
+def test_types_are_shown_as_they_are_written(function):
+    shown = str(inspect.signature(function))
+    assert "ForwardRef" not in shown
+    assert "'" not in re.sub(r"= '\w+'", "", shown)  # but in defaults
+    assert "collections.abc" not in shown
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda: mpired.reduce([], "sum", jbos=2), "reduce() has no keyword 'jbos'; did you mean 'jobs'?"),
+        (lambda: mpired.scan([], "sum", outputs="a"), "scan() has no keyword 'outputs'; did you mean 'output'?"),
+        (lambda: mpired.pack("a", type="int", progres=1), "pack() has no keyword 'progres'; did you mean 'progress'?"),
+        (lambda: mpired.reduce([], "sum", force=True), "reduce() has no keyword 'force'; did you mean 'overwrite'?"),
+        (lambda: mpired.info("a", from_="npy"), "info() has no keyword 'from_'; did you mean 'format'?"),
+        (lambda: mpired.recover("a", list=True), "recover() has no keyword 'list'; did you mean 'only_list'?"),
+        (lambda: mpired.Window("a", comit="journal"), "Window() has no keyword 'comit'; did you mean 'commit'?"),
+        (
+            lambda: mpired.Window("a").compare_and_swap(1, 2, xyz=3),
+            "Window.compare_and_swap() has no keyword 'xyz'; the keywords are compare, value, ",
+        ),
+        *(
+            (
+                lambda word=word: mpired.Window("a").accumulate(np.zeros(1), "sum", **{word: 1}),
+                f"Window.accumulate() has no keyword {word!r}; it is for reductions, because a window keeps its ",
+            )
+            for word in ("exact", "nulls", "result_type", "count_valid", "index")
+        ),
+        (
+            lambda: mpired.reduce([], "sum", link=True),
+            "reduce() has no keyword 'link'; the keywords are ranks, op, output, ",
+        ),
+    ],
+)
+def test_an_unknown_keyword_is_answered_with_what_is_meant(call, reason):
+    with pytest.raises(TypeError) as error:
+        call()
+    assert str(error.value).startswith(reason)
+    if "the keywords are" in reason:
+        named = str(error.value).partition("the keywords are ")[2].split(", ")
+        function = operator.attrgetter(reason.partition("(")[0])(mpired)
+        assert set(named) == set(inspect.signature(function).parameters) - {"self"}
+
+
 def test_names_of_the_package():
+    assert dir(mpired) == sorted(mpired.__all__)
     assert {"reduce", "Window", "errors", "datatypes", "OPS"} <= set(dir(mpired))
     program = "import mpired; print(mpired.errors.CountError.__name__)"
     assert subprocess.check_output([sys.executable, "-c", program], text=True) == "CountError\n"
@@ -46,38 +95,89 @@ def test_names_of_the_package():
 def test_info_is_shown_on_a_line(monkeypatch):
     monkeypatch.chdir(Path(mpired.__file__).parent.parent)
     shown = repr(mpired.info("sample_data/counts_0.npy"))
-    assert shown == "<npy file 'sample_data/counts_0.npy': 12 x MPI_INT32_T>"
+    assert shown == "<npy file 'sample_data/counts_0.npy': 12 x MPI_INT32_T (int32)>"
+
+
+@pytest.mark.parametrize(
+    ("call", "reason"),
+    [
+        (lambda array: mpired.info([array]), "path: is of the type list; a rank is the path of a file, an array, or"),
+        (mpired.show, "`path`: is of the type ndarray; give the path of a file"),
+        (mpired.Window, "`paths`: is of the type ndarray; give"),
+        (mpired.recover, "`files`: is of the type ndarray; give"),
+        (lambda array: mpired.recover([array]), "`files`: is of the type ndarray; give"),
+        (lambda array: mpired.pack(array, type="int"), "`file`: is of the type ndarray; give"),
+        (lambda array: mpired.unpack(array, type="int", output="x"), "`packed`: is of the type ndarray; give"),
+        (lambda array: mpired.reduce_local(array, array, "sum"), "`inoutvec`: is of the type ndarray; give"),
+        (lambda array: mpired.reduce_local([array], "x.npy", "sum"), "invec: is of the type list; a rank is"),
+    ],
+)
+def test_what_is_no_path_is_answered_with_what_to_give(call, reason):
+    with pytest.raises(mpired.MpiredError) as error:
+        call(np.zeros(3))
+    assert str(error.value).startswith(reason)
+
+
+def test_info_of_an_array(tmp_path):
+    assert mpired.info(np.zeros((3, 2), ">i4")).buffers[0].shape == (3, 2)
+    np.save(tmp_path / "a.npy", np.zeros(3))
+    with open(tmp_path / "a.npy", "rb") as file:
+        assert mpired.info(file).buffers[0].count == 3
 
 
 RIGHT = """\
-from typing import assert_type
+from typing import Any, assert_type
 
 import numpy as np
 from mpi4py import MPI
 
 import mpired
 
-Arrays = np.ndarray | dict[str, np.ndarray]
 RANKS = ["a.npy", "b.npy"]
+ONES = np.ones(3)
+MANY = [ONES, ONES]
 
 total = mpired.reduce(RANKS, op="sum", jobs=2, overwrite=False)
-assert_type(total, Arrays)
+assert_type(total, Any)
 assert_type(mpired.reduce(RANKS, "sum", output="t.npy"), mpired.Summary)
 assert_type(mpired.reduce(RANKS, "sum", root=1, in_place=True), mpired.Summary)
-assert_type(mpired.reduce(RANKS, np.hypot, in_place=False), Arrays)
-assert_type(mpired.allreduce(RANKS, "sum"), list[Arrays])
+assert_type(mpired.reduce(RANKS, np.hypot, in_place=False), Any)
+assert_type(mpired.reduce(RANKS, "maxloc", index="rank"), Any)
+assert_type(mpired.reduce(RANKS, "maxloc", index="rank", split=("v.npy", "i.npy")), mpired.Summary)
+assert_type(mpired.scan(RANKS, "maxloc", split=("v{rank}.npy", "i{rank}.npy")), mpired.Summary)
+assert_type(mpired.allreduce(RANKS, "sum"), list[Any])
 assert_type(mpired.allreduce(RANKS, "sum", output="{rank}.npy", link=True), mpired.Summary)
 for_a, for_b = mpired.allreduce(RANKS, "sum", group_b=["c.npy"])
-assert_type(for_b, list[Arrays])
+assert_type(for_b, list[Any])
 assert_type(mpired.scan(RANKS, op="max", output="out_{rank}.npy", in_place=False), mpired.Summary)
-assert_type(mpired.exscan(RANKS, "sum"), list[Arrays | None])
-assert_type(mpired.reduce_scatter(RANKS, "sum", [1, 2]), list[Arrays])
+assert_type(mpired.exscan(RANKS, "sum"), list[Any])
+assert_type(mpired.reduce_scatter(RANKS, "sum", [1, 2]), list[Any])
 assert_type(mpired.reduce_scatter_block(RANKS, "sum", in_place=True), mpired.Summary)
+# Arrays give arrays, and what files give needs no cast.
+mean: float = mpired.reduce([ONES, ONES], op="sum").mean()
+assert_type(mpired.reduce((each for each in MANY), "sum"), np.ndarray)
+assert_type(mpired.reduce({"a": ONES}.values(), "maxloc", index="rank", split=("v.npy", "i.npy")), mpired.Summary)
+assert_type(mpired.reduce(MANY, "sum", output="t.npy"), mpired.Summary)
+assert_type(mpired.reduce(MANY, "sum", root=0, in_place=True), mpired.Summary)
+assert_type(mpired.allreduce(MANY, "sum"), list[np.ndarray])
+assert_type(mpired.allreduce(MANY, "sum", group_b=iter(MANY)), tuple[list[np.ndarray], list[np.ndarray]])
+assert_type(mpired.scan(MANY, "sum"), list[np.ndarray])
+assert_type(mpired.exscan(MANY, "sum"), list[np.ndarray | None])
+assert_type(mpired.reduce_scatter(MANY, "sum", [1, 2]), list[np.ndarray])
+assert_type(mpired.reduce_scatter_block(MANY, "sum"), list[np.ndarray])
+mpired.reduce(RANKS, "sum").sum()
+mpired.reduce(["a.parquet"], "sum")["energy"].sum()
+[each.sum() for each in mpired.scan((f"{number}.npy" for number in range(3)), "sum")]
+both: list[np.ndarray | str] = ["a.npy", ONES]
+assert_type(mpired.reduce(both, "sum"), Any)
 assert_type(mpired.reduce_local("a.npy", "b.npy", "sum").nbytes, int)
 assert_type(mpired.pack("a.bin", type="double"), np.ndarray)
 assert_type(mpired.pack("a.bin", type="double", output="p.npy"), mpired.PackSummary)
 assert_type(mpired.unpack("p.npy", type="double", into="a.bin"), mpired.PackSummary)
 assert_type(mpired.recover("a.npy")[0].words, tuple[str, ...])
+assert_type(mpired.diff("a.npy", np.zeros(3), ulp=2).equal, bool)
+assert_type(mpired.locate(RANKS, "maxloc").rank, int)
+assert_type(mpired.locate(RANKS, mpired.MINLOC, top=2)[0].index, tuple[int, ...])
 mpired.reduce(RANKS, MPI.SUM, type=MPI.DOUBLE)
 mpired.Window("t.bin", type=MPI.FLOAT).accumulate("a.npy", MPI.MAX, target_type=MPI.FLOAT)
 with open("a.npy", "rb") as file:
@@ -88,21 +188,27 @@ window = mpired.Window("t.npy", commit="journal")
 count: int = window.accumulate(np.ones(3), "sum", target_disp=4, at=None)
 try:
     print(mpired.info("a.npy").buffers[0].count)
+    assert_type(mpired.show("a.npy", bins=3, png="a.png").buffers[0].count, int)
 except mpired.errors.CountError as error:
     print(error.subject)
 
 
-def either(path: str | None) -> Arrays | mpired.Summary:
-    return mpired.reduce(RANKS, "sum", output=path)
+def either(path: str | None) -> np.ndarray | mpired.Summary:
+    return mpired.reduce(MANY, "sum", output=path)
 """
 # Each line is an error.
 WRONG = """\
 mpired.reduce(RANKS, "sum", jobs="2")
 mpired.reduce(RANKS, "sum", overwrit=False)
-mpired.reduce(RANKS, "sum").shape
+mpired.reduce([ONES, ONES], "sum")["x"].nbites
+mpired.reduce([ONES, ONES], "sum").keys()
+mpired.exscan([ONES, ONES], "sum")[1].sum()
 mpired.reduce(RANKS, "sum", output="t.npy")["x"]
 mpired.reduce(RANKS, "sum", output="t.npy", in_place=True)
 mpired.scan(RANKS, "sum", link=True)
+mpired.reduce(RANKS, "maxloc", split=("v.npy", "i.npy"), output="t.npy")
+mpired.reduce(RANKS, "maxloc", split=("v.npy", "i.npy"))["value"]
+mpired.reduce(RANKS, "maxloc", split="v.npy")
 mpired.reduce(np.zeros(3), "sum")
 mpired.reduce(RANKS, "sum", progress=3)
 mpired.reduce(RANKS, 3)

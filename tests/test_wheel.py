@@ -56,6 +56,33 @@ def test_metadata(wheel):
     assert {"Typing :: Typed", "Development Status :: 4 - Beta"} <= set(classifiers)
 
 
+def test_urls_lead_to_pages_of_the_site(wheel):
+    (path,) = wheel.glob("*.dist-info/METADATA")
+    told = email.message_from_string(path.read_text()).get_all("Project-URL") or []
+    urls = dict(each.split(", ") for each in told)
+    assert urls.keys() == {"Homepage", "Documentation", "Changelog"}
+    site = "https://mpired.readthedocs.io/en/latest/"
+    # The names that docs/site/build.py gives: README.md and CHANGELOG.md at the top, and those of docs/.
+    pages = {"", "changelog.html"} | {f"{path.stem}.html" for path in (ROOT / "docs").glob("*.md")}
+    assert {url.removeprefix(site) for url in urls.values()} <= pages
+    assert urls["Changelog"] == f"{site}changelog.html"
+
+
+def test_links_of_the_description_lead_to_the_site(wheel):
+    """Pages of the same names, and pictures: as many as the README has, and nothing that needs the repository."""
+    (path,) = wheel.glob("*.dist-info/METADATA")
+    told = email.message_from_string(path.read_text())
+    assert told["Description-Content-Type"] == "text/markdown"
+    readme = (ROOT / "README.md").read_text()
+    links, there = (re.findall(r"\]\(([^)]*)\)", text) for text in (told.get_payload(), readme))
+    assert len(links) == len(there) > 10
+    site = "https://mpired.readthedocs.io/en/latest/"
+    own = [each for each in links if each.startswith(site)]
+    assert set(links) - set(own) == {each for each in there if ":" in each}
+    assert {f"{site}{name}" for name in ("_images/fold.svg", "security.html", "order.html", "index.html")} <= set(own)
+    assert told.get_payload().partition("\n")[0] == "# mpired"
+
+
 def test_examples_of_an_installed_wheel_are_those_of_the_tree(wheel, tmp_path):
     words = [sys.executable, "-c", "from mpired.__main__ import run; run()", "examples", "new"]
     variables = os.environ | {"PYTHONPATH": str(wheel)}

@@ -2,8 +2,8 @@
 
     python docs/site/build.py [DIRECTORY]
 
-The pages are those of the repository, at other addresses: README.md becomes the front page, docs/NAME.md the page NAME,
-and the lists of docs/README.md the navigation. The pages of the commands and of the Python API are made from the code.
+The pages are those of the repository, at the addresses of addresses.py; the lists of docs/README.md become the
+navigation. The pages of the commands and of the Python API are made from the code.
 Warnings of Sphinx are errors, and so are links and anchors that lead nowhere and files that come from another host.
 """
 
@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from addresses import LISTS, ROOT, pages, with_links
 from check import problems
 from sphinx.cmd.build import build_main
 
@@ -26,37 +27,17 @@ from mpired import errors
 from mpired.cli import cli
 from mpired.collectives.table import COLLECTIVES
 from mpired.ops import Op
-from mpired.options import RUNNING, SECTIONS
+from mpired.options import RUNNING, SECTIONS, title
 
 HERE = Path(__file__).resolve().parent
-ROOT = HERE.parent.parent
 
-# Pages outside of docs/, and their names on the site.
-_OUTSIDE = {
-    "README.md": "index.md",
-    "SECURITY.md": "security.md",
-    "CONTRIBUTING.md": "contributing.md",
-    "CHANGELOG.md": "changelog.md",
-    "sample_data/README.md": "sample-data.md",
-    "examples/mpired-mini/README.md": "mpired-mini.md",
-    "examples/mpired-quaternion/README.md": "mpired-quaternion.md",
-}
-_LISTS = "docs/README.md"
 # Pages below others in the navigation.
 _BELOW = {
     "command-line": [f"commands/{name}" for name in cli.list_commands(click.Context(cli))],
     "python": ["api"],
-    "formats": ["mpired-mini"],
+    "formats": ["mpired-mini", "mpired-bundle"],
     "user-ops": ["mpired-quaternion"],
 }
-_FENCE = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
-_LINK = re.compile(r"(?<=\]\()([^)#:\s]+)(?=[)#])")
-
-
-def pages() -> dict[str, str]:
-    """Return the page of the site for each page of the repository; both are paths from the top."""
-    own = {f"docs/{path.name}": path.name for path in sorted(ROOT.glob("docs/*.md"))}
-    return _OUTSIDE | own | {_LISTS: "index.md"}
 
 
 class Site:
@@ -81,21 +62,18 @@ class Site:
     def put(self, source: str) -> None:
         """Write a page of the repository with the links that it has on the site."""
         name = self.names[source]
-        parts = _FENCE.split((ROOT / source).read_text())
-        parts[::2] = [_LINK.sub(lambda found: self._moved(source, found[1]), part) for part in parts[::2]]
+        text = with_links(source, lambda inside: self._moved(source, inside))
         below = _BELOW.get(Path(name).stem, [])
-        self.write(name, "".join(parts) + (_toctree("", below) if below else ""))
+        self.write(name, text + (_toctree("", below) if below else ""))
 
-    def _moved(self, source: str, target: str) -> str:
+    def _moved(self, source: str, inside: str) -> str:
         """Return where a link leads: to a page, or to a file, which becomes a part of the site."""
-        path = os.path.normpath(ROOT / source / ".." / target)
-        inside = os.path.relpath(path, ROOT)
         name = self.names.get(inside) or self.names.get(f"{inside}/README.md")
         if name is None:
             name = inside.removeprefix("docs/")
-            if os.path.isfile(path):
+            if (ROOT / inside).is_file():
                 self.folder.joinpath(name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(path, self.folder / name)
+                shutil.copy(ROOT / inside, self.folder / name)
         return os.path.relpath(name, Path(self.names[source]).parent)
 
 
@@ -106,7 +84,7 @@ def _toctree(caption: str, entries: list[str]) -> str:
 
 def navigation(names: dict[str, str]) -> Iterator[str]:
     """Yield a table of contents for each list of docs/README.md."""
-    for part in (ROOT / _LISTS).read_text().split("\n## ")[1:]:
+    for part in (ROOT / LISTS).read_text().split("\n## ")[1:]:
         links = re.findall(r"^- \[([^]]+)\]\(([^)#]+)\)", part, re.MULTILINE)
         entries = [f"{title} <{names[os.path.normpath(f'docs/{link}')]}>" for title, link in links]
         yield _toctree(part.partition("\n")[0], entries)
@@ -122,9 +100,11 @@ def command_page(name: str, command: click.Command) -> str:
     lines += [_examples(paragraph) if paragraph.startswith("\b") else _plain(paragraph) for paragraph in shown]
     lines += ["## Options", "```{program} " + f"mpired {name}\n```"]
     options = [each for each in command.get_params(context) if isinstance(each, click.Option) and not each.hidden]
-    for title in SECTIONS:
-        those = [each for each in options if _section(each) == title]
-        lines += [f"### {title}"] * bool(those) + [_option(each, context) for each in those]
+    for section in SECTIONS:
+        those = [each for each in options if _section(each) == section]
+        lines += [f"### {title(section, [each.name for each in options])}"] * bool(those) + [
+            _option(each, context) for each in those
+        ]
     return "\n\n".join(lines) + "\n"
 
 
@@ -188,7 +168,7 @@ def assemble(folder: Path) -> None:
     """Write the sources of the site."""
     shutil.rmtree(folder, ignore_errors=True)
     site = Site(folder)
-    for source in site.names.keys() - {_LISTS}:
+    for source in site.names.keys() - {LISTS}:
         site.put(source)
     with (folder / "index.md").open("a") as front:
         front.writelines(navigation(site.names))

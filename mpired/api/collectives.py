@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeAlias, Unpack, overload
 
+import numpy as np
+
 from mpired import attempts, cautions
 from mpired.api.keywords import (
     AllreduceAll,
@@ -26,21 +28,34 @@ from mpired.api.keywords import (
 )
 from mpired.api.outcome import Arrays, as_arrays, carry_out
 from mpired.api.signatures import with_options
-from mpired.buffers.memory import all_at_hand
+from mpired.buffers.memory import all_at_hand, at_hand, path_at_hand
 from mpired.collectives.call import make_course, plan_call
-from mpired.collectives.request import Request, paths_of, read_request
+from mpired.collectives.request import Request, paths_of, ranks_of, read_request
 from mpired.collectives.results import Deal, deals, model_of
 from mpired.collectives.run import folded
-from mpired.collectives.table import COLLECTIVES
+from mpired.collectives.table import COLLECTIVES, Collective
+from mpired.engines import chosen
 from mpired.errors import OverflowWarning, UsageError
 from mpired.ops import OpLike
-from mpired.options import CallOptions, PathLike, Rank, rows
+from mpired.options import CallOptions, PathLike, Rank, Several, rows
 from mpired.progress import Progress
+from mpired.ranks import RankWord
 from mpired.report import Summary, summarise
 
-Ranks: TypeAlias = Sequence[Rank]
+Ranks: TypeAlias = Several[Rank]
+InMemory: TypeAlias = Several[np.ndarray]
+"""Ranks whose results are arrays. Whether a file's is one, or a dict, is in the file: the type of that is `Any`."""
 
 
+@overload
+def reduce(
+    ranks: InMemory,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    **options: Unpack[ReduceKeywords],
+) -> np.ndarray: ...
 @overload
 def reduce(
     ranks: Ranks,
@@ -49,7 +64,7 @@ def reduce(
     output: None = None,
     in_place: Literal[False] = False,
     **options: Unpack[ReduceKeywords],
-) -> Arrays: ...
+) -> Any: ...
 @overload
 def reduce(
     ranks: Ranks,
@@ -66,6 +81,16 @@ def reduce(
     *,
     output: None = None,
     in_place: Literal[True],
+    **options: Unpack[ReduceKeywords],
+) -> Summary: ...
+@overload
+def reduce(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    split: tuple[PathLike, PathLike],
     **options: Unpack[ReduceKeywords],
 ) -> Summary: ...
 @with_options
@@ -96,8 +121,11 @@ def reduce(
     Returns
     -------
     array, dict of arrays, or Summary
-        The result in native byte order, with the shape of the root's rank; a dict by column name
-        where a rank has several buffers. If it was written to a file, what was done, as the command says it.
+        The result in native byte order, with the shape of the root's rank: an array, or a dict of arrays by column
+        name where a rank has several buffers, or `keep` adds columns. Which of them, the files decide, and arrays give
+        an array. With `index`, an array with the fields value and index. With `nulls` "ignore" or "propagate" a masked
+        array, in which what is null is masked. If it was written to a file, or to two by `split`, what was done, as the
+        command says it.
 
     Raises
     ------
@@ -116,6 +144,8 @@ def reduce(
     >>> import mpired
     >>> mpired.reduce(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="max")[:3]
     array([3, 7, 2], dtype=int32)
+    >>> mpired.reduce(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="minloc", index="rank")[:3].tolist()
+    [(2, 0), (6, 0), (1, 0)]
     """
     return _call("reduce", ranks, op, output, options)
 
@@ -131,13 +161,26 @@ def _call(
     collective = COLLECTIVES[name]
     allowed, progress = watched(keywords)
     options = collective.checked(allowed)
-    given = all_at_hand(ranks)
+    with chosen(options):
+        return _done(collective, all_at_hand(ranks), op, output, options, progress)
+
+
+def _done(
+    collective: Collective,
+    given: Sequence[RankWord],
+    op: OpLike,
+    output: PathLike | None,
+    options: CallOptions,
+    progress: Progress,
+) -> Any:
+    """Run a collective with its options."""
     if options["group_b"]:
         group_b: Any = all_at_hand(options["group_b"], "`group_b`", "rank {} of group B")
         options = {**options, "group_b": group_b}
+    given, options = ranks_of(given, options)
     words, timeout = partial(paths_of, given, options), options["lock_timeout"]
-    if output is not None or options["in_place"]:
-        plan = partial(plan_call, name, given, op, None if output is None else os.fspath(output), options)
+    if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
+        plan = partial(plan_call, collective.name, given, op, None if output is None else os.fspath(output), options)
         overwrite = options["overwrite"] or options["in_place"]
         with cautions.heard(also=cautions.warn) as heard:
             done = carry_out(plan, words, progress, overwrite=overwrite, timeout=timeout)
@@ -156,7 +199,7 @@ def _call(
 def _check_no_file(options: CallOptions) -> None:
     """Raise `UsageError` if something is declared of files while the results are arrays."""
     defaults = rows(CallOptions)
-    for name in ("to", "overwrite", "link", "header", "keep"):
+    for name in ("to", "overwrite", "link", "header", "level", "provenance"):
         if options[name] != defaults[name].default:
             raise UsageError(f"`{name}`", "is for files; name them with `output`, or leave it out")
 
@@ -167,10 +210,20 @@ def _arrays(deal: Deal, request: Request, progress: Progress) -> list[Arrays | N
     plan = make_course(deal, (), request).plan
     with folded(plan, deal.shares, None, progress) as results:
         for receiver, share, buffers in zip(deal.receivers, deal.shares, results, strict=True):
-            arrays[share.rank] = as_arrays(buffers, model_of(receiver.file, share, request))
+            arrays[share.rank] = as_arrays(buffers, model_of(deal, receiver, share, request))
     return arrays
 
 
+@overload
+def allreduce(
+    ranks: InMemory,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: None = None,
+    **options: Unpack[AllreduceKeywords],
+) -> list[np.ndarray]: ...
 @overload
 def allreduce(
     ranks: Ranks,
@@ -180,7 +233,17 @@ def allreduce(
     in_place: Literal[False] = False,
     group_b: None = None,
     **options: Unpack[AllreduceKeywords],
-) -> list[Arrays]: ...
+) -> list[Any]: ...
+@overload
+def allreduce(
+    ranks: InMemory,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: Ranks,
+    **options: Unpack[AllreduceKeywords],
+) -> tuple[list[np.ndarray], list[np.ndarray]]: ...
 @overload
 def allreduce(
     ranks: Ranks,
@@ -190,7 +253,7 @@ def allreduce(
     in_place: Literal[False] = False,
     group_b: Ranks,
     **options: Unpack[AllreduceKeywords],
-) -> tuple[list[Arrays], list[Arrays]]: ...
+) -> tuple[list[Any], list[Any]]: ...
 @overload
 def allreduce(
     ranks: Ranks,
@@ -209,6 +272,17 @@ def allreduce(
     output: None = None,
     in_place: Literal[True],
     group_b: None = None,
+    **options: Unpack[AllreduceKeywords],
+) -> Summary: ...
+@overload
+def allreduce(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: Ranks | None = None,
+    split: tuple[PathLike, PathLike],
     **options: Unpack[AllreduceKeywords],
 ) -> Summary: ...
 @with_options
@@ -258,13 +332,22 @@ def allreduce(
 
 @overload
 def scan(
+    ranks: InMemory,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    **options: Unpack[ScanKeywords],
+) -> list[np.ndarray]: ...
+@overload
+def scan(
     ranks: Ranks,
     op: OpLike,
     *,
     output: None = None,
     in_place: Literal[False] = False,
     **options: Unpack[ScanKeywords],
-) -> list[Arrays]: ...
+) -> list[Any]: ...
 @overload
 def scan(
     ranks: Ranks,
@@ -281,6 +364,16 @@ def scan(
     *,
     output: None = None,
     in_place: Literal[True],
+    **options: Unpack[ScanKeywords],
+) -> Summary: ...
+@overload
+def scan(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    split: tuple[PathLike, PathLike],
     **options: Unpack[ScanKeywords],
 ) -> Summary: ...
 @with_options
@@ -324,13 +417,22 @@ def scan(
 
 @overload
 def exscan(
+    ranks: InMemory,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    **options: Unpack[ExscanKeywords],
+) -> list[np.ndarray | None]: ...
+@overload
+def exscan(
     ranks: Ranks,
     op: OpLike,
     *,
     output: None = None,
     in_place: Literal[False] = False,
     **options: Unpack[ExscanKeywords],
-) -> list[Arrays | None]: ...
+) -> list[Any]: ...
 @overload
 def exscan(
     ranks: Ranks,
@@ -347,6 +449,16 @@ def exscan(
     *,
     output: None = None,
     in_place: Literal[True],
+    **options: Unpack[ExscanKeywords],
+) -> Summary: ...
+@overload
+def exscan(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    split: tuple[PathLike, PathLike],
     **options: Unpack[ExscanKeywords],
 ) -> Summary: ...
 @with_options
@@ -390,6 +502,17 @@ def exscan(
 
 @overload
 def reduce_scatter(
+    ranks: InMemory,
+    op: OpLike,
+    counts: Sequence[int],
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: None = None,
+    **options: Unpack[ScatterKeywords],
+) -> list[np.ndarray]: ...
+@overload
+def reduce_scatter(
     ranks: Ranks,
     op: OpLike,
     counts: Sequence[int],
@@ -398,7 +521,18 @@ def reduce_scatter(
     in_place: Literal[False] = False,
     group_b: None = None,
     **options: Unpack[ScatterKeywords],
-) -> list[Arrays]: ...
+) -> list[Any]: ...
+@overload
+def reduce_scatter(
+    ranks: InMemory,
+    op: OpLike,
+    counts: Sequence[int],
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: Ranks,
+    **options: Unpack[ScatterKeywords],
+) -> tuple[list[np.ndarray], list[np.ndarray]]: ...
 @overload
 def reduce_scatter(
     ranks: Ranks,
@@ -409,7 +543,7 @@ def reduce_scatter(
     in_place: Literal[False] = False,
     group_b: Ranks,
     **options: Unpack[ScatterKeywords],
-) -> tuple[list[Arrays], list[Arrays]]: ...
+) -> tuple[list[Any], list[Any]]: ...
 @overload
 def reduce_scatter(
     ranks: Ranks,
@@ -430,6 +564,18 @@ def reduce_scatter(
     output: None = None,
     in_place: Literal[True],
     group_b: None = None,
+    **options: Unpack[ScatterKeywords],
+) -> Summary: ...
+@overload
+def reduce_scatter(
+    ranks: Ranks,
+    op: OpLike,
+    counts: Sequence[int],
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: Ranks | None = None,
+    split: tuple[PathLike, PathLike],
     **options: Unpack[ScatterKeywords],
 ) -> Summary: ...
 @with_options
@@ -477,6 +623,16 @@ def reduce_scatter(
 
 @overload
 def reduce_scatter_block(
+    ranks: InMemory,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: None = None,
+    **options: Unpack[Combining],
+) -> list[np.ndarray]: ...
+@overload
+def reduce_scatter_block(
     ranks: Ranks,
     op: OpLike,
     *,
@@ -484,7 +640,17 @@ def reduce_scatter_block(
     in_place: Literal[False] = False,
     group_b: None = None,
     **options: Unpack[Combining],
-) -> list[Arrays]: ...
+) -> list[Any]: ...
+@overload
+def reduce_scatter_block(
+    ranks: InMemory,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: Ranks,
+    **options: Unpack[Combining],
+) -> tuple[list[np.ndarray], list[np.ndarray]]: ...
 @overload
 def reduce_scatter_block(
     ranks: Ranks,
@@ -494,7 +660,7 @@ def reduce_scatter_block(
     in_place: Literal[False] = False,
     group_b: Ranks,
     **options: Unpack[Combining],
-) -> tuple[list[Arrays], list[Arrays]]: ...
+) -> tuple[list[Any], list[Any]]: ...
 @overload
 def reduce_scatter_block(
     ranks: Ranks,
@@ -513,6 +679,17 @@ def reduce_scatter_block(
     output: None = None,
     in_place: Literal[True],
     group_b: None = None,
+    **options: Unpack[Combining],
+) -> Summary: ...
+@overload
+def reduce_scatter_block(
+    ranks: Ranks,
+    op: OpLike,
+    *,
+    output: None = None,
+    in_place: Literal[False] = False,
+    group_b: Ranks | None = None,
+    split: tuple[PathLike, PathLike],
     **options: Unpack[Combining],
 ) -> Summary: ...
 @with_options
@@ -579,6 +756,7 @@ def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, **options: Unpack[
     mpired.errors.MpiredError, OSError
         As `mpired.reduce`.
     """
+    pair: Any = [at_hand(invec, "invec"), path_at_hand(inoutvec, "inoutvec")]
     cautions.tell(*cautions.same_files([inoutvec], [invec]))
-    summary: Summary = _call("reduce-local", [invec, inoutvec], op, None, options)
+    summary: Summary = _call("reduce-local", pair, op, None, options)
     return summary

@@ -1,7 +1,7 @@
 """What the keywords of the Python functions are, where these differ from the options of the commands.
 
-`in_place` decides what a function returns, and so does `group_b` where each rank gets something. They are parameters
-of their own in the signatures for type checkers, and all other keywords of these are here.
+`in_place` and `split` decide what a function returns, and so does `group_b` where each rank gets something. They are
+parameters of their own in the signatures for type checkers, and all other keywords of these are here.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -10,25 +10,35 @@ from typing import Annotated, Any, TypedDict
 from mpired.options import (
     AccumulateOptions,
     BlocksB,
+    Carrying,
+    CountValid,
+    DiffOptions,
     Effort,
+    Engines,
     ExscanFirst,
     FetchOptions,
     GroupB,
     Header,
+    Indexing,
     InPlace,
     Inputs,
     Keep,
+    Level,
     Link,
     LocalOptions,
+    LocateKeywords,
     NoGroupB,
     Option,
-    Overflow,
     PackOptions,
+    Provenance,
+    Ranking,
     Results,
     Root,
     RootInPlace,
+    Split,
     UnpackOptions,
     UserOp,
+    ValueOptions,
 )
 from mpired.progress import Progress, shown_by
 from mpired.values import Anything
@@ -43,51 +53,67 @@ class Watched(TypedDict, total=False):
     ]
 
 
-class Combining(UserOp, Overflow, Inputs, Results, Header, Effort, Watched, total=False):
+class Combining(
+    UserOp,
+    ValueOptions,
+    Ranking,
+    Inputs,
+    Indexing,
+    Results,
+    CountValid,
+    Carrying,
+    Header,
+    Level,
+    Provenance,
+    Effort,
+    Engines,
+    Watched,
+    total=False,
+):
     """What all calls that combine ranks have."""
 
 
 class ReduceKeywords(Combining, Keep, Root, GroupB, total=False):
-    """The keywords of `reduce`, without `in_place`."""
+    """The keywords of `reduce`, without `in_place` and `split`."""
 
 
-class ReduceAll(ReduceKeywords, RootInPlace, total=False):
+class ReduceAll(ReduceKeywords, Split, RootInPlace, total=False):
     """The keywords of `reduce`."""
 
 
 class AllreduceKeywords(Combining, Keep, Link, total=False):
-    """The keywords of `allreduce`, without `in_place` and `group_b`."""
+    """The keywords of `allreduce`, without `in_place`, `split` and `group_b`."""
 
 
-class AllreduceAll(AllreduceKeywords, GroupB, InPlace, total=False):
+class AllreduceAll(AllreduceKeywords, Split, GroupB, InPlace, total=False):
     """The keywords of `allreduce`."""
 
 
 class ScatterKeywords(Combining, BlocksB, total=False):
-    """The keywords of `reduce_scatter`, without `in_place` and `group_b`."""
+    """The keywords of `reduce_scatter`, without `in_place`, `split` and `group_b`."""
 
 
-class ScatterAll(ScatterKeywords, GroupB, InPlace, total=False):
+class ScatterAll(ScatterKeywords, Split, GroupB, InPlace, total=False):
     """The keywords of `reduce_scatter`."""
 
 
-class BlockAll(Combining, GroupB, InPlace, total=False):
-    """The keywords of `reduce_scatter_block`, which without `in_place` and `group_b` are those of all."""
+class BlockAll(Combining, Split, GroupB, InPlace, total=False):
+    """The keywords of `reduce_scatter_block`, which without `in_place`, `split` and `group_b` are those of all."""
 
 
 class ScanKeywords(Combining, Keep, NoGroupB, total=False):
-    """The keywords of `scan`, without `in_place`."""
+    """The keywords of `scan`, without `in_place` and `split`."""
 
 
-class ScanAll(ScanKeywords, InPlace, total=False):
+class ScanAll(ScanKeywords, Split, InPlace, total=False):
     """The keywords of `scan`."""
 
 
 class ExscanKeywords(ScanKeywords, ExscanFirst, total=False):
-    """The keywords of `exscan`, without `in_place`."""
+    """The keywords of `exscan`, without `in_place` and `split`."""
 
 
-class ExscanAll(ExscanKeywords, InPlace, total=False):
+class ExscanAll(ExscanKeywords, Split, InPlace, total=False):
     """The keywords of `exscan`."""
 
 
@@ -109,6 +135,14 @@ class PackAll(PackOptions, Watched, total=False):
 
 class UnpackAll(UnpackOptions, Watched, total=False):
     """The keywords of `unpack`."""
+
+
+class DiffAll(DiffOptions, Watched, total=False):
+    """The keywords of `diff`."""
+
+
+class LocateAll(LocateKeywords, Watched, total=False):
+    """The keywords of `locate`, without `top`."""
 
 
 def watched(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Progress]:

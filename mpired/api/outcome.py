@@ -11,6 +11,8 @@ import numpy as np
 from mpired import attempts
 from mpired.attempts import Held, Planned
 from mpired.buffers import FlatBuffer, Model
+from mpired.buffers.flat import in_form, lies_as
+from mpired.datatypes import Datatype
 from mpired.datatypes.times import TIMES, as_times
 from mpired.progress import Progress
 
@@ -32,21 +34,43 @@ def carry_out(
 
 
 def as_arrays(results: Sequence[FlatBuffer], model: Model) -> Arrays:
-    """Return an array with the shape of the model's buffer, or a dict of them where there are several."""
+    """Return an array with the shape of the model's buffer, or a dict of them by column where there are several.
+
+    Columns that are kept are among them.
+    """
     arrays = {
-        result.name: shaped(result, buffer.shape, fortran_order=buffer.fortran_order)
+        next(iter(buffer.columns), result.name): shaped(
+            result, buffer.shape, fortran_order=buffer.fortran_order, form=buffer.form
+        )
         for result, buffer in zip(results, model.buffers, strict=True)
     }
+    if model.kept is not None:
+        arrays |= model.kept.arrays()
     return arrays if len(arrays) > 1 else next(iter(arrays.values()))
 
 
-def shaped(result: FlatBuffer, shape: tuple[int, ...] | None, *, fortran_order: bool) -> np.ndarray:
-    """Read a result into an array of its own."""
+def shaped(
+    result: FlatBuffer, shape: tuple[int, ...] | None, *, fortran_order: bool, form: np.dtype | None = None
+) -> np.ndarray:
+    """Read a result into an array of its own, a masked one if nulls are allowed.
+
+    `form` is that of a structure as the rank has it.
+    """
     block = np.empty(result.count, result.datatype.form)
     with closing(result.open()) as reader:
-        reader.read(0, block)
-    if result.datatype.is_bool:
-        block = block != 0
-    if result.datatype.group in TIMES:
-        block = as_times(block, result.datatype)
+        there = reader.read(0, block)
+    block = as_numpy(block, result.datatype, form)
+    if there is not None:
+        block = np.ma.MaskedArray(block, mask=~there)
     return block.reshape(result.count if shape is None else shape, order="F" if fortran_order else "C")
+
+
+def as_numpy(block: np.ndarray, datatype: Datatype, form: np.dtype | None) -> np.ndarray:
+    """Return elements as a program of NumPy has them: truth values, times, and structures in a form of their own."""
+    if datatype.is_bool:
+        return block.astype(bool)
+    if datatype.group in TIMES:
+        return as_times(block, datatype)
+    if form is None or form == block.dtype:
+        return block
+    return block.view(form) if lies_as(form, datatype) else in_form(block, form)

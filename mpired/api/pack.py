@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from typing import Unpack, overload
 
@@ -13,6 +12,7 @@ from mpired.api.keywords import PackAll, UnpackAll, watched
 from mpired.api.outcome import carry_out, shaped
 from mpired.api.signatures import with_options
 from mpired.buffers import ARRAY
+from mpired.buffers.memory import path_at_hand
 from mpired.errors import UsageError
 from mpired.options import PackOptions, PathLike, UnpackOptions, checked
 from mpired.packing.pack import Packing, plan_pack
@@ -58,10 +58,10 @@ def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[Pa
     array([0., 1., 2.])
     """
     given, progress = watched(options)
-    said = checked(PackOptions, given)
+    said, file = checked(PackOptions, given), path_at_hand(file, "file")
     timeout = said["lock_timeout"]
     if output is not None:
-        plan = partial(plan_pack, file, os.fspath(output), said)
+        plan = partial(plan_pack, file, path_at_hand(output, "output"), said)
         return summarise_packing(
             carry_out(plan, lambda: [file], progress, overwrite=said["overwrite"], timeout=timeout)
         )
@@ -125,8 +125,9 @@ def unpack(
     if output is None and into is None:
         raise UsageError("output", "is missing; name a new file, or with into an existing one")
     given, progress = watched(options)
-    said = checked(UnpackOptions, given)
-    plan = partial(plan_unpack, packed, "-" if output is None else os.fspath(output), into, said)
+    said, packed = checked(UnpackOptions, given), path_at_hand(packed, "packed")
+    into = None if into is None else path_at_hand(into, "into")
+    plan = partial(plan_unpack, packed, "-" if output is None else path_at_hand(output, "output"), into, said)
     files = [packed] if into is None else [packed, into]
     overwrite = into is not None or said["overwrite"]
     return summarise_packing(

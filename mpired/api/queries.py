@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-import os
+from collections.abc import Sequence
 from functools import partial
-from typing import Unpack
+from typing import Unpack, overload
+
+import numpy as np
 
 from mpired import attempts
+from mpired.api.keywords import DiffAll, LocateAll, watched
+from mpired.api.outcome import carry_out
 from mpired.api.signatures import with_options
-from mpired.buffers import Declared, RankFile
+from mpired.buffers import AtHand, Declared, RankFile
 from mpired.buffers import look as describe
-from mpired.options import Inputs, PathLike, checked
+from mpired.buffers.memory import ArrayRank, all_at_hand, at_hand, path_at_hand, paths
+from mpired.ops import OpLike
+from mpired.options import Inputs, PathLike, Rank, ShowKeywords, checked
+from mpired.progress import unwatched
+from mpired.queries import diff as differences
+from mpired.queries import locate as extremes
+from mpired.queries.diff import Difference
+from mpired.queries.locate import Location
+from mpired.queries.show import Shown, plan_show
 from mpired.ranks import check_use
 
 
 @with_options
-def info(path: PathLike, **options: Unpack[Inputs]) -> RankFile:
+def info(path: Rank, **options: Unpack[Inputs]) -> RankFile:
     """Describe what a file holds, from its header.
 
     Parameters
     ----------
     path
-        The file.
+        The path of the file; or an array, or a file that is open for reading bytes.
     **options
         Those of `mpired info`.
 
@@ -36,10 +48,11 @@ def info(path: PathLike, **options: Unpack[Inputs]) -> RankFile:
     MpiredError, OSError
         If the file is damaged, is not what is declared, or cannot be opened.
     """
-    return attempts.repeated(partial(look, os.fspath(path), options), lambda file: file, lambda: [path])
+    rank = ArrayRank("array", path) if isinstance(path, np.ndarray) else at_hand(path, "path")
+    return attempts.repeated(partial(look, rank, options), lambda file: file, lambda: list(paths([rank])))
 
 
-def look(path: str, inputs: Inputs) -> RankFile:
+def look(rank: str | AtHand, inputs: Inputs) -> RankFile:
     """Describe a file as `info` does, in whose directory nothing is left to finish.
 
     Raises
@@ -48,7 +61,134 @@ def look(path: str, inputs: Inputs) -> RankFile:
         As `info`.
     """
     said = Declared.of(checked(Inputs, inputs))
-    file = describe(path, said)
+    file = describe(rank, said)
     if not file.obstacle:
         check_use(said, [file])
     return file
+
+
+@with_options
+def show(path: PathLike, **options: Unpack[ShowKeywords]) -> Shown:
+    """Measure what a file holds: extremes and where they are, the exact mean, NaN, nulls, and who won how often.
+
+    The file is read in blocks, whatever its size. Nothing is printed.
+
+    Parameters
+    ----------
+    path
+        The file.
+    **options
+        Those of `mpired show`.
+
+    Returns
+    -------
+    Shown
+        Figures of each buffer; with `bins` they have histograms.
+
+    Raises
+    ------
+    MpiredError, OSError
+        If the file is damaged, holds no numbers, or cannot be opened, or the picture cannot be written.
+
+    Examples
+    --------
+    >>> import mpired
+    >>> shown = mpired.show("sample_data/cells_1.parquet", columns="energy", bins=4)
+    >>> shown
+    <parquet file 'sample_data/cells_1.parquet': energy: 10 x MPI_DOUBLE (float64) from 0.5 to 4.5>
+    >>> energy = shown.buffers[0].parts[0]
+    >>> energy.mean, energy.max, energy.max_at, energy.histogram.counts
+    (2.5, 4.5, (2,), (2, 2, 2, 4))
+    """
+    said = checked(ShowKeywords, options)
+    found: list[Shown] = []
+    name = path_at_hand(path, "path")
+    plan = partial(plan_show, name, said, lambda shown, _: found.append(shown))
+    carry_out(plan, lambda: [name], unwatched, overwrite=said["overwrite"], timeout=said["lock_timeout"])
+    return found[-1]
+
+
+@with_options
+def diff(a: Rank, b: Rank, **options: Unpack[DiffAll]) -> Difference:
+    """Compare the elements of two files: how many differ, how much, and where.
+
+    Without a tolerance they are compared bit by bit. The padding of pairs, byte order, format and the order of
+    dimensions make no difference.
+
+    Parameters
+    ----------
+    a, b
+        The paths of files, arrays, or files that are open for reading bytes.
+    **options
+        Those of `mpired diff`.
+
+    Returns
+    -------
+    Difference
+        Whether they are equal; why not, if their counts, shapes, datatypes or columns are not the same; else for each
+        buffer how many elements differ and the largest differences; and the first differences.
+
+    Raises
+    ------
+    mpired.errors.MpiredError, OSError
+        If a file is damaged, is not what is declared, or cannot be opened, or the options contradict each other.
+
+    Examples
+    --------
+    >>> import mpired
+    >>> found = mpired.diff("sample_data/counts_0.npy", "sample_data/counts_1.npy", examples=1)
+    >>> found.equal, found.buffers[0].differing, found.buffers[0].difference.amount
+    (False, 12, 8)
+    >>> found.examples[0].index, int(found.examples[0].a), int(found.examples[0].b)
+    ((0,), 2, 3)
+    """
+    given, progress = watched(options)
+    return differences.diff((at_hand(a, "a"), at_hand(b, "b")), given, progress)
+
+
+@overload
+def locate(ranks: Sequence[Rank], op: OpLike, *, top: None = None, **options: Unpack[LocateAll]) -> Location: ...
+@overload
+def locate(ranks: Sequence[Rank], op: OpLike, *, top: int, **options: Unpack[LocateAll]) -> list[Location]: ...
+@with_options
+def locate(
+    ranks: Sequence[Rank], op: OpLike, *, top: int | None = None, **options: Unpack[LocateAll]
+) -> Location | list[Location]:
+    """Find the greatest or the smallest element of all ranks: its value, its rank and its index there (MPI-4.1, 6.9.4).
+
+    Of equal elements the one of the lowest rank comes first, then the one with the smallest index.
+
+    Parameters
+    ----------
+    ranks
+        One file a rank, in rank order: its path, an array, or a file that is open for reading bytes. They may have
+        different counts and shapes.
+    op
+        `mpired.MAXLOC` or `mpired.MINLOC`, or its name.
+    top
+        How many of the most extreme elements to return, as a list; None for the one.
+    **options
+        Those of `mpired locate`.
+
+    Returns
+    -------
+    Location or list of Location
+        The value, the number of the rank, the name of its file, the index and the name of the column.
+
+    Raises
+    ------
+    mpired.errors.CountError
+        If a rank has no elements, or all elements are NaN and these are left out.
+    mpired.errors.MpiredError, OSError
+        If a rank cannot be used.
+
+    Examples
+    --------
+    >>> import mpired
+    >>> found = mpired.locate(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="maxloc")
+    >>> int(found.value), found.rank, found.file, found.index
+    (8, 0, 'sample_data/counts_0.npy', (6,))
+    """
+    given, progress = watched(options)
+    found = extremes.locate(all_at_hand(ranks), op, {**given, "top": top}, progress)
+    return found if top is not None else found[0]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Unpack
 
 from mpired.api.signatures import with_options
+from mpired.buffers.memory import path_at_hand
 from mpired.errors import MpiredError
 from mpired.options import PathLike, RecoverOptions, checked
 from mpired.storage import notices
@@ -45,10 +45,11 @@ def recover(files: PathLike | Sequence[PathLike], **options: Unpack[RecoverOptio
     >>> mpired.recover("sample_data/counts_0.npy")
     [Recovered(file='sample_data/counts_0.npy', words=(), changed=False)]
     """
-    given = [files] if isinstance(files, str | os.PathLike) else files
+    given = files if isinstance(files, Sequence) and not isinstance(files, str | bytes) else [files]
+    names = [path_at_hand(file, "files") for file in given]
     done: list[Recovered] = []
     try:
-        recover_files([os.fspath(file) for file in given], checked(RecoverOptions, options), done.append)
+        recover_files(names, checked(RecoverOptions, options), done.append)
     except (MpiredError, OSError):
         for each in done:  # which nobody else would tell of
             if each.changed:

@@ -2,38 +2,105 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import textwrap
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Mapping
+from types import NoneType, UnionType
+from typing import Any, ForwardRef, TypeVar, Union, cast, get_args, get_origin
 
-from mpired.options import Option, rows
+from mpired import provenance
+from mpired.options import ONLY_ELEMENTS, CountValid, Indexing, Memory, Option, Split, ValueOptions, integer, rows
+from mpired.options import checked as known_good
+from mpired.steps import logged
+from mpired.storage import descriptors, memory
 from mpired.values import Word
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _KEYWORDS = "**options\n"
+_OF_REDUCTIONS = {name for table in (ValueOptions, Indexing, Split, CountValid) for name in rows(table)}
 
 
 def with_options(function: _F) -> _F:
     """Give a function a signature with every option that its `**options` unpacks, and document each from its row.
 
     `help`, editors and notebooks show them. A line `**options` of its docstring, and the text below, make place for
-    them.
+    them. It raises `TypeError` for a keyword that it has not, with the one that may be meant.
     """
     signature = inspect.signature(function)
     (unpacked,) = (name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD)
     # The other annotations are for type checkers, and some of their names are imported for these alone.
     known = function.__globals__[function.__annotations__[unpacked].removeprefix("Unpack[").removesuffix("]")]
     table = rows(known)
-    types = {name: annotation.__origin__ for name, annotation in known.__annotations__.items()}
+    types = {name: _Shown(_text(annotation.__origin__)) for name, annotation in known.__annotations__.items()}
     keywords = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_default(row), annotation=types[name])
         for name, row in table.items()
+        if not row.hidden
     ]
-    written = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
-    function.__signature__ = signature.replace(parameters=[*written, *keywords])  # type: ignore[attr-defined]
-    function.__doc__ = _documented(inspect.cleandoc(function.__doc__ or ""), table)
-    return function
+    written = [
+        each.replace(annotation=_Shown(each.annotation) if isinstance(each.annotation, str) else each.annotation)
+        for each in signature.parameters.values()
+        if each.kind is not each.VAR_KEYWORD
+    ]
+    returned = _Shown(signature.return_annotation)
+    taken = {each.name: "" for each in written if each.kind is not each.VAR_POSITIONAL and each.name != "self"}
+    taken |= {name: row.flags for name, row in table.items() if not row.hidden}
+
+    @functools.wraps(function)
+    def checked(*arguments: Any, **given: Any) -> Any:
+        if unknown := next((name for name in given if name not in taken and name not in table), None):
+            called = function.__qualname__.removesuffix(".__init__")
+            window = called.startswith("Window.") and unknown in _OF_REDUCTIONS
+            meant = f"it is for reductions, because {ONLY_ELEMENTS}" if window else _meant(unknown, taken)
+            raise TypeError(f"{called}() has no keyword {unknown!r}; {meant}")
+        most = given.get("max_open_files")
+        budget = descriptors.limited(None if most is None else integer("`max_open_files`", most))
+        keywords = {name: repr(value) for name, value in given.items()} if given.get("provenance") else {}
+        how = {"call": f"mpired.{function.__qualname__}", "keywords": keywords}
+        held = memory.limited(known_good(Memory, {"max_memory": given.get("max_memory")})["max_memory"])
+        with logged(), budget, held, provenance.called(**how):
+            return function(*arguments, **given)
+
+    checked.__signature__ = signature.replace(  # type: ignore[attr-defined]
+        parameters=[*written, *keywords], return_annotation=returned
+    )
+    checked.__doc__ = _documented(inspect.cleandoc(function.__doc__ or ""), table)
+    return cast("_F", checked)
+
+
+class _Shown(str):
+    """A type as `help` shows it, without quotes."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+def _text(annotation: Any) -> str:
+    """Return a type as it is written in a program."""
+    if isinstance(annotation, ForwardRef):
+        return annotation.__forward_arg__
+    if isinstance(annotation, list):
+        return f"[{', '.join(map(_text, annotation))}]"
+    if annotation is NoneType or annotation is Ellipsis:
+        return "None" if annotation is NoneType else "..."
+    inside, origin = [_text(each) for each in get_args(annotation)], get_origin(annotation)
+    if origin in {Union, UnionType}:
+        return " | ".join(inside)
+    name: str = getattr(origin or annotation, "__name__", str(annotation))
+    return f"{name}[{', '.join(inside)}]" if inside else name
+
+
+def _meant(word: str, taken: Mapping[str, str]) -> str:
+    """Return which of the keywords may be meant by a word, one with such a flag or one like it; else all of them."""
+    import difflib  # noqa: PLC0415 - only for an error
+
+    flag = f"--{word.strip('_').replace('_', '-')}"
+    close = [name for name, flags in taken.items() if flag in flags.split()]
+    close = close or difflib.get_close_matches(word, taken, n=2)
+    if close:
+        return f"did you mean {' or '.join(map(repr, close))}?"
+    return f"the keywords are {', '.join(taken)}"
 
 
 def _default(row: Option) -> Any:

@@ -10,11 +10,11 @@ from typing import Any, TypeVar, Unpack
 import numpy as np
 
 from mpired.api.keywords import AccumulateAll, FetchAll, watched
+from mpired.api.outcome import as_numpy
 from mpired.api.signatures import with_options
 from mpired.attempts import repeated
 from mpired.buffers import AtHand, BufferModel, Model
-from mpired.buffers.memory import at_hand
-from mpired.datatypes.times import TIMES, as_times
+from mpired.buffers.memory import at_hand, path_at_hand
 from mpired.errors import UsageError
 from mpired.ops import OpLike
 from mpired.options import (
@@ -31,6 +31,7 @@ from mpired.options import (
     part,
 )
 from mpired.progress import Progress, unwatched
+from mpired.ranks import gathered
 from mpired.windows.call import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.request import Done, Keep
 
@@ -79,7 +80,7 @@ class Window:
     ) -> None:
         if not paths:
             raise UsageError("Window", "needs a path, or one for each rank")
-        self.paths = tuple(os.fspath(path) for path in paths)
+        self.paths = tuple(path_at_hand(path, "paths") for path in paths)
         checked(WindowOptions, how)
         self._said: dict[str, Any] = {"type": type, "byte_order": byte_order, **how}
 
@@ -108,7 +109,7 @@ class Window:
         -------
         int
             How many origins were combined: fewer than given if `once` or `once_key` left out what had been applied
-            before.
+            before, or `skip_bad` what cannot be used.
 
         Raises
         ------
@@ -119,11 +120,12 @@ class Window:
             If the system refuses.
         """
         given: Any = origin if isinstance(origin, list | tuple) else [origin]
-        origins = [_at_hand(each, f"origin {number}") for number, each in enumerate(given)]
         allowed, progress = watched(options)
         said = self._with(AccumulateOptions, allowed)
+        origins = gathered([_at_hand(each, f"origin {number}") for number, each in enumerate(given)], said)
         plan = partial(plan_accumulate, self.paths, origins, op, said)
-        return len(origins) - len(_run(plan, said, *origins, progress=progress).skipped)
+        done = _run(plan, said, *origins, progress=progress)
+        return len(done.origins) - len(done.skipped)
 
     @with_options
     def get_accumulate(self, origin: Rank | None, op: OpLike, **options: Unpack[FetchAll]) -> np.ndarray:
@@ -231,10 +233,7 @@ def _fetched(
     elements = _run(plan, options, *origins, keep=keep, progress=progress).fetched
     assert elements is not None  # noqa: S101 - such a call fetches
     like = models[-1]
-    if like.datatype.is_bool:
-        elements = elements != 0
-    if like.datatype.group in TIMES:
-        elements = as_times(elements, like.datatype)
+    elements = as_numpy(elements, like.datatype, like.form)
     if like.shape is None:
         return elements
     return elements.reshape(like.shape, order="F" if like.fortran_order else "C")

@@ -1,8 +1,8 @@
 """Where elements lie: the formats, and one rank's buffers."""
 
 from mpired.buffers.declared import Declared
-from mpired.buffers.flat import FlatBuffer, FlatLayout
-from mpired.buffers.format import Encoder, Format
+from mpired.buffers.flat import ArrayLayout, FlatBuffer, FlatLayout
+from mpired.buffers.format import Encoder, Format, Layout
 from mpired.buffers.formats import (
     ARRAY,
     FORMATS,
@@ -19,13 +19,14 @@ from mpired.buffers.formats import (
 from mpired.buffers.memory import AtHand
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankBuffer, RankFile
-from mpired.buffers.source import Source
+from mpired.sources.source import Source
 
 __all__ = [
     "ARRAY",
     "FORMATS",
     "LINES",
     "RAW",
+    "ArrayLayout",
     "AtHand",
     "BufferModel",
     "Declared",
@@ -33,6 +34,7 @@ __all__ = [
     "FlatBuffer",
     "FlatLayout",
     "Format",
+    "Layout",
     "Model",
     "RankBuffer",
     "RankFile",

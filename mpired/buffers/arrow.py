@@ -4,34 +4,35 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from mpired.buffers.columns import (
-    DECODED_NBYTES,
     DTYPES,
     Column,
     Contents,
-    NullsError,
     Patch,
     explaining,
     integers_of,
     is_time,
     layout_like,
+    note_in,
     too_large,
+    with_note,
 )
 from mpired.buffers.columns import inspect as inspect_columns
 from mpired.buffers.declared import Declared
-from mpired.buffers.flat import FlatBuffer, Order
+from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, Order
 from mpired.buffers.format import Encoder
-from mpired.buffers.ipc import Batch, Messages, Packed
+from mpired.buffers.ipc import ArrivingMessages, Batch, Message, Messages, Packed, StreamMessages
 from mpired.buffers.local import Extent, Spliced, read_into
 from mpired.buffers.model import Model
-from mpired.buffers.rank import RankFile
-from mpired.buffers.source import Source
+from mpired.buffers.rank import RankFile, Values
+from mpired.buffers.streamed import DECODED_NBYTES, Nullable, NullsError
+from mpired.sources.source import Source
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up
 
@@ -67,55 +68,80 @@ class ArrowFile:
         The file.
     """
 
+    messages: ClassVar[type[Messages]] = Messages
+
     def __init__(self, source: Source, _memory: int = DECODED_NBYTES) -> None:
         self._bytes = source.open()
-        self._messages = Messages(self._bytes, source.nbytes)
+        self._messages = self.messages(self._bytes, source.nbytes)
 
-    def arrays(self, leaf: Leaf, start: int) -> Iterator[np.ndarray]:
+    def arrays(self, wanted: Leaf | Nullable, start: int) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on."""
-        for message in self._messages.batches:
+        leaf = wanted.leaf if isinstance(wanted, Nullable) else wanted
+        for message in self._batches():
             batch = self._messages.batch(message)
             if start < batch.rows:
-                if any(self._nulls(batch, leaf)):
-                    raise NullsError(self._count_nulls(leaf))
-                yield from self._values(batch, leaf, start)
+                if not any(self._nulls(batch, leaf)):
+                    self._check_valid(batch, leaf)
+                    yield from ((values, None) for values in self._values(batch, leaf, start))
+                elif isinstance(wanted, Nullable):
+                    yield from self._nullable(batch, leaf, start)
+                else:
+                    raise NullsError(self._count_nulls(leaf, batch))
             start = max(0, start - batch.rows)
+
+    def _batches(self) -> Iterator[Message]:
+        return iter(self._messages.batches)
 
     def _nulls(self, batch: Batch, leaf: Leaf) -> list[int]:
         return [self._messages.nulls(batch, node) for node, _ in leaf.nodes]
 
-    def _count_nulls(self, leaf: Leaf) -> int:
+    def _count_nulls(self, leaf: Leaf, _first: Batch) -> int:
         """Return how many values are missing; those of a structure are missing in each of its fields."""
         return sum(max(self._nulls(self._messages.batch(each), leaf)) for each in self._messages.batches)
 
     def _values(self, batch: Batch, leaf: Leaf, start: int) -> Iterator[np.ndarray]:
         """Yield the values of a leaf in a record batch from a row on."""
-        more = self._messages.variadic(batch, leaf.views)
-        for _, first in leaf.nodes:
-            self._check_valid(batch, first + more)
         packed = _packed(self._messages, batch, leaf)
         if leaf.dtype == np.bool_:
-            for octets in self._octets(batch, packed, Extent(start // 8, -(-batch.rows // 8) - start // 8)):
-                bits = np.unpackbits(octets, bitorder="little")[: batch.rows - start // 8 * 8]
-                yield bits[start % 8 :]
-                start += len(bits) - start % 8
+            yield from self._bits(batch, packed, start)
             return
         size = leaf.dtype.itemsize
         for octets in self._octets(batch, packed, Extent(start * size, (batch.rows - start) * size)):
             yield octets.view(leaf.dtype)
 
-    def _check_valid(self, batch: Batch, number: int) -> None:
-        """Check that no bit says that a value is missing where the node says that there is none."""
-        packed = self._messages.buffer(batch, number)
-        if not packed.nbytes:
-            return
-        _check_length(packed, batch, 1)
-        left = batch.rows
-        for octets in self._octets(batch, packed, Extent(0, -(-batch.rows // 8))):
-            count = min(left, 8 * len(octets))
-            if not np.unpackbits(octets, count=count, bitorder="little").all():
+    def _check_valid(self, batch: Batch, leaf: Leaf) -> None:
+        """Check that no bit says that a value is missing where the nodes say that there is none."""
+        for packed in self._bitmaps(batch, leaf):
+            if not all(bits.all() for bits in self._bits(batch, packed, 0)):
                 raise ValueError("a column has nulls that its header does not tell of")
-            left -= count
+
+    def _nullable(self, batch: Batch, leaf: Leaf, start: int) -> Iterator[Values]:
+        """Yield the values of a leaf in a record batch from a row on, and which of them are there."""
+        bitmaps = self._bitmaps(batch, leaf)
+        if not bitmaps:
+            raise ValueError("a column lacks the bits that tell which values are missing")
+        bits = zip(*(self._bits(batch, packed, start) for packed in bitmaps), strict=True)
+        there = np.empty(0, np.bool_)
+        for values in self._values(batch, leaf, start):
+            while len(there) < len(values):
+                there = np.concatenate([there, np.bitwise_and.reduce(next(bits)).view(np.bool_)])
+            yield values, there[: len(values)]
+            there = there[len(values) :]
+
+    def _bitmaps(self, batch: Batch, leaf: Leaf) -> list[Packed]:
+        """Return what tells of a leaf, and of what it is in, which values are there; empty if all are."""
+        more = self._messages.variadic(batch, leaf.views)
+        found = [self._messages.buffer(batch, first + more) for _, first in leaf.nodes]
+        for packed in (bitmaps := [packed for packed in found if packed.nbytes]):
+            _check_length(packed, batch, 1)
+        return bitmaps
+
+    def _bits(self, batch: Batch, packed: Packed, start: int) -> Iterator[np.ndarray]:
+        """Yield the bits of a buffer that are of the rows from `start` on, as bytes."""
+        for octets in self._octets(batch, packed, Extent(start // 8, -(-batch.rows // 8) - start // 8)):
+            bits = np.unpackbits(octets, bitorder="little")[: batch.rows - start // 8 * 8]
+            yield bits[start % 8 :]
+            start += len(bits) - start % 8
 
     def _octets(self, batch: Batch, packed: Packed, wanted: Extent) -> Iterator[np.ndarray]:
         """Yield some bytes of a buffer, in blocks."""
@@ -166,19 +192,25 @@ def _read_from(stream: pa.NativeFile, nbytes: int) -> np.ndarray:
 class WholeFile:
     """An open Arrow IPC file, to be written again; its record batches are checked before their values are touched."""
 
+    messages: ClassVar[type[Messages]] = Messages
+    magic_nbytes: ClassVar[int] = _MAGIC_NBYTES
+
     def __init__(self, source: Source) -> None:
         self._bytes = source.open()
         self._name = source.name
-        self._messages = Messages(self._bytes, source.nbytes)
+        self._messages = self.messages(self._bytes, source.nbytes)
         self._whole = Extent(0, source.nbytes)
         # A reader of the whole file would start a thread, and a process with threads cannot fork.
-        after_magic = Extent(_MAGIC_NBYTES, max(0, source.nbytes - _MAGIC_NBYTES))
+        after_magic = Extent(self.magic_nbytes, max(0, source.nbytes - self.magic_nbytes))
         self.schema = pa.ipc.read_schema(pa.PythonFile(Spliced(self._bytes, [after_magic])))
 
     def contents(self) -> Contents:
         """Return what it holds; columns of other types than numbers and times have no leaves."""
         places = _Places(self._messages.byte_order, has_old_unions=self._messages.version < _VERSION_5)
-        leaves = [places.leaves(field.type) for field in self.schema]
+        own, leaves = [], []  # the node of each column, and its leaves
+        for field in self.schema:
+            own.append(places.node)
+            leaves.append(places.leaves(field.type))
         first = next((leaf for mine in leaves for leaf in mine), None)
         rows, nulls = 0, [0] * len(leaves)
         for message in self._messages.batches:
@@ -187,19 +219,23 @@ class WholeFile:
             if first is not None:  # the number of rows is the header's word until the values are seen
                 _packed(self._messages, batch, first)
             for number, mine in enumerate(leaves):
-                nodes = {node for leaf in mine for node, _ in leaf.nodes}
-                nulls[number] += max((self._messages.nulls(batch, node) for node in nodes), default=0)
+                nodes = {own[number], *(node for leaf in mine for node, _ in leaf.nodes)}
+                nulls[number] += max(self._messages.nulls(batch, node) for node in nodes)
         return Contents(self.schema, leaves, rows, nulls, self._whole.nbytes)
 
     def batches(self) -> Iterator[tuple[pa.RecordBatch, Mapping[bytes, bytes] | None]]:
         """Yield every record batch with all columns, and its metadata."""
         for message in (*self._messages.dictionaries, *self._messages.batches):
             self._check_memory(self._messages.batch(message))
-        for i in range(self._reader.num_record_batches):
-            batch, metadata = self._reader.get_batch_with_custom_metadata(i)
+        for batch, metadata in self._decoded():
             # Lengths and offsets are the file's word: without this a patched one reads foreign memory.
             batch.validate(full=True)
             yield batch, metadata
+
+    def _decoded(self) -> Iterator[tuple[pa.RecordBatch, Mapping[bytes, bytes] | None]]:
+        """Yield every record batch as it is decoded, and its metadata."""
+        for i in range(self._reader.num_record_batches):
+            yield self._reader.get_batch_with_custom_metadata(i)
 
     def columns(self, _names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield all rows, with all columns."""
@@ -212,6 +248,13 @@ class WholeFile:
         if not reader.schema.equals(self.schema):
             raise ValueError("its footer has another schema than its start")
         return reader
+
+    @property
+    def largest(self) -> int:
+        """The bytes of the largest record batch, decompressed."""
+        messages = self._messages
+        sizes = (sum(packed.nbytes for packed in messages.buffers(messages.batch(each))) for each in messages.batches)
+        return max((0, *sizes))
 
     def _check_memory(self, batch: Batch) -> None:
         unpacked = sum(packed.nbytes for packed in self._messages.buffers(batch) if packed.compressed)
@@ -234,19 +277,22 @@ class WholeFile:
 
 
 class _Places:
-    """Counts the nodes and buffers that the columns of a schema have in a record batch, in their order."""
+    """Counts the nodes and buffers that the columns of a schema have in a record batch, in their order.
+
+    `node` is the number of the next one.
+    """
 
     def __init__(self, byte_order: Order, *, has_old_unions: bool) -> None:
         self._order = byte_order
         self._more_for_unions = int(has_old_unions)  # until version 5 they had a buffer of what is missing
-        self._node = self._buffer = self._views = 0
+        self.node = self._buffer = self._views = 0
 
     def leaves(self, kind: pa.DataType, above: tuple[tuple[int, int], ...] = ()) -> tuple[Leaf, ...]:
         """Return the leaves of the next column, of that type."""
         if isinstance(kind, pa.BaseExtensionType):
             return self.leaves(kind.storage_type, above)
-        nodes, views = (*above, (self._node, self._buffer)), self._views
-        self._node += 1
+        nodes, views = (*above, (self.node, self._buffer)), self._views
+        self.node += 1
         self._buffer += _NBUFFERS.get(kind.id, 2) + (self._more_for_unions if pa.types.is_union(kind) else 0)
         self._views += kind.id in _VIEWS
         if is_time(kind):
@@ -272,6 +318,45 @@ _NBUFFERS = _ids(
     NA=0, STRING=3, BINARY=3, LARGE_STRING=3, LARGE_BINARY=3, FIXED_SIZE_LIST=1, STRUCT=1, LIST_VIEW=3,
     LARGE_LIST_VIEW=3, SPARSE_UNION=1, DENSE_UNION=2, RUN_END_ENCODED=0,
 )  # fmt: skip
+
+
+class StreamFile(ArrowFile):
+    """An open Arrow IPC stream, of which single leaves are read as of a file."""
+
+    messages = StreamMessages
+
+
+class ArrivingFile(ArrowFile):
+    """An Arrow IPC stream that is read forward, of which one leaf is read, once."""
+
+    def __init__(self, source: Source) -> None:
+        self._bytes = source.open()
+        self._messages: ArrivingMessages = ArrivingMessages(self._bytes)
+
+    def contents(self) -> Contents:
+        """Return what its schema says; how many rows there are shows at its end."""
+        schema = pa.ipc.read_schema(pa.BufferReader(self._messages.schema))
+        places = _Places(self._messages.byte_order, has_old_unions=self._messages.version < _VERSION_5)
+        return Contents(schema, [places.leaves(field.type) for field in schema], UNKNOWN_COUNT, [0] * len(schema), 0)
+
+    def _batches(self) -> Iterator[Message]:
+        return self._messages.arriving()
+
+    def _count_nulls(self, leaf: Leaf, first: Batch) -> int:
+        return max(self._nulls(first, leaf))
+
+
+class WholeStream(WholeFile):
+    """An open Arrow IPC stream, whose record batches are checked before their values are touched."""
+
+    messages = StreamMessages
+    magic_nbytes = 0
+
+    def _decoded(self) -> Iterator[tuple[pa.RecordBatch, Mapping[bytes, bytes] | None]]:
+        """Yield every record batch as it is decoded, and its metadata."""
+        file = pa.PythonFile(Spliced(self._bytes, [self._whole]))
+        with pa.ipc.open_stream(file, options=pa.ipc.IpcReadOptions(use_threads=False)) as reader:
+            yield from reader.iter_batches_with_custom_metadata()
 
 
 def _look(source: Source) -> Contents:
@@ -301,27 +386,44 @@ def prepare(model: Model) -> Encoder:
     DatatypeError
         If Arrow has no type for a datatype.
     """
+    return prepared(model, _schema_of, pa.ipc.new_file)
+
+
+def _schema_of(source: Source) -> pa.Schema:
+    with closing(WholeFile(source)) as file:
+        return file.schema
+
+
+def prepared(model: Model, schema_of: Callable[[Source], pa.Schema], new: Callable[..., Any]) -> Encoder:
+    """Say how a result like `model` is written by what `new` returns, with the schema of the file that it is like.
+
+    Raises
+    ------
+    DatatypeError
+        If Arrow has no type for a datatype.
+    """
     schema = None
     if model.source:
-        with explaining(model.source.name), closing(WholeFile(model.source)) as file:
-            schema = file.schema
+        with explaining(model.source.name):
+            schema = schema_of(model.source)
     layout = layout_like(model, schema)
 
     def encode(results: Sequence[FlatBuffer], fd: int) -> None:
-        with ExitStack() as stack:
-            readers = [stack.enter_context(closing(result.open())) for result in results]
-            batch = layout.rows(stack)
-            file = stack.enter_context(os.fdopen(os.dup(fd), "wb"))
-            writer = stack.enter_context(pa.ipc.new_file(file, layout.schema))
-            rows = layout.most_rows(_BATCH_ROWS)
-            for start in range(0, results[0].count, rows):
-                count = min(rows, results[0].count - start)
-                blocks = [np.empty(count, result.datatype.form) for result in results]
-                for reader, block in zip(readers, blocks, strict=True):
-                    reader.read(start, block)
-                writer.write_batch(batch(blocks))
+        with (
+            os.fdopen(os.dup(fd), "wb") as file,
+            new(file, with_note(layout.schema, model.note)) as writer,
+            closing(layout.batches(results, layout.most_rows(_BATCH_ROWS))) as batches,
+        ):
+            for batch in batches:
+                writer.write_batch(batch)
 
     return encode
+
+
+def note(source: Source, whole: type[WholeFile] = WholeFile) -> str | None:
+    """Return what a file says of where it comes from; None for nothing."""
+    with explaining(source.name), closing(whole(source)) as file:
+        return note_in(file.schema)
 
 
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
@@ -337,9 +439,16 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     with explaining(source.name), ExitStack() as stack:
         old = stack.enter_context(closing(WholeFile(source)))
         new = stack.enter_context(os.fdopen(os.dup(fd), "wb"))
-        patch = Patch(old.schema, changed, stack)
+        schema = with_note(old.schema, None)  # it does not hold what it held
+        patch = Patch(schema, changed, stack)
         options = pa.ipc.IpcWriteOptions(compression=old.compression(), use_threads=False)
         footer = {"metadata": metadata} if (metadata := old.metadata) else {}
-        writer = stack.enter_context(pa.ipc.new_file(new, old.schema, options=options, **footer))
+        writer = stack.enter_context(pa.ipc.new_file(new, schema, options=options, **footer))
         for batch, said in old.batches():
             writer.write_batch(patch.applied(batch), custom_metadata=said)
+
+
+def rewriting(source: Source) -> int:
+    """Return about how many bytes are in memory at once when a file is written again: a batch, old and new."""
+    with explaining(source.name), closing(WholeFile(source)) as file:
+        return 2 * file.largest

@@ -7,33 +7,31 @@ formats and nowhere else.
 from __future__ import annotations
 
 import contextlib
-import os
+import decimal
 import re
 from collections import Counter
 from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol, cast
+from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
 import numpy as np
 
-# One thread a worker: the pool is ours. The system's allocator gives memory back after each batch,
-# and starts no thread, so that a process may still fork.
-os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")
-os.environ.setdefault("JE_ARROW_MALLOC_CONF", "background_thread:false")  # else the import itself starts one
-import pyarrow as pa
-
+from mpired.buffers import streamed
 from mpired.buffers.declared import Declared
-from mpired.buffers.flat import FlatBuffer
-from mpired.buffers.model import Model
-from mpired.buffers.rank import Other, RankFile, choice, dtype_text, null_error
-from mpired.buffers.source import Source
-from mpired.datatypes import Datatype, agrees, counterparts, from_dtype, with_fields
+from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, FlatReader
+from mpired.buffers.model import BufferModel, Model, Noted
+from mpired.buffers.names import check_pair, missing, picked
+from mpired.buffers.rank import Other, RankFile, Values, choice, element_text, ways_out
+from mpired.buffers.streamed import ColumnBuffer, ColumnFile
+from mpired.codecs.arrow import pa
+from mpired.datatypes import Datatype, Group, agrees, counterparts, from_dtype, with_fields
 from mpired.datatypes.pairs import FIELDS
-from mpired.datatypes.times import TIMES, time_type
-from mpired.errors import BufferFileError, DatatypeError, MpiredError, shortened
+from mpired.datatypes.times import TIMES, as_times, time_type
+from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
+from mpired.progress import counted
+from mpired.sources.source import Source
 
-DECODED_NBYTES = 64 << 20
-"""The most bytes of a page, or of a compressed record batch, that are decoded at once unless more memory is allowed."""
+_INT64_DIGITS = 18  # of which every number is an int64
 _KEPT_NBYTES = 64 << 20  # about the most of columns that are kept that is in memory
 DTYPES: dict[pa.DataType, np.dtype] = {
     getattr(pa, name)(): np.dtype(name.rstrip("_"))
@@ -56,10 +54,15 @@ def integers_of(kind: pa.DataType) -> pa.DataType:
 
 
 def _time_of(datatype: Datatype) -> pa.DataType:
-    """Return Arrow's type for a datatype of times."""
+    """Return Arrow's type for a datatype of times.
+
+    Raises
+    ------
+    DatatypeError
+        If it is one of NumPy's that Arrow does not have.
+    """
     match = _TIME.fullmatch(datatype.name)
-    assert match is not None  # noqa: S101 - so Arrow writes them
-    unit, zone = match["unit"], match["zone"]
+    kind, unit, zone = match.group("kind", "unit", "zone") if match else ("", "", None)
     make = {
         "timestamp": lambda: pa.timestamp(unit, zone),
         "duration": lambda: pa.duration(unit),
@@ -68,32 +71,16 @@ def _time_of(datatype: Datatype) -> pa.DataType:
         "date32": pa.date32,
         "date64": pa.date64,
     }
-    return make[match["kind"]]()
-
-
-class ColumnFile(Protocol):
-    """An open file with columns of plain values, its leaves: a column of structures has one for each field.
-
-    What a leaf is, only the format knows; it is small, and can be pickled.
-    """
-
-    def arrays(self, leaf: Any, start: int) -> Iterator[np.ndarray]:
-        """Yield the values of a leaf from the row `start` to the end of the file; truth values as bytes.
-
-        Raises
-        ------
-        NullsError
-            If there are missing values.
-        """
-
-    def close(self) -> None:
-        """Close the file."""
+    if kind not in make:
+        raise DatatypeError(f"{datatype}", "has no column type; use `to='npy'`")
+    return make[kind]()
 
 
 class Contents(NamedTuple):
     """What a file with columns holds: the schema, the number of rows, and for each column its leaves and its nulls.
 
-    Of nulls it is as many as the header tells of; None if it does not say. The bytes are about those of all values.
+    Of nulls it is as many as the header tells of; None if it does not say, or not of rows. The bytes are about those of
+    all values.
     """
 
     schema: pa.Schema
@@ -122,74 +109,9 @@ class Column(NamedTuple):
     whole: Callable[[Source], WholeColumns]
 
 
-class NullsError(Exception):
-    """Raised where values are missing; the argument says how many."""
-
-
-@dataclass(frozen=True, eq=False)
-class ColumnBuffer:
-    """One rank's buffer as a column of a file, or as two columns of a pair.
-
-    Parameters
-    ----------
-    source
-        The file.
-    datatype
-        What an element is.
-    count
-        Number of elements.
-    columns
-        One column, or two for the values and the indices of pairs.
-    leaves
-        The plain columns that it consists of, as the format knows them.
-    opener
-        Opens the file, with the most bytes that are decompressed at once.
-    fields
-        The names of the fields, of a column of structures or of pairs.
-    memory
-        The most bytes that are decompressed at once.
-    nulls
-        How many values are missing, as far as the header tells; None if it does not say.
-    """
-
-    source: Source
-    datatype: Datatype
-    count: int
-    columns: tuple[str, ...]
-    leaves: tuple[Any, ...]
-    opener: Callable[[Source, int], ColumnFile]
-    fields: tuple[str, ...] = ()
-    memory: int = DECODED_NBYTES
-    nulls: int | None = None
-    shape: tuple[int, ...] | None = None
-    fortran_order: bool = False
-    byte_order: Literal["<", ">", "="] = "="
-    datarep: str | None = None
-    isolated: ClassVar[bool] = True
-
-    @property
-    def name(self) -> str:
-        """The column, or both joined by a comma."""
-        return ",".join(self.columns)
-
-    def open(self) -> ColumnReader:
-        """Open the file for reading by element ranges."""
-        return ColumnReader(self)
-
-
-@contextlib.contextmanager
-def explaining(name: str) -> Iterator[None]:
+def explaining(name: str) -> contextlib.AbstractContextManager[None]:
     """Turn pyarrow's exceptions about a file into ours, on one line."""
-    try:
-        yield
-    except (MpiredError, MemoryError):
-        raise
-    except (pa.ArrowException, OSError, ValueError, NotImplementedError) as error:
-        if isinstance(error, OSError) and error.errno is not None:
-            error.filename = error.filename or name
-            raise
-        reason = " ".join(str(error).split())[:200]
-        raise BufferFileError(name, f"cannot be read, the file is damaged or not supported ({reason})") from error
+    return streamed.explaining(name, pa.ArrowException)
 
 
 def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
@@ -202,11 +124,12 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
     DatatypeError
         If a column is not of a predefined MPI datatype, or the declared type is another.
     """
-    if source.nbytes == 0:
+    if source.nbytes == 0 and not source.is_forward:
         raise BufferFileError(source.name, f"the file is empty; not a valid {column.format} file")
     with explaining(source.name):
-        schema, leaves, rows, nulls, nbytes = column.look(source)
-        buffers, others = [], _others(schema, declared)
+        contents = column.look(source)
+        schema, leaves, rows, nulls, nbytes = contents
+        buffers, others = [], _others(contents, declared)
         places = {name: number for number, name in enumerate(schema.names)}
         for columns in _chosen(source, schema, declared, {other.name for other in others}):
             kinds = [schema.field(places[name]).type for name in columns]
@@ -215,11 +138,16 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
                 if declared.datatype is not None:
                     raise declared.refused(source, declared.datatype, f"column {columns[0]!r} holds {datatype}")
             else:
-                dtype = _column_dtype(source, schema, columns, kinds)
+                for name, kind in zip(columns, kinds, strict=True):
+                    if not _are_numbers(_scalars(kind) if len(columns) == 1 else [kind]):
+                        raise _not_taken(source, contents, schema.field(places[name]), declared)
+                dtype = _column_dtype(columns, kinds)
+                if declared.pair and not declared.named:
+                    check_pair(source, declared.pair, dtype, "columns")
                 names = dtype.names if declared.named else None
                 datatype = declared.datatype or with_fields(_datatype(source, columns, dtype), names)
                 if not agrees(datatype, dtype):
-                    what = f"column {','.join(columns)!r} holds {dtype_text(dtype)}"
+                    what = f"column {','.join(columns)!r} holds {element_text(dtype)}"
                     raise declared.refused(source, datatype, what)
             mine = tuple(leaf for name in columns for leaf in leaves[places[name]])
             missing = [nulls[places[name]] for name in columns]
@@ -233,6 +161,8 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
                     column.opener,
                     dtype.names or (),
                     nulls=None if None in missing and not any(missing) else sum(each or 0 for each in missing),
+                    nullable=declared.nullable,
+                    unit=_unit(schema.field(places[columns[0]])),
                 )
             )
         kept = KeptColumns.of(source, schema, declared, column) if declared.keep else None
@@ -240,19 +170,30 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
     return RankFile(source, tuple(buffers), others, len(schema.names), kept=kept)
 
 
-def _others(schema: pa.Schema, declared: Declared) -> tuple[Other, ...]:
+def _unit(field: pa.Field) -> str:
+    """Return the unit that the metadata of a column names, as files of other programs do."""
+    said: Mapping[bytes, bytes] = field.metadata or {}
+    return said.get(b"units", said.get(b"unit", b"")).decode(errors="replace")
+
+
+def _others(contents: Contents, declared: Declared) -> tuple[Other, ...]:
     """Return the columns that hold no numbers or share a name, unless the columns were chosen."""
     if declared.columns or declared.pair:
         return ()
-    there = Counter(schema.names)
+    schema, there = contents.schema, Counter(contents.schema.names)
     numbers = [field.name for field in schema if there[field.name] == 1 and _are_numbers(_scalars(field.type))]
     return tuple(
         Other(
             field.name,
             str(field.type),
             _no_buffer(field) if there[field.name] == 1 else _not_one(schema, field.name),
+            count=contents.rows,
+            label=_in_words(field.type),
+            way_out=_way_out(field.type, declared.taken) if there[field.name] == 1 else "",
+            group=_group(field.type) if there[field.name] == 1 else None,
+            nulls=missing,
         )
-        for field in schema
+        for field, missing in zip(schema, contents.nulls, strict=True)
         if field.name not in numbers and field.name not in declared.keep
     )
 
@@ -260,20 +201,59 @@ def _others(schema: pa.Schema, declared: Declared) -> tuple[Other, ...]:
 def _no_buffer(field: pa.Field) -> str:
     """Return why a column is no buffer."""
     if pa.types.is_decimal(field.type):
-        return f"column {field.name!r} is {field.type}, which no op combines exactly; write it as integers (int64)"
+        return f"column {field.name!r} is {field.type}, and no op takes decimals"
+    if is_time(field.type):
+        return f"column {field.name!r} is {field.type}, and times are combined only if they are chosen"
     return f"column {field.name!r} is {field.type}, no number"
+
+
+def _way_out(kind: pa.DataType, taken: Group | None) -> str:
+    """Return how a column of another type can become one of numbers that are `taken`; "" for types that mean none."""
+    fits = pa.types.is_decimal(kind) and kind.precision <= _INT64_DIGITS
+    needed = Group.C_INTEGER if fits else Group.FLOATING_POINT
+    if not pa.types.is_decimal(kind) or (taken is not None and needed not in taken):
+        return ""
+    if not fits:
+        return f"write it as float64, which rounds, because int64 has no room for {kind.precision} digits"
+    return f"write it as int64{f' in units of {decimal.Decimal(1).scaleb(-kind.scale)}' if kind.scale else ''}"
+
+
+def _group(kind: pa.DataType) -> Group | None:
+    """Return the group of the datatype of a column that is chosen, None if it is none."""
+    if is_time(kind):
+        return time_type(str(kind)).group
+    return from_dtype(DTYPES[kind]).group if kind in DTYPES else None
+
+
+def _in_words(kind: pa.DataType) -> str:
+    """Return what a type of a column is called."""
+    if pa.types.is_struct(kind):
+        fields = [f"{kind.field(i).name} ({_in_words(kind.field(i).type)})" for i in range(kind.num_fields)]
+        return f"structures of {', '.join(fields) or 'nothing'}"
+    if pa.types.is_map(kind):
+        return f"maps of {_in_words(kind.key_type)} to {_in_words(kind.item_type)}"
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return f"lists of {_in_words(kind.value_type)}"
+    if pa.types.is_dictionary(kind):
+        return f"{_in_words(kind.value_type)} by a dictionary"
+    return DTYPES[kind].name if kind in DTYPES else str(kind)
 
 
 def _not_one(schema: pa.Schema, name: str) -> str:
     """Return what is wrong with a name that is not that of one column."""
     number = schema.names.count(name)
-    what = f"{number} columns named {name!r}" if number else f"no column {name!r}"
-    return f"has {what}; its columns are {', '.join(map(repr, schema.names))}"
+    if not number:
+        return missing(name, schema.names, "column")
+    return f"has {number} columns named {name!r}; its columns are {', '.join(map(repr, schema.names))}"
 
 
 def _chosen(source: Source, schema: pa.Schema, declared: Declared, others: Container[str]) -> list[tuple[str, ...]]:
     """Return the columns of each buffer."""
-    names = declared.columns or tuple(name for name in schema.names if name not in others and name not in declared.keep)
+    names = (
+        picked(source, schema.names, declared.columns, "column")
+        if declared.columns
+        else [name for name in schema.names if name not in others and name not in declared.keep]
+    )
     chosen: list[tuple[str, ...]] = [declared.pair] if declared.pair else [(name,) for name in names]
     for name in (name for columns in chosen for name in columns):
         if schema.names.count(name) != 1:
@@ -281,17 +261,21 @@ def _chosen(source: Source, schema: pa.Schema, declared: Declared, others: Conta
     return chosen
 
 
-def _column_dtype(
-    source: Source, schema: pa.Schema, columns: tuple[str, ...], kinds: Sequence[pa.DataType]
-) -> np.dtype:
+def _not_taken(source: Source, contents: Contents, wrong: pa.Field, declared: Declared) -> DatatypeError:
+    """Return the error for a column that is chosen and holds no numbers."""
+    if declared.pair:
+        return DatatypeError(source.name, f"{_no_buffer(wrong)}; a pair is of two columns of numbers")
+    schema = contents.schema
+    whole = (field for field, missing in zip(schema, contents.nulls, strict=True) if not missing)
+    groups = [(field.name, _group(field.type)) for field in whole if schema.names.count(field.name) == 1]
+    others = choice([(name, group) for name, group in groups if group is not None], declared.taken)
+    return DatatypeError(source.name, f"{_no_buffer(wrong)}{ways_out(_way_out(wrong.type, declared.taken), others)}")
+
+
+def _column_dtype(columns: tuple[str, ...], kinds: Sequence[pa.DataType]) -> np.dtype:
     """Return the NumPy form of the elements of a column, or of two columns as pairs; `kinds` are their types."""
     structured = len(columns) == 1 and pa.types.is_struct(kinds[0])
     types = _scalars(kinds[0]) if len(columns) == 1 else kinds
-    if not _are_numbers(types):
-        numbers = [field.name for field in schema if field.type in DTYPES]
-        wrong = next((name for name in columns if schema.field(name).type not in DTYPES), columns[0])
-        way_out = "a pair is of two columns of numbers" if len(columns) > 1 else choice(numbers)
-        raise DatatypeError(source.name, f"{_no_buffer(schema.field(wrong))}; {way_out}")
     plain = [DTYPES[kind] for kind in types]
     if not structured and len(columns) == 1:
         return plain[0]
@@ -325,93 +309,22 @@ def too_large(name: str, what: str, nbytes: int, limit: int) -> BufferFileError:
     return BufferFileError(name, f"{reason}; write it in smaller parts, or let `reduce` use more with `max_memory`")
 
 
-class ColumnReader:
-    """Reads element ranges of a `ColumnBuffer`; cheapest in ascending order. The caller closes it."""
-
-    def __init__(self, buffer: ColumnBuffer) -> None:
-        self._buffer = buffer
-        with explaining(buffer.source.name):
-            self._file = buffer.opener(buffer.source, buffer.memory)
-        self._streams = [_Stream(self._file, leaf) for leaf in buffer.leaves]
-        names = buffer.datatype.form.names
-        # The leaves are in the order of the file.
-        self._names = [name for _, name in counterparts(buffer.fields, names)] if names else []
-
-    def read(self, start: int, block: np.ndarray) -> None:
-        """Fill `block` with the elements from `start` on.
-
-        Raises
-        ------
-        DatatypeError
-            If the column holds nulls.
-        BufferFileError
-            If the file is damaged or ends early.
-        """
-        source = self._buffer.source
-        with explaining(source.name):
-            try:
-                for stream, part in zip(self._streams, self._parts(block), strict=True):
-                    if not stream.read(start, part):
-                        raise source.changed()
-            except NullsError as found:
-                raise null_error(source, self._buffer.columns, found.args[0]) from None
-
-    def _parts(self, block: np.ndarray) -> list[np.ndarray]:
-        """Return what of a block each leaf fills."""
-        if not self._names:
-            return [block]
-        self._buffer.datatype.clear_padding(block)
-        return [block[name] for name in self._names]
-
-    def close(self) -> None:
-        """Close the file."""
-        for stream in self._streams:
-            stream.close()
-        self._file.close()
-
-
-class _Stream:
-    """The values of a leaf, one after another."""
-
-    def __init__(self, file: ColumnFile, leaf: Any) -> None:
-        self._file = file
-        self._leaf = leaf
-        self._at = -1
-        self._arrays: Iterator[np.ndarray] = iter(())
-        self._rest = np.empty(0, np.uint8)
-
-    def read(self, start: int, part: np.ndarray) -> bool:
-        """Fill an array with the values from `start` on; tell whether there were so many."""
-        if start != self._at:
-            self.close()
-            self._arrays = self._file.arrays(self._leaf, start)
-        done = 0
-        while done < len(part):
-            while not len(self._rest):
-                found = next(self._arrays, None)
-                if found is None:
-                    return False
-                self._rest = found
-            count = min(len(part) - done, len(self._rest))
-            part[done : done + count] = self._rest[:count]
-            self._rest = self._rest[count:]
-            done += count
-        self._at = start + done
-        return True
-
-    def close(self) -> None:
-        """Leave what is not read."""
-        self._rest = self._rest[:0]
-        if isinstance(self._arrays, Generator):
-            self._arrays.close()
-
-
 def values_of(column: pa.Array) -> np.ndarray:
     """Return the values of an array of Arrow without nulls; truth values as bytes, times as integers."""
     if is_time(column.type):
         column = column.view(integers_of(column.type))
     values: np.ndarray = column.to_numpy(zero_copy_only=False)
     return values.view(np.uint8) if values.dtype == np.bool_ else values
+
+
+def nullable_values(column: pa.Array) -> Values:
+    """Return the values of an array of Arrow that may have nulls, with 0 for these, and which of them are there."""
+    if not column.null_count:
+        return values_of(column), None
+    there: np.ndarray = column.is_valid().to_numpy(zero_copy_only=False)
+    if is_time(column.type):
+        column = column.view(integers_of(column.type))
+    return values_of(column.fill_null(pa.scalar(0).cast(column.type))), there
 
 
 @dataclass(frozen=True, eq=False)
@@ -437,6 +350,9 @@ class KeptColumns:
     order: tuple[str, ...]
     whole: Callable[[Source], WholeColumns]
     row_nbytes: int = 1
+    wanted: ClassVar[bool] = True
+    kind: ClassVar[str] = "columns"
+    others: ClassVar[tuple[Other, ...]] = ()
 
     @classmethod
     def of(cls, source: Source, schema: pa.Schema, declared: Declared, column: Column) -> KeptColumns:
@@ -467,7 +383,7 @@ class KeptColumns:
         """Raise `BufferFileError` unless another file, `this`, has in them what this one has, which is `like`."""
         for name in self.names:
             kind, mine = other.fields.field(name).type, self.fields.field(name).type
-            if kind != mine:
+            if _plain_type(kind) != _plain_type(mine):
                 reason = f"{this} has column {name!r} of {kind}, but {like} ({self.source.name!r}) of {mine}"
                 raise BufferFileError(other.source.name, f"{reason}; `keep` carries what is equal in all ranks")
         with contextlib.closing(self.open()) as left, contextlib.closing(other.open()) as right:
@@ -488,11 +404,48 @@ class KeptColumns:
                         raise BufferFileError(other.source.name, reason)
                 at += count
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return all values of each as NumPy has them, masked ones where numbers or times are null."""
+        parts: dict[str, list[pa.Array]] = {name: [] for name in self.names}
+        with contextlib.closing(self.open()) as reader:
+            while count := reader.ahead():
+                for name, array in zip(self.names, reader.read(count), strict=True):
+                    parts[name].append(array)
+        return {name: _as_numpy(pa.chunked_array(parts[name], self.fields.field(name).type)) for name in self.names}
+
+
+_LARGE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
+
+
+def _plain_type(kind: pa.DataType) -> pa.DataType:
+    """Return the type of the values, however they are encoded: by a dictionary, or with short or long offsets."""
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return _LARGE.get(kind, kind)
+
+
+def _as_numpy(column: pa.ChunkedArray) -> np.ndarray:
+    """Return the values of a column as NumPy has them: numbers and times with a mask if some are null, else objects."""
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    kind = column.type
+    if kind not in DTYPES and not is_time(kind):
+        objects: np.ndarray = column.to_numpy()
+        return objects
+    column = column.cast(integers_of(kind)) if is_time(kind) else column
+    there: np.ndarray | None = column.is_valid().to_numpy() if column.null_count else None
+    values: np.ndarray = (column if there is None else column.fill_null(pa.scalar(0).cast(column.type))).to_numpy()
+    if is_time(kind):
+        values = as_times(values, time_type(str(kind)))
+    return values if there is None else np.ma.MaskedArray(values, mask=~there)
+
 
 def _comparable(array: pa.Array) -> pa.Array:
     """Return values that are equal if their bits are, and not encoded."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
+    if array.type in _LARGE:
+        array = array.cast(_LARGE[array.type])
     return array.view(f"int{array.type.bit_width}") if pa.types.is_floating(array.type) else array
 
 
@@ -565,6 +518,23 @@ def _joined(parts: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
     return pa.chunked_array(parts, kind).unify_dictionaries().combine_chunks() if parts else pa.array([], kind)
 
 
+_NOTE = b"mpired"
+
+
+def with_note(schema: pa.Schema, note: Noted | None) -> pa.Schema:
+    """Return a schema with what a file says of where it comes from; that of the file it is modelled on is left out."""
+    metadata = {key: value for key, value in (schema.metadata or {}).items() if key != _NOTE}
+    if note is not None:
+        metadata[_NOTE] = note.text.encode(errors="surrogateescape")
+    return schema.with_metadata(metadata or None)
+
+
+def note_in(schema: pa.Schema) -> str | None:
+    """Return what the file of a schema says of where it comes from; None for nothing."""
+    note = (schema.metadata or {}).get(_NOTE)
+    return None if note is None else note.decode(errors="replace")
+
+
 class Layout(NamedTuple):
     """How results become columns: the schema, for each buffer the columns that take it, and those that are kept."""
 
@@ -576,23 +546,30 @@ class Layout(NamedTuple):
         """Return how many rows are written at a time: so many, unless those of the columns that are kept are long."""
         return rows if self.kept is None else max(1, min(rows, _KEPT_NBYTES // self.kept.row_nbytes))
 
-    def rows(self, stack: contextlib.ExitStack) -> Callable[[Sequence[np.ndarray]], pa.RecordBatch]:
-        """Return what builds batches of rows, in order, from a block of each buffer."""
-        if self.kept is None:
-            return self.batch
-        kept, reader = self.kept, stack.enter_context(contextlib.closing(self.kept.open()))
-        return lambda blocks: self.batch(blocks, dict(zip(kept.names, reader.read(len(blocks[0])), strict=True)))
+    def batches(self, results: Sequence[FlatBuffer], rows: int) -> Generator[pa.RecordBatch, None, None]:
+        """Yield all rows, so many at a time: the results, and the columns that are kept."""
+        with contextlib.ExitStack() as stack:
+            readers = [stack.enter_context(contextlib.closing(result.open())) for result in results]
+            kept = self.kept and stack.enter_context(contextlib.closing(self.kept.open()))
+            whole = 0 if results[0].count == UNKNOWN_COUNT else results[0].count
+            steps = iter(counted(range(0, whole, rows), "encoding results"))
+            start = 0
+            while count := _there(results[0], readers[0], start, rows):
+                next(steps, None)
+                arrays = dict(zip(self.kept.names, kept.read(count), strict=True)) if self.kept and kept else {}
+                for names, result, reader in zip(self.columns, results, readers, strict=True):
+                    block = np.empty(count, result.datatype.form)
+                    there = reader.read(start, block)
+                    for name, part in zip(names, [block] if len(names) == 1 else _parts(block), strict=True):
+                        arrays[name] = _column(part, self.schema.field(name).type, there)
+                yield pa.record_batch([arrays[field.name] for field in self.schema], schema=self.schema)
+                start += count
+            next(steps, None)  # after the last one, so that a bar ends
 
-    def batch(self, blocks: Sequence[np.ndarray], kept: Mapping[str, pa.Array] | None = None) -> pa.RecordBatch:
-        """Build a batch of rows from a block of each buffer, and the columns that are kept."""
-        arrays: dict[str, pa.Array] = dict(kept or {})
-        for names, block in zip(self.columns, blocks, strict=True):
-            if len(names) == 1:
-                arrays[names[0]] = _column(block, self.schema.field(names[0]).type)
-            else:
-                for name, part in zip(names, _parts(block), strict=True):
-                    arrays[name] = _column(part, self.schema.field(name).type)
-        return pa.record_batch([arrays[field.name] for field in self.schema], schema=self.schema)
+
+def _there(result: FlatBuffer, reader: FlatReader, start: int, rows: int) -> int:
+    """Return how many rows come next, at most so many."""
+    return reader.there(start, rows) if result.count == UNKNOWN_COUNT else min(rows, result.count - start)
 
 
 def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
@@ -607,19 +584,43 @@ def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
     if schema is not None:
         columns = tuple(buffer.columns for buffer in model.buffers)
         wanted = {name for names in (*columns, kept.names if kept else ()) for name in names}
-        return Layout(pa.schema([field for field in schema if field.name in wanted], schema.metadata), columns, kept)
-    fields = [_plain_field(buffer.datatype, buffer.name) for buffer in model.buffers]
-    columns = tuple((field.name,) for field in fields)
+        nullable = {name for buffer in model.buffers if buffer.nullable for name in buffer.columns}
+        fields = [
+            field.with_nullable(field.nullable or field.name in nullable) for field in schema if field.name in wanted
+        ]
+        return Layout(pa.schema(fields, schema.metadata), columns, kept)
+    made = [(buffer.columns, _plain_fields(buffer)) for buffer in model.buffers]
+    columns = tuple(tuple(field.name for field in fields) for _, fields in made)
     if kept:
-        fields = _in_order_of(kept, dict(zip((buffer.columns for buffer in model.buffers), fields, strict=True)))
-    return Layout(pa.schema(fields), columns, kept)
+        return Layout(pa.schema(_in_order_of(kept, made)), columns, kept)
+    return Layout(pa.schema([field for _, fields in made for field in fields]), columns)
 
 
-def _in_order_of(kept: KeptColumns, fields: Mapping[tuple[str, ...], pa.Field]) -> list[pa.Field]:
-    """Return the fields of a result, each where the file has the first of its columns."""
-    places = {kept.order.index(columns[0]): field for columns, field in fields.items()}
-    places |= {kept.order.index(field.name): field for field in kept.fields}
-    return [places[number] for number in sorted(places)]
+def _in_order_of(kept: KeptColumns, made: Sequence[tuple[Sequence[str], Sequence[pa.Field]]]) -> list[pa.Field]:
+    """Return the fields of a result, made ones where the file has what they are made of.
+
+    Raises
+    ------
+    UsageError
+        If one that is made has the name of one that is kept.
+    """
+    places = {name: place for place, name in enumerate(kept.order)}
+    placed = [(places[field.name], field) for field in kept.fields]
+    for columns, fields in made:
+        for field in fields:
+            if field.name in kept.names:
+                reason = f"names the column {field.name!r}, and results have another of that name; leave it out"
+                raise UsageError("`keep`", reason)
+            placed.append((min((places.get(name, len(places)) for name in columns), default=len(places)), field))
+    return [field for _, field in sorted(placed, key=lambda each: each[0])]
+
+
+def _plain_fields(buffer: BufferModel) -> list[pa.Field]:
+    """Return the column of a buffer, or two of values and of indices if its pairs have a name for each."""
+    parts = buffer.datatype.parts
+    if parts and len(buffer.columns) == len(parts):
+        return [_plain_field(each, name) for each, name in zip(parts, buffer.columns, strict=True)]
+    return [_plain_field(buffer.datatype, buffer.name)]
 
 
 def _plain_field(datatype: Datatype, name: str) -> pa.Field:
@@ -628,7 +629,7 @@ def _plain_field(datatype: Datatype, name: str) -> pa.Field:
     form = datatype.form
     plain = [form] if form.names is None else [form[part] for part in datatype.fields]
     if any(each.kind == "c" or each.char == "g" or each.shape for each in plain):
-        raise DatatypeError(f"{datatype}", "has no column type; use `to='npy'` or `to='raw'`")
+        raise DatatypeError(datatype.label, "has no column type; use `to='npy'` or `to='raw'`")
     types = [pa.bool_() if datatype.is_bool else pa.from_numpy_dtype(each) for each in plain]
     if form.names is None:
         return pa.field(name or "value", types[0])
@@ -640,16 +641,17 @@ def _parts(block: np.ndarray) -> list[np.ndarray]:
     return [block] if block.dtype.names is None else [block[name] for name in block.dtype.names]
 
 
-def _column(block: np.ndarray, kind: pa.DataType) -> pa.Array:
-    """Build a column of elements; structures give a part for each field."""
+def _column(block: np.ndarray, kind: pa.DataType, there: np.ndarray | None = None) -> pa.Array:
+    """Build a column of elements, null where one is not `there`; structures give a part for each field."""
+    missing = None if there is None else ~there
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
         names = counterparts([field.name for field in fields], block.dtype.names or ())
         arrays = [_column(block[name], field.type) for (_, name), field in zip(names, fields, strict=True)]
-        return pa.StructArray.from_arrays(arrays, fields=fields)
+        return pa.StructArray.from_arrays(arrays, fields=fields, mask=None if missing is None else pa.array(missing))
     if is_time(kind):
-        return pa.array(block, integers_of(kind)).view(kind)
-    return pa.array(block != 0 if pa.types.is_boolean(kind) else block, kind)
+        return pa.array(block, integers_of(kind), mask=missing).view(kind)
+    return pa.array(block != 0 if pa.types.is_boolean(kind) else block, kind, mask=missing)
 
 
 class Patch:

@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
-from typing import cast
+from typing import NamedTuple, cast
 
 import numpy as np
 
 from mpired import datatypes
 from mpired.buffers.flat import Order
 from mpired.buffers.model import Model
-from mpired.buffers.source import Source
-from mpired.buffers.spread import Records
-from mpired.datatypes import Datatype
+from mpired.datatypes import Datatype, Group
 from mpired.errors import DatatypeError, UsageError
 from mpired.options import Inputs
+from mpired.sources.source import Source
 
 ORDERS: dict[str | None, Order] = {"little": "<", "big": ">", "native": "=", None: "="}
 
 
-@dataclass(frozen=True, eq=False)
-class Declared:
+class Declared(NamedTuple):
     """What the user says of the inputs, beyond what the files say themselves.
 
     Parameters
@@ -50,6 +47,18 @@ class Declared:
         Whether elements lie in raw files without any gaps, as MPI_Pack leaves them.
     window
         Whether the file is a window: of a raw one that ends within an element, the whole ones are meant.
+    taken
+        The groups of datatypes that the op takes; None where there is no op.
+    nullable
+        Whether elements may be null.
+    forward
+        Whether what comes one after another, as a stream, is read as it comes; else a copy of it is read.
+    unpack
+        Whether packed values are computed as what they stand for.
+    follow_links
+        Whether a file may lead to arrays in other files.
+    check_carried
+        Whether arrays that are carried into results have to be the same in all ranks.
     named
         Whether the fields of a structure keep their names, because a user-defined op sees them.
     """
@@ -63,9 +72,15 @@ class Declared:
     pair: tuple[str, str] | None = None
     keep: tuple[str, ...] = ()
     offset: int = 0
-    count: int | None = None
+    count: int | None = None  # type: ignore[assignment]  # tuples are not counted
     packed: bool = False
     window: bool = False
+    taken: Group | None = None
+    nullable: bool = False
+    forward: bool = False
+    unpack: bool = False
+    follow_links: bool = False
+    check_carried: bool = True
     named: bool = False
 
     @classmethod
@@ -102,6 +117,8 @@ class Declared:
             pair=(pair[0], pair[1]) if pair else None,
             offset=options.get("offset", 0),
             count=options.get("count"),
+            unpack=options.get("unpack", False),
+            follow_links=options.get("follow_links", False),
         )
 
     @property
@@ -137,13 +154,12 @@ class Declared:
     def of_result(self, model: Model) -> Model:
         """Return the model of a raw result whose bytes lie as is declared here."""
         order = ORDERS[self.byte_order or self.type_order]
-        buffers = (replace(each, byte_order=order, datarep=self.datarep) for each in model.buffers)
-        return replace(model, buffers=tuple(buffers))
+        buffers = (each._replace(byte_order=order, datarep=self.datarep) for each in model.buffers)
+        return model._replace(buffers=tuple(buffers))
 
     def of_units(self, unit: Datatype, packed: Declared) -> Declared:
         """Return `packed`, a declaration of packed elements, with the bytes as they are declared here."""
-        return replace(
-            packed,
+        return packed._replace(
             datatype=unit,
             byte_order=self.byte_order or self.type_order,
             datarep=self.datarep,
@@ -161,5 +177,7 @@ class Declared:
         if self.count is None or self.datatype is None:
             return None
         if self.spreads(self.datatype):
+            from mpired.buffers.spread import Records  # noqa: PLC0415 - few elements are spread
+
             return Records(self.datatype, self.count, self.offset).reach[1]
         return self.start(self.datatype) + self.count * self.stored(self.datatype).itemsize

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mpired.buffers.source import Source
-from mpired.datatypes import Datatype, counterparts, external32
-from mpired.errors import ConversionError
+if TYPE_CHECKING:
+    from mpired.buffers.missing import Missing
+from mpired.datatypes import Datatype, counterparts
+from mpired.errors import BufferFileError, ConversionError, CountError, MpiredError
+from mpired.progress import counted
+from mpired.sources.source import Source
 from mpired.storage import calls
 
 Order: TypeAlias = Literal["<", ">", "="]
 """A byte order as NumPy writes it."""
 
 
-@dataclass(frozen=True, eq=False)
-class FlatBuffer:
+UNKNOWN_COUNT = 1 << 63
+"""The count of a buffer whose end shows when it is read: one more than any file can declare."""
+
+
+class FlatBuffer(NamedTuple):
     """One rank's buffer as a run of elements in a file.
 
     Parameters
@@ -28,7 +34,7 @@ class FlatBuffer:
     datatype
         What an element is.
     count
-        Number of elements.
+        Number of elements, or `UNKNOWN_COUNT`.
     stored
         The NumPy form of an element as it lies in the file: its byte order, and a pair packed or padded.
     offset
@@ -41,23 +47,64 @@ class FlatBuffer:
         The column's name, for results of formats with columns.
     datarep
         "native" or "external32", of a raw file; None where the format leaves no choice.
+    to_end
+        Whether a source that is read forward has to end behind the last element.
+    like
+        What this rank and another one are called, if the count is of the other one.
+    validity
+        Where a byte for each element begins that is 0 if the element is null; None if there are none.
+    missing
+        Which values mean that an element is missing; None if none does.
+    unit
+        The unit of the values, as the file names it; "" if it does not.
+    storage
+        How the file stores them, in a few words; "" if there is nothing to say.
+    fixed_order
+        Whether the format has one byte order for all, so that results in others do not take it over.
     """
 
     source: Source
     datatype: Datatype
-    count: int
+    count: int  # type: ignore[assignment]  # tuples are not counted
     stored: np.dtype
     offset: int = 0
     shape: tuple[int, ...] | None = None
     fortran_order: bool = False
     name: str = ""
     datarep: str | None = None
-    isolated: ClassVar[bool] = False
-    columns: ClassVar[tuple[str, ...]] = ()
+    to_end: bool = False
+    like: tuple[str, str] | None = None
+    validity: int | None = None
+    missing: Missing | None = None
+    unit: str = ""
+    storage: str = ""
+    fixed_order: bool = False
+
+    @property
+    def isolated(self) -> bool:
+        """False: no library decodes it."""
+        return False
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The column's name, if it has one."""
+        return (self.name,) if self.name else ()
+
+    @property
+    def shortened(self) -> str | None:
+        """What the elements are in the file, if they are of a type that is combined as a wider one; None for others."""
+        return self.stored.name if self.stored.isbuiltin == _REGISTERED else None
+
+    @property
+    def nulls(self) -> int | None:
+        """How many elements are missing: none, or None if that is not known."""
+        return 0 if self.missing is None else None
 
     @property
     def byte_order(self) -> Order:
-        """The byte order of the stored elements: "<", ">" or, for single bytes, "="."""
+        """The byte order of the stored elements: "<", ">" or, for single bytes and where there is no choice, "="."""
+        if self.fixed_order:
+            return "="
         return ">" if self.datarep == "external32" else byte_order(self.stored)
 
     @property
@@ -66,9 +113,45 @@ class FlatBuffer:
         return self.stored.names or ()
 
     @property
+    def form(self) -> np.dtype | None:
+        """The native form of a structure with the names and gaps of a file that says them; None for other elements."""
+        return self.stored.newbyteorder("=") if self.fields and self.datarep is None else None
+
+    @property
     def end(self) -> int:
         """Bytes from the start of the file to the end of the last element."""
         return self.offset + self.count * self.stored.itemsize
+
+    def short(self, nbytes: int) -> MpiredError:
+        """Return the error for a source that has so many bytes of elements, as its end tells: too few."""
+        if self.shape is not None:
+            return BufferFileError(self.source.name, f"{self._expected}, found {nbytes}; it is cut off")
+        count, rest = divmod(nbytes, self.stored.itemsize)
+        if self.like is None or rest > self.datatype.tail:
+            return (
+                self.uneven(nbytes)
+                if rest
+                else CountError(
+                    self.source.name, f"has {count} elements of {self.datatype.label}, fewer than `count={self.count}`"
+                )
+            )
+        return CountError(self.source.name, f"{self.like[0]} has count {count}, but {self.like[1]} has {self.count}")
+
+    def uneven(self, nbytes: int) -> CountError:
+        """Return the error for a source whose bytes of elements are no whole number of them."""
+        what = f"the bytes of an element of {self.datatype.label}"
+        return CountError(self.source.name, f"{nbytes} bytes is not a multiple of {self.stored.itemsize}, {what}")
+
+    def long(self) -> MpiredError:
+        """Return the error for a source that goes on behind the last element."""
+        if self.shape is not None:
+            return BufferFileError(self.source.name, f"{self._expected}, found more")
+        this, other = self.like or ("it", "another rank")
+        return CountError(self.source.name, f"{this} has more than {self.count} elements, but {other} has {self.count}")
+
+    @property
+    def _expected(self) -> str:
+        return f"expected {self.count * self.stored.itemsize} data bytes for the shape {self.shape}"
 
     def open(self) -> FlatReader:
         """Open the file for reading by element ranges."""
@@ -88,18 +171,68 @@ class FlatLayout(NamedTuple):
         A buffer whose file gives the bytes before and after the result instead, for replacing it in place.
     before
         A buffer whose file gives the bytes before the result instead.
+    head_of
+        Returns the head, as long as it is, when the number of elements is known; None if that does not show in it.
     """
 
     stored: np.dtype
     head: bytes = b""
     around: FlatBuffer | None = None
     before: FlatBuffer | None = None
+    head_of: Callable[[int], bytes] | None = None
 
     @property
     def offset(self) -> int:
         """Bytes before the first element."""
         like = self.around or self.before
         return len(self.head) if like is None else like.offset
+
+
+class ArrayLayout(NamedTuple):
+    """How results lie as arrays of a file, each in one piece. It is an encoder, too, for results that lie elsewhere.
+
+    Parameters
+    ----------
+    lay
+        Writes all but the elements to an open file, and returns for each result the bytes before its first element.
+    stored
+        The NumPy form of the elements of each as they are to lie in the file.
+    finish
+        Completes the file when the elements are there; None if it is complete.
+    """
+
+    lay: Callable[[int], Sequence[int]]
+    stored: tuple[np.dtype, ...]
+    finish: Callable[[int], None] | None = None
+
+    def __call__(self, results: Sequence[FlatBuffer], fd: int) -> None:
+        """Write results to an open file."""
+        places = self.lay(fd)
+        for result, stored, at in zip(results, self.stored, places, strict=True):
+            done = 0
+            for octets in encoded(result, stored):
+                calls.pwrite_all(fd, octets, at + done)
+                done += len(octets)
+        if self.finish is not None:
+            self.finish(fd)
+
+
+_BLOCK_NBYTES = 1 << 20
+_REGISTERED = 2  # of a dtype that another library has made
+
+
+def encoded(buffer: FlatBuffer, stored: np.dtype) -> Iterator[memoryview]:
+    """Yield the bytes of all elements of a buffer in another form, in blocks."""
+    step = max(1, _BLOCK_NBYTES // stored.itemsize)
+    with closing(buffer.open()) as reader:
+        for start in counted(range(0, buffer.count, step), "encoding results"):
+            block = np.empty(min(step, buffer.count - start), buffer.datatype.form)
+            reader.read(start, block)
+            if not lies_as(stored, buffer.datatype):
+                other = np.zeros(len(block), stored)
+                convert(block, other, buffer.name, start)
+                block = other
+            yield block.view(np.uint8).data
 
 
 class FlatReader:
@@ -111,8 +244,8 @@ class FlatReader:
         self._itemsize = buffer.stored.itemsize
         self._direct = lies_as(buffer.stored, buffer.datatype)
 
-    def read(self, start: int, block: np.ndarray) -> None:
-        """Fill `block` with the elements from `start` on, in native byte order.
+    def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
+        """Fill `block` with the elements from `start` on, in native byte order, and return which are there.
 
         Raises
         ------
@@ -125,6 +258,14 @@ class FlatReader:
         self._fill(start, stored.view(np.uint8))
         if not self._direct:
             convert(stored, block, self._buffer.source.name, start)
+        if self._buffer.missing is not None:
+            return self._buffer.missing.there(block, self._buffer.source, self._buffer.columns)
+        if self._buffer.validity is None:
+            return None
+        there = np.zeros(len(block), np.bool_)
+        with calls.blaming(self._buffer.source.name):
+            self.file.read_into(there.view(np.uint8).data, self._buffer.validity + start)
+        return there
 
     def _position(self, start: int) -> int:
         return self._buffer.offset + start * self._itemsize
@@ -135,11 +276,30 @@ class FlatReader:
             got = self.file.read_into(octets.data, self._position(start))
         missing = len(octets) - got
         if missing:
+            if buffer.source.is_forward and missing > buffer.datatype.tail:
+                raise buffer.short(start * self._itemsize + got)
             # A raw file may end with the last element's last component, before its padding (MPI-4.1, 5.1.6).
             padded = self._itemsize == buffer.datatype.extent
             if not padded or missing > buffer.datatype.tail:
                 raise buffer.source.changed()
             octets[got:] = 0
+
+    def there(self, start: int, count: int) -> int:
+        """Return how many of some elements there are before the end of a source that is read forward."""
+        buffer, position = self._buffer, self._position(start)
+        with calls.blaming(buffer.source.name):
+            if start == 0 and position and not self.file.ahead(1, position - 1):
+                raise CountError(buffer.source.name, "has fewer bytes than `offset` skips")
+            nbytes = self.file.ahead(count * self._itemsize, position)
+        found, rest = divmod(nbytes + buffer.datatype.tail if nbytes else 0, self._itemsize)
+        if nbytes < count * self._itemsize and rest > buffer.datatype.tail:
+            raise buffer.uneven(start * self._itemsize + nbytes)
+        return min(found, count)
+
+    def check_end(self) -> None:
+        """Raise an error if a source that is read forward goes on behind the last element, and is to end there."""
+        if self._buffer.to_end and self.file.ahead(1, self._position(self._buffer.count)):
+            raise self._buffer.long()
 
     def close(self) -> None:
         """Close the file."""
@@ -178,6 +338,8 @@ def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> No
     ConversionError
         If a value does not fit; it names `file`, and the element, `start` being the number of the first.
     """
+    from mpired.datatypes import external32  # noqa: PLC0415 - most elements lie as they are
+
     parts = [(source, target)]
     if source.dtype.names is not None and target.dtype.names is not None:
         names = counterparts(source.dtype.names, target.dtype.names)
@@ -187,3 +349,10 @@ def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> No
             external32.convert(old, new)
         except external32.Misfit as misfit:
             raise ConversionError(file, f"element {start + misfit.position}: {misfit.reason}") from None
+
+
+def in_form(elements: np.ndarray, form: np.dtype) -> np.ndarray:
+    """Return a copy of elements in another form of the same datatype."""
+    changed = np.zeros(len(elements), form)
+    convert(elements, changed, "an element", 0)
+    return changed

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from mpired.buffers import thrift
 from mpired.buffers.local import Extent, read_all
-from mpired.buffers.source import OpenSource
 from mpired.buffers.thrift import Field
+from mpired.sources.source import OpenSource
 
 MAGIC = b"PAR1"
 _ENCRYPTED = b"PARE"

@@ -6,13 +6,14 @@ where the magic is shorter, what every such file has behind it.
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-HEAD_NBYTES = 4096
-"""How many of the first bytes are looked at."""
+from mpired.codecs import CODECS, Codec
+from mpired.sources.local import HEAD_NBYTES
 
 
 class Foreign(NamedTuple):
@@ -54,12 +55,16 @@ class _File(NamedTuple):
         return self.read(self.nbytes - start, start)
 
 
+def _is_any(_file: _File) -> bool:
+    return True
+
+
 class _Sign(NamedTuple):
     """What a kind of file has: a magic at one of some places, and what every such file has too."""
 
     magics: tuple[bytes, ...] = ()
     at: Sequence[int] = (0,)
-    also: Callable[[_File], bool] = lambda _file: True
+    also: Callable[[_File], bool] = _is_any
 
     def is_in(self, file: _File) -> bool:
         """Tell whether a file has it."""
@@ -69,7 +74,20 @@ class _Sign(NamedTuple):
 def _begins(*magics: bytes, whole: bytes = b"", at: int = 0) -> _Sign:
     """Return the sign of files that have a magic at a place, and begin with a regular expression."""
     # The expression is compiled only where it is needed.
-    return _Sign(magics, (at,), lambda file: not whole or _matches(whole, file.head))
+    return _Sign(magics, (at,), functools.partial(_is_as, whole))
+
+
+def _is_as(whole: bytes, file: _File) -> bool:
+    return not whole or _matches(whole, file.head)
+
+
+def _tells_netcdf(file: _File) -> bool:
+    """Tell whether the properties that the library of netCDF gives its files are among the first bytes."""
+    return b"_NCProperties" in file.head
+
+
+def _is_compressed_by(codec: Codec) -> _Sign:
+    return _Sign((codec.magic,), also=lambda file: codec.begins(file.head))
 
 
 def _matches(expression: bytes, text: bytes) -> bool:
@@ -86,6 +104,17 @@ def _is_safetensors(file: _File) -> bool:
     header = file.head[8 : 8 + length]
     ends = len(header) < length or header.rstrip().endswith(b"}")
     return length <= file.nbytes - 8 and _matches(rb'\{\s*["}]', header) and ends
+
+
+def _is_npz(file: _File) -> bool:
+    """Tell whether the first member of a zip archive is an npy file by its name."""
+    return file.head[30 : 30 + file.number(26, 2)].endswith(b".npy")
+
+
+def _is_zarr(file: _File) -> bool:
+    """Tell whether the first member of a zip archive is a document of a Zarr store by its name."""
+    name = file.head[30 : 30 + file.number(26, 2)]
+    return name.endswith((b"zarr.json", b".zgroup", b".zarray", b".zattrs", b".zmetadata"))
 
 
 def _is_arrow_stream(file: _File) -> bool:
@@ -146,7 +175,6 @@ def _is_pickle(file: _File) -> bool:
 _CONTINUATION = b"\xff\xff\xff\xff"
 _ARROW_VERSIONS, _ARROW_SCHEMA, _ARROW_TABLE = {3, 4}, 1, 100
 _AS_NPY = "save its numbers with numpy.save"
-_DECOMPRESS = "decompress it first"
 # A frame of less than 2**48 bytes, or what the older ones of arrays, of lists and of tensors begin with; without a
 # protocol the functions that make arrays, bytes and objects.
 _PICKLE = (
@@ -164,10 +192,30 @@ _PICKLE_ENDS = (
     (rb"[VS]", rb"\np[01]\n\.\Z"),  # a text
 )
 _TAIL_NBYTES = 16
+# The last field of the last message of ORC, and the length of that.
+_ORC_END = rb".*\x82\xf4\x03\x03ORC.\Z"
 
 _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 # Bytes of the user may come first, 512 or any larger power of two; MATLAB 7.3 has 512.
-_HDF5 = Foreign("HDF5", (".h5", ".hdf5", ".he5", ".nc4"), _Sign((_HDF5_MAGIC,), (0, 512, 1024, 2048)), _AS_NPY)
+HDF5 = Foreign("HDF5", (".h5", ".hdf5", ".he5"), _Sign((_HDF5_MAGIC,), (0, 512, 1024, 2048)), _AS_NPY)
+"""What a format of mpired is."""
+NETCDF4 = Foreign("netCDF-4", (".nc4",), _Sign((_HDF5_MAGIC,), also=_tells_netcdf), _AS_NPY)
+"""What a format of mpired is: HDF5 that tells in its first bytes that netCDF's library has written it."""
+# The number of records, and then the tag of the dimensions, or of none.
+NETCDF = Foreign(
+    "netCDF", (".nc", ".cdf"), _begins(b"CDF", whole=rb"CDF([\x01\x02].{4}|\x05.{8})\0\0\0[\0\x0a]"), _AS_NPY
+)
+"""What a format of mpired is."""
+ARROW_STREAM = Foreign(
+    "an Arrow stream", (), _Sign((_CONTINUATION,), also=_is_arrow_stream), "save its numbers with numpy.save"
+)
+"""What a format of mpired is."""
+NPZ = Foreign("an .npz archive", (), _Sign((b"PK\x03\x04",), also=_is_npz), _AS_NPY)
+"""What a format of mpired is, too."""
+ZARR = Foreign("a Zarr store in a zip archive", (), _Sign((b"PK\x03\x04",), also=_is_zarr), _AS_NPY)
+"""What a format of mpired is, too."""
+SAFETENSORS = Foreign("a safetensors file", (), _Sign((b"{",), (8,), _is_safetensors), _AS_NPY)
+"""What a format of mpired is, too."""
 _OLD_ARROW_STREAM = Foreign(
     "an Arrow stream of a version before 0.15",
     (),
@@ -175,50 +223,37 @@ _OLD_ARROW_STREAM = Foreign(
     "write it as an Arrow file, as pyarrow.ipc.new_file does",
 )
 FOREIGN = (
+    NPZ,
+    ZARR,
     Foreign(
-        "a zip archive, as .npz",
-        (".npz", ".zip"),
+        "a zip archive",
+        (".zip",),
         _begins(b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08"),
-        "save each array with numpy.save",
+        "extract its files",
     ),
-    Foreign("gzip", (".gz", ".tgz"), _begins(b"\x1f\x8b\x08", whole=rb"...[\0-\x1f].{5}[\0-\x0d\xff]"), _DECOMPRESS),
-    Foreign("bzip2", (".bz2",), _begins(b"BZh", whole=rb"BZh[1-9](1AY&SY|\x17rE8P\x90)"), _DECOMPRESS),
-    Foreign("xz", (".xz",), _begins(b"\xfd7zXZ\0"), _DECOMPRESS),
-    Foreign("zstd", (".zst",), _begins(b"\x28\xb5\x2f\xfd"), _DECOMPRESS),
-    Foreign("lz4", (".lz4",), _begins(b"\x04\x22\x4d\x18"), _DECOMPRESS),
+    *(Foreign(row.name, (row.suffix,), _is_compressed_by(row), "decompress it first") for row in CODECS.values()),
     Foreign("a tar archive", (".tar",), _begins(b"ustar\0", b"ustar ", at=257), "extract its files"),
-    _HDF5,
+    NETCDF4,
+    HDF5,
     Foreign("HDF4", (".hdf", ".h4"), _begins(b"\x0e\x03\x13\x01"), _AS_NPY),
-    # The number of records, and then the tag of the dimensions, or of none.
-    Foreign("netCDF", (".nc", ".cdf"), _begins(b"CDF", whole=rb"CDF([\x01\x02].{4}|\x05.{8})\0\0\0[\0\x0a]"), _AS_NPY),
+    NETCDF,
     # The version is below 2 million, and the first record begins at byte 100.
     Foreign("a ROOT file", (".root",), _begins(b"root\0", whole=rb"root\0[\0-\x1f]..\0\0\0d"), _AS_NPY),
     Foreign("FITS", (".fits", ".fit", ".fts"), _begins(b"SIMPLE  =", whole=rb"SIMPLE  = +[TF]"), _AS_NPY),
     Foreign("GRIB", (".grib", ".grb", ".grib2", ".grb2"), _begins(b"GRIB", whole=rb"GRIB...[\x01\x02]"), _AS_NPY),
     Foreign("a MATLAB file", (".mat",), _begins(b"MATLAB 5.0 MAT-file"), _AS_NPY),
-    Foreign(
-        "safetensors",
-        (".safetensors",),
-        _Sign((b"{",), (8,), _is_safetensors),
-        "save each tensor with numpy.save",
-    ),
+    SAFETENSORS,
     Foreign(
         "a pickle, which is never loaded",
         (".pkl", ".pickle", ".pt", ".pth"),
         _Sign((b"\x80", b"c", b"(", b"]q", b"}q", b"X", b"V", b"S"), also=_is_pickle),
         _AS_NPY,
     ),
-    Foreign(
-        "an Arrow stream",
-        (".arrows",),
-        _Sign((_CONTINUATION,), also=_is_arrow_stream),
-        "write it as an Arrow file, as pyarrow.ipc.new_file does",
-    ),
+    ARROW_STREAM,
     Foreign("feather of version 1", (), _begins(b"FEA1"), "write it again in version 2"),
     Foreign("parquet with an encrypted footer", (), _begins(b"PARE"), "decrypt it first"),
     Foreign("Avro", (".avro",), _begins(b"Obj\x01", whole=rb"Obj\x01.{1,64}avro\."), "write it as parquet"),
-    Foreign("ORC", (".orc",), _UNSEEN, "write it as parquet"),
-    Foreign("Zarr", (".zarr",), _UNSEEN, _AS_NPY),
+    Foreign("ORC", (".orc",), _Sign((b"ORC",), also=lambda file: _matches(_ORC_END, file.tail)), "write it as parquet"),
     Foreign("a text with tabs", (".tsv", ".tab"), _UNSEEN, _AS_NPY),
 )
 
@@ -253,7 +288,7 @@ def by_content(head: bytes, nbytes: int, read: Callable[[int, int], bytes] | Non
         if found is not None:
             return found
     if _has_large_user_block(file):
-        return _HDF5
+        return HDF5
     return _OLD_ARROW_STREAM if _is_old_arrow_stream(file) else None
 
 

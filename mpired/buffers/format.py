@@ -6,22 +6,26 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from types import ModuleType
 from typing import NamedTuple, Protocol, TypeAlias, cast
 
 from mpired import installed
 from mpired.buffers.declared import Declared
-from mpired.buffers.flat import FlatBuffer, FlatLayout
+from mpired.buffers.flat import ArrayLayout, FlatBuffer, FlatLayout
 from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile
-from mpired.buffers.source import Source
-from mpired.datatypes.times import TIMES
+from mpired.datatypes import Datatype
+from mpired.datatypes.times import TIMES, is_of_numpy
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
+from mpired.sources.source import Source
 from mpired.storage import calls, interruptions
 
+_FEW = 8
+_OWN = contextlib.nullcontext()  # one for all: each of many ranks passes here
 Encoder: TypeAlias = Callable[[Sequence[FlatBuffer], int], None]
 """Writes results, given as flat buffers of native elements, to an open file in some other form."""
+Layout: TypeAlias = FlatLayout | ArrayLayout | Encoder
+"""How a result comes into its file."""
 
 
 class InputModule(Protocol):
@@ -33,7 +37,13 @@ class InputModule(Protocol):
 class OutputModule(Protocol):
     """What the module of every format supplies; all that can be refused is refused here."""
 
-    def prepare(self, model: Model) -> FlatLayout | Encoder: ...
+    def prepare(self, model: Model) -> Layout: ...
+
+
+class NotingModule(Protocol):
+    """What the module of a format supplies besides, whose files can say where they come from."""
+
+    def note(self, source: Source) -> str | None: ...
 
 
 class RewritingModule(Protocol):
@@ -53,21 +63,44 @@ class Format(NamedTuple):
         File name endings that mean it, in small letters with their dot.
     magic
         The first bytes of every such file, empty if there are none.
+    told_by
+        The kind of file, known by more than its first bytes, that is of this format; None where the magic tells.
+    holds
+        Other kinds of file that are of this format by their suffix, though another row may tell them by their content.
     readable
         Whether it can be an input; else it is for results only.
     needs_type
         Whether its files say nothing of their elements, so that the user declares datatype, count and byte order.
     has_columns
         Whether it holds any number of buffers, each with a name; else one.
+    has_arrays
+        Whether each of its buffers has a shape of its own; else they are columns of one length.
+    has_notes
+        Whether its files can say where they come from, which `note` of its module reads.
     keeps
-        Whether its files can have columns of any type beside those that are buffers, which `prepare` then looks after.
+        Which others its files can have beside those that are buffers, "columns" of any type or "arrays"; `prepare` then
+        looks after them. "" for none.
+    has_nulls
+        Whether its elements can be null; `FlatReader.read` of a result then tells `prepare`'s encoder which are there.
+    has_times
+        Whether its elements can be times; `prepare` refuses those that it does not have.
     streamed
         Whether its elements can only be decoded in sequence; it is then read in larger blocks.
     updatable
-        Whether its files can be windows. Those of a format that is not streamed are changed where their elements lie,
-        and can be made new; those of another are written again.
+        Whether its files can be windows. Those of a flat format are changed where their elements lie, and can be made
+        new; those of another are written again.
+    in_place
+        Whether arrays of its files that lie as they are can be changed there: no checksum is of them.
+    directories
+        Endings of the names of directories that are read as its files; a result has another name.
+    forward
+        Whether `inspect` and its readers take a source that is read forward; else they get a copy of it.
     doc
         A line of documentation.
+    decoding
+        Bytes of memory that a process holds to read a file, with its libraries, besides the blocks.
+    encoding
+        Bytes of memory that it takes at most to write a result, with its libraries.
     address_space
         Bytes that its libraries need to be loaded; some crash where they cannot be mapped.
     place
@@ -86,15 +119,31 @@ class Format(NamedTuple):
     name: str
     suffixes: tuple[str, ...] = ()
     magic: bytes = b""
+    told_by: object = None
+    holds: tuple[object, ...] = ()
     readable: bool = True
     needs_type: bool = False
     has_columns: bool = False
-    keeps: bool = False
+    has_arrays: bool = False
+    has_notes: bool = False
+    keeps: str = ""
+    has_nulls: bool = False
+    has_times: bool = False
     streamed: bool = False
     updatable: bool = False
+    in_place: bool = False
+    directories: tuple[str, ...] = ()
+    forward: bool = False
     doc: str = ""
+    decoding: int = 0
+    encoding: int = 0
     address_space: int = 0
     place: str = ""
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether a file is one run of elements, perhaps behind a header."""
+        return self.readable and not (self.streamed or self.has_arrays)
 
     @property
     def module(self) -> ModuleType:
@@ -115,7 +164,7 @@ class Format(NamedTuple):
         with self._blamed(source.name):
             return cast("InputModule", self.module).inspect(source, declared)._replace(format=self.name)
 
-    def prepare(self, model: Model) -> FlatLayout | Encoder:
+    def prepare(self, model: Model) -> Layout:
         """Say how a result like `model` is written in this format, or why it cannot be.
 
         Raises
@@ -129,14 +178,28 @@ class Format(NamedTuple):
             names = ", ".join(buffer.name for buffer in model.buffers)
             reason = f"holds one buffer, but there are {len(model.buffers)} ({names}); choose one with `columns`"
             raise UsageError(f"`to={self.name!r}`", reason)
-        if not self.keeps and (times := [each.datatype for each in model.buffers if each.datatype.group in TIMES]):
-            raise DatatypeError(f"{times[0]}", f"has no form in {self.name}; use `to='parquet'` or `to='arrow'`")
-        if model.kept and not self.keeps:
-            raise UsageError("`keep`", f"is for parquet and arrow results, and this one is {self.name}; leave it out")
+        if not self.has_times and (times := [each.datatype for each in model.buffers if each.datatype.group in TIMES]):
+            raise DatatypeError(f"{times[0]}", f"has no form in {self.name}; use {_ways_out(times[0])}")
+        if not self.has_arrays and len({each.count for each in model.buffers}) > 1:
+            counts = ", ".join(f"{each.name} has {each.count}" for each in model.buffers[:_FEW])
+            reason = f"holds columns of one length, but {counts} elements; choose some with `columns`"
+            raise UsageError(f"`to={self.name!r}`", reason)
+        if model.kept and (self.keeps != model.kept.kind or (self.has_arrays and model.format != self.name)):
+            if model.kept.wanted:
+                reason = f"carries {model.kept.kind} into results that can hold them, and this one is {self.name}"
+                raise UsageError("`keep`", f"{reason}; leave it out")
+            model = model._replace(kept=None)
         if model.format != self.name:  # what a file of another format has besides its elements means nothing here
-            model = replace(model, source=None)
+            model = model._replace(source=None)
         with self._blamed(f"`to={self.name!r}`"):
             return cast("OutputModule", self.module).prepare(model)
+
+    def note(self, source: Source) -> str | None:
+        """Return what a file says of where it comes from; None for nothing."""
+        if not self.has_notes:
+            return None
+        with self._blamed(source.name):
+            return cast("NotingModule", self.module).note(source)
 
     def rewrite(self, source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
         """Write a file again, some of its buffers with new elements.
@@ -153,17 +216,31 @@ class Format(NamedTuple):
         with self._blamed(source.name):
             cast("RewritingModule", self.module).rewrite(source, changed, fd)
 
-    @contextlib.contextmanager
-    def _blamed(self, subject: str) -> Iterator[None]:
+    def rewriting(self, source: Source) -> int:
+        """Return about how many bytes of a file are in memory at once when it is written again, if its module tells."""
+        with self._blamed(source.name):
+            told = getattr(self.module, "rewriting", None)
+            return told(source) if told else 0
+
+    def _blamed(self, subject: str) -> contextlib.AbstractContextManager[None]:
         """Turn what goes wrong in an installed package into an error of its file; in mpired itself it is a bug."""
+        return self._package_blamed(subject) if self.place else _OWN
+
+    @contextlib.contextmanager
+    def _package_blamed(self, subject: str) -> Iterator[None]:
         try:
             yield
         except (Exception, SystemExit) as error:
-            if not self.place or isinstance(error, MpiredError | OSError | MemoryError):
+            if isinstance(error, MpiredError | OSError | MemoryError):
                 raise
             what = f"{type(error).__name__}: {error}"
             reason = f"the format {self.name} of {self.place} failed ({what}); repair or remove the package"
             raise BufferFileError(subject, reason) from error
+
+
+def _ways_out(time: Datatype) -> str:
+    """Return the options for a format that has such times."""
+    return "`to='npy'`" if is_of_numpy(time) else "`to='parquet'` or `to='arrow'`"
 
 
 @functools.cache

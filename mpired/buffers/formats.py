@@ -2,38 +2,49 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from contextlib import closing
 
+from mpired import codecs
 from mpired.buffers import foreign, plugins
 from mpired.buffers.declared import Declared
 from mpired.buffers.format import Format
-from mpired.buffers.memory import ArrayRank, AtHand
+from mpired.buffers.memory import ArrayRank, AtHand, RankInFile
 from mpired.buffers.rank import RankFile
-from mpired.buffers.source import Source, open_source
 from mpired.errors import BufferFileError, NotReadError, UsageError
+from mpired.sources.local import HEAD_NBYTES, peek
+from mpired.sources.open import open_source
+from mpired.sources.source import STORE_HEAD, Source, of_file
 from mpired.storage import calls
 
 _ARROW = 192 << 20
+_ANY_NBYTES = 1 << 62  # of what is read forward
 _ROWS: tuple[Format, ...] = (
     Format(
         "raw",
         (".bin", ".raw"),
         needs_type=True,
         updatable=True,
+        forward=True,
         doc="elements of a declared datatype, nothing else",
     ),
-    Format("npy", (".npy",), b"\x93NUMPY", updatable=True, doc="NumPy's array file"),
+    Format("npy", (".npy",), b"\x93NUMPY", has_times=True, updatable=True, forward=True, doc="NumPy's array file"),
     Format(
         "parquet",
         (".parquet", ".pq"),
         b"PAR1",
         has_columns=True,
-        keeps=True,
+        has_notes=True,
+        keeps="columns",
+        has_nulls=True,
+        has_times=True,
         streamed=True,
         updatable=True,
         doc="every numeric column a buffer",
+        decoding=64 << 20,
+        encoding=112 << 20,
         address_space=_ARROW,
     ),
     Format(
@@ -41,19 +52,133 @@ _ROWS: tuple[Format, ...] = (
         (".arrow", ".feather"),
         b"ARROW1",
         has_columns=True,
-        keeps=True,
+        has_notes=True,
+        keeps="columns",
+        has_nulls=True,
+        has_times=True,
         streamed=True,
         updatable=True,
         doc="Arrow IPC file, as parquet",
+        decoding=8 << 20,
+        encoding=16 << 20,
         address_space=_ARROW,
     ),
-    Format("text", (".txt",), readable=False, doc="an element a line"),
-    Format("csv", (".csv",), readable=False, has_columns=True, doc="a column a buffer, with a header line"),
-    Format("json", (".json",), readable=False, has_columns=True, doc="one object with all elements"),
-    Format("table", (), readable=False, has_columns=True, doc="the first and last elements, for a person"),
+    Format(
+        "arrows",
+        (".arrows",),
+        told_by=foreign.ARROW_STREAM,
+        has_columns=True,
+        keeps="columns",
+        has_nulls=True,
+        has_times=True,
+        streamed=True,
+        forward=True,
+        doc="Arrow IPC stream, as parquet",
+        has_notes=True,
+        decoding=8 << 20,
+        encoding=16 << 20,
+        address_space=_ARROW,
+    ),
+    Format(
+        "npz",
+        (".npz",),
+        told_by=foreign.NPZ,
+        has_columns=True,
+        has_arrays=True,
+        keeps="arrays",
+        has_times=True,
+        updatable=True,
+        doc="NumPy's archive of arrays, each a buffer",
+    ),
+    Format(
+        "safetensors",
+        (".safetensors",),
+        told_by=foreign.SAFETENSORS,
+        has_columns=True,
+        has_arrays=True,
+        has_notes=True,
+        updatable=True,
+        in_place=True,
+        doc="tensors, each a buffer",
+    ),
+    Format(
+        "hdf5",
+        (".h5", ".hdf5", ".he5"),
+        told_by=foreign.HDF5,
+        holds=(foreign.NETCDF4,),
+        has_columns=True,
+        has_arrays=True,
+        keeps="arrays",
+        has_nulls=True,
+        updatable=True,
+        in_place=True,
+        doc="groups of arrays, each a buffer",
+        decoding=64 << 20,
+        encoding=64 << 20,
+    ),
+    Format(
+        "netcdf",
+        (".nc", ".nc4", ".cdf"),
+        told_by=foreign.NETCDF,
+        holds=(foreign.NETCDF4, foreign.HDF5),
+        has_columns=True,
+        has_arrays=True,
+        keeps="arrays",
+        has_nulls=True,
+        updatable=True,
+        in_place=True,
+        doc="variables, each a buffer: classic, CDF-5 and netCDF-4",
+        decoding=16 << 20,
+        encoding=24 << 20,
+    ),
+    Format(
+        "zarr",
+        (".zarr.zip",),
+        STORE_HEAD,
+        told_by=foreign.ZARR,
+        has_columns=True,
+        has_arrays=True,
+        keeps="arrays",
+        has_nulls=True,
+        streamed=True,
+        updatable=True,
+        directories=(".zarr",),
+        doc="Zarr store, each array a buffer",
+        decoding=64 << 20,
+        encoding=96 << 20,
+    ),
+    Format("text", (".txt",), readable=False, has_nulls=True, has_times=True, doc="an element a line"),
+    Format(
+        "csv",
+        (".csv",),
+        readable=False,
+        has_nulls=True,
+        has_times=True,
+        has_columns=True,
+        doc="a column a buffer, with a header line",
+    ),
+    Format(
+        "json",
+        (".json",),
+        readable=False,
+        has_nulls=True,
+        has_times=True,
+        has_columns=True,
+        doc="one object with all elements",
+    ),
+    Format(
+        "table",
+        (),
+        readable=False,
+        has_nulls=True,
+        has_times=True,
+        has_columns=True,
+        doc="the first and last elements, for a person",
+    ),
 )
 FORMATS = {row.name: row for row in _ROWS}
-_BY_SUFFIX = {suffix: row for row in _ROWS for suffix in row.suffixes}
+_BY_SUFFIX = {suffix: row for row in _ROWS for suffix in (*row.suffixes, *row.directories)}
+_LONG_SUFFIXES = tuple(suffix for suffix in _BY_SUFFIX if suffix.count(".") > 1)
 
 RAW = FORMATS["raw"]
 """The format of bytes that say nothing of themselves."""
@@ -106,7 +231,17 @@ def _is_word(suffix: str) -> bool:
 
 
 def _suffix(path: str) -> str:
-    return os.path.splitext(path)[1].lower()
+    """Return the ending of a name that may mean a format: that of compressed bytes stands behind it."""
+    base = path.rpartition(os.sep)[2]
+    dot = base.find(".")
+    return _suffix_of(f"_{base[dot:]}" if dot > 0 else base)
+
+
+@functools.lru_cache(maxsize=64)
+def _suffix_of(name: str) -> str:
+    """Return the same of a name; thousands of ranks differ before the first point."""
+    name = codecs.stripped(name).lower()
+    return next((each for each in _LONG_SUFFIXES if name.endswith(each)), "") or os.path.splitext(name)[1]
 
 
 def open_rank(word: str | AtHand, declared: Declared) -> RankFile:
@@ -117,14 +252,44 @@ def open_rank(word: str | AtHand, declared: Declared) -> RankFile:
     MpiredError, OSError
         If the file cannot be used; the error names it.
     """
-    limit = declared.stream_limit
-    source = open_source(word, limit) if isinstance(word, str) else word.source(limit)
-    # An array says itself what it is, whatever the format of the files beside it.
-    form = ARRAY if isinstance(word, ArrayRank) else recognise(source, declared)
-    return form.inspect(source, declared)
+    source, declared = _source_of(word, declared)
+    if isinstance(word, ArrayRank):  # it says itself what it is, whatever the format of the files beside it
+        return ARRAY.inspect(source, declared)
+    source, form = _recognised_in(word, source, declared)
+    return form.inspect(_as_read(source, form, declared), declared)
 
 
-def look(word: str, declared: Declared) -> RankFile:
+def _source_of(word: str | AtHand, declared: Declared) -> tuple[Source, Declared]:
+    """Return where the bytes of a rank are, and what is declared of it."""
+    if isinstance(word, str):
+        return open_source(word, declared.stream_limit), declared
+    declared = word.declared(declared)
+    return word.source(declared.stream_limit), declared
+
+
+def _recognised_in(word: str | AtHand, source: Source, declared: Declared) -> tuple[Source, Format]:
+    """Return the bytes and the format of a rank's file, which is raw if several ranks are in it.
+
+    Raises
+    ------
+    BufferFileError
+        If it is not, or as of `recognised`.
+    """
+    source, form = recognised(source, declared)
+    if not isinstance(word, RankInFile):
+        return source, form
+    if not form.needs_type or source.is_forward:
+        what = "compressed" if source.is_forward else form.name
+        raise BufferFileError(word.name, f"is {what}, and only raw files hold several ranks; name the file alone")
+    return word.named(source), form
+
+
+def _as_read(source: Source, form: Format, declared: Declared) -> Source:
+    """Return the source as the format can read it: what is read forward only where that is enough."""
+    return source if not source.is_forward or (declared.forward and form.forward) else source.kept()
+
+
+def look(word: str | AtHand, declared: Declared) -> RankFile:
     """Describe one file as far as that is possible, also if it is of a kind that is not read, or says nothing.
 
     Raises
@@ -132,20 +297,70 @@ def look(word: str, declared: Declared) -> RankFile:
     MpiredError, OSError
         If the file is damaged or cannot be opened.
     """
-    source = open_source(word, declared.stream_limit)
+    if isinstance(word, ArrayRank):
+        return open_rank(word, declared)
+    source, declared = _source_of(word, declared)
     try:
-        row = recognise(source, declared)
+        source, row = _recognised_in(word, source, declared)
     except NotReadError as error:
-        return RankFile.not_read(source, error.kind, error.reason)
+        return RankFile.not_read(source.kept(), error.kind, error.reason)
+    source = source.kept()
     if row.needs_type and declared.datatype is None:
         return RankFile.not_read(source, row.name, "says nothing of its elements; `type` says what they are")
     return row.inspect(source, declared)
 
 
-def recognise(source: Source, declared: Declared) -> Format:
+def recognised(source: Source, declared: Declared) -> tuple[Source, Format]:
+    """Return the bytes that are a rank's, decompressed if they are compressed, and their format.
+
+    Raises
+    ------
+    BufferFileError
+        As of `recognise`; and if the codec of the content and that of the suffix disagree, or the content is damaged.
+    """
+    form = format_named(declared.format, readable=True) if declared.format else None
+    named = codecs.by_suffix(source.name)
+    start = _start(source)
+    codec = codecs.by_content(start)
+    if form is not None and form.needs_type and codec is not named:
+        return source, form  # the bytes as they are
+    if named is not None and codec is not named:
+        what = f"holds {codec.name} by its first bytes" if codec else f"does not begin as {named.name}"
+        raise BufferFileError(source.name, f"{what}, but its suffix means {named.name}; rename it")
+    if codec is None:
+        return source, form or recognise(source, declared, start)
+    if named is None and form is None and (plain := by_suffix(source.name)):
+        reason = f"holds {codec.name} by its first bytes, but its suffix means {plain.name}"
+        raise BufferFileError(source.name, f"{reason}; rename it, as to {source.name}{codec.suffix}")
+    from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - most ranks lie in files as they are
+
+    source = CompressedSource(source, codec.name, declared.stream_limit)
+    return source, form or recognise(source, declared)
+
+
+def unpacked(source: Source, declared: Declared) -> Source:
+    """Return the bytes of one file to be read in any order, decompressed if they are compressed.
+
+    Raises
+    ------
+    BufferFileError
+        As of `recognised`.
+    """
+    if codecs.by_suffix(source.name) or codecs.by_content(_start(source)):
+        source, _ = recognised(source, declared._replace(count=None))
+    return source.kept()
+
+
+def _start(source: Source) -> bytes:
+    with closing(peek(source)) as file, calls.blaming(source.name):
+        return file.read(HEAD_NBYTES, 0)
+
+
+def recognise(source: Source, declared: Declared, start: bytes | None = None) -> Format:
     """Return the format of a file: the declared one, or that of its content, which must agree with its suffix.
 
-    With a declared datatype any bytes can be raw, unless content or suffix say that they are something else.
+    The `start` is its first bytes, if they are read already. With a declared datatype any bytes can be raw,
+    unless content or suffix say that they are something else.
 
     Raises
     ------
@@ -154,32 +369,53 @@ def recognise(source: Source, declared: Declared) -> Format:
     """
     if declared.format:
         return format_named(declared.format, readable=True)
-    start, by_content, kind = _by_content(source)
     named = by_suffix(source.name)
+    start, by_content, kind = _by_content(source, start, named)
     # Raw bytes of a declared datatype have any name: only if they seem to be a file, packages are asked for it.
     if by_content is None and named is None and (kind or declared.datatype is None or _is_word(_suffix(source.name))):
         by_content = plugins.by_content(source.name, start)
     if by_content is None and kind and (named is None or not named.place):
         raise NotReadError(source.name, f"is {kind.name}; {kind.way_out}", kind.name)
-    if by_content is None and named is None and (kind := foreign.by_suffix(source.name)):
+    path = source.name if of_file(source) is source else codecs.stripped(source.name)
+    if by_content is None and named is None and (kind := foreign.by_suffix(path)):
         raise NotReadError(source.name, f"is {kind.name} by its suffix; {kind.way_out}", kind.name)
     if named is not None and not named.readable:
-        reason = f"is {named.name} by its suffix, which cannot be an input; `format='raw'` reads the bytes as they are"
+        way_out = "" if declared.window else "; `format='raw'` reads the bytes as they are"
+        reason = f"is {named.name} by its suffix, which cannot be an input{way_out}"
         raise NotReadError(source.name, reason, named.name)
     if named is not None and by_content is not None and named is not by_content:
-        reason = (
-            f"holds {by_content.name} by its first bytes, but its suffix means {named.name}; say which with `format`"
-        )
+        way_out = "rename it" if declared.window else "say which with `format`"
+        reason = f"holds {by_content.name} by its first bytes, but its suffix means {named.name}; {way_out}"
         raise BufferFileError(source.name, reason)
     return by_content or named or RAW
 
 
-def _by_content(source: Source) -> tuple[bytes, Format | None, foreign.Foreign | None]:
-    """Return the first bytes of a file, and what it is by them: a format, a kind of another program, or neither."""
-    with closing(source.open()) as file, calls.blaming(source.name):
-        start = file.read(foreign.HEAD_NBYTES, 0)
-        row = next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None)
-        return start, row, None if row else foreign.by_content(start, source.nbytes, file.read)
+def _by_content(
+    source: Source, start: bytes | None = None, named: Format | None = None
+) -> tuple[bytes, Format | None, foreign.Foreign | None]:
+    """Return the first bytes of a file, and what it is by them: a format, a kind of another program, or neither.
+
+    Of a kind that is of several formats it is the one that its suffix has `named`.
+    """
+
+    def read(nbytes: int, offset: int) -> bytes:
+        with closing(peek(source)) as file, calls.blaming(source.name):
+            return file.read(nbytes, offset)
+
+    start = read(HEAD_NBYTES, 0) if start is None else start
+    row = next((row for row in _ROWS if row.magic and start.startswith(row.magic)), None)
+    if row is not None:
+        return start, row, None
+    if source.is_forward:
+        nbytes = len(start) if len(start) < HEAD_NBYTES else _ANY_NBYTES
+        kind = foreign.by_content(start, nbytes)
+    else:
+        kind = foreign.by_content(start, source.nbytes, read)
+    if kind is None:
+        return start, None, None
+    rows = [row for row in _ROWS if row.told_by is kind] + [row for row in reversed(_ROWS) if kind in row.holds]
+    row = named if named in rows else next(iter(rows), None)
+    return start, row, None if row else kind
 
 
 def check_records(source: Source, offset: int) -> None:
@@ -200,9 +436,12 @@ def output_format(path: str, to: str | None, like: str, *, terminal: bool = Fals
     Raises
     ------
     UsageError
-        If `to` names no format, or there is none and the suffix is that of another.
+        If `to` names no format, or there is none and the suffix is that of another, or of a directory.
     """
     chosen = format_named(to, "to") if to is not None else by_suffix(path) or _as_the_inputs(path, like)
+    if _suffix(path) in chosen.directories:
+        reason = f"would be a directory by its suffix, and results in {chosen.name} are single files"
+        raise UsageError(path, f"{reason}; name it {os.path.splitext(path)[0]}{chosen.suffixes[0]}")
     return _FOR_TERMINALS if terminal and chosen.readable else chosen
 
 
@@ -212,7 +451,7 @@ def _as_the_inputs(path: str, like: str) -> Format:
     Raw binary may have any name that is no other format's; a number, as in `out.0`, is no suffix.
     """
     row = format_named(like)
-    if kind := foreign.by_suffix(path):
+    if kind := foreign.by_suffix(codecs.stripped(path)):
         reason = f"would be {kind.name} by its suffix, which mpired does not write"
         raise UsageError(path, f"{reason}; choose another name, or say the format with `to`")
     if not row.needs_type and (suffix := _unknown_suffix(path)):
@@ -230,17 +469,19 @@ def _other_format(path: str, fits: Callable[[Format], bool]) -> str | None:
     """Return what the suffix of a name means, unless that is nothing or a format that fits."""
     if row := by_suffix(path):
         return None if fits(row) else row.name
-    kind = foreign.by_suffix(path)
+    kind = foreign.by_suffix(codecs.stripped(path))
     return kind.name if kind else None
 
 
-def format_to_create(path: str, *, declared: bool) -> Format:
-    """Return the format of a file that `--create` makes: one that is changed where its elements lie.
+def format_to_create(path: str, *, like: str = "", declared: bool) -> Format:
+    """Return the format of a file that `--create` makes: one that is changed where its elements lie, or as another is.
 
     Parameters
     ----------
     path
         The file, of whose name only the suffix matters.
+    like
+        The format of a file that it is to be like; "" if there is none.
     declared
         Whether the datatype is declared, so that raw binary may have any suffix.
 
@@ -251,13 +492,18 @@ def format_to_create(path: str, *, declared: bool) -> Format:
     """
 
     def is_made(row: Format) -> bool:
-        return row.updatable and not row.streamed
+        return row.updatable and (row.is_flat or row.name == like)
 
+    if codec := codecs.by_suffix(path):
+        reason = (
+            f"makes files whose elements are changed where they lie, and {path} would be {codec.name} by its suffix"
+        )
+        raise UsageError("`create`", f"{reason}; choose another name")
     if other := _other_format(path, is_made):
-        names = " and ".join(sorted(row.name for row in filter(is_made, _ROWS)))
+        names = " and ".join(sorted(row.name for row in _ROWS if row.updatable and row.is_flat))
         reason = f"makes {names} files, and {path} would be {other} by its suffix; choose another name"
         if (row := by_suffix(path)) and row.updatable:
-            reason += ", or make it of the first origin with `mpired reduce`"
+            reason += f", or give it no value and a whole {other} file as the first origin"
         raise UsageError("`create`", reason)
     if not declared and (suffix := _unknown_suffix(path)):
         reason = f"no format has the suffix {suffix} of {path}; write .npy, or with `type` any suffix for raw binary"

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from mpired.buffers.flat import Order
 from mpired.buffers.local import Extent, read_all
-from mpired.buffers.source import OpenSource
+from mpired.sources.source import OpenSource
 
 _MAGIC = b"ARROW1"
 _CODECS = ("lz4", "zstd")  # CompressionType
@@ -78,11 +78,15 @@ class Messages:
         footer = self._follow(nbytes - tail - length)
         schema = self._field(footer, 1)
         self._nbytes = nbytes
+        self._set_schema(schema)
+        self.version = self._int(footer, 0, "<h")
+        self.dictionaries: list[Message] = self._blocks(footer, 2)
+        self.batches: list[Message] = self._blocks(footer, 3)
+
+    def _set_schema(self, schema: int) -> None:
+        """Take the byte order of a schema, which is 0 if there is none."""
         order = self._field(self._follow(schema), 0) if schema else 0
         self.byte_order: Order = ">" if order and self._unpack("<h", order) else "<"
-        self.version = self._int(footer, 0, "<h")
-        self.dictionaries = self._blocks(footer, 2)
-        self.batches = self._blocks(footer, 3)
 
     def _unpack(self, form: str, at: int) -> int:
         value: int = struct.unpack(form, read_all(self._bytes, struct.calcsize(form), at))[0]
@@ -188,5 +192,100 @@ class Messages:
         return read_all(self._bytes, nbytes, vector.start + number * nbytes)
 
 
-_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3  # MessageHeader
+class StreamMessages(Messages):
+    """The messages of an Arrow IPC stream of so many bytes, which stand one after another.
+
+    Raises
+    ------
+    ValueError
+        If the stream is damaged.
+    """
+
+    def __init__(self, file: OpenSource, nbytes: int) -> None:
+        self._bytes = file
+        self._nbytes = nbytes
+        self.dictionaries, self.batches = [], []
+        for kind, message in self._messages(self._begin()):
+            (self.batches if kind == _RECORD_BATCH else self.dictionaries).append(message)
+
+    def _begin(self) -> int:
+        """Read the first message, which has the schema, and return where it ends."""
+        end, table, header = self._next(0)
+        if not table or self._int(table, 1, "<B") != _SCHEMA or not header:
+            raise ValueError("there is no schema of arrow at its start")
+        self._set_schema(header)
+        self.version = self._int(table, 0, "<h")
+        return end
+
+    def _messages(self, end: int) -> Iterator[tuple[int, Message]]:
+        """Yield all messages from a place on, each with its kind."""
+        while True:
+            at = end
+            end, table, header = self._next(at)
+            if not table:
+                break
+            kind, body = self._int(table, 1, "<B"), self._int(table, 3, "<q")
+            if kind not in _HEADERS or not header:
+                raise ValueError(f"the message at {at} is no record batch")
+            yield kind, self._message(at, end - at, body)
+            end += body
+        if self._bytes.read(1, end):
+            raise ValueError(f"it goes on behind the end of the stream, which is at {end}")
+
+    def _next(self, at: int) -> tuple[int, int, int]:
+        """Return where the header of a message ends, and where its table and its content are; 0 for the last one."""
+        mark, length = self._unpack("<I", at), self._unpack("<i", at + 4)
+        if mark != _CONTINUATION or length < 0:
+            raise ValueError(f"there is no message at {at}")
+        table = self._follow(at + 8) if length else 0
+        return at + 8 + length, table, self._field(table, 2) if table else 0
+
+
+class ArrivingMessages(StreamMessages):
+    """The messages of an Arrow IPC stream that is read forward, of which the header of one is in memory."""
+
+    def __init__(self, file: OpenSource) -> None:
+        self._headed = _Headed(file)
+        self._bytes, self._nbytes = self._headed, _ANY_NBYTES
+        self._end = self._begin()
+        self.schema = self._headed.head
+        """The message with the schema."""
+
+    def arriving(self) -> Iterator[Message]:
+        """Yield the record batches as they come."""
+        return (message for kind, message in self._messages(self._end) if kind == _RECORD_BATCH)
+
+    def _next(self, at: int) -> tuple[int, int, int]:
+        self._headed.load(at)
+        return super()._next(at)
+
+
+class _Headed(OpenSource):
+    """What is read forward, with the header of a message in memory, in which one goes back and forth."""
+
+    def __init__(self, file: OpenSource) -> None:
+        self._file = file
+        self._start = 0
+        self.head = b""
+
+    def load(self, at: int) -> None:
+        """Read the header that begins at a place."""
+        mark = read_all(self._file, 8, at)
+        length = int.from_bytes(mark[4:], "little", signed=True)
+        if not 0 <= length <= _MOST_HEADER_NBYTES:
+            raise ValueError(f"there is no message at {at}")
+        self._start, self.head = at, mark + (read_all(self._file, length, at + 8) if length else b"")
+
+    def read_into(self, view: memoryview, offset: int) -> int:
+        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
+        within = offset - self._start
+        if not 0 <= within < len(self.head):
+            return self._file.read_into(view, offset)
+        found = self.head[within : within + len(view)]
+        view[: len(found)] = found
+        return len(found)
+
+
+_MOST_HEADER_NBYTES, _ANY_NBYTES = 16 << 20, 1 << 62
+_SCHEMA, _DICTIONARY_BATCH, _RECORD_BATCH = 1, 2, 3  # MessageHeader
 _HEADERS = {_DICTIONARY_BATCH, _RECORD_BATCH}

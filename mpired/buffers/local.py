@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpired.buffers.source import OpenSource
+from mpired.sources.source import OpenSource
 
 
 class Extent(NamedTuple):

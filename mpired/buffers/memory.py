@@ -10,15 +10,20 @@ import contextlib
 import io
 import os
 import stat
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mpired.buffers.source import LocalSource, OpenSource, Source, check_has_end, keep_stream, recovered_status
 from mpired.errors import ChangedError, DatatypeError, UsageError
+from mpired.sources.local import LocalSource, recovered_status
+from mpired.sources.open import open_source
+from mpired.sources.source import STANDARD_INPUT, OpenSource, Source
 from mpired.storage import calls
 from mpired.storage.output import Scratch
+
+if TYPE_CHECKING:
+    from mpired.buffers.declared import Declared
 
 
 class MemorySource:
@@ -34,6 +39,7 @@ class MemorySource:
 
     inode: tuple[int, int] | None = None
     is_private = True
+    is_forward = False
 
     def __init__(self, name: str, *parts: bytes | memoryview) -> None:
         self.name = name
@@ -54,6 +60,10 @@ class MemorySource:
     def open(self) -> OpenSource:
         """Open it for reading."""
         return _OpenMemory(self)
+
+    def kept(self) -> Source:
+        """Return itself."""
+        return self
 
     def check_unchanged(self) -> None:
         """Do nothing: what the program changes meanwhile is its own matter."""
@@ -99,6 +109,10 @@ class AtHand:
         """Return its bytes; `limit` is the most that are wanted of a stream, None for all."""
         raise NotImplementedError
 
+    def declared(self, said: Declared) -> Declared:
+        """Return what is declared of it, where `said` is declared of all ranks."""
+        return said
+
 
 class ArrayRank(AtHand):
     """An array of any form and order, also one that is mapped from a file."""
@@ -133,6 +147,66 @@ class ArrayRank(AtHand):
         return MemorySource(self.name, head, flat.view(np.uint8).data if flat.nbytes else b"")
 
 
+class RankInFile(AtHand):
+    """A rank that lies in a raw file with others.
+
+    Parameters
+    ----------
+    path
+        The file.
+    start
+        The bytes before it, those of `offset` not among them.
+    count
+        Its elements; None for as many as are declared of all ranks.
+    """
+
+    path: str
+
+    def __init__(self, path: str, start: int, count: int | None = None) -> None:
+        super().__init__(f"{path}:{start}")
+        self.path, self.start, self._count = path, start, count
+
+    def source(self, limit: int | None) -> Source:
+        """Return the bytes of the file.
+
+        Raises
+        ------
+        UsageError
+            If it is a stream, which gives its bytes once.
+        """
+        check_holds_several(self.path)
+        return open_source(self.path, limit)
+
+    def named(self, source: Source) -> Source:
+        """Return the bytes of the file with a name for messages that says where the rank lies."""
+        assert isinstance(source, LocalSource)  # noqa: S101 - as was checked
+        return source._replace(name=self.name)
+
+    def declared(self, said: Declared) -> Declared:
+        """Return what is declared of it, where `said` is declared of all ranks."""
+        count = said.count if self._count is None else self._count
+        return said._replace(offset=said.offset + self.start, count=count)
+
+
+def check_holds_several(path: str) -> None:
+    """Raise `UsageError` if a path is that of a stream, which gives its bytes once."""
+    if path == "-" or (os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)):
+        reason = "is a stream, of which no rank can be read alone; write it to a file first"
+        raise UsageError(STANDARD_INPUT if path == "-" else path, reason)
+
+
+class UnusableRank(AtHand):
+    """A rank of which it is known that it cannot be used, and why."""
+
+    def __init__(self, name: str, error: Exception) -> None:
+        super().__init__(name)
+        self._error = error
+
+    def source(self, limit: int | None) -> Source:  # noqa: ARG002 - there is none
+        """Raise the error."""
+        raise self._error
+
+
 class OpenFile(AtHand):
     """A file that is open for reading bytes. All of it is read, from its start, and its position stays."""
 
@@ -148,7 +222,7 @@ class OpenFile(AtHand):
                 self.path = self.name = os.fsdecode(path)
 
     def source(self, limit: int | None) -> Source:
-        """Return the bytes of the file; those of a stream are kept at the first time.
+        """Return the bytes of the file; those of a stream can be read once.
 
         Raises
         ------
@@ -171,27 +245,37 @@ class OpenFile(AtHand):
                 if stat.S_ISREG(status.st_mode):
                     path = f"/proc/{os.getpid()}/fd/{self._fd}"
                     return LocalSource.of_status(self.name, path, recovered_status(self.path, path))
+                from mpired.sources.stream import check_has_end  # noqa: PLC0415 - most ranks are files
+
                 check_has_end(self.name, status, limit)
             self._kept = self._kept or self._read(limit)
             return self._kept
 
     def _read(self, limit: int | None) -> Source:
-        """Read a stream, or what unpacks a file, into a scratch file."""
-        seekable = getattr(self._file, "seekable", bool)()
-        start = self._file.tell() if seekable else 0
-        if seekable:
-            self._file.seek(0)
-        try:
-            return keep_stream(self.name, self._block, limit)
-        finally:
-            if seekable:
-                self._file.seek(start)
+        """Return a stream, or a copy of what unpacks a file, whose position stays."""
+        from mpired.sources.forward import Forward, copied  # noqa: PLC0415 - as above
+        from mpired.sources.stream import StreamSource  # noqa: PLC0415 - as above
 
-    def _block(self, nbytes: int) -> bytes:
-        block = self._file.read(nbytes)
-        if not isinstance(block, bytes | bytearray | memoryview):
-            raise UsageError(self.name, f"gives {type(block).__name__}, not bytes; open it for reading bytes")
-        return bytes(block)
+        if not getattr(self._file, "seekable", bool)():
+            return StreamSource(self.name, self._fill, limit)
+        start = self._file.tell()
+        self._file.seek(0)
+        try:
+            return copied(self.name, Forward(self.name, self._fill, limit))
+        finally:
+            self._file.seek(start)
+
+    def _fill(self, view: memoryview) -> int:
+        done = 0
+        while done < len(view):
+            block = self._file.read(len(view) - done)
+            if not isinstance(block, bytes | bytearray | memoryview):
+                raise UsageError(self.name, f"gives {type(block).__name__}, not bytes; open it for reading bytes")
+            if not block:
+                break
+            view[done : done + len(block)] = block
+            done += len(block)
+        return done
 
 
 def _descriptor(file: Any) -> int | None:
@@ -223,6 +307,19 @@ def at_hand(rank: object, name: str) -> str | AtHand:
     )
 
 
+def path_at_hand(path: object, name: str) -> str:
+    """Return the path that a caller in Python gives by a parameter of this name.
+
+    Raises
+    ------
+    UsageError
+        If it is none.
+    """
+    if isinstance(path, str | os.PathLike):
+        return os.fsdecode(path)
+    raise UsageError(f"`{name}`", f"is of the type {type(path).__name__}; give the path of a file")
+
+
 def all_at_hand(ranks: object, option: str = "ranks", which: str = "rank {}") -> Sequence[str | AtHand]:
     """Return what a caller in Python means by several ranks, in order.
 
@@ -243,3 +340,11 @@ def all_at_hand(ranks: object, option: str = "ranks", which: str = "rank {}") ->
             option, f"is of the type {type(ranks).__name__}; give a list of paths, arrays or open files"
         ) from None
     return [at_hand(rank, which.format(number)) for number, rank in enumerate(each)]
+
+
+def paths(ranks: Iterable[str | AtHand]) -> Iterator[str]:
+    """Yield the paths of ranks that have one."""
+    for rank in ranks:
+        path = rank if isinstance(rank, str) else rank.path
+        if path is not None:
+            yield path

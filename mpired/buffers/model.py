@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
 
 from mpired.buffers.flat import Order
-from mpired.buffers.source import Source
 from mpired.datatypes import Datatype
+from mpired.sources.source import Source
+
+if TYPE_CHECKING:
+    from mpired.buffers.rank import Other
 
 
-@dataclass(frozen=True, eq=False)
-class BufferModel:
+class BufferModel(NamedTuple):
     """What one buffer of a result is like.
 
     Parameters
@@ -29,39 +32,67 @@ class BufferModel:
         The dimensions, for formats that have them; None for one dimension.
     fortran_order
         Whether the first index of `shape` runs fastest.
+    form
+        NumPy's form of a structure as the modelled file has it, with its names and gaps; None for that of the datatype.
     byte_order
         The byte order of the elements, for formats with any: "<", ">", or "=" for the native one.
     datarep
         "external32" for raw elements in that; else "native", or None where the file has no say.
+    nullable
+        Whether elements may be null.
     """
 
     datatype: Datatype
-    count: int
+    count: int  # type: ignore[assignment]  # tuples are not counted
     name: str = ""
     columns: tuple[str, ...] = ()
     shape: tuple[int, ...] | None = None
     fortran_order: bool = False
+    form: np.dtype | None = None
     byte_order: Order = "="
     datarep: str | None = None
+    nullable: bool = False
 
 
 class Kept(Protocol):
-    """Columns of any type that a result has as the modelled file has them."""
+    """Columns or arrays of any type that a result has as the modelled file has them."""
 
     @property
     def source(self) -> Source:
         """The file."""
 
     @property
+    def wanted(self) -> bool:
+        """Whether the user asked for them; else they go where there is a place for them."""
+
+    @property
+    def kind(self) -> str:
+        """What they are: "columns" or "arrays"."""
+
+    @property
     def names(self) -> Sequence[str]:
         """Their names, in the order of the file."""
+
+    @property
+    def others(self) -> Sequence[Other]:
+        """What they are, for a file that is looked at."""
 
     def check_same(self, other: Any, this: str, like: str) -> None:
         """Raise `BufferFileError` unless another file, `this`, has in them what this one has, which is `like`."""
 
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return all values of each as NumPy has them, masked ones where numbers or times are null."""
 
-@dataclass(frozen=True, eq=False)
-class Model:
+
+class Noted(Protocol):
+    """What a result says of where it comes from."""
+
+    @property
+    def text(self) -> str:
+        """The words, which are there when the result is written."""
+
+
+class Model(NamedTuple):
     """What a result is like: that of a rank's file is `RankFile.model`.
 
     Parameters
@@ -75,14 +106,17 @@ class Model:
         or the spelling of a header. None if there is none.
     kept
         The columns that the result has too; None for none.
+    note
+        What the result says of where it comes from, in a format that has a place for it; None for nothing.
     """
 
     format: str
     buffers: tuple[BufferModel, ...]
     source: Source | None = None
     kept: Kept | None = None
+    note: Noted | None = None
 
     def with_count(self, count: int) -> Model:
         """Return the model of a result with so many elements in one dimension."""
-        buffers = (replace(each, count=count, shape=None, fortran_order=False) for each in self.buffers)
-        return replace(self, buffers=tuple(buffers))
+        buffers = (each._replace(count=count, shape=None, fortran_order=False) for each in self.buffers)
+        return self._replace(buffers=tuple(buffers))

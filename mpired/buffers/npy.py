@@ -11,19 +11,22 @@ import contextlib
 import functools
 import math
 import re
+from collections.abc import Callable
 from contextlib import closing
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
 from mpired.buffers.declared import ORDERS, Declared
-from mpired.buffers.flat import FlatBuffer, FlatLayout
+from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, FlatLayout
 from mpired.buffers.literal import Literal
-from mpired.buffers.model import Model
-from mpired.buffers.rank import Other, RankFile, dtype_text
-from mpired.buffers.source import Source
-from mpired.datatypes import agrees, from_dtype, with_fields
+from mpired.buffers.model import BufferModel, Model
+from mpired.buffers.rank import Other, RankFile, dtype_text, element_text
+from mpired.datatypes import Datatype, agrees, as_numbers, from_dtype, with_fields
+from mpired.datatypes.times import TIMES, is_of_numpy, numpy_form
 from mpired.errors import BufferFileError, DatatypeError
+from mpired.sources.local import peek
+from mpired.sources.source import Source
 from mpired.storage import calls
 
 MAGIC = b"\x93NUMPY"
@@ -35,8 +38,25 @@ _MAX_FIELD_NDIM = 32
 _MAX_ITEMSIZE = 2**31 - 1
 _KEYS = {"descr", "fortran_order", "shape"}
 _LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
-_CODE = re.compile(r"[<>|=]?(?:[biufc]\d{1,2}|\?)", re.ASCII)
+_TIME_UNIT = r"\[\d{0,9}(?:[YMWDhms]|[munpfa]s)\]"
+_CODE = re.compile(rf"[<>|=]?(?:[biufc]\d{{1,2}}|\?|[mM]8(?:{_TIME_UNIT})?)", re.ASCII)
+_WORDS = {"U": "texts", "S": "bytes", "O": "Python objects"}
 _PADDING = re.compile(r"\|?V\d{1,10}", re.ASCII)
+
+
+class _Known(NamedTuple):
+    """What the last header meant, which is mostly that of the next rank.
+
+    Those are its bytes, all else that its meaning depends on, and what makes the buffer of a source.
+    """
+
+    head: bytes
+    nbytes: int
+    declared: Declared
+    buffer_of: Callable[[Source], FlatBuffer]
+
+
+_last: _Known | None = None
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
@@ -49,97 +69,157 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     DatatypeError
         If no MPI datatype has the form of the elements, or the declared one has another.
     """
+    global _last  # noqa: PLW0603 - read and set at once: threads that meet understand a header again
+    known = _last
+    if known is not None and known.declared is declared and not source.is_forward and known.nbytes == source.nbytes:
+        with closing(peek(source)) as file, calls.blaming(source.name):
+            head = file.read(len(known.head), 0)
+        if head == known.head:
+            return RankFile(source, (known.buffer_of(source),))
     offset, fields = _read_header(source)
     try:
-        dtype = _dtype(source, fields["descr"])
-        made = declared.datatype or _datatype(source, dtype)
+        dtype = dtype_in(source.name, fields["descr"])
+        made = declared.datatype or _datatype(source.name, dtype)
     except DatatypeError as error:
         return _not_numbers(source, fields, offset, error)
     shape, fortran_order = _dims(source, fields, offset, dtype)
     count = math.prod(shape)
     datatype = with_fields(made, dtype.names if declared.named and declared.datatype is None else None)
     if not agrees(datatype, dtype):
-        raise declared.refused(source, datatype, f"holds {dtype_text(dtype)}")
+        raise declared.refused(source, datatype, f"holds {element_text(dtype)}")
     if declared.type_order and dtype.newbyteorder(ORDERS[declared.type_order]) != dtype:
-        raise DatatypeError(source.name, f"holds {dtype_text(dtype)}, which is not {declared.type_order}-endian")
-    stored = _stored(dtype)
+        what = f"holds {element_text(dtype)} as {dtype_text(dtype)}, which is not {declared.type_order}-endian"
+        raise DatatypeError(source.name, what)
+    stored = as_numbers(dtype)
     order = fortran_order and len(shape) > 1  # with one dimension both orders are the same
-    return RankFile(source, (FlatBuffer(source, datatype, count, stored, offset, shape, order),))
+    buffer_of = functools.partial(
+        FlatBuffer,
+        datatype=datatype,
+        count=count,
+        stored=stored,
+        offset=offset,
+        shape=shape,
+        fortran_order=order,
+        to_end=True,
+    )
+    if not source.is_forward:
+        with closing(peek(source)) as file, calls.blaming(source.name):
+            _last = _Known(file.read(offset, 0), source.nbytes, declared, buffer_of)
+    return RankFile(source, (buffer_of(source),))
 
 
 def _dims(source: Source, fields: dict[str, Any], offset: int, dtype: np.dtype) -> tuple[tuple[int, ...], bool]:
-    """Return the shape and whether the order is Fortran's, if the file has as many bytes; objects have any number."""
-    shape, fortran_order = _shape(source, fields["shape"]), fields["fortran_order"]
+    """Return the shape and whether the order is Fortran's, if the file has as many bytes."""
+    # The end of what is read forward shows when it is read.
+    return dims_in(source.name, fields, dtype, None if source.is_forward else source.nbytes - offset)
+
+
+def dims_in(subject: str, fields: dict[str, Any], dtype: np.dtype, found: int | None) -> tuple[tuple[int, ...], bool]:
+    """Return the shape and whether the order is Fortran's, if there are as many bytes, unless that is not known.
+
+    Objects have any number.
+
+    Raises
+    ------
+    BufferFileError
+        If there are not.
+    """
+    shape, fortran_order = _shape(subject, fields["shape"]), fields["fortran_order"]
     if not isinstance(fortran_order, bool):
-        _bad(source, "fortran_order is neither True nor False")
+        _bad(subject, "fortran_order is neither True nor False")
     expected = math.prod(shape) * dtype.itemsize
-    if not dtype.hasobject and (expected > _MAX_DIM or source.nbytes - offset != expected):
-        _bad(source, f"expected {expected} data bytes for the shape {shape}, found {source.nbytes - offset}")
+    if not dtype.hasobject and (expected > _MAX_DIM or found not in (None, expected)):
+        _bad(subject, f"expected {expected} data bytes for the shape {shape}, found {found}")
     return shape, fortran_order
 
 
 def _not_numbers(source: Source, fields: dict[str, Any], offset: int, error: DatatypeError) -> RankFile:
-    """Describe an array of elements that are of no MPI datatype, as texts, times or objects.
+    """Describe an array of elements that are of no datatype, as texts or objects.
 
     Raises
     ------
     DatatypeError
         The error, if NumPy does not know what they are either.
     """
-    try:
-        dtype = np.lib.format.descr_to_dtype(fields["descr"])
-    except (TypeError, ValueError, OverflowError, AttributeError):
-        raise error from None
+    dtype = any_dtype(fields["descr"])
+    if dtype is None:
+        raise error
     shape, _ = _dims(source, fields, offset, dtype)
-    return RankFile(source, (), (Other("", dtype_text(dtype), error.reason, math.prod(shape), shape),))
+    return RankFile(source, (), (Other("", dtype_text(dtype), error.reason, math.prod(shape), shape, label_of(dtype)),))
 
 
-def _stored(dtype: np.dtype) -> np.dtype:
-    """Return the form in which elements are read and written: truth values are bytes."""
-    return np.dtype(np.uint8) if dtype.kind == "b" else dtype
+def any_dtype(descr: Any) -> np.dtype | None:
+    """Return what NumPy makes of a descr, also if the elements are no numbers; None for nothing."""
+    with contextlib.suppress(TypeError, ValueError, OverflowError, AttributeError):
+        return np.lib.format.descr_to_dtype(descr)
+    return None
 
 
-def _datatype(source: Source, dtype: np.dtype) -> Any:
+def label_of(dtype: np.dtype) -> str:
+    """Return what elements that are no numbers are, in words."""
+    text = dtype_text(dtype)
+    return f"{_WORDS[dtype.kind]} ({text})" if dtype.kind in _WORDS else text
+
+
+def _datatype(name: str, dtype: np.dtype) -> Any:
     try:
         return from_dtype(dtype)
     except DatatypeError:
-        raise DatatypeError(source.name, f"no predefined MPI datatype for elements of {dtype_text(dtype)}") from None
+        raise DatatypeError(name, f"no predefined MPI datatype for elements of {dtype_text(dtype)}") from None
 
 
-def _bad(source: Source, reason: str) -> NoReturn:
-    raise BufferFileError(source.name, f"{reason}; not a valid npy file")
+def _bad(name: str, reason: str) -> NoReturn:
+    raise BufferFileError(name, f"{reason}; not a valid npy file")
 
 
 def _read_header(source: Source) -> tuple[int, dict[str, Any]]:
     """Return the offset of the data in bytes, and the three fields of the header."""
-    with closing(source.open()) as file, calls.blaming(source.name):
-        start = file.read(12, 0)
-        if not start:
-            _bad(source, "the file is empty")
-        if start[:6] != MAGIC[: len(start)]:
-            _bad(source, f"starts with {start[:6]!r}")
-        length_bytes = _LENGTH_BYTES.get((start[6], start[7])) if len(start) >= 8 else 0  # noqa: PLR2004 - magic and version
-        if length_bytes is None:
-            _bad(source, f"version {start[6]}.{start[7]} is not supported")
-        if not length_bytes or len(start) < 8 + length_bytes:
-            _bad(source, "the header is truncated")
-        length = int.from_bytes(start[8 : 8 + length_bytes], "little")
-        if length > _MAX_HEADER:
-            _bad(source, f"the header claims {length} bytes, more than {_MAX_HEADER}")
-        offset = 8 + length_bytes + length
-        if offset > source.nbytes:
-            _bad(source, "the header is truncated")
-        text = file.read(length, 8 + length_bytes)
-    return offset, _parse(source, text, "utf-8" if start[6] >= 3 else "latin-1")  # noqa: PLR2004 - UTF-8 from version 3
+    with closing(peek(source)) as file, calls.blaming(source.name):
+        return header_in(source.name, file.read)
 
 
-def _parse(source: Source, text: bytes, encoding: str) -> dict[str, Any]:
+def header_in(name: str, read: Callable[[int, int], bytes]) -> tuple[int, dict[str, Any]]:
+    """Return the offset of the data in bytes, and the three fields of the header.
+
+    Parameters
+    ----------
+    name
+        What messages call the file.
+    read
+        Returns so many bytes of it from an offset on, or those that there are before the end.
+
+    Raises
+    ------
+    BufferFileError
+        If it is damaged.
+    """
+    start = read(12, 0)
+    if not start:
+        _bad(name, "the file is empty")
+    if start[:6] != MAGIC[: len(start)]:
+        _bad(name, f"starts with {start[:6]!r}")
+    length_bytes = _LENGTH_BYTES.get((start[6], start[7])) if len(start) >= 8 else 0  # noqa: PLR2004 - magic and version
+    if length_bytes is None:
+        _bad(name, f"version {start[6]}.{start[7]} is not supported")
+    if not length_bytes or len(start) < 8 + length_bytes:
+        _bad(name, "the header is truncated")
+    length = int.from_bytes(start[8 : 8 + length_bytes], "little")
+    if length > _MAX_HEADER:
+        _bad(name, f"the header claims {length} bytes, more than {_MAX_HEADER}")
+    offset = 8 + length_bytes + length
+    text = read(length, 8 + length_bytes)
+    if len(text) < length:
+        _bad(name, "the header is truncated")
+    return offset, _parse(name, text, "utf-8" if start[6] >= 3 else "latin-1")  # noqa: PLR2004 - UTF-8 from version 3
+
+
+def _parse(name: str, text: bytes, encoding: str) -> dict[str, Any]:
     try:
         value = _value(text, encoding)
     except ValueError as error:
-        _bad(source, f"the header cannot be read ({error})")
+        _bad(name, f"the header cannot be read ({error})")
     if not isinstance(value, dict) or value.keys() != _KEYS:
-        _bad(source, "the header has not exactly the keys descr, fortran_order and shape")
+        _bad(name, "the header has not exactly the keys descr, fortran_order and shape")
     return value
 
 
@@ -149,73 +229,132 @@ def _value(text: bytes, encoding: str) -> Any:
     return Literal(text.decode(encoding)).whole()
 
 
-def _shape(source: Source, value: Any) -> tuple[int, ...]:
+def _shape(name: str, value: Any) -> tuple[int, ...]:
     dims = value if isinstance(value, tuple) else None
     if dims is None or any(type(dim) is not int or dim > _MAX_DIM for dim in dims):
-        _bad(source, "the shape is not a tuple of counts")
+        _bad(name, "the shape is not a tuple of counts")
     if len(dims) > _MAX_NDIM:
-        _bad(source, f"the shape has {len(dims)} dimensions, more than {_MAX_NDIM}")
+        _bad(name, f"the shape has {len(dims)} dimensions, more than {_MAX_NDIM}")
     return dims
 
 
-def _dtype(source: Source, descr: Any) -> np.dtype:
-    """Return the NumPy form that a descr means: a plain code, or a structure of plain codes."""
+def dtype_in(subject: str, descr: Any) -> np.dtype:
+    """Return the NumPy form that a descr means: a plain code, or a structure of plain codes.
+
+    Raises
+    ------
+    DatatypeError
+        If the elements are no numbers.
+    BufferFileError
+        If it is no descr.
+    """
     if isinstance(descr, str):
-        return _plain(source, descr)
+        return _plain(subject, descr)
     if not isinstance(descr, list) or not descr:
-        _bad(source, "the descr is neither a code nor a list of fields")
+        _bad(subject, "the descr is neither a code nor a list of fields")
     names, formats, offsets, offset = [], [], [], 0
     for field in descr:
-        name, code, shape = _field(source, field)
+        name, code, shape = _field(subject, field)
         if not name and not shape and _PADDING.fullmatch(code):
             offset += int(code.lstrip("|")[1:])
             continue
         if not name:
-            _bad(source, "a field has no name")
+            _bad(subject, "a field has no name")
         names.append(name)
-        formats.append(np.dtype((_plain(source, code), shape)))
+        formats.append(np.dtype((_plain(subject, code), shape)))
         offsets.append(offset)
         offset += formats[-1].itemsize
     if offset > _MAX_ITEMSIZE:
-        raise DatatypeError(source.name, f"elements of {offset} bytes are more than NumPy can hold")
+        raise DatatypeError(subject, f"elements of {offset} bytes are more than NumPy can hold")
     if len(set(names)) < len(names):
-        _bad(source, "two fields have one name")
+        _bad(subject, "two fields have one name")
     return np.dtype({"names": names, "formats": formats, "offsets": offsets, "itemsize": offset})
 
 
-def _field(source: Source, field: Any) -> tuple[str, str, tuple[int, ...]]:
+def _field(subject: str, field: Any) -> tuple[str, str, tuple[int, ...]]:
     """Return the name, the code and the shape, () for one number, of a field of a structure."""
     name, code, shape = (*field, ())[:3] if isinstance(field, tuple) and len(field) in (2, 3) else (None, None, ())
     if not isinstance(name, str) or not isinstance(code, str):
-        raise DatatypeError(source.name, "structures with fields of their own are no predefined MPI datatype")
+        raise DatatypeError(subject, "structures with fields of their own are no predefined MPI datatype")
     dims = shape if isinstance(shape, tuple) else None
     if dims is None or len(dims) > _MAX_FIELD_NDIM or any(type(dim) is not int or dim < 1 for dim in dims):
-        _bad(source, f"the shape of the field {name!r} is not a tuple of counts from 1 on")
+        _bad(subject, f"the shape of the field {name!r} is not a tuple of counts from 1 on")
     if math.prod(dims) > _MAX_FIELD:
-        raise DatatypeError(source.name, f"the field {name!r} has more than {_MAX_FIELD} numbers")
+        raise DatatypeError(subject, f"the field {name!r} has more than {_MAX_FIELD} numbers")
     return name, code, dims
 
 
-def _plain(source: Source, code: str) -> np.dtype:
+def _plain(name: str, code: str) -> np.dtype:
     if code in ("O", "|O", "O8", "|O8"):
-        raise DatatypeError(source.name, "holds Python objects, which are pickled code and never loaded")
+        raise DatatypeError(name, "holds Python objects, which are pickled code and never loaded")
+    if (dtype := _number(code)) is not None:
+        return dtype
+    raise DatatypeError(name, f"no predefined MPI datatype for elements of {code[:40]}")
+
+
+@functools.lru_cache(maxsize=64)
+def _number(code: str) -> np.dtype | None:
+    """Return the form of a number that has a code, None if none has it."""
     if _CODE.fullmatch(code):
         with contextlib.suppress(TypeError):
             return np.dtype(code)
-    raise DatatypeError(source.name, f"no predefined MPI datatype for elements of {code[:40]}")
+    return None
 
 
 def prepare(model: Model) -> FlatLayout:
-    """Lay out a result like `model`: its shape and order, and its descr or at least its byte order."""
+    """Lay out a result like `model`: its shape and order, and its descr or at least its byte order.
+
+    Raises
+    ------
+    DatatypeError
+        If NumPy has no type for the elements, which are times.
+    """
     buffer = model.buffers[0]
-    shape = (buffer.count,) if buffer.shape is None else buffer.shape
-    if model.source:
-        descr = _read_header(model.source)[1]["descr"]
-        stored = _stored(_dtype(model.source, descr))
+    descr = _read_header(model.source)[1]["descr"] if model.source else None
+    stored, head = laid_out(buffer, descr)
+
+    def head_of(count: int) -> bytes:
+        return laid_out(buffer, descr, count=count, nbytes=len(head))[1]
+
+    return FlatLayout(stored, head, head_of=head_of if buffer.count == UNKNOWN_COUNT else None)
+
+
+def laid_out(buffer: BufferModel, descr: Any, *, count: int | None = None, nbytes: int = 0) -> tuple[np.dtype, bytes]:
+    """Return the form of the elements of a result like `buffer`, and the header before them.
+
+    Parameters
+    ----------
+    buffer
+        The model.
+    descr
+        That of the file that it is like; None for one that fits the datatype.
+    count
+        The number of elements in one dimension, if it is not that of the model.
+    nbytes
+        The least bytes of the header.
+
+    Raises
+    ------
+    DatatypeError
+        If NumPy has no type for the elements.
+    """
+    if descr is None:
+        dtype = (buffer.form or _form_of(buffer.datatype)).newbyteorder(buffer.byte_order)
+        descr, stored = np.lib.format.dtype_to_descr(dtype), as_numbers(dtype)
     else:
-        stored = buffer.datatype.form.newbyteorder(buffer.byte_order)
-        descr = "|b1" if buffer.datatype.is_bool else np.lib.format.dtype_to_descr(stored)
-    return FlatLayout(stored, _format_header(descr, shape, fortran_order=buffer.fortran_order))
+        stored = as_numbers(dtype_in(buffer.name, descr))
+    shape = (buffer.count if count is None else count,) if buffer.shape is None or count is not None else buffer.shape
+    order = buffer.fortran_order and count is None
+    return stored, _format_header(descr, shape, fortran_order=order, nbytes=nbytes)
+
+
+def _form_of(datatype: Datatype) -> np.dtype:
+    """Return what NumPy calls elements of a datatype."""
+    if datatype.group not in TIMES:
+        return np.dtype(bool) if datatype.is_bool else datatype.form
+    if not is_of_numpy(datatype):
+        raise DatatypeError(f"{datatype}", "has no form in npy; use `to='parquet'` or `to='arrow'`")
+    return numpy_form(datatype)
 
 
 def header_of(dtype: np.dtype, shape: tuple[int, ...], *, fortran_order: bool) -> bytes:
@@ -230,12 +369,14 @@ def header_of(dtype: np.dtype, shape: tuple[int, ...], *, fortran_order: bool) -
     return _format_header(descr, shape, fortran_order=fortran_order)
 
 
-def _format_header(descr: Any, shape: tuple[int, ...], *, fortran_order: bool) -> bytes:
+def _format_header(descr: Any, shape: tuple[int, ...], *, fortran_order: bool, nbytes: int = 0) -> bytes:
+    """Return a header, of so many bytes at least."""
     text = f"{{'descr': {descr!r}, 'fortran_order': {fortran_order}, 'shape': {shape!r}, }}"
     try:
         octets, version = text.encode("latin-1"), b"\x01\x00"
     except UnicodeEncodeError:
         octets, version = text.encode(), b"\x03\x00"
     prefix = len(MAGIC) + 2 + (2 if version[0] == 1 else 4)
+    octets = octets.ljust(nbytes - prefix - 1)
     octets += b" " * (-(prefix + len(octets) + 1) % 64) + b"\n"  # the data is aligned to 64 bytes
     return MAGIC + version + len(octets).to_bytes(prefix - 8, "little") + octets

@@ -7,19 +7,18 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
-import numpy as np
-
 from mpired.buffers.columns import (
-    DECODED_NBYTES,
     Column,
     Contents,
-    NullsError,
     Patch,
     explaining,
     is_time,
     layout_like,
+    note_in,
+    nullable_values,
     too_large,
     values_of,
+    with_note,
 )
 from mpired.buffers.columns import inspect as inspect_columns
 from mpired.buffers.declared import Declared
@@ -29,9 +28,10 @@ from mpired.buffers.footer import read as read_footer
 from mpired.buffers.format import Encoder
 from mpired.buffers.local import Extent, Spliced
 from mpired.buffers.model import Model
-from mpired.buffers.rank import RankFile
-from mpired.buffers.source import Source
+from mpired.buffers.rank import RankFile, Values
+from mpired.buffers.streamed import DECODED_NBYTES, Nullable, NullsError
 from mpired.errors import BufferFileError, DatatypeError
+from mpired.sources.source import Source
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up
 import pyarrow.parquet as pq  # isort: skip
@@ -67,13 +67,18 @@ class ParquetFile:
         self._name = source.name
         self._memory = memory
 
-    def arrays(self, leaf: Leaf, start: int) -> Iterator[np.ndarray]:
+    def arrays(self, wanted: Leaf | Nullable, start: int) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on."""
+        leaf = wanted.leaf if isinstance(wanted, Nullable) else wanted
         check_copied(self._name, [leaf])
-        for column in self._columns(leaf, start):
+        for found in self._columns(leaf, start):
+            column = found if leaf.time is None else found.cast(leaf.time)
+            if isinstance(wanted, Nullable):
+                yield nullable_values(column)
+                continue
             if column.null_count:
                 raise NullsError(sum(each.null_count for each in self._columns(leaf, 0)))
-            yield values_of(column if leaf.time is None else column.cast(leaf.time))
+            yield values_of(column), None
 
     def _columns(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
         """Yield the values of a leaf from the row `start` on, nulls too."""
@@ -188,7 +193,7 @@ def _look(source: Source) -> Contents:
             file.schema,
             columns,
             sum(file.footer.rows),
-            [_nulls(leaves) for leaves in columns],
+            [None if any(leaf.repeated for leaf in leaves) else _nulls(leaves) for leaves in columns],
             sum(file.footer.group_nbytes),
         )
 
@@ -230,19 +235,14 @@ def prepare(model: Model) -> Encoder:
     rows = layout.most_rows(max(1, min(rows, _ROW_GROUP_BYTES // row_bytes)))
 
     def encode(results: Sequence[FlatBuffer], fd: int) -> None:
-        with ExitStack() as stack:
-            readers = [stack.enter_context(closing(result.open())) for result in results]
-            batch = layout.rows(stack)
-            file = stack.enter_context(os.fdopen(os.dup(fd), "wb"))
-            writer = stack.enter_context(
-                pq.ParquetWriter(file, layout.schema, compression=compression, write_page_checksum=True)
-            )
-            for start in range(0, results[0].count, rows):
-                count = min(rows, results[0].count - start)
-                blocks = [np.empty(count, result.datatype.form) for result in results]
-                for reader, block in zip(readers, blocks, strict=True):
-                    reader.read(start, block)
-                writer.write_batch(batch(blocks), row_group_size=rows)
+        schema = with_note(layout.schema, model.note)
+        with (
+            os.fdopen(os.dup(fd), "wb") as file,
+            pq.ParquetWriter(file, schema, compression=compression, write_page_checksum=True) as writer,
+            closing(layout.batches(results, rows)) as batches,
+        ):
+            for batch in batches:
+                writer.write_batch(batch, row_group_size=rows)
 
     return encode
 
@@ -272,6 +272,12 @@ def _compression(footer: Footer) -> dict[str, str] | str:
     return {name: "LZ4" if compression == "LZ4_RAW" else compression for name, compression in chunks} or "snappy"
 
 
+def note(source: Source) -> str | None:
+    """Return what a file says of where it comes from; None for nothing."""
+    with explaining(source.name), closing(WholeFile(source)) as file:
+        return note_in(file.schema)
+
+
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     """Write a file again with new elements in some columns; a row group is in memory at once.
 
@@ -285,10 +291,18 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     with explaining(source.name), ExitStack() as stack:
         old = stack.enter_context(closing(WholeFile(source)))
         new = stack.enter_context(os.fdopen(os.dup(fd), "wb"))
-        patch = Patch(old.schema, changed, stack)
-        writer = stack.enter_context(pq.ParquetWriter(new, old.schema, write_page_checksum=True, **_kept(old)))
+        schema = with_note(old.schema, None)  # it does not hold what it held
+        patch = Patch(schema, changed, stack)
+        writer = stack.enter_context(pq.ParquetWriter(new, schema, write_page_checksum=True, **_kept(old)))
         for number in range(len(old.footer.rows)):
-            _write_group(writer, old.schema, map(patch.applied, old.group(number)))
+            _write_group(writer, schema, map(patch.applied, old.group(number)))
+
+
+def rewriting(source: Source) -> int:
+    """Return about how many bytes are in memory at once when a file is written again: a row group, and a part more."""
+    with explaining(source.name), closing(WholeFile(source)) as file:
+        largest = max((0, *file.footer.group_nbytes))
+        return min(largest, _KEPT_GROUP_NBYTES + _BATCH_NBYTES) * 3 // 2
 
 
 def _kept(file: WholeFile) -> dict[str, Any]:

@@ -90,5 +90,6 @@ def by_content(path: str, start: bytes) -> Format | None:
 def _only(path: str, how: str, found: Sequence[Format]) -> Format | None:
     if len(found) > 1:
         names = " and ".join(row.name for row in found)
-        raise BufferFileError(path, f"is {names} {how}, which are installed formats; say which with `format` or `to`")
+        way_out = "say which with `format`, or with `to` for a result"
+        raise BufferFileError(path, f"is {names} {how}, which are installed formats; {way_out}")
     return found[0] if found else None

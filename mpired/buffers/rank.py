@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 
 from mpired.buffers.declared import ORDERS
-from mpired.buffers.flat import Order
+from mpired.buffers.flat import FlatBuffer, Order
 from mpired.buffers.model import BufferModel, Kept, Model
-from mpired.buffers.source import Source
-from mpired.datatypes import Datatype, Group
+from mpired.datatypes import Datatype, Group, from_dtype
 from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped
+from mpired.sources.source import Source
+from mpired.storage import memory
+from mpired.values import listed
+
+Values: TypeAlias = tuple[np.ndarray, np.ndarray | None]
+"""Values of a column, and which of them are there, with anything in the places of the others; None if all are."""
 
 
 class Reader(Protocol):
     """An open buffer."""
 
-    def read(self, start: int, block: np.ndarray) -> None:
-        """Fill `block` with the elements from `start` on, in the datatype's native form."""
+    def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
+        """Fill `block` with the elements from `start` on, in the datatype's native form.
+
+        Return which of them are there, where a buffer may have nulls; None if all are. In the place of a null is any
+        element.
+        """
 
     def close(self) -> None:
         """Close the file."""
@@ -43,6 +52,8 @@ class RankBuffer(Protocol):
     def datatype(self) -> Datatype: ...
     @property
     def fields(self) -> tuple[str, ...]: ...
+    @property
+    def form(self) -> np.dtype | None: ...
     @property
     def count(self) -> int: ...
     @property
@@ -67,8 +78,59 @@ def blocks(buffer: RankBuffer, count: int) -> Iterator[np.ndarray]:
             yield block
 
 
-@dataclass(frozen=True)
-class Other:
+def in_order(buffer: RankBuffer, *, fortran_order: bool) -> RankBuffer:
+    """Return a buffer whose elements come in that order; only an array of several dimensions has another."""
+    if buffer.shape is None or buffer.fortran_order == fortran_order or not isinstance(buffer, FlatBuffer):
+        return buffer
+    if buffer.count == 0 or sum(dim > 1 for dim in buffer.shape) < 2:  # noqa: PLR2004 - dimensions
+        return buffer._replace(fortran_order=fortran_order)
+    from mpired.buffers.transposed import TransposedBuffer  # noqa: PLC0415 - most arrays are read as they lie
+
+    return TransposedBuffer(buffer._replace(source=buffer.source.kept()))
+
+
+def what_is_read(buffer: RankBuffer) -> RankBuffer:
+    """Return the buffer that lies in the file: that of the values, where these become pairs."""
+    read: RankBuffer = getattr(buffer, "values", buffer)  # an `IndexedBuffer` alone has one within
+    return read
+
+
+def with_reading(buffer: RankBuffer, change: Callable[[RankBuffer], RankBuffer]) -> RankBuffer:
+    """Return a buffer with a change to the one that lies in the file."""
+    read = change(what_is_read(buffer))
+    return changed(buffer, values=read) if hasattr(buffer, "values") else read
+
+
+def changed(buffer: RankBuffer, **values: Any) -> RankBuffer:
+    """Return a buffer with other values of some of its fields."""
+    own: Any = buffer
+    if hasattr(buffer, "_replace"):
+        return cast("RankBuffer", own._replace(**values))
+    from dataclasses import replace  # noqa: PLC0415 - the flat ones are tuples
+
+    return cast("RankBuffer", replace(own, **values))
+
+
+def within_memory(buffer: RankBuffer, nbytes: int) -> RankBuffer:
+    """Return a buffer with the most bytes that it may decode at once, if it is one that decodes."""
+    return with_reading(buffer, lambda read: changed(read, memory=nbytes) if hasattr(read, "memory") else read)
+
+
+def within_budget(buffer: RankBuffer) -> RankBuffer:
+    """Return a buffer that decodes no more at once than the user's limit of memory leaves for it.
+
+    Raises
+    ------
+    UsageError
+        If that is too little for any.
+    """
+    if not buffer.isolated or (spare := memory.spare(memory.STREAMED_LEAST_NBYTES)) is None:
+        return buffer
+    memory.check(memory.STREAMED_BASE_NBYTES)
+    return within_memory(buffer, spare)
+
+
+class Other(NamedTuple):
     """What of a file is no buffer.
 
     Parameters
@@ -81,13 +143,28 @@ class Other:
         Why it is none, for an error of the file.
     count, shape
         How many elements there are, and their dimensions, of an array.
+    label
+        What its elements are, in words; "" for the type.
+    way_out
+        What can be done to make it one; "" for nothing.
+    group
+        The group of its datatype if it is a buffer when it is chosen, None if it cannot be one.
+    nulls
+        How many values are missing; None if that is not known.
+    keeps
+        Whether results can carry it.
     """
 
     name: str
     type: str
     reason: str
-    count: int | None = None
+    count: int | None = None  # type: ignore[assignment]  # tuples are not counted
     shape: tuple[int, ...] | None = None
+    label: str = ""
+    way_out: str = ""
+    group: Group | None = None
+    nulls: int | None = None
+    keeps: bool = True
 
 
 class RankFile(NamedTuple):
@@ -112,7 +189,7 @@ class RankFile(NamedTuple):
 
     def __repr__(self) -> str:
         """Say what `mpired info` says, on one line."""
-        what = [(each.name, f"{each.count} x {each.datatype}") for each in self.buffers]
+        what = [(each.name, f"{each.count} x {each.datatype.label}") for each in self.buffers]
         what += [(each.name, f"{each.type}, no buffer") for each in self.others]
         texts = (f"{name}: {text}" if name else text for name, text in what)
         return f"<{self.format} file {self.source.name!r}: {', '.join(texts) or 'no buffer'}>"
@@ -128,6 +205,7 @@ class RankFile(NamedTuple):
                 columns=buffer.columns,
                 shape=buffer.shape,
                 fortran_order=buffer.fortran_order,
+                form=buffer.form,
                 byte_order=buffer.byte_order,
                 datarep=buffer.datarep,
             )
@@ -135,27 +213,40 @@ class RankFile(NamedTuple):
         )
         return Model(self.format, tuple(buffers), self.source, self.kept)
 
-    def check_complete(self, taken: Group | None = None) -> None:
+    def ordered_as(self, other: RankFile) -> RankFile:
+        """Return it with its buffers in the order of another file's, if they have the same names."""
+        names, own = [each.name for each in other.buffers], {each.name: each for each in self.buffers}
+        if names == list(own) or own.keys() != set(names):
+            return self
+        return self._replace(buffers=[own[name] for name in names])
+
+    def check_complete(self, taken: Group | None = None, *, keeps: bool = False) -> None:
         """Raise an error if not every column is a buffer: to leave one out is the user's decision.
 
-        Columns are offered to choose, where an op combines them those whose datatypes are `taken`.
+        Columns are offered to choose, where an op combines them those whose datatypes are `taken`; or to carry the
+        others along, if the result `keeps` them.
         """
         self._check_there()
-        numbers = [each.name for each in self.buffers if taken is None or each.datatype.group in taken]
         for other in self.others:
-            kept = "" if taken is None else f", or carry it with `keep='{other.name}'`"
-            hint = f"; {choice(numbers)}{kept}" if self.ncolumns else ""
-            raise DatatypeError(self.source.name, f"{other.reason}{hint}")
+            ways = [other.way_out]
+            if self.ncolumns:
+                groups = [(each.name, each.datatype.group) for each in self.buffers]
+                groups += [(each.name, each.group) for each in self.others if each.group is not None and not each.nulls]
+                ways.append(choice(groups, taken))
+            names = [each.name for each in self.others]
+            if keeps and ways[-1] and len(set(names)) == len(names):
+                ways.append(f"carry what is equal in all ranks with `keep='{listed(names)}'`")
+            raise DatatypeError(self.source.name, f"{other.reason}{ways_out(*ways)}")
 
-    def check_some(self) -> None:
+    def check_some(self, taken: Group | None = None) -> None:
         """Raise an error if no column is a buffer, or one has nulls."""
         self._check_there()
         if not self.buffers:
-            self.check_complete()
+            self.check_complete(taken)
 
     def _check_there(self) -> None:
         for buffer in self.buffers:
-            if nulls := getattr(buffer, "nulls", None):
+            if (nulls := getattr(buffer, "nulls", None)) and not getattr(buffer, "nullable", False):
                 raise null_error(self.source, buffer.columns, nulls)
         if not self.buffers and not self.others:
             raise BufferFileError(self.source.name, "has no columns")
@@ -178,15 +269,32 @@ class RankFile(NamedTuple):
         return self.buffers[0]
 
 
-def choice(columns: Sequence[str]) -> str:
-    """Return the way out where some columns cannot be combined: those that can."""
-    return f"choose with `columns='{','.join(columns)}'`" if columns else "there is no other that can be reduced so"
+def choice(columns: Sequence[tuple[str, Group]], taken: Group | None) -> str:
+    """Return the way out where a column cannot be combined: those that can, by their names and groups; "" for none."""
+    names = [name for name, group in columns if taken is None or group in taken]
+    if not names and taken is not None and Group.PAIR in taken:
+        return "make pairs of two columns with `pair='VALUE,INDEX'`"
+    return f"choose with `columns='{listed(names)}'`" if names else ""
 
 
-def null_error(source: Source, columns: Sequence[str], nulls: int) -> DatatypeError:
+def ways_out(*ways: str) -> str:
+    """Return the end of a message that says what can be done, perhaps nothing."""
+    there = list(filter(None, ways))
+    return f"; {', or '.join(there)}" if there else ""
+
+
+def null_error(source: Source, columns: Sequence[str], nulls: int, what: str = "nulls") -> DatatypeError:
     """Return the error for a column with missing values."""
-    reason = f"{nulls} nulls in column {','.join(columns)!r}; fill or filter them first, MPI has no missing values"
-    return DatatypeError(source.name, reason)
+    what = what.removesuffix("s") if nulls == 1 else what
+    reason = f"{nulls} {what} in column {','.join(columns)!r}, and MPI has no missing values"
+    return DatatypeError(source.name, f"{reason}; leave them out with `nulls='ignore'`, or fill them first")
+
+
+def element_text(dtype: np.dtype) -> str:
+    """Return what messages call elements of a dtype: MPI's name and NumPy's, or their form if no datatype has it."""
+    with contextlib.suppress(DatatypeError):
+        return from_dtype(dtype).label
+    return dtype_text(dtype)
 
 
 def dtype_text(dtype: np.dtype, byte_order: str | None = None) -> str:
@@ -204,6 +312,6 @@ def _field_text(field: np.dtype) -> str:
 
 def reordered(fields: Sequence[str], others: Sequence[str], datatype: Datatype) -> str | None:
     """Say how the fields of two structures stand in another order, unless the datatype knows them by their names."""
-    if set(fields) != set(others) or list(fields) == list(others) or set(fields) == set(datatype.form.names or ()):
+    if list(fields) == list(others) or set(fields) != set(others) or set(fields) == set(datatype.form.names or ()):
         return None
     return f"fields {', '.join(map(escaped, fields))}, not {', '.join(map(escaped, others))}; save all in one order"

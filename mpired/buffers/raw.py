@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from mpired.buffers.declared import Declared
-from mpired.buffers.flat import FlatBuffer, FlatLayout
+from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, FlatLayout
 from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile
-from mpired.buffers.source import Source
 from mpired.buffers.spread import Records, SpreadBuffer, SpreadLayout
 from mpired.datatypes import Datatype
 from mpired.errors import CountError, UsageError
+from mpired.sources.source import Source
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
@@ -30,6 +30,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
         raise UsageError("`datarep='external32'`", "describes origins; a window is in the native form")
     stored = declared.stored(declared.datatype)
     if declared.spreads(declared.datatype):
+        source = source.kept()
         records = Records.of(source, declared.datatype, declared.offset, declared.count)
         return RankFile(source, (SpreadBuffer(source, declared.datatype, records.count, stored, declared.offset),))
     count = _count(source, declared, declared.datatype, stored)
@@ -40,6 +41,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
         stored,
         declared.start(declared.datatype),
         datarep=declared.datarep or "native",
+        to_end=declared.count is None,
     )
     return RankFile(source, (buffer,))
 
@@ -51,6 +53,8 @@ def _count(source: Source, declared: Declared, datatype: Datatype, stored: np.dt
     if start < 0:
         reason = f"the first element of {datatype.label} starts {-start} bytes before the file; give an `offset`"
         raise CountError(source.name, reason)
+    if source.is_forward:  # its end shows when it is read
+        return UNKNOWN_COUNT if declared.count is None else declared.count
     nbytes = source.nbytes - start
     if nbytes < 0:
         raise CountError(source.name, f"has {source.nbytes} bytes, fewer than `offset={declared.offset}` skips")

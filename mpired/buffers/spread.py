@@ -10,11 +10,11 @@ from typing import ClassVar
 import numpy as np
 
 from mpired.buffers.flat import FlatBuffer, Order, byte_order, convert
-from mpired.buffers.source import OpenSource, Source, local_fd
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import pieces, transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, DatatypeError, UsageError
+from mpired.sources.source import OpenSource, Source, local_fd
 from mpired.storage import calls, copying
 
 
@@ -203,6 +203,7 @@ class SpreadBuffer:
     fortran_order: bool = False
     name: str = ""
     datarep: str | None = "native"
+    form: ClassVar[None] = None
     isolated: ClassVar[bool] = False
     columns: ClassVar[tuple[str, ...]] = ()
 
@@ -282,6 +283,10 @@ class SpreadLayout:
         """
         Records(datatype, count, 0).check_apart("other formats take them one after another, as `to='npy'`")
         return cls(datatype, stored)
+
+    def keeping(self, buffer: SpreadBuffer) -> SpreadLayout:
+        """Return the layout that keeps all other bytes of the file of a buffer, which it replaces."""
+        return replace(self, stored=buffer.stored, around=buffer)
 
     def __call__(self, results: Sequence[FlatBuffer], fd: int) -> None:
         """Write one result, given as a flat buffer of native elements."""

@@ -11,8 +11,10 @@ import numpy as np
 
 from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.format import Encoder
-from mpired.buffers.rank import blocks
+from mpired.buffers.rank import RankBuffer
 from mpired.datatypes import Datatype, Group
+from mpired.datatypes.times import as_times
+from mpired.progress import counted
 
 _BLOCK = 8192  # elements
 
@@ -27,7 +29,7 @@ def encoder(lines: Callable[[Sequence[FlatBuffer]], Iterator[str]]) -> Encoder:
     return encode
 
 
-def column_names(result: FlatBuffer) -> list[str]:
+def column_names(result: RankBuffer) -> list[str]:
     """Return the header of a buffer's columns: its name, or one for each component."""
     parts = component_names(result.datatype)
     if len(parts) == 1:
@@ -58,7 +60,9 @@ def _places(shape: tuple[int, ...]) -> list[str]:
 
 
 def components(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
-    """Return the components of the elements as arrays."""
+    """Return the components of the elements as arrays: points in time as texts, as `2021-02-03T04:05:06`."""
+    if datatype.group is Group.TIME:
+        return [_iso_texts(as_times(block, datatype), "Z" if ", tz=" in datatype.name else "")]
     if datatype.group is Group.COMPLEX:
         return list(block.view(datatype.component).reshape(-1, 2).T)
     if block.dtype.names is None:
@@ -68,15 +72,30 @@ def components(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
     return [part for each in numbers for part in ((each.real, each.imag) if each.dtype.kind == "c" else (each,))]
 
 
-def elements(result: FlatBuffer, join: Callable[[tuple[str, ...]], str]) -> Generator[str, None, None]:
+def _iso_texts(times: np.ndarray, zone: str) -> np.ndarray:
+    """Return points in time, or times of day, as texts of ISO 8601."""
+    if times.dtype.kind == "M":
+        texts = np.datetime_as_string(times)
+        return texts if not zone else np.where(np.isnat(times), texts, np.char.add(texts, zone))
+    moments = np.datetime_as_string(np.datetime64(0, "D") + times)
+    return np.array([text.partition("T")[2] for text in moments], object)
+
+
+def elements(result: FlatBuffer, join: Callable[[tuple[str, ...]], str], null: str) -> Generator[str, None, None]:
     """Yield each element as text, its components joined by `join`; the shortest digits that give it back."""
-    for block in blocks(result, _BLOCK):
-        columns = [map(str, part) for part in components(block, result.datatype)]
-        yield from map(join, zip(*columns, strict=True))
+    with closing(result.open()) as reader:
+        for start in counted(range(0, result.count, _BLOCK), "encoding results"):
+            block = np.empty(min(_BLOCK, result.count - start), result.datatype.form)
+            there = reader.read(start, block)
+            texts = map(join, zip(*(map(str, part) for part in components(block, result.datatype)), strict=True))
+            yield from texts if there is None else np.where(there, np.array(list(texts), object), null)
 
 
-def rows(results: Sequence[FlatBuffer], separator: str) -> Iterator[str]:
-    """Yield the elements of all buffers side by side."""
+def rows(results: Sequence[FlatBuffer], separator: str, null: str = "null") -> Iterator[str]:
+    """Yield the elements of all buffers side by side, with a word for each component of a null."""
     with ExitStack() as stack:
-        columns = [stack.enter_context(closing(elements(result, separator.join))) for result in results]
+        columns = []
+        for result in results:
+            absent = separator.join([null] * len(component_names(result.datatype)))
+            columns.append(stack.enter_context(closing(elements(result, separator.join, absent))))
         yield from map(separator.join, zip(*columns, strict=True))

@@ -1,4 +1,4 @@
-"""Results as CSV: a header line, then a column a buffer, or two for pairs."""
+"""Results as CSV: a header line, then a column a buffer, or two for pairs; nulls are empty."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def prepare(_model: Model) -> Encoder:
 def _lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
     # A name is the file's word, and a terminal would obey what control characters in it say.
     yield ",".join(_quoted(escaped(name)) for result in results for name in textual.column_names(result))
-    yield from textual.rows(results, ",")
+    # An empty line would be skipped by those who read it.
+    yield from (line or '""' for line in textual.rows(results, ",", null=""))
 
 
 def _quoted(name: str) -> str:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 
 from mpired.buffers import textual
 from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.format import Encoder
 from mpired.buffers.model import Model
+from mpired.datatypes.times import dtype_name
+
+_NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?")
 
 
 def prepare(_model: Model) -> Encoder:
@@ -19,9 +23,10 @@ def prepare(_model: Model) -> Encoder:
 def _lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
     yield '{"buffers": ['
     for i, result in enumerate(results):
-        head = {"name": result.name, "datatype": str(result.datatype), "count": result.count}
+        names = {"datatype": str(result.datatype), "dtype": dtype_name(result.datatype)}
+        head = {"name": result.name, **names, "count": result.count}
         yield json.dumps(head)[:-1] + ', "data": ['
-        texts = textual.elements(result, _token)
+        texts = textual.elements(result, _token, "null")
         previous = next(texts, None)
         for text in texts:
             yield f"{previous},"
@@ -31,6 +36,6 @@ def _lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
 
 
 def _token(parts: tuple[str, ...]) -> str:
-    """Return an element as a number, or as a list of its components."""
-    numbers = [part if part.lstrip("-+")[:1].isdigit() else json.dumps(part) for part in parts]
+    """Return an element as a number, as a text if JSON has no such number, or as a list of its components."""
+    numbers = [part if _NUMBER.fullmatch(part) else json.dumps(part) for part in parts]
     return numbers[0] if len(numbers) == 1 else f"[{', '.join(numbers)}]"

@@ -38,7 +38,10 @@ def _lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
 
 def _shown(result: FlatBuffer, shown: list[int]) -> list[list[str]]:
     block = np.empty(len(shown), result.datatype.form)
+    there = np.ones(len(shown), np.bool_)
     with closing(result.open()) as reader:
         for i, element in enumerate(shown):
-            reader.read(element, block[i : i + 1])
-    return [[str(value) for value in part] for part in textual.components(block, result.datatype)]
+            if (valid := reader.read(element, block[i : i + 1])) is not None:
+                there[i] = valid[0]
+    parts = textual.components(block, result.datatype)
+    return [[str(value) if valid else "null" for value, valid in zip(part, there, strict=True)] for part in parts]

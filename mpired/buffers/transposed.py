@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from mpired.buffers.flat import FlatBuffer, Order, convert, lies_as
-from mpired.buffers.rank import RankBuffer
-from mpired.buffers.source import Source
 from mpired.datatypes import Datatype
+from mpired.sources.source import Source
 from mpired.storage import calls
 
 _MEMORY = 8 << 20
@@ -35,7 +34,7 @@ class TransposedBuffer:
     flat: FlatBuffer
     memory: int = _MEMORY
     isolated: ClassVar[bool] = False
-    columns: ClassVar[tuple[str, ...]] = ()
+    is_turned: ClassVar[bool] = True
 
     @property
     def source(self) -> Source:
@@ -48,6 +47,11 @@ class TransposedBuffer:
         return self.flat.name
 
     @property
+    def columns(self) -> tuple[str, ...]:
+        """The column's name, if it has one."""
+        return self.flat.columns
+
+    @property
     def datatype(self) -> Datatype:
         """What an element is."""
         return self.flat.datatype
@@ -56,6 +60,11 @@ class TransposedBuffer:
     def fields(self) -> tuple[str, ...]:
         """The names of the fields of an element."""
         return self.flat.fields
+
+    @property
+    def form(self) -> np.dtype | None:
+        """The native form of a structure, None for other elements."""
+        return self.flat.form
 
     @property
     def count(self) -> int:
@@ -91,15 +100,6 @@ class TransposedBuffer:
     def open(self) -> TransposedReader:
         """Open the file for reading by element ranges."""
         return TransposedReader(self)
-
-
-def in_order(buffer: RankBuffer, *, fortran_order: bool) -> RankBuffer:
-    """Return a buffer whose elements come in that order; only an array of several dimensions has another."""
-    if buffer.shape is None or buffer.fortran_order == fortran_order or not isinstance(buffer, FlatBuffer):
-        return buffer
-    if buffer.count == 0 or sum(dim > 1 for dim in buffer.shape) < 2:  # noqa: PLR2004 - dimensions
-        return replace(buffer, fortran_order=fortran_order)
-    return TransposedBuffer(buffer)
 
 
 class TransposedReader:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import signal
 import sys
@@ -19,7 +18,8 @@ import click
 
 from mpired import __version__
 from mpired.cli import environment, signals
-from mpired.cli.messages import EXIT_STATUS, REPORT, Failure, buffer_streams, finished, say, tell_failure, waits
+from mpired.cli.messages import EXIT_STATUS, Failure, buffer_streams, finished, in_flags, say, tell_failure, waits
+from mpired.cli.wanted import wanted
 from mpired.errors import (
     LONGEST_REASON,
     MpiredError,
@@ -29,6 +29,7 @@ from mpired.errors import (
     not_loaded,
     shortened,
 )
+from mpired.options import ONLY_ELEMENTS
 from mpired.storage import calls, lock, notices
 
 if TYPE_CHECKING:
@@ -53,6 +54,9 @@ _GROUPS = {
     },
     "Files": {
         "info": "Show what files hold.",
+        "show": "Show the elements of files, figures of them, histograms and pictures.",
+        "diff": "Compare two files, and show where they differ.",
+        "locate": "Find the greatest or smallest element of all ranks (MPI_MAXLOC, MPI_MINLOC).",
         "pack": "Take elements out of a file of records (MPI_Pack).",
         "unpack": "Put elements into a file of records (MPI_Unpack).",
         "recover": "Finish what an interrupted command has begun with a file.",
@@ -60,6 +64,7 @@ _GROUPS = {
     "Listings": {
         "ops": "List the ops and the datatypes they take.",
         "types": "List the datatypes, or show one.",
+        "engines": "List the engines, and what their workers see.",
     },
     "mpired itself": {
         "help": "Show the help of a command.",
@@ -71,6 +76,8 @@ _COMMANDS = [name for group in _GROUPS.values() for name in group]
 # Bytes of address space that NumPy needs to be loaded: with less its BLAS ends the process, or crashes.
 _NUMPY = 88 << 20
 _READER_GONE = 141
+_KILLED = 128  # and the number of the signal, as shells count
+_CLOSE = 0.75  # one letter of four
 
 
 class _Commands(click.Group):
@@ -110,16 +117,33 @@ class _Commands(click.Group):
 
 
 def _suggestion(word: str) -> str:
-    """Return what may be meant by a word that is no command."""
+    """Return what may be meant by a word that is no command: an op, or a command that is spelled almost so."""
+    calls.check_address_space(_NUMPY)
+    from mpired.ops import Use, named  # noqa: PLC0415 - only for an error
+
+    op, more = named(word)
+    if op is not None:
+        command = "reduce" if Use.REDUCE in op.uses else "accumulate" if Use.ACCUMULATE in op.uses else "get-accumulate"
+        return f"; an op is given to a command, as `mpired {command} --op {op.name.lower()}`{more}"
     import difflib  # noqa: PLC0415 - only for an error
 
-    if close := difflib.get_close_matches(word.lower(), _COMMANDS, n=2):
-        return f"; did you mean {' or '.join(close)}?"
-    calls.check_address_space(_NUMPY)
-    from mpired.ops import OPS, Use  # noqa: PLC0415 - only for an error
+    close = difflib.get_close_matches(word.lower(), _COMMANDS, n=2, cutoff=_CLOSE)
+    return f"; did you mean {' or '.join(close)}?" if close else ""
 
-    names = [op.name.lower() for op in OPS if Use.REDUCE in op.uses]
-    return f"; an op is given to a command, as `mpired reduce --op {word.lower()}`" if word.lower() in names else ""
+
+def _elsewhere(error: click.NoSuchOption) -> str:
+    """Return why a command has no option that others have, in words; "" if none has it."""
+    context = click.Context(cli)
+    having = [
+        name
+        for name in _COMMANDS
+        if any(error.option_name in each.opts for each in getattr(cli.get_command(context, name), "params", ()))
+    ]
+    windows, own = _GROUPS["Windows"], error.ctx.info_name if error.ctx else None
+    why = ""
+    if own in windows and not windows.keys() & having:
+        why = f", because {ONLY_ELEMENTS}"
+    return f"No such option {error.option_name!r}; it is for {', '.join(having)}{why}" if having else ""
 
 
 @click.command(cls=_Commands, epilog=EXIT_STATUS, context_settings={"help_option_names": ["-h", "--help"]})
@@ -134,16 +158,21 @@ def cli() -> None:
     """
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the command, and return the exit status that says what happened; all that was printed is written."""
+def main(arguments: list[str] | None = None, came: list[int] | None = None) -> int:
+    """Run the command, and return the exit status that says what happened; all that was printed is written.
+
+    `came` gets the signals that come before there are handlers.
+    """
+    signals.begin([] if came is None else came)
     _fill_closed_descriptors()
     buffer_streams()
     words = sys.argv[1:] if arguments is None else arguments
     try:
-        with notices.heard_by(finished), lock.waiting_as(lock.Waiting(tell=waits)):
+        with signals.kept_apart(), notices.heard_by(finished), lock.waiting_as(lock.Waiting(tell=waits)):
             status = _run(words)
         _flush(sys.stdout)
     except signals.Interrupted as interrupted:
+        _tell_interruption(interrupted, words)
         signals.die_of(interrupted.number)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # so that the interpreter's last flush is quiet
@@ -154,7 +183,7 @@ def main(arguments: list[str] | None = None) -> int:
         status = _told(Failure.of(error), words)
     except (MemoryError, ImportError) as error:
         reason, status = not_loaded(error)
-        status = _told(Failure(type(error).__name__, WorkerError.mpi_class, status, "", reason), words)
+        status = _told(Failure(type(error).__name__, WorkerError.mpi_class, status, "", in_flags(reason)), words)
     for text in environment.told():  # of a command without a summary
         say(text)
     for stream in (sys.stdout, sys.stderr):
@@ -168,8 +197,15 @@ def _told(failure: Failure, words: Sequence[str], *more: str) -> int:
     if signals.is_committed() and failure.exit_status != UnconfirmedError.exit_status:
         reason = f"{failure.reason}; that was after the result was in place, do not repeat"
         failure = failure._replace(reason=reason, exit_status=UnconfirmedError.exit_status)
-    tell_failure(failure, [*more, *environment.told()], as_json="--json" in itertools.takewhile("--".__ne__, words))
+    tell_failure(failure, [*more, *environment.told()], wanted(cli, words))
     return failure.exit_status
+
+
+def _tell_interruption(interrupted: signals.Interrupted, words: Sequence[str]) -> None:
+    """Say what is left. The other signals are sent by programs, or when there is no terminal: in JSON only."""
+    number, want = interrupted.number, wanted(cli, words)
+    failure = Failure(type(interrupted).__name__, MpiredError.mpi_class, _KILLED + number, "", signals.message())
+    tell_failure(failure, (), want, in_words=number == signal.SIGINT and not want.quiet)
 
 
 def _run(words: Sequence[str]) -> int:
@@ -180,8 +216,8 @@ def _run(words: Sequence[str]) -> int:
             from mpired.cli import shells  # noqa: PLC0415 - for shells only
 
             return shells.answer(cli, instruction)
-        with cli.make_context("mpired", list(words)) as context:
-            _invoke(context)
+        with cli.make_context("mpired", list(words), obj=tuple(words)) as context:
+            cli.invoke(context)
     except click.exceptions.Exit as done:
         return done.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
@@ -189,21 +225,11 @@ def _run(words: Sequence[str]) -> int:
         return error.exit_code
     except click.ClickException as error:
         command = getattr(getattr(error, "ctx", None), "command_path", "mpired")
-        text = shortened(error.format_message().rstrip("."), LONGEST_REASON)
+        elsewhere = _elsewhere(error) if isinstance(error, click.NoSuchOption) else ""
+        text = shortened(elsewhere or error.format_message().rstrip("."), LONGEST_REASON)
         failure = Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
-        known = () if getattr(error, "option_name", "") == "--json" else words  # a command that has no such option
-        return _told(failure, known, f"see `{command} --help`")
+        return _told(failure, words, f"see `{command} --help`")
     return 0
-
-
-def _invoke(context: click.Context) -> None:
-    try:
-        cli.invoke(context)
-    except signals.Interrupted as interrupted:
-        # The other signals are sent by programs, or when there is no terminal any more.
-        if interrupted.number == signal.SIGINT and not context.meta.get(REPORT, {}).get("quiet"):
-            say(signals.message())
-        raise
 
 
 def _flush(stream: TextIO | None) -> None:

@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from functools import partial
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 import click
 
-from mpired import cautions
-from mpired.attempts import repeated
-from mpired.cli import params, progress, signals
-from mpired.cli.messages import free_standard_output, say, tell_cautions, tell_json
-from mpired.errors import UsageError
-from mpired.options import AccumulateOptions, Report, WindowOp, Windows, checked
+from mpired import attempts, cautions
+from mpired.buffers.memory import paths
+from mpired.cli import carry_out, params, progress, signals
+from mpired.cli.messages import hearing, say, tell_cautions, tell_json
+from mpired.errors import SkippedWarning, UsageError
+from mpired.ops import Op
+from mpired.options import AccumulateOptions, Fetched, NoIndexing, Numbered, Report, WindowOp, Windows, checked
+from mpired.ranks import gathered
 from mpired.report import Updated
 from mpired.windows.call import Call, plan_accumulate
 from mpired.windows.request import Done, Keep
+
+if TYPE_CHECKING:
+    from mpired.windows.rehearsal import Rehearsal
 
 _SHOWN = 8  # origins that were left out, of perhaps thousands
 
 
 @click.command(cls=params.Creating)
-@params.options(WindowOp, Windows, AccumulateOptions, Report)
+@params.options(WindowOp, Windows, NoIndexing, AccumulateOptions, Numbered, Report)
 @click.argument("files", nargs=-1, metavar="TARGET ORIGIN...", type=params.FILE)
 def accumulate(
-    *, files: tuple[str, ...], windows: tuple[str, ...], op: str, **options: Unpack[AccumulateOptions]
+    *,
+    files: tuple[str, ...],
+    windows: tuple[str, ...],
+    op: str,
+    index: str | None,
+    **options: Unpack[AccumulateOptions],
 ) -> None:
     """Combine each ORIGIN into TARGET, in place, as MPI_Accumulate does: target = target op origin.
 
@@ -42,25 +53,60 @@ def accumulate(
       mpired accumulate --op replace --at 0:4 --origin-count 4 \\
           total.npy sample_data/counts_1.npy
     """
-    free_standard_output()
+    if index is not None:
+        reason = "is for reductions; `mpired reduce --op maxloc --index number FILE` makes the pairs of an origin"
+        raise UsageError("`index`", reason)
     options = checked(AccumulateOptions, options)
     report = params.report()
-    targets, origins = split(windows, files)
+    targets, words = split(windows, files)
+    origins = gathered(params.meant(words)[0], options)
     plan = partial(plan_accumulate, targets, origins, op, options)
+    if report["dry_run"]:
+        rehearsed("MPI_Accumulate", plan, list(paths(origins)), timeout=options["lock_timeout"])
+        return
 
-    def work(call: Call) -> tuple[str, Done]:
-        return str(call.request.op), run(call, quiet=report["quiet"])
+    def work(call: Call) -> tuple[Op, Done]:
+        return call.request.op, run(call, quiet=report["quiet"])
 
-    name, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])
-    tell(name, targets, origins, done)
+    row, done = attempts.repeated(plan, work, lambda: paths(origins), timeout=options["lock_timeout"])
+    tell(Updated.of("MPI_Accumulate", row, targets, done.origins, done), done)
+    params.end_without(done.bad)
 
 
 def run(call: Call, keep: Keep | None = None, *, quiet: bool, replaced: Sequence[str] = ()) -> Done:
     """Carry out a call, and return what was done, with what it warned of."""
     watch = progress.chosen(quiet=quiet)
-    with cautions.heard() as heard:
+    with hearing() as heard:
         done = call.run(watch, on_commit=signals.commit, keep=keep, replaced=replaced)
     return done._replace(cautions=tuple(heard))
+
+
+def rehearsed(
+    name: str,
+    plan: Callable[[], Call],
+    origins: Sequence[str],
+    fetched: Fetched | None = None,
+    *,
+    timeout: float | None,
+) -> None:
+    """Check a call on windows, and say what it would do; the options say where the old elements would go."""
+    fetch, to, force = (
+        (fetched["fetch"], fetched["to"], fetched.get("force", False)) if fetched else (None, None, False)
+    )
+    from mpired import preview  # noqa: PLC0415 - for a dry run only
+    from mpired.windows.rehearsal import rehearse  # noqa: PLC0415
+
+    def checked_all() -> Rehearsal:
+        call = plan()
+        with closing(call.request.decoder):
+            return rehearse(call, fetch, to)
+
+    def results(_: Rehearsal) -> list[str]:
+        return [] if fetch is None else [fetch]
+
+    with cautions.heard() as heard:
+        found = attempts.rehearsed(checked_all, results, lambda: origins, overwrite=force, timeout=timeout)
+    carry_out.tell_rehearsal(preview.of_request(name, found, fetch), origins, heard, "origin")
 
 
 def split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -78,21 +124,20 @@ def split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, 
     return windows, origins
 
 
-def tell(op: str, windows: Sequence[str], origins: Sequence[object], done: Done) -> None:
+def tell(updated: Updated, done: Done) -> None:
     """Say what was done, and what the user should know of it."""
     report = params.report()
     quiet, verbose, as_json = report["quiet"], report["verbose"], report["as_json"]
-    updated = Updated.of(op, windows, origins, done)
     if as_json:
-        tell_json(updated, origins, [*done.notes, *done.overflow])
+        tell_json(updated._asdict(), done.cautions)
         params.tell(None)
         return
-    tell_cautions(() if quiet else done.notes)
+    tell_cautions(each for each in done.notes if not quiet or isinstance(each, SkippedWarning))
     for name in () if quiet else updated.skipped[:_SHOWN]:
         say(f"{name}: already applied, left out")
     if len(updated.skipped) > _SHOWN and not quiet:
         say(f"{len(updated.skipped) - _SHOWN} more origins: already applied, left out")
     tell_cautions(done.overflow)
     params.tell(None if quiet else updated.line())
-    for name, protocol, nbytes in zip(windows, done.protocols, done.nbytes, strict=True) if verbose else ():
+    for name, protocol, nbytes in zip(updated.windows, done.protocols, done.nbytes, strict=True) if verbose else ():
         say(f"{name}: {nbytes} bytes of elements, {protocol or 'not changed'}")

@@ -7,11 +7,11 @@ from typing import Unpack
 import click
 
 from mpired.cli import carry_out, params
-from mpired.options import AllreduceOptions, Op, Outputs, Report
+from mpired.options import AllreduceOptions, Numbered, Op, Outputs, Report
 
 
 @click.command(cls=params.Grouped)
-@params.options(Op, Outputs, AllreduceOptions, Report)
+@params.options(Op, Outputs, AllreduceOptions, Numbered, Report)
 @click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
 def allreduce(*, ranks: tuple[str, ...], op: str, output: str | None, **options: Unpack[AllreduceOptions]) -> None:
     """Combine the same element of every RANK, and give every rank the result, as MPI_Allreduce does.

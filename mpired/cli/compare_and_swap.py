@@ -11,16 +11,18 @@ from mpired.cli import params
 from mpired.cli.accumulate import split
 from mpired.cli.fetch_and_op import fetch
 from mpired.errors import UsageError
-from mpired.options import Quiet, SwapOptions, Windows, checked
+from mpired.options import AsJson, DryRun, Quiet, SwapOptions, Windows, checked
 from mpired.windows.call import plan_compare_and_swap
 
 _OPERANDS = 2
 
 
 @click.command(cls=params.Command, context_settings={"ignore_unknown_options": True})  # -5 is a value
-@params.options(Windows, SwapOptions, Quiet)
+@params.options(Windows, SwapOptions, Quiet, AsJson, DryRun)
 @click.argument("words", nargs=-1, metavar="TARGET COMPARE VALUE", type=params.FILE)
-def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], **options: Unpack[SwapOptions]) -> None:
+def compare_and_swap(
+    *, words: tuple[str, ...], windows: tuple[str, ...], as_json: bool, **options: Unpack[SwapOptions]
+) -> None:
     """Set one element of TARGET to VALUE if it is COMPARE, and print what it was before (MPI_Compare_and_swap).
 
     The element has changed if COMPARE is printed. Elements are integers, truth values or bytes, and are
@@ -37,4 +39,4 @@ def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], **opti
     if len(operands) != _OPERANDS:
         raise UsageError("COMPARE and VALUE", f"are two words after the target, and there are {len(operands)}")
     plan = partial(plan_compare_and_swap, targets, operands[0], operands[1], options)
-    fetch(plan, targets, operands, timeout=options["lock_timeout"])
+    fetch("MPI_Compare_and_swap", plan, targets, operands, timeout=options["lock_timeout"], as_json=as_json)

@@ -9,8 +9,16 @@ from mpired.cli.messages import EXIT_STATUS, show
 from mpired.cli.shells import SHELLS, script
 
 
+class _Shell(click.Choice[str]):
+    """The names of shells; who gives none is told them on the line of the message."""
+
+    def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:  # noqa: ARG002 - of click
+        """Return what is said after that the argument is missing."""
+        return f"It is one of {', '.join(self.choices)}."
+
+
 @click.command(epilog=EXIT_STATUS)
-@click.argument("shell", type=click.Choice(list(SHELLS)))
+@click.argument("shell", type=_Shell(list(SHELLS)), metavar="SHELL")
 def completion(*, shell: str) -> None:
     """Print what lets a shell complete commands, options, files, ops, datatypes, columns and formats.
 

@@ -23,13 +23,20 @@ class Option(click.Option):
         super().__init__(*names, **settings)
         self.row = row
 
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """Return what the help shows: the flags and the text, with what the kind of the values adds to it."""
+        shown, note = super().get_help_record(ctx), getattr(self.type, "note", None)
+        return (shown[0], f"{shown[1]} {note()}") if shown and note else shown
+
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, click.core.ParameterSource]:
         """Return the value, and where it is from."""
         value, source = super().consume_value(ctx, opts)
         if source is click.core.ParameterSource.ENVIRONMENT and not ctx.resilient_parsing:
             names = [self.envvar] if isinstance(self.envvar, str) else self.envvar or []
             variable = next((name for name in names if os.environ.get(name)), "")
-            _given.append(f"{max(self.opts, key=len)} ({variable})")
+            own = f"--{(self.name or '').replace('_', '-')}"
+            flag = own if own in self.opts else max(self.opts, key=len)
+            _given.append(f"{flag} ({variable})")
         return value, source
 
 

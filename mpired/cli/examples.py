@@ -8,14 +8,15 @@ import click
 
 import mpired
 from mpired.cli import params, signals
-from mpired.options import Quiet
+from mpired.cli.messages import tell_json
+from mpired.options import Summarised
 from mpired.storage.tree import copy_into
 
 _NAMES = ("sample_data", "examples")
 
 
 @click.command(cls=params.Command)
-@params.options(Quiet)
+@params.options(Summarised)
 @click.argument("directory", metavar="DIR", type=params.DIRECTORY)
 def examples(*, directory: str) -> None:
     """Copy the sample data and the example ops into DIR, a new directory or an empty one.
@@ -31,5 +32,8 @@ def examples(*, directory: str) -> None:
     installed = package / "_examples"  # as pyproject.toml puts them there; a clone has them at its top
     home = installed if installed.is_dir() else package.parent
     copy_into(directory, [home / name for name in _NAMES], on_commit=signals.commit)
-    quiet = params.report()["quiet"]
+    report = params.report()
+    if report["as_json"]:
+        tell_json({"copied": _NAMES, "inputs": [], "output": directory})
+    quiet = report["quiet"] or report["as_json"]
     params.tell(None if quiet else f"copied {' and '.join(_NAMES)} -> {directory}; the examples of help run there")

@@ -7,11 +7,11 @@ from typing import Unpack
 import click
 
 from mpired.cli import carry_out, params
-from mpired.options import ExscanOptions, Op, Outputs, Report
+from mpired.options import ExscanOptions, Numbered, Op, Outputs, Report
 
 
 @click.command(cls=params.Grouped)
-@params.options(Op, Outputs, ExscanOptions, Report)
+@params.options(Op, Outputs, ExscanOptions, Numbered, Report)
 @click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
 def exscan(*, ranks: tuple[str, ...], op: str, output: str | None, **options: Unpack[ExscanOptions]) -> None:
     """Give rank i the RANKs before it combined, as MPI_Exscan does.

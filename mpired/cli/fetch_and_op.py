@@ -8,28 +8,32 @@ from typing import Unpack
 
 import click
 
+from mpired.api.outcome import as_numpy
 from mpired.attempts import repeated
 from mpired.buffers import LINES
 from mpired.cli import params
-from mpired.cli.accumulate import run, split
-from mpired.cli.messages import tell_cautions
+from mpired.cli.accumulate import rehearsed, run, split
+from mpired.cli.messages import tell_cautions, tell_json
 from mpired.errors import UsageError
-from mpired.options import ElementOptions, Quiet, WindowOp, Windows, checked
+from mpired.ops import Op
+from mpired.options import AsJson, DryRun, ElementOptions, FetchingOp, Quiet, Windows, checked
+from mpired.queries.places import in_json
+from mpired.report import Updated
 from mpired.windows.call import Call, plan_fetch_and_op
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.request import Done
 
 
 @click.command(cls=params.Creating, context_settings={"ignore_unknown_options": True})  # -5 is a value
-@params.options(WindowOp, Windows, ElementOptions, Quiet)
+@params.options(FetchingOp, Windows, ElementOptions, Quiet, AsJson, DryRun)
 @click.argument("words", nargs=-1, metavar="TARGET [VALUE]", type=params.FILE)
 def fetch_and_op(
-    *, words: tuple[str, ...], windows: tuple[str, ...], op: str, **options: Unpack[ElementOptions]
+    *, words: tuple[str, ...], windows: tuple[str, ...], op: str, as_json: bool, **options: Unpack[ElementOptions]
 ) -> None:
     """Combine VALUE into one element of TARGET, and print what it was before (MPI_Fetch_and_op).
 
-    VALUE is a number, VALUE,INDEX for a pair, or a file with one element. --op no_op needs none and only
-    reads. Several commands at once each see another old value: a counter, a place in a queue.
+    VALUE is a number, VALUE,INDEX for a pair, a time as 2021-02-03T04:05:06, or a file with one element. --op
+    no_op needs none and only reads. Several commands at once each see another old value: a counter, a place in a queue.
 
     \b
     Examples:
@@ -42,19 +46,40 @@ def fetch_and_op(
     if len(values) > 1:
         raise UsageError(values[1], "is one word too many; there is one VALUE")
     plan = partial(plan_fetch_and_op, targets, values[0] if values else None, op, options)
-    fetch(plan, targets, values, timeout=options["lock_timeout"])
+    fetch("MPI_Fetch_and_op", plan, targets, values, timeout=options["lock_timeout"], as_json=as_json)
 
 
-def fetch(plan: Callable[[], Call], targets: Sequence[str], words: Sequence[str], *, timeout: float | None) -> None:
+def fetch(
+    name: str,
+    plan: Callable[[], Call],
+    targets: Sequence[str],
+    words: Sequence[str],
+    *,
+    timeout: float | None,
+    as_json: bool,
+) -> None:
     """Carry out a call on one element, and print the old one; `words` may be files with one element."""
+    if params.report()["dry_run"]:
+        rehearsed(name, plan, words, {"fetch": "-", "to": LINES.name}, timeout=timeout)
+        return
 
-    def work(call: Call) -> Done:
+    def work(call: Call) -> tuple[Op, Done]:
         with FetchOutput("-", LINES.name) as output:
             done = run(call, output.keep, quiet=True)
             output.send(targets[0], done)
-        return done
+        return call.request.op, done
 
-    done = repeated(plan, work, lambda: words, timeout=timeout)
-    tell_cautions(() if params.report()["quiet"] else done.notes)
-    tell_cautions(done.overflow)
+    op, done = repeated(plan, work, lambda: words, timeout=timeout)
+    if as_json:
+        tell_json(Updated.of(name, op, targets, words, done, output="-")._asdict() | _old(done), done.cautions)
+    else:
+        tell_cautions(() if params.report()["quiet"] else done.notes)
+        tell_cautions(done.overflow)
     params.tell(None)
+
+
+def _old(done: Done) -> dict[str, object]:
+    """Return the old element as JSON can hold it: of a pair the value and the index."""
+    assert done.fetched is not None  # noqa: S101 - such a call fetches
+    (old,) = as_numpy(done.fetched, done.datatypes[0], None)
+    return {"old": [in_json(old[field]) for field in old.dtype.names] if old.dtype.names else in_json(old)}

@@ -8,22 +8,23 @@ from typing import Unpack
 import click
 
 from mpired.attempts import repeated
-from mpired.buffers.source import LocalSource, check_no_input, check_no_other_input
 from mpired.cli import params
-from mpired.cli.accumulate import run, split, tell
-from mpired.cli.messages import free_standard_output
+from mpired.cli.accumulate import rehearsed, run, split, tell
 from mpired.errors import UsageError
 from mpired.ops import Op
-from mpired.options import Fetched, FetchOptions, Report, WindowOp, Windows, checked
+from mpired.options import Fetched, FetchingOp, FetchOptions, Report, Windows, checked
+from mpired.report import Updated
+from mpired.sources.local import LocalSource
+from mpired.sources.open import check_no_input, check_no_other_input
+from mpired.storage.names import check_is_data
 from mpired.storage.output import is_terminal
-from mpired.storage.recovery import check_is_data
 from mpired.windows.call import Call, plan_get_accumulate
 from mpired.windows.fetched import FetchOutput
 from mpired.windows.request import Done
 
 
 @click.command(cls=params.Creating)
-@params.options(WindowOp, Fetched, Windows, FetchOptions, Report)
+@params.options(FetchingOp, Fetched, Windows, FetchOptions, Report)
 @click.argument("files", nargs=-1, metavar="TARGET [ORIGIN]", type=params.FILE)
 def get_accumulate(
     *,
@@ -47,9 +48,8 @@ def get_accumulate(
       mpired get-accumulate --op no_op --target-disp 3 --target-count 2 --to \\
           text total.npy
     """
-    free_standard_output(fetch)
     options = checked(FetchOptions, options)
-    quiet = params.report()["quiet"]
+    report = params.report()
     targets, origins = split(windows, files)
     if len(origins) > 1:
         raise UsageError(origins[1], "is a second origin; a call that fetches takes one")
@@ -61,11 +61,22 @@ def get_accumulate(
         )
     check_no_other_input([fetch], [(options["map"], "the map"), (options["types"], "the named datatypes")])
 
+    if report["dry_run"]:
+        rehearsed(
+            "MPI_Get_accumulate",
+            plan,
+            origins,
+            {"fetch": fetch, "to": to, "force": force},
+            timeout=options["lock_timeout"],
+        )
+        return
+
     def work(call: Call) -> tuple[Op, Done]:
         with FetchOutput(fetch, to, overwrite=force, terminal=is_terminal(fetch), windows=targets) as output:
-            done = run(call, output.keep, quiet=quiet, replaced=output.replaced)
+            done = run(call, output.keep, quiet=report["quiet"], replaced=output.replaced)
             output.send(targets[0], done)
         return call.request.op, done
 
     row, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])
-    tell(str(row), targets, origins if row.origin else (), done)
+    used = origins if row.origin else ()
+    tell(Updated.of("MPI_Get_accumulate", row, targets, used, done, output=fetch), done)

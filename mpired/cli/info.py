@@ -3,96 +3,136 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, Unpack
 
 import click
 
+from mpired import provenance
 from mpired.api import queries
 from mpired.attempts import repeated
-from mpired.buffers import format_named
+from mpired.buffers import RankFile, format_named
+from mpired.buffers.memory import paths
 from mpired.cli import params
 from mpired.cli.messages import in_flags, show
-from mpired.errors import MpiredError, RanksError, escaped
-from mpired.options import AsJson, Inputs, Locking
+from mpired.errors import MpiredError, RanksError, UsageError, escaped
+from mpired.options import AsJson, InfoOptions, Inputs, Listing, Numbered, checked, part
+from mpired.ranks import RankWord, gathered
 from mpired.report import describe_file
-from mpired.storage import staging
-from mpired.storage.recovery import check_are_data
+from mpired.storage.names import check_are_data
+from mpired.storage.output import is_stream
+from mpired.storage.remains import finish_staged
 from mpired.windows import once
 
 _SHOWN_KEYS = 4
 
 
 @click.command(cls=params.Command)
-@params.options(Inputs, Locking, AsJson)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=params.FILE)
-def info(*, files: tuple[str, ...], as_json: bool, lock_timeout: float | None, **inputs: Unpack[Inputs]) -> None:
+@params.options(InfoOptions, Numbered, AsJson)
+@click.argument("files", nargs=-1, metavar="FILE...", type=params.FILE)
+def info(*, files: tuple[str, ...], as_json: bool, **options: Unpack[InfoOptions]) -> None:
     """Say what each FILE holds: format, datatype, count, shape, byte order, columns, and the keys of `--once`.
 
-    What is no buffer is shown too: columns of texts, columns with nulls, files that other programs read. Only a file
-    that is damaged or cannot be opened is an error.
+    What is no buffer is shown too: columns of texts, columns with nulls, files that other programs read; and which ops
+    take what is no plain number. Only a file that is damaged or cannot be opened is an error.
 
     \b
     Examples:
       mpired info sample_data/maxloc_0.npy sample_data/maxloc_0.parquet
       mpired info --type double_int sample_data/maxloc_0.bin
     """
-    check_are_data(files)
-    staging.recover(files)
+    words = gathered(params.meant(files)[0], checked(Listing, part(Listing, options)))
+    if not words:
+        raise UsageError("FILE", "is missing; name at least one file")
+    names = list(paths(words))
+    finish_staged(check_are_data(names))
+    inputs, lock_timeout = part(Inputs, options), options["lock_timeout"]
     described, errors = [], []
-    for path in files:
+    for word in words:
         try:
-            described.append(_described(path, inputs, lock_timeout))
+            described.append(_described(word, inputs, lock_timeout))
         except (MpiredError, OSError) as error:
             errors.append(error)
-    if as_json:
+    if as_json and (described or not errors):
         show(json.dumps(described, indent=1))
-    else:
+    elif not as_json:
         for each in described:
             show("\n".join(_lines(each)))
     if len(errors) == 1:
         raise errors[0]
     if errors:
-        raise RanksError(len(files), errors, "files")
+        raise RanksError(len(words), errors, "files")
 
 
-def _described(path: str, inputs: Inputs, timeout: float | None) -> dict[str, Any]:
+def _described(word: RankWord, inputs: Inputs, timeout: float | None) -> dict[str, Any]:
     # The files' directories have been looked at, each once.
-    described = repeated(partial(queries.look, path, inputs), describe_file, tuple, timeout=timeout)
-    keys = [key.hex() for key in once.of_file(path)]
+    described, note = repeated(partial(queries.look, word, inputs), _with_note, tuple, timeout=timeout)
+    keys = [key.hex() for path in paths([word]) for key in once.of_file(path)]
     if described["obstacle"] is not None:
         described["obstacle"] = in_flags(described["obstacle"])
-    return described | {"once_keys": {"count": len(keys), "oldest": keys[:_SHOWN_KEYS]}}
+    for each in [*described["buffers"], *described["other_columns"]]:
+        each["use"] = each["use"] and in_flags(each["use"])
+    where, record = _record(next(paths([word]), "-"), note)
+    return described | {
+        "once_keys": {"count": len(keys), "oldest": keys[:_SHOWN_KEYS]},
+        "provenance": record and {"where": where, **record},
+    }
+
+
+def _with_note(file: RankFile) -> tuple[dict[str, Any], str | None]:
+    """Return what a file holds, and what it says of where it comes from, if that can be read once more."""
+    again = not file.obstacle and not file.source.is_forward
+    return describe_file(file), format_named(file.format).note(file.source) if again else None
+
+
+def _record(path: str, note: str | None) -> tuple[str, dict[str, Any] | None]:
+    """Return where it is recorded what a file was made of, and the record; None for none."""
+    return (path, None) if is_stream(path) else provenance.found(path, note)
 
 
 def _lines(file: dict[str, Any]) -> list[str]:
-    lines = [f"{escaped(file['file'])}: {file['format']}, {file['nbytes']} bytes"]
-    if file["obstacle"] is not None:
-        lines.append(f"  {file['obstacle']}")
-    has_columns = file["obstacle"] is None and format_named(file["format"]).has_columns
-    for buffer in file["buffers"]:
-        name = _prefix(buffer["name"]) if has_columns else ""
-        details = [f"{buffer['count']} x {buffer['datatype']}"]
-        if buffer["shape"] is not None:
-            details.append(f"shape {tuple(buffer['shape'])}, {buffer['order']} order")
-        if buffer["datarep"] == "external32":
-            details.append("external32")
-        elif buffer["byte_order"] is not None:
-            details.append(f"{buffer['byte_order']}-endian")
-        if buffer["nulls"]:
-            details.append(f"{buffer['nulls']} null{'' if buffer['nulls'] == 1 else 's'}")
-        lines.append(f"  {name}{', '.join(details)}")
-    for other in file["other_columns"]:
-        name = _prefix(other["name"]) if has_columns else ""
-        count = "" if other["count"] is None else f"{other['count']} x "
-        shape = "" if other["shape"] is None else f", shape {tuple(other['shape'])}"
-        lines.append(f"  {name}{count}{escaped(other['type'])}{shape}, no buffer")
-    if has_columns and len(lines) == 1:
-        lines.append("  no columns")
+    lines = lines_of(file)
+    if (record := file["provenance"]) is not None:
+        lines += [f"  {line}" for line in provenance.lines(record["where"], record)]
     if (keys := file["once_keys"])["count"]:
         more = ", ..." if keys["count"] > len(keys["oldest"]) else ""
         lines.append(f"  once-keys: {keys['count']}, the oldest first: {', '.join(keys['oldest'])}{more}")
     return lines
+
+
+def lines_of(file: dict[str, Any]) -> list[str]:
+    """Return what `describe_file` says of a file in lines."""
+    lines = [f"{escaped(file['file'])}: {file['format']}, {file['nbytes']} bytes"]
+    if file["obstacle"] is not None:
+        lines.append(f"  {file['obstacle']}")
+    has_columns = file["obstacle"] is None and format_named(file["format"]).has_columns
+    for each in [*file["buffers"], *file["other_columns"]]:
+        name = _prefix(each["name"]) if has_columns else ""
+        use = f"; {escaped(each['use'])}" if each["use"] else ""
+        lines.append(f"  {name}{', '.join(_details(each))}{use}")
+    if has_columns and len(lines) == 1:
+        lines.append("  no columns")
+    return lines
+
+
+def _details(each: dict[str, Any]) -> Iterator[str]:
+    """Yield what is to be said of a buffer, or of what is none."""
+    count = "" if each["count"] is None else f"{each['count']} x "
+    yield f"{count}{escaped(each['label'])}"
+    if each["shape"] is not None:
+        order = f", {each['order']} order" if each.get("order") else ""
+        yield f"shape {tuple(each['shape'])}{order}"
+    if each.get("datarep") == "external32":
+        yield "external32"
+    elif each.get("byte_order") is not None:
+        yield f"{each['byte_order']}-endian"
+    if each.get("unit"):
+        yield f"in {escaped(each['unit'])}"
+    if each.get("storage"):
+        yield each["storage"]
+    if each["nulls"]:
+        yield f"{each['nulls']} null{'' if each['nulls'] == 1 else 's'}"
 
 
 def _prefix(name: str) -> str:

@@ -5,34 +5,32 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
-import json
 import os
 import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TextIO
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 
 import click
 
 from mpired import __version__
+from mpired.cli.wanted import Wanted, leaves_free
 from mpired.errors import MpiredError, MpiredWarning, RanksError, escaped, exit_status, parts
 from mpired.options import flags
 
 if TYPE_CHECKING:
-    from mpired.report import Summary, Updated
-
+    from mpired.preview import Preview
 
 EXIT_STATUS = """\b
 Exit status: 0 done and durable, 1 a bug, 2 usage, 3 bad data or an MPI rule,
 4 a system error before the result was in place, 5 others keep a file locked,
 6 in place but not confirmed by the disk, do not repeat,
 7 a user-defined op failed, 8 a worker died or memory ran out,
+9 done without the ranks that were left out (--skip-bad),
 130/143/129 ended by a signal, 141 the reader is gone.
 """
-
-REPORT = f"{__name__}.report"
-"""Where the context of a command keeps what the options of the report say."""
 
 
 def buffer_streams() -> None:
@@ -75,43 +73,85 @@ def say(text: str) -> None:
 
 
 def in_flags(text: str) -> str:
-    """Return a message with the flags of this command line for the keywords in it, which are in backquotes."""
+    """Return a message with the flags of this command line for the keywords in it, which are in backquotes.
+
+    A way out by an option that the command does not have is left out.
+    """
+    text, *others = _CLAUSE.split(text)
+    before = ""
+    for mark, clause in zip(others[::2], others[1::2], strict=True):
+        before = before or mark
+        if _has_options(clause):
+            text += f"{before}{clause}"
+            before = ""
     return _KEYWORD.sub(_as_flag, text)
 
 
+_own_flags: frozenset[str] | None = None
+
+
+def know_flags(own: Iterable[str]) -> None:
+    """Note which flags the command has that runs."""
+    global _own_flags  # noqa: PLW0603 - a property of the process
+    _own_flags = frozenset(own)
+
+
+def _has_options(clause: str) -> bool:
+    """Tell whether the command has each option that a part of a message names."""
+    named = {flags()[name] for name, _ in _KEYWORD.findall(clause) if name in flags()}
+    return _own_flags is None or named <= _own_flags
+
+
+_CLAUSE = re.compile(r"(; |, or )")
 _KEYWORD = re.compile(r"`([a-z_]+)(?:=([^`]*))?`")
 
 
 def _as_flag(keyword: re.Match[str]) -> str:
-    """Return `--to raw` for `to='raw'`, and `--force` for `overwrite=True`."""
+    """Return `--to raw` for `to='raw'`, `--force` for `overwrite=True`, and `--no-commute` for `commute=False`."""
     name, value = keyword.groups()
     if name not in flags():
         return keyword[0]
-    quoted = value is not None and value[:1] in {"'", '"'}
-    return flags()[name] if value in {None, "True"} else f"{flags()[name]} {value[1:-1] if quoted else value}"
+    if value in {None, "True"}:
+        return flags()[name]
+    if value == "False":
+        return f"--no-{flags()[name][2:]}"
+    import shlex  # noqa: PLC0415 - only for a message with a value
+
+    word = shlex.quote(value[1:-1]) if value[:1] in {"'", '"'} else value
+    return f"{flags()[name]} {word}"
 
 
 _started = time.monotonic()
-_is_free = False
+_heard: list[MpiredWarning] = []
 
 
-def free_standard_output(output: str | None = None) -> None:
-    """Note that the result goes to a file, not to `-` or what may be a stream: JSON goes to standard output then."""
-    global _is_free  # noqa: PLW0603 - a property of the process
-    _is_free = output != "-" and not (output or "").startswith(("/dev/", "/proc/"))
+def hearing() -> AbstractContextManager[list[MpiredWarning]]:
+    """Collect what is warned of while the block runs, for the JSON of an error too."""
+    from mpired import cautions  # noqa: PLC0415 - for the commands that do something
+
+    return cautions.heard(also=_heard.append)
 
 
-def tell_json(summary: Summary | Updated, inputs: Iterable[object], cautions: Iterable[MpiredWarning]) -> None:
-    """Write a summary with the inputs and the warnings as one line of JSON."""
-    warnings = list(dict.fromkeys(in_flags(str(each)) for each in cautions))
-    _write_json({**summary._asdict(), "inputs": [str(each) for each in inputs], "warnings": warnings})
+def tell_json(summary: Mapping[str, Any], warned: Iterable[MpiredWarning] = ()) -> None:
+    """Write a summary, which says where the output is, with the warnings as one line of JSON."""
+    told = {**summary, "warnings": _texts(warned)}
+    (show if leaves_free(summary["output"]) else write)(json_line(told))
 
 
-def _write_json(told: Mapping[str, object]) -> None:
-    """Write a line of JSON to standard output if that is free, else to standard error."""
-    seconds = round(time.monotonic() - _started, 3)
-    line = json.dumps({"version": __version__, "seconds": seconds, **told})
-    (show if _is_free else write)(line)
+def tell_preview(preview: Preview, inputs: Iterable[object], warned: Iterable[MpiredWarning]) -> None:
+    """Write what a call would do, with the inputs and the warnings, as one line of JSON to standard output."""
+    show(json_line({**preview.details(), "inputs": [str(each) for each in inputs], "warnings": _texts(warned)}))
+
+
+def _texts(warned: Iterable[MpiredWarning]) -> list[str]:
+    return list(dict.fromkeys(in_flags(str(each)) for each in warned))
+
+
+def json_line(told: Mapping[str, Any]) -> str:
+    """Return a line of JSON, with what every line says."""
+    import json  # noqa: PLC0415 - only where it is asked for
+
+    return json.dumps({"version": __version__, "seconds": round(time.monotonic() - _started, 3), **told})
 
 
 class Failure(NamedTuple):
@@ -133,12 +173,13 @@ class Failure(NamedTuple):
         return cls(type(error).__name__, mpi_class, exit_status(error), in_flags(subject), in_flags(reason), ranks)
 
 
-def tell_failure(failure: Failure, more: Sequence[str], *, as_json: bool) -> None:
+def tell_failure(failure: Failure, more: Sequence[str], wanted: Wanted, *, in_words: bool = True) -> None:
     """Say why the command fails: in words, as JSON if that is asked for, both if they have places of their own."""
-    if as_json:
+    if wanted.as_json:
+        told = {**failure._asdict(), **wanted.files, "warnings": _texts(_heard)}
         with contextlib.suppress(OSError):
-            _write_json(failure._asdict())
-    if _is_free or not as_json:
+            (show if wanted.is_free else write)(json_line(told))
+    if in_words and (wanted.is_free or not wanted.as_json):
         subject = f"{failure.subject}: " if failure.subject else ""
         say("; ".join([f"{subject}{failure.reason}", *more]))
 
@@ -153,9 +194,9 @@ def waits(name: str, words: str) -> None:
     say(f"{name}: {words}")
 
 
-def tell_cautions(cautions: Iterable[MpiredWarning]) -> None:
+def tell_cautions(warned: Iterable[MpiredWarning]) -> None:
     """Say what a call has warned of, each once, though it may have been repeated."""
-    for text in dict.fromkeys(f"{each.label}{each}" for each in cautions):
+    for text in dict.fromkeys(f"{each.label}{each}" for each in warned):
         say(text)
 
 

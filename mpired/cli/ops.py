@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -11,10 +13,11 @@ import click
 from mpired.cli import params
 from mpired.cli.messages import say, show
 from mpired.datatypes import DATATYPES, Datatype, Group
+from mpired.datatypes.times import FAMILIES
 from mpired.engines import pool, userops
-from mpired.errors import escaped
-from mpired.ops import OPS, Op, Use
-from mpired.options import AsJson
+from mpired.errors import UsageError, escaped
+from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, options_of
+from mpired.options import AsJson, flags
 
 
 @click.command(cls=params.Command)
@@ -30,10 +33,13 @@ def ops(*, file: str | None, as_json: bool) -> None:
       mpired ops
       mpired ops --json
     """
+    name = (file or "").upper().removeprefix("MPI_")
+    if file and any(op.name == name for op in (*OPS, *STATISTICS)) and not os.path.exists(file):
+        raise UsageError(file, "is an op, and there is no such file; `mpired ops` alone lists all ops")
     pool.adopt_orphans()
     user_ops = list(userops.in_file(file) if file else userops.installed())
     if as_json:
-        rows = [*([] if file else map(_row, OPS)), *map(_user_row, user_ops)]
+        rows = [*([] if file else map(_row, (*OPS, *STATISTICS))), *map(_user_row, user_ops)]
         show(json.dumps(rows, indent=1))
         return
     if not file:
@@ -57,7 +63,7 @@ def _user_line(op: dict[str, Any]) -> str:
 
 
 def _user_row(op: dict[str, Any]) -> dict[str, Any]:
-    known = {"identity": _in_json(op["identity"]), "uses": ["reduce"], "groups": []}
+    known = {"identity": _in_json(op["identity"]), "nan": None, "uses": ["reduce"], "groups": [], "options": []}
     return {name: (op | known)[name] for name in _row(OPS[0])}
 
 
@@ -72,14 +78,30 @@ def _in_json(number: Any) -> Any:
 
 def _table() -> None:
     groups = [group for group in Group if group in _LETTERS]
-    show(f"{'op':9}{'takes':11}what it does")
-    for op in OPS:
-        marks = "".join(_LETTERS[group] if group in op.groups else "." for group in groups)
-        show(f"{op.name.lower():9}{marks:11}{op.doc}")
+    for title, ops in (("op", OPS), ("statistic", STATISTICS)):
+        show(f"{title:11}{'takes':13}what it does")
+        for op in ops:
+            marks = "".join(_LETTERS[group] if group in op.groups else "." for group in groups)
+            show(f"{op.name.lower():11}{marks:13}{op.doc}")
+        show("")
+    for rule, takers in _rules():
+        show(click.wrap_text(f"{rule}: {', '.join(takers)}", 80, subsequent_indent="   "))
     show("")
     for group in groups:
-        names = ", ".join(row.name.lower() for row in DATATYPES if row.group is group)
-        show(click.wrap_text(f"{_LETTERS[group]}  {group.title}: {names}", 80, subsequent_indent="   "))
+        names = ", ".join(FAMILIES.get(group) or (row.name.lower() for row in DATATYPES if row.group is group))
+        where = " (of columns and npy files, not of MPI)" if group in FAMILIES else ""
+        show(click.wrap_text(f"{_LETTERS[group]}  {group.title}{where}: {names}", 80, subsequent_indent="   "))
+
+
+def _rules() -> Iterator[tuple[str, list[str]]]:
+    """Yield the rules of values, in words, each with the names of the ops that have it."""
+    ops = (*OPS, *STATISTICS)
+    for rule in dict.fromkeys(op.nan for op in ops if op.nan):
+        yield f"NaN {rule}", [op.name.lower() for op in ops if op.nan == rule]
+    yield "--nan ignore leaves NaN out, --missing and --nulls leave elements out", ["all ops of reductions"]
+    yield "--nan mpi treats NaN as MPI's libraries do", [op.name.lower() for op in ops if op.mpi_kernel]
+    for name, purpose in PURPOSES.items():
+        yield f"{flags()[name]} {purpose}", [op.name.lower() for op in ops if name in options_of(op)]
 
 
 _LETTERS = {
@@ -92,6 +114,8 @@ _LETTERS = {
     Group.MULTI_LANGUAGE: "m",
     Group.PAIR: "p",
     Group.CHARACTER: "c",
+    Group.TIME: "t",
+    Group.DURATION: "d",
 }
 
 
@@ -102,8 +126,10 @@ def _row(op: Op) -> dict[str, object]:
         "doc": op.doc,
         "commute": op.commute,
         "identity": None,
+        "nan": op.nan,
         "uses": [str(use.name).lower() for use in Use if use in op.uses],
         "groups": [group.title for group in op.groups],
+        "options": [flags()[name] for name in options_of(op)],
         "datatypes": [_type_name(row) for row in DATATYPES if row.group in op.groups and row.dtype is not None],
         "error": None,
     }

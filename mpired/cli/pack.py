@@ -8,15 +8,15 @@ from typing import Unpack
 import click
 
 from mpired.cli import params
-from mpired.cli.carry_out import replacing
-from mpired.options import Output, PackOptions, Quiet, checked
+from mpired.cli.carry_out import rehearse, replacing_as_told
+from mpired.options import DryRun, Output, PackOptions, Summarised, checked
 from mpired.packing.pack import plan_pack
 from mpired.report import summarise_packing
 from mpired.storage.output import is_terminal
 
 
 @click.command(cls=params.Command)
-@params.options(Output, PackOptions, Quiet)
+@params.options(Output, PackOptions, Summarised, DryRun)
 @click.argument("file", metavar="FILE", type=params.FILE)
 def pack(*, file: str, output: str, **options: Unpack[PackOptions]) -> None:
     """Take elements of a datatype out of a raw FILE, without the gaps, as MPI_Pack does.
@@ -34,7 +34,10 @@ def pack(*, file: str, output: str, **options: Unpack[PackOptions]) -> None:
           --datarep external32 | od -An -t x1 | head -2
     """
     options = checked(PackOptions, options)
-    quiet = params.report()["quiet"]
     plan = partial(plan_pack, file, output, options, terminal=is_terminal(output))
-    done, _ = replacing(plan, lambda: [file], options, overwrite=options["overwrite"], quiet=quiet)
-    params.tell(None if quiet else summarise_packing(done).line())
+    if params.report()["dry_run"]:
+        from mpired.preview import of_packing  # noqa: PLC0415 - for a dry run only
+
+        rehearse(plan, of_packing, lambda: [file], options, overwrite=options["overwrite"])
+        return
+    replacing_as_told(plan, lambda: [file], options, summarise_packing, overwrite=options["overwrite"])

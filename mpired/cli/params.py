@@ -2,33 +2,48 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import itertools
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from mpired import calling
 from mpired.buffers import FORMATS, format_names
-from mpired.cli import environment
-from mpired.cli.messages import EXIT_STATUS, REPORT, say
-from mpired.ops import OPS, Use
-from mpired.options import RUNNING, SECTIONS, Option, Quiet, Report, rows
-from mpired.values import Creation, Flag, FormatName, Kind, OpName, Path, RefusedError, Size, Text, Word
+from mpired.cli import environment, progress
+from mpired.cli.messages import EXIT_STATUS, know_flags, say
+from mpired.cli.wanted import REPORT
+from mpired.ops import Use, ops_for
+from mpired.options import RUNNING, SECTIONS, DryRun, Numbered, Option, Quiet, Report, Summarised, rows, title
+from mpired.steps import noted
+from mpired.storage import descriptors, memory
+from mpired.values import Creation, Flag, FormatName, Kind, Names, OpName, Path, RefusedError, Size, Text, Word
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from mpired.ranks import RankWord
+
     _Values = click.ParamType[Any]
 else:  # before click 8.4 it says nothing of the values
     _Values = click.ParamType
 
 _FEW = 6
-_UNITS = " K, M, G and T are powers of 1024."
+_SKIPPED = 9
+_NUMBERED = f"{__name__}.numbered"
+# What commands do not pass on, and where the context keeps it.
+_KEPT: Mapping[type, str] = {Quiet: REPORT, DryRun: REPORT, Summarised: REPORT, Report: REPORT, Numbered: _NUMBERED}
+_NOTES = {
+    Size: " K, KB and KiB are all 1024 bytes; M, G and T are likewise powers of 1024.",
+    Names: " A name with a comma is quoted, as '\"a,b\",c'.",
+}
 
 
 class _Value(_Values):
@@ -49,7 +64,7 @@ class _Value(_Values):
         """Return what a shell offers for a value that is begun."""
         from mpired.cli.offers import Begun, offered  # noqa: PLC0415 - for shells only
 
-        return offered(Begun(self._kind, ctx.obj or (), incomplete))
+        return offered(Begun(self._kind, ctx.obj or (), incomplete, ctx.params))
 
 
 FILE = _Value(Path())
@@ -73,10 +88,14 @@ class _Formats(click.Choice[str]):
             self._find_installed()
         return super().convert(value, param, ctx)
 
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str | None:
-        """Return what the help shows for a value: all names."""
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - click's
+        """Return what the help shows for a value: they are too many for a line."""
+        return "FORMAT"
+
+    def note(self) -> str:
+        """Return what the help says besides: all names."""
         self._find_installed()
-        return super().get_metavar(param, ctx)
+        return f"One of {', '.join(self.choices)}."
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
         """Return the names that a shell offers."""
@@ -93,19 +112,40 @@ class Command(click.Command):
     def __init__(self, **settings: Any) -> None:
         first, *others = inspect.cleandoc(settings.pop("help") or "").split("\n\n")
         ordered = sorted(others, key=lambda paragraph: not paragraph.startswith("\b"))
-        super().__init__(**settings, help="\n\n".join([first, *ordered]), epilog=EXIT_STATUS)
+        settings.setdefault("epilog", EXIT_STATUS)
+        super().__init__(**settings, help="\n\n".join([first, *ordered]))
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command, whose messages name its own options only."""
+        know_flags(flag for each in self.params for flag in each.opts)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(descriptors.limited(ctx.params.get("max_open_files")))
+            stack.enter_context(memory.limited(ctx.params.get("max_memory")))
+            stack.enter_context(calling.by(["mpired", *(ctx.obj or ())]))
+            if ctx.params.get("provenance"):
+                from mpired.provenance import called  # noqa: PLC0415 - help does not wait for NumPy
+
+                stack.enter_context(called(argv=["mpired", *ctx.obj]))
+            report = ctx.meta.get(REPORT, {})
+            stack.enter_context(progress.shown(quiet=report.get("quiet", False)))
+            steps = stack.enter_context(noted()) if report.get("verbose") else None
+            result = super().invoke(ctx)
+        for line in steps.lines() if steps else ():
+            say(line)
+        return result
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options, in sections if there are many."""
         options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
-        sections: dict[str, list[tuple[str, str]]] = {title: [] for title in SECTIONS}
+        sections: dict[str, list[tuple[str, str]]] = {section: [] for section in SECTIONS}
         for option in options:
             if (record := option.get_help_record(ctx)) is not None:
                 row = getattr(option, "row", None)
                 sections[row.section if row and len(options) > _FEW else RUNNING].append(record)
-        for title, records in sections.items():
+        names = [each.name for each in options]
+        for section, records in sections.items():
             if records:
-                with formatter.section(title if len(options) > _FEW else "Options"):
+                with formatter.section(title(section, names) if len(options) > _FEW else "Options"):
                     formatter.write_dl(records)
 
 
@@ -139,13 +179,13 @@ class Creating(Command):
         """Parse the words, `--create` alone as `--create=like`."""
         end = args.index("--") if "--" in args else len(args)
         spread = [
-            f"--create={Creation.LIKE}" if word == "--create" and not _is_shape(after) else word
+            f"--create={Creation.LIKE}" if word == "--create" and not _is_shape(after, ctx) else word
             for word, after in itertools.pairwise([*args[:end], ""])
         ]
         return super().parse_args(ctx, spread + args[end:])
 
 
-def _is_shape(word: str) -> bool:
+def _is_shape(word: str, ctx: click.Context) -> bool:
     """Tell whether a word behind `--create` is a count or a shape.
 
     Raises
@@ -153,6 +193,9 @@ def _is_shape(word: str) -> bool:
     click.UsageError
         If it may be meant as one and is none, or is the name of a file too.
     """
+    if word == Creation.LIKE and not os.path.lexists(word):
+        ways = f"write --create alone, or --create={word}, to make the target like the first origin"
+        return _slip(f"{ways}; a TARGET of that name is ./{word}", ctx)
     if not any(each.isdigit() for each in word) or any(each.isalpha() and each not in "xXeE" for each in word):
         return False
     try:
@@ -160,10 +203,16 @@ def _is_shape(word: str) -> bool:
     except RefusedError as error:
         if "/" in word or os.path.lexists(word) or _is_option(word):
             return False
-        raise click.BadOptionUsage("create", f"--create: {error}; a TARGET of that name is ./{word}") from None
+        return _slip(f"{error}; a TARGET of that name is ./{word}", ctx)
     if os.path.lexists(word):
-        reason = f"{word} is a count and also a file; write --create={word}, or ./{word} for the file"
-        raise click.BadOptionUsage("create", f"--create: {reason}")
+        return _slip(f"{word} is a count and also a file; write --create={word}, or ./{word} for the file", ctx)
+    return True
+
+
+def _slip(reason: str, ctx: click.Context) -> bool:
+    """Refuse a word behind `--create`; for who makes sense of the other words it is a value, which is none."""
+    if not ctx.resilient_parsing:
+        raise click.BadOptionUsage("create", f"--create: {reason}", ctx)
     return True
 
 
@@ -177,25 +226,25 @@ def options(*known: type) -> Callable[[_F], _F]:
     def decorate(function: _F) -> _F:
         table = [(name, row, group) for group in known for name, row in rows(group).items()]
         for name, row, group in reversed(table):
-            function = _parameter(name, row, is_report=group in {Quiet, Report})(function)
+            function = _parameter(name, row, _KEPT.get(group))(function)
         return function
 
     return decorate
 
 
-def _parameter(name: str, row: Option, *, is_report: bool) -> Callable[[_F], _F]:
-    """Return an option of click, which the environment may set too; what concerns the report is kept for `report`."""
+def _parameter(name: str, row: Option, place: str | None) -> Callable[[_F], _F]:
+    """Return an option of click, which the environment may set too; the context may keep it at a place of its own."""
     settings: dict[str, Any] = {
         "cls": environment.Option,
         "default": row.default,
         "envvar": row.variables or None,
-        "help": f"{row.help}{_ops_named(row.kind)}{_UNITS if isinstance(row.kind, Size) else ''}",
+        "help": f"{row.help}{_ops_named(row.kind)}{_NOTES.get(type(row.kind), '')}",
         "hidden": row.hidden,
         "row": row,
         "required": row.required,
         "multiple": row.multiple,
-        "expose_value": not is_report,
-        "callback": _kept if is_report else _none_if_empty if row.multiple else None,
+        "expose_value": place is None,
+        "callback": partial(_kept, place) if place else _none_if_empty if row.multiple else None,
     }
     if row.required:
         del settings["default"]  # None would be one
@@ -209,10 +258,9 @@ def _parameter(name: str, row: Option, *, is_report: bool) -> Callable[[_F], _F]
 
 def _ops_named(kind: Kind) -> str:
     """Return the names of the ops that an option takes."""
-    if not isinstance(kind, OpName):
+    if not isinstance(kind, OpName) or kind.names:
         return ""
-    uses = Use.REDUCE if kind.reduces else Use.ACCUMULATE | Use.FETCH
-    return f" Predefined: {', '.join(op.name.lower() for op in OPS if op.uses & uses)}."
+    return f" Predefined: {', '.join(op.name.lower() for op in ops_for(Use[kind.use]))}."
 
 
 def _type(kind: Kind) -> _Values:
@@ -228,13 +276,26 @@ def _none_if_empty(_context: click.Context, parameter: click.Parameter, words: t
     return words or parameter.default
 
 
-def _kept(context: click.Context, parameter: click.Parameter, value: object) -> None:
-    context.meta.setdefault(REPORT, {})[parameter.name] = value
+def _kept(place: str, context: click.Context, parameter: click.Parameter, value: object) -> None:
+    context.meta.setdefault(place, {})[parameter.name] = value
 
 
 def report() -> Report:
     """Return what the options of the report say, of the command that runs."""
     return cast("Report", click.get_current_context().meta[REPORT])
+
+
+def meant(*groups: Sequence[str]) -> list[list[RankWord]]:
+    """Return the ranks that the words for each group mean, in the command that runs."""
+    from mpired.ranks import lists  # noqa: PLC0415 - of few commands
+
+    return lists.meant(groups, click.get_current_context().meta[_NUMBERED]["rank_numbers"])
+
+
+def end_without(skipped: Iterable[object]) -> None:
+    """End the command with the status for ranks that were left out, if there are any."""
+    if list(skipped):
+        click.get_current_context().exit(_SKIPPED)
 
 
 def values(words: tuple[str, ...]) -> tuple[str, ...]:
@@ -243,6 +304,11 @@ def values(words: tuple[str, ...]) -> tuple[str, ...]:
         if re.fullmatch(r"--.*|-[a-z]+", word, re.IGNORECASE) and word.lower() not in {"-inf", "-infinity", "-nan"}:
             raise click.NoSuchOption(word, ctx=click.get_current_context())
     return words
+
+
+def is_json() -> bool:
+    """Tell whether JSON is asked for, as the form of a summary or of what is printed."""
+    return bool(report().get("as_json") or click.get_current_context().params.get("as_json"))
 
 
 def is_written(name: str) -> bool:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeVar
 
 import click
 
-from mpired.progress import Progress, unwatched
+from mpired.progress import Progress, counting_by, unwatched
 
 _PATIENCE = 1.0  # seconds without a bar
+_STEPS = 1000
+_T = TypeVar("_T")
 
 
 def chosen(*, quiet: bool) -> Progress:
@@ -34,3 +38,42 @@ def bar(done: Iterable[int], total: int) -> Iterator[int]:
     finally:
         if shown.pos:
             shown.render_finish()  # with which the cursor comes back, after ctrl-C too
+
+
+@contextlib.contextmanager
+def shown(*, quiet: bool) -> Iterator[None]:
+    """Let a bar count things while the block runs, on a terminal, unless that is to be quiet."""
+    if not os.isatty(2) or quiet:
+        yield
+        return
+    with counting_by(Counter()):
+        yield
+
+
+class Counter:
+    """Shows bars with how many things are done, one at a time."""
+
+    def __init__(self) -> None:
+        self._busy = False
+
+    def __call__(self, things: Sequence[_T], what: str, /) -> Iterator[_T]:
+        """Pass things on, and show a bar after a while unless there is another one."""
+        if self._busy:
+            yield from things
+            return
+        self._busy = True
+        started, told = time.monotonic(), 0
+        steps = max(1, len(things) // _STEPS)  # each is a line that the terminal gets
+        shown = click.progressbar(
+            length=len(things), label=what, show_pos=True, file=sys.stderr, update_min_steps=steps
+        )
+        try:
+            for number, thing in enumerate(things, 1):
+                yield thing
+                if time.monotonic() - started > _PATIENCE:
+                    shown.update(number - told)
+                    told = number
+        finally:
+            self._busy = False
+            if shown.pos:
+                shown.render_finish()

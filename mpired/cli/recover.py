@@ -7,16 +7,16 @@ from typing import Unpack
 import click
 
 from mpired.cli import params, signals
-from mpired.cli.messages import say, show
+from mpired.cli.messages import json_line, say, show
 from mpired.errors import escaped
-from mpired.options import RecoverOptions, checked
+from mpired.options import AsJson, RecoverOptions, checked
 from mpired.storage.recovering import Recovered, check, recover_files
 
 
 @click.command(cls=params.Command)
-@params.options(RecoverOptions)
+@params.options(RecoverOptions, AsJson)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=params.FILE)
-def recover(*, files: tuple[str, ...], **options: Unpack[RecoverOptions]) -> None:
+def recover(*, files: tuple[str, ...], as_json: bool, **options: Unpack[RecoverOptions]) -> None:
     """Finish the update of each FILE that a crash has interrupted, and remove what else it left behind.
 
     Every mpired command that opens a file does this first; this is for programs that know nothing of
@@ -32,7 +32,7 @@ def recover(*, files: tuple[str, ...], **options: Unpack[RecoverOptions]) -> Non
     options = checked(RecoverOptions, options)
     check(options)
     signals.leaves("repeat it for the files that have no line yet")
-    shown = _Shown("nothing" if options["only_list"] else "nothing to do")
+    shown = _Shown("nothing" if options["only_list"] else "nothing to do", as_json=as_json)
     try:
         recover_files(files, options, shown.add)
     finally:
@@ -43,8 +43,8 @@ def recover(*, files: tuple[str, ...], **options: Unpack[RecoverOptions]) -> Non
 class _Shown:
     """The files whose line was written; where standard output takes none, standard error has what was changed."""
 
-    def __init__(self, nothing: str) -> None:
-        self._nothing = nothing
+    def __init__(self, nothing: str, *, as_json: bool) -> None:
+        self._nothing, self._as_json = nothing, as_json
         self._error: OSError | None = None
         self._changed = False
 
@@ -52,7 +52,7 @@ class _Shown:
         """Write the line of a file; the first error of that is kept, so that the other files have their turn."""
         line = escaped(f"{done.file}: {', '.join(done.words) or self._nothing}")
         try:
-            show(line)
+            show(json_line(done._asdict()) if self._as_json else line)
         except OSError as error:
             self._error = self._error or error
             if done.changed:

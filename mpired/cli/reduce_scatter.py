@@ -7,11 +7,11 @@ from typing import Unpack
 import click
 
 from mpired.cli import carry_out, params
-from mpired.options import Op, Outputs, Report, ScatterOptions
+from mpired.options import Numbered, Op, Outputs, Report, ScatterOptions
 
 
 @click.command(cls=params.Grouped)
-@params.options(Op, Outputs, ScatterOptions, Report)
+@params.options(Op, Outputs, ScatterOptions, Numbered, Report)
 @click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
 def reduce_scatter(*, ranks: tuple[str, ...], op: str, output: str | None, **options: Unpack[ScatterOptions]) -> None:
     """Combine the same element of every RANK, and give each rank a block of the result, as MPI_Reduce_scatter does.

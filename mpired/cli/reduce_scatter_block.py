@@ -7,11 +7,11 @@ from typing import Unpack
 import click
 
 from mpired.cli import carry_out, params
-from mpired.options import Op, Outputs, Report, ScatterBlockOptions
+from mpired.options import Numbered, Op, Outputs, Report, ScatterBlockOptions
 
 
 @click.command(cls=params.Grouped)
-@params.options(Op, Outputs, ScatterBlockOptions, Report)
+@params.options(Op, Outputs, ScatterBlockOptions, Numbered, Report)
 @click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
 def reduce_scatter_block(
     *, ranks: tuple[str, ...], op: str, output: str | None, **options: Unpack[ScatterBlockOptions]

@@ -7,11 +7,11 @@ from typing import Unpack
 import click
 
 from mpired.cli import carry_out, params
-from mpired.options import Op, Outputs, Report, ScanOptions
+from mpired.options import Numbered, Op, Outputs, Report, ScanOptions
 
 
 @click.command(cls=params.Grouped)
-@params.options(Op, Outputs, ScanOptions, Report)
+@params.options(Op, Outputs, ScanOptions, Numbered, Report)
 @click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
 def scan(*, ranks: tuple[str, ...], op: str, output: str | None, **options: Unpack[ScanOptions]) -> None:
     """Give rank i the RANKs 0 to i combined, as MPI_Scan does.

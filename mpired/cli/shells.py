@@ -42,13 +42,14 @@ class _Shell(ShellComplete):
 
 class _Bash(_Shell):
     name: ClassVar[str] = "bash"
-    # What bash replaces begins after the last `=` or `:` of the word.
+    # What bash replaces begins after the last `=` or `:` of the word, or behind the quote that begins it.
     source_template: ClassVar[str] = r"""
 %(complete_func)s() {
     local line=${COMP_LINE:0:COMP_POINT} kind value
     local before=${line##*[[:space:]]}
     before=${before%%"$2"}
     [[ $before == --*=* ]] && before=${before#*=}
+    local quote=${before:0:1} open
     COMPREPLY=()
     while IFS=$'\t' read -r kind value _; do
         case $kind in
@@ -56,11 +57,18 @@ class _Bash(_Shell):
         directory) compopt -o dirnames ;;
         *)
             [[ $kind == part ]] && compopt -o nospace
-            printf -v value %%q "$value"
+            case $quote in
+            \') value=${value//\'/\'\\\'\'} ;;
+            \") value=$(printf %%s "$value" | sed 's/[\\"$`]/\\&/g') ;;
+            *) printf -v value %%q "$value" ;;
+            esac
             COMPREPLY+=("${value#"$before"}")
+            # Bash would end the quote behind a part that is the only one.
+            [[ $kind == part && $quote == [\'\"] ]] && open=1
             ;;
         esac
     done < <(%(complete_var)s=bash_complete _MPIRED_LINE=$line "${1/#\~\//$HOME/}" 2>/dev/null)
+    [[ $open && ${#COMPREPLY[@]} == 1 ]] && COMPREPLY+=("${COMPREPLY[0]}...")
 }
 complete -o nosort -F %(complete_func)s %(prog_name)s
 """
@@ -70,7 +78,7 @@ class _Zsh(_Shell):
     name: ClassVar[str] = "zsh"
     source_template: ClassVar[str] = r"""#compdef %(prog_name)s
 %(complete_func)s() {
-    local line="${(j: :)words[1,CURRENT-1]} $PREFIX" kind value help
+    local line="${(j: :)words[1,CURRENT-1]} $QIPREFIX$PREFIX" kind value help
     local -a values shown parts paths
     [[ $PREFIX == --*=* ]] && compset -P 1 '*='
     while IFS=$'\t' read -r kind value help; do
@@ -100,7 +108,13 @@ class _Fish(_Shell):
     set -l word (commandline -ct | string collect)
     set -l before (string match -r -- '^--[^=]*=' $word | string collect)
     set -l begun (string replace -- "$before" '' $word | string collect)
-    for offer in (env %(complete_var)s=fish_complete _MPIRED_LINE="$line" %(prog_name)s 2>/dev/null)
+    set -l offers (env %(complete_var)s=fish_complete _MPIRED_LINE="$line" %(prog_name)s 2>/dev/null)
+    # Fish would put a space behind a part that is the only one.
+    if test (count $offers) -eq 1
+        and string match -q 'part*' -- $offers[1]
+        set -a offers "$offers[1]..."
+    end
+    for offer in $offers
         set -l parts (string split -m 1 \t -- $offer)
         switch $parts[1]
             case file

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
+from collections.abc import Iterator
 from types import FrameType
 from typing import NoReturn
 
@@ -18,19 +20,45 @@ class Interrupted(BaseException):
         self.number = number
 
 
+_came: list[int] = []
+_interruption: Interrupted | None = None
+
+
+def begin(came: list[int]) -> None:
+    """Note where those signals are, or will be, that come before there are handlers."""
+    global _came  # noqa: PLW0603 - a property of the process
+    _came = came
+
+
 def install() -> None:
     """Turn SIGINT, SIGTERM and SIGHUP into exceptions, so that the work is unwound; an ignored one stays ignored.
 
-    Not before the command is loaded: Python takes an exception within an import for another error, or loses it.
+    Not before the command is loaded: Python takes an exception within an import for another error, or loses it. A
+    signal that has come before is one now.
     """
     for number in _ENDING:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, _interrupt)
+    if _came:
+        _interrupt(_came.pop(), None)
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:
+    global _interruption  # noqa: PLW0603 - a property of the process
     ignore()  # a second ctrl-C does not disturb the unwinding
-    raise Interrupted(number)
+    _interruption = Interrupted(number)
+    raise _interruption
+
+
+@contextlib.contextmanager
+def kept_apart() -> Iterator[None]:
+    """Let an error that was made of an interruption, as by an import of a library, be the interruption again."""
+    try:
+        yield
+    except Exception:
+        if _interruption is not None:
+            raise _interruption from None
+        raise
 
 
 def ignore() -> None:

@@ -33,12 +33,16 @@ from mpired.report import describe_datatype
 def types(*, text: str | None, types: str | None, value_index: tuple[str, str] | None, as_json: bool) -> None:
     """List the datatypes with group, size, extent and NumPy form; or show one TYPE, with its type map.
 
+    TYPE is a name of MPI or of NumPy, as double or float64, a code as <f8, or a type made of types. The types that
+    NumPy calls the same are shown too.
+
     The size counts the bytes of the components, the extent the padding too: raw files hold extents. With --types
     and no TYPE the datatypes of that file are listed.
 
     \b
     Examples:
       mpired types
+      mpired types float64
       mpired types --json
       mpired types --value-index double uint64_t
       mpired types 'vector(3,1,2,double)'
@@ -84,7 +88,9 @@ def _tell_type(datatype: Datatype, byte_order: str | None, *, as_json: bool) -> 
         "external32": f"{told['external32']} bytes",
         "picture": _drawn(told["picture"]),
     }
-    show(told["name"])
+    if told["same_form"]:
+        lines["same form"] = ", ".join(told["same_form"])
+    show(datatype.label)
     for label, value in lines.items():
         show(f"  {label:12}{value}")
 

@@ -8,14 +8,14 @@ from typing import Unpack
 import click
 
 from mpired.cli import params
-from mpired.cli.carry_out import replacing
-from mpired.options import Quiet, UnpackOptions, UnpackOutput, checked
+from mpired.cli.carry_out import replacing_as_told
+from mpired.options import Summarised, UnpackOptions, UnpackOutput, checked
 from mpired.packing.unpack import plan_unpack
 from mpired.report import summarise_packing
 
 
 @click.command(cls=params.Command)
-@params.options(UnpackOutput, UnpackOptions, Quiet)
+@params.options(UnpackOutput, UnpackOptions, Summarised)
 @click.argument("packed", metavar="PACKED", type=params.FILE)
 def unpack(*, packed: str, output: str, into: str | None, **options: Unpack[UnpackOptions]) -> None:
     """Put the elements of PACKED where a datatype says, as MPI_Unpack does; the way back of `mpired pack`.
@@ -31,9 +31,7 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Unpack[Unpa
       mpired unpack --type 'resized(0,24,double)' values.npy --into spread.rec
     """
     options = checked(UnpackOptions, options)
-    quiet = params.report()["quiet"]
     plan = partial(plan_unpack, packed, output, into, options)
     files = [packed] if into is None else [packed, into]
     overwrite = into is not None or options["overwrite"]
-    done, _ = replacing(plan, lambda: files, options, overwrite=overwrite, quiet=quiet)
-    params.tell(None if quiet else summarise_packing(done).line())
+    replacing_as_told(plan, lambda: files, options, summarise_packing, overwrite=overwrite)

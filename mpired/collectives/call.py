@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
-from mpired import ops
+from mpired import __version__, codecs, ops
 from mpired.attempts import NOTHING_HELD, Held
-from mpired.buffers import AtHand, RankFile
-from mpired.buffers.model import Kept
-from mpired.buffers.source import Source
+from mpired.buffers import AtHand, RankFile, format_named
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.request import Request, read_request
 from mpired.collectives.results import Deal, check_different, deals, paths_of, results_of
 from mpired.collectives.run import Course, Result, run
 from mpired.collectives.table import COLLECTIVES, Collective
-from mpired.engines import decoding
+from mpired.engines import usual
 from mpired.errors import UsageError
 from mpired.options import CallOptions
 from mpired.progress import Progress
-from mpired.storage.output import Output, nothing, open_output
-from mpired.storage.recovery import check_are_data
-from mpired.storage.together import Together
+from mpired.ranks import Skipped
+from mpired.sources.source import Source
+from mpired.storage.names import check_are_data
+from mpired.storage.output import Output, Packing, is_stream, nothing, open_output
+
+if TYPE_CHECKING:
+    from mpired.provenance import Note
+    from mpired.storage.together import Together
 
 
 class Call(NamedTuple):
@@ -36,20 +39,29 @@ class Call(NamedTuple):
         The ranks of each group.
     courses
         A fold for each group that gets results, and these.
-    output
-        Where the results go: the path or the pattern as given; None if they replace the ranks' files.
+    outputs
+        Where the results go: the paths or the patterns as given; none if they replace the ranks' files.
     link
         Whether equal results become one file with several names.
     root
         The rank that gets the result, where only one does.
+    level
+        The level of compression, None for the usual one.
+    note
+        What results say of where they come from; None for nothing.
+    skipped
+        The ranks that were named and are left out, because they cannot be used.
     """
 
     collective: Collective
     groups: tuple[tuple[RankFile, ...], ...]
     courses: tuple[Course, ...]
-    output: str | None
+    outputs: tuple[str, ...]
     link: bool = False
     root: int = 0
+    level: int | None = None
+    note: Note | None = None
+    skipped: tuple[Skipped, ...] = ()
 
     @property
     def plans(self) -> list[Plan]:
@@ -68,8 +80,15 @@ class Call(NamedTuple):
 
     @property
     def paths(self) -> list[str]:
-        """The files of the results."""
-        return [result.path for result in self.results]
+        """The files of the results, and after them those beside them that say where they come from."""
+        return [*(result.path for result in self.results), *(self.beside)]
+
+    @property
+    def beside(self) -> list[str]:
+        """The files that say where results come from which have no place for that."""
+        if self.note is None:
+            return []
+        return _beside(result.path for result in self.results if not format_named(result.format).has_notes)
 
     def run(
         self,
@@ -81,14 +100,55 @@ class Call(NamedTuple):
     ) -> None:
         """Do it, and commit all results together; `held` has the files that they replace."""
         outputs: Output | Together
-        if self.collective.to_root:
+        if self.note is not None:
+            self.note.write(self._said(), self._inputs(), max(plan.jobs for plan in self.plans))
+        if self.collective.to_root and len(self.paths) == 1:
             (path,), (plan,) = self.paths, self.plans
-            named = not plan.engine.same_tree
-            outputs = open_output(path, overwrite=overwrite, on_commit=on_commit, target=held.get(path), named=named)
+            outputs = open_output(
+                path,
+                overwrite=overwrite,
+                on_commit=on_commit,
+                target=held.get(path),
+                named=plan.named,
+                level=self.level,
+            )
         else:  # that the files are locked is enough
-            outputs = Together(self.paths, overwrite=overwrite, on_commit=on_commit)
+            from mpired.storage.together import Together  # noqa: PLC0415 - most calls have one result
+
+            outputs = Together(self.paths, overwrite=overwrite, on_commit=on_commit, level=self.level)
         with outputs:
-            run(self.courses, outputs, progress, link=self.link)
+            run(self.courses, outputs, progress, link=self.link, note=self.note)
+
+    def _said(self) -> dict[str, object]:
+        """Return what the call is, for the record of where its results come from."""
+        plan, files = self.plans[0], self.groups[0]
+        op = plan.op
+        return {
+            "version": __version__,
+            "function": self.collective.function,
+            "op": str(op),
+            "buffers": [
+                {
+                    "name": buffer.name,
+                    "datatype": str(buffer.datatype),
+                    "count": None if plan.is_open else buffer.count,  # it is told before the fold
+                }
+                for buffer in files[self.root].buffers
+            ],
+            "policies": {"nan": op.rules.nan, "nulls": op.rules.nulls, "chosen": list(op.rules.told())},
+            "outputs": [result.path for result in self.results],
+            "skipped": [each._asdict() for each in self.skipped],
+        }
+
+    def _inputs(self) -> list[tuple[str, Source]]:
+        """Return the files of the ranks that are combined, each with its rank."""
+        groups = self.collective.combined(self.groups)
+        names = ["rank {}"] if len(groups) == 1 else ["rank {} of group A", "rank {} of group B"]
+        return [
+            (name.format(rank), file.source)
+            for name, files in zip(names, groups, strict=True)
+            for rank, file in enumerate(files)
+        ]
 
 
 def plan_call(
@@ -123,35 +183,63 @@ def plan_call(
         If the call is not possible.
     """
     collective, in_place = COLLECTIVES[name], options["in_place"]
-    _check_output(collective, output, options)
-    check_are_data([output])
-    request = read_request(collective, ranks, op, options, output or "")
-    if options["keep"]:
-        _check_kept(request)
-    dealt = [(deal, paths_of(deal, request, output)) for deal in deals(request)]
+    outputs = _outputs(collective, output, options)
+    check_are_data(outputs)
+    _check_streams(outputs)
+    request = read_request(collective, ranks, op, options, outputs)
+    dealt = [(deal, paths_of(deal, request, outputs)) for deal in deals(request)]
     paths = [path for _, each in dealt for path in each]
     if len(paths) > 1:
         check_different(paths, [receiver for deal, _ in dealt for receiver in deal.receivers])
     if not in_place:
-        request.check_no_input(paths, _WAY_OUT[collective.to_root])
+        names = [*paths, *(_beside(paths) if options["provenance"] else ())]
+        request.check_no_input(names, _WAY_OUT[collective.to_root])
+    _check_packing(paths, options)
     results = [results_of(deal, each, request, terminal=terminal) for deal, each in dealt]
     nlocked = sum(map(os.path.isfile, paths)) if in_place or options["overwrite"] else 0
     courses = tuple(
         make_course(deal, each, request, nlocked=nlocked) for (deal, _), each in zip(dealt, results, strict=True)
     )
-    return Call(collective, request.groups, courses, output, options["link"], options["root"])
+    link, root, level = options["link"], options["root"], options["level"]
+    call = Call(
+        collective, request.groups, courses, outputs, link, root, level, note=request.note, skipped=request.skipped
+    )
+    _check_beside(call)
+    return call
 
 
-def _check_kept(request: Request) -> None:
-    """Raise an error unless all ranks have the columns that are kept, with the same values."""
-    kept: list[tuple[str, Kept]] = []
-    for name, files in zip(("A", "B"), request.groups, strict=False):
-        for rank, file in enumerate(files):
-            if file.kept is None:
-                reason = f"carries columns of parquet and arrow files, and {file.source.name} is {file.format}"
-                raise UsageError("`keep`", f"{reason}; leave it out")
-            kept.append((f"rank {rank}" + (f" of group {name}" if len(request.groups) > 1 else ""), file.kept))
-    decoding.check_kept(kept)
+def _beside(paths: Iterable[str]) -> list[str]:
+    """Return the names of the files beside results that say where these come from."""
+    from mpired.provenance import beside  # noqa: PLC0415 - few calls record that
+
+    return list(map(beside, paths))
+
+
+def _check_beside(call: Call) -> None:
+    """Raise `UsageError` if there is no place for what results say of where they come from."""
+    for path in call.paths if call.note else ():
+        if is_stream(path):
+            raise UsageError(
+                "`provenance`", "is recorded in or beside a file, and this result is a stream; name a file"
+            )
+    if twice := next((path for path in call.beside if call.paths.count(path) > 1), None):
+        raise UsageError(twice, "would be a result and the record of another one; name another output")
+
+
+def _check_streams(outputs: Sequence[str]) -> None:
+    """Raise `UsageError` if a result goes to standard output, and that is not the command's alone."""
+    if not (engine := usual()).own_output and "-" in outputs:
+        reason = f"is standard output, which the launcher of {engine.name} may write to; name a file"
+        raise UsageError("`output`", reason)
+
+
+def _check_packing(paths: Sequence[str], options: CallOptions) -> None:
+    """Raise `UsageError` for a level that a result has not, or for compressed results that are to be one file."""
+    if options["in_place"] and options["level"] is not None:
+        raise UsageError("`level`", "is for compressed results, and no file is compressed in place; leave it out")
+    for path in () if options["in_place"] else paths:
+        if Packing.of(path, options["level"]) and options["link"]:
+            raise UsageError("`link`", f"makes one file of all results, and {path} is compressed by itself")
 
 
 _WAY_OUT = {
@@ -160,9 +248,15 @@ _WAY_OUT = {
 }
 
 
-def _check_output(collective: Collective, output: str | None, options: CallOptions) -> None:
-    """Raise `UsageError` unless the results go to an output or replace files, and not both."""
-    in_place = options["in_place"]
+def _outputs(collective: Collective, output: str | None, options: CallOptions) -> tuple[str, ...]:
+    """Return where the results go, none if they replace the ranks' files.
+
+    Raises
+    ------
+    UsageError
+        If they do not go to an output, to two, or replace files, or do more than one of these.
+    """
+    in_place, split, count_valid = options["in_place"], options["split"], options["count_valid"]
     if in_place and options["link"]:
         raise UsageError("`link`", "would make all ranks' files one; in place each rank keeps its own")
     if in_place and options["header"] != "none":
@@ -170,11 +264,23 @@ def _check_output(collective: Collective, output: str | None, options: CallOptio
     if in_place and output is not None:
         whose = "the root's file" if collective.to_root else "the ranks' files"
         raise UsageError("`in_place`", f"writes over {whose}; leave `output` out")
-    if not in_place and output is None:
+    if split is not None and (in_place or output is not None):
+        reason = "names the two files of the results; leave it out, or " + ("`in_place`" if in_place else "`output`")
+        raise UsageError("`split`", reason)
+    if count_valid is not None and split is not None:
+        raise UsageError("`count_valid`", "is written beside one result, and `split` makes two; leave one of them out")
+    if count_valid is not None and output in {None, "-"}:
+        raise UsageError("`count_valid`", "is written beside the result; name a file for that by `output`")
+    if not in_place and split is None and output is None:
         reason = (
             "is missing; name the results by a pattern, as 'out_{rank}.npy', or replace the ranks with `in_place=True`"
         )
         raise UsageError("`output`", reason)
+    if split is not None:
+        return os.fspath(split[0]), os.fspath(split[1])
+    if output is not None and count_valid is not None:
+        return output, os.fspath(count_valid)
+    return () if output is None else (output,)
 
 
 def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> Course:
@@ -182,4 +288,8 @@ def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nl
     options = request.options
     jobs, max_memory = options["jobs"], options["max_memory"]
     noutputs = len(deal.shares)
-    return Course(make_plan(request.op, deal.senders, jobs, max_memory, noutputs=noutputs, nlocked=nlocked), results)
+    encoding = max(
+        (format_named(result.format).encoding + codecs.packing_nbytes(result.path) for result in results), default=0
+    )
+    plan = make_plan(request.op, deal.senders, jobs, max_memory, noutputs=noutputs, nlocked=nlocked, encoding=encoding)
+    return Course(plan, results)

@@ -10,24 +10,31 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing
-from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
 from mpired.buffers import FlatBuffer, RankBuffer
 from mpired.buffers.flat import convert, lies_as
-from mpired.buffers.rank import Reader
+from mpired.buffers.rank import Reader, what_is_read
+from mpired.collectives.counts import is_open
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.table import BEFORE, Share
 from mpired.datatypes import Datatype
 from mpired.datatypes.datatype import gaps
+from mpired.datatypes.pairs import VALID, field_type
+from mpired.errors import CountError
 from mpired.ops import Op, neutral
-from mpired.ops.overflow import Overflow, Steps, steps, total
+from mpired.ops.overflow import Overflow, total
+from mpired.ops.rules import Rules
+from mpired.ops.state import Elements, State
 from mpired.storage import calls
 
-_PAGE = 4096
+if TYPE_CHECKING:
+    from mpired.buffers.ahead import Ahead
+    from mpired.buffers.indexed import IndexedBuffer
+
 # How far the work is, is told after so many bytes: seldom enough to cost nothing.
 _PIECE_BYTES = 32 << 20
 
@@ -45,12 +52,15 @@ class Region(NamedTuple):
         The buffer that they replace, if the bytes between the entries of its elements are to stay.
     end
         Where the file is to end or go on with something else, if the padding of the last element may go beyond.
+    validity
+        Where a byte for each element goes that says whether it is there; None if it stands for itself.
     """
 
     offset: int
     stored: np.dtype
     kept: FlatBuffer | None = None
     end: int | None = None
+    validity: int | None = None
 
     def position(self, element: int) -> int:
         """Return the byte offset of an element."""
@@ -79,11 +89,46 @@ def _with_gaps_of(buffer: FlatBuffer, block: np.ndarray, start: int) -> np.ndarr
     return new
 
 
+class Made(NamedTuple):
+    """A partial result of a block, on its way to the process that writes it.
+
+    Parameters
+    ----------
+    buffer, start
+        Which buffer, and which element the block begins with.
+    last
+        The last rank that is in it.
+    block, n, there
+        The elements, how many ranks have each, and which are there; None for all.
+    """
+
+    buffer: int
+    start: int
+    last: int
+    block: np.ndarray
+    n: int | np.ndarray
+    there: np.ndarray | None
+
+
 class Part(NamedTuple):
-    """What came of a piece of a segment: the bytes that were read, and the overflow that was found."""
+    """What came of a piece of a segment.
+
+    Parameters
+    ----------
+    nbytes
+        The bytes that were read.
+    overflow
+        The overflow that was found.
+    stop
+        Where it ended.
+    made
+        The results, if the worker does not write them.
+    """
 
     nbytes: int
     overflow: Overflow | None
+    stop: int = 0
+    made: Sequence[Made] = ()
 
 
 class Target(NamedTuple):
@@ -101,6 +146,8 @@ class Target(NamedTuple):
         For each buffer where in the file its part lies.
     soon
         Whether the file is to be on the disk soon, so that writing it out may begin.
+    flow
+        Takes the bytes in order instead, where one fold in this process makes them so.
     """
 
     file: calls.SharedFile
@@ -108,9 +155,9 @@ class Target(NamedTuple):
     share: Share
     regions: tuple[Region, ...]
     soon: bool = False
+    flow: Callable[[memoryview], object] | None = None
 
 
-@dataclass(frozen=True)
 class Fold:
     """Folds segments of a plan into files. Picklable: it is sent once to each worker.
 
@@ -120,133 +167,218 @@ class Fold:
         What is to be done.
     targets
         The files that take the results.
+    sent
+        The last ranks of those partial results that are sent back instead.
     """
 
-    plan: Plan
-    targets: tuple[Target, ...]
+    def __init__(self, plan: Plan, targets: tuple[Target, ...], sent: tuple[int, ...] = ()) -> None:
+        self.plan, self.targets, self.sent = plan, targets, sent
 
     def __call__(self, segment: Segment) -> Generator[Part, None, None]:
-        """Fold one segment, and write its results; yield what came of each piece of it."""
+        """Fold one segment, and write its results or send them back; yield what came of each piece of it."""
         op, ranks = self.plan.op, self.plan.buffers[segment.buffer]
         datatype, step = ranks[0].datatype, self.plan.block_counts[segment.buffer]
-        state, result = op.state(datatype), op.result(datatype)
-        blocks = [_block(min(step, segment.stop - segment.start), state.form) for _ in range(2)]
-        making, nbytes = steps(op, state), 0
+        state, result, nbytes = _state(op, ranks), op.result(datatype), 0
         if segment.start == 0:
             op.begin()
         found: list[Overflow | None] = []
         with (
-            (_Readers if op.lift is None else _LiftingReaders)(ranks, self.plan.max_open, op) as readers,
+            _Readers(
+                list(map(what_is_read, ranks)) if state.counts_indices else ranks,
+                self.plan.max_open,
+                self.plan.ahead,
+            ) as readers,
             _Writers(self.targets, segment.buffer, self.plan.max_open) as writers,
         ):
-            for start in range(segment.start, segment.stop, step):
-                count = min(step, segment.stop - start)
-                current = [block[:count] for block in blocks]
-                found.append(_left_fold(making, readers, start, current, writers.at(start, result)))
-                nbytes += count * len(ranks) * datatype.itemsize
-                if nbytes >= _PIECE_BYTES:
-                    yield _part(nbytes, found, segment)
+            made = _Returned(segment.buffer, self.sent)
+            start = segment.start
+            while count := readers.there(start, min(step, segment.stop - start)):
+                sinks = made.at(start) if self.sent else writers.at(start, result)
+                found.append(_left_fold(state, readers, start, count, sinks))
+                start += count
+                nbytes += count * len(ranks) * what_is_read(ranks[0]).datatype.itemsize
+                if nbytes >= _PIECE_BYTES or made.nbytes >= _PIECE_BYTES:
+                    yield _part(nbytes, found, segment, start)._replace(made=made.taken())
                     nbytes, found = 0, []
-        yield _part(nbytes, found, segment)
+            readers.check_ends()
+        yield _part(nbytes, found, segment, start)._replace(made=made.taken())
 
 
-def _part(nbytes: int, found: Sequence[Overflow | None], segment: Segment) -> Part:
+def _state(op: Op, ranks: Sequence[RankBuffer]) -> State:
+    """Return what is kept of the ranks; of plain values with indices, values and indices apart."""
+    if what_is_read(ranks[0]) is not ranks[0] and op.rules == Rules():
+        from mpired.ops.located import Located  # noqa: PLC0415 - most ranks are combined as they are
+
+        indexed = cast("Sequence[IndexedBuffer]", ranks)
+        return Located(op, ranks[0].datatype, [rank.first for rank in indexed], counting=indexed[0].counting)
+    return op.state(op, ranks[0].datatype, len(ranks))
+
+
+def _part(nbytes: int, found: Sequence[Overflow | None], segment: Segment, stop: int) -> Part:
     overflow = total(found)
-    return Part(nbytes, overflow and overflow._replace(buffer=segment.buffer))
+    return Part(nbytes, overflow and overflow._replace(buffer=segment.buffer), stop)
 
 
-def _block(count: int, form: np.dtype) -> np.ndarray:
-    """Return an array that starts on a page: the kernel copies to there fastest, and SIMD crosses no cache line."""
-    room = np.empty(count * form.itemsize + _PAGE, np.uint8)
-    start = -room.ctypes.data % _PAGE
-    return room[start : start + count * form.itemsize].view(form)
+_Sink: TypeAlias = Callable[[np.ndarray, "int | np.ndarray", "np.ndarray | None"], None]
+_Sinks: TypeAlias = Mapping[int, _Sink]
+"""What takes, by rank, the partial result after it, how many ranks have each of its elements, and which are there."""
 
 
-_Sinks = Mapping[int, Callable[[np.ndarray], None]]
-"""What takes the partial result after a rank, by rank."""
+def _left_fold(state: State, readers: _Readers, start: int, count: int, sinks: _Sinks) -> Overflow | None:
+    """Fold some elements of all ranks, from `start` on, and return what overflowed."""
+    found: list[Overflow] = []
 
+    def tell(overflowed: np.ndarray | None, rank: int) -> None:
+        if overflowed is not None:
+            found.append(Overflow.at(overflowed, start, rank))
 
-def _left_fold(
-    making: Steps, readers: _Readers, start: int, blocks: Sequence[np.ndarray], sinks: _Sinks
-) -> Overflow | None:
-    """Fold the elements from `start` on of all ranks, in two blocks by turns, and return what overflowed.
-
-    The block in which a kernel leaves its result is the lower rank's for the next; the other one is read into.
-    """
-    op, datatype = making.op, readers.datatype
-    running, spare = blocks
-    making.begin()
-    found = []
-    with making.watching():
+    state.begin(start, count)
+    with state.watching():
         if BEFORE in sinks:
-            running[...] = neutral(op, datatype)
-            sinks[BEFORE](op.lower(running, datatype))
-        readers.read(0, start, running)
+            sinks[BEFORE](np.full(count, neutral(state.op, state.datatype)), 0, None)
         for rank in range(len(readers)):
-            if rank:
-                readers.read(rank, start, spare)
-                result, overflowed = making(running, spare, partial(readers.again, rank, start, len(spare)))
-                if overflowed is not None:
-                    found.append(Overflow.at(overflowed, start, rank))
-                if result is spare:
-                    running, spare = spare, running
+            there = readers.read(rank, start, state.room())
+            tell(state.add(partial(readers.again, start, count), there), rank)
             if rank in sinks:
-                # The result of one rank is its copy, which no op touches (MPI-4.1, 6.9.5), unless it is a state.
-                sinks[rank](op.lower(running, datatype) if rank or op.lift else running)
+                results, lost = state.result()
+                tell(lost, rank)
+                sinks[rank](results, state.n, state.there())
     return total(found)
 
 
 class _Readers(AbstractContextManager["_Readers"]):
-    """One buffer of every rank, the first `max_open` kept open, the others opened in turn."""
+    """One buffer of every rank, the first `max_open` kept open, the others opened in turn, some read ahead."""
 
-    def __init__(self, ranks: Sequence[RankBuffer], max_open: int, op: Op) -> None:
+    def __init__(self, ranks: Sequence[RankBuffer], max_open: int, ahead: int = 0) -> None:
         self.datatype = ranks[0].datatype
-        self._op = op
         self._ranks = ranks
         self._max_open = max_open
         self._open: dict[int, Reader] = {}
+        self._ahead: Ahead | None = None
+        if ahead:
+            from mpired.buffers.ahead import Ahead  # noqa: PLC0415 - of few commands
+
+            self._ahead = Ahead(self._read, len(ranks), ahead)
 
     def __len__(self) -> int:
         return len(self._ranks)
 
-    def read(self, rank: int, start: int, block: np.ndarray) -> None:
-        """Fill `block` with what one rank gives to the fold, from the element `start` on."""
-        reader = self._open.get(rank)
-        if reader is not None:
-            reader.read(start, block)
-        elif rank < self._max_open:
-            self._open[rank] = self._ranks[rank].open()
-            self._open[rank].read(start, block)
-        else:
-            with closing(self._ranks[rank].open()) as reader:
-                reader.read(start, block)
+    def there(self, start: int, count: int) -> int:
+        """Return how many of some elements all ranks have: `count`, unless their end shows only here.
 
-    def again(self, rank: int, start: int, count: int) -> np.ndarray:
-        """Return what one rank gives in an array of its own."""
-        block = np.empty(count, self._op.state(self.datatype).form)
-        self.read(rank, start, block)
-        return block
+        Raises
+        ------
+        CountError
+            If some of them end and others go on.
+        """
+        if not is_open(self._ranks):
+            return count
+        found = [cast("Any", self._reader(rank)).there(start, count) for rank in range(len(self))]
+        least: int = min(found)
+        if least < max(found):
+            short, long = found.index(least), found.index(max(found))
+            like = f"rank {long} ({self._ranks[long].source.name!r})"
+            reason = f"rank {short} has count {start + least}, but {like} has more"
+            raise CountError(self._ranks[short].source.name, reason)
+        return least
+
+    def _reader(self, rank: int) -> Reader | None:
+        """Return what reads a rank, if that stays open: a source that is read forward would begin anew."""
+        if rank not in self._open and (rank < self._max_open or self._ranks[rank].source.is_forward):
+            self._open[rank] = self._ranks[rank].open()
+        return self._open.get(rank)
+
+    def read(self, rank: int, start: int, block: np.ndarray) -> np.ndarray | None:
+        """Fill `block` with the elements of one rank, from `start` on, and return which are there; None for all."""
+        return (self._ahead.read if self._ahead else self._read)(rank, start, block)
+
+    def _read(self, rank: int, start: int, block: np.ndarray) -> np.ndarray | None:
+        if (kept := self._reader(rank)) is not None:
+            return kept.read(start, block)
+        with closing(self._ranks[rank].open()) as reader:
+            return reader.read(start, block)
+
+    def again(self, start: int, count: int, rank: int) -> Elements:
+        """Return elements of one rank in an array of their own."""
+        block = np.empty(count, self.datatype.form)
+        return block, self._read(rank, start, block)
+
+    def check_ends(self) -> None:
+        """Check that what was read forward ends, where it must end behind its last element."""
+        for rank, reader in self._open.items():
+            if self._ranks[rank].source.is_forward and not is_open(self._ranks):
+                cast("Any", reader).check_end()
 
     def __exit__(self, *_: object) -> None:
+        if self._ahead is not None:
+            self._ahead.close()
         for reader in self._open.values():
             reader.close()
 
 
-class _LiftingReaders(_Readers):
-    """The same for an op whose state is not the element: what is read is lifted into states."""
+class _Returned:
+    """The results of one buffer that are sent back: those after the last ranks that are wanted."""
 
-    def __init__(self, ranks: Sequence[RankBuffer], max_open: int, op: Op) -> None:
-        super().__init__(ranks, max_open, op)
-        self._elements = _block(0, self.datatype.form)
+    def __init__(self, buffer: int, wanted: Sequence[int]) -> None:
+        self._buffer = buffer
+        self._wanted = wanted
+        self._made: list[Made] = []
 
-    def read(self, rank: int, start: int, block: np.ndarray) -> None:
-        """Fill `block` with the states of one rank's elements, from the element `start` on."""
-        assert self._op.lift is not None  # noqa: S101 - the fold has looked
-        if len(self._elements) < len(block):
-            self._elements = _block(len(block), self.datatype.form)
-        elements = self._elements[: len(block)]
-        super().read(rank, start, elements)
-        self._op.lift(elements, block, self.datatype)
+    @property
+    def nbytes(self) -> int:
+        """How many bytes wait to be taken."""
+        return sum(each.block.nbytes for each in self._made)
+
+    def at(self, start: int) -> _Sinks:
+        """Return what takes the partial results of the block that begins with the element `start`."""
+
+        def sink(last: int) -> _Sink:
+            return lambda block, n, there: self._made.append(  # arrays that the fold uses again
+                Made(self._buffer, start, last, block.copy(), np.copy(n) if isinstance(n, np.ndarray) else n, there)
+            )
+
+        return {last: sink(last) for last in self._wanted}
+
+    def taken(self) -> list[Made]:
+        """Return what waits."""
+        made, self._made = self._made, []
+        return made
+
+
+class Receiver(AbstractContextManager["Receiver"]):
+    """Writes results that workers send back.
+
+    Parameters
+    ----------
+    plan
+        What they work on.
+    targets
+        The files that take the results.
+    """
+
+    def __init__(self, plan: Plan, targets: Sequence[Target]) -> None:
+        self._plan = plan
+        self._targets = targets
+        self._writers: dict[int, _Writers] = {}
+
+    def written(self, part: Part) -> Part:
+        """Write the results of a part, and return it without them."""
+        for made in part.made:
+            if made.buffer not in self._writers:
+                self._close()  # few files are open at a time
+                self._writers[made.buffer] = _Writers(self._targets, made.buffer, self._plan.max_open)
+            datatype = self._plan.op.result(self._plan.buffers[made.buffer][0].datatype)
+            block = made.block if made.block.flags.writeable else made.block.copy()
+            self._writers[made.buffer].at(made.start, datatype)[made.last](block, made.n, made.there)
+        return part._replace(made=())
+
+    def _close(self) -> None:
+        for writers in self._writers.values():
+            writers.__exit__(None, None, None)
+        self._writers.clear()
+
+    def __exit__(self, *_: object) -> None:
+        self._close()
 
 
 class _Writers(AbstractContextManager["_Writers"]):
@@ -263,23 +395,43 @@ class _Writers(AbstractContextManager["_Writers"]):
     def at(self, start: int, datatype: Datatype) -> _Sinks:
         """Return what takes the partial results, of a datatype, of the block that begins with the element `start`."""
 
-        def sink(targets: list[Target]) -> Callable[[np.ndarray], None]:
-            return lambda block: self._write(targets, start, block, datatype)
+        def sink(targets: list[Target]) -> _Sink:
+            return lambda block, n, there: self._write(targets, start, block, n, there, datatype)
 
         return {last: sink(targets) for last, targets in self._by_last.items()}
 
-    def _write(self, targets: Sequence[Target], start: int, block: np.ndarray, datatype: Datatype) -> None:
+    def _write(
+        self,
+        targets: Sequence[Target],
+        start: int,
+        block: np.ndarray,
+        n: int | np.ndarray,
+        there: np.ndarray | None,
+        datatype: Datatype,
+    ) -> None:
         datatype.clear_padding(block)
         for target in targets:
-            low, high = max(start, target.share.start), min(start + len(block), target.share.stop)
+            stop = start + len(block) if target.share.stop is None else target.share.stop
+            low, high = max(start, target.share.start), min(start + len(block), stop)
             if low < high:
-                region = target.regions[self._buffer]
+                region, field = target.regions[self._buffer], target.share.field
                 first = low - target.share.start
-                data = region.encoded(block[low - start : high - start], datatype, target.name, first)
+                elements = block[low - start : high - start]
+                if field == VALID:
+                    elements = np.broadcast_to(n, len(block))[low - start : high - start].astype(np.int64)
+                elif field:
+                    elements = np.ascontiguousarray(elements[field])
+                data = region.encoded(elements, field_type(datatype, field), target.name, first)
                 self._write_to(target, data, region.position(first))
+                if region.validity is not None:
+                    valid = np.broadcast_to(True if there is None else there, len(block))[low - start : high - start]
+                    self._write_to(target, np.ascontiguousarray(valid).view(np.uint8).data, region.validity + first)
 
     def _write_to(self, target: Target, data: memoryview, offset: int) -> None:
         with calls.blaming(target.name):
+            if target.flow is not None:
+                target.flow(data)
+                return
             fd = self._open.get(target.file)
             opened = target.file.open() if fd is None else fd
             try:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import resource
+import sys
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, TypeAlias, cast
 
-from mpired.buffers import RankBuffer, RankFile, format_named
-from mpired.buffers.transposed import TransposedBuffer
+from mpired.buffers import FlatBuffer, RankBuffer, RankFile, format_named
+from mpired.buffers.rank import changed, what_is_read, with_reading, within_memory
+from mpired.collectives.counts import is_open
 from mpired.datatypes import Datatype
 from mpired.engines import LOCAL, Engine, Limits, usual
+from mpired.engines.table import FarRunner
 from mpired.errors import UsageError
 from mpired.ops import Op
-from mpired.storage import calls
-from mpired.storage.lock import RESERVED_DESCRIPTORS, descriptors_of
+from mpired.sources.local import LocalSource
+from mpired.storage import calls, descriptors, memory
+from mpired.storage.lock import descriptors_of
 
 # Blocks that stay in the second-level cache were measured fastest; at 1 MiB a third is lost.
 _BLOCK_BYTES = 256 << 10
@@ -26,26 +29,35 @@ _REOPENING_BLOCK_BYTES = 2 << 20
 _MIN_BLOCK_BYTES = 4 << 10
 _MAX_OPEN = 1024
 _LEAST_OPEN = 64
+# The connection to a worker and the sign of its end; those of a few are among the files reserved.
+_PIPES, _FEW_WORKERS = 2, 4
 # An open column keeps a page and a read buffer.
 _MAX_OPEN_STREAMED = 16
 _SEGMENTS_PER_WORKER = 8
+# Blocks that are read ahead from other machines.
+_DEPTH = 32
+# What a worker on another machine sends back of a segment, at most.
+_RETURNED_BYTES = 64 << 20
 # A segment opens all files again: with many results it takes at least so much of each.
 _SEGMENT_BYTES = 1 << 20
 # Below this a pool costs more than it gives.
 _SMALL_BYTES = 48 << 20
-# What a process needs before its blocks: Python and NumPy, with pyarrow for formats with columns.
-_BASE_BYTES = 60 << 20
-_STREAMED_BASE_BYTES = 180 << 20
-# Of that, what is needed before anything is decoded.
-_STREAMED_LEAST_BYTES = 100 << 20
+# What a process was measured to hold before its blocks.
+_RESIDENT_BYTES = 34 << 20
+# What an op keeps of a block may be larger, so that a block has as many elements as usual; where that grows with the
+# ranks, at least so many, within a limit.
+_STATE_BLOCK_BYTES = 1 << 20
+_STATE_COUNT = 1024
+_STATE_MOST_BYTES = 32 << 20
+# That, and the results of it.
+_STATES_IN_MEMORY = 2
 # Two blocks, one in the form of the file, and the temporaries of a kernel.
 _BLOCKS_IN_MEMORY = 6
 # What an array in the other order reads ahead, and the same as it is turned; at most, for each and for all together.
 _BLOCKS_AHEAD = 2
+_BLOCKS_FORWARD = 2  # what is kept of a stream, and what is decompressed meanwhile
 _AHEAD_BYTES = 32 << 20
 _AHEAD_BYTES_IN_ALL = 256 << 20
-# Where a state is not an element: those of the elements that are lifted, and of the results.
-_BLOCKS_BESIDE_STATES = 2
 
 
 class Segment(NamedTuple):
@@ -75,6 +87,16 @@ class Plan(NamedTuple):
         Ranks that a worker keeps open, and results.
     engine
         Who runs the segments.
+    ended
+        Gets the count of ranks that are open, when it is known.
+    memory
+        About the most bytes of memory that all processes hold together.
+    open_files
+        The most files that a process has open.
+    machines
+        On how many machines the workers are.
+    ahead
+        How many blocks of ranks a worker reads ahead.
     """
 
     op: Op
@@ -84,19 +106,175 @@ class Plan(NamedTuple):
     jobs: int
     max_open: int
     engine: Engine
+    ended: list[int]
+    memory: int = 0
+    open_files: int = 0
+    machines: int = 1
+    ahead: int = 0
+
+    @property
+    def returns(self) -> bool:
+        """Whether workers send results back, because they may be on other machines."""
+        return not self.engine.same_host
+
+    @property
+    def named(self) -> bool:
+        """Whether workers write files that they open by a name."""
+        return self.engine.same_host and not self.engine.same_tree
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it ends where the ranks do, which only their end shows."""
+        return is_open(self.buffers[0])
+
+    @property
+    def flows(self) -> bool:
+        """Whether its results come in order, in this process, as what is read comes."""
+        forward = any(rank.source.is_forward for ranks in self.buffers for rank in ranks)
+        return forward and len(self.segments) == 1 and not self.isolated
+
+    @property
+    def found(self) -> int:
+        """The elements of a rank's first buffer; of one that is open none until it has ended."""
+        return self.ended[-1] if self.ended else 0 if self.is_open else self.buffers[0][0].count
 
     @property
     def isolated(self) -> bool:
         """Whether all runs in workers, because foreign code, or a library that decodes, could end this process."""
-        return self.op.isolated or (not self.op.user and any(rank.isolated for ranks in self.buffers for rank in ranks))
+        return is_isolated(self.op, self.buffers)
+
+    @property
+    def text(self) -> str:
+        """What it is, on a line."""
+        blocks = ", ".join(map(str, self.block_counts))
+        return f"segments {len(self.segments)}, elements in a block {blocks}, ranks open at once {self.max_open}"
 
     @property
     def nbytes(self) -> int:
         """The bytes of elements to be read in all."""
-        return sum(len(ranks) * ranks[0].count * ranks[0].datatype.itemsize for ranks in self.buffers)
+        if self.is_open:
+            return len(self.buffers[0]) * self.found * self.buffers[0][0].datatype.itemsize
+        return sum(len(ranks) * ranks[0].count * what_is_read(ranks[0]).datatype.itemsize for ranks in self.buffers)
 
 
-def make_plan(
+def is_isolated(op: Op, buffers: Sequence[Sequence[RankBuffer]]) -> bool:
+    """Tell whether all runs in workers, because foreign code, or a library that decodes, could end this process."""
+    return op.isolated or (not op.user and any(rank.isolated for ranks in buffers for rank in ranks))
+
+
+_Buffers: TypeAlias = tuple[tuple[RankBuffer, ...], ...]
+
+
+class _Work:
+    """What is to be read and kept, as far as limits, blocks and cuts depend on it.
+
+    Parameters
+    ----------
+    op
+        What combines.
+    files
+        The ranks, whose buffers agree.
+    noutputs
+        How many files take the results.
+    apart
+        Whether every buffer is read by itself, whatever the others hold.
+    """
+
+    def __init__(self, op: Op, files: Sequence[RankFile], *, noutputs: int, apart: bool) -> None:
+        each = [file.buffers for file in files]
+        self.op, self.noutputs, self.apart = op, noutputs, apart
+        self.buffers: _Buffers = (
+            tuple((buffer,) for own in each for buffer in own) if apart else tuple(zip(*each, strict=True))
+        )
+        firsts = [ranks[0] for ranks in self.buffers]
+        self.nranks = len(self.buffers[0])
+        self.streamed = any(rank.isolated for rank in each[0])
+        self.long = self.streamed or any(rank.datatype.is_spread for rank in firsts)
+        self.sizes = [rank.count * rank.datatype.itemsize for rank in firsts]
+        self.widths = [_width(op, rank.datatype, self.nranks) for rank in firsts]
+        self.kept = any(width > rank.datatype.itemsize for width, rank in zip(self.widths, firsts, strict=True))
+        self.small = self.nranks * sum(self.sizes) < _SMALL_BYTES
+        self.nforward = max(sum(rank.source.is_forward for rank in ranks) for ranks in self.buffers)
+        self.nturned = max(sum(map(_is_turned, ranks)) for ranks in self.buffers)
+        self.unpacking = _unpacking(files) if self.nforward else 0
+        self.base = (memory.STREAMED_BASE_NBYTES if self.streamed else memory.BASE_NBYTES) + self.unpacking
+
+    def jobs(self, wanted: int | None, engine: Engine, limits: Limits) -> int:
+        """Return how many workers are of use; what comes forward comes once, or from its start for each worker."""
+        if self.small or self.op.is_function or self.nforward:
+            return 1
+        return min(wanted or limits.workers, limits.workers if not engine.same_host else sys.maxsize)
+
+    def read_by(self, jobs: int | None, limits: Limits) -> _Buffers:
+        """Return the buffers, those that several threads decompress with these."""
+        if self.nforward <= 1 or jobs == 1 or self.small:
+            return self.buffers
+        threads = jobs or limits.workers
+        return tuple(tuple(_decompressed_ahead(rank, threads) for rank in ranks) for ranks in self.buffers)
+
+    def block_bytes(self, jobs: int, max_open: int) -> int:
+        """Return the bytes of a block without a limit of memory."""
+        wanted = _STREAMED_BLOCK_BYTES if self.long else _BLOCK_BYTES
+        if max(self.nranks, self.noutputs) > max_open:
+            wanted = max(wanted, _REOPENING_BLOCK_BYTES)
+        if self.noutputs > 1:  # however large a block may be, there is one for each worker
+            wanted = min(wanted, max(_BLOCK_BYTES, -(-max(self.sizes) // jobs)))
+        if self.nforward:  # each keeps its block
+            wanted = min(wanted, max(_MIN_BLOCK_BYTES, _AHEAD_BYTES_IN_ALL // self.nforward))
+        if self.kept:
+            wanted = max(wanted, min(max(_STATE_BLOCK_BYTES, max(self.widths) * _STATE_COUNT), _STATE_MOST_BYTES))
+        return wanted
+
+    def nblocks(self, max_open: int, ahead: int) -> int:
+        """Return how many blocks a worker holds at a time."""
+        nturned = min(max_open, self.nturned)
+        nblocks = ahead + (_STATES_IN_MEMORY if self.kept else _BLOCKS_IN_MEMORY)
+        return nblocks + _BLOCKS_AHEAD * nturned + _BLOCKS_FORWARD * self.nforward
+
+    def pieces(self, engine: Engine, jobs: int) -> int:
+        """Return into how many segments a buffer is cut."""
+        # What can only be decoded in sequence is cut as little as possible: every cut decodes a row group twice.
+        # Where a worker is far each opens a rank once, as far as what it sends back at a time is not too much.
+        whole = self.small or self.streamed or self.nturned or self.nforward or not engine.same_host
+        pieces = jobs * (1 if whole else _SEGMENTS_PER_WORKER)
+        if self.noutputs > 1 or self.apart:  # nor are many files opened for little of each
+            pieces = max(jobs, min(pieces, max(self.sizes) // _SEGMENT_BYTES))
+        if not engine.same_host:
+            pieces = max(pieces, -(-self.noutputs * max(self.sizes) // _RETURNED_BYTES))
+        return pieces
+
+    def within(self, max_memory: int | None, jobs: int, block_bytes: int, nblocks: int) -> tuple[int, int]:
+        """Return how many workers and which blocks fit into the memory: smaller blocks first, then fewer workers."""
+        if max_memory is None:
+            return jobs, block_bytes
+        # Of an op that needs all ranks at once an element of each.
+        least = max(_MIN_BLOCK_BYTES, *self.widths)
+        needed = self.base + nblocks * least
+        memory.check(needed, max_memory)
+        # The parent waits beside its workers, so that n workers are n + 1 processes.
+        fitting = 1 if jobs == 1 or max_memory < 3 * needed else min(jobs, max_memory // needed - 1)
+        processes = fitting if fitting == 1 else fitting + 1
+        spare = (max_memory - processes * self.base) // (fitting * nblocks)
+        return fitting, min(block_bytes, max(spare, least))
+
+    def reading_within(
+        self, left: int | None, buffers: _Buffers, jobs: int, max_open: int, block_bytes: int
+    ) -> _Buffers:
+        """Return the buffers, each with the memory for what it reads; a process has so much left, None for any."""
+        if left is not None and self.streamed:
+            share = max(0, left - memory.STREAMED_LEAST_NBYTES) // min(self.nranks, max_open)
+            buffers = tuple(tuple(within_memory(rank, share) for rank in ranks) for ranks in buffers)
+        if nturned := min(max_open, self.nturned):
+            spare = None if left is None else (left - self.base) // (_BLOCKS_AHEAD * nturned)
+            buffers = _turned_ahead(buffers, max_open, _ahead(jobs * nturned, block_bytes, spare), block_bytes)
+        return buffers
+
+    def nopen(self, max_open: int, ahead: int) -> int:
+        """Return how many ranks and results are open at a time."""
+        return min(self.nranks, max_open + ahead) + (min(self.noutputs, max_open) if self.noutputs > 1 else 0)
+
+
+def make_plan(  # noqa: PLR0913 - all that segments depend on
     op: Op,
     files: Sequence[RankFile],
     jobs: int | None = None,
@@ -104,6 +282,8 @@ def make_plan(
     *,
     noutputs: int = 1,
     nlocked: int = 0,
+    encoding: int = 0,
+    apart: bool = False,
 ) -> Plan:
     """Cut a reduction into segments.
 
@@ -121,70 +301,102 @@ def make_plan(
         How many files take the results.
     nlocked
         How many files are locked meanwhile, because the results replace them.
+    encoding
+        The memory that this process takes in the end to encode results.
+    apart
+        Whether every buffer is read by itself, whatever the others hold.
 
     Raises
     ------
     UsageError
         If the memory is too little for one process, or the workers cannot open a rank.
     """
-    engine = LOCAL if op.is_function else usual()
-    _check_reach(engine, files)
+    work = _Work(op, files, noutputs=noutputs, apart=apart)
+    engine = _engine(op, files, alone=work.small or work.nforward > 0)
     limits = engine.runner.limits()
-    buffers = tuple(zip(*(file.buffers for file in files), strict=True))
-    streamed = any(format_named(file.format).streamed for file in files)
-    max_open = _max_open(limits, streamed=streamed, noutputs=noutputs, nlocked=nlocked)
-    widths = [_width(op, ranks[0].datatype) for ranks in buffers]
-    sizes = [ranks[0].count * width for ranks, width in zip(buffers, widths, strict=True)]
-    small = len(files) * sum(sizes) < _SMALL_BYTES
-    jobs = 1 if small or op.is_function else jobs or limits.workers
-    long = streamed or any(ranks[0].datatype.is_spread for ranks in buffers)
-    wanted = _wanted(sizes, jobs, long=long, reopening=max(len(files), noutputs) > max_open, noutputs=noutputs)
-    nturned = min(max_open, max(sum(isinstance(rank, TransposedBuffer) for rank in ranks) for ranks in buffers))
-    nblocks = _BLOCKS_IN_MEMORY + (_BLOCKS_BESIDE_STATES if op.lift else 0) + _BLOCKS_AHEAD * nturned
-    base = _STREAMED_BASE_BYTES if streamed else _BASE_BYTES
-    jobs, block_bytes = _within(max_memory, jobs, wanted, base, nblocks=nblocks)
+    buffers = work.read_by(jobs, limits)
+    reserved = _reserved(files, nlocked)
+    most = _least_limit(engine, limits)
+    jobs, max_open = _max_open(
+        most, reserved, work.jobs(jobs, engine, limits), streamed=work.streamed, noutputs=noutputs
+    )
+    max_open -= (ahead := _depth(buffers, max_open))  # what is read ahead is open too
+    nblocks = work.nblocks(max_open, ahead)
+    memory.check(memory.BASE_NBYTES + encoding, max_memory)
+    jobs, block_bytes = work.within(max_memory, jobs, work.block_bytes(jobs, max_open), nblocks)
     # What a process may have besides its blocks.
     left = None if max_memory is None else max_memory // (1 if jobs == 1 else jobs + 1) - nblocks * block_bytes
-    if left is not None and streamed:
-        memory = max(0, left - _STREAMED_LEAST_BYTES) // min(len(files), max_open)
-        buffers = tuple(tuple(_within_memory(rank, memory) for rank in ranks) for ranks in buffers)
-    if nturned:
-        spare = None if left is None else (left - base) // (_BLOCKS_AHEAD * nturned)
-        ahead = _ahead(jobs * nturned, block_bytes, spare)
-        # What is opened for each block reads no more than that.
-        buffers = tuple(
-            tuple(_reading_ahead(rank, ahead if i < max_open else block_bytes) for i, rank in enumerate(ranks))
-            for ranks in buffers
-        )
-    block_counts = tuple(max(1, block_bytes // width) for width in widths)
-    # What can only be decoded in sequence is cut as little as possible: every cut decodes a row group twice.
-    pieces = jobs if small or streamed or nturned else jobs * _SEGMENTS_PER_WORKER
-    if noutputs > 1:  # nor are many files opened for little of each
-        pieces = max(jobs, min(pieces, max(sizes) // _SEGMENT_BYTES))
-    segments = tuple(
-        segment for i, ranks in enumerate(buffers) for segment in _segments(i, ranks[0].count, block_counts[i], pieces)
+    buffers = work.reading_within(left, buffers, jobs, max_open, block_bytes)
+    block_counts = tuple(max(1, block_bytes // width) for width in work.widths)
+    segments = _cut(buffers, block_counts, work.pieces(engine, jobs))
+    jobs = max(1, min(jobs, len(segments)))
+    resident = _RESIDENT_BYTES + max(format_named(file.format).decoding for file in files) + work.unpacking
+    # The parent waits beside its workers.
+    waiting = resident if jobs > 1 or is_isolated(op, buffers) else 0
+    return Plan(
+        op,
+        buffers,
+        segments,
+        block_counts,
+        jobs,
+        max_open,
+        engine,
+        ended=[],
+        memory=max(waiting + jobs * (resident + nblocks * block_bytes), _RESIDENT_BYTES + encoding),
+        open_files=reserved + _pipes(jobs) + work.nopen(max_open, ahead),
+        machines=min(limits.machines, jobs),
+        ahead=ahead,
     )
-    return Plan(op, buffers, segments, block_counts, max(1, min(jobs, len(segments))), max_open, engine)
 
 
-def _wanted(sizes: Sequence[int], jobs: int, *, long: bool, reopening: bool, noutputs: int) -> int:
-    """Return the bytes of a block without a limit of memory; `sizes` are those of the buffers of a rank."""
-    wanted = _STREAMED_BLOCK_BYTES if long else _BLOCK_BYTES
-    if reopening:
-        wanted = max(wanted, _REOPENING_BLOCK_BYTES)
-    if noutputs > 1:  # however large a block may be, there is one for each worker
-        wanted = min(wanted, max(_BLOCK_BYTES, -(-max(sizes) // jobs)))
-    return wanted
+def _reserved(files: Sequence[RankFile], nlocked: int) -> int:
+    """Return how many descriptors this process needs for itself and for what is locked."""
+    # What is private has a descriptor of this process; what is decompressed has none between two reads.
+    reserved = descriptors.RESERVED + descriptors_of(nlocked) + sum(file.source.is_private for file in files)
+    if nlocked:  # what the locks take shall not be missing for the ranks
+        calls.allow_descriptors(reserved + _LEAST_OPEN)
+    return reserved
 
 
-def _width(op: Op, datatype: Datatype) -> int:
-    """Return the bytes of what takes most: an element, a state of the op, or a result."""
-    return max(each.itemsize for each in (datatype, op.state(datatype), op.result(datatype)))
+def _depth(buffers: Sequence[Sequence[RankBuffer]], max_open: int) -> int:
+    """Return how many blocks are read ahead: some of ranks that other machines have, if they lie flat in their files.
+
+    What is decoded in sequence reads ahead by itself.
+    """
+    source = buffers[0][0].source
+    if max_open <= 2 * _DEPTH or not isinstance(source, LocalSource) or not calls.is_remote(source.path):
+        return 0
+    flat = all(type(rank) is FlatBuffer and not rank.source.is_forward for ranks in buffers for rank in ranks)
+    return min(_DEPTH, len(buffers[0])) if flat and len(buffers[0]) > 1 else 0
 
 
-def _within_memory(buffer: RankBuffer, memory: int) -> RankBuffer:
-    """Return the buffer with the most bytes that it may decode at once, if it is one that decodes."""
-    return replace(cast("Any", buffer), memory=memory) if hasattr(buffer, "memory") else buffer
+def _width(op: Op, datatype: Datatype, nranks: int) -> int:
+    """Return the bytes of what takes most: an element, what the op keeps of it, or a result."""
+    return max(datatype.itemsize, op.state(op, datatype, nranks).itemsize, op.result(datatype).itemsize)
+
+
+def _decompressed_ahead(buffer: RankBuffer, threads: int) -> RankBuffer:
+    """Return the buffer with threads that decompress it, if it is compressed."""
+    from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - most ranks lie in files as they are
+
+    def ahead(buffer: RankBuffer) -> RankBuffer:
+        if isinstance(buffer.source, CompressedSource):
+            return changed(buffer, source=buffer.source.reading_ahead(threads))
+        return buffer
+
+    return with_reading(buffer, ahead)
+
+
+def _unpacking(files: Sequence[RankFile]) -> int:
+    """Return the memory that decompressing takes."""
+    from mpired.sources.compressed import unpacking_nbytes  # noqa: PLC0415 - as above
+
+    return unpacking_nbytes(file.source for file in files)
+
+
+def _is_turned(buffer: RankBuffer) -> bool:
+    """Tell whether a buffer is an array in the other order."""
+    return getattr(what_is_read(buffer), "is_turned", False)
 
 
 def _ahead(number: int, block_bytes: int, spare: int | None) -> int:
@@ -193,46 +405,96 @@ def _ahead(number: int, block_bytes: int, spare: int | None) -> int:
     return max(block_bytes, ahead if spare is None else min(ahead, block_bytes + spare))
 
 
-def _reading_ahead(buffer: RankBuffer, memory: int) -> RankBuffer:
-    """Return the buffer with the most bytes that it reads ahead, if it is an array in the other order."""
-    return replace(buffer, memory=memory) if isinstance(buffer, TransposedBuffer) else buffer
+def _turned_ahead(
+    buffers: Sequence[Sequence[RankBuffer]], max_open: int, nbytes: int, block_bytes: int
+) -> tuple[tuple[RankBuffer, ...], ...]:
+    """Return the buffers, arrays in the other order with the bytes that each reads ahead.
+
+    What is opened for each block reads no more than that.
+    """
+    return tuple(
+        tuple(
+            within_memory(rank, nbytes if i < max_open else block_bytes) if _is_turned(rank) else rank
+            for i, rank in enumerate(ranks)
+        )
+        for ranks in buffers
+    )
 
 
-def _check_reach(engine: Engine, files: Sequence[RankFile]) -> None:
-    """Raise `UsageError` if the engine's workers cannot open a rank: it is a stream that this process has kept."""
+def _engine(op: Op, files: Sequence[RankFile], *, alone: bool) -> Engine:
+    """Return who runs the segments: the engine that was chosen, or the pool for what one process does anyway.
+
+    Raises
+    ------
+    MpiredError
+        If a worker of it cannot do it: it is not like this process, or sees other files.
+    """
+    engine = usual()
+    _check_reach(engine, op, files)
+    if op.is_function or (alone and not engine.same_host):
+        return LOCAL
+    if engine.same_host:
+        return engine
+    from mpired.engines import probe  # noqa: PLC0415 - of few commands
+
+    probe.check(cast("FarRunner", engine.runner), op, [file.source for file in files])
+    return engine
+
+
+def _least_limit(engine: Engine, limits: Limits) -> int:
+    """Return how many files a worker may have open, and this process, if that writes what others send."""
+    both = {limits.descriptors, LOCAL.runner.limits().descriptors if not engine.same_host else limits.descriptors}
+    return min(both - {resource.RLIM_INFINITY}, default=resource.RLIM_INFINITY)
+
+
+def _check_reach(engine: Engine, op: Op, files: Sequence[RankFile]) -> None:
+    """Raise an error if the engine's workers cannot open a rank as this process can, or cannot apply the op."""
+    if not engine.same_host:
+        if op.is_function:
+            reason = f"is a function of this process, which workers of the engine {engine.name} do not have"
+            raise UsageError(str(op), f"{reason}; give the place of one, as FILE.py:FUNCTION")
+        if not engine.stops_ops and getattr(op.kernel, "timeout", None) is not None:
+            raise UsageError(
+                "`op_timeout`", f"cannot stop a call in a worker of the engine {engine.name}; leave it out"
+            )
     for file in () if engine.same_tree else files:
         if file.source.is_private:
             reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
             raise UsageError(file.source.name, f"{reason}; write it to a file first")
 
 
-def _max_open(limits: Limits, *, streamed: bool, noutputs: int, nlocked: int) -> int:
-    reserved = RESERVED_DESCRIPTORS + descriptors_of(nlocked)
-    if nlocked:  # what the locks take shall not be missing for the ranks
-        calls.allow_descriptors(reserved + _LEAST_OPEN)
-    allowed = _MAX_OPEN if limits.descriptors == resource.RLIM_INFINITY else limits.descriptors - reserved
-    if noutputs > 1:
-        allowed //= 2
-    return max(1, min(allowed, _MAX_OPEN_STREAMED if streamed else _MAX_OPEN))
+def _max_open(limit: int, reserved: int, jobs: int, *, streamed: bool, noutputs: int) -> tuple[int, int]:
+    """Return how many workers, and how many ranks and results each keeps open, fit into a limit of open files.
+
+    `reserved` are those that are open for something else.
+    """
+    most = _MAX_OPEN_STREAMED if streamed else _MAX_OPEN
+    if limit == resource.RLIM_INFINITY:
+        return jobs, most
+    least = 2 if noutputs > 1 else 1
+    descriptors.check(reserved + least)
+    jobs = max(1, min(jobs, _FEW_WORKERS + (limit - reserved - least) // _PIPES))
+    allowed = limit - reserved - _pipes(jobs)
+    return jobs, max(1, min(allowed // least, most))
 
 
-def _within(max_memory: int | None, jobs: int, block_bytes: int, base: int, *, nblocks: int) -> tuple[int, int]:
-    """Return how many workers and which blocks fit into the memory: smaller blocks first, then fewer workers."""
-    if max_memory is None:
-        return jobs, block_bytes
-    least = base + nblocks * _MIN_BLOCK_BYTES
-    if max_memory < least:
-        reason = f"{max_memory} bytes is too little, one process needs {-(-least >> 20)}M"
-        raise UsageError("`max_memory`", reason)
-    # The parent waits beside its workers, so that n workers are n + 1 processes.
-    fitting = 1 if jobs == 1 or max_memory < 3 * least else min(jobs, max_memory // least - 1)
-    processes = fitting if fitting == 1 else fitting + 1
-    spare = (max_memory - processes * base) // (fitting * nblocks)
-    return fitting, min(block_bytes, max(spare, _MIN_BLOCK_BYTES))
+def _pipes(jobs: int) -> int:
+    """Return how many open files the connections to workers take, which each inherits, beside those reserved."""
+    return _PIPES * max(0, jobs - _FEW_WORKERS)
 
 
-def _segments(buffer: int, count: int, block_count: int, pieces: int) -> list[Segment]:
-    """Cut `count` elements into about `pieces` segments of whole blocks."""
-    blocks = -(-count // block_count)
-    step = max(1, -(-blocks // pieces)) * block_count
-    return [Segment(buffer, start, min(start + step, count)) for start in range(0, count, step)]
+def _grain(ranks: Sequence[RankBuffer]) -> int:
+    """Return how many elements of all ranks are decoded together at most, so that no cut lets them be decoded twice."""
+    return max(getattr(what_is_read(rank), "grain", 1) for rank in ranks)
+
+
+def _cut(buffers: _Buffers, block_counts: Sequence[int], pieces: int) -> tuple[Segment, ...]:
+    """Cut each buffer into about so many segments of whole blocks, or of what is decoded together."""
+    segments = []
+    for i, (ranks, block_count) in enumerate(zip(buffers, block_counts, strict=True)):
+        count, grain = ranks[0].count, _grain(ranks)
+        unit = block_count if grain == 1 else grain
+        units = -(-count // unit)
+        step = max(1, -(-units // pieces)) * unit
+        segments += [Segment(i, start, min(start + step, count)) for start in range(0, count, step)]
+    return tuple(segments)

@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from mpired import cautions, ops
-from mpired.buffers import AtHand, Declared, Encoder, FlatLayout, Format, Model, RankFile, format_named
+from mpired.buffers import Declared, Format, Layout, Model, RankFile, decoding, format_named
 from mpired.buffers.formats import by_suffix
-from mpired.buffers.source import check_no_input, check_no_other_input
+from mpired.buffers.memory import paths
+from mpired.buffers.model import Kept
+from mpired.collectives.counts import counted
 from mpired.collectives.table import Collective
-from mpired.engines import userops
+from mpired.datatypes.pairs import VALUES
 from mpired.errors import OrderWarning, UsageError
-from mpired.options import CallOptions
-from mpired.ranks import in_one_order, open_groups, unnatural
+from mpired.options import CallOptions, ValueOptions, part
+from mpired.ranks import RankWord, Skipped, gathered, in_one_order, left_out, open_groups, ordered, unnatural
+from mpired.sources.open import check_no_input, check_no_other_input
+from mpired.steps import step
+from mpired.values import Number, Numbers, RefusedError
+
+if TYPE_CHECKING:
+    from mpired.provenance import Note
+
+_WEIGHTS_NBYTES = 64 << 20
 
 
 class Request(NamedTuple):
@@ -37,24 +47,32 @@ class Request(NamedTuple):
         All options.
     op_file
         The file that has the op, if there is one.
+    note
+        What results say of where they come from; None for nothing.
+    skipped
+        The ranks that were named and are left out, because they cannot be used.
     """
 
     collective: Collective
     op: ops.Op
     groups: tuple[tuple[RankFile, ...], ...]
-    words: Sequence[Sequence[str | AtHand]]
+    words: Sequence[Sequence[RankWord]]
     said: Declared
     options: CallOptions
     op_file: str | None = None
+    note: Note | None = None
+    skipped: tuple[Skipped, ...] = ()
 
     @property
     def doubtful_order(self) -> list[OrderWarning]:
         """A warning of two ranks that are probably in the wrong order, if the order shows in the results."""
         rounds = any(buffer.datatype.group in self.op.rounds for buffer in self.groups[0][0].buffers)
-        if not rounds and self.collective.alike:
+        numbered = self.options["index"] in {"rank", "global"}
+        chosen = self.options["sort"] != "given" or self.options["rank_regex"] is not None
+        if chosen or (not rounds and not numbered and self.collective.alike):
             return []
         names = ([file.source.name for file in group] for group in self.collective.combined(self.groups))
-        where = "last bits" if self.collective.alike else "results"
+        where = "last bits" if self.collective.alike and not numbered else "results"
         return [cautions.order(*pair, where) for pair in map(unnatural, names) if pair][:1]
 
     def check_no_input(self, paths: Sequence[str], way_out: str) -> None:
@@ -66,18 +84,32 @@ class Request(NamedTuple):
         )
         check_no_other_input(paths, [(self.options["types"], "the named datatypes"), (self.op_file, "the op")])
 
-    def lay_out(self, form: Format, model: Model) -> FlatLayout | Encoder:
+    def lay_out(self, form: Format, model: Model) -> Layout:
         """Lay out a result like `model` in a format, raw as its bytes are said to lie."""
         declared = form.needs_type and self.said.describes_bytes
-        return form.prepare(self.said.of_result(model) if declared else model)
+        model = self.said.of_result(model) if declared else model
+        return form.prepare(model._replace(note=self.note))
+
+
+def ranks_of(ranks: Sequence[RankWord], options: CallOptions) -> tuple[list[RankWord], CallOptions]:
+    """Return the ranks that a call names, in order, and the options with those of the second group.
+
+    Raises
+    ------
+    MpiredError, OSError
+        As `mpired.ranks.gathered`.
+    """
+    if options["group_b"]:
+        options = {**options, "group_b": ordered(cast("Sequence[Any]", options["group_b"]), options)}
+    return gathered(ranks, options), options
 
 
 def read_request(
     collective: Collective,
-    ranks: Sequence[str | AtHand],
+    ranks: Sequence[RankWord],
     op: ops.OpLike,
     options: CallOptions,
-    output: str = "",
+    outputs: Sequence[str] = (),
 ) -> Request:
     """Look at the op, the options and the ranks of a call, and let the op pass or not.
 
@@ -85,8 +117,8 @@ def read_request(
     ----------
     ranks
         Paths in rank order, or what a program has at hand; those of `group_b` are in the options.
-    output
-        Where the results go, "" if that is no file.
+    outputs
+        Where the results go; none if these are no files, or replace the ranks.
 
     Raises
     ------
@@ -96,38 +128,101 @@ def read_request(
     _check_options(collective, options)
     group_b = options["group_b"]
     chosen = resolve_op(op, options)
-    words = [ranks, cast("Sequence[str | AtHand]", group_b)] if group_b else [ranks]
-    said = replace(Declared.of(options), named=chosen.user, keep=tuple(options["keep"]))
+    words: Sequence[Sequence[RankWord]] = [ranks, cast("Sequence[RankWord]", group_b)] if group_b else [ranks]
+    indexed = options["index"] is not None
+    taken = VALUES if indexed else chosen.groups
+    said = Declared.of(options)._replace(
+        nullable=chosen.rules.nulls != "error",
+        named=chosen.user,
+        taken=taken,
+        keep=tuple(options["keep"]),
+        check_carried=options["check_coordinates"] is not False,
+        # What is in the place of a file, or carries a part of it besides, reads it in another order.
+        # And of what is left out nothing may be combined before it is known.
+        forward=not (options["in_place"] or options["keep"] or options["header"] != "none" or options["skip_bad"]),
+    )
     _check_keep(said)
-    if said.datatype is not None:
-        ops.check(chosen, said.datatype, ops.Use.REDUCE)  # whatever the files hold
+    if indexed or options["index_type"] is not None:
+        from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
+
+        indices.check_words(chosen, options, in_place=options["in_place"])
+    pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options.__annotations__ else ""
+    if said.datatype is not None and not indexed:
+        ops.check(chosen, said.datatype, ops.Use.REDUCE, pairing=pairing)  # whatever the files hold
         _ = said.datatype.form
     try:
-        groups = open_groups(words, said, taken=chosen.groups, raw_result=_is_raw(output, options))
+        with step("opening and checking the ranks"):
+            opened = open_groups(words, said, options, raw_result=any(_is_raw(each, options) for each in outputs))
     except FileNotFoundError as error:
-        if output in {"", "-"} and len(ranks) > 1 and error.filename == words[0][-1]:  # as programs that take IN... OUT
+        if (
+            not {*outputs} - {"-"} and len(ranks) > 1 and error.filename == words[0][-1]
+        ):  # as programs that take IN... OUT
             error.strerror = f"{error.strerror}; if it is to be the result, give it by `output`"
         raise
+    skipped = tuple(each for group in opened for each in group.skipped)
+    words = [group.words for group in opened]
+    files = tuple(group.files for group in opened)
+    groups = counted(files, said, may_stay_open=_may_stay_open(collective, chosen, options, outputs))
     groups = in_one_order(groups, options["root"])
-    ops.check_buffers(chosen, [(each.name, each.datatype) for each in groups[0][0].buffers], ops.Use.REDUCE)
+    if indexed:
+        groups = indices.as_pairs(groups, words, options)
+    buffers = [(each.name, each.datatype) for each in groups[0][0].buffers]
+    ops.check_buffers(chosen, buffers, ops.Use.REDUCE, pairing=pairing)
+    ops.check_rules(chosen, [each for _, each in buffers], max(map(len, collective.combined(groups))))
     op_file = ops.file_of(op) if isinstance(op, str) else None
-    request = Request(collective, chosen, groups, words, said, options, op_file)
-    cautions.tell(*request.doubtful_order)
+    request = Request(collective, chosen, groups, words, said, options, op_file, _note(options), skipped)
+    if options["keep"]:
+        _check_kept(request)
+    cautions.tell(*left_out(skipped, sum(map(len, words)) + len(skipped)), *request.doubtful_order)
     return request
+
+
+def _note(options: CallOptions) -> Note | None:
+    """Return what results say of where they come from."""
+    if not options["provenance"]:
+        return None
+    from mpired.provenance import Note  # noqa: PLC0415 - few calls record that
+
+    return Note()
+
+
+def _may_stay_open(collective: Collective, op: ops.Op, options: CallOptions, outputs: Sequence[str]) -> bool:
+    """Tell whether a result may grow with streams until they end: one, whose elements do not depend on their number."""
+    one = collective.to_root and len(outputs) == 1 and options["split"] is None
+    return one and options["index"] is None and op.rules.nulls == "error"
 
 
 def _check_options(collective: Collective, options: CallOptions) -> None:
     """Raise an error for what makes no sense whatever the files hold."""
     group_b = options["group_b"]
-    if group_b is not None and not len(group_b):
+    if group_b is not None and not list(group_b):
         raise UsageError("`group_b`", "has no ranks; leave it out for one group")
     if group_b and not collective.intercomm:
         reason = f"MPI defines no {collective.name} between two groups (MPI-4.1, {collective.section})"
         raise UsageError("`group_b`", reason)
     if group_b and options["in_place"]:
         raise UsageError("`in_place`", "is not for two groups (MPI-4.1, 6.9.1); leave `group_b` out, or name an output")
+    if options["in_place"] and options["provenance"]:
+        reason = "is the record of a new result; in place the inputs are gone that it would name, so leave it out"
+        raise UsageError("`provenance`", reason)
+    if options["skip_bad"] and options["in_place"]:
+        raise UsageError("`skip_bad`", "would let bad ranks decide which file is replaced; name an `output`")
+    if options["skip_bad"] and (options["weights"] or options["weights_from"]):
+        raise UsageError("`skip_bad`", "leaves ranks out, and the weights are of all; leave one out")
     if options["counts_b"] is not None and not group_b:
         raise UsageError("`counts_b`", "is for the ranks of `group_b`, and there are none")
+
+
+def _check_kept(request: Request) -> None:
+    """Raise an error unless all ranks have the columns that are kept, with the same values."""
+    kept: list[tuple[str, Kept]] = []
+    for name, files in zip(("A", "B"), request.groups, strict=False):
+        for rank, file in enumerate(files):
+            if file.kept is None:
+                reason = f"carries columns and arrays, and {file.source.name} is {file.format}"
+                raise UsageError("`keep`", f"{reason}; leave it out")
+            kept.append((f"rank {rank}" + (f" of group {name}" if len(request.groups) > 1 else ""), file.kept))
+    decoding.check_kept(kept)
 
 
 def _check_keep(said: Declared) -> None:
@@ -145,16 +240,35 @@ def resolve_op(op: ops.OpLike, options: CallOptions) -> ops.Op:
         if timeout is not None:
             reason = "cannot stop a function of this process; give the place of one, as FILE.py:FUNCTION"
             raise UsageError("`op_timeout`", reason)
-        return ops.with_overflow(ops.of_function(op, commute=commute), options["overflow"])
+        return ops.with_policies(ops.of_function(op, commute=commute), _values(options))
     if known is None and not isinstance(op, str):
         raise UsageError("`op`", f"{op!r} is neither the name of an op nor a function")
-    chosen = ops.with_overflow(known or ops.resolve(str(op), timeout), options["overflow"])
+    chosen = ops.with_policies(known or ops.resolve(str(op), timeout), _values(options))
     if chosen.user:
-        return userops.load(chosen, commute=commute)
+        from mpired.engines import userops  # noqa: PLC0415 - only for them
+
+        with step("loading the op"):
+            return userops.load(chosen, commute=commute)
     for name, said in (("`commute`", commute), ("`op_timeout`", timeout)):
         if said is not None:
             raise UsageError(name, f"is for user-defined ops; {chosen} is predefined")
     return chosen
+
+
+def _values(options: CallOptions) -> ValueOptions:
+    """Return how values are treated, with the weights that a file has."""
+    values = part(ValueOptions, options)
+    path = options["weights_from"]
+    if path is None:
+        return values
+    if values["weights"]:
+        raise UsageError("`weights_from`", "gives the weights, and so does `weights`; leave one out")
+    with open(path, encoding="utf-8", errors="replace") as file:
+        words = file.read(_WEIGHTS_NBYTES).replace(",", " ").split()
+    try:
+        return values | {"weights": Numbers().check([Number().parse(word) for word in words])}
+    except RefusedError as error:
+        raise UsageError(os.fspath(path), f"{error}; a file of weights has numbers alone") from None
 
 
 def _is_raw(output: str, options: CallOptions) -> bool:
@@ -164,9 +278,6 @@ def _is_raw(output: str, options: CallOptions) -> bool:
     return row is not None and row.needs_type
 
 
-def paths_of(ranks: Sequence[str | AtHand], options: Mapping[str, Any]) -> Iterator[str]:
+def paths_of(ranks: Sequence[RankWord], options: Mapping[str, Any]) -> Iterator[str]:
     """Yield the paths of the ranks of all groups."""
-    for rank in itertools.chain(ranks, options["group_b"] or ()):
-        path = rank if isinstance(rank, str) else rank.path
-        if path is not None:
-            yield path
+    yield from paths(itertools.chain(ranks, options["group_b"] or ()))

@@ -5,33 +5,34 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
-from mpired import ops
+from mpired import codecs, ops
 from mpired.buffers import (
     AtHand,
-    Encoder,
+    BufferModel,
     FlatBuffer,
     FlatLayout,
     Format,
+    Layout,
     Model,
     RankFile,
     format_named,
     output_format,
 )
-from mpired.buffers.source import STANDARD_INPUT
-from mpired.buffers.spread import SpreadBuffer, SpreadLayout
-from mpired.buffers.transposed import TransposedBuffer
+from mpired.buffers.rank import what_is_read
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
 from mpired.collectives.table import BEFORE, Collective, Share, Task
-from mpired.errors import UsageError
+from mpired.datatypes import Datatype, Group
+from mpired.datatypes.pairs import FIELDS, VALID, column_of, field_type
+from mpired.errors import CountError, UsageError
 from mpired.options import CallOptions
+from mpired.sources.source import STANDARD_INPUT, of_file
 from mpired.storage import calls
 
 # What may stand behind the colon of a field: for a number its digits, for texts nothing.
-_FIELDS = {"rank": re.compile(r"(0?[1-9]\d?d?)?", re.ASCII), "stem": re.compile(""), "group": re.compile("")}
+_FIELDS = {"rank": r"(0?[1-9][0-9]?d?)?", "stem": "", "group": ""}
 _TELLING = {"rank", "stem"}
 
 
@@ -50,7 +51,7 @@ class Named(NamedTuple):
         if name is None or name == "-":
             what = self.file.source.name.partition(" of ")[0]
             raise UsageError("{stem}", f"rank {self.rank} is {what}, which has no name; use {{rank}}")
-        return os.path.splitext(os.path.basename(name))[0]
+        return os.path.splitext(os.path.basename(codecs.stripped(name)))[0]
 
     @property
     def replaced(self) -> str:
@@ -86,7 +87,7 @@ def _check_pattern(pattern: str) -> None:
         if field is None:
             continue
         known = _FIELDS.get(field)
-        if known is None or conversion or not known.fullmatch(form or ""):
+        if known is None or conversion or not re.fullmatch(known, form or ""):
             text = f"{{{field}{'!' + conversion if conversion else ''}{':' + form if form else ''}}}"
             raise UsageError(
                 pattern, f"has the field {text}; the fields are {{rank}}, {{rank:05d}}, {{stem}}, {{group}}"
@@ -104,6 +105,8 @@ def check_different(names: Sequence[str], ranks: Sequence[Named]) -> None:
             both = f"ranks {other.rank} and {each.rank}"
             if other.group != each.group:
                 both = f"rank {other.rank} of group A and rank {each.rank} of group B"
+            elif other.rank == each.rank:
+                raise UsageError(name, "would get two parts of one result; name two files")
             hint = "put {group} into the pattern" if other.group != each.group else "use {rank}, or other files"
             raise UsageError(name, f"would be the result of {both}; {hint}")
 
@@ -134,7 +137,10 @@ def deals(request: Request) -> Iterator[Deal]:
             root=options["root"],
             identity=options["exscan_first"] == "identity",
         )
-        shares = tuple(collective.shares(task))
+        shares = _split(collective.shares(task), request)
+        if not collective.whole and len({buffer.count for buffer in receivers[0].buffers}) > 1:
+            reason = "has buffers of different lengths, which are not cut alike; choose some with `columns`"
+            raise CountError(receivers[0].source.name, reason)
         for buffer in senders[0].buffers:
             if any(share.last == BEFORE for share in shares):
                 ops.neutral(request.op, buffer.datatype)  # raises if there is none
@@ -144,17 +150,35 @@ def deals(request: Request) -> Iterator[Deal]:
         yield Deal(len(receivers), senders[: max(1, last + 1)], named, shares)
 
 
+def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
+    """Return what is got, each twice if it goes to two files: first all values, then all indices or counts."""
+    if request.options["count_valid"] is not None:
+        return tuple(share._replace(field=field) for field in ("", VALID) for share in shares)
+    if request.options["split"] is None:
+        return tuple(shares)
+    for buffer in request.groups[-1][0].buffers:
+        if (datatype := request.op.result(buffer.datatype)).group is not Group.PAIR:
+            reason = f"writes the two parts of pairs, and {request.op} gives {datatype.label}"
+            raise UsageError("`split`", f"{reason}; name an `output`")
+    return tuple(share._replace(field=field) for field in FIELDS for share in shares)
+
+
 def _counts(collective: Collective, counts: Sequence[int] | None, option: str) -> tuple[int, ...] | None:
     if "counts" in collective.options.__annotations__ and counts is None:
         raise UsageError(option, "is missing; say how many elements each rank of the group gets, as 3,0,5")
     return None if counts is None else tuple(counts)
 
 
-def paths_of(deal: Deal, request: Request, output: str | None) -> list[str]:
+def paths_of(deal: Deal, request: Request, outputs: Sequence[str]) -> list[str]:
     """Return where the results of a deal go; without an output each replaces the file of its rank."""
-    if output is None:
+    if not outputs:
         return [receiver.replaced for receiver in deal.receivers]
-    return [output] if request.collective.to_root else expand(output, deal.receivers)
+    if request.collective.to_root:
+        return list(outputs)
+    each = len(deal.receivers) // len(outputs)  # of two outputs the first one is for the first half
+    return [
+        name for i, output in enumerate(outputs) for name in expand(output, deal.receivers[i * each : (i + 1) * each])
+    ]
 
 
 def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: bool) -> tuple[Result, ...]:
@@ -163,24 +187,25 @@ def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: 
     results: list[Result] = []
     for path, receiver, share in zip(paths, deal.receivers, deal.shares, strict=True):
         if in_place:
-            results.append(_in_place(path, receiver.file, share, request))
-        elif results and request.collective.alike:  # all are modelled on one, to be the same file
-            results.append(results[0]._replace(share=share, path=path))
+            results.append(_in_place(path, deal, receiver, share, request))
+        elif results and request.collective.alike and results[-1].share.field == share.field:
+            results.append(results[-1]._replace(share=share, path=path))  # modelled on one, to be the same file
         else:
-            model = model_of(receiver.file, share, request)
+            model = model_of(deal, receiver, share, request)
             form = output_format(path, request.options["to"], model.format, terminal=terminal)
+            _check_nulls(form, model, receiver.file, request)
             layout = with_header(request.lay_out(form, model), form, request)
             results.append(Result(share, path, form.name, layout))
     return tuple(results)
 
 
-def with_header(layout: FlatLayout | Encoder, form: Format, request: Request) -> FlatLayout | Encoder:
+def with_header(layout: Layout, form: Format, request: Request) -> Layout:
     """Put what stands before the elements of the root's raw file before those of a raw result, if that is wanted.
 
     Raises
     ------
     UsageError
-        If one of them is not raw, or has elements with others between.
+        If one of them is not raw, or has elements with others between, or nothing stands before.
     """
     if request.options["header"] == "none":
         return layout
@@ -190,14 +215,26 @@ def with_header(layout: FlatLayout | Encoder, form: Format, request: Request) ->
         raise UsageError(option, f"copies what stands before raw elements, and {name} is {file.format}; leave it out")
     if not form.needs_type:
         raise UsageError(option, f"is for raw results, and this one is {form.name}; leave it out, or use `to='raw'`")
-    buffer = file.buffers[0]
+    buffer = what_is_read(file.buffers[0])
     if not isinstance(layout, FlatLayout) or not isinstance(buffer, FlatBuffer):
-        reason = f"has no place before elements of {buffer.datatype}, which lie between one another"
+        reason = f"has no place before elements of {buffer.datatype.label}, which lie between one another"
         raise UsageError(option, f"{reason}; `in_place=True` keeps all other bytes of {name}")
+    if not buffer.offset:
+        reason = "copies what stands before the elements, which is nothing; say how many bytes that is with `offset`"
+        raise UsageError(option, reason)
     return layout._replace(before=buffer)
 
 
-def _in_place(path: str, file: RankFile, share: Share, request: Request) -> Result:
+def _check_nulls(form: Format, model: Model, file: RankFile, request: Request) -> None:
+    """Raise `UsageError` if a result modelled on a file may be null, and its format has nothing that stands for it."""
+    for buffer, rank in zip(model.buffers, file.buffers, strict=True):
+        if buffer.nullable and not form.has_nulls and not ops.stands_for_null(request.op, rank.datatype):
+            reason = f"may give nulls of {buffer.datatype.label}, for which {form.name} has no value"
+            ways = "use `to='parquet'`, or say with `missing` which value stands for them"
+            raise UsageError(f"`nulls={request.op.rules.nulls!r}`", f"{reason}; {ways}")
+
+
+def _in_place(path: str, deal: Deal, receiver: Named, share: Share, request: Request) -> Result:
     """Let a result replace the file of its rank.
 
     Raises
@@ -205,6 +242,10 @@ def _in_place(path: str, file: RankFile, share: Share, request: Request) -> Resu
     UsageError
         If the op's results are of another datatype than the file's elements.
     """
+    from mpired.sources.directory import check_one_file  # noqa: PLC0415 - most results are files of their own
+
+    file = receiver.file
+    check_one_file(path)
     for buffer in file.buffers:
         if (datatype := request.op.result(buffer.datatype)) != buffer.datatype:
             reason = (
@@ -212,29 +253,35 @@ def _in_place(path: str, file: RankFile, share: Share, request: Request) -> Resu
             )
             raise UsageError("`in_place`", reason)
     form = format_named(file.format)
-    layout = form.prepare(model_of(file, share, request))
+    model = model_of(deal, receiver, share, request)
+    _check_nulls(form, model, file, request)
+    layout = form.prepare(model)
     kept = keep_around(file, layout, request.options)
     # Another number of elements needs another header, where that has the number.
     keeps = request.collective.whole or form.needs_type
     return Result(share, path, form.name, kept if keeps else layout)
 
 
-def keep_around(file: RankFile, layout: FlatLayout | Encoder, options: CallOptions) -> FlatLayout | Encoder:
+def keep_around(file: RankFile, layout: Layout, options: CallOptions) -> Layout:
     """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
-    if file.source.inode is None or file.source.name == STANDARD_INPUT:
-        raise UsageError("`in_place`", f"the root's rank, {file.source.name}, is a stream and cannot be replaced")
+    packed = of_file(file.source) is not file.source
+    if packed or file.source.inode is None or file.source.name == STANDARD_INPUT:
+        raise UsageError(
+            "`in_place`",
+            f"the root's rank, {file.source.name}, is a stream or compressed and cannot be replaced",
+        )
     if options["to"] not in (None, file.format):
         raise UsageError("`in_place`", f"keeps the format of the root, {file.format}; leave `to` out")
+    buffer = file.buffers[0]
     if isinstance(layout, FlatLayout):
-        buffer = file.buffers[0]
-        if isinstance(buffer, TransposedBuffer):  # what is put in its place has the order of the root
-            return layout
-        assert isinstance(buffer, FlatBuffer)  # noqa: S101 - a flat layout comes from a flat file
-        return FlatLayout(buffer.stored, around=buffer)
-    if isinstance(layout, SpreadLayout):
-        buffer = file.buffers[0]
-        assert isinstance(buffer, SpreadBuffer)  # noqa: S101 - as above
-        return replace(layout, stored=buffer.stored, around=buffer)
+        # What is put in the place of an array that is read in the other order has the order of the root.
+        return FlatLayout(buffer.stored, around=buffer) if isinstance(buffer, FlatBuffer) else layout
+    if buffer.datatype.is_spread:
+        from mpired.buffers.spread import SpreadBuffer, SpreadLayout  # noqa: PLC0415 - few elements are spread
+
+        if isinstance(layout, SpreadLayout):
+            assert isinstance(buffer, SpreadBuffer)  # noqa: S101 - such a layout comes from such a file
+            return layout.keeping(buffer)
     nkept = 0 if file.kept is None else len(file.kept.names)
     if file.ncolumns > sum(len(buffer.columns) for buffer in file.buffers) + nkept:
         reason = "would lose the columns that are not chosen; carry them with `keep`, or write to another file"
@@ -242,15 +289,37 @@ def keep_around(file: RankFile, layout: FlatLayout | Encoder, options: CallOptio
     return layout
 
 
-def model_of(file: RankFile, share: Share, request: Request) -> Model:
+def model_of(deal: Deal, receiver: Named, share: Share, request: Request) -> Model:
     """Return what the result of a rank is like.
 
     That is its file; with so many elements in one dimension where a rank gets a part of the result; and without the
-    file's own header or schema where the op's results are of another datatype, which these do not describe.
+    file's own header or schema where the results are of another datatype, which these do not describe.
     """
-    model = file.model if request.collective.whole else file.model.with_count(share.count)
-    datatypes = [request.op.result(buffer.datatype) for buffer in model.buffers]
-    if datatypes == [buffer.datatype for buffer in model.buffers]:
-        return model
-    buffers = (replace(buffer, datatype=each) for buffer, each in zip(model.buffers, datatypes, strict=True))
-    return replace(model, buffers=tuple(buffers), source=None)
+    file = receiver.file
+    model = file.model if request.collective.whole else file.model.with_count(share.count_of(file.buffers[0].count))
+    datatypes = [field_type(request.op.result(buffer.datatype), share.field) for buffer in model.buffers]
+    buffers = tuple(
+        _modelled(buffer, each, share.field)._replace(nullable=_may_be_null(deal, share, number, request.op))
+        for number, (buffer, each) in enumerate(zip(model.buffers, datatypes, strict=True))
+    )
+    whole = share.field in {"", FIELDS[0]}
+    described = whole and datatypes == [what_is_read(buffer).datatype for buffer in file.buffers]
+    # Of arrays the file tells the dimensions and more, which stay.
+    keeps = described or format_named(model.format).has_arrays
+    return model._replace(buffers=buffers, source=model.source if keeps else None)
+
+
+def _may_be_null(deal: Deal, share: Share, number: int, op: ops.Op) -> bool:
+    """Tell whether a result of the buffer of that number may be null, as far as the headers of the ranks tell."""
+    buffers = [] if share.field == VALID else [file.buffers[number] for file in deal.senders[: share.last + 1]]
+    lacking = [getattr(what_is_read(buffer), "nulls", 0) != 0 for buffer in buffers]
+    return ops.may_be_null(op, deal.senders[0].buffers[number].datatype, lacking)
+
+
+def _modelled(model: BufferModel, datatype: Datatype, field: str) -> BufferModel:
+    """Return the model with another datatype, for one field of the pairs if that is not ""."""
+    if field in {"", VALID}:
+        return model._replace(datatype=datatype, form=model.form if datatype == model.datatype else None)
+    name = column_of(model.name, model.columns, field)
+    columns = model.columns if field == FIELDS[1] else (name,)
+    return model._replace(datatype=datatype, form=None, name=name, columns=columns)

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
-from typing import NamedTuple, TypeAlias
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
-from mpired.buffers import Encoder, FlatBuffer, FlatLayout
-from mpired.buffers.source import LocalSource, local_fd
-from mpired.collectives.fold import Fold, Part, Region, Target
-from mpired.collectives.plan import Plan
+from mpired.buffers import ArrayLayout, FlatBuffer, FlatLayout, Layout, decoding, format_named
+from mpired.collectives.fold import Fold, Part, Receiver, Region, Target
+from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.table import Share
 from mpired.datatypes import Group
-from mpired.engines import decoding, userops
+from mpired.datatypes.pairs import VALID, column_of, field_type
+from mpired.engines import pool
 from mpired.errors import WorkerError
 from mpired.ops import overflow
 from mpired.progress import Progress
-from mpired.storage import calls, copying
-from mpired.storage.output import Output, Scratch
-from mpired.storage.together import Draft, Together
+from mpired.sources.local import LocalSource
+from mpired.sources.source import local_fd
+from mpired.steps import planned, step
+from mpired.storage import calls
+from mpired.storage.output import Output, Scratch, StreamOutput
+
+if TYPE_CHECKING:
+    from mpired.provenance import Note
+    from mpired.storage.together import Draft, Together
 
 _ALIGNMENT = 64
 
@@ -41,7 +49,18 @@ class Result(NamedTuple):
     share: Share
     path: str
     format: str
-    layout: FlatLayout | Encoder
+    layout: Layout
+
+    def nbytes(self, plan: Plan) -> tuple[int, bool]:
+        """Return how many bytes its file has, and whether that is certain: encoded elements take more or less."""
+        if isinstance(self.layout, FlatLayout):
+            around = self.layout.around
+            after = 0 if around is None else max(0, around.source.nbytes - around.end)
+            return _end(self.layout, self.share.count_of(plan.buffers[0][0].count)) + after, True
+        results = (
+            (field_type(plan.op.result(ranks[0].datatype), self.share.field), ranks[0].count) for ranks in plan.buffers
+        )
+        return sum(self.share.count_of(count) * each.itemsize for each, count in results), False
 
 
 class Course(NamedTuple):
@@ -57,11 +76,14 @@ def run(
     progress: Progress,
     *,
     link: bool = False,
+    note: Note | None = None,
 ) -> None:
     """Fold all courses into the outputs, which are those of the results in order, and commit them.
 
     Parameters
     ----------
+    note
+        What all outputs say after these.
     link
         Whether results that are the same file become one file with several names.
 
@@ -73,11 +95,17 @@ def run(
     drafts: Iterator[Output | Draft] = iter(outputs.drafts)
     for course in courses:
         _fill(course, [next(drafts) for _ in course.results], progress, link=link)
+    if note is not None:
+        for draft in drafts:
+            with draft.created() as fd:
+                calls.pwrite_all(fd, note.text.encode(errors="surrogateescape"), 0)
     outputs.commit()
 
 
 def _fill(course: Course, drafts: Sequence[Output | Draft], progress: Progress, *, link: bool) -> None:
     """Fold one course into drafts: where a worker can write a result it does, the others are encoded afterwards."""
+    if len(drafts) == 1 and _flow(course, drafts[0], progress):
+        return
     flat: list[Target] = []
     encoded: list[tuple[Result, Output | Draft]] = []
     copied: list[tuple[Output | Draft, Output | Draft]] = []
@@ -85,15 +113,17 @@ def _fill(course: Course, drafts: Sequence[Output | Draft], progress: Progress, 
     for result, draft in zip(course.results, drafts, strict=True):
         layout = result.layout
         same = result.share.part, id(layout)
-        if same in first and (link or not isinstance(layout, FlatLayout)):
+        if same in first and (link or not isinstance(layout, FlatLayout | ArrayLayout)):
             copied.append((first[same], draft))
             continue
         first.setdefault(same, draft)
         if isinstance(layout, FlatLayout):
-            end = _end(layout, result.share)
-            with draft.created(end if layout.around is None else None) as fd:
+            end = _end(layout, result.share.count_of(course.plan.buffers[0][0].count))
+            with draft.created(None if layout.around or course.plan.is_open else end) as fd:
                 _write_around(layout, fd, draft.name, end)
-            flat.append(_target(result, layout, draft))
+            flat.append(_target(result, layout, draft, end))
+        elif isinstance(layout, ArrayLayout):
+            flat.append(_laid(result, layout, draft))
         else:
             encoded.append((result, draft))
     place = drafts[0] if encoded else None
@@ -101,27 +131,115 @@ def _fill(course: Course, drafts: Sequence[Output | Draft], progress: Progress, 
     with folded(course.plan, shares, place, progress, also=flat) as results:
         for (result, draft), buffers in zip(encoded, results, strict=True):
             assert not isinstance(result.layout, FlatLayout)  # noqa: S101 - sorted so above
-            with draft.created() as fd:
+            with draft.created() as fd, step("encoding results"), decoding.compressing(course.plan.jobs):
                 result.layout(buffers, fd)
-    for original, draft in copied:
-        assert isinstance(original, Draft)  # noqa: S101 - there are several only together
-        assert isinstance(draft, Draft)  # noqa: S101 - as above
-        draft.repeat(original, link=link)
+    again = [draft for _, draft in copied]
+    for result, draft in zip(course.results, drafts, strict=True):
+        if draft not in again:
+            _complete(result.layout, draft, course.plan)
+    for original, draft in copied:  # there are several only together
+        cast("Draft", draft).repeat(cast("Draft", original), link=link)
 
 
-def _end(layout: FlatLayout, share: Share) -> int:
-    """Return where the elements end; a file that lacks the padding of its last one does so when it is replaced."""
-    end = layout.offset + share.count * layout.stored.itemsize
+def _flow(course: Course, output: Output | Draft, progress: Progress) -> bool:
+    """Send the result to a stream as it is made, if it can be; tell whether it could."""
+    plan, result = course.plan, course.results[0]
+    if not plan.flows or not isinstance(output, StreamOutput):
+        return False
+    layout = result.layout
+    if isinstance(layout, FlatLayout):
+        flows = not (layout.around or layout.before or layout.head_of)
+    else:
+        flows = format_named(result.format).streamed and plan.op.rules.nulls == "error"
+    stream = output.flow() if flows else None
+    if stream is None:
+        return False
+    with calls.blaming(output.stream_name):
+        if isinstance(layout, FlatLayout):
+            calls.write_all(stream, layout.head)
+            region, write = Region(layout.offset, layout.stored), partial(calls.write_all, stream)
+            _fold(plan, [Target(output.shared, output.stream_name, result.share, (region,), flow=write)], progress)
+        else:
+            with _Flowing(plan, result.share, output, progress) as flowing:
+                layout([flowing.elements], stream)
+    return True
+
+
+class _Flowing(AbstractContextManager["_Flowing"]):
+    """A fold that goes on when its result is read; `elements` is that."""
+
+    def __init__(self, plan: Plan, share: Share, output: StreamOutput, progress: Progress) -> None:
+        ranks = plan.buffers[0]
+        datatype = field_type(plan.op.result(ranks[0].datatype), share.field)
+        target = Target(output.shared, output.name, share, (Region(0, datatype.form),), flow=self._take)
+        self._plan, self._parts, self._stack = plan, list[Part](), ExitStack()
+        self._made: deque[memoryview] = deque()
+        fold = Fold(self._stack.enter_context(_decoded(plan)), (target,))
+        self._working = self._stack.enter_context(closing(worked(plan, fold, progress)))
+        name = column_of(ranks[0].name, ranks[0].columns, share.field)
+        from mpired.sources.stream import StreamSource  # noqa: PLC0415 - few results are streams
+
+        source = StreamSource(output.stream_name, self._fill)
+        self.elements = FlatBuffer(source, datatype, share.count_of(ranks[0].count), datatype.form, name=name)
+
+    def _take(self, data: memoryview) -> None:
+        self._made.append(memoryview(bytes(data)))  # the fold uses the block again
+
+    def _fill(self, view: memoryview) -> int:
+        while not self._made:
+            part = next(self._working, None)
+            if part is None:
+                return 0
+            self._parts.append(part)
+        count = min(len(view), len(self._made[0]))
+        view[:count] = self._made[0][:count]
+        self._made[0] = self._made[0][count:]
+        if not self._made[0]:
+            self._made.popleft()
+        return count
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._stack:
+            if kind is None:
+                self._parts.extend(self._working)
+        if kind is None:
+            _tell(self._plan, self._parts)
+
+
+def _end(layout: FlatLayout, count: int) -> int:
+    """Return where so many elements end; a file that lacks the padding of its last one does so when it is replaced."""
+    end = layout.offset + count * layout.stored.itemsize
     replaced = layout.around
     return min(end, replaced.source.nbytes) if replaced is not None and end == replaced.end else end
 
 
-def _target(result: Result, layout: FlatLayout, output: Output | Draft) -> Target:
+def _target(result: Result, layout: FlatLayout, output: Output | Draft, end: int) -> Target:
     replaced = layout.around
     # What lies between the entries of a derived type is not the reduction's (MPI-4.1, 5.1); padding may be anything.
     kept = replaced if replaced is not None and replaced.datatype.group is Group.DERIVED else None
-    region = Region(layout.offset, layout.stored, kept, _end(layout, result.share))
+    region = Region(layout.offset, layout.stored, kept, end)
     return Target(output.shared, output.name, result.share, (region,), soon=True)
+
+
+def _laid(result: Result, layout: ArrayLayout, draft: Output | Draft) -> Target:
+    """Write what a file of arrays has besides the elements, and return where these go."""
+    with draft.created() as fd:
+        places = layout.lay(fd)
+    return Target(draft.shared, draft.name, result.share, tuple(map(Region, places, layout.stored)), soon=True)
+
+
+def _complete(layout: Layout, draft: Output | Draft, plan: Plan) -> None:
+    """Write what of a file shows only when the elements are there."""
+    if isinstance(layout, FlatLayout) and layout.head_of and plan.is_open:
+        with draft.created() as fd:
+            calls.pwrite_all(fd, layout.head_of(plan.found), 0)
+    if isinstance(layout, ArrayLayout) and layout.finish:
+        with step("completing results"), calls.blaming(draft.name):
+            fd = draft.shared.open()
+            try:
+                layout.finish(fd)
+            finally:
+                calls.let_go(fd)
 
 
 def _write_around(layout: FlatLayout, fd: int, name: str, end: int) -> None:
@@ -130,6 +248,8 @@ def _write_around(layout: FlatLayout, fd: int, name: str, end: int) -> None:
     if buffer is None:
         calls.pwrite_all(fd, layout.head, 0)
         return
+    from mpired.storage import copying  # noqa: PLC0415 - most results are files of their own
+
     with closing(buffer.open()) as reader, calls.blaming(name):
         copying.copy_sparse(local_fd(reader.file), fd, 0, buffer.offset, 0)
         if layout.around is None:
@@ -161,22 +281,31 @@ def folded(
         return
     regions, end = _regions(plan, shares)
     place = (beside.directory, beside.name) if beside else ()
-    with Scratch(*place, named=not plan.engine.same_tree) as scratch:
-        scratch.allocate(end)
+    with Scratch(*place, named=plan.named) as scratch:
+        if not plan.is_open:
+            scratch.allocate(end)
         targets = [Target(scratch.shared, scratch.name, share, each) for share, each in regions.values()]
         _fold(plan, [*also, *targets], progress)
         source = LocalSource.of(scratch.name, scratch.shared_path)
         datatypes = [plan.op.result(ranks[0].datatype) for ranks in plan.buffers]
         yield [
             [
-                FlatBuffer(source, datatype, share.count, region.stored, region.offset, name=ranks[0].name)
+                FlatBuffer(
+                    source,
+                    field_type(datatype, share.field),
+                    plan.found if plan.is_open else share.count_of(ranks[0].count),
+                    region.stored,
+                    region.offset,
+                    name=column_of(ranks[0].name, ranks[0].columns, share.field),
+                    validity=region.validity,
+                )
                 for ranks, datatype, region in zip(plan.buffers, datatypes, regions[share.part][1], strict=True)
             ]
             for share in shares
         ]
 
 
-_Part: TypeAlias = tuple[int, int, int]
+_Part: TypeAlias = tuple[int, int, int | None, str]
 
 
 def _regions(plan: Plan, shares: Sequence[Share]) -> tuple[dict[_Part, tuple[Share, tuple[Region, ...]]], int]:
@@ -186,37 +315,76 @@ def _regions(plan: Plan, shares: Sequence[Share]) -> tuple[dict[_Part, tuple[Sha
     for part, share in {share.part: share for share in shares}.items():
         each = []
         for ranks in plan.buffers:
-            form = plan.op.result(ranks[0].datatype).form
-            each.append(Region(end, form))
-            end += -(-share.count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
+            form = field_type(plan.op.result(ranks[0].datatype), share.field).form
+            count = share.count_of(ranks[0].count)
+            after = end + -(-count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
+            has_nulls = plan.op.rules.nulls != "error" and share.field != VALID
+            each.append(Region(end, form, validity=after if has_nulls else None))
+            end = after + (-(-count // _ALIGNMENT) * _ALIGNMENT if has_nulls else 0)
         regions[part] = share, tuple(each)
     return regions, end
 
 
 def _fold(plan: Plan, targets: Sequence[Target], progress: Progress) -> None:
-    parts: list[Part] = []
-    run_segments = plan.engine.runner.run
-    with (
-        _deaths_explained(plan),
-        _decoded(plan) as decoded,
-        closing(
-            run_segments(Fold(decoded, tuple(targets)), plan.segments, plan.jobs, isolated=plan.isolated)
-        ) as folding,
-    ):
+    with _decoded(plan) as decoded, Receiver(plan, targets) as receiver:
+        fold = Fold(decoded, tuple(targets))
+        if plan.returns:
+            fold = Fold(decoded, (), sent=tuple({target.share.last for target in targets}))
+        parts = [receiver.written(part) for part in worked(plan, fold, progress)]
+    _tell(plan, parts)
 
-        def done() -> Iterator[int]:
-            for part in folding:
-                parts.append(part)
-                yield part.nbytes
 
-        for _ in progress(done(), plan.nbytes):
-            pass
-    for rank in plan.buffers[0]:
-        rank.source.check_unchanged()
+def _tell(plan: Plan, parts: Sequence[Part]) -> None:
+    """Note what came of a fold: the count of open ranks, and warn of what overflowed."""
+    if plan.is_open:
+        plan.ended.append(max(part.stop for part in parts))
     if found := overflow.total(part.overflow for part in parts):
         ranks = plan.buffers[found.buffer]
         name = ranks[0].name if len(plan.buffers) > 1 else ""
         overflow.tell(plan.op, found, [rank.source.name for rank in ranks], name)
+
+
+class _Piece(Protocol):
+    """What came of a piece of a segment: the bytes that were read, and whatever else."""
+
+    @property
+    def nbytes(self) -> int: ...
+
+
+_P = TypeVar("_P", bound=_Piece)
+
+
+def worked(plan: Plan, work: Callable[[Segment], Iterator[_P]], progress: Progress) -> Generator[_P, None, None]:
+    """Let the engine work on all segments of a plan; yield what comes of their pieces, in any order.
+
+    Raises
+    ------
+    ChangedError
+        At the end, if a file is not what it was when it was looked at.
+    WorkerError, BufferFileError
+        If a worker died, of a file that it decoded.
+    """
+    planned(plan.text)
+    run_segments = plan.engine.runner.run
+    parts: list[_P] = []
+    with (
+        step("combining the ranks"),
+        _deaths_explained(plan),
+        closing(run_segments(work, plan.segments, plan.jobs, isolated=plan.isolated)) as working,
+    ):
+
+        def done() -> Iterator[int]:
+            for part in working:
+                parts.append(part)
+                yield part.nbytes
+
+        for _ in progress(done(), plan.nbytes):
+            yield from parts
+            parts.clear()
+    yield from parts
+    sources = (buffer.source for ranks in plan.buffers for buffer in ranks)
+    for source in {id(source): source for source in sources}.values():
+        source.check_unchanged()
 
 
 @contextmanager
@@ -232,10 +400,15 @@ def _decoded(plan: Plan) -> Iterator[Plan]:
 @contextmanager
 def _deaths_explained(plan: Plan) -> Iterator[None]:
     """Turn the death of a worker into an error of the op, or else of the file that it decoded."""
+    explained: AbstractContextManager[None] = nullcontext()
+    if plan.op.isolated:
+        from mpired.engines import userops  # noqa: PLC0415 - only for user-defined ops
+
+        explained = userops.deaths_explained(plan.op)
     try:
-        with userops.deaths_explained(plan.op):
+        with explained:
             yield
     except WorkerError as error:
-        if decoding.is_crash(error):
+        if pool.is_crash(error):
             decoding.check(rank for ranks in plan.buffers for rank in ranks)
         raise

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 from mpired.errors import CountError, RootError
@@ -30,8 +29,7 @@ BEFORE = -1
 """The partial result before any rank: the op's neutral element."""
 
 
-@dataclass(frozen=True)
-class Share:
+class Share(NamedTuple):
     """What one rank gets.
 
     Parameters
@@ -41,27 +39,28 @@ class Share:
     last
         The last rank in the partial result that it gets; `BEFORE` for the neutral element.
     start, stop
-        The elements of it.
+        The elements of it; all of every buffer if `stop` is None.
+    field
+        The field of its pairs that it gets, value or index; "" for whole elements.
     """
 
     rank: int
     last: int
-    start: int
-    stop: int
+    start: int = 0
+    stop: int | None = None
+    field: str = ""
+
+    def count_of(self, whole: int) -> int:
+        """Return the number of elements, of a buffer that has so many."""
+        return (whole if self.stop is None else self.stop) - self.start
 
     @property
-    def count(self) -> int:
-        """Number of elements."""
-        return self.stop - self.start
-
-    @property
-    def part(self) -> tuple[int, int, int]:
+    def part(self) -> tuple[int, int, int | None, str]:
         """What is the same for all ranks that get the same."""
-        return self.last, self.start, self.stop
+        return self.last, self.start, self.stop, self.field
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(NamedTuple):
     """A call as its row needs to know it.
 
     Parameters
@@ -82,7 +81,7 @@ class Task:
 
     last: int
     nranks: int
-    count: int
+    count: int  # type: ignore[assignment]  # tuples are not counted
     counts: tuple[int, ...] | None = None
     root: int = 0
     identity: bool = False
@@ -135,31 +134,29 @@ class Collective(NamedTuple):
 
         Raises
         ------
-        TypeError
-            For an option that it has not.
         UsageError
             If a value makes no sense.
         """
-        return checked(CallOptions, options, self.options) | self.fixed
+        return checked(CallOptions, options) | self.fixed
 
 
 def _root(task: Task) -> list[Share]:
     if not 0 <= task.root < task.nranks:
         raise RootError(f"root {task.root}", f"is not a rank; there are {task.nranks} ranks, 0 to {task.nranks - 1}")
-    return [Share(task.root, task.last, 0, task.count)]
+    return [Share(task.root, task.last)]
 
 
 def _all(task: Task) -> list[Share]:
-    return [Share(rank, task.last, 0, task.count) for rank in range(task.nranks)]
+    return [Share(rank, task.last) for rank in range(task.nranks)]
 
 
 def _inclusive(task: Task) -> list[Share]:
-    return [Share(rank, rank, 0, task.count) for rank in range(task.nranks)]
+    return [Share(rank, rank) for rank in range(task.nranks)]
 
 
 def _exclusive(task: Task) -> list[Share]:
     # What rank 0 has afterwards is undefined (6.11.2): it gets no file, unless it is to be the neutral element.
-    return [Share(rank, rank - 1, 0, task.count) for rank in range(0 if task.identity else 1, task.nranks)]
+    return [Share(rank, rank - 1) for rank in range(0 if task.identity else 1, task.nranks)]
 
 
 def _blocks(task: Task) -> list[Share]:
@@ -178,7 +175,7 @@ def _equal_blocks(task: Task) -> list[Share]:
     if rest:
         reason = f"{task.count} elements are no {task.nranks} equal blocks; say the counts, with reduce-scatter"
         raise CountError("count", reason)
-    return _blocks(replace(task, counts=(each,) * task.nranks))
+    return _blocks(task._replace(counts=(each,) * task.nranks))
 
 
 _ROWS = (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mpired.datatypes import pickling  # noqa: F401 - it tells pickle how datatypes are sent
-from mpired.datatypes.datatype import Datatype, Group
-from mpired.datatypes.dtypes import DATATYPES, agrees, counterparts, from_dtype, get, unit_of, with_fields
+from mpired.datatypes.datatype import Datatype, Group, beside
+from mpired.datatypes.dtypes import DATATYPES, agrees, as_numbers, counterparts, from_dtype, get, unit_of, with_fields
 from mpired.datatypes.pairs import value_index
 
 if TYPE_CHECKING:
@@ -17,6 +17,8 @@ __all__ = [
     "Datatype",
     "Group",
     "agrees",
+    "as_numbers",
+    "beside",
     "counterparts",
     "definitions",
     "from_dtype",

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from mpired.datatypes import external32
-from mpired.datatypes.typemap.typemap import Entry, Run, TypeMap, basic, combined
 from mpired.errors import DatatypeError, shortened
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # few elements are derived
     from mpired.datatypes.typemap.memory import InMemory
+    from mpired.datatypes.typemap.typemap import Entry, TypeMap
 
 
 class Group(enum.Flag):
@@ -52,9 +51,8 @@ DATATYPE_NULL = 0x200
 """The handle of no datatype in the MPI-5.0 ABI; types without a name of their own have no other."""
 
 
-@dataclass(frozen=True, eq=False)  # every row exists once
 class Datatype:
-    """One MPI datatype: a row of the table of predefined ones, or made from others.
+    """One MPI datatype: a row of the table of predefined ones, or made from others. Every row exists once.
 
     Parameters
     ----------
@@ -78,14 +76,29 @@ class Datatype:
         The types of value and index of a pair.
     """
 
-    name: str
-    group: Group
-    plain: np.dtype | None
-    synonyms: tuple[str, ...] = ()
-    nbytes: int = 0
-    handle: int = 0
-    structure: TypeMap | None = None
-    parts: tuple[Datatype, ...] = ()
+    def __init__(  # noqa: PLR0913 - what a row says
+        self,
+        name: str,
+        group: Group,
+        plain: np.dtype | None,
+        synonyms: tuple[str, ...] = (),
+        *,
+        nbytes: int = 0,
+        handle: int = 0,
+        structure: TypeMap | None = None,
+        parts: tuple[Datatype, ...] = (),
+    ) -> None:
+        self.name: Final = name
+        self.group: Final = group
+        self.plain: Final = plain
+        self.synonyms: Final = synonyms
+        self.nbytes: Final = nbytes
+        self.handle: Final = handle
+        self.structure: Final = structure
+        self.parts: Final = parts
+
+    def __repr__(self) -> str:
+        return f"<datatype {self}>"
 
     def __str__(self) -> str:
         return f"MPI_{self.name}" if self.is_named else self.name
@@ -97,7 +110,7 @@ class Datatype:
     @property
     def label(self) -> str:
         """What messages call it: MPI's name, and NumPy's beside it."""
-        return f"{self} ({self.numpy_name})" if self.numpy_name else f"{self}"
+        return beside(f"{self}", self.numpy_name)
 
     @property
     def is_named(self) -> bool:
@@ -136,11 +149,12 @@ class Datatype:
         """
         if self.structure is not None:
             return self.structure
+        from mpired.datatypes.typemap.typemap import Run, basic, combined  # noqa: PLC0415 - only for derived datatypes
+
         if not self.parts:
             return basic(self.name.lower(), self.form)
         disps = [field[1] for field in (self.form.fields or {}).values()]
-        pair = combined([Run(part.typemap, disp) for part, disp in zip(self.parts, disps, strict=True)])
-        return replace(pair, paired=True)
+        return combined([Run(part.typemap, disp) for part, disp in zip(self.parts, disps, strict=True)]).as_pair()
 
     @property
     def form(self) -> np.dtype:
@@ -236,6 +250,8 @@ class Datatype:
     @cached_property
     def external_form(self) -> np.dtype:
         """The NumPy form of an element in external32, which has no padding either (MPI-4.1, 14.5.2)."""
+        from mpired.datatypes import external32  # noqa: PLC0415 - as few files are in it
+
         return self._consecutive(lambda entry: external32.form(entry.name, entry.form))
 
     def _consecutive(self, form_of: Callable[[Entry], np.dtype]) -> np.dtype:
@@ -255,10 +271,16 @@ class Datatype:
 
     def clear_padding(self, block: np.ndarray) -> None:
         """Zero the bytes of `block` that carry no value, so that equal values are equal bytes."""
-        if self.padding:
-            octets = block.view(np.uint8).reshape(-1, self.itemsize)
-            for gap in self.padding:
-                octets[:, gap] = 0
+        for gap in self.padding:
+            # The longer the words, the fewer copies.
+            width = math.gcd(gap.start, gap.stop, self.itemsize, 8)
+            words = block.view(f"u{width}").reshape(-1, self.itemsize // width)
+            words[:, gap.start // width : gap.stop // width] = 0
+
+
+def beside(name: str, numpy_name: str | None) -> str:
+    """Return the name of a datatype with NumPy's beside it, if NumPy has one."""
+    return f"{name} ({numpy_name})" if numpy_name else name
 
 
 def gaps(form: np.dtype) -> tuple[slice, ...]:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group, in_order
-from mpired.datatypes.derived import CONSTRUCTORS, finished
 from mpired.datatypes.named import NAMED
 from mpired.datatypes.pairs import FIELDS, PAIRS, value_index
-from mpired.datatypes.typemap.typemap import Run, combined
+from mpired.datatypes.times import of_numpy
 from mpired.errors import DatatypeError
+
+if TYPE_CHECKING:  # few elements are structures
+    from mpired.datatypes.typemap.typemap import Run
 
 DATATYPES: tuple[Datatype, ...] = NAMED + PAIRS
 
@@ -33,6 +37,7 @@ def get(name: str) -> Datatype:
     return BY_NAME[name]
 
 
+@functools.lru_cache(maxsize=64)  # thousands of ranks have one
 def from_dtype(dtype: np.dtype) -> Datatype:
     """Return the datatype that elements of the NumPy `dtype` are, whatever their byte order.
 
@@ -46,6 +51,8 @@ def from_dtype(dtype: np.dtype) -> Datatype:
     """
     if dtype.kind == "b":
         return BY_NAME["C_BOOL"]
+    if dtype.kind in "mM" and np.datetime_data(dtype)[0] != "generic":  # without a unit it says no time
+        return of_numpy(dtype)
     plain = dtype[list(FIELDS)] if set(dtype.names or ()) == set(FIELDS) else dtype
     datatype = _BY_FORM.get(_components(plain)) or _pair_of(plain)
     if datatype is None and dtype.names is not None and all(dtype[name].base.kind in "biufc" for name in dtype.names):
@@ -70,6 +77,8 @@ def derived(form: np.dtype) -> Datatype:
     """Return the datatype of a structure in native form: the one instance, so that ranks can be compared."""
     made = _structures.get(form)
     if made is None:
+        from mpired.datatypes.typemap.typemap import combined  # noqa: PLC0415 - as above
+
         fields = [(name, *field[:2]) for name, field in (form.fields or {}).items()]
         parts = ", ".join(f"{_code(field)} {name}" for name, field, _ in fields)
         structure = combined([_run(field, disp) for _, field, disp in fields])
@@ -84,6 +93,8 @@ def _code(field: np.dtype) -> str:
 
 
 def _run(field: np.dtype, disp: int) -> Run:
+    from mpired.datatypes.typemap.typemap import Run  # noqa: PLC0415 - as above
+
     return Run(from_dtype(field.base).typemap, disp, math.prod(field.shape), field.base.itemsize)
 
 
@@ -107,6 +118,8 @@ def unit_of(datatype: Datatype) -> Datatype:
         return pair
     aligned = np.dtype([(f"f{i}", each.form) for i, each in enumerate(types)], align=True)
     disps = tuple(field[1] for field in (aligned.fields or {}).values())
+    from mpired.datatypes.derived import CONSTRUCTORS, finished  # noqa: PLC0415 - as above
+
     made = finished(CONSTRUCTORS["struct"].make((1,) * len(types), disps, types))
     _ = made.form
     return made
@@ -123,13 +136,24 @@ def with_fields(datatype: Datatype, names: Sequence[str] | None) -> Datatype:
 
 def agrees(datatype: Datatype, dtype: np.dtype) -> bool:
     """Tell whether elements of the NumPy `dtype` can be read as `datatype`: the same components."""
+    form = datatype.form
+    if dtype == form:
+        return True
+    if dtype.kind in "mM":
+        return of_numpy(dtype) is datatype
     if dtype.kind == "b":
         return datatype.group is Group.LOGICAL and datatype.extent == 1
-    form = datatype.form
     if dtype.names is None or form.names is None or len(dtype.names) != len(form.names):
         return _components(dtype) == _components(form)
     pairs = counterparts(dtype.names, form.names)
     return all(_component(dtype[name]) == _component(form[other]) for name, other in pairs)
+
+
+def as_numbers(dtype: np.dtype) -> np.dtype:
+    """Return the form that elements are read and written in: truth values are bytes, and times are integers."""
+    if dtype.kind in "mM":
+        return np.dtype("i8").newbyteorder(dtype.byteorder)
+    return np.dtype(np.uint8) if dtype.kind == "b" else dtype
 
 
 def counterparts(names: Sequence[str], others: Sequence[str]) -> list[tuple[str, str]]:
@@ -148,11 +172,15 @@ def _components(dtype: np.dtype) -> tuple[str, ...]:
     return tuple(map(_component, fields))
 
 
+@functools.lru_cache(maxsize=256)  # of thousands of ranks all have the same
 def _component(field: np.dtype) -> str:
     return f"{field.shape or ''}{field.base.newbyteorder('=').str}"
 
 
 _BY_FORM = {_components(BY_NAME[name].form): BY_NAME[name] for name in _DEFAULTS}
 
+# NumPy's other names of its numbers, but for those that are names in MPI, too.
+_OTHER_NAMES = ("half", "single", "longdouble", "intc", "uintc", "intp", "uintp", "uint")
 BY_NUMPY_NAME = {row.numpy_name: row for row in map(get, ("C_BOOL", *_DEFAULTS)) if row.numpy_name}
+BY_NUMPY_NAME |= {name: from_dtype(np.dtype(name)) for name in _OTHER_NAMES}
 """The datatypes that NumPy's names mean, as float64. Names of MPI go before: float is MPI's, of 4 bytes."""

@@ -67,9 +67,9 @@ def convert(source: np.ndarray, target: np.ndarray) -> None:
 def _conversion(source: np.dtype, target: np.dtype) -> Callable[[np.ndarray, np.ndarray], None]:
     if source.kind in "iu" and target.itemsize < source.itemsize:
         return _narrow
-    if target.kind == "V" and target.names is None:
+    if target.type is np.void and target.names is None:
         return _to_binary128
-    if source.kind == "V" and source.names is None:
+    if source.type is np.void and source.names is None:
         return _from_binary128
     return _assign
 

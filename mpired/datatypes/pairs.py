@@ -8,6 +8,7 @@ floating-point number too, because Fortran of old had no mixed pairs.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -38,8 +39,10 @@ def _pair(name: str, value: str, index: str, handle: int) -> Datatype:
 
 _OF_PARTS = {(value, index): _pair(name, value, index, handle) for name, value, index, handle in _ROWS}
 PAIRS: tuple[Datatype, ...] = tuple(_OF_PARTS.values())
-_INDEX = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE
-_VALUE = _INDEX | Group.FLOATING_POINT
+INDICES = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE
+"""The groups of datatypes that may be the index of a pair."""
+VALUES = INDICES | Group.FLOATING_POINT
+"""The groups of datatypes that may be the value of a pair."""
 
 
 def value_index(value: Datatype, index: Datatype) -> Datatype | None:
@@ -69,7 +72,7 @@ def value_index(value: Datatype, index: Datatype) -> Datatype | None:
     named = _OF_PARTS.get((value.name, index.name))
     if named is not None:
         return named
-    if value.group not in _VALUE or index.group not in _INDEX or value.dtype is None or index.dtype is None:
+    if value.group not in VALUES or index.group not in INDICES or value.dtype is None or index.dtype is None:
         return None
     return _unnamed(value.name, index.name)
 
@@ -78,3 +81,32 @@ def value_index(value: Datatype, index: Datatype) -> Datatype | None:
 def _unnamed(value: str, index: str) -> Datatype:
     """Return the one instance, so that ranks can be compared."""
     return _pair(f"pair({value.lower()},{index.lower()})", value, index, DATATYPE_NULL)
+
+
+VALID = "valid"
+"""What stands for a field where the counts of valid elements are wanted."""
+
+
+def field_type(datatype: Datatype, field: str) -> Datatype:
+    """Return the datatype of a field of pairs, value or index, or of counts; for no field, "", the datatype itself."""
+    if field == VALID:
+        return next(row for row in NAMED if row.name == "INT64_T")
+    return datatype.parts[FIELDS.index(field)] if field else datatype
+
+
+def column_names(name: str) -> tuple[str, str]:
+    """Return what columns of values and of indices are called, of pairs with that name; "" if they have none."""
+    return (name, f"{name}_index") if name else ("value", "index")
+
+
+def column_of(name: str, columns: Sequence[str], field: str) -> str:
+    """Return what a column of a field of pairs is called; for no field, "", the name of the pairs.
+
+    Parameters
+    ----------
+    name, columns
+        Of the buffer that has the pairs.
+    """
+    if field in {"", VALID}:
+        return name
+    return (columns if len(columns) == len(FIELDS) else column_names(name))[FIELDS.index(field)]

@@ -9,7 +9,6 @@ import itertools
 import os
 import resource
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, TypeVar
@@ -18,7 +17,8 @@ from mpired.engines import cores
 from mpired.engines.table import Limits
 from mpired.engines.worker import flush_streams, results, work
 from mpired.errors import WorkerError
-from mpired.storage import interruptions
+from mpired.steps import step
+from mpired.storage import descriptors, interruptions
 
 _T = TypeVar("_T")
 _PR_SET_CHILD_SUBREAPER = 36
@@ -27,6 +27,11 @@ _GENERATIONS = 8
 _PATIENCE = 1.0
 # What a new interpreter runs. Its module path is this process's before it imports anything of mpired.
 _START = "import sys; sys.path[:] = sys.argv[2:]; del sys.argv[2:]; from mpired.engines.worker import start; start()"
+
+
+def is_crash(error: WorkerError) -> bool:
+    """Tell whether a worker ended by its own fault: not for want of memory, nor because it could not be started."""
+    return error.exitcode not in {None, -signal.SIGKILL}
 
 
 def run(
@@ -52,7 +57,7 @@ def run(
     workers: list[_Worker] = []
     try:
         # Held back until the worker has its own handlers, so that none runs ours.
-        with interruptions.blocked():
+        with step("starting workers"), interruptions.blocked():
             workers.extend(_Worker(function) for _ in first)
         yield from _results(workers, first, rest)
     finally:
@@ -61,7 +66,7 @@ def run(
 
 def limits() -> Limits:
     """Return what workers may use: they have the limits of this process."""
-    return Limits(cores.usable_cores(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    return Limits(cores.usable_cores(), descriptors.of_user(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
 
 
 class _Worker:
@@ -84,8 +89,8 @@ class _Worker:
             if self._pid:
                 os.kill(self._pid, signal.SIGKILL)
                 os.waitpid(self._pid, 0)
-            reason = f"no worker could be started ({error}); run with `jobs=1`, or raise the limit of processes"
-            raise WorkerError("worker pool", reason) from None
+            reason = f"no worker could be started ({error.strerror}); use `jobs=1`, or raise the limit of processes"
+            raise OSError(error.errno, reason, "worker pool") from None
 
     def give(self, item: Any) -> None:
         """Hand over an item."""
@@ -157,6 +162,8 @@ def _start(function: Callable[[Any], Any], connection: Any) -> tuple[int, tuple[
 
 def _new_interpreter(parent: int, connection: Any) -> int:
     """Start a worker in an interpreter of its own, which imports what this one would, but not the caller's script."""
+    import subprocess  # noqa: PLC0415 - only where there are threads
+
     program = sys.executable
     if not program or getattr(sys, "frozen", False):
         raise OSError(errno.ENOENT, "there is no interpreter to run it")

@@ -1,16 +1,20 @@
 """The engines, one row each: who runs the segments of a plan.
 
-What a task has of files can be opened by every process of this user on this host: the paths of ranks and of
-user-defined ops become absolute when a task is sent, and an output has a name where the workers of an engine are no
-children of this process.
+What a task has of files can be opened by every process of this user: the paths of ranks and of user-defined ops become
+absolute when a task is sent, and a rank is known without the number of its device, which other machines do not share.
+An output has a name where the workers of an engine are no children of this process; where they may be on other machines
+they send results back instead, and this process writes them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-from collections.abc import Callable, Generator, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
+
+from mpired.errors import UsageError
 
 _Item = TypeVar("_Item")
 
@@ -24,10 +28,13 @@ class Limits(NamedTuple):
         How many there are, unless the user says how many.
     descriptors
         How many files each of them may have open, `resource.RLIM_INFINITY` for any number.
+    machines
+        How many machines they are on.
     """
 
     workers: int
     descriptors: int
+    machines: int = 1
 
 
 class Runner(Protocol):
@@ -52,8 +59,14 @@ class Runner(Protocol):
         """Return what the workers may use."""
 
 
-@dataclass(frozen=True)
-class Engine:
+class FarRunner(Runner, Protocol):
+    """What an engine is whose workers may be on other machines."""
+
+    def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
+        """Apply the function once in each worker, to a number, and return the results; errors as of `run`."""
+
+
+class Engine(NamedTuple):
     """An engine: a row of the table.
 
     Parameters
@@ -61,13 +74,25 @@ class Engine:
     name
         Its name.
     module
-        The module that has it, which is imported when it is used: a `Runner`.
+        The module that has it, which is imported when it is used: a `Runner`, or with `connect` what gives one.
     extra
         The extra that installs what it needs, "" if it needs nothing more.
     same_host
-        Whether its workers are on this host, where a file has the same device and inode number.
+        Whether its workers are on this host, and write results themselves.
     same_tree
         Whether they are children of this process, which open files that it has open and that have no name.
+    doc
+        What it is, on a line.
+    package
+        The package that it needs, "" for none.
+    takes
+        The options that are for it alone.
+    own_output
+        Whether standard output is the command's alone: a launcher may write there, too.
+    stops_ops
+        Whether a worker can stop a call of an op: it needs a process whose main thread is its own.
+    connected
+        What `connect` of the module has given, while the engine is used.
     """
 
     name: str
@@ -75,11 +100,20 @@ class Engine:
     extra: str = ""
     same_host: bool = True
     same_tree: bool = True
+    doc: str = ""
+    package: str = ""
+    takes: tuple[str, ...] = ()
+    own_output: bool = True
+    stops_ops: bool = True
+    connected: Runner | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Engine, (*self._replace(connected=None),)  # a worker has no workers
 
     @property
     def runner(self) -> Runner:
         """What runs the segments."""
-        return cast("Runner", importlib.import_module(self.module))
+        return self.connected or cast("Runner", importlib.import_module(self.module))
 
 
 def table(rows: Iterable[Engine]) -> dict[str, Engine]:
@@ -88,7 +122,7 @@ def table(rows: Iterable[Engine]) -> dict[str, Engine]:
     Raises
     ------
     ValueError
-        If two have one name, or one has workers on other hosts, which cannot know a rank by device and inode number.
+        If two have one name, or one has children on other hosts.
     """
     by_name: dict[str, Engine] = {}
     for row in rows:
@@ -96,16 +130,90 @@ def table(rows: Iterable[Engine]) -> dict[str, Engine]:
             raise ValueError(f"{row.name}: two engines have this name")
         if row.same_tree and not row.same_host:
             raise ValueError(f"{row.name}: children of this process are on its host")
-        if not row.same_host:
-            raise ValueError(f"{row.name}: a rank is known by device and inode number, which other hosts do not share")
         by_name[row.name] = row
     return by_name
 
 
-LOCAL = Engine("local", "mpired.engines.pool")
-ENGINES = table([LOCAL])
+LOCAL = Engine("local", "mpired.engines.pool", doc="processes of this machine")
+ENGINES = table(
+    [
+        LOCAL,
+        Engine(
+            "mpi",
+            "mpired.engines.mpi",
+            extra="mpi",
+            same_host=False,
+            same_tree=False,
+            doc="the processes that srun or mpiexec has started",
+            package="mpi4py",
+            own_output=False,
+        ),
+        Engine(
+            "dask",
+            "mpired.engines.dask",
+            extra="dask",
+            same_host=False,
+            same_tree=False,
+            doc="the workers of a Dask scheduler that runs",
+            package="distributed",
+            takes=("scheduler", "engine_timeout"),
+            stops_ops=False,
+        ),
+    ]
+)
+EXECUTOR = Engine(
+    "executor",
+    "mpired.engines.futures",
+    same_host=False,
+    same_tree=False,
+    doc="an executor of concurrent.futures, in Python",
+    stops_ops=False,
+)
+"""What a program hands over instead of a name."""
+
+_chosen: ContextVar[Engine] = ContextVar("engine", default=LOCAL)
 
 
 def usual() -> Engine:
-    """Return the engine that is used if none is chosen."""
-    return LOCAL
+    """Return the engine that is used: the one that was chosen, or the pool."""
+    return _chosen.get()
+
+
+@contextlib.contextmanager
+def chosen(options: Mapping[str, Any]) -> Iterator[None]:
+    """Let the engine that options name run what is planned in the block.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be used: what it needs is not installed, or not running.
+    WorkerError
+        If it does not answer.
+    """
+    row = _row(options["engine"])
+    for name in ("scheduler", "engine_timeout"):
+        if options[name] is not None and name not in row.takes:
+            engines = ", ".join(each.name for each in ENGINES.values() if name in each.takes)
+            raise UsageError(f"`{name}`", f"is for the engine {engines}, and this one is {row.name}; leave it out")
+    with contextlib.ExitStack() as stack:
+        if row is not LOCAL:
+            connect = importlib.import_module(row.module).connect
+            try:
+                row = row._replace(connected=stack.enter_context(connect(options)))
+            except ModuleNotFoundError as error:
+                if not row.package or (error.name or "").partition(".")[0] not in {row.package, "dask"}:
+                    raise
+                reason = f"{row.name} needs {row.package}, which is not installed; `pip install 'mpired[{row.extra}]'`"
+                raise UsageError("`engine`", reason) from None
+        token = _chosen.set(row)
+        try:
+            yield
+        finally:
+            _chosen.reset(token)
+
+
+def _row(value: Any) -> Engine:
+    """Return the engine that a name means, or an object of Dask or of concurrent.futures."""
+    if isinstance(value, str):
+        return ENGINES[value]
+    return ENGINES["dask"] if type(value).__module__.partition(".")[0] == "distributed" else EXECUTOR

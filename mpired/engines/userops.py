@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from mpired import ops
 from mpired.datatypes.named import canonical
-from mpired.engines import decoding, pool
+from mpired.engines import pool
 from mpired.errors import MpiredError, UserOpError, WorkerError
 from mpired.ops import contract, plugins, user
 
@@ -49,7 +49,7 @@ def deaths_explained(op: ops.Op) -> Generator[None, None, None]:
     try:
         yield
     except WorkerError as error:
-        if not op.isolated or not decoding.is_crash(error):
+        if not op.isolated or not pool.is_crash(error):
             raise
         reason = error.reason
         if error.exitcode == -signal.SIGALRM and timeout is not None:

@@ -39,7 +39,7 @@ def work(parent: int, connection: Any, function: Callable[[Any], Any] | None = N
                     flush_streams()
                     connection.send((None, result))
             except BaseException as error:  # noqa: BLE001 - raised again by the parent
-                last = _portable(error), None
+                last = portable(error), None
             flush_streams()
             connection.send(last)
     finally:
@@ -60,17 +60,22 @@ def start() -> NoReturn:
     work(parent, Connection(os.dup(0)))
 
 
-def _portable(error: BaseException) -> BaseException:
-    """Return an error with its traceback as a note, or one with its text if it cannot be sent to another process."""
+def portable(error: BaseException) -> BaseException:
+    """Return an error with its traceback as a note, or one with its text if it cannot be sent to another process.
+
+    It leaves its causes and frames behind: libraries teach pickle to send those too, and with them come classes and
+    modules that are an op's, which only this process has loaded.
+    """
     import traceback  # noqa: PLC0415 - only for an error
 
+    frames = "".join(traceback.format_tb(error.__traceback__)).rstrip()
+    error.__cause__ = error.__context__ = None
+    error = error.with_traceback(None)
     try:
         pickle.loads(pickle.dumps(error))  # noqa: S301 - made here
     except Exception:  # noqa: BLE001 - whatever its class does
-        error = RuntimeError("".join(traceback.format_exception_only(error)).strip()).with_traceback(
-            error.__traceback__
-        )
-    error.add_note("".join(traceback.format_tb(error.__traceback__)).rstrip())
+        error = RuntimeError("".join(traceback.format_exception_only(error)).strip())
+    error.add_note(frames)
     return error
 
 
@@ -78,8 +83,7 @@ def _prepare(parent: int) -> None:
     """Prepare this process: ctrl-C is the parent's matter, and no worker outlives the parent."""
     with contextlib.suppress(PermissionError):
         os.setpgid(0, 0)
-    _redirect_streams()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    prepare()
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, signal.SIG_DFL)
@@ -87,6 +91,12 @@ def _prepare(parent: int) -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the line above
         os._exit(1)
+
+
+def prepare() -> None:
+    """Prepare a process that runs ops: what they print goes to standard error, and ctrl-C is the command's matter."""
+    _redirect_streams()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     keep_freed_memory()
 

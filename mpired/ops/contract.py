@@ -18,8 +18,6 @@ from mpired.datatypes import Datatype
 from mpired.errors import Abort, UserOpError
 
 _MPI_ARGUMENTS, _MPI4PY_ARGUMENTS = 4, 3
-# Of the conventions that leave the result in the second operand: how many arguments, and what that is called.
-_IN_PLACE = {_MPI_ARGUMENTS: ("four", "inoutvec"), _MPI4PY_ARGUMENTS: ("three", "inoutbuf")}
 _LONGEST_REASON = 300
 _WIDEST = 64  # elements: a register of 512 bits has as many bytes
 # What Python and NumPy say where code for numbers gets arrays.
@@ -66,6 +64,23 @@ def absolute(directory: str) -> str:
         return directory
 
 
+def digest(path: str) -> str:
+    """Return what tells the content of a file from any other, "" if it cannot be read."""
+    import hashlib  # noqa: PLC0415 - with it comes OpenSSL
+
+    try:
+        with open(path, "rb") as file:
+            return hashlib.blake2b(file.read(), digest_size=16).hexdigest()
+    except OSError:
+        return ""
+
+
+def check_same(path: str, expected: str, place: str) -> None:
+    """Raise `UserOpError` if the file of an op is not the one that the command has looked at; "" stands for any."""
+    if expected and digest(path) != expected:
+        raise UserOpError(place, f"{path} is another file here than where the command runs, or has changed; run again")
+
+
 def first_line(function: Any) -> str:
     """Return the first line of a function's docstring, "" if it has none."""
     return (inspect.getdoc(function) or "").partition("\n")[0]
@@ -106,14 +121,13 @@ class Function(NamedTuple):
             If the function returns what it should not.
         """
         lower, upper = _read_only(invec), inoutvec.view()
-        if self.arguments in _IN_PLACE:
-            four = self.arguments == _MPI_ARGUMENTS
-            result = self.call(
-                *((lower, upper, len(upper), datatype) if four else self._buffers(invec, inoutvec, datatype))
-            )
+        if self.arguments == _MPI4PY_ARGUMENTS:  # which ignores what they return
+            self.call(*self._buffers(invec, inoutvec, datatype))
+            return
+        if self.arguments == _MPI_ARGUMENTS:
+            result = self.call(lower, upper, len(upper), datatype)
             if result is not None:
-                count, name = _IN_PLACE[self.arguments]
-                reason = f"returned {_described(result)}; an op of {count} arguments leaves its result in {name}"
+                reason = f"returned {_described(result)}; an op of four arguments leaves its result in inoutvec"
                 raise UserOpError(self.place, reason)
             return
         result = self.call(lower, _read_only(upper))

@@ -7,7 +7,6 @@ returns one element of a datatype, as an array without dimensions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,6 +21,8 @@ It raises `TypeError`, `ValueError` or `OverflowError` if the datatype cannot ho
 
 def lowest(datatype: Datatype) -> np.ndarray:
     """Return the smallest value; of pairs with the greatest index, which loses every tie."""
+    if datatype.group is Group.DURATION:
+        return _filled(datatype, lambda form: _lowest(form) + 1)  # the least integer is NaT
     return _filled(datatype, _lowest)
 
 
@@ -66,11 +67,11 @@ def _filled(datatype: Datatype, number: Callable[[np.dtype], Any]) -> np.ndarray
     return element
 
 
-@dataclass(frozen=True)
 class Declared:
     """What a user-defined op declares as its identity: a number, or a list with one for each field."""
 
-    value: Any
+    def __init__(self, value: Any) -> None:
+        self.value = value
 
     def __str__(self) -> str:
         return str(self.value)

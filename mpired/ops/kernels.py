@@ -18,6 +18,10 @@ from mpired.datatypes import Datatype, Group
 
 Kernel: TypeAlias = Callable[[np.ndarray, np.ndarray, Datatype], np.ndarray]
 
+_TIMES = Group.TIME | Group.DURATION
+# NumPy's form of times, whatever their unit: its ufuncs let NaT propagate.
+_WITH_NAT = np.dtype("m8")
+
 # Complex elements multiplied at a time: the temporaries stay in the first-level caches.
 _PRODUCT_STEP = 4096
 
@@ -34,7 +38,7 @@ def elementwise(ufunc: np.ufunc) -> Kernel:
 
 def add(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
     """Add; complex numbers by component."""
-    numbers = datatype.component if datatype.group is Group.COMPLEX else datatype.form
+    numbers = datatype.component if datatype.group is Group.COMPLEX else compared(datatype)
     np.add(invec.view(numbers), inoutvec.view(numbers), out=inoutvec.view(numbers))
     return inoutvec
 
@@ -62,14 +66,15 @@ def multiply(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.
 
 
 def extreme(ufunc: np.ufunc) -> Kernel:
-    """Return the kernel of MAX or MIN: NaN propagates, and on a tie the lower rank's bits stay.
+    """Return the kernel of MAX or MIN: NaN and NaT propagate, and on a tie the lower rank's bits stay.
 
     Only zeros of different sign and NaNs tie with different bits. What `np.maximum` makes of them
     depends on the processor, so wherever the result is one, invec's bits are put back.
     """
 
     def kernel(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
-        ufunc(inoutvec, invec, out=inoutvec)
+        form = compared(datatype)
+        ufunc(inoutvec.view(form), invec.view(form), out=inoutvec.view(form))
         if datatype.group is not Group.FLOATING_POINT:
             return inoutvec
         doubtful = np.equal(inoutvec, 0)
@@ -80,6 +85,54 @@ def extreme(ufunc: np.ufunc) -> Kernel:
         return inoutvec
 
     return kernel
+
+
+def chosen(better: np.ufunc) -> Kernel:
+    """Return the kernel of MAX or MIN that MPI's libraries have: `inout > in ? inout : in`, also where one is NaN."""
+
+    def kernel(invec: np.ndarray, inoutvec: np.ndarray, _datatype: Datatype) -> np.ndarray:
+        np.copyto(inoutvec, invec, where=~better(inoutvec, invec))
+        return inoutvec
+
+    return kernel
+
+
+def swapped(kernel: Kernel) -> Kernel:
+    """Return the kernel of a window in MPI's libraries, where invec is the origin and inoutvec the target."""
+
+    def swapping(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
+        return kernel(inoutvec, invec, datatype)
+
+    return swapping
+
+
+def ignoring(kernel: Kernel) -> Kernel:
+    """Return the kernel that leaves NaN out: what the other operand has is the result; NaN if both have one."""
+
+    def kernel_of_numbers(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
+        lower, upper = (_are_nan(each, datatype) for each in (invec, inoutvec))
+        if not (lower.any() or upper.any()):
+            return kernel(invec, inoutvec, datatype)
+        kept = np.where(upper, invec, inoutvec)
+        result = kernel(invec, inoutvec, datatype)
+        np.copyto(result, kept, where=lower | upper)
+        return result
+
+    return kernel_of_numbers
+
+
+def _are_nan(elements: np.ndarray, datatype: Datatype) -> np.ndarray:
+    """Tell of each element whether it is NaN, or a part of it is, or the value of a pair."""
+    if datatype.group is Group.COMPLEX:
+        nan: np.ndarray = np.isnan(elements.view(datatype.component)).reshape(len(elements), -1).any(axis=1)
+        return nan
+    values = elements[datatype.form.names[0]] if datatype.form.names else elements.view(compared(datatype))
+    return np.isnan(values) if values.dtype.kind in "fmM" else np.zeros(len(elements), np.bool_)
+
+
+def compared(datatype: Datatype) -> np.dtype:
+    """Return the form that elements are compared and added in."""
+    return _WITH_NAT if datatype.group in _TIMES and datatype.itemsize == _WITH_NAT.itemsize else datatype.form
 
 
 def logical(ufunc: np.ufunc) -> Kernel:
@@ -103,6 +156,11 @@ def replace(_invec: np.ndarray, inoutvec: np.ndarray, _datatype: Datatype) -> np
 def no_op(invec: np.ndarray, _inoutvec: np.ndarray, _datatype: Datatype) -> np.ndarray:
     """Leave the target alone, the lower operand: f(a, b) = a (MPI-4.1, 12.3.4)."""
     return invec
+
+
+def unused(_invec: np.ndarray, _inoutvec: np.ndarray, _datatype: Datatype) -> np.ndarray:
+    """Stand for the kernel of a statistic, which has a state instead."""
+    raise NotImplementedError
 
 
 def canonical_nan(block: np.ndarray, datatype: Datatype) -> np.ndarray:

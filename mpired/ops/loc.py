@@ -35,6 +35,23 @@ def locate(better: np.ufunc) -> Kernel:
     return kernel
 
 
+def unordered(better: np.ufunc) -> Kernel:
+    """Return the kernel that MPI's libraries have: a pair wins by its value, and what is no tie leaves inoutvec.
+
+    A NaN compares to nothing, so that it stays in inoutvec, and loses in invec. Of equal values inoutvec's bits stay,
+    with the smaller index.
+    """
+
+    def kernel(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
+        value, index = datatype.form.names or ()
+        lower, upper = (np.ascontiguousarray(each[value]) for each in (invec, inoutvec))
+        indices = inoutvec[index]
+        np.copyto(indices, np.minimum(indices, invec[index]), where=lower == upper)
+        return _moved(invec, inoutvec, better(lower, upper))
+
+    return kernel
+
+
 def _let_nan_win(takes: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> None:
     """Correct who wins where one value alone is NaN: it compares like a tie, but is none."""
     takes |= lower & ~upper

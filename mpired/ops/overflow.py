@@ -13,14 +13,16 @@ from __future__ import annotations
 import itertools
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 
 from mpired import cautions
 from mpired.datatypes import Datatype, Group
 from mpired.errors import OverflowWarning, ResultOverflowError
-from mpired.ops.table import Op
+
+if TYPE_CHECKING:
+    from mpired.ops.op import Op
 
 Again: TypeAlias = Callable[[], np.ndarray]
 """Reads the upper operand of a step again, which the kernel has written over."""
@@ -163,7 +165,7 @@ class _FloatSteps(Steps):
 
 def steps(op: Op, datatype: Datatype) -> Steps:
     """Return the steps of a fold with this op, which look for overflow if the op can and the user wants to know."""
-    if op.exact is None or op.overflow == "wrap":
+    if op.exact is None or op.rules.overflow == "wrap":
         return Steps(op, datatype)
     return (_IntegerSteps if datatype.form.kind in "iu" else _FloatSteps)(op, datatype)
 
@@ -187,14 +189,14 @@ def tell(op: Op, found: Overflow | None, files: Sequence[str], buffer: str = "")
     ResultOverflowError
         If overflow is an error.
     """
-    if found is None:
+    if found is None or op.rules.overflow == "wrap":
         return
     file = files[found.rank]
     times = "once" if found.times == 1 else f"{found.times} times"
     column = f" of column {buffer}" if buffer else ""
     where = f"first in element {found.element}{column} with rank {found.rank} ({file})"
     text = f"overflowed {times}, {where}"
-    if op.overflow == "error":
+    if op.rules.overflow == "error":
         raise ResultOverflowError(
             str(op), f"{text}; take a wider datatype, or `overflow='wrap'` for the result as it is"
         )

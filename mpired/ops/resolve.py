@@ -12,15 +12,16 @@ import numpy as np
 from mpired import mpi4py_objects
 from mpired.datatypes import Datatype
 from mpired.errors import OpError, UnknownOpError, UserOpError
-from mpired.ops import contract, plugins, table, user
+from mpired.ops import table
 from mpired.ops.identity import Declared
-from mpired.ops.table import Op
+from mpired.ops.op import Op, Use
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # few ops are user-defined
+    from mpired.ops import contract
     from mpired.ops.clibrary import LibraryKernel
 
-_FILE = re.compile(r".*(\.py|\.so(\.\d+)*)|.*/.*", re.DOTALL)
-_IN_LIBRARY = re.compile(r"(?P<path>.*\.so(?:\.\d+)*):(?P<symbol>[^:]+)(?P<variant>:[^:]*)?", re.DOTALL)
+_FILE = r".*(\.py|\.so(\.\d+)*)|.*/.*"
+_IN_LIBRARY = r"(?P<path>.*\.so(?:\.\d+)*):(?P<symbol>[^:]+)(?P<variant>:[^:]*)?"
 
 
 OpLike: TypeAlias = str | Op | Callable[..., Any]
@@ -58,6 +59,8 @@ def of_function(function: Callable[..., Any], *, commute: bool | None = None) ->
     UserOpError
         If it cannot be called as an op.
     """
+    from mpired.ops import contract  # noqa: PLC0415 - as above
+
     found = contract.as_op(function, contract.named(function))
 
     def apply(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
@@ -77,7 +80,7 @@ def with_properties(op: Op, said: contract.Properties, *, commute: bool | None =
     )
 
 
-def resolve(text: str, timeout: float | None = None) -> Op:
+def resolve(text: str, timeout: float | None = None, use: Use = Use.REDUCE) -> Op:
     """Return the op that a text names; nothing of the user's is loaded yet.
 
     Parameters
@@ -87,6 +90,8 @@ def resolve(text: str, timeout: float | None = None) -> Op:
         or `./LIB.so:SYMBOL:count`, or the name of an entry point of the group `mpired.ops`.
     timeout
         Seconds that one application of a user-defined op may take.
+    use
+        The family of calls that it is for: a message about an unknown op has those.
 
     Raises
     ------
@@ -97,29 +102,33 @@ def resolve(text: str, timeout: float | None = None) -> Op:
     """
     if predefined := meant(text):
         return predefined
-    if ":" in text:
+    if ":" in text and not table.with_parameter(text):
         return _at_place(text, timeout)
     try:
-        return table.get(text)
+        return table.get(text, use)
     except UnknownOpError:
+        from mpired.ops import plugins, user  # noqa: PLC0415 - as above
+
         points = plugins.entry_points().get(text, [])
         if len(points) > 1:
             raise UserOpError(text, plugins.ambiguity(points)) from None
         if points:
             return table.user_op(text, user.PythonKernel(text, timeout), isolated=True)
-        if _FILE.fullmatch(text):
+        if re.fullmatch(_FILE, text, re.DOTALL):
             raise UnknownOpError(text, f"is a file; say which function in it, as {text}:FUNCTION") from None
         raise
 
 
 def _at_place(text: str, timeout: float | None) -> Op:
-    library = _IN_LIBRARY.fullmatch(text)
+    library = re.fullmatch(_IN_LIBRARY, text, re.DOTALL)
     if library is not None:
         kernel = _in_library(text, *library.groups(default=""), timeout=timeout)
         return table.user_op(text, kernel, isolated=True)
     home, _, name = text.rpartition(":")
     if not home or not name:
         raise UserOpError(text, "names no function; write FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION")
+    from mpired.ops import user  # noqa: PLC0415 - as above
+
     if user.is_file(home):
         check_file(home, text)
     return table.user_op(text, user.PythonKernel(text, timeout), isolated=True)
@@ -138,10 +147,14 @@ def _in_library(text: str, path: str, symbol: str, variant: str, *, timeout: flo
 
 def file_of(text: str) -> str | None:
     """Return the file that an op is read from; None if it is from none that its text names."""
-    home, library = text.rpartition(":")[0], _IN_LIBRARY.fullmatch(text)
-    if library is not None:
+    home = text.rpartition(":")[0]
+    if not home:
+        return None
+    if library := re.fullmatch(_IN_LIBRARY, text, re.DOTALL):
         return library["path"]
-    return home if home and user.is_file(home) else None
+    from mpired.ops import user  # noqa: PLC0415 - as above
+
+    return home if user.is_file(home) else None
 
 
 def check_file(path: str, text: str) -> None:

@@ -1,146 +1,34 @@
-"""The predefined ops, one row each, and the gate that every request passes (MPI-4.1, 6.9.2, 12.3.4)."""
+"""The predefined ops and the statistics, one row each (MPI-4.1, 6.9.2, 12.3.4)."""
 
 from __future__ import annotations
 
-import contextlib
-import enum
 import operator
-from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, cast
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
-from mpired.datatypes import Datatype, Group, unit_of
+from mpired.datatypes import Datatype, Group
 from mpired.datatypes.named import canonical
 from mpired.datatypes.times import TIMES
-from mpired.errors import DatatypeError, OpError, UnknownOpError, UsageError, shortened
-from mpired.ops import identity, kernels, loc
-from mpired.ops.identity import Identity
+from mpired.errors import OpError, UnknownOpError, shortened
+from mpired.ops import identity, kernels, loc, statistics
 from mpired.ops.kernels import Kernel
+from mpired.ops.op import ANY_USE, Op, Use
+from mpired.ops.rules import Rules
+from mpired.ops.state import State
+from mpired.values import Number, RefusedError
 
-
-class Use(enum.Flag):
-    """The families of calls that an op can be given to."""
-
-    REDUCE = enum.auto()
-    ACCUMULATE = enum.auto()
-    FETCH = enum.auto()
-
-
-_ANY_USE = Use.REDUCE | Use.ACCUMULATE | Use.FETCH
 _INTEGER = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE
-_ORDERED = _INTEGER | Group.FLOATING_POINT
-_NUMBER = _ORDERED | Group.COMPLEX
-_COMPARED = _ORDERED | Group.TIME | Group.DURATION
+ORDERED = _INTEGER | Group.FLOATING_POINT
+_NUMBER = ORDERED | Group.COMPLEX
+_COMPARED = ORDERED | Group.TIME | Group.DURATION
 _ADDED = _NUMBER | Group.DURATION
 _TRUTH = Group.C_INTEGER | Group.LOGICAL
 _BITS = _INTEGER | Group.BYTE
 _ANY_TYPE = ~Group.DERIVED
 _ROUNDED = Group.FLOATING_POINT | Group.COMPLEX
 _WITH_NAN = _ROUNDED | Group.PAIR
-
-
-def _of_elements(datatype: Datatype) -> Datatype:
-    return datatype
-
-
-class Op(NamedTuple):
-    """One reduction operation: a row of the table.
-
-    Where the state is not the element, the fold lifts the elements of each rank into states, the kernel combines
-    these, and what comes of them is lowered to results. By default all three are the element.
-
-    Parameters
-    ----------
-    name
-        The MPI name without its prefix, in capitals.
-    kernel
-        In place, `inoutvec[i] = invec[i] op inoutvec[i]`, invec the lower rank; returns the one with the result.
-    groups
-        The datatypes that the op is defined on.
-    doc
-        One line for the tables.
-    section
-        Where MPI-4.1 defines it.
-    identity
-        Gives the identity, as a state; None if the op has none, or a user-defined one declares none.
-    nan
-        What becomes of NaN, as the summary of a call says it; None if the op takes no datatype that has NaNs, or is
-        user-defined.
-    commute
-        Whether operands may change places; the fold never makes use of it.
-    uses
-        The families of calls that take the op.
-    origin
-        Whether a one-sided call reads its origin.
-    meant
-        Functions of Python and NumPy that mean this op.
-    datatypes
-        The names of the datatypes that the op takes, where it takes only some of its groups.
-    user
-        Whether it is a user-defined op.
-    isolated
-        Whether its code runs in workers only, because it comes from a file or a package.
-    rounds
-        The datatypes on which the op rounds, so that the order of the ranks shows in the bits.
-    exact
-        The function of numbers that the op is, where the datatype may be unable to hold its result.
-    overflow
-        What such a result is: "warn" of it, "wrap" as if it were expected, or "error".
-    state
-        Gives the datatype of the state, for the datatype of the elements.
-    lift
-        Fills a block of states from a block of elements, whose datatype is the third argument; None where a state is
-        an element.
-    lower
-        Returns the results of a block of states, with which the fold may go on. The second argument is the datatype
-        of the elements. Where a state is an element it may change the bits that the kernel leaves undefined, and
-        returns the block.
-    result
-        Gives the datatype of the results, for the datatype of the elements.
-    """
-
-    name: str
-    kernel: Kernel
-    groups: Group
-    doc: str
-    section: str
-    identity: Identity | None
-    nan: str | None
-    commute: bool = True
-    uses: Use = _ANY_USE
-    origin: bool = True
-    meant: tuple[Callable[..., Any], ...] = ()
-    datatypes: tuple[str, ...] = ()
-    user: bool = False
-    isolated: bool = False
-    rounds: Group = Group(0)
-    exact: Callable[[Any, Any], Any] | None = None
-    overflow: str = "warn"
-    state: Callable[[Datatype], Datatype] = _of_elements
-    lift: Callable[[np.ndarray, np.ndarray, Datatype], None] | None = None
-    lower: Callable[[np.ndarray, Datatype], np.ndarray] = kernels.as_it_is
-    result: Callable[[Datatype], Datatype] = _of_elements
-
-    @property
-    def is_function(self) -> bool:
-        """Whether it is a function of this process, which is not sent to others."""
-        return self.user and not self.isolated
-
-    def begin(self) -> None:
-        """Begin with another buffer: a user-defined op is held to its contract on the first elements of each."""
-        if self.user:
-            cast("Any", self.kernel).try_again()
-
-    def __str__(self) -> str:
-        return self.name if self.user else f"MPI_{self.name}"
-
-    def __repr__(self) -> str:
-        return f"<op {self}>"
-
-    def __reduce__(self) -> tuple[Callable[..., Op], tuple[object, ...]]:
-        # The kernel of a user-defined op knows where its code lies; that of a predefined op is looked up again.
-        return (Op, tuple(self)) if self.user else (with_overflow, (self.name, self.overflow))
 
 
 def table(rows: Iterable[Op]) -> dict[str, Op]:
@@ -157,9 +45,7 @@ def table(rows: Iterable[Op]) -> dict[str, Op]:
             raise ValueError(f"{row}: two ops have this name")
         if row.groups & _WITH_NAN and row.nan is None:
             raise ValueError(f"{row}: takes datatypes with NaNs, and does not say what becomes of them")
-        if row.lift is None and (row.state is not _of_elements or row.result is not _of_elements):
-            raise ValueError(f"{row}: its state or its result is not the element, and it has no `lift`")
-        if row.lift is not None and row.uses is not Use.REDUCE:
+        if not row.of_mpi and row.uses is not Use.REDUCE:
             raise ValueError(f"{row}: a window holds elements, so that it takes no op with another state")
         by_name[row.name] = row
     return by_name
@@ -167,7 +53,9 @@ def table(rows: Iterable[Op]) -> dict[str, Op]:
 
 _PLUS, _TIMES = operator.add, operator.mul
 _RMA = Use.ACCUMULATE | Use.FETCH
-_PROPAGATES, _COPIED = "propagates", "is copied"
+_PROPAGATES, _COPIED, _COUNTED = "propagates", "is copied", "is counted"
+_WIDER = frozenset({"within", "result"})
+_SUMS = _WIDER | {"exact"}
 
 OPS: tuple[Op, ...] = (
     Op(
@@ -179,6 +67,7 @@ OPS: tuple[Op, ...] = (
         identity.lowest,
         _PROPAGATES,
         meant=(max, np.max),
+        mpi_kernel=kernels.chosen(np.greater),
     ),
     Op(
         "MIN",
@@ -189,6 +78,7 @@ OPS: tuple[Op, ...] = (
         identity.highest,
         _PROPAGATES,
         meant=(min, np.min),
+        mpi_kernel=kernels.chosen(np.less),
     ),
     Op(
         "SUM",
@@ -201,7 +91,10 @@ OPS: tuple[Op, ...] = (
         meant=(sum, np.sum),
         rounds=_ROUNDED,
         exact=_PLUS,
+        state=statistics.summed,
         lower=kernels.canonical_nan,
+        takes=_SUMS,
+        mpi_kernel=kernels.add,
     ),
     Op(
         "PROD",
@@ -215,6 +108,8 @@ OPS: tuple[Op, ...] = (
         rounds=_ROUNDED,
         exact=_TIMES,
         lower=kernels.canonical_nan,
+        takes=_WIDER,
+        mpi_kernel=kernels.multiply,
     ),
     Op("LAND", kernels.logical(np.logical_and), _TRUTH, "logical and; 0 or 1", "6.9.2", identity.one, None),
     Op("BAND", kernels.elementwise(np.bitwise_and), _BITS, "bitwise and", "6.9.2", identity.all_bits, None),
@@ -226,19 +121,23 @@ OPS: tuple[Op, ...] = (
         "MAXLOC",
         loc.locate(np.greater),
         Group.PAIR,
-        "the pair with the greatest value, then the smallest index",
+        "pair with the greatest value, then the smallest index",
         "6.9.4",
         identity.lowest,
         _PROPAGATES,
+        mpi_kernel=loc.unordered(np.greater),
+        extreme=np.maximum,
     ),
     Op(
         "MINLOC",
         loc.locate(np.less),
         Group.PAIR,
-        "the pair with the smallest value, then the smallest index",
+        "pair with the smallest value, then the smallest index",
         "6.9.4",
         identity.highest,
         _PROPAGATES,
+        mpi_kernel=loc.unordered(np.less),
+        extreme=np.minimum,
     ),
     Op(
         "REPLACE",
@@ -267,6 +166,110 @@ OPS: tuple[Op, ...] = (
 
 MAX, MIN, SUM, PROD, LAND, BAND, LOR, BOR, LXOR, BXOR, MAXLOC, MINLOC, REPLACE, NO_OP = OPS
 
+
+def _statistic(name: str, groups: Group, doc: str, state: Callable[[Op, Datatype, int], State], **rest: Any) -> Op:
+    """Return the row of a statistic, which collectives alone take."""
+    row = Op(name, kernels.unused, groups, doc, "", None, _PROPAGATES, commute=False, uses=Use.REDUCE, state=state)
+    return row._replace(**{"rounds": _ROUNDED} | rest)
+
+
+_SPREAD = _SUMS | {"ddof"}
+
+STATISTICS: tuple[Op, ...] = (
+    _statistic(
+        "MEAN",
+        _NUMBER,
+        "sum by the number of ranks",
+        statistics.Mean,
+        gives=statistics.number,
+        takes=_SUMS | {"weights"},
+        meant=(np.mean,),
+    ),
+    _statistic("VAR", _NUMBER, "variance", statistics.variance, gives=statistics.real, takes=_SPREAD, meant=(np.var,)),
+    _statistic(
+        "STD",
+        _NUMBER,
+        "standard deviation",
+        statistics.deviation,
+        gives=statistics.real,
+        takes=_SPREAD,
+        meant=(np.std,),
+    ),
+    _statistic(
+        "RMS",
+        _NUMBER,
+        "root of the mean of the squares",
+        statistics.RootMeanSquare,
+        gives=statistics.real,
+        takes=_SUMS,
+    ),
+    _statistic(
+        "COUNT",
+        _ANY_TYPE,
+        "number of ranks whose element is not left out",
+        statistics.Count,
+        gives=statistics.integer,
+        nan=_COUNTED,
+        rounds=Group(0),
+        commute=True,
+    ),
+    _statistic(
+        "RANGE",
+        ORDERED,
+        "greatest less smallest",
+        statistics.Range,
+        lower=kernels.canonical_nan,
+        rounds=Group(0),
+        meant=(np.ptp,),
+        takes=_WIDER,
+        commute=True,
+    ),
+    _statistic(
+        "ABSMAX",
+        ORDERED,
+        "greatest magnitude",
+        statistics.greatest_magnitude,
+        lower=kernels.canonical_nan,
+        rounds=Group(0),
+        takes=_WIDER,
+        commute=True,
+    ),
+    _statistic(
+        "ABSMIN",
+        ORDERED,
+        "smallest magnitude",
+        statistics.smallest_magnitude,
+        lower=kernels.canonical_nan,
+        rounds=Group(0),
+        takes=_WIDER,
+        commute=True,
+    ),
+    _statistic("FIRST", _ANY_TYPE, "element of the first rank", statistics.First, nan=_COPIED),
+    _statistic("LAST", _ANY_TYPE, "element of the last rank", statistics.Last, nan=_COPIED),
+    _statistic(
+        "MEDIAN",
+        ORDERED,
+        "median; of an even number the mean of the middle two",
+        statistics.Quantile,
+        gives=statistics.number,
+        takes=frozenset({"result"}),
+        rounds=Group(0),
+        meant=(np.median,),
+        commute=True,
+    ),
+    _statistic(
+        "QUANTILE",
+        ORDERED,
+        "quantile, as quantile:0.9; interpolated",
+        statistics.Quantile,
+        gives=statistics.number,
+        takes=frozenset({"result"}),
+        rounds=Group(0),
+        commute=True,
+    ),
+)
+"""What people ask of an ensemble, and MPI has no op for."""
+
 COMPARE_AND_SWAP = Op(
     "COMPARE_AND_SWAP",
     kernels.replace,
@@ -280,7 +283,7 @@ COMPARE_AND_SWAP = Op(
 )
 """What combines in a call of its own (MPI-4.1, 12.3.5); whether the element is as expected, the transaction tells."""
 
-_BY_NAME = table(OPS)
+_BY_NAME = table((*OPS, *STATISTICS))
 
 
 def user_op(name: str, kernel: Kernel, *, isolated: bool) -> Op:
@@ -289,29 +292,61 @@ def user_op(name: str, kernel: Kernel, *, isolated: bool) -> Op:
     return row._replace(user=True, isolated=isolated, rounds=row.groups)
 
 
-def get(name: str) -> Op:
+def named(word: str) -> tuple[Op | None, str]:
+    """Return the predefined op that a word is the name of, here or in another program, and what there is to add."""
+    meant = _ELSEWHERE.get(word.lower(), "")
+    name = meant.partition(" ")[0].removesuffix(",")
+    return _BY_NAME.get(canonical(word)) or _BY_NAME.get(name.upper()), meant.removeprefix(name)
+
+
+def get(name: str, use: Use = ANY_USE) -> Op:
     """Return the predefined op of that name, in any case, with or without `MPI_`.
 
     Raises
     ------
     UnknownOpError
-        If there is none.
+        If there is none. The message has those for `use`.
     """
-    op = _BY_NAME.get(canonical(name))
+    text, _, parameter = name.partition(":")
+    op = _BY_NAME.get(canonical(text))
+    if op is not None and not op.of_mpi and canonical(text) != text.upper():  # MPI has no statistics
+        op = None
+    if op is not None and (parameter or op.name == "QUANTILE"):
+        return _with_quantile(op, name, parameter)
     if op is None:
         import difflib  # noqa: PLC0415 - only for an error
 
-        close = difflib.get_close_matches(canonical(name), _BY_NAME, n=2)
-        hint = f"did you mean {' or '.join(close).lower()}?" if close else f"the ops are {_listed(OPS)}"
-        if meant := _ELSEWHERE.get(name.lower()):
-            hint = f"use {meant}"
+        ops = [*ops_for(use), *(STATISTICS if Use.REDUCE in use else ())]
+        close = difflib.get_close_matches(canonical(name), [row.name for row in ops], n=2)
+        hint = f"did you mean {' or '.join(close).lower()}?" if close else f"the ops are {names_of(ops)}"
+        meant, more = named(name)
+        if meant is not None:
+            hint = f"use {meant.name.lower()}{more}"
         raise UnknownOpError(shortened(name) or "''", f"is not an MPI op; {hint}")
     return op
 
 
+def with_parameter(text: str) -> bool:
+    """Tell whether a text is an op with a parameter, as quantile:0.9."""
+    return canonical(text.partition(":")[0]) in _BY_NAME
+
+
+def _with_quantile(op: Op, name: str, text: str) -> Op:
+    """Return the quantile that a text means."""
+    try:
+        quantile = float(Number().parse(text))
+    except RefusedError:
+        quantile = -1
+    if op.name != "QUANTILE":
+        raise UnknownOpError(shortened(name), f"has something behind the colon, and {op} takes nothing; leave it out")
+    if not 0 <= quantile <= 1:
+        raise UnknownOpError(shortened(name), "is no quantile; write one between 0 and 1, as quantile:0.9")
+    return op._replace(rules=Rules(quantile=quantile))
+
+
 _ELSEWHERE = {
-    "argmax": "maxloc, on pairs of value and index",
-    "argmin": "minloc, on pairs of value and index",
+    "argmax": "maxloc with `index='rank'`",
+    "argmin": "minloc with `index='rank'`",
     "maximum": "max",
     "minimum": "min",
     "fmax": "max, which gives NaN where a rank has NaN",
@@ -331,20 +366,25 @@ _ELSEWHERE = {
     "|": "bor",
     "xor": "lxor, or bxor bit by bit",
     "^": "bxor",
-    "mean": "sum, and divide by the number of ranks",
-    "avg": "sum, and divide by the number of ranks",
-    "average": "sum, and divide by the number of ranks",
+    "avg": "mean",
+    "average": "mean",
+    "stddev": "std",
+    "variance": "var",
+    "ptp": "range",
+    "maxabs": "absmax",
+    "minabs": "absmin",
+    "percentile": "quantile:0.9",
 }
 """What other programs call an op, and what it is here."""
 
 
 def meant_by(function: Callable[..., Any]) -> Op | None:
     """Return the predefined op that a function of Python or NumPy means, None if it means none."""
-    return next((op for op in OPS if any(function is each for each in op.meant)), None)
+    return next((op for op in (*OPS, *STATISTICS) if any(function is each for each in op.meant)), None)
 
 
 def neutral(op: Op, datatype: Datatype) -> np.ndarray:
-    """Return the identity of an op on a datatype, as a state without dimensions.
+    """Return the identity of an op on a datatype, as an element without dimensions.
 
     Raises
     ------
@@ -359,108 +399,17 @@ def neutral(op: Op, datatype: Datatype) -> np.ndarray:
     if datatype.group is Group.TIME:
         raise OpError(str(op), f"has no neutral element that is a {datatype}")
     try:
-        return op.identity(op.state(datatype))
+        return op.identity(datatype)
     except (TypeError, ValueError, OverflowError):
         reason = f"says that its neutral element is {op.identity}, which is no {datatype.label}"
         raise OpError(str(op), reason) from None
 
 
-OVERFLOWS = ("warn", "wrap", "error")
-"""The words for what a result is that its datatype cannot hold."""
+def ops_for(use: Use) -> list[Op]:
+    """Return the predefined ops that calls of a family take, or of one of several families."""
+    return [op for op in OPS if use & op.uses]
 
 
-def with_overflow(op: str | Op, word: str | None) -> Op:
-    """Return a predefined op that warns of overflow, wraps or raises an error; None for the default.
-
-    Raises
-    ------
-    UsageError
-        If the word is none of `OVERFLOWS`, or the op is a user-defined one, which nothing is known of.
-    """
-    row = get(op) if isinstance(op, str) else op
-    if word is None:
-        return row
-    if word not in OVERFLOWS:
-        raise UsageError("`overflow`", f"{word!r} is none of {', '.join(OVERFLOWS)}")
-    if row.user:
-        raise UsageError("`overflow`", f"is for predefined ops; {row} is user-defined")
-    return row._replace(overflow=word)
-
-
-def check_buffers(op: Op, buffers: Iterable[tuple[str, Datatype]], use: Use) -> None:
-    """Let a legal request pass on buffers, which have names if they are columns; the one gate of files.
-
-    Raises
-    ------
-    OpError
-        As of `check`; it names the column, and those that the op takes.
-    """
-    check_use(op, use)
-    taken: list[str] = []
-    refused: list[OpError] = []
-    for name, datatype in buffers:
-        try:
-            check(op, datatype, use, f"column {name!r}, " if name else "")
-            taken.append(name)
-        except OpError as error:
-            refused.append(error)
-    if refused:
-        way_out = f"; choose with `columns='{','.join(taken)}'`" if taken else ""
-        if Group.PAIR in op.groups and len(refused) > 1:
-            way_out = "; `pair='VALUE,INDEX'` makes pairs of two columns"
-        raise OpError(refused[0].subject, f"{refused[0].reason}{way_out}")
-
-
-def check(op: Op, datatype: Datatype, use: Use, where: str = "") -> None:
-    """Let a legal request pass; the one gate, before anything is opened for writing.
-
-    `where` is put before the datatype in a message.
-
-    Raises
-    ------
-    OpError
-        If the op is not for this use, or not defined for the datatype.
-    """
-    check_use(op, use)
-    if op.datatypes and str(datatype) not in op.datatypes:
-        raise OpError(str(op), f"is not defined for {where}{datatype.label}; it takes {', '.join(op.datatypes)}")
-    if datatype.group not in op.groups:
-        others = [row for row in _for(use) if datatype.group in row.groups]
-        hint = f"{datatype.label} takes {_listed(others)}" if others else f"{datatype.label} takes no predefined op"
-        if datatype.group is Group.DERIVED:
-            pair = _pair_like(datatype) if Group.PAIR in op.groups else None
-            numbers = "`op='FILE.py:FUNCTION'`, or numbers out of it by `mpired pack`"
-            way_out = numbers if pair is None else f"`type='{pair}'`, which has the same layout"
-            hint = f"{datatype} is derived, and takes user-defined ops only (MPI-4.1, 6.9.2); use {way_out}"
-        what = f"{where}{datatype.label}, {datatype.group.title}"
-        raise OpError(str(op), f"is not defined for {what}; it takes {op.groups.title}; {hint}")
-
-
-def _pair_like(datatype: Datatype) -> Datatype | None:
-    """Return the pair of value and index that lies as one element of a structure does, None if there is none."""
-    with contextlib.suppress(DatatypeError):
-        pair = unit_of(datatype)
-        maps = (datatype.typemap, pair.typemap)
-        first, second = ([(entry.name, entry.disp) for entry in each.unit or ()] for each in maps)
-        if pair.group is Group.PAIR and first == second and maps[0].size == maps[1].size:
-            return pair if maps[0].extent == maps[1].extent else None
-    return None
-
-
-_CALLS = {Use.REDUCE: "reductions", Use.ACCUMULATE: "accumulate", Use.FETCH: "fetch"}
-
-
-def check_use(op: Op, use: Use) -> None:
-    """Raise `OpError` unless the op is for this family of calls."""
-    if use not in op.uses:
-        families = [name for each, name in _CALLS.items() if each in op.uses]
-        calls = " and ".join(families)
-        raise OpError(str(op), f"is for {calls} only (MPI-4.1, 12.3.4); use one of {_listed(_for(use))}")
-
-
-def _for(use: Use) -> list[Op]:
-    return [op for op in OPS if use in op.uses]
-
-
-def _listed(ops: tuple[Op, ...] | list[Op]) -> str:
+def names_of(ops: Sequence[Op]) -> str:
+    """Return the names of ops for a message."""
     return ", ".join(op.name.lower() for op in ops)

@@ -21,7 +21,18 @@ import numpy as np
 from mpired.datatypes import Datatype
 from mpired.errors import UserOpError
 from mpired.ops import plugins
-from mpired.ops.contract import Elementwise, Failing, Function, Properties, absolute, as_op, first_line, limited
+from mpired.ops.contract import (
+    Elementwise,
+    Failing,
+    Function,
+    Properties,
+    absolute,
+    as_op,
+    check_same,
+    digest,
+    first_line,
+    limited,
+)
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -95,15 +106,20 @@ class PythonKernel:
         Seconds that one application may take, None for ever.
     directory
         What the path of a file is relative to; "" for the working directory of the process.
+    digest
+        The digest of the file, where another process loads it; "" for any.
     """
 
     place: str
     timeout: float | None = None
     directory: str = ""
+    digest: str = ""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # A worker may have another working directory.
-        return PythonKernel, (self.place, self.timeout, absolute(self.directory))
+        # A worker may have another working directory, and one that stays may have loaded what the file was before.
+        home = self.place.rpartition(":")[0]
+        known = self.digest or (digest(os.path.join(self.directory, home)) if is_file(home) else "")
+        return PythonKernel, (self.place, self.timeout, absolute(self.directory), known)
 
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
         """Apply the function, and hold it to its contract."""
@@ -116,7 +132,17 @@ class PythonKernel:
     def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         """Call the function once; the time for one call includes the loading of the code."""
         with limited(self.timeout), Failing(self.place):
-            _load(self.place, self.directory).apply(invec, inoutvec, datatype)
+            self._function.apply(invec, inoutvec, datatype)
+
+    def check_file(self) -> None:
+        """Raise `UserOpError` if the file is not the one with the digest."""
+        home = self.place.rpartition(":")[0]
+        if is_file(home):
+            check_same(os.path.join(self.directory, home), self.digest, self.place)
+
+    @property
+    def _function(self) -> Function:
+        return _load(self.place, self.directory, self.digest)
 
     def properties(self) -> Properties:
         """Load the function and return what it says of itself.
@@ -127,7 +153,7 @@ class PythonKernel:
             If it cannot be loaded, or cannot be called as an op.
         """
         with limited(self.timeout), Failing(self.place):
-            return _load(self.place, self.directory).properties
+            return self._function.properties
 
 
 @functools.cache
@@ -137,12 +163,17 @@ def _elementwise(kernel: PythonKernel) -> Elementwise:
 
 
 @functools.cache
-def _load(place: str, directory: str) -> Function:
-    """Return the function at a place; a path is relative to the directory."""
+def _load(place: str, directory: str, known: str) -> Function:
+    """Return the function at a place; a path is relative to the directory, and its file has the known digest."""
     home, colon, name = place.rpartition(":")
     if not colon:
         return as_op(plugins.load(place), place)
-    module = load_file(os.path.join(directory, home), place) if is_file(home) else importlib.import_module(home)
+    if is_file(home):
+        path = os.path.join(directory, home)
+        check_same(path, known, place)
+        module = load_file(path, place, known)
+    else:
+        module = importlib.import_module(home)
     return as_op(_attribute(module, name, place), place)
 
 
@@ -166,8 +197,12 @@ def is_file(home: str) -> bool:
 
 
 @functools.cache
-def load_file(path: str, place: str) -> Any:
-    """Import a Python file by its path, without touching sys.path or leaving compiled files behind."""
+def load_file(path: str, place: str, known: str = "") -> Any:
+    """Import a Python file by its path, without touching sys.path or leaving compiled files behind.
+
+    One with another digest is imported again.
+    """
+    del known
     sys.dont_write_bytecode = True
     name = f"mpired_user_{len(sys.modules)}"
     spec = importlib.util.spec_from_file_location(name, path) if path.endswith(".py") else None

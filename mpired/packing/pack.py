@@ -10,20 +10,24 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpired import codecs
 from mpired.attempts import NOTHING_HELD, Held
-from mpired.buffers import RAW, BufferModel, Encoder, FlatBuffer, FlatLayout, Model, output_format, spread
+from mpired.buffers import RAW, BufferModel, FlatBuffer, FlatLayout, Layout, Model, output_format, spread
 from mpired.buffers.flat import byte_order, convert
-from mpired.buffers.formats import check_records
-from mpired.buffers.source import LocalSource, OpenSource, Source, check_no_input, check_no_other_input, open_source
+from mpired.buffers.formats import check_records, unpacked
 from mpired.buffers.spread import Records
 from mpired.datatypes.typemap import transfer
 from mpired.errors import UsageError
 from mpired.options import PackOptions, PathLike
 from mpired.packing.units import Packed, octets, said_of
 from mpired.progress import Progress
-from mpired.storage import calls
+from mpired.sources.local import LocalSource
+from mpired.sources.open import check_no_input, check_no_other_input, open_source
+from mpired.sources.source import OpenSource, Source
+from mpired.steps import step
+from mpired.storage import calls, memory
+from mpired.storage.names import check_are_data
 from mpired.storage.output import Output, Scratch, nothing, open_output
-from mpired.storage.recovery import check_are_data
 
 
 @dataclass(frozen=True)
@@ -35,7 +39,7 @@ class Packing:
     packed: Packed
     path: str
     format: str
-    layout: FlatLayout | Encoder
+    layout: Layout
     function: ClassVar[str] = "MPI_Pack"
     keeps: ClassVar[bool] = False
 
@@ -72,7 +76,9 @@ class Packing:
                 self._write(output, self.layout, progress)
             else:
                 with Scratch(output.directory, output.name) as scratch, calls.blaming(output.name):
-                    self.layout([self.gathered(scratch, progress)], output.fd)
+                    packed = self.gathered(scratch, progress)
+                    with step("encoding results"):
+                        self.layout([packed], output.fd)
             self.source.check_unchanged()
             output.commit()
 
@@ -100,7 +106,7 @@ class Packing:
     def _blocks(self, progress: Progress) -> Iterator[np.ndarray]:
         """Yield the packed bytes in order."""
         done: list[np.ndarray] = []
-        with closing(self.source.open()) as file:
+        with closing(self.source.open()) as file, step("packing"):
             for _ in progress(self._read(file, done), self.records.nbytes):
                 yield done.pop()
 
@@ -150,17 +156,18 @@ def plan_pack(file: PathLike, output: str, options: PackOptions, *, terminal: bo
     said, datatype = said_of(options)
     check_are_data([output])
     limit = None if said.count is None else Records(datatype, said.count, said.offset).reach[1]
-    source = open_source(os.fspath(file), limit)
+    source = unpacked(open_source(os.fspath(file), limit), said)
     check_no_input([output], [(source, "the records")], "name another output")
     check_no_other_input([output], [(options["types"], "the named datatypes")])
     check_records(source, said.offset)
     records = Records.of(source, datatype, said.offset, said.count)
     chosen = output_format(output, options["to"], RAW.name, terminal=terminal)
+    memory.check(memory.BASE_NBYTES + chosen.encoding + codecs.packing_nbytes(output))
     if said.is_external and not chosen.needs_type:
         raise UsageError("`datarep`", f"external32 is a form of raw results, not of {chosen.name}; add `to='raw'`")
     packed = Packed.of(said, datatype, as_bytes=chosen.needs_type and not said.is_external)
     if chosen.needs_type:
-        layout: FlatLayout | Encoder = FlatLayout(packed.datatype.external_form if said.is_external else packed.stored)
+        layout: Layout = FlatLayout(packed.datatype.external_form if said.is_external else packed.stored)
         return Packing(source, records, packed, output, chosen.name, layout)
     shape = (records.count,) if packed.per_element == 1 else (records.count, packed.per_element)
     total = records.count * packed.per_element

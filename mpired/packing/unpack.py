@@ -6,29 +6,31 @@ import contextlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import RAW, Declared, RankBuffer, recognise, spread
+from mpired.buffers.decoding import Decoder
 from mpired.buffers.flat import convert, lies_as
-from mpired.buffers.formats import check_raw_suffix, check_records
-from mpired.buffers.source import Source, check_no_input, check_no_other_input, local_fd, open_source
+from mpired.buffers.formats import check_raw_suffix, check_records, unpacked
+from mpired.buffers.rank import within_budget
 from mpired.buffers.spread import Records
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import transfer
-from mpired.engines.decoding import Decoder
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
 from mpired.options import Inputs, PathLike, UnpackOptions, part
 from mpired.options import Packed as PackedOptions
 from mpired.packing.units import Packed, octets, said_of
 from mpired.progress import Progress
 from mpired.ranks import check_use
-from mpired.storage import calls, copying
+from mpired.sources.open import check_no_input, check_no_other_input, open_source
+from mpired.sources.source import Source, local_fd
+from mpired.storage import calls, copying, memory
+from mpired.storage.names import check_are_data
 from mpired.storage.output import Output, is_stream, nothing, open_output
-from mpired.storage.recovery import check_are_data
 
 _MAX_END = 2**63 - 1
 """The most bytes of a file, whatever the file system."""
@@ -175,6 +177,8 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: U
     check_are_data([output, into])
     check_no_other_input([output if into is None else os.fspath(into)], [(options["types"], "the named datatypes")])
     buffer, form = _opened(os.fspath(packed), said, datatype, Declared.of(part(Inputs, part(PackedOptions, options))))
+    buffer = within_budget(buffer)
+    memory.check(memory.BASE_NBYTES)
     if buffer.fortran_order and sum(dim > 1 for dim in buffer.shape or ()) > 1:
         reason = f"lies in Fortran order, and an element is taken from a row of {buffer.shape}"
         raise BufferFileError(buffer.source.name, f"{reason}; save it with numpy.ascontiguousarray")
@@ -193,7 +197,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: U
         raise UsageError("`into`", "names the file to write; leave `output` out")
     if is_stream(path):
         raise UsageError("`into`", f"{path} is a stream; give a file")
-    target = open_source(path)
+    target = open_source(path).kept()
     check_records(target, said.offset)
     records.check_inside(target)
     return Unpacking(buffer, records, form, path, target)
@@ -201,7 +205,8 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: U
 
 def _opened(path: str, said: Declared, datatype: Datatype, inputs: Declared) -> tuple[RankBuffer, Packed]:
     """Open a file of units, or of whole elements as reductions write them, and say which it is."""
-    source = open_source(path)  # once: a stream gives its bytes only once
+    # Once: a stream gives its bytes only once.
+    source = unpacked(open_source(path), inputs._replace(datatype=datatype))
     units = Packed.of(said, datatype, as_bytes=not said.is_external)
     try:
         return _buffer(source, said.of_units(units.datatype, inputs), said.count), units
@@ -217,7 +222,7 @@ def _opened(path: str, said: Declared, datatype: Datatype, inputs: Declared) -> 
 def _buffer(source: Source, packed: Declared, count: int | None) -> RankBuffer:
     row = recognise(source, packed)
     if row.needs_type and count == 0:
-        packed = replace(packed, count=0)  # of which any number of bytes has enough
+        packed = packed._replace(count=0)  # of which any number of bytes has enough
     file = row.inspect(source, packed)
     check_use(packed, [file], raw_result=True)
     file.check_complete()

@@ -17,9 +17,12 @@ import struct
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
+from mpired.steps import step
+
 # Linux refuses one transfer of 2 GiB or more; smaller ones also let a signal in between.
 TRANSFER = 64 << 20
 _COPY_BLOCK = 1 << 20
+_TO_DISK, _INTO_PLACE = "bringing results to the disk", "putting results in place"
 _SYNC_FILE_RANGE_WRITE = 2
 # posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
 _PREALLOCATING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
@@ -29,20 +32,28 @@ _MAGICS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0xF2F52010: "
 # The kernel takes fine times from a clock that moves once a tick; and file systems that know even seconds only.
 _TICK = 10_000_000
 _EVEN_SECONDS = frozenset({"vfat", "exfat", "msdos"})
+# Each call on these waits for another machine, or for another process.
+_REMOTE = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "9p", "fuse"})
 # A request of ioctl(2) that Python does not name.
 _FS_IOC_GETVERSION = 0x80087601
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENOTTY})
 
 
-@contextlib.contextmanager
-def blaming(name: str) -> Iterator[None]:
+class blaming:  # noqa: N801 - used as a function; a generator would cost more than the calls that it guards
     """Give an `OSError` of the block the name that the user knows, not a descriptor's or a temporary one."""
-    try:
-        yield
-    except OSError as error:
-        error.filename = name
-        raise
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, OSError):
+            error.filename = self._name
 
 
 class SharedFile(Protocol):
@@ -58,7 +69,7 @@ class SharedPath(NamedTuple):
 
     def open(self) -> int:
         """Open it, and return the descriptor."""
-        return os.open(self.path, os.O_WRONLY | os.O_CLOEXEC)
+        return os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
 
 
 class NamedFile(NamedTuple):
@@ -81,7 +92,7 @@ class NamedFile(NamedTuple):
         OSError
             If something else has the name (ESTALE, or EINVAL, ELOOP).
         """
-        fd = open_regular(self.path, os.O_WRONLY)
+        fd = open_regular(self.path, os.O_RDWR)
         if NamedFile.of(self.path, fd) != self:
             os.close(fd)
             raise OSError(errno.ESTALE, "is not the file that this command made: something took its name")
@@ -120,8 +131,10 @@ def real_paths(paths: Iterable[str]) -> list[str]:
 def let_go(*fds: int) -> None:
     """Close descriptors of what needs no more care: all that matters was synced, or was never to stay."""
     for fd in fds:
-        with contextlib.suppress(OSError):
+        try:  # noqa: SIM105 - of each of many ranks, and `suppress` costs more than the call
             os.close(fd)
+        except OSError:
+            pass
 
 
 def pread_into(fd: int, buffer: memoryview, offset: int) -> int:
@@ -251,6 +264,14 @@ def time_granule(status: os.stat_result) -> int:
     return 2_000_000_000 if _type_of_device(status.st_dev) in _EVEN_SECONDS else 1_000_000_000
 
 
+def is_remote(path: str) -> bool:
+    """Tell whether a file is on a file system of other machines, or of another process."""
+    try:
+        return _type_of_device(os.stat(path).st_dev).partition(".")[0] in _REMOTE
+    except OSError:  # it is told where the file is opened
+        return False
+
+
 @functools.lru_cache(maxsize=64)
 def _type_of_device(device: int) -> str:
     wanted = f"{os.major(device)}:{os.minor(device)}"
@@ -336,6 +357,13 @@ def status_at(name: bytes | str, dirfd: int) -> os.stat_result | None:
         return None
 
 
+def names_in(directory: str | int) -> list[str]:
+    """Return the names in a directory; what a signal interrupts here Python does not repeat."""
+    while True:
+        with contextlib.suppress(InterruptedError):
+            return os.listdir(directory)
+
+
 def open_directory(path: str | bytes, dirfd: int | None = None) -> int:
     """Open a directory, to name files in it and to sync their names; one within `dirfd` never through a link."""
     flags = os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC
@@ -400,7 +428,8 @@ def link(fd: int, name: bytes, dirfd: int) -> None:
         If something has that name already.
     """
     # Without src_dir_fd CPython calls link(2), which does not follow the /proc link (EXDEV).
-    os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=dirfd, dst_dir_fd=dirfd, follow_symlinks=True)
+    with step(_INTO_PLACE):
+        os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=dirfd, dst_dir_fd=dirfd, follow_symlinks=True)
 
 
 def linked(old: str, new: str, dirfd: int, to: int) -> bool:
@@ -419,7 +448,8 @@ def rename(old: bytes | str, new: bytes | str, dirfd: int, to: int | None = None
     to = dirfd if to is None else to
     inode = os.stat(old, dir_fd=dirfd, follow_symlinks=False).st_ino
     try:
-        os.replace(old, new, src_dir_fd=dirfd, dst_dir_fd=to)
+        with step(_INTO_PLACE):
+            os.replace(old, new, src_dir_fd=dirfd, dst_dir_fd=to)
     except OSError:
         # An NFS server may report the repetition of a rename that it had done already (rename(2), BUGS).
         with contextlib.suppress(OSError):
@@ -436,18 +466,21 @@ def unlink(name: bytes | str, dirfd: int | None = None) -> None:
 
 def fsync(fd: int) -> None:
     """Bring a file to the disk. A failure is final: a repetition may report success for lost data."""
-    os.fsync(fd)
+    with step(_TO_DISK):
+        os.fsync(fd)
 
 
 def fdatasync(fd: int) -> None:
     """Bring the content of a file to the disk, without times and attributes. A failure is final, as of `fsync`."""
-    os.fdatasync(fd)
+    with step(_TO_DISK):
+        os.fdatasync(fd)
 
 
 def fsync_directory(dirfd: int) -> None:
     """Bring the names in a directory to the disk, where the file system can."""
     try:
-        os.fsync(dirfd)
+        with step(_TO_DISK):
+            os.fsync(dirfd)
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise

@@ -10,14 +10,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
-from collections.abc import Iterator
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from mpired.storage import calls, metadata
 
-NAME = re.compile(r"\.[0-9a-f]{8}\.mpired-together")
 # These show the owner and mode of their mount for every file, and let those in that the mount lets in.
 _WITHOUT_MODES = frozenset({"vfat", "exfat", "msdos", "ntfs", "ntfs3", "fuseblk", "cifs", "smb3"})
 
@@ -205,13 +202,3 @@ class Folder:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def found(directory: str) -> Iterator[str]:
-    """Yield the paths of what has the name of a staging directory in a directory."""
-    try:
-        names = sorted(name for name in os.listdir(directory) if NAME.fullmatch(name))
-    except OSError:  # whoever opens a file there will say why
-        return
-    for name in names:
-        yield os.path.join(directory, name)

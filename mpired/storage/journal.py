@@ -20,7 +20,7 @@ import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from mpired.storage import calls, metadata
+from mpired.storage import calls, metadata, names
 
 ONCE_ATTRIBUTE = metadata.OWN_ATTRIBUTES + "once"
 
@@ -30,9 +30,9 @@ _HEADER = struct.Struct("<8sQ16sQQQ16sQQQQ16s")
 _RANGE = struct.Struct("<QQ")
 _HEADER_NBYTES = 4096  # a sector of its own on any disk
 _DIGEST_NBYTES = 16
-_MAX_HEAD = 1 << 20
+MOST_HEAD_NBYTES = 1 << 20
+"""The most bytes at the start of a file by which a journal knows it."""
 _MAX_KEYS = 1 << 16
-_LONGEST_BASE = 200
 
 
 class Header(NamedTuple):
@@ -80,13 +80,6 @@ def _blake2b(data: bytes, nbytes: int) -> Any:
     return hashlib.blake2b(data, digest_size=nbytes)
 
 
-def journal_name(base: bytes) -> bytes:
-    """Return the name of the journal of the file `base`, which fits beside the longest names."""
-    if len(base) > _LONGEST_BASE:
-        base = base[:100] + b"." + _blake2b(base, 16).hexdigest().encode()
-    return b".%b.mpired-journal" % base
-
-
 def head_digest(fd: int, nbytes: int) -> bytes:
     """Return the digest of the first bytes of a target, its header."""
     digest = _blake2b(b"", _DIGEST_NBYTES)
@@ -113,7 +106,7 @@ class JournalWriter:
         self._target = target
         self._head_nbytes = head_nbytes
         self._dirfd = dirfd
-        self.name = journal_name(base)
+        self.name = names.journal_name(base)
         self.fd = calls.open_new(self.name, dirfd)
         self.ranges: list[tuple[int, int]] = []
         self.identity = os.urandom(_DIGEST_NBYTES)
@@ -205,7 +198,7 @@ def read_header(fd: int) -> Header | None:
 
 def _is_sane(header: Header, size: int) -> bool:
     """Tell whether a journal of that many bytes can have that header: no range is empty, so they are not too many."""
-    if header.nbytes != size or header.keys_nbytes > _MAX_KEYS or header.head_nbytes > _MAX_HEAD:
+    if header.nbytes != size or header.keys_nbytes > _MAX_KEYS or header.head_nbytes > MOST_HEAD_NBYTES:
         return False
     return header.nranges <= header.payload_nbytes <= header.size
 

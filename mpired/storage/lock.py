@@ -13,12 +13,13 @@ import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from mpired.errors import LockError, UsageError
-from mpired.storage import calls, staging
+from mpired.steps import step
+from mpired.storage import calls, descriptors
+from mpired.storage.remains import finish_staged
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two attempts
 # A file that may not be opened for writing can still be replaced by whoever may write to its directory.
@@ -26,8 +27,6 @@ _NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ETXTBSY
 _PATIENCE, _REMINDER = 2.0, 10.0  # seconds before somebody is told, and before that is told again
 
 
-# Descriptors that the process needs for itself: the streams, the output, the pool's pipes, libraries.
-RESERVED_DESCRIPTORS = 24
 _FEW = 8  # files whose locks are among those
 
 
@@ -48,14 +47,17 @@ class Waiting(NamedTuple):
     tell
         Called with the name of the file and what there is to say when the wait has become long, and every 10 s. By
         default that goes to the logger `mpired`.
+    deadline
+        When the wait ends, by the monotonic clock; known when it has begun.
     """
 
     timeout: float = 60.0
     tell: Callable[[str, str], None] = _log
+    deadline: float = math.inf
 
-    def until(self, deadline: float) -> Waiting:
-        """Return the same with what is left until a time of the monotonic clock."""
-        return self._replace(timeout=max(deadline - time.monotonic(), 0))
+    def begun(self) -> Waiting:
+        """Return the same with its deadline; a wait that has begun keeps its own."""
+        return self._replace(deadline=min(self.deadline, time.monotonic() + self.timeout))
 
 
 _waiting: ContextVar[Waiting] = ContextVar("_waiting", default=Waiting())  # noqa: B039 - a tuple
@@ -119,8 +121,7 @@ def _close(*fds: int) -> None:
 os.register_at_fork(after_in_child=lambda: _close(*_open))
 
 
-@dataclass(frozen=True)
-class Target:
+class Target(NamedTuple):
     """An existing file that this process has locked. The lock ends with the block.
 
     Parameters
@@ -189,14 +190,14 @@ def lock_target(name: str, waiting: Waiting, *, shared: bool = False, held: Coll
     OSError
         If there is no such file, or it may not be changed.
     """
-    deadline = time.monotonic() + waiting.timeout
+    waiting = waiting.begun()
     path = os.path.realpath(name)
     while True:
         fd = calls.open_existing(path, name, writable=not shared)
         dirfd = -1
         try:
             if inode(os.fstat(fd)) not in held:
-                acquire(fd, name, waiting.until(deadline), shared=shared)
+                acquire(fd, name, waiting, shared=shared)
             # While we waited the file may have been replaced: what we have locked then is no one's any more.
             with calls.blaming(name):
                 dirfd = calls.open_directory(os.path.dirname(path))
@@ -242,7 +243,8 @@ def descriptors_of(nfiles: int) -> int:
 
 def check_descriptors(names: Sequence[str]) -> None:
     """Raise `OSError` (EMFILE) unless so many files can be locked at a time; the limit is raised if it may be."""
-    wanted = descriptors_of(len(names)) + RESERVED_DESCRIPTORS
+    wanted = descriptors_of(len(names)) + descriptors.RESERVED
+    descriptors.check(wanted)
     if len(names) > _FEW and (allowed := calls.allow_descriptors(wanted)) < wanted:
         reason = f"is one of {len(names)} files to be replaced, whose locks need {wanted} open files, and {allowed}"
         raise OSError(errno.EMFILE, f"{reason} are allowed; raise `ulimit -n`, or replace fewer at a time", names[0])
@@ -256,10 +258,12 @@ def lock_all(
     lock: Callable[..., Target | None] = lock_target,
     after: Callable[[Target], object] = lambda _target: None,
 ) -> Iterator[dict[str, Target]]:
-    """Lock some files in the order of their real paths, so that two commands never wait for each other.
+    """Lock some files, so that two commands never wait for each other.
 
-    Inodes would be no order: a target that is replaced gets another one. When all are locked, no committed results of
-    an interrupted command wait for any of them: they would take the place of what comes now.
+    They are locked in the order of their real paths; inodes would be no order, because a target that is replaced gets
+    another one. Hard links can still cross: where a file is busy while others are held, all are given back, and the
+    busy one is waited for first. When all are locked, no committed results of an interrupted command wait for any of
+    them: they would take the place of what comes now.
 
     Parameters
     ----------
@@ -272,19 +276,15 @@ def lock_all(
     after
         Called with each that is locked, when all are.
     """
-    deadline = time.monotonic() + waiting.timeout
+    waiting = waiting.begun()
+    order = [name for _, name in sorted(zip(calls.real_paths(names), names, strict=True))]
     while True:
         with contextlib.ExitStack() as stack:
-            targets: dict[str, Target] = {}
-            last: Target | None = None
-            held: set[Inode] = set()
-            for _, name in sorted(zip(calls.real_paths(names), names, strict=True)):
-                target = lock(name, waiting.until(deadline), held=held)
-                if target is not None:
-                    held.add(inode(target.status))
-                    targets[name] = stack.enter_context(_in_one_directory(target, last))
-                    last = targets[name]
-            if staging.recover(names) or not all(target.is_current for target in targets.values()):
+            targets, busy = _lock_in_order(order, waiting, lock, stack)
+            if busy is not None:
+                order.sort(key=lambda name: name != busy)
+                continue
+            if finish_staged(map(calls.followed, names)) or not all(target.is_current for target in targets.values()):
                 continue  # what is locked was replaced
             for target in targets.values():
                 after(target)
@@ -292,12 +292,34 @@ def lock_all(
             return
 
 
+def _lock_in_order(
+    order: Sequence[str], waiting: Waiting, lock: Callable[..., Target | None], stack: contextlib.ExitStack
+) -> tuple[dict[str, Target], str | None]:
+    """Lock files one by one; return them, and the first that is busy while others are held, which is not waited for."""
+    targets: dict[str, Target] = {}
+    held: set[Inode] = set()
+    last: Target | None = None
+    for name in order:
+        try:
+            target = lock(name, waiting._replace(deadline=0) if held else waiting, held=held)
+        except NoLocksError:
+            raise
+        except LockError:
+            if not held or time.monotonic() >= waiting.deadline:
+                raise
+            return targets, name
+        if target is not None:
+            held.add(inode(target.status))
+            last = targets[name] = stack.enter_context(_in_one_directory(target, last))
+    return targets, None
+
+
 def _in_one_directory(target: Target, other: Target | None) -> Target:
     """Share the descriptor of the directory with another target that lies there: many are locked at a time."""
     if other is None or not os.path.sameopenfile(target.dirfd, other.dirfd):
         return target
     _close(target.dirfd)
-    return replace(target, dirfd=other.dirfd)
+    return target._replace(dirfd=other.dirfd)
 
 
 def acquire(fd: int, name: str, waiting: Waiting, *, shared: bool = False) -> None:
@@ -308,20 +330,26 @@ def acquire(fd: int, name: str, waiting: Waiting, *, shared: bool = False) -> No
     LockError
         As of `lock_target`.
     """
+    with step("waiting for locks"):
+        _wait(fd, name, waiting, shared=shared)
+
+
+def _wait(fd: int, name: str, waiting: Waiting, *, shared: bool) -> None:
+    waiting = waiting.begun()
     started, pause, next_told = time.monotonic(), _FIRST_PAUSE, _PATIENCE
     while not _taken(fd, name, shared=shared):
-        waited = time.monotonic() - started
-        if waited >= waiting.timeout:
+        left = waiting.deadline - time.monotonic()
+        if left <= 0:
             time_text = f"{round(waiting.timeout, 2):g} s"
             raise LockError(
                 name, f"others kept it locked for {time_text}; wait longer with `lock_timeout`, or run again"
             )
-        if waited > next_told:
+        if time.monotonic() - started > next_told:
             way_out = "ctrl-C ends the wait and changes nothing, `lock_timeout` limits it"
             waiting.tell(name, f"waiting for {holder(fd)}, which has it locked; {way_out}")
             next_told += _REMINDER
         spread = 0.5 + os.urandom(1)[0] / 255  # so that those who wait do not go on in step
-        time.sleep(min(pause * spread, max(waiting.timeout - waited, 0)))
+        time.sleep(min(pause * spread, left))
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 

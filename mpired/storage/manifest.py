@@ -9,7 +9,8 @@ from typing import Any, NamedTuple, Self
 
 from mpired.errors import BufferFileError
 from mpired.storage import calls
-from mpired.storage.folder import NAME, Folder
+from mpired.storage.folder import Folder
+from mpired.storage.names import is_staging
 
 MANIFEST = "manifest"
 _DRAFT = re.compile(r"[0-9]{1,18}")
@@ -77,7 +78,7 @@ class Manifest(NamedTuple):
         except (ValueError, TypeError, KeyError, RecursionError) as error:
             raise BufferFileError(path, f"is damaged ({' '.join(str(error).split())})") from None
         good = all(is_number(number) and _is_plain(name) for number, name, _ in files)
-        if not good or not all(NAME.fullmatch(os.path.basename(member)) for member in members):
+        if not good or not all(is_staging(os.path.basename(member)) for member in members):
             raise BufferFileError(path, "names what is no result of a command")
         return cls(files, members)
 

@@ -18,14 +18,12 @@ import os
 import re
 from typing import NamedTuple
 
-from mpired.storage import calls, journal, metadata
+from mpired.storage import calls, journal, names
 from mpired.storage.journal import Journal
 
-_ATTRIBUTE = metadata.OWN_ATTRIBUTES + "journal"
 # The words have the same length, so that no space is needed to replace one by the other.
 _WORDS = {True: b"begun", False: b"ended"}
 _FORM = re.compile(rb"(begun|ended) ([0-9a-f]{32}) (/[^\0]*)", re.DOTALL)
-_NONE = calls.UNSUPPORTED | {errno.ENODATA, errno.ENOENT, errno.ENOTDIR}
 
 
 class Mark(NamedTuple):
@@ -49,24 +47,19 @@ class Mark(NamedTuple):
     def journal(self) -> str:
         """Where the journal is."""
         directory, base = os.path.split(self.path)
-        return os.fsdecode(os.path.join(directory, journal.journal_name(base)))
+        return os.fsdecode(os.path.join(directory, names.journal_name(base)))
 
 
 def read(file: str | int) -> Mark | None:
     """Return the mark of a file, given by its path or a descriptor; None if it has none, or is not there."""
-    try:
-        match = _FORM.fullmatch(os.getxattr(file, _ATTRIBUTE))
-    except OSError as error:
-        if error.errno in _NONE:
-            return None
-        raise
+    match = _FORM.fullmatch(names.mark_of(file) or b"")
     # Anything else was not written by mpired, and says nothing of a journal.
     return Mark(match[1] == _WORDS[True], bytes.fromhex(match[2].decode()), match[3]) if match else None
 
 
 def write(fd: int, mark: Mark) -> None:
     """Mark a file, in the place of a mark that it has."""
-    os.setxattr(fd, _ATTRIBUTE, b"%b %b %b" % (_WORDS[mark.begun], mark.identity.hex().encode(), mark.path))
+    os.setxattr(fd, names.MARK, b"%b %b %b" % (_WORDS[mark.begun], mark.identity.hex().encode(), mark.path))
 
 
 def end(fd: int, mark: Mark, *, durable: bool) -> None:
@@ -79,7 +72,7 @@ def end(fd: int, mark: Mark, *, durable: bool) -> None:
 def clear(fd: int) -> None:
     """Take off the mark of an update that is ended; if it stays, that does no harm."""
     with contextlib.suppress(OSError):
-        os.removexattr(fd, _ATTRIBUTE)
+        os.removexattr(fd, names.MARK)
 
 
 def apply(found: Journal, fd: int, mark: Mark | None, *, durable: bool) -> None:
@@ -101,10 +94,10 @@ def check_possible(fd: int) -> None:
         EOPNOTSUPP: its file system has no extended attributes.
     """
     try:
-        os.getxattr(fd, _ATTRIBUTE)
+        os.getxattr(fd, names.MARK)
     except OSError as error:
         if error.errno == errno.ENODATA:
             return
-        names = f"has {os.fstat(fd).st_nlink} names (hard links), and"
-        why = f"{names} its file system cannot mark it so that a journal is found by each ({error.strerror})"
+        why = f"has {os.fstat(fd).st_nlink} names (hard links), and"
+        why = f"{why} its file system cannot mark it so that a journal is found by each ({error.strerror})"
         raise OSError(error.errno, f"{why}; `commit='rename'` changes the file of this name alone") from error

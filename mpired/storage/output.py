@@ -13,23 +13,64 @@ import select
 import stat
 import sys
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Protocol, Self
+from typing import NamedTuple, Protocol, Self
 
-from mpired.errors import OutputExistsError, UnconfirmedError
+from mpired import codecs
+from mpired.codecs import Codec
+from mpired.errors import OutputExistsError, UnconfirmedError, UsageError
 from mpired.storage import calls, interruptions, metadata
 from mpired.storage.lock import Target
-from mpired.storage.recovery import recover_for_reading
 from mpired.storage.temporary import open_temporary
+from mpired.storage.unfinished import recover_for_reading
 
 # Paths that mean a descriptor of this process: to be written to, never to be replaced.
 _NAMED_DESCRIPTORS = {"/dev/stdout": 1, "/dev/stderr": 2}
-_NUMBERED_DESCRIPTOR = re.compile(r"(?:/dev/fd|/proc/self/fd)/(\d{1,9})", re.ASCII)
+_NUMBERED_DESCRIPTOR = r"(?:/dev/fd|/proc/self/fd)/([0-9]{1,9})"
 
 
 def nothing() -> None:
     """Do nothing at the commit."""
+
+
+class Packing(NamedTuple):
+    """How a result is compressed."""
+
+    codec: Codec
+    level: int
+
+    @classmethod
+    def of(cls, path: str, level: int | None) -> Packing | None:
+        """Return how a result of that name is compressed, None if it is not.
+
+        Raises
+        ------
+        UsageError
+            If the codec has no such level, or there is a level and no codec.
+        """
+        codec = codecs.by_suffix(path)
+        if codec is not None:
+            return cls(codec, codec.checked_level(level))
+        if level is not None:
+            suffixes = ", ".join(row.suffix for row in codecs.CODECS.values())
+            raise UsageError("`level`", f"is for compressed results ({suffixes}), and {path} is none; leave it out")
+        return None
+
+    def blocks(self, fd: int) -> Iterator[bytes | memoryview]:
+        """Yield the bytes of a file, compressed."""
+        packer = self.codec.packer(self.level)
+        for block in calls.blocks(fd, 0, os.fstat(fd).st_size):
+            if packed := packer.compress(block):
+                yield packed
+        yield packer.flush()
+
+    def pack(self, source: int, target: int) -> None:
+        """Compress a file into an empty one."""
+        done = 0
+        for block in self.blocks(source):
+            calls.pwrite_all(target, block, done)
+            done += len(block)
 
 
 class _Single:
@@ -99,6 +140,11 @@ class Scratch(_Single):
                 raise
             self._real_path = os.path.join(os.path.realpath(place), os.fsdecode(self._temporary))
 
+    @property
+    def shared_name(self) -> str:
+        """Its name, "" if it has none."""
+        return self._real_path
+
     def __enter__(self) -> Self:
         return self
 
@@ -106,10 +152,16 @@ class Scratch(_Single):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         calls.let_go(self.fd)
+        self.fd = -1
         if self._temporary:
             with contextlib.suppress(OSError):
                 calls.unlink(self._temporary, self._dirfd)
             calls.let_go(self._dirfd)
+
+    def __del__(self) -> None:
+        # A copy of a stream is there as long as its source is.
+        if getattr(self, "fd", -1) >= 0:
+            calls.let_go(self.fd)
 
 
 def _temporary_directory() -> str:
@@ -155,18 +207,40 @@ class StreamOutput(Scratch):
         Called when the last byte is out.
     named
         As of `Scratch`.
+    packing
+        How it is compressed; None if it is not.
     """
 
     directory = None
 
     def __init__(
-        self, name: str, opener: Callable[[], int], on_commit: Callable[[], None] = nothing, *, named: bool = False
+        self,
+        name: str,
+        opener: Callable[[], int],
+        on_commit: Callable[[], None] = nothing,
+        *,
+        named: bool = False,
+        packing: Packing | None = None,
     ) -> None:
         super().__init__(name=f"{name}, kept in {_temporary_directory()} first", named=named)
         self.stream_name = name
         self._opener = opener
         self._stream: int | None = None
         self._on_commit = on_commit
+        self._packing = packing
+        self._flowing = False
+
+    def flow(self) -> int | None:
+        """Return the stream, for a result that is sent as it is made, in order; None if it is compressed.
+
+        Nothing else of it is sent at the commit then.
+        """
+        if self._packing is not None:
+            return None
+        with calls.blaming(self.stream_name):
+            self._stream = self._opener()
+        self._flowing = True
+        return self._stream
 
     def check(self) -> None:
         """Open the stream, and raise `OSError` if it takes nothing, as far as that can be known before."""
@@ -183,9 +257,15 @@ class StreamOutput(Scratch):
         with calls.blaming(self.stream_name):
             if self._stream is None:
                 self._stream = self._opener()
-            for block in calls.blocks(self.fd, 0, os.fstat(self.fd).st_size):
-                calls.write_all(self._stream, block)
+            if not self._flowing:
+                for block in self._blocks():
+                    calls.write_all(self._stream, block)
         self._on_commit()
+
+    def _blocks(self) -> Iterator[bytes | memoryview]:
+        if self._packing is not None:
+            return self._packing.blocks(self.fd)
+        return calls.blocks(self.fd, 0, os.fstat(self.fd).st_size)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -217,6 +297,8 @@ class FileOutput(_Single):
     named
         Whether it has another name from the start, so that processes that are no children of this one can open it.
         After a crash the next command that writes the file removes that.
+    packing
+        How it is compressed when all of it is there; None if it is not.
 
     Raises
     ------
@@ -226,7 +308,7 @@ class FileOutput(_Single):
         If the name is a directory or the directory cannot be written to.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that a result depends on
         self,
         path: str,
         *,
@@ -235,15 +317,17 @@ class FileOutput(_Single):
         durable: bool = True,
         target: Target | None = None,
         named: bool = False,
+        packing: Packing | None = None,
     ) -> None:
         self.name = path
+        self._packing = packing
         self._overwrite = overwrite
         self._on_commit = on_commit
         self._durable = durable
         self._within: list[str] = []
         self._existing = existing_file(path) if target is None else target.status
         if self._existing is not None and not overwrite:
-            raise OutputExistsError(path, "is there already; `overwrite=True` replaces it")
+            raise _exists(path)
         if target is None:
             recover_for_reading(path)  # else its journal would outlive the file that it is of, or meet a new file
         with calls.blaming(path):  # there may be no current directory
@@ -260,6 +344,10 @@ class FileOutput(_Single):
                 raise
         if named:
             self._real_path = os.path.join(self.directory, os.fsdecode(self._temporary))
+        self._final, self._plain = self.fd, None
+        if packing is not None:  # how many bytes these become shows only when they are compressed
+            self._plain = Scratch(self.directory, path, named=named)
+            self.fd, self._real_path = self._plain.fd, self._plain.shared_name
 
     def replaces(self, inode: tuple[int, int] | None) -> bool:
         """Tell whether the file that it replaces is the one of that device and inode."""
@@ -285,12 +373,14 @@ class FileOutput(_Single):
     def seal(self) -> None:
         """Make the file ready: all that can fail for want of space or rights fails here, with `OSError`."""
         with calls.blaming(self.name):
+            if self._packing is not None:
+                self._packing.pack(self.fd, self._final)
             if self._existing is not None:
-                metadata.copy_metadata(self._existing, self._path, self.fd, within=self._within)
+                metadata.copy_metadata(self._existing, self._path, self._final, within=self._within)
             else:
-                os.fchmod(self.fd, metadata.default_mode() & metadata.widest(self._within, self.fd))
+                os.fchmod(self._final, metadata.default_mode() & metadata.widest(self._within, self._final))
             if self._durable:
-                calls.fsync(self.fd)
+                calls.fsync(self._final)
 
     def take_back(self) -> bool:
         """Remove the file again that has just got its name, if there was none before; tell whether that worked."""
@@ -318,7 +408,7 @@ class FileOutput(_Single):
             self._take_free_name()
             return
         if not self._named:
-            calls.link(self.fd, self._temporary, self._dirfd)
+            calls.link(self._final, self._temporary, self._dirfd)
             self._named = True
         calls.rename(self._temporary, self._base, self._dirfd)
         self._named = False
@@ -329,7 +419,7 @@ class FileOutput(_Single):
             if self._named:
                 os.link(self._temporary, self._base, src_dir_fd=self._dirfd, dst_dir_fd=self._dirfd)
             else:
-                calls.link(self.fd, self._base, self._dirfd)
+                calls.link(self._final, self._base, self._dirfd)
         except FileExistsError:
             raise OutputExistsError(self.name, "appeared in the meantime; `overwrite=True` replaces it") from None
 
@@ -342,7 +432,9 @@ class FileOutput(_Single):
         if self._named:
             with contextlib.suppress(OSError):
                 calls.unlink(self._temporary, self._dirfd)
-        calls.let_go(self.fd, self._dirfd)
+        if self._plain is not None:
+            self._plain.__exit__(kind, error, trace)
+        calls.let_go(self._final, self._dirfd)
 
 
 def existing_file(path: str) -> os.stat_result | None:
@@ -360,6 +452,37 @@ def existing_file(path: str) -> os.stat_result | None:
     return found
 
 
+def check_new(paths: Iterable[str], *, overwrite: bool) -> None:
+    """Check that results can be written to paths, as far as that shows without making or locking anything.
+
+    Raises
+    ------
+    OutputExistsError, OSError
+        As `open_output`.
+    """
+    for path in paths:
+        if path == "-" and sys.__stdout__ is None:
+            raise _closed_stdout()
+        if is_stream(path):
+            continue
+        if existing_file(path) is not None and not overwrite:
+            raise _exists(path)
+        recover_for_reading(path)
+        with calls.blaming(path):
+            directory = os.path.dirname(os.path.realpath(path))
+            calls.let_go(calls.open_directory(directory))
+            if not os.access(directory, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def _exists(path: str) -> OutputExistsError:
+    return OutputExistsError(path, "is there already; `overwrite=True` replaces it")
+
+
+def _closed_stdout() -> OSError:
+    return OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
+
+
 def parted(paths: Iterable[str]) -> list[str]:
     """Return those of some files to be replaced whose other names are not replaced, too, so that they would part."""
     there = {path: os.stat(path) for path in paths if not is_stream(path) and os.path.exists(path)}
@@ -369,7 +492,7 @@ def parted(paths: Iterable[str]) -> list[str]:
 
 def _descriptor(path: str) -> int | None:
     """Return the number of the descriptor that a path means, None if it is an ordinary path."""
-    numbered = _NUMBERED_DESCRIPTOR.fullmatch(path)
+    numbered = re.fullmatch(_NUMBERED_DESCRIPTOR, path) if path.startswith(("/dev/", "/proc/")) else None
     return int(numbered[1]) if numbered else _NAMED_DESCRIPTORS.get(path)
 
 
@@ -413,23 +536,30 @@ def open_output(
     on_commit: Callable[[], None] = nothing,
     target: Target | None = None,
     named: bool = False,
+    level: int | None = None,
 ) -> Output:
     """Open the output that `path` asks for: `-` is standard output, anything but a file is a stream.
 
     `target` is the file that is replaced, if this process has it locked; `named` is as of `FileOutput` and `Scratch`.
+    The suffix of the path may ask for a codec, and `level` is that of the compression, None for the usual one.
 
     Raises
     ------
     OutputExistsError, OSError
         As `FileOutput`; `OSError` (EBADF) if standard output is closed.
+    UsageError
+        If there is no such level.
     """
+    packing = Packing.of(path, level)
     if path == "-":
         if sys.__stdout__ is None:  # closed by the caller; descriptor 1 may be any file by now
-            raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
+            raise _closed_stdout()
         return StreamOutput("standard output", lambda: os.dup(1), on_commit, named=named)
     if (number := _descriptor(path)) is not None:
         # A second opening would start at offset 0 of a redirected file and write over what is there.
         return StreamOutput(path, lambda: os.dup(number), on_commit, named=named)
     if is_stream(path):
-        return StreamOutput(path, lambda: os.open(path, os.O_WRONLY | os.O_CLOEXEC), on_commit, named=named)
-    return FileOutput(path, overwrite=overwrite, on_commit=on_commit, target=target, named=named)
+        return StreamOutput(
+            path, lambda: os.open(path, os.O_WRONLY | os.O_CLOEXEC), on_commit, named=named, packing=packing
+        )
+    return FileOutput(path, overwrite=overwrite, on_commit=on_commit, target=target, named=named, packing=packing)

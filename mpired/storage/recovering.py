@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from mpired.errors import MpiredError, RanksError, UsageError
 from mpired.options import RecoverOptions
-from mpired.storage import notices, recovery, staging
+from mpired.storage import calls, names, notices, recovery, staging
 from mpired.storage.lock import NoLocksError, Waiting, lock_target, with_timeout
 from mpired.storage.recovery import Discard
+from mpired.storage.remains import finish_staged, has_journal
 
 _Heard = tuple[Sequence[str], str]
 """The files that were finished, and the message."""
@@ -76,7 +77,7 @@ def recover_files(files: Sequence[str], options: RecoverOptions, tell: Callable[
     with notices.heard_by(lambda *notice: heard.append(notice)):
         for name in files:
             try:
-                recovery.check_is_data(name)
+                names.check_is_data(name)
                 found = _listed(name) if options["only_list"] else _recovered(name, heard, waiting, how)
             except (MpiredError, OSError) as error:
                 errors.append(error)
@@ -106,18 +107,18 @@ def _concerns(paths: Sequence[str], name: str) -> bool:
 
 
 def _recovered(name: str, heard: Sequence[_Heard], waiting: Waiting, how: Discard) -> Recovered:
-    staging.recover([name], alone=True)  # who asks for this knows that no other command is at work
+    finish_staged([calls.followed(name)], alone=True)  # who asks for this knows that no other command is at work
     removed: Sequence[str] = ()
-    if how is not Discard.NO and recovery.is_orphan(name):
+    if how is not Discard.NO and names.is_orphan(name):
         journal = recovery.discard_orphan(name, how)
     else:
-        recovery.check_not_orphan(name)
+        names.check_not_orphan(name)
         try:
             with lock_target(name, waiting) as target:
                 removed = recovery.clean(target)
                 journal = recovery.recover(target, discard=how)
         except NoLocksError:
-            if recovery.has_journal(name):
+            if has_journal(name):
                 raise
             journal = ""  # no file is updated in place there
     done = [words for paths, words in heard if _concerns(paths, name)]

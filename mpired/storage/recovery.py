@@ -10,39 +10,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from enum import Enum
 from typing import NamedTuple
 
 from mpired.errors import BufferFileError, LockError, UnconfirmedError
-from mpired.storage import calls, interruptions, journal, marks, notices, trust
+from mpired.storage import calls, interruptions, journal, looking, marks, names, notices, trust
 from mpired.storage.journal import Journal
-from mpired.storage.lock import Target, Waiting, acquire, lock_target, usual
+from mpired.storage.lock import Target, Waiting, acquire, lock_target
 from mpired.storage.marks import Mark
+from mpired.storage.names import check_is_data, check_not_orphan, journal_path
+from mpired.storage.remains import has_journal
 from mpired.storage.temporary import leftovers, remove_dead
 
 _NO_FILE = "is no regular file, so it is not the journal of an update; remove it"
-_DISCARDS = "`mpired recover --discard --force` removes the journal"
 _GIVE_UP = "`mpired recover --discard --force` gives its update up, and leaves the file as it is, perhaps half changed"
-
-
-# What mpired puts beside files for a time, by its name, and why it is no file of the user.
-_OWN_FILES = (
-    (
-        re.compile(r"\.(?P<of>.+)\.mpired-journal", re.DOTALL),
-        "is the journal of an unfinished update of {of}, not data; `mpired recover` of that file finishes it",
-    ),
-    (
-        re.compile(r"\.((?P<of>.+)\.)?[0-9a-f]{8,16}\.mpired-tmp", re.DOTALL),
-        "is a temporary file of a command that writes {of}, not data; what an interrupted one left, the next removes",
-    ),
-    (
-        re.compile(r"\.[0-9a-f]{8}\.mpired-together"),
-        "has results that a command has not put in place yet, not data; `mpired recover` of those does",
-    ),
-)
 
 
 class Discard(Enum):
@@ -52,76 +35,6 @@ class Discard(Enum):
     UNLESS_NEEDED = 1
     """Unless it is the journal of a committed update: the file, or one that had its name, may be half changed."""
     ALWAYS = 2
-
-
-def journal_path(path: str) -> str:
-    """Return where the journal of the file is that `path` leads to."""
-    directory, base = os.path.split(os.fsencode(_followed(path)))
-    return os.fsdecode(os.path.join(directory, journal.journal_name(base)))
-
-
-def _followed(path: str) -> str:
-    """Return the path that a link leads to, or any other path as it is; an error of the look is an error."""
-    status = _status(path)
-    return os.path.realpath(path) if status and stat.S_ISLNK(status.st_mode) else path
-
-
-def _status(path: str | bytes) -> os.stat_result | None:
-    """Return what has a name, not following links, or None if nothing has; that it cannot be seen is an error."""
-    try:
-        return os.lstat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def has_journal(path: str) -> bool:
-    """Tell whether there is something that may be a journal of the file that `path` leads to.
-
-    That is what has the name of one beside it, or what the mark of a file with several names leads to.
-
-    Raises
-    ------
-    OSError
-        If that cannot be known.
-    """
-    if _status(journal_path(path)):
-        return True
-    mark = marks.read(path)
-    return mark is not None and (mark.begun or _status(mark.journal) is not None)
-
-
-def check_is_data(path: str) -> None:
-    """Raise `BufferFileError` if a path has a name that mpired gives to journals and other files of its own."""
-    for base in {os.path.basename(each.rstrip(os.sep)) for each in (path, calls.followed(path))}:
-        for form, reason in _OWN_FILES if ".mpired-" in base else ():
-            if match := form.fullmatch(base):
-                raise BufferFileError(path, reason.format(of=match.groupdict().get("of") or "a file"))
-
-
-def check_are_data(words: Iterable[object]) -> None:
-    """Check all words of a call that may be paths, as `check_is_data`, before one of them is opened or recovered.
-
-    Else a file of such a name, which may be anything, could go with the recovery of the file that it is beside.
-    """
-    for word in words:
-        if isinstance(word, str | os.PathLike):
-            check_is_data(os.fspath(word))
-
-
-def is_orphan(path: str) -> bool:
-    """Tell whether there is a journal of a file, and the file that `path` leads to is missing."""
-    try:
-        os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return _status(journal_path(path)) is not None
-    return False
-
-
-def check_not_orphan(path: str) -> None:
-    """Raise `BufferFileError` if of a file only its journal is there: its update waits for the file."""
-    if is_orphan(path):
-        reason = f"is missing, but its journal {journal_path(path)} is there"
-        raise BufferFileError(path, f"{reason}; bring the file back, or {_DISCARDS}")
 
 
 class _Place(NamedTuple):
@@ -167,7 +80,7 @@ def _opened_place(path: str) -> Iterator[_Place | None]:
 
 def _beside(target: Target) -> _Place:
     """Return where the journal of a target lies, in the directory as the user gave it."""
-    name = journal.journal_name(target.base)
+    name = names.journal_name(target.base)
     return _Place(os.path.join(os.path.dirname(journal_path(target.name)), os.fsdecode(name)), name, target.dirfd)
 
 
@@ -264,7 +177,7 @@ def _remove_stale(target: Target, place: _Place, mark: Mark) -> None:
 
 def _is_named(target: Target, mark: Mark) -> bool:
     """Tell whether the name in a mark still is one of the target, so that the journal beside it is its own."""
-    status = _status(mark.path)
+    status = names.status(mark.path)
     return status is not None and os.path.samestat(status, target.status)
 
 
@@ -373,7 +286,7 @@ def _not_its_own(place: _Place, mark: Mark | None) -> str:
         reason = (
             f"the journal {place.shown} is of another file, which is half changed without it if it has another name"
         )
-        return f"{reason} now; give that file this name again and run `mpired recover`, or {_DISCARDS}"
+        return f"{reason} now; give that file this name again and run `mpired recover`, or {names.DISCARDS}"
     reason = f"has the mark of an update, and its journal {place.shown} is of another file, as if this one had been"
     return f"{reason} copied in the middle of the update; recover the original and copy it again, or {_GIVE_UP}"
 
@@ -430,21 +343,12 @@ def clean(target: Target) -> tuple[str, ...]:
     return tuple(os.fsdecode(name) for name in remove_dead(target.base, target.dirfd))
 
 
-def recover_for_reading(name: str, waiting: Waiting | None = None) -> None:
-    """Make sure that no update of the file is half done, before it is read or a new file takes its name.
-
-    Raises
-    ------
-    BufferFileError
-        If there is one that this user cannot finish, or the file is missing and its update waits for it.
-    MpiredError, OSError
-        As of `recover` and `lock_target`.
-    """
-    check_is_data(name)
-    if not has_journal(name):
-        return
+def finish_for_reading(name: str, waiting: Waiting) -> None:
+    """Finish the update of a file that seems to have a journal; errors as of `unfinished.recover_for_reading`."""
     check_not_orphan(name)
-    waiting = waiting or usual()
+    if looking.is_all():
+        notices.tell([name], "has an unfinished update of an interrupted command, which the call itself finishes first")
+        return
     if os.access(name, os.W_OK):
         with lock_target(name, waiting) as target:
             recover(target)
@@ -473,10 +377,10 @@ def look(name: str) -> tuple[str, list[str]]:
     with calls.blaming(name):
         dirfd = calls.open_directory(directory)
         try:
-            names = [os.fsdecode(each) for each in leftovers(base, dirfd)]
+            temporaries = [os.fsdecode(each) for each in leftovers(base, dirfd)]
         finally:
             os.close(dirfd)
-        return _state(name) if has_journal(name) else "", names
+        return _state(name) if has_journal(name) else "", temporaries
 
 
 def _state(name: str) -> str:

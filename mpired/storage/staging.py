@@ -3,7 +3,7 @@
 The drafts of a directory's files lie beside them in `.HEX.mpired-together`, each under a number. A manifest says
 which draft goes where, and what is there now. An empty file `commit` in the first staging directory, durable
 itself, is the commit point: a crash before it leaves every file as it was, and a crash after it something
-that `recover` finishes. Each command calls that for the directories of its files.
+that `finish` finishes. Each command calls that for the directories of its files.
 
 `home` is in a staging directory, durable, before anything else, and leaves it as the last but for the lock. So a
 directory without it has nothing to finish, and nothing in one that somebody has renamed is taken for ours.
@@ -19,9 +19,10 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from mpired.errors import BufferFileError, RanksError, UnconfirmedError
-from mpired.storage import calls, notices
-from mpired.storage.folder import NAME, Folder, found
+from mpired.storage import calls, looking, notices
+from mpired.storage.folder import Folder
 from mpired.storage.manifest import MANIFEST, Entry, Manifest, is_number, is_same, stamp
+from mpired.storage.names import is_staging, staging_in
 
 # What a staging directory holds besides drafts and the manifest. `home` is a link to the first one of the commit, by
 # its path, or in that one itself by its name. Only that one has a lock and can have the commit.
@@ -134,53 +135,40 @@ def remove(folder: Folder, lock: int = -1) -> None:
     calls.let_go(lock)
 
 
-def recover(paths: Iterable[str], *, alone: bool = False) -> bool:
-    """Finish what an interrupted command has committed in the directories of these files, and clear what it has not.
-
-    A path that is none, as `-`, is taken for a name in the current directory, where that does no harm.
-
-    Parameters
-    ----------
-    paths
-        The files.
-    alone
-        Whether no other command is at work there, if the file system has no locks to show that.
-
-    Returns
-    -------
-    bool
-        Whether results were put in place.
-
-    Raises
-    ------
-    BufferFileError
-        If a file is not what it was at the commit.
-    OSError
-        If it cannot be finished, or a living command does not finish it.
-    """
-    directories: list[str] = []
-    with contextlib.suppress(FileNotFoundError):  # there may be no current directory
-        named = {os.path.dirname(calls.followed(path)) for path in paths}
-        directories += sorted({os.path.realpath(directory) for directory in named})
-    done = [finish(path, alone=alone) for directory in directories for path in found(directory)]
+def finish_all(paths: Sequence[str], *, alone: bool = False) -> bool:
+    """Finish what is in staging directories, as of `remains.finish_staged`, or say what is if nothing may change."""
+    if looking.is_all():
+        for path in (each for each in paths if _is_ours(each) and _is_committed(each)):
+            notices.tell([path], "has results that an interrupted command has committed, which the call finishes first")
+        return False
+    done = [finish(path, alone=alone) for path in paths]
     return any(done)
+
+
+def _is_committed(path: str) -> bool:
+    """Tell whether what a staging directory belongs to is committed, changing nothing."""
+    with contextlib.suppress(OSError):
+        home = os.readlink(os.path.join(path, HOME))
+        return os.path.lexists(os.path.join(os.path.dirname(path), home, COMMIT))
+    return False
 
 
 def pending(directory: str) -> list[str]:
     """Return the staging directories of interrupted or living commands of this user in a directory."""
-    here = []
-    for path in found(directory):
-        folder = _left(path)
-        if folder is not None:
-            folder.close()
-            here.append(path)
-    return here
+    return list(filter(_is_ours, staging_in(directory)))
+
+
+def _is_ours(path: str) -> bool:
+    folder = _left(path)
+    if folder is not None:
+        folder.close()
+    return folder is not None
 
 
 def of_others(directory: str) -> list[tuple[str, int]]:
     """Return the staging directories of other users in a directory, which they alone can finish, and these users."""
     here = []
-    for path in found(directory):
+    for path in staging_in(directory):
         with contextlib.suppress(OSError):
             status = os.stat(path, follow_symlinks=False)
             if stat.S_ISDIR(status.st_mode) and status.st_uid != os.geteuid():
@@ -220,12 +208,12 @@ def finish(path: str, *, alone: bool = False) -> bool:
     path
         A staging directory.
     alone
-        As of `recover`.
+        As of `remains.finish_staged`.
 
     Raises
     ------
     BufferFileError, OSError
-        As `recover`.
+        As `remains.finish_staged`.
     """
     folder = _left(path)
     if folder is None:
@@ -246,7 +234,7 @@ def _home(folder: Folder) -> str:
     try:
         home = os.readlink(HOME, dir_fd=folder.fd)
     except OSError:
-        return folder.path if {*os.listdir(folder.fd)} <= {LOCK} else ""
+        return folder.path if {*calls.names_in(folder.fd)} <= {LOCK} else ""
     if home == folder.place.name:
         return folder.path
     made = ""
@@ -256,7 +244,7 @@ def _home(folder: Folder) -> str:
         raise _moved(folder.path, made)
     with _saying_what_waits(home), contextlib.suppress(FileNotFoundError):
         os.stat(home, follow_symlinks=False)
-        return home if NAME.fullmatch(os.path.basename(home)) else ""
+        return home if is_staging(os.path.basename(home)) else ""
     if not os.path.isdir(os.path.dirname(home)):
         raise _separated(folder.path, os.path.dirname(home))
     # The first staging directory is the last to be removed: what is left here was finished, or never committed.

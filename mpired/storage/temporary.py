@@ -9,7 +9,7 @@ import stat
 
 from mpired.storage import calls
 
-_NAME = re.compile(rb"\.(?P<base>.*)\.[0-9a-f]{8}\.mpired-tmp", re.DOTALL)
+_NAME = rb"\.(?P<base>.*)\.[0-9a-f]{8}\.mpired-tmp"
 # So that a name of 255 bytes still has a temporary one beside it, of at most 121.
 _KEPT_OF_A_NAME = 100
 _ATTEMPTS = 100
@@ -79,7 +79,7 @@ def remove_dead(base: bytes, dirfd: int) -> list[bytes]:
 def leftovers(base: bytes, dirfd: int) -> list[bytes]:
     """Return the names of the temporary files for `base`, of living commands too."""
     found = [os.fsencode(name) for name in os.listdir(dirfd) if name.endswith(".mpired-tmp")]
-    matches = [(name, _NAME.fullmatch(name)) for name in found]
+    matches = [(name, re.fullmatch(_NAME, name, re.DOTALL)) for name in found]
     return sorted(name for name, match in matches if match and match["base"] == base[:_KEPT_OF_A_NAME])
 
 

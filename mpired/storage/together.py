@@ -14,11 +14,12 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
+from mpired import codecs
 from mpired.errors import MpiredError, OutputExistsError, RanksError, UnconfirmedError, UsageError
 from mpired.storage import calls, copying, interruptions, manifest, metadata, staging
 from mpired.storage.folder import DraftFile, Folder, Place
-from mpired.storage.output import existing_file, is_stream, nothing
-from mpired.storage.recovery import recover_for_reading
+from mpired.storage.output import Packing, Scratch, existing_file, is_stream, nothing
+from mpired.storage.unfinished import recover_for_reading
 
 _ATTEMPTS = 100
 
@@ -36,9 +37,12 @@ class Draft:
         The staging directory that it lies in.
     number
         Its number there.
+    packing
+        How it is compressed when all of it is there; None if it is not.
     """
 
-    def __init__(self, name: str, target: str, place: Place, number: int) -> None:
+    def __init__(self, name: str, target: str, place: Place, number: int, packing: Packing | None = None) -> None:
+        self._packing = packing
         self.name = name
         self.directory, self.base = os.path.split(target)
         self.number = str(number)
@@ -80,6 +84,11 @@ class Draft:
         with calls.blaming(self.name), self.place.open() as folder:
             fd = folder.open(self.number, os.O_RDWR)
             try:
+                if self._packing is not None:
+                    with Scratch(self.directory, self.name) as packed:
+                        self._packing.pack(fd, packed.fd)
+                        calls.set_size(fd, 0)
+                        copying.copy_file(packed.fd, fd)
                 existing = folder.status_beside(self.base)
                 if existing is not None and stat.S_ISREG(existing.st_mode):
                     with calls.located(self.base, folder.dirfd) as path:
@@ -102,6 +111,8 @@ class Together:
         Whether existing files may be replaced.
     on_commit
         Called when it is certain that the files will be in place, while interruptions are held back.
+    level
+        The level of compression of those whose suffix asks for a codec; None for the usual one.
 
     Raises
     ------
@@ -116,8 +127,14 @@ class Together:
     """
 
     def __init__(
-        self, paths: Sequence[str], *, overwrite: bool = False, on_commit: Callable[[], None] = nothing
+        self,
+        paths: Sequence[str],
+        *,
+        overwrite: bool = False,
+        on_commit: Callable[[], None] = nothing,
+        level: int | None = None,
     ) -> None:
+        packings = [Packing.of(path, level if codecs.by_suffix(path) else None) for path in paths]
         check_outputs(paths, overwrite=overwrite)
         self._overwrite = overwrite
         self._on_commit = on_commit
@@ -129,7 +146,7 @@ class Together:
             for number, (path, target) in enumerate(zip(paths, calls.real_paths(paths), strict=True)):
                 with calls.blaming(path):
                     place = self._staging_place(os.path.dirname(target))
-                self.drafts.append(Draft(path, target, place, number))
+                self.drafts.append(Draft(path, target, place, number, packings[number]))
         except BaseException:
             self._clear()
             raise
@@ -273,7 +290,7 @@ def check_outputs(paths: Sequence[str], *, overwrite: bool) -> None:
     for path in paths:
         try:
             if is_stream(path):
-                raise UsageError(path, "is a stream, and the results of many ranks are files")
+                raise UsageError(path, "is a stream, and results that appear together are files")
             if existing_file(path) is not None and not overwrite:
                 raise OutputExistsError(path, "is there already; `overwrite=True` replaces it")
             recover_for_reading(path)  # else its journal would outlive the file that it is of, or meet a new file

@@ -10,12 +10,12 @@ import numpy as np
 
 from mpired import ops
 from mpired.buffers import FlatBuffer
-from mpired.buffers.flat import convert, lies_as
+from mpired.buffers.flat import convert, in_form, lies_as
 from mpired.datatypes import Datatype
 from mpired.ops.overflow import Overflow, steps, total
 from mpired.storage import calls
 from mpired.storage.update import Update
-from mpired.windows.origin import Origin, gathered, in_form, scattered
+from mpired.windows.origin import Origin, gathered, scattered
 from mpired.windows.runs import Access, Batch, Round
 
 
@@ -30,11 +30,14 @@ class Share(NamedTuple):
         The elements that are changed.
     shape
         That of the elements, in the order of the window; None if they have none of their own.
+    buffer
+        Which of the buffers of a file the window is.
     """
 
     window: FlatBuffer
     access: Access
     shape: tuple[int, ...] | None = None
+    buffer: int = 0
 
     @property
     def fetched_shape(self) -> tuple[int, ...] | None:

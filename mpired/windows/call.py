@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 from mpired import cautions, ops
 from mpired.buffers import AtHand, BufferModel, Declared, Model
+from mpired.buffers.decoding import Decoder
 from mpired.buffers.flat import Order
 from mpired.datatypes import Datatype
-from mpired.engines.decoding import Decoder
 from mpired.errors import MpiredWarning, UsageError
 from mpired.options import (
     AccumulateOptions,
@@ -21,16 +21,19 @@ from mpired.options import (
     FetchOptions,
     Inputs,
     PathLike,
+    Ranking,
     SwapOptions,
     Target,
     Where,
+    WindowValues,
     checked,
     part,
 )
 from mpired.progress import Progress, unwatched
-from mpired.ranks import check_formats
+from mpired.ranks import RankWord, Skipped, check_formats, each_good, left_out, pieces
+from mpired.steps import step
+from mpired.storage.names import check_are_data
 from mpired.storage.output import nothing
-from mpired.storage.recovery import check_are_data
 from mpired.windows.options import (
     place,
     policy,
@@ -38,13 +41,14 @@ from mpired.windows.options import (
     resolve,
     sides,
 )
-from mpired.windows.origin import ArrayOrigin
+from mpired.windows.origin import ArrayOrigin, Origin
 from mpired.windows.placement import Given
 from mpired.windows.request import (
     Done,
     Keep,
     OriginLike,
     Request,
+    check_like,
     check_once,
     common,
     element_of,
@@ -103,12 +107,13 @@ def plan_accumulate(
     if not origins:
         raise UsageError("ORIGIN", "there is none; name at least one file after the target")
     check_once(len(origins), options)
-    chosen = resolve(op, ops.Use.ACCUMULATE, options["overflow"])
+    chosen = resolve(op, ops.Use.ACCUMULATE, part(WindowValues, options))
     check_are_data([*windows, *origins, options["map"]])
-    doubts = cautions.same_files(windows, list(map(_path, origins)), options["map"])
+    doubts: Sequence[MpiredWarning] = cautions.same_files(windows, list(map(_path, origins)), options["map"])
     if (where := options["map"]) is not None:  # once: what it holds is part of the key, and a stream gives it only once
         options = {**options, "map": read_map(where)}
-    request = _request(windows, origins, chosen, options)
+    request, skipped = _request(windows, origins, chosen, options, options)
+    doubts = [*left_out(skipped, len(request.origins) + len(skipped), "origins"), *doubts]
     request = replace(request, use=ops.Use.ACCUMULATE, keys=keys_of(request, options), doubts=doubts)
     return Call(_with_create(request, options), policy(options))
 
@@ -120,10 +125,10 @@ def plan_get_accumulate(
     options: FetchOptions,
 ) -> Call:
     """Check a get_accumulate, as `plan_accumulate`; NO_OP ignores the origin (MPI-4.1, 12.3.4)."""
-    chosen = resolve(op, ops.Use.FETCH, options["overflow"])
+    chosen = resolve(op, ops.Use.FETCH, part(WindowValues, options))
     if origin is None and chosen.origin:
         raise UsageError("ORIGIN", f"{chosen} needs an origin, which is missing (MPI-4.1, 12.3.4)")
-    request = _request(windows, [origin] if chosen.origin and origin is not None else [], chosen, options)
+    request, _ = _request(windows, [origin] if chosen.origin and origin is not None else [], chosen, options)
     doubts: Sequence[MpiredWarning] = cautions.same_files(windows, [_path(origin)], options["map"])
     if not chosen.origin:
         doubts = cautions.unread(chosen, [] if origin is None else [_path(origin)])
@@ -151,7 +156,7 @@ def plan_fetch_and_op(
         The origin's element: text as on the command line, the path of a file with one element, or a number. NO_OP
         ignores it.
     """
-    chosen = resolve(op, ops.Use.FETCH, options["overflow"])
+    chosen = resolve(op, ops.Use.FETCH, part(WindowValues, options))
     if value is None and chosen.origin:
         raise UsageError("VALUE", f"{chosen} needs a value, which is missing (MPI-4.1, 12.3.5)")
     values = [] if value is None else [value]
@@ -174,7 +179,11 @@ def plan_compare_and_swap(
         Elements, as of `plan_fetch_and_op`.
     """
     return _on_one_element(
-        windows, [value], ops.COMPARE_AND_SWAP, {**options, "overflow": None, "create": None}, compare=compare
+        windows,
+        [value],
+        ops.COMPARE_AND_SWAP,
+        {**options, "overflow": None, "nan": "propagate", "create": None},
+        compare=compare,
     )
 
 
@@ -190,7 +199,7 @@ def _on_one_element(
         raise UsageError("TARGET", "is missing; name the file to change")
     read = values if op.origin else ()
     check_are_data([*windows, *read, compare])
-    said = Declared.of(part(Inputs, options))
+    said = Declared.of(part(Inputs, options))._replace(taken=op.groups)
     where = checked(Where, part(Target, options) | {"at": options["at"]})
     if where["at"] is None:
         where |= {"target_disp": where["target_disp"] or 0, "target_count": 1}
@@ -224,21 +233,39 @@ def _on_one_element(
     return Call(_with_create(request, options), policy(options))
 
 
-def _request(windows: Sequence[PathLike], origins: Sequence[OriginLike], op: ops.Op, options: FetchOptions) -> Request:
-    """Open the origins, and say where they go."""
+_ALL: Ranking = checked(Ranking, {})
+
+
+def _request(
+    windows: Sequence[PathLike],
+    origins: Sequence[OriginLike],
+    op: ops.Op,
+    options: FetchOptions,
+    ranking: Ranking = _ALL,
+) -> tuple[Request, tuple[Skipped, ...]]:
+    """Open the origins, and say where they go; also return those that are left out."""
     check_are_data([*windows, *origins, options["map"]])
     said = Declared.of(options)
     component, target, derived = sides(options, said)
-    said = replace(said, datatype=component)
+    said = said._replace(datatype=component, taken=op.groups)
     decoder = Decoder()
-    opened = [open_origin(origin, said, options, derived, decoder) for origin in origins]
+    first: list[Origin] = []
+
+    def open_next(origin: OriginLike | RankWord, _: int) -> list[Origin]:
+        buffers = open_origin(origin, said, options, derived, decoder)
+        check_like(buffers, first or buffers, datatypes=ranking["skip_bad"])
+        first.extend(() if first else buffers)
+        return buffers
+
+    with step("opening and checking the origins"):
+        opened, _, skipped = each_good(pieces(origins, said, ranking), open_next, ranking, "origins")
     placement = place(options, len(windows), target)
     given = common(opened, options)
     if not given:  # as many elements as the target has, or as `target_count` says
         given = [Given("target", options["target_count"], whole=False)]
     formats = frozenset(origin.format for buffers in opened for origin in buffers if origin.format)
     check_formats(Declared(offset=said.offset, count=said.count), formats)  # which describe origins alone
-    return Request(
+    request = Request(
         windows=[os.fspath(window) for window in windows],
         declared=_of_windows(said),
         op=op,
@@ -250,11 +277,12 @@ def _request(windows: Sequence[PathLike], origins: Sequence[OriginLike], op: ops
         by_shape=placement.by_shape and given[0].whole,
         place=lambda i, buffers: placement.shares(buffers, given[min(i, len(given) - 1)]),
     )
+    return request, skipped
 
 
 def _of_windows(said: Declared) -> Declared:
     """Return what is declared of the windows: the datatype, the columns, and of a raw one the byte order."""
-    return replace(said, format=None, offset=0, count=None, pair=None, window=True)
+    return said._replace(format=None, offset=0, count=None, pair=None, window=True)
 
 
 def _with_create(request: Request, options: FetchOptions | ElementOptions) -> Request:
@@ -278,9 +306,11 @@ def _with_create(request: Request, options: FetchOptions | ElementOptions) -> Re
     orders: dict[str | None, Order] = {"little": "<", "big": ">"}
     order = orders.get(request.declared.byte_order or request.declared.type_order, "=")
     if create is True:
-        model = request.origins[0][0].model(whole=is_whole(options))
+        models = [origin.model(whole=is_whole(options)) for origin in request.origins[0]]
+        model = models[0]._replace(buffers=tuple(buffer for each in models for buffer in each.buffers))
     else:
         datatype = datatype or request.origins[0][0].datatype
         model = Model("", (BufferModel(datatype, math.prod(create), shape=create, byte_order=order),))
-    element = ops.neutral(request.op, model.buffers[0].datatype).reshape(1)
-    return replace(request, create=Filling(element, model, order, request.declared.datatype is not None))
+    elements = [ops.neutral(request.op, buffer.datatype).reshape(1) for buffer in model.buffers]
+    whole = model.source is not None and is_whole(options)
+    return replace(request, create=Filling(elements, model, order, request.declared.datatype is not None, whole))

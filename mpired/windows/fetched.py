@@ -6,19 +6,33 @@ import errno
 import os
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from types import TracebackType
 
 import numpy as np
 
-from mpired.buffers import RAW, FlatBuffer, FlatLayout, Model, format_named, output_format
-from mpired.buffers.flat import lies_as
-from mpired.buffers.source import LocalSource
+from mpired.buffers import RAW, FlatBuffer, FlatLayout, Format, Layout, Model, format_named, output_format
+from mpired.buffers.flat import in_form, lies_as
 from mpired.errors import MpiredError, UnconfirmedError, UsageError
-from mpired.storage import calls
+from mpired.sources.local import LocalSource
+from mpired.storage import calls, memory
 from mpired.storage.output import FileOutput, Output, Scratch, StreamOutput, is_fifo, open_output
-from mpired.windows.origin import in_form
 from mpired.windows.request import Done
+
+
+def laid_out(path: str, to: str | None, model: Model, *, terminal: bool = False) -> tuple[Format, Layout]:
+    """Return the format of fetched elements that go to a path, and how they lie in it.
+
+    Raises
+    ------
+    MpiredError
+        If there is none, or it cannot hold them.
+    """
+    # Elements of a column are no file with columns.
+    like = RAW.name if format_named(model.format).has_columns else model.format
+    form = output_format(path, to, like, terminal=terminal)
+    held = sum(2 * buffer.count * buffer.datatype.itemsize for buffer in model.buffers)
+    memory.check(memory.BASE_NBYTES + held + form.encoding)
+    return form, form.prepare(model._replace(source=None))
 
 
 class FetchOutput(AbstractContextManager["FetchOutput"]):
@@ -75,10 +89,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         if isinstance(output, FileOutput) and model.source and output.replaces(model.source.inode):
             raise UsageError("`fetch`", f"{self._path} is the target; choose another file")
         like = model.buffers[0]
-        # Elements of a column are no file with columns.
-        form = RAW.name if format_named(model.format).has_columns else model.format
-        chosen = output_format(self._path, self._to, form, terminal=self._terminal)
-        layout = chosen.prepare(replace(model, source=None))
+        _, layout = laid_out(self._path, self._to, model, terminal=self._terminal)
         with Scratch(output.directory, output.name) as scratch:
             calls.pwrite_all(scratch.fd, elements.view(np.uint8).data, 0)
             source = LocalSource.of(output.name, scratch.shared_path)

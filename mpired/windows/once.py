@@ -7,7 +7,6 @@ forgotten when there are more than a file system has room for, but never one of 
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 from collections.abc import Iterable, Sequence
 
@@ -24,11 +23,15 @@ MAX_KEYS = 384
 
 def key_of(text: str) -> bytes:
     """Return what is kept of a key."""
+    import hashlib  # noqa: PLC0415 - here and below: with it comes OpenSSL, and few commands remember keys
+
     return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=_KEY_NBYTES).digest()
 
 
 def key_of_content(buffers: Iterable[Iterable[np.ndarray]], request: str) -> bytes:
     """Return the key of a request with an origin: the blocks of its buffers, and what is done with them."""
+    import hashlib  # noqa: PLC0415
+
     digest = hashlib.blake2b(request.encode(errors="surrogateescape"), digest_size=_KEY_NBYTES, person=b"content")
     for blocks in buffers:
         for block in blocks:

@@ -9,20 +9,23 @@ import numpy as np
 
 from mpired import datatypes, ops
 from mpired.buffers import Declared, RankBuffer, open_rank
+from mpired.buffers.rank import element_text
 from mpired.datatypes import DATATYPES, Datatype, Group, value_index
 from mpired.datatypes.typemap.typemap import TypeMap
 from mpired.errors import DatatypeError, OpError, UsageError
-from mpired.options import FetchOptions, Indices, Transaction, Where, integer
+from mpired.options import FetchOptions, Indices, Transaction, Where, WindowValues, integer
+from mpired.storage import memory
 from mpired.storage.lock import with_timeout
 from mpired.windows.origin import whole
 from mpired.windows.placement import Placement
+from mpired.windows.runs import held_of_map
 from mpired.windows.target import Policy
 
 _NAMED = {row.name: row for row in DATATYPES}
 _NAMED_PAIRS = {tuple(part.name for part in row.parts): row for row in DATATYPES if row.parts}
 
 
-def resolve(op: ops.OpLike, use: ops.Use, overflow: str | None = None) -> ops.Op:
+def resolve(op: ops.OpLike, use: ops.Use, values: WindowValues) -> ops.Op:
     """Return the predefined op that is meant; the one-sided calls take no other (MPI-4.1, 12.3.4).
 
     Raises
@@ -34,11 +37,11 @@ def resolve(op: ops.OpLike, use: ops.Use, overflow: str | None = None) -> ops.Op
     if chosen is None:
         if not isinstance(op, str):
             raise OpError("`op`", "one-sided calls take predefined ops only (MPI-4.1, 12.3.4), no function")
-        if ":" in op:
+        if ":" in op and not ops.with_parameter(op):
             raise OpError(op, "user-defined ops are for reductions only (MPI-4.1, 12.3.4); use a predefined op")
-        chosen = ops.resolve(op)
+        chosen = ops.resolve(op, use=use)
     ops.check_use(chosen, use)
-    return ops.with_overflow(chosen, overflow)
+    return ops.with_policies(chosen, values, window=True)
 
 
 def policy(options: Transaction) -> Policy:
@@ -81,7 +84,8 @@ def sides(options: FetchOptions, said: Declared) -> Sides:
     first, common = next(iter(components.items()), ("", None))
     for option, other in components.items():
         if other is not common:
-            reason = f"has components of {other}, but {first} of {common}; both need the same (MPI-4.1, 12.3.4)"
+            theirs, mine = (each.label if each else "nothing" for each in (common, other))
+            reason = f"has components of {mine}, but {first} of {theirs}; both need the same (MPI-4.1, 12.3.4)"
             raise DatatypeError(option, reason)
     return Sides(common, made["`target_type`"], made["`origin_type`"])
 
@@ -173,12 +177,13 @@ def read_map(path: Indices) -> np.ndarray:
     """
     if not isinstance(path, str | os.PathLike):
         name, indices = "map", np.asarray(path).ravel()
-        held = str(indices.dtype)
+        held = element_text(indices.dtype)
     else:
         name = os.fspath(path)
         buffer = _opened_map(name)
+        memory.check(memory.BASE_NBYTES + held_of_map(buffer.count))
         indices = whole(buffer)
-        held = str(buffer.datatype)
+        held = buffer.datatype.label
         if buffer.datatype.group is Group.LOGICAL:
             indices = indices != 0
     if indices.dtype.kind not in "iu" and indices.size:

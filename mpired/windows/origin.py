@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import closing, nullcontext
-from dataclasses import replace
 
 import numpy as np
 
 from mpired.buffers import BufferModel, FlatBuffer, Model, RankBuffer
-from mpired.buffers.flat import convert
-from mpired.buffers.rank import Reader
-from mpired.buffers.transposed import in_order
-from mpired.datatypes import Datatype, agrees, from_dtype
+from mpired.buffers.decoding import Decoder
+from mpired.buffers.flat import in_form
+from mpired.buffers.rank import Reader, element_text, in_order, within_memory
+from mpired.buffers.transposed import TransposedBuffer
+from mpired.datatypes import Datatype, agrees, as_numbers, from_dtype
 from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run
-from mpired.engines.decoding import Decoder
 from mpired.errors import CountError, DatatypeError
+from mpired.sources.compressed import UnpackedSource, unpacking_nbytes
+from mpired.storage import descriptors, memory
 from mpired.windows.runs import Index, Runs
 
 _BLOCK_NBYTES = 1 << 20
 _MAX_OPEN = 16
+# What a file with columns was measured to hold while it is open, and what all that is open may hold without a limit.
+_COLUMNS_NBYTES, _OPEN_NBYTES = 20 << 20, 320 << 20
+# What is held of an element that lies as a type map says, when it is looked for.
+_PLACE_NBYTES = 64
 
 
 class Origin:
@@ -38,9 +44,14 @@ class Origin:
         As the file says; None or nothing if it says nothing.
     format
         The format of its file.
+    column
+        Which column or array of its file it is; "" if that has no names.
     """
 
     format = ""
+    column = ""
+    takes = 0
+    """About how many bytes of memory it takes while it is open."""
 
     shape: tuple[int, ...] | None = None
     fortran_order = False
@@ -72,8 +83,12 @@ class Origin:
         """Return what a file like it is like: with its shape and order, if the whole of it is meant."""
         buffer = BufferModel(self.datatype, self.count)
         if whole:
-            buffer = replace(buffer, shape=self.shape, fortran_order=self.fortran_order)
+            buffer = buffer._replace(shape=self.shape, fortran_order=self.fortran_order)
         return Model(self.format, (buffer,))
+
+    def held(self, *, in_order: bool) -> int:
+        """Return about how many bytes of memory it takes to read it, whether `in_order` or not."""
+        return 0 if in_order or self._all is not None else self.count * self.datatype.itemsize
 
     def blocks(self) -> Iterator[np.ndarray]:
         """Yield all elements, in blocks, without the bytes that carry no value."""
@@ -110,11 +125,9 @@ class ArrayOrigin(Origin):
         """
         datatype = declared or from_dtype(array.dtype)
         if not agrees(datatype, array.dtype):
-            raise DatatypeError("array", f"has elements of {array.dtype}, which are not {datatype.label}")
+            raise DatatypeError("array", f"has elements of {element_text(array.dtype)}, which are not {datatype.label}")
         fortran = array.ndim > 1 and array.flags.f_contiguous and not array.flags.c_contiguous
-        flat = array.ravel(order="F" if fortran else "C")
-        if array.dtype.kind == "b":
-            flat = flat.view(np.uint8)
+        flat = array.ravel(order="F" if fortran else "C").view(as_numbers(array.dtype))
         count = max(len(flat) - first, 0) if count is None else count
         if first + count > len(flat):
             raise CountError("array", f"has {len(flat)} elements, fewer than origin_disp {first} and {count} more")
@@ -133,17 +146,22 @@ class ArrayOrigin(Origin):
 class FileOrigin(Origin):
     """Elements of a rank's buffer, from the element `first` on.
 
-    The file stays open from one block to the next, because what is compressed can only be decoded in sequence.
+    The file stays open from one block to the next, because what is compressed can only be decoded in sequence, as
+    long as there are descriptors and memory for all that are open.
     """
 
     _nopen = 0
+    _nbytes_open = 0
 
     def __init__(self, buffer: RankBuffer, first: int, count: int) -> None:
         super().__init__(buffer.source.name, buffer.datatype, count)
-        self.buffer = buffer
+        self.buffer, self.column = buffer, buffer.name
         self.shape, self.fortran_order, self.fields = buffer.shape, buffer.fortran_order, buffer.fields
         self._first = first
         self._reader: Reader | None = None
+        self.takes = _COLUMNS_NBYTES if buffer.isolated else 0
+        if isinstance(buffer.source, UnpackedSource):
+            self.takes += unpacking_nbytes([buffer.source.packed])
         if first + count > buffer.count:
             reason = f"has {buffer.count} elements, fewer than `origin_disp={first}` and `origin_count={count}` need"
             raise CountError(self.name, reason)
@@ -151,23 +169,33 @@ class FileOrigin(Origin):
     def model(self, *, whole: bool) -> Model:
         """Return what a file like it is like: with its header and its byte order."""
         model = super().model(whole=whole)
-        buffer = replace(model.buffers[0], byte_order=self.buffer.byte_order)
-        return replace(model, buffers=(buffer,), source=self.buffer.source)
+        mine = self.buffer
+        buffer = model.buffers[0]._replace(byte_order=mine.byte_order, name=mine.name, columns=mine.columns)
+        return model._replace(buffers=(buffer,), source=mine.source)
 
     def in_order(self, *, fortran_order: bool) -> Origin:
         """Return the same array with the elements in that order."""
         turned = in_order(self.buffer, fortran_order=fortran_order)
+        if (spare := memory.spare(memory.BASE_NBYTES)) is not None and isinstance(turned, TransposedBuffer):
+            turned = within_memory(turned, min(turned.memory, max(spare // 4, _BLOCK_NBYTES)))
         return self if turned is self.buffer else FileOrigin(turned, self._first, self.count)
 
     def _range(self, index: slice) -> np.ndarray:
         block = np.empty(index.stop - index.start, self.datatype.form)
         reader = self._reader or self.buffer.open()
-        if self._reader is None and FileOrigin._nopen < _MAX_OPEN:
+        if self._reader is None and self._may_stay_open():
             self._reader = reader
             FileOrigin._nopen += 1
+            FileOrigin._nbytes_open += self.takes
         with nullcontext() if reader is self._reader else closing(reader):
             reader.read(self._first + index.start, block)
         return block
+
+    def _may_stay_open(self) -> bool:
+        room = memory.spare(memory.STREAMED_BASE_NBYTES if self.buffer.isolated else memory.BASE_NBYTES)
+        if FileOrigin._nbytes_open + self.takes > (_OPEN_NBYTES if room is None else room):
+            return False
+        return FileOrigin._nopen < descriptors.spare(_MAX_OPEN)
 
     def blocks(self) -> Iterator[np.ndarray]:
         """Yield all elements, in blocks, and close the file at the end."""
@@ -182,6 +210,7 @@ class FileOrigin(Origin):
             self._reader.close()
             self._reader = None
             FileOrigin._nopen -= 1
+            FileOrigin._nbytes_open -= self.takes
 
     def check_unchanged(self) -> None:
         """Raise `BufferFileError` if the file changed since it was looked at."""
@@ -210,14 +239,28 @@ class ScatteredOrigin(FileOrigin):
     def __init__(self, buffer: FlatBuffer, runs: Runs) -> None:
         super().__init__(buffer, 0, 0)
         self.count = runs.entries
-        self._stored = buffer.stored
         self._runs = runs
 
+    def held(self, *, in_order: bool) -> int:
+        """Return about how many bytes of memory it takes to read it: where its elements are, and all between them."""
+        between = 2 * self.buffer.count * self.datatype.extent
+        return super().held(in_order=in_order) + between + self.count * _PLACE_NBYTES
+
+    @functools.cached_property
+    def _positions(self) -> np.ndarray:
+        return self._runs.positions()
+
     def _range(self, index: slice) -> np.ndarray:
-        octets = np.empty((self.buffer.count, self.datatype.extent), np.uint8)
+        """Read the elements with all that lies between them."""
+        at = self._positions[index]
+        if not len(at):
+            return np.empty(0, self.datatype.form)
+        extent = self.datatype.extent
+        first, last = int(at.min()) // extent, (int(at.max()) + extent - 1) // extent + 1
+        octets = np.empty((last - first, extent), np.uint8)
         with closing(self.buffer.open()) as reader:
-            reader.read(0, octets.reshape(-1).view(self.datatype.form))
-        return gathered(octets.reshape(-1), self._runs.positions()[index], self.datatype.form)
+            reader.read(first, octets.reshape(-1).view(self.datatype.form))
+        return gathered(octets.reshape(-1), at - first * extent, self.datatype.form)
 
 
 def gathered(octets: np.ndarray, at: np.ndarray | None, form: np.dtype) -> np.ndarray:
@@ -245,10 +288,3 @@ def scattered(octets: np.ndarray, at: np.ndarray | None, elements: np.ndarray) -
 
 def _on_grid(at: np.ndarray, itemsize: int) -> bool:
     return not np.any(at % itemsize)
-
-
-def in_form(elements: np.ndarray, form: np.dtype) -> np.ndarray:
-    """Return a copy of elements in another form of the same datatype."""
-    changed = np.zeros(len(elements), form)
-    convert(elements, changed, "an element", 0)
-    return changed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ from mpired.buffers import FlatBuffer
 from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run, TypeMap
 from mpired.errors import CountError, DisplacementError, OverlapError, RangeError, UsageError
+from mpired.storage import memory
 from mpired.windows.apply import Share
-from mpired.windows.runs import Map, Runs, check_range
+from mpired.windows.runs import Map, Runs, check_range, held_of_runs
 
 _FARTHEST = 2**62  # bytes; no file is that large, and sums of two such offsets still fit 64 bits
 _SLICE = re.compile(
@@ -210,6 +212,7 @@ def _box(window: FlatBuffer, text: str, given: Given) -> tuple[tuple[int, ...], 
     without_ones = [tuple(n for n in shape if n != 1) for shape in (kept, given.shape or ())]
     if given.whole and given.shape is not None and without_ones[0] != without_ones[1]:
         raise CountError(given.name, f"has shape {given.shape}, but the box {text} has {kept}")
+    memory.check(memory.BASE_NBYTES + held_of_runs(math.prod(len(each) for each, _ in lists)))
     positions = np.zeros((), np.int64)
     # The last index runs fastest, in Fortran order the first.
     order = range(len(shape))[::-1] if window.fortran_order else range(len(shape))

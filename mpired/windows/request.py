@@ -5,19 +5,21 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from mpired import ops
 from mpired.buffers import AtHand, Declared, FlatBuffer, Model, RankBuffer, open_rank
+from mpired.buffers.decoding import Decoder
+from mpired.buffers.rank import within_budget
 from mpired.cautions import of_kind
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap.typemap import Run
-from mpired.engines.decoding import Decoder
-from mpired.errors import CountError, MpiredWarning, OverflowWarning, UsageError
+from mpired.errors import CountError, DatatypeError, MpiredWarning, OverflowWarning, SkippedWarning, UsageError
 from mpired.options import AccumulateOptions, FetchOptions, PathLike, Where, part
+from mpired.ranks import Skipped
 from mpired.windows import once
 from mpired.windows.apply import Share
 from mpired.windows.origin import ArrayOrigin, FileOrigin, Origin, ScatteredOrigin, check_inside, whole
@@ -105,6 +107,8 @@ class Done(NamedTuple):
         For each window about how many bytes were read and written for its elements.
     cautions
         What was warned of, where somebody has collected it.
+    origins
+        The names of all origins that can be used.
     """
 
     protocols: tuple[str, ...]
@@ -115,6 +119,12 @@ class Done(NamedTuple):
     fetched: np.ndarray | None = None
     nbytes: tuple[int, ...] = ()
     cautions: tuple[MpiredWarning, ...] = ()
+    origins: tuple[str, ...] = ()
+
+    @property
+    def bad(self) -> list[Skipped]:
+        """The origins that are left out because they cannot be used."""
+        return [each for warning in of_kind(self.cautions, SkippedWarning) for each in warning.skipped]
 
     @property
     def overflow(self) -> list[OverflowWarning]:
@@ -160,13 +170,13 @@ def open_origin(
         return [ArrayOrigin.of(origin, said.datatype, first, count)]
     # Of a raw file with too few bytes for an element none can be asked for (MPI-4.1, 12.3.4).
     word = origin if isinstance(origin, AtHand) else os.fspath(origin)
-    file = open_rank(word, replace(said, count=0) if count == 0 and not first else said)
-    file.check_some()
+    file = open_rank(word, said._replace(count=0) if count == 0 and not first else said)
+    file.check_some(said.taken)
     if derived is not None:
         return [_scattered(file.only_buffer(), derived, first, count)]
     origins: list[Origin] = [
         FileOrigin(buffer, first, max(buffer.count - first, 0) if count is None else count)
-        for buffer in map(decoder.decoding, file.buffers)
+        for buffer in map(decoder.decoding, map(within_budget, file.buffers))
     ]
     for each in origins:
         each.format = file.format
@@ -198,22 +208,26 @@ def is_whole(options: Mapping[str, object]) -> bool:
 
 
 def common(origins: Sequence[Sequence[Origin]], options: FetchOptions) -> list[Given]:
-    """Return for each buffer what all origins have in common.
+    """Return for each buffer what all origins have in common."""
+    whole = is_whole(options)
+    return [Given(first.name, first.count, first.shape, whole) for first in (origins[0] if origins else ())]
 
-    Raises
-    ------
-    CountError
-        If their counts or shapes differ.
+
+def check_like(origin: Sequence[Origin], other: Sequence[Origin], *, datatypes: bool = False) -> None:
+    """Raise an error if the buffers of an origin have not the count and shape of those of another.
+
+    Their `datatypes` are compared with those of the target too, when that is locked.
     """
-    whole, given = is_whole(options), []
-    for first, *others in zip(*origins, strict=False):
-        for origin in others:
-            if origin.count != first.count:
-                raise CountError(origin.name, f"has {origin.count} elements, but {first.name!r} has {first.count}")
-            if None not in (origin.shape, first.shape) and origin.shape != first.shape:
-                raise CountError(origin.name, f"has shape {origin.shape}, but {first.name!r} has {first.shape}")
-        given.append(Given(first.name, first.count, first.shape, whole))
-    return given
+    if datatypes and len(origin) != len(other):
+        raise CountError(origin[0].name, f"has {len(origin)} buffers, but {other[0].name!r} has {len(other)}")
+    for mine, theirs in zip(origin, other, strict=False):
+        if datatypes and mine.datatype != theirs.datatype:
+            reason = f"has datatype {mine.datatype.label}, but {theirs.name!r} has {theirs.datatype.label}"
+            raise DatatypeError(mine.name, reason)
+        if mine.count != theirs.count:
+            raise CountError(mine.name, f"has {mine.count} elements, but {theirs.name!r} has {theirs.count}")
+        if None not in (mine.shape, theirs.shape) and mine.shape != theirs.shape:
+            raise CountError(mine.name, f"has shape {mine.shape}, but {theirs.name!r} has {theirs.shape}")
 
 
 def element_of(value: object, datatype: Datatype, what: str, said: Declared) -> np.ndarray:

@@ -17,6 +17,7 @@ import numpy as np
 
 from mpired.datatypes.typemap.typemap import TypeMap
 from mpired.errors import OverlapError, RangeError
+from mpired.storage import memory
 
 Index: TypeAlias = slice | np.ndarray
 
@@ -24,6 +25,8 @@ Index: TypeAlias = slice | np.ndarray
 _BATCH_NBYTES = 1 << 20
 # Neighbours closer than this are read and written together with what lies between.
 _GAP_NBYTES = 512
+# What was measured to be held of each run, and of each entry of a map.
+_RUN_NBYTES, _ENTRY_NBYTES = 104, 88
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,14 @@ class Access(Protocol):
     @property
     def nbytes(self) -> int:
         """About how many bytes will be written."""
+
+    @property
+    def held(self) -> int:
+        """About how many bytes of memory the places take."""
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the elements of an origin are wanted in their order, so that it need not be in memory."""
 
     def check(self, name: str, window_nbytes: int) -> None:
         """Raise an error unless all elements lie in the window, and none overlap."""
@@ -118,8 +129,19 @@ class Runs:
         """About how many bytes will be written."""
         return self.entries * self.itemsize
 
+    @property
+    def held(self) -> int:
+        """About how many bytes of memory the places take."""
+        return held_of_runs(len(self.starts)) if len(self.starts) > 1 else 0
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the elements of an origin are wanted in their order: each batch is of one run."""
+        return len(self.starts) <= 1 or int(self.counts.min()) * self.itemsize >= _BATCH_NBYTES
+
     def repeated(self, count: int, extent: int) -> Runs:
         """Return `count` copies, each `extent` bytes after the one before."""
+        memory.check(memory.BASE_NBYTES + held_of_runs(count * len(self.starts)))
         shifts = np.arange(count, dtype=np.int64) * extent
         starts = (shifts[:, None] + self.starts).ravel()
         return Runs(starts, np.tile(self.counts, count), self.itemsize)
@@ -169,6 +191,16 @@ class Runs:
         return np.repeat(starts, pieces) + within * self.itemsize, counts, np.repeat(first, pieces) + within
 
 
+def held_of_runs(count: int) -> int:
+    """Return about how many bytes of memory so many runs take."""
+    return count * _RUN_NBYTES
+
+
+def held_of_map(count: int) -> int:
+    """Return about how many bytes of memory a map with so many entries takes."""
+    return count * _ENTRY_NBYTES
+
+
 class Map:
     """Elements of a window by index; an index may come again, and then all its entries are applied in order.
 
@@ -202,6 +234,16 @@ class Map:
     def nbytes(self) -> int:
         """About how many bytes will be written."""
         return len(self._targets) * self._itemsize
+
+    @property
+    def held(self) -> int:
+        """About how many bytes of memory the places take."""
+        return held_of_map(self.entries)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether the elements of an origin are wanted in their order."""
+        return False
 
     def check(self, name: str, window_nbytes: int) -> None:
         """Raise an error unless all elements lie in the window."""

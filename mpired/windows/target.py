@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
 import numpy as np
 
 from mpired.buffers import (
+    BufferModel,
     Declared,
     FlatBuffer,
     FlatLayout,
+    Format,
     Model,
     RankBuffer,
     RankFile,
@@ -22,17 +23,17 @@ from mpired.buffers import (
     format_to_create,
     recognise,
 )
-from mpired.buffers.flat import Order
-from mpired.buffers.rank import blocks
-from mpired.buffers.source import LocalSource
-from mpired.engines.decoding import Decoder, rewrite
+from mpired.buffers.decoding import Decoder, rewrite
+from mpired.buffers.flat import Order, in_form
+from mpired.buffers.rank import blocks, within_budget
 from mpired.errors import OutputExistsError, UsageError
-from mpired.storage import calls, journal
+from mpired.sources.local import LocalSource
+from mpired.sources.source import Source
+from mpired.storage import calls, journal, memory
 from mpired.storage.lock import Target, Waiting
 from mpired.storage.output import FileOutput, Scratch
 from mpired.storage.update import Extent, Update, choose
 from mpired.windows import once
-from mpired.windows.origin import in_form
 
 _BLOCK_NBYTES = 4 << 20
 _ALIGNMENT = 64
@@ -66,6 +67,9 @@ class Opened(Protocol):
     windows: Sequence[FlatBuffer]
     """Where the elements are: one buffer, or one for each column."""
 
+    def rewriting(self) -> int:
+        """Return about how many bytes are in memory at once when it is written; 0 if it is changed where it is."""
+
     def remembered(self) -> list[bytes]:
         """Return the keys of what was combined into it before."""
 
@@ -76,12 +80,16 @@ class Opened(Protocol):
 class FlatTarget:
     """A file that is changed where its elements lie, locked."""
 
-    def __init__(self, target: Target, window: FlatBuffer, form: str) -> None:
+    def __init__(self, target: Target, windows: Sequence[FlatBuffer], form: str) -> None:
         self.name = target.name
         self.format = form
         self.source = target.fd
-        self.windows: Sequence[FlatBuffer] = (window,)
+        self.windows = windows
         self._target = target
+
+    def rewriting(self) -> int:
+        """Return 0."""
+        return 0
 
     def remembered(self) -> list[bytes]:
         """Return the keys of what was combined into it before."""
@@ -89,7 +97,8 @@ class FlatTarget:
 
     def begin(self, changed_nbytes: int, policy: Policy, /) -> Update:
         """Begin to change it by the protocol of the policy."""
-        extent = Extent(self.windows[0].offset, changed_nbytes)
+        head_nbytes = min(window.offset for window in self.windows)
+        extent = Extent(min(head_nbytes, journal.MOST_HEAD_NBYTES), changed_nbytes)
         return choose(self._target, extent, policy.commit, durable=policy.durable)
 
 
@@ -112,19 +121,86 @@ def open_target(target: Target, declared: Declared, decoder: Decoder, stack: Exi
     MpiredError
         If the file is damaged, is not of the datatype, or would lose something if it were written again.
     """
-    source = LocalSource.of_status(target.name, target.path, target.status)
-    row = recognise(source, declared)
-    file = row.inspect(source, declared)
-    file.check_some()
-    if not row.updatable:
-        raise UsageError(target.name, f"is {row.name}, of which no file is updated; write its elements to another")
-    flat = file.buffers[0]
-    if isinstance(flat, FlatBuffer):
-        return FlatTarget(target, flat, row.name)
+    file = looked_at(LocalSource.of_status(target.name, target.path, target.status), declared)
+    flat = [buffer for buffer in file.buffers if isinstance(buffer, FlatBuffer)]
+    if is_changed_there(file):
+        return FlatTarget(target, flat, file.format)
     return ColumnTarget(target, file, decoder, stack)
 
 
-class ColumnTarget:
+def looked_at(source: Source, declared: Declared) -> RankFile:
+    """Look at a file that is to be a target; errors as of `open_target`."""
+    row = recognise(source, declared)
+    file = row.inspect(source, declared)
+    file.check_some(declared.taken)
+    if not row.updatable:
+        raise UsageError(source.name, f"is {row.name}, of which no file is updated; write its elements to another")
+    return file
+
+
+def is_changed_there(file: RankFile) -> bool:
+    """Tell whether a file is changed where its elements lie; else it is written again."""
+    row = format_named(file.format)
+    # What may be missing is looked for first, which nothing does that changes elements where they lie.
+    return row.is_flat or (
+        row.in_place and all(isinstance(each, FlatBuffer) and each.missing is None for each in file.buffers)
+    )
+
+
+class _Columns:
+    """A target with columns: the elements of those that may change are elsewhere as native ones until all is written.
+
+    Parameters
+    ----------
+    name
+        What messages call it.
+    form
+        The name of its format.
+    like
+        The file that has all else, the other columns and the schema.
+    scratch
+        Where the elements are.
+    status
+        That of the target, if it is there.
+    """
+
+    def __init__(
+        self, name: str, form: str, like: Source, scratch: Scratch, status: os.stat_result | None = None
+    ) -> None:
+        self.name = name
+        self.format = form
+        self.source = scratch.fd
+        self.windows: Sequence[FlatBuffer] = ()
+        self._like = like
+        self._scratch = scratch
+        self._status = os.fstat(scratch.fd) if status is None else status
+
+    def rewriting(self) -> int:
+        """Return about how many bytes are in memory at once when it is written."""
+        return rewriting(self.format, self._like)
+
+    def _put(self, columns: Iterable[BufferModel | RankBuffer], elements: Iterable[Iterator[np.ndarray]]) -> None:
+        """Put the elements of the columns, which come in blocks, to where they are changed."""
+        flat, end = [], 0
+        for column, parts in zip(columns, elements, strict=True):
+            form, at = column.datatype.form, end
+            for block in parts:
+                calls.pwrite_all(self._scratch.fd, block.view(np.uint8).data, at)
+                at += block.nbytes
+            source = LocalSource.of_status(self.name, self._scratch.shared_path, self._status)
+            shape = (column.count,) if column.shape is None else column.shape
+            order = column.fortran_order
+            flat.append(FlatBuffer(source, column.datatype, column.count, form, end, shape, order, name=column.name))
+            end += -(-column.count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
+        self.windows = flat
+
+    def _encode(self, output: FileOutput) -> None:
+        source = LocalSource.of(self.name, self._scratch.shared_path)
+        changed = [window._replace(source=source) for window in self.windows]
+        rewrite(format_named(self.format), self._like, changed, output.shared)
+
+
+class ColumnTarget(_Columns):
     """A file that is decoded, locked: buffers are copied out, changed, and written to a new file with all else.
 
     Parameters
@@ -140,26 +216,12 @@ class ColumnTarget:
     """
 
     def __init__(self, target: Target, file: RankFile, decoder: Decoder, stack: ExitStack) -> None:
-        self.name = target.name
-        self.format = file.format
+        scratch = stack.enter_context(Scratch(os.path.dirname(target.path), target.name))
+        super().__init__(target.name, file.format, file.source, scratch, target.status)
         self._target = target
-        self._file = file
-        self._scratch = stack.enter_context(Scratch(os.path.dirname(target.path), target.name))
-        self.source = self._scratch.fd
-        self.windows: Sequence[FlatBuffer] = self._copied_out(map(decoder.decoding, file.buffers))
-
-    def _copied_out(self, buffers: Iterable[RankBuffer]) -> list[FlatBuffer]:
-        """Copy the elements of the columns into the scratch file, as native elements."""
-        flat, end = [], 0
-        for buffer in buffers:
-            form, at = buffer.datatype.form, end
-            for block in blocks(buffer, max(1, _BLOCK_NBYTES // form.itemsize)):
-                calls.pwrite_all(self._scratch.fd, block.view(np.uint8).data, at)
-                at += block.nbytes
-            source = LocalSource.of_status(self.name, self._scratch.shared_path, self._target.status)
-            flat.append(FlatBuffer(source, buffer.datatype, buffer.count, form, end, (buffer.count,), name=buffer.name))
-            end += -(-buffer.count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
-        return flat
+        buffers = list(map(decoder.decoding, map(within_budget, file.buffers)))
+        steps = (max(1, _BLOCK_NBYTES // buffer.datatype.itemsize) for buffer in buffers)
+        self._put(buffers, map(blocks, buffers, steps))
 
     def remembered(self) -> list[bytes]:
         """Return the keys of what was combined into it before."""
@@ -173,14 +235,19 @@ class ColumnTarget:
         UsageError
             If the policy asks for a journal.
         """
-        if policy.commit == "journal":
-            raise UsageError("`commit='journal'`", f"changes raw and npy files; {self.name} is rewritten whole")
+        check_rewritten(self.name, policy)
         return _Rewritten(self._target, self._scratch, self._encode, durable=policy.durable)
 
-    def _encode(self, output: FileOutput) -> None:
-        source = LocalSource.of(self.name, self._scratch.shared_path)
-        changed = [replace(window, source=source) for window in self.windows]
-        rewrite(format_named(self.format), self._file.source, changed, output.shared)
+
+def check_rewritten(name: str, policy: Policy) -> None:
+    """Raise `UsageError` if a file with columns is to be changed in place."""
+    if policy.commit == "journal":
+        raise UsageError("`commit='journal'`", f"changes raw and npy files; {name} is rewritten whole")
+
+
+def rewriting(form: str, like: Source) -> int:
+    """Return about how many bytes are in memory at once when a file is written like another; 0 without a limit."""
+    return 0 if memory.spare(0) is None else format_named(form).rewriting(like)
 
 
 class _Written:
@@ -251,24 +318,49 @@ class Filling(NamedTuple):
 
     Parameters
     ----------
-    element
-        An array of one element.
+    elements
+        For each buffer of the model an array of one element.
     model
-        What the target is like, with one buffer.
+        What the target is like.
     raw_order
         The byte order of its elements if it is raw.
     declared
         Whether the datatype was declared, so that it is known of a file that does not say it.
+    whole
+        Whether it is like the whole file that is the source of the model.
     """
 
-    element: np.ndarray
+    elements: Sequence[np.ndarray]
     model: Model
     raw_order: Order = "="
     declared: bool = False
+    whole: bool = False
+
+    def row(self, name: str) -> Format:
+        """Return the format of a target of that name.
+
+        Raises
+        ------
+        UsageError
+            If its suffix does not mean a format that is made so.
+        """
+        like = self.model.format if self.whole else ""
+        return format_to_create(name, like=like, declared=self.declared)
+
+    def flat(self, row: Format, source: Source) -> tuple[FlatBuffer, FlatLayout]:
+        """Return the elements as a buffer of a file of a format that is not streamed, and how they lie there."""
+        like = self.model.buffers[0]  # of several, which no origin has then, the comparison of the counts tells
+        if row.needs_type:
+            like = like._replace(byte_order=self.raw_order, shape=None, fortran_order=False)
+        layout = row.prepare(self.model._replace(buffers=(like,)))
+        assert isinstance(layout, FlatLayout)  # noqa: S101 - as of all that are made new
+        shape = None if row.needs_type else (like.count,) if like.shape is None else like.shape
+        order = like.fortran_order
+        return FlatBuffer(source, like.datatype, like.count, layout.stored, layout.offset, shape, order), layout
 
 
-class NewTarget:
-    """A target that does not exist yet, filled with one element again and again.
+def make_target(name: str, filling: Filling, stack: ExitStack, *, durable: bool) -> NewTarget | NewColumns:
+    """Make a target that does not exist yet.
 
     Parameters
     ----------
@@ -288,39 +380,102 @@ class NewTarget:
     UsageError
         If its suffix does not mean a format that is made so.
     """
+    row = filling.row(name)
+    try:
+        output = stack.enter_context(FileOutput(name, overwrite=False, durable=durable))
+    except OutputExistsError as error:
+        raise Appeared from error
+    if not row.is_flat:
+        return NewColumns(output, filling, stack)
+    return NewTarget(output, row, filling)
 
-    def __init__(self, name: str, filling: Filling, stack: ExitStack, *, durable: bool) -> None:
-        self.name = name
-        row = format_to_create(name, declared=filling.declared)
-        try:
-            self._output = stack.enter_context(FileOutput(name, overwrite=False, durable=durable))
-        except OutputExistsError as error:
-            raise Appeared from error
+
+class NewColumns(_Columns):
+    """A target with columns that does not exist yet: the first origin, with other elements in what is combined.
+
+    Parameters
+    ----------
+    output
+        The new file.
+    filling
+        What it holds at first.
+    stack
+        Closes what is opened.
+
+    Raises
+    ------
+    UsageError
+        If two columns of the origin are one buffer, which they are in no target.
+    """
+
+    def __init__(self, output: FileOutput, filling: Filling, stack: ExitStack) -> None:
+        model = filling.model
+        assert model.source is not None  # noqa: S101 - else its format is not made
+        if any(len(buffer.columns) > 1 for buffer in model.buffers):
+            reason = f"makes pairs of two columns, which {model.format} targets do not have; name an npy target"
+            raise UsageError("`pair`", reason)
+        scratch = stack.enter_context(Scratch(output.directory, output.name))
+        super().__init__(output.name, model.format, model.source, scratch)
+        self._output = output
+        counts = (buffer.count for buffer in model.buffers)
+        self._put(model.buffers, map(_repeated, filling.elements, counts))
+
+    def remembered(self) -> list[bytes]:
+        """Return no keys: nothing was combined into it yet."""
+        return []
+
+    def begin(self, _changed_nbytes: int, _policy: Policy, /) -> Update:
+        """Begin to change it."""
+        return _MadeOfColumns(self.name, self._output, self._scratch, self._encode_unchanged)
+
+    def _encode_unchanged(self, output: FileOutput) -> None:
+        self._encode(output)
+        self._like.check_unchanged()
+
+
+def _repeated(element: np.ndarray, count: int) -> Iterator[np.ndarray]:
+    """Yield an element so many times, in blocks."""
+    block = np.repeat(element, min(max(1, _BLOCK_NBYTES // element.itemsize), count))
+    for start in range(0, count, max(1, len(block))):
+        yield block[: count - start]
+
+
+class NewTarget:
+    """A flat target that does not exist yet, filled with one element again and again.
+
+    Parameters
+    ----------
+    output
+        The new file.
+    row
+        Its format.
+    filling
+        What it holds at first.
+    """
+
+    def __init__(self, output: FileOutput, row: Format, filling: Filling) -> None:
+        self.name = name = output.name
+        self._output = output
         self.source = self._output.fd
-        (like,) = filling.model.buffers
-        if row.needs_type:
-            like = replace(like, byte_order=filling.raw_order, shape=None, fortran_order=False)
-        layout = row.prepare(replace(filling.model, buffers=(like,)))
-        assert isinstance(layout, FlatLayout)  # noqa: S101 - as of all that are made new
+        window, layout = filling.flat(row, LocalSource(name, output.shared_path, (0, 0, 0, 0)))
         with calls.blaming(name):
             calls.pwrite_all(self._output.fd, layout.head, 0)
-            self._fill(in_form(filling.element, layout.stored), layout.offset, like.count)
-        source = LocalSource.of(name, self._output.shared_path)
-        shape = None if row.needs_type else (like.count,) if like.shape is None else like.shape
+            self._fill(in_form(filling.elements[0], layout.stored), layout.offset, window.count)
         self.format = row.name
-        self.windows: Sequence[FlatBuffer] = (
-            FlatBuffer(source, like.datatype, like.count, layout.stored, layout.offset, shape, like.fortran_order),
-        )
+        source = LocalSource.of(name, self._output.shared_path)
+        self.windows: Sequence[FlatBuffer] = (window._replace(source=source),)
 
     def _fill(self, element: np.ndarray, offset: int, count: int) -> None:
-        step = max(1, _BLOCK_NBYTES // element.itemsize)
         if not element.view(np.uint8).any():
             calls.set_size(self._output.fd, offset + count * element.itemsize)
             return
-        block = np.repeat(element, min(step, count)).view(np.uint8)
-        for start in range(0, count, step):
-            nbytes = min(step, count - start) * element.itemsize
-            calls.pwrite_all(self._output.fd, block[:nbytes].data, offset + start * element.itemsize)
+        for block in _repeated(element, count):
+            calls.pwrite_all(self._output.fd, block.view(np.uint8).data, offset)
+            offset += block.nbytes
+
+    def rewriting(self) -> int:
+        """Return 0."""
+        return 0
 
     def remembered(self) -> list[bytes]:
         """Return no keys: nothing was combined into it yet."""
@@ -332,12 +487,12 @@ class NewTarget:
 
 
 class _Made(_Written):
-    """The update that makes a new file."""
+    """The update that makes a new file; its new bytes go to `fd`, or to itself."""
 
     protocol = "new file"
 
-    def __init__(self, name: str, output: FileOutput) -> None:
-        super().__init__(name, output.fd)
+    def __init__(self, name: str, output: FileOutput, fd: int | None = None) -> None:
+        super().__init__(name, output.fd if fd is None else fd)
         self._output: FileOutput = output
 
     def publish(self, on_commit: Callable[[], None]) -> None:
@@ -351,3 +506,17 @@ class _Made(_Written):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Leave the file to the one who opened it."""
+
+
+class _MadeOfColumns(_Made):
+    """The update that makes a new file with columns: it is written at the end."""
+
+    def __init__(self, name: str, output: FileOutput, scratch: Scratch, encode: Callable[[FileOutput], None]) -> None:
+        super().__init__(name, output, scratch.fd)
+        self._encode = encode
+
+    def seal(self, keys: bytes) -> None:
+        """Write the new file, and bring it to the disk."""
+        with calls.blaming(self._name):
+            self._encode(self._output)
+        super().seal(keys)

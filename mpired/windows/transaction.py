@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpired import cautions, ops
-from mpired.buffers import BufferModel, Model
+from mpired.buffers import BufferModel, Model, format_named
 from mpired.buffers.rank import reordered
 from mpired.errors import (
     BufferFileError,
@@ -28,15 +28,19 @@ from mpired.errors import (
 from mpired.ops import overflow
 from mpired.progress import Progress, unwatched
 from mpired.ranks import check_formats
-from mpired.storage import calls, recovery, staging
+from mpired.sources.directory import check_one_file
+from mpired.steps import step
+from mpired.storage import calls, memory, unfinished
 from mpired.storage.lock import Inode, Target, Waiting, inode, lock_all, lock_replaced, lock_target
+from mpired.storage.names import check_not_orphan
 from mpired.storage.output import nothing, parted
+from mpired.storage.remains import finish_staged, has_journal
 from mpired.storage.update import Reading, Update
 from mpired.windows import once
 from mpired.windows.apply import Share, fold
 from mpired.windows.origin import Origin
 from mpired.windows.request import Done, Keep, Request
-from mpired.windows.target import Appeared, Filling, NewTarget, Opened, Policy, open_target
+from mpired.windows.target import Appeared, Filling, NewColumns, NewTarget, Opened, Policy, make_target, open_target
 
 
 def transact(
@@ -70,14 +74,13 @@ def transact(
     MpiredError, OSError
         Nothing has changed, except after an `UnconfirmedError`.
     """
-    staging.recover(request.windows)
+    finish_staged(map(calls.followed, request.windows))
     while True:
         with contextlib.suppress(Appeared), ExitStack() as stack:
             targets, recovered = _open(request, policy, replaced, stack)
-            completed = _completed(request, targets)
-            renamed = request.windows if policy.commit == "rename" and request.op.origin else ()
-            cautions.tell(*cautions.hard_links(parted(renamed)), *completed.doubts)
-            work = _Work(completed, policy, targets, stack)
+            whole = completed(request, targets)
+            tell_doubts(whole, policy)
+            work = Work(whole, policy, targets, stack)
             work.combine(progress)
             if keep is not None and work.fetched is not None:
                 keep(work.fetched, work.fetched_model)
@@ -85,7 +88,13 @@ def transact(
             return work.done(recovered)
 
 
-def _completed(request: Request, targets: Sequence[Opened]) -> Request:
+def tell_doubts(request: Request, policy: Policy) -> None:
+    """Warn of what the user should know before anything changes."""
+    renamed = request.windows if policy.commit == "rename" and request.op.origin else ()
+    cautions.tell(*cautions.hard_links(parted(renamed)), *request.doubts)
+
+
+def completed(request: Request, targets: Sequence[Opened]) -> Request:
     """Make the elements of a request that could not be made before the datatype of its windows was known."""
     if request.complete is None:
         return request
@@ -111,7 +120,7 @@ def _open(
         if request.op.identity is not None and request.create is None:
             error.strerror = f"{error.strerror}; `create` makes a target that is missing"
         raise
-    recovered = tuple(target.name for target in targets if recovery.recover(target) == "finished")
+    recovered = tuple(target.name for target in targets if unfinished.recover(target) == "finished")
     return [open_target(target, request.declared, request.decoder, stack) for target in targets], recovered
 
 
@@ -125,17 +134,17 @@ def _open_or_make(
     opened, recovered = _open(replace(request, windows=there), policy, replaced, stack) if there else ((), ())
     others = dict(zip(there, opened, strict=True))
     made = (name for name in request.windows if name not in others)
-    others |= {name: NewTarget(name, filling, stack, durable=policy.durable) for name in made}
+    others |= {name: make_target(name, filling, stack, durable=policy.durable) for name in made}
     return [others[name] for name in request.windows], recovered
 
 
 def _open_for_reading(request: Request, policy: Policy, stack: ExitStack) -> Sequence[Opened]:
     """Lock targets that may not be written to, beside other readers, when nothing in them is half done."""
     for name in request.windows:
-        recovery.recover_for_reading(name, policy.waiting)
+        unfinished.recover_for_reading(name, policy.waiting)
     targets = stack.enter_context(locked(request.windows, policy.waiting, shared=True))
     for target in targets:
-        if recovery.has_journal(target.name):
+        if has_journal(target.name):
             raise BufferFileError(target.name, "has an unfinished update, of a process that has just died; run again")
     return [open_target(target, request.declared, request.decoder, stack) for target in targets]
 
@@ -158,14 +167,15 @@ def locked(
         return lock_replaced(name, waiting, held=held)
 
     for name in names:
-        recovery.check_not_orphan(name)
+        check_not_orphan(name)
+        check_one_file(name)
     with lock_all([*names, *replaced], waiting, lock=lock) as held:
         targets = [held[name] for name in names]
         if len({inode(target.status) for target in targets}) < len(targets):
             raise UsageError("`windows`", "names one file twice; each window is a file of its own")
         for name in held.keys() - set(names):
             if not held[name].shared:
-                recovery.recover(held[name])
+                unfinished.recover(held[name])
         yield targets
 
 
@@ -177,7 +187,7 @@ class _Part(NamedTuple):
     attribute: bytes
 
 
-class _Work:
+class Work:
     """A request at work: all checks, and then the elements; nothing is visible of it until it is published."""
 
     def __init__(self, request: Request, policy: Policy, targets: Sequence[Opened], stack: ExitStack) -> None:
@@ -188,12 +198,17 @@ class _Work:
         stack.callback(request.decoder.close)
         for origin in (origin for buffers in request.origins for origin in buffers):
             stack.callback(origin.close)
+        self._origins = [_as_the_windows(buffers, targets[0]) for buffers in request.origins]
         self._check()
         nbuffers = len(targets[0].windows)
         placed = [request.place(i, [target.windows[i] for target in targets]) for i in range(nbuffers)]
-        shares = [[each for each in of_window if each] for of_window in zip(*placed, strict=True)]
+        shares = [
+            [share._replace(buffer=i) for i, share in enumerate(of_window) if share]
+            for of_window in zip(*placed, strict=True)
+        ]
         self._parts = [self._part(target, mine) for target, mine in zip(targets, shares, strict=True)]
         self._placed = placed[0]
+        self._check_memory()
         self._entries = tuple(sum(share.access.entries for share in row if share) for row in placed)
         self.updates: list[Update | None] = []
         self.fetched = np.zeros(self._entries[0], targets[0].windows[0].datatype.form) if request.fetch else None
@@ -209,7 +224,12 @@ class _Work:
             target, share = found[0]
             window, shape = share.window, share.fetched_shape
         buffer = BufferModel(
-            window.datatype, count, shape=shape, fortran_order=window.fortran_order, byte_order=window.byte_order
+            window.datatype,
+            count,
+            shape=shape,
+            fortran_order=window.fortran_order,
+            form=window.form,
+            byte_order=window.byte_order,
         )
         return Model(target.format, (buffer,), window.source)
 
@@ -221,10 +241,26 @@ class _Work:
             ops.check_buffers(request.op, [(each.name, each.datatype) for each in target.windows], request.use)
             if len(target.windows) != len(self._targets[0].windows):
                 raise CountError(target.name, "has other buffers than the first window")
-            for buffers in request.origins:
+            for buffers in self._origins:
                 self._compare(target, buffers)
         if request.fetch and len(self._targets[0].windows) > 1:
             raise UsageError("`columns`", "has to choose one column to fetch")
+
+    def _check_memory(self) -> None:
+        """Raise `UsageError` if there is less memory than what is held at once, beside the blocks, takes."""
+        shares = [share for part in self._parts for share in part.shares]
+        in_order = all(share.access.in_order for share in shares)
+        origins = [origin for buffers in self._request.origins for origin in buffers]
+        names = self._request.formats | {target.format for target in self._targets}
+        streamed = any(format_named(name).streamed for name in names)
+        held = sum(share.access.held for share in shares) + sum(each.held(in_order=in_order) for each in origins)
+        if self._request.fetch:
+            held += sum(share.access.entries * share.window.datatype.itemsize for share in shares)
+        # A worker that writes a target again has what this process has.
+        again = sum(target.rewriting() for target in self._targets)
+        base = memory.STREAMED_BASE_NBYTES if streamed else memory.BASE_NBYTES
+        one = max((each.takes for each in origins), default=0)  # the others are opened again and again
+        memory.check(base + one + again + held * (2 if again else 1))
 
     @staticmethod
     def _compare(target: Opened, buffers: Sequence[Origin]) -> None:
@@ -240,7 +276,8 @@ class _Work:
 
     def _part(self, target: Opened, shares: Sequence[Share]) -> _Part:
         """Leave out what a window remembers; one that was changed before a crash is not changed again."""
-        shares = [share for share in shares if share.access.entries]
+        # They are changed in the order of the file.
+        shares = sorted((share for share in shares if share.access.entries), key=lambda share: share.window.offset)
         keys = self._request.keys
         if not shares:
             return _Part((), (), b"")
@@ -253,8 +290,10 @@ class _Work:
     def combine(self, progress: Progress) -> None:
         """Compute all new elements, and make the updates ready."""
         nbytes = sum(share.access.nbytes * len(part.origins) for part in self._parts for share in part.shares)
-        for _ in progress(self._combined(), nbytes):
-            pass
+        with step("combining the origins"):
+            for _ in progress(self._combined(), nbytes):
+                pass
+        self._request.decoder.close()  # what is written again takes another worker
         for origin in (origin for buffers in self._request.origins for origin in buffers):
             origin.check_unchanged()
         for update, part in zip(self.updates, self._parts, strict=True):
@@ -269,8 +308,8 @@ class _Work:
         for target, part in zip(self._targets, self._parts, strict=True):
             update = self._begun(target, part)
             self.updates.append(update)
-            for i, share in enumerate(part.shares if update else ()):
-                origins = [self._ordered(request.origins[number][i], share) for number in part.origins]
+            for share in part.shares if update else ():
+                origins = [self._ordered(self._origins[number][share.buffer], share) for number in part.origins]
                 assert update is not None  # noqa: S101 - else there are no shares
                 found = yield from fold(share, request.op, origins, update, self.fetched)
                 names = [origin.name for origin in origins]
@@ -287,7 +326,7 @@ class _Work:
 
     def _begun(self, target: Opened, part: _Part) -> Update | None:
         """Begin to change a target, if there is anything to change."""
-        made = isinstance(target, NewTarget)  # which comes into being even if nothing is combined into it
+        made = isinstance(target, NewTarget | NewColumns)  # which comes into being even if nothing is combined into it
         if not made and not part.shares:
             return None
         if not self._request.op.origin or not self._is_as_expected(target, part):
@@ -307,15 +346,23 @@ class _Work:
             pass
         return found.tobytes() == expected.tobytes()
 
-    def done(self, recovered: tuple[str, ...]) -> Done:
-        """Say what was done."""
+    def done(self, recovered: tuple[str, ...] = ()) -> Done:
+        """Say what was done, or is to be done."""
         applied = {number for part in self._parts for number in part.origins}
         names = [buffers[0].name for buffers in self._request.origins]
         skipped = [name for number, name in enumerate(names) if number not in applied] if self._request.keys else []
         datatypes = tuple(window.datatype for window in self._targets[0].windows)
         protocols = tuple(update.protocol if update else "" for update in self.updates)
         nbytes = tuple(sum(share.access.nbytes for share in part.shares) for part in self._parts)
-        return Done(protocols, datatypes, self._entries, tuple(skipped), recovered, self.fetched, nbytes)
+        fetched, origins = self.fetched, tuple(names)
+        return Done(protocols, datatypes, self._entries, tuple(skipped), recovered, fetched, nbytes, origins=origins)
+
+
+def _as_the_windows(buffers: Sequence[Origin], target: Opened) -> Sequence[Origin]:
+    """Return the buffers of an origin in the order of the target's, if they have the same names."""
+    own = {each.column: each for each in buffers}
+    names = [window.name for window in target.windows]
+    return [own[name] for name in names] if len(own) == len(names) and own.keys() == set(names) else buffers
 
 
 def _publish(targets: Sequence[Opened], updates: Sequence[Update | None], on_commit: Callable[[], None]) -> None:

@@ -1,8 +1,12 @@
-"""One element from text, as on the command line: `-3`, `0x1f`, `1e-3`, `2+1j`, `true`, `5.5,7`; or from numbers."""
+"""One element from text, as on the command line: `-3`, `0x1f`, `1e-3`, `2+1j`, `true`, `5.5,7`; or from numbers.
+
+A point in time is read as ISO 8601 writes it, `2021-02-03T04:05:06`, a duration as its number of units.
+"""
 
 from __future__ import annotations
 
 import operator
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -10,9 +14,13 @@ import numpy as np
 
 from mpired.datatypes import Datatype
 from mpired.datatypes.datatype import Group
+from mpired.datatypes.times import TIMES, numpy_form
 from mpired.errors import UsageError
 
 _TRUTHS = {"true": 1, "false": 0}
+_DATE = r"-?\d{4,}(-\d\d(-\d\d)?)?"
+_MOMENT = re.compile(rf"{_DATE}([T ]\d\d(:\d\d(:\d\d(\.\d+)?)?)?Z?)?|NaT", re.ASCII)
+_HINTS = {Group.PAIR: "; write VALUE,INDEX", Group.TIME: "; write it as 2021-02-03T04:05:06"}
 
 
 def parse_value(text: str, datatype: Datatype) -> np.ndarray:
@@ -25,9 +33,9 @@ def parse_value(text: str, datatype: Datatype) -> np.ndarray:
     """
     words = text.split(",") if datatype.group is Group.PAIR else [text]
     try:
-        return _element(words, datatype, _from_text)
+        return _moment(text, datatype) if datatype.group is Group.TIME else _element(words, datatype, _from_text)
     except (ValueError, OverflowError):
-        hint = "; write VALUE,INDEX" if datatype.group is Group.PAIR else ""
+        hint = _HINTS.get(datatype.group, "")
         raise UsageError(repr(text), f"is no element of {datatype.label}{hint}") from None
 
 
@@ -49,6 +57,8 @@ def element_of_number(value: Any, datatype: Datatype, what: str) -> np.ndarray:
         If it is no element of the datatype, or outside of its range; the message calls it `what`.
     """
     try:
+        if datatype.group in TIMES and isinstance(value, np.datetime64 | np.timedelta64):
+            return _exactly(value, datatype)
         parts = _parts(value, datatype.form.names or ()) if datatype.group is Group.PAIR else [value]
         return _element(parts, datatype, _from_number)
     except (TypeError, ValueError, OverflowError) as error:
@@ -76,6 +86,27 @@ def _element(parts: Sequence[Any], datatype: Datatype, read: Callable[[Any, np.d
     else:
         element[0] = read(parts[0], datatype.form)
     return element
+
+
+def _moment(text: str, datatype: Datatype) -> np.ndarray:
+    """Return an array of a point in time; a time of day has no date before it."""
+    text = text.strip()
+    if datatype.name.startswith(("time32", "time64")):
+        return _exactly(np.datetime64(f"1970-01-01T{text}") - np.datetime64(0, "D"), datatype)
+    if not _MOMENT.fullmatch(text):
+        raise ValueError(text)
+    return _exactly(np.datetime64(text.removesuffix("Z")), datatype)
+
+
+def _exactly(time: np.datetime64 | np.timedelta64, datatype: Datatype) -> np.ndarray:
+    """Return an array of a time in the unit of the datatype, which has to hold it."""
+    form = numpy_form(datatype)
+    if time.dtype.kind != form.kind:
+        raise TypeError(f"it is {time.dtype.name}")
+    element = time.astype(form)
+    if not np.isnat(time) and (np.isnat(element) or element.astype(time.dtype) != time):
+        raise ValueError(f"{datatype} cannot hold it")
+    return np.array([element]).view("i8").astype(datatype.form)
 
 
 def _from_text(word: str, form: np.dtype) -> Any:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import pytest
-from format_files import MINI, Bench
+from format_files import BUNDLE, MINI, Bench
 from packages import install
 from tables import SUFFIXES
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """A folder with the package of an installed format."""
+    """A folder with the packages of installed formats."""
     folder = tmp_path_factory.mktemp("site")
     install(folder, "mpired-mini", {"mini": "mpired_mini:FORMAT"}, group="mpired.formats", mpired_mini=MINI)
+    point = {"bundle": "mpired_bundle:FORMAT"}
+    install(folder, "mpired-bundle", point, group="mpired.formats", mpired_bundle=BUNDLE)
     return folder
 
 

@@ -14,7 +14,7 @@ from tables import THREE, bytes_of
 
 import mpired
 from mpired.buffers import footer, parquet
-from mpired.buffers.source import LocalSource
+from mpired.sources.local import LocalSource
 
 
 def test_a_page_that_unfolds_to_more_than_memory(tmp_path):

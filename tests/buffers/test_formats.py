@@ -22,7 +22,7 @@ every_type = pytest.mark.parametrize("datatype", NUMBERS)
 def test_every_format_is_in_the_suite():
     assert set(READERS) == set(ROWS)
     assert set(WRITERS) == set(READABLE)
-    assert {"mini"} == set(ROWS) - set(FORMATS)
+    assert {"mini", "bundle"} == set(ROWS) - set(FORMATS)
     assert all(FORMATS[row.name] is row and row.doc and not row.place for row in FORMATS.values())
     assert all(row.suffixes for row in ROWS.values() if row.readable)
 
@@ -94,7 +94,7 @@ def test_get_accumulate(bench, form):
     same(bench.read(form, target, a.dtype), a + b)
 
 
-@pytest.mark.parametrize("form", [name for name in UPDATABLE if not ROWS[name].streamed])
+@pytest.mark.parametrize("form", [name for name in UPDATABLE if ROWS[name].is_flat])
 def test_target_that_is_made(bench, form):
     a, b, c = RANKS
     target = f"made{ROWS[form].suffixes[0]}"
@@ -124,6 +124,18 @@ def test_the_bits_of_raw(bench, form, op):
         outputs.append(bench.run("reduce", "-q", *words))
         succeeded(outputs[-1])
     assert outputs[0].out == outputs[1].out
+
+
+@every_readable
+def test_values_and_where_they_are_from(bench, form):
+    arrays = [np.array([1.0, 5.0, np.nan, 2.0]), np.array([4.0, 5.0, 0.0, -1.0])]
+    suffix, names = ROWS[form].suffixes[0], bench.write(form, arrays)
+    words = ("reduce", "-q", "--op", "maxloc", "--index", "global", *typed(form, "double"), *names)
+    succeeded(bench.run(*words, "--split", f"v{suffix},i.npy"))
+    same(bench.read(form, f"v{suffix}", np.dtype("f8")), np.max(arrays, axis=0))
+    same(bench.read("npy", "i.npy", np.dtype("i4")), np.array([4, 1, 2, 3], "i4"))
+    outcome = bench.run(*words, "--to", "text")
+    assert outcome.out == b"4.0 4\n5.0 1\nnan 2\n2.0 3\n"
 
 
 @every_type

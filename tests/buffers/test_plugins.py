@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from command import refused, run, unchanged
-from format_files import MINI, RANKS, READERS, WRITERS, Bench, same
+from format_files import MINI, RANKS, READABLE, READERS, WRITERS, Bench, same
 from packages import install
 
 BROKEN = """
@@ -95,9 +95,10 @@ def test_several_formats_of_a_file(beside):
 
 def test_names_are_shown_and_known(bench):
     outcome = bench.run("reduce", "--help")
-    assert "raw|npy|parquet|arrow|mini]" in "".join(outcome.out.decode().split())
-    assert "raw|npy|parquet|arrow|text|csv|json|table|mini]" in "".join(outcome.out.decode().split())
-    reason = "'minimal' is not one of 'raw', 'npy', 'parquet', 'arrow', 'mini'"
+    shown = "".join(outcome.out.decode().split())
+    assert "raw,npy,parquet,arrow,arrows,npz,safetensors,hdf5,netcdf,zarr,bundle,mini." in shown
+    assert "arrows,npz,safetensors,hdf5,netcdf,zarr,text,csv,json,table,bundle,mini." in shown
+    reason = f"'minimal' is not one of {', '.join(map(repr, [*READABLE[:-2], 'bundle', 'mini']))}"
     bench.refuses(2, reason, words=("reduce", "--op", "sum", "--from", "minimal", "rank"))
 
 
@@ -111,21 +112,21 @@ def test_file_of_another_program_may_be_of_a_package(bench):
     text = """
 from mpired.buffers import Format
 from mpired_mini import prepare
-ROW = Format("hdf", (".h5",), b"\\x89HDF\\r\\n", place="hdf_row")
+ROW = Format("hdf", (".h4",), b"\\x0e\\x03\\x13\\x01", place="hdf_row")
 def inspect(source, declared):
     raise ArithmeticError("it was asked")
 """
     install(bench.folder, "mpired-hdf", {"hdf": "hdf_row:ROW"}, group="mpired.formats", hdf_row=text)
-    (bench.folder / "rank.h5").write_bytes(b"\x89HDF\r\n\x1a\n")
+    (bench.folder / "rank.h4").write_bytes(b"\x0e\x03\x13\x01")
 
     def setup() -> None:
         bench.setup()
         sys.path.insert(0, str(bench.folder))
 
-    refused(run("info", "rank.h5", cwd=bench.folder, setup=setup), 3, "it was asked")
-    bench.refuses(3, "rank.h5", "is HDF5", words=("reduce", "--op", "sum", "rank.h5"))
-    outcome = bench.run("info", "rank.h5")
+    refused(run("info", "rank.h4", cwd=bench.folder, setup=setup), 3, "it was asked")
+    bench.refuses(3, "rank.h4", "is HDF4", words=("reduce", "--op", "sum", "rank.h4"))
+    outcome = bench.run("info", "rank.h4")
     assert (outcome.status, outcome.out) == (
         0,
-        b"rank.h5: HDF5, 8 bytes\n  is HDF5; save its numbers with numpy.save\n",
+        b"rank.h4: HDF4, 4 bytes\n  is HDF4; save its numbers with numpy.save\n",
     )

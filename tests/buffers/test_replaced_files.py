@@ -14,7 +14,8 @@ import pytest
 from command import run
 from pyarrow import feather
 
-from mpired.buffers import source
+from mpired.sources import local
+from mpired.sources.open import open_source
 
 COUNT = 1000
 WRITE = {
@@ -70,12 +71,12 @@ def test_an_origin_beside_a_writer_that_never_waits(replaced):
 
 
 def test_few_files_are_kept_open(tmp_path, monkeypatch):
-    monkeypatch.setattr(source, "_MOST_HELD", 3)
+    monkeypatch.setattr(local, "_MOST_HELD", 3)
     for number in range(5):
         np.save(tmp_path / f"{number}.npy", np.zeros(2))
     before = len(os.listdir("/proc/self/fd"))
-    with source.holding(yes=True):
-        files = [source.open_source(str(tmp_path / f"{number}.npy")) for number in range(5)]
+    with local.holding(yes=True):
+        files = [open_source(str(tmp_path / f"{number}.npy")) for number in range(5)]
         assert len(os.listdir("/proc/self/fd")) == before + 3
     del files
     assert len(os.listdir("/proc/self/fd")) == before

@@ -7,6 +7,8 @@ import os
 import pty
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -14,11 +16,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import COMMAND, run, unchanged, wait_until
+from command import in_child, run, unchanged, wait_until
 from needs import needs
+from quick import commands
 
 from mpired.cli import cli
+from mpired.cli.shells import SHELLS
 from mpired.datatypes import parse
+from mpired.datatypes.derived import CONSTRUCTORS
 from mpired.ops import OPS, Use
 
 SETUPS = {
@@ -27,8 +32,8 @@ SETUPS = {
     "fish": (("fish", "--no-config", "-i"), "mpired completion fish | source"),
 }
 # In the place of `mpired`: it answers the shell, and keeps what it is called with otherwise.
-STUB = f"""#!/bin/sh
-if [ -n "$_MPIRED_COMPLETE" ] || [ "$1" = completion ]; then exec '{COMMAND}' "$@"; fi
+STUB = """#!/bin/sh
+if [ -n "$_MPIRED_COMPLETE" ] || [ "$1" = completion ]; then exec '{command}' "$@"; fi
 printf '%s\\n' "$@" > typed.new
 mv typed.new typed
 """
@@ -42,12 +47,18 @@ TYPED = {
     "mpired reduce --op=MPI_MAXL\t-o dat\tcells_1\t": "reduce --op=MPI_MAXLOC -o data/cells_1.parquet",
     "mpired reduce --output=data/REA\t": "reduce --output=data/README",
     "mpired reduce --op my\t": "reduce --op my_ops.py",
+    "mpired reduce --index gl\t--split v,data/READ\t": "reduce --index global --split v,data/README",
     "mpired reduce --fro\tparq\t--type double_i\t": "reduce --from parquet --type double_int",
     "mpired info data/*_0.parquet --columns ener\t": "info data/cells_0.parquet --columns energy",
     "mpired info data/cells_0.parquet --pair energy,hi\t": "info data/cells_0.parquet --pair energy,hits",
     "mpired reduce data/cells_0.parquet --columns=energy,hi\t": "reduce data/cells_0.parquet --columns=energy,hits",
     "mpired accumulate --overf\twr\tdata/REA\t-": "accumulate --overflow wrap data/README -",
     "mpired examples dat\t": "examples data",
+    "mpired types vec\t3,1,2,float6\t\\)": "types vector(3,1,2,float64)",
+    "mpired types 'vec\t3,1,2,float6\t)'": "types vector(3,1,2,float64)",
+    "mpired info data/cells_0.parquet --columns 'ene\t,hi\t'": "info data/cells_0.parquet --columns energy,hits",
+    "mpired info odd.parquet --columns \t": 'info odd.parquet --columns "a,b"',
+    "mpired info odd.parquet --columns '\"a\t'": 'info odd.parquet --columns "a,b"',
 }
 
 
@@ -107,17 +118,31 @@ def folder(tmp_path: Path) -> Path:
     table = pa.table({"energy": np.ones(3), "hits": np.arange(3), COMMANDS: np.arange(3), "name": ["a"] * 3})
     for rank in range(2):
         pq.write_table(table, tmp_path / f"data/cells_{rank}.parquet")
+    pq.write_table(pa.table({"a,b": [1.0]}), tmp_path / "odd.parquet")
     (tmp_path / "data/README").touch()
     (tmp_path / "my_ops.py").touch()
-    (tmp_path / "bin").mkdir()
-    (tmp_path / "bin/mpired").write_text(STUB)
-    (tmp_path / "bin/mpired").chmod(0o755)
     return tmp_path
 
 
+@pytest.fixture
+def with_stub(folder: Path, quick: Path) -> Path:
+    """The same, with what a shell finds as `mpired`."""
+    (folder / "bin").mkdir()
+    (folder / "bin/mpired").write_text(STUB.format(command=quick / "mpired"))
+    (folder / "bin/mpired").chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def quick() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="mpired-test-") as folder, commands(Path(folder)):
+        yield Path(folder)
+
+
 @pytest.mark.parametrize("shell", SETUPS)
-def test_what_is_typed_into_a_shell(shell, folder):
+def test_what_is_typed_into_a_shell(shell, with_stub):
     needs(shell)
+    folder = with_stub
     terminal = Terminal(shell, folder)
     try:
         for typed, expected in TYPED.items():
@@ -125,7 +150,7 @@ def test_what_is_typed_into_a_shell(shell, folder):
             assert words == expected.split(), typed
         (folder / "data/cells_0.parquet").rename(folder / "data/my cells")
         words = terminal.type(
-            "mpired reduce data/my\t --columns 'cell\t"
+            "mpired reduce data/my\t --columns 'cell\t'"
             if shell == "fish"
             else "mpired reduce data/my\t --columns cell\t"
         )
@@ -150,11 +175,23 @@ def words_for(line: str, folder: Path, **environment: str) -> list[str]:
 
 @pytest.mark.parametrize("name", cli.list_commands(click.Context(cli)))
 def test_every_argument_and_every_path_is_completed(name, folder):
+    flags = []
     for parameter in cli.get_command(click.Context(cli), name).params:
         flag = max(parameter.opts, key=len) if isinstance(parameter, click.Option) else ""
         metavar = parameter.metavar or getattr(parameter.type, "name", "")
         if not flag or metavar in {"FILE", "PATH", "PATTERN", "OLD", "RANK...", "OP", "TYPE"}:
-            assert asked(f"mpired {name} {flag} ", folder), flag
+            flags.append(flag)
+
+    def unanswered() -> list[str]:
+        os.chdir(folder)
+        found = []
+        for flag in flags:
+            os.environ["_MPIRED_LINE"] = f"mpired {name} {flag} "
+            if not SHELLS["bash"](cli, {}, "mpired", "_MPIRED_COMPLETE").complete():
+                found.append(flag)
+        return found
+
+    assert in_child(unanswered) == []
 
 
 def test_commands_and_options(folder):
@@ -171,7 +208,8 @@ def test_ops(folder):
     assert set(words_for("mpired reduce --op ", folder)) >= set(names)
     assert words_for("mpired reduce --op MPI_M", folder) == ["MPI_MAX", "MPI_MIN", "MPI_MAXLOC", "MPI_MINLOC"]
     assert asked("mpired reduce --op ./", folder) == [("file", "./")]
-    assert words_for("mpired accumulate --op no", folder) == ["no_op"]
+    assert words_for("mpired get-accumulate --op no", folder) == ["no_op"]
+    assert words_for("mpired accumulate --op no", folder) == []
     assert asked("mpired accumulate --op ./", folder) == []
 
 
@@ -179,13 +217,23 @@ def test_datatypes_are_what_the_command_takes(folder):
     for begun in ("", "MPI_"):
         names = words_for(f"mpired reduce --type {begun}", folder)
         assert len(names) > 60
-        assert all(parse(name) for name in names)
+        assert all(parse(name) for name in names if not name.endswith("("))
     assert "double_int" in words_for("mpired types d", folder)
     assert "float64" in words_for("mpired types f", folder)
+    made = {name for name in words_for("mpired reduce --type ", folder) if name.endswith("(")}
+    assert made == {f"{name}(" for name in CONSTRUCTORS}
+    for line in ("reduce --type ve", "accumulate --target-type ve", "types ve"):
+        assert asked(f"mpired {line}", folder) == [("part", "vector(")]
+    assert asked("mpired types 'struct([1,1],[0,8],[double_int,vec", folder) == [
+        ("part", "struct([1,1],[0,8],[double_int,vector(")
+    ]
+    assert words_for("mpired types 'pair(int32", folder) == ["pair(int32_t", "pair(int32"]
 
 
 def test_formats(folder):
-    assert words_for("mpired info --from ", folder) == ["raw", "npy", "parquet", "arrow"]
+    assert words_for("mpired info --from ", folder) == [
+        *("raw", "npy", "parquet", "arrow", "arrows", "npz", "safetensors", "hdf5", "netcdf", "zarr")
+    ]
     assert words_for("mpired reduce --to c", folder) == ["csv"]
 
 
@@ -196,12 +244,42 @@ def test_columns(folder):
     assert words_for("mpired accumulate --window ~/data/cells_0.parquet --columns h", folder, HOME=str(folder)) == [
         "hits"
     ]
+    pq.write_table(pa.table({name: [1] for name in ("a", "a,b", '"q"', 'say "c"')}), folder / "odd.parquet")
+    line = "mpired reduce odd.parquet --columns "
+    assert words_for(line, folder) == ["a", '"a,b"', '"""q"""', 'say "c"']
+    assert words_for(f"{line}'\"a,b\",'", folder) == ['"a,b",a', '"a,b","""q"""', '"a,b",say "c"']
+    assert words_for(f"{line}'\"a,", folder) == ['"a,b"']
     keys = words_for("mpired reduce data/cells_?.parquet --keep ", folder)
     assert set(keys) > {"energy", "hits"}
     for files in ("", "my_ops.py", "missing.parquet", "data"):
         assert asked(f"mpired reduce {files} --columns ", folder) == []
     (folder / "data/cells_0.parquet").write_bytes(b"PAR1 is damaged")
     assert asked("mpired reduce data/cells_0.parquet --columns ", folder) == []
+
+
+def test_columns_are_those_that_the_op_takes(folder):
+    columns = {
+        "whole": [1, 2], "part": [1, None], "real": [1.0, 2.0], "day": pa.array([1, 2], pa.timestamp("s")),
+        "long": pa.array([1, 2], pa.duration("s")), "word": ["a", "b"], "late": pa.array([1, None], pa.timestamp("s")),
+    }  # fmt: skip
+    pq.write_table(pa.table(columns), folder / "t.parquet")
+    (folder / "my.py").write_text("def f(a, b): return a")
+
+    def offered(command: str, *rest: str) -> set[str]:
+        return set(words_for(f"mpired {command} t.parquet {' '.join(rest)} --columns ", folder))
+
+    assert offered("reduce --op sum") == {"whole", "real", "long"}
+    assert offered("reduce --op MPI_MAX") == {"whole", "real", "day", "long"}
+    assert offered("reduce --op band") == {"whole"}
+    assert offered("accumulate", "--op sum") == {"whole", "real", "long"}
+    assert offered("reduce --op max --nulls ignore") == {"whole", "part", "real", "day", "long", "late"}
+    assert offered("locate --op maxloc") == {"whole", "real", "day", "long"}
+    assert offered("reduce --op maxloc --index rank") == {"whole", "real"}
+    for unknown in ("", "--op nix"):
+        assert offered(f"reduce {unknown}") == {"whole", "part", "real"}
+    for name in offered("reduce --op sum") | offered("reduce --op my.py:f"):
+        op = "sum" if name == "long" else "my.py:f"
+        assert run("reduce", "-q", "--op", op, "t.parquet", "--columns", name, "--to", "text", cwd=folder).status == 0
 
 
 def test_nothing_is_changed_or_told(folder):
@@ -214,7 +292,7 @@ def test_nothing_is_changed_or_told(folder):
         assert asked("mpired reduce --op sum a.npy --group-b ", folder) == [("file", "")]
         assert asked("mpired reduce --counts 1 'a b", folder) == [("file", "a b")]
         assert asked("mpired accumulate --op sum --create ", folder) == [("file", "")]
-        assert asked("mpired accumulate --op sum --create 1x ", folder) == []
+        assert asked("mpired accumulate --op sum --create 1x ", folder) == [("file", "")]
 
 
 def test_names_of_commands_do_not_wait_for_numpy(folder):

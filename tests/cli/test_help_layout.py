@@ -8,6 +8,7 @@ import click
 import pytest
 from command import run
 
+from mpired.buffers.formats import FORMATS
 from mpired.cli import cli
 
 COMMANDS = cli.list_commands(click.Context(cli))
@@ -32,6 +33,12 @@ def test_help_fits_a_terminal_and_has_the_example_before_the_options(words, tmp_
     assert text.rstrip().splitlines()[-1].strip().startswith("130/143/129 ended by a signal")
 
 
+def test_help_of_reduce_names_the_formats_that_are_read(tmp_path):
+    named = set(re.findall(r"\.\w+", _help("reduce", cwd=tmp_path).partition("Each RANK")[2]))
+    read = [row for name, row in FORMATS.items() if row.readable and name != "raw"]
+    assert [row.name for row in read if named.isdisjoint((*row.suffixes, *row.directories))] == []
+
+
 @pytest.mark.parametrize("words", ["ops", "types"])
 def test_listings_fit_a_terminal(words, tmp_path):
     lines = run(words, cwd=tmp_path).out.decode().splitlines()
@@ -40,11 +47,12 @@ def test_listings_fit_a_terminal(words, tmp_path):
 
 def test_options_of_reduce_are_in_sections_by_need(tmp_path):
     text = _help("reduce", cwd=tmp_path)
-    assert _headings(text) == ["Op and type", "Result", "Inputs", "Columns", "User-defined ops", "Running"]
+    assert _headings(text) == ["Op and type", "Result", "Ranks", "Inputs", "Columns", "User-defined ops", "Running"]
+    assert _headings(_help("info", cwd=tmp_path)) == ["Datatype", "Ranks", "Inputs", "Columns", "Running"]
     sections = re.split(r"^[A-Z][\w -]*:$", text, flags=re.MULTILINE)[1:]
     for section, flags in zip(
-        sections, ("--op --type --overflow", "--output --to --root", "--from --offset", "--columns --pair",
-                   "--commute --op-timeout", "--jobs --max-memory --quiet --help"), strict=True
+        sections, ("--op --type --overflow", "--output --to --root", "--sort --skip-bad", "--from --offset",
+                   "--columns --pair", "--commute --op-timeout", "--jobs --max-memory --quiet --help"), strict=True
     ):  # fmt: skip
         for flag in flags.split():
             assert re.search(rf"^  .*{flag}\b", section, re.MULTILINE), flag
@@ -75,4 +83,6 @@ def test_help_names_the_ops_that_the_command_takes(tmp_path):
         "minloc",
         "required",
     ]
-    assert {"replace", "no_op"} <= set(named("accumulate")[:14])
+    assert named("accumulate")[12:14] == ["replace", "required"]
+    for command in ("get-accumulate", "fetch-and-op"):
+        assert named(command)[12:15] == ["replace", "no_op", "required"]

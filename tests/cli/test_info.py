@@ -16,12 +16,14 @@ def test_info_of_a_file_with_other_columns(folder):
     outcome = run("info", "mixed.parquet", cwd=folder)
     assert (outcome.status, outcome.err) == (0, "")
     assert outcome.out.decode().splitlines()[1:] == [
-        "  d: 2 x MPI_DOUBLE",
-        "  '': 2 x MPI_INT64_T",
-        "  s: string, no buffer",
+        "  d: 2 x MPI_DOUBLE (float64)",
+        "  '': 2 x MPI_INT64_T (int64)",
+        "  s: 2 x string; no op takes it, `mpired reduce --keep s` carries it",
     ]
     described = json.loads(run("info", "--json", "mixed.parquet", cwd=folder).out)
-    assert described[0]["other_columns"] == [{"name": "s", "type": "string", "count": None, "shape": None}]
+    (other,) = described[0]["other_columns"]
+    known = {"name": "s", "type": "string", "count": 2, "shape": None, "nulls": 0, "label": "string"}
+    assert other == known | {"use": "no op takes it, `mpired reduce --keep s` carries it"}
     refused(reduce("--op", "sum", "mixed.parquet", cwd=folder), 3, "'s' is string", "--columns d,")
     succeeded(reduce("--op", "sum", "mixed.parquet", "--columns", "d", "-o", "d.npy", cwd=folder))
 
@@ -31,9 +33,9 @@ def test_info(folder):
     assert (outcome.status, outcome.err) == (0, "")
     assert outcome.out.decode().splitlines() == [
         "a.npy: npy, 152 bytes",
-        "  3 x MPI_DOUBLE, shape (3,), C order, little-endian",
+        "  3 x MPI_DOUBLE (float64), shape (3,), C order, little-endian",
         f"b.parquet: parquet, {(folder / 'b.parquet').stat().st_size} bytes",
-        "  x: 3 x MPI_DOUBLE",
+        "  x: 3 x MPI_DOUBLE (float64)",
     ]
 
 
@@ -41,7 +43,7 @@ def test_info_of_raw(folder):
     outcome = run("info", "a.bin", cwd=folder)
     assert outcome == (0, b"a.bin: raw, 24 bytes\n  says nothing of its elements; --type says what they are\n", "")
     outcome = run("info", "--type", ">i4", "--offset", "4", "--count", "2", "a.bin", cwd=folder)
-    assert outcome.out.decode() == "a.bin: raw, 24 bytes\n  2 x MPI_INT32_T, big-endian\n"
+    assert outcome.out.decode() == "a.bin: raw, 24 bytes\n  2 x MPI_INT32_T (int32), big-endian\n"
 
 
 def test_info_as_json(folder):
@@ -54,12 +56,17 @@ def test_info_as_json(folder):
         {
             "name": "",
             "datatype": "MPI_INT16_T",
+            "dtype": "int16",
             "count": 6,
             "shape": [2, 3],
             "order": "Fortran",
             "datarep": None,
             "byte_order": "big",
             "nulls": 0,
+            "unit": None,
+            "storage": None,
+            "label": "MPI_INT16_T (int16)",
+            "use": None,
         }
     ]
     assert (described[0]["obstacle"], described[0]["once_keys"]) == (None, {"count": 0, "oldest": []})
@@ -77,6 +84,12 @@ def test_info_tells_of_the_good_and_of_the_bad(folder):
     assert outcome.err.count("\n") == 1
     assert "2 of 4 files" in outcome.err
     assert json.loads(run("info", "--json", "a.npy", "bad.npy", cwd=folder).out)[0]["file"] == "a.npy"
+
+
+def test_json_of_nothing_is_no_list(folder):
+    outcome = run("info", "--json", "missing.npy", cwd=folder)
+    assert (outcome.status, outcome.out) == (4, b"")
+    assert json.loads(outcome.err)["subject"] == "missing.npy"
 
 
 def test_info_needs_a_file(folder):

@@ -100,7 +100,9 @@ _WORDS = {
     "get-accumulate": "--op sum a.npy b.npy",
     "pack": "--type double a.npy -o out.bin",
     "unpack": "--type double a.npy -o out.bin",
-    **dict.fromkeys(("info", "recover"), "missing.npy"),
+    "diff": "a.npy b.npy",
+    "locate": "--op maxloc a.npy",
+    **dict.fromkeys(("info", "show", "recover"), "missing.npy"),
     **dict.fromkeys(("ops", "types", "help", "examples", "completion"), ""),
     **dict.fromkeys(("reduce", "allreduce", "scan", "exscan", "reduce-scatter-block"), "--op sum a.npy -o out{rank}"),
 }
@@ -110,12 +112,12 @@ _LONG_WORDS = [
     [f"-{_LONG}"],
     *([name, *words.split(), _LONG] for name, words in _WORDS.items()),
     *([name, *words.split(), f"--{_LONG}"] for name, words in _WORDS.items()),
-    *(
-        [name, *words.split(), max(parameter.opts, key=len), *[_LONG] * parameter.nargs]
+    *{
+        max(parameter.opts, key=len): [name, *words.split(), max(parameter.opts, key=len), *[_LONG] * parameter.nargs]
         for name, words in _WORDS.items()
         for parameter in cli.get_command(click.Context(cli), name).params
         if isinstance(parameter, click.Option) and not parameter.is_flag
-    ),
+    }.values(),  # each option with one of the commands that have it
     ["fetch-and-op", "--op", "no_op", "a.npy", _LONG],
 ]
 

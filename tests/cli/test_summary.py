@@ -12,16 +12,18 @@ from three_ranks import A, B
 
 def test_summary(folder):
     outcome = run("reduce", "--op", "sum", "-j", "1", "a.npy", "b.npy", "c.npy", "-o", "out.npy", cwd=folder)
-    line = "mpired: MPI_SUM of 3 ranks, 3 x MPI_DOUBLE, NaN propagates, 1 worker -> out.npy (npy)\n"
+    line = "mpired: MPI_SUM of 3 ranks, 3 x MPI_DOUBLE (float64), NaN propagates, 1 worker -> out.npy (npy)\n"
     assert outcome == (0, b"", line)
     outcome = run("reduce", "--op", "band", "--type", "int", "-j", "1", "a.bin", "--to", "text", cwd=folder)
-    assert outcome.err == "mpired: MPI_BAND of 1 rank, 6 x MPI_INT, 1 worker -> standard output (text)\n"
+    assert outcome.err == "mpired: MPI_BAND of 1 rank, 6 x MPI_INT (int32), 1 worker -> standard output (text)\n"
 
 
 def test_summary_of_columns(tmp_path):
     pq.write_table(pa.table({"x": [1, 2], "y": [3.0, 4.0], "z": [5, 6]}), tmp_path / "a.parquet")
     outcome = run("reduce", "--op", "sum", "a.parquet", "-o", "out.parquet", cwd=tmp_path)
-    assert outcome.err.startswith("mpired: MPI_SUM of 1 rank, 2 x MPI_INT64_T and 2 more columns, NaN propagates, ")
+    assert outcome.err.startswith(
+        "mpired: MPI_SUM of 1 rank, 2 x MPI_INT64_T (int64) and 2 more columns, NaN propagates, "
+    )
 
 
 def test_quiet_and_verbose(folder):
@@ -30,9 +32,30 @@ def test_quiet_and_verbose(folder):
     assert run(*words, "--quiet", cwd=folder).err == ""
     for flag in ("-v", "--verbose"):
         lines = run(*words, flag, cwd=folder).err.splitlines()
-        assert len(lines) == 2
         assert all(line.startswith("mpired: ") for line in lines)
         assert "segment" in lines[1]
+        assert lines[-1].endswith(" s in all")
+
+
+def test_verbose_names_the_steps_in_their_order(folder, cut_into):
+    """Each once, with its seconds, which sum to less than all."""
+    cut_into(8)
+    words = ("reduce", "-v", "--op", "sum", "a.npy", "b.npy", "-o", "out.parquet", "-f", "-j", "2")
+    (folder / "out.parquet").touch()
+    told = [line.split(" ", 3)[1:] for line in run(*words, cwd=folder).err.splitlines() if " s " in line]
+    assert [step for _, _, step in told] == [
+        "opening and checking the ranks",
+        "waiting for locks",
+        "combining the ranks",
+        "starting workers",
+        "encoding results",
+        "bringing results to the disk",
+        "putting results in place",
+        "in all",
+    ]
+    *steps, (whole, _, _) = told
+    assert all(float(seconds) >= 0 for seconds, _, _ in steps)
+    assert sum(float(seconds) - 0.001 for seconds, _, _ in steps) <= float(whole)
 
 
 def test_summary_as_json(folder):
@@ -41,7 +64,7 @@ def test_summary_as_json(folder):
     summary = json.loads(outcome.out)
     expected = {
         "op": "MPI_SUM",
-        "buffers": [{"name": "", "datatype": "MPI_DOUBLE", "count": 3}],
+        "buffers": [{"name": "", "datatype": "MPI_DOUBLE", "dtype": "float64", "count": 3, "stored": None}],
         "nranks": 2,
         "nbytes": 48,
         "nan": "propagates",

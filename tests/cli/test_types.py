@@ -3,13 +3,19 @@
 import json
 
 import matrix
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import typemaps
 from command import refused, run
 from hypothesis import given, settings
 
+import mpired
+from mpired import datatypes
 from mpired.datatypes import parse
 from mpired.datatypes.typemap import picture, pieces
+from mpired.errors import DatatypeError
 
 LINES = """\
 vector(3,1,2,double)
@@ -135,6 +141,33 @@ def test_every_predefined_type(tmp_path, name):
     assert told["entries"] == (2 if name in matrix.PAIR else 1)
     narrow = {"LONG": 4, "UNSIGNED_LONG": 4, "WCHAR": 2, "LONG_INT": 8}
     assert told["external32"] == narrow.get(name, row["size"])
+
+
+@pytest.mark.parametrize("name", ["bool", "int8", "uint8", "int32", "int64", "float16", "float64", "complex128"])
+def test_a_name_of_numpy(name, tmp_path):
+    """MPI's name stands beside it, and the other types that are the same number; NumPy says which these are."""
+    wanted = {each for each in matrix.AVAILABLE if getattr(datatypes, each).numpy_name == name}
+    first, *lines = run("types", name, cwd=tmp_path).out.decode().splitlines()
+    told = dict(line.split(None, 1) for line in lines)
+    shown = {first.removesuffix(f" ({name})"), *told.get("same", "form").removeprefix("form").strip().split(", ")}
+    assert {each.removeprefix("MPI_") for each in shown - {""}} == wanted
+    assert name == "bool" or np.dtype(told["NumPy"]).name == name
+    assert json.loads(run("types", name, "--json", cwd=tmp_path).out)["numpy_name"] == name
+
+
+def test_both_names_in_messages(tmp_path):
+    """MPI's and NumPy's, of what is declared and of what a file holds."""
+    np.save(tmp_path / "a.npy", np.zeros(2))
+    pq.write_table(pa.table({"x": [1.0]}), tmp_path / "a.parquet")
+    both = "MPI_DOUBLE (float64)", "MPI_FLOAT (float32)"
+    for name in ("a.npy", "a.parquet"):
+        refused(run("reduce", "--op", "max", "--type", "float32", name, cwd=tmp_path), 3, *both)
+    refused(run("reduce", "--op", "max", "--type", ">f8", "a.npy", cwd=tmp_path), 3, both[0], "<f8", "not big-endian")
+    words = ("accumulate", "--op", "sum", "--type", "float32", "--target-type", "contiguous(2,double)")
+    refused(run(*words, "a.npy", "a.npy", cwd=tmp_path), 3, *both)
+    refused(run("accumulate", "--op", "sum", "--map", "a.npy", "a.npy", "a.npy", cwd=tmp_path), 3, both[0])
+    with pytest.raises(DatatypeError, match=r"MPI_DOUBLE \(float64\), which are not MPI_FLOAT \(float32\)"):
+        mpired.Window(tmp_path / "a.npy", type="float32").accumulate(np.zeros(2), "sum")
 
 
 def test_a_long_map_is_shortened(tmp_path):

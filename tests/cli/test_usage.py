@@ -28,7 +28,16 @@ def test_help_has_every_option(tmp_path):
     text = run("reduce", "--help", cwd=tmp_path).out.decode()
     for option in (
         *("--op", "--type", "--from", "--to", "-o, --output", "-f, -O, --force, --overwrite", "-j, --jobs"),
-        *("-q, --quiet", "-v, --verbose", "--columns", "--pair", "--offset", "--count", "--byte-order", "--root"),
+        *(
+            "-q, --quiet",
+            "-v, --verbose",
+            "--columns, --variables",
+            "--pair",
+            "--offset",
+            "--count",
+            "--byte-order",
+            "--root",
+        ),
         *("--in-place", "--max-memory", "--json", "--types", "--datarep"),
     ):
         assert f"  {option} " in text
@@ -46,6 +55,12 @@ def test_version(tmp_path):
     import mpired
 
     assert run("--version", cwd=tmp_path) == (0, f"mpired {mpired.__version__}\n".encode(), "")
+
+
+def test_completion_without_a_shell_names_the_shells(tmp_path):
+    message = "mpired: Missing argument 'SHELL'. It is one of bash, zsh, fish; see `mpired completion --help`\n"
+    assert run("completion", cwd=tmp_path) == (2, b"", message)
+    refused(run("completion", "csh", cwd=tmp_path), 2, "'csh' is not one of 'bash', 'zsh', 'fish'")
 
 
 def test_no_command_is_answered_with_help(tmp_path):

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import decimal
+import json
 import operator
 from functools import reduce
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 from command import refused, run, succeeded, unchanged
 from tables import bytes_of, read
@@ -103,10 +105,36 @@ def test_durations_are_added_and_points_in_time_are_not(form, tmp_path):
             "sum",
         )
         refused(run(*words, "d", "--op", "band", cwd=tmp_path), 3, "not defined for column 'd', duration[us]")
-        for to in ("raw", "npy", "csv", "json", "text"):
-            refused(run(*words, "t", "--op", "max", "--to", to, "-f", cwd=tmp_path), 3, f"no form in {to}", "parquet")
+        refused(run(*words, "t", "--op", "max", "--to", "raw", cwd=tmp_path), 3, "no form in raw; use --to npy")
         refused(run(*words, "t", "--type", "int64_t", "--op", "max", cwd=tmp_path), 3, "timestamp[us]", "MPI_INT64_T")
-        refused(run("reduce", "--op", "max", *names, cwd=tmp_path), 3, "column 'd' is duration[us], no number")
+        refused(
+            run("reduce", "--op", "max", *names, cwd=tmp_path),
+            3,
+            "column 'd' is duration[us], and times",
+            "--columns x,d,t,",
+        )
+
+
+@pytest.mark.parametrize("kind", [pa.timestamp("us", "UTC"), pa.date32(), pa.time64("us")])
+def test_times_that_numpy_does_not_have_are_refused_in_npy(kind, tmp_path):
+    names = write(tmp_path, "arrow", {"t": kind})
+    with unchanged(tmp_path):
+        outcome = run("reduce", "--op", "max", "--columns", "t", *names, "-o", "new.npy", cwd=tmp_path)
+        refused(outcome, 3, f"{kind}: has no form in npy; use --to parquet or --to arrow")
+
+
+@pytest.mark.parametrize("kind", [kind for kind in TIMES if not pa.types.is_duration(kind)], ids=str)
+def test_texts_of_times(kind, tmp_path):
+    """As Arrow writes them, with a T, and in UTC with a Z; numbers are no texts in JSON, these are."""
+    names = write(tmp_path, "arrow", {"t": kind})
+    in_utc = pa.timestamp(kind.unit, "UTC") if getattr(kind, "tz", None) else kind
+    times = read(tmp_path / names[0])["t"].combine_chunks().cast(in_utc)
+    wanted = [text.replace(" ", "T") for text in times.cast(pa.string()).to_pylist()]
+    if kind == pa.date64():
+        wanted = [f"{text}T00:00:00.000" for text in wanted]
+    for to, of in (("text", str.splitlines), ("json", lambda text: json.loads(text)["buffers"][0]["data"])):
+        outcome = run("reduce", "-q", "--op", "max", "--columns", "t", names[0], "--to", to, cwd=tmp_path)
+        assert of(outcome.out.decode()) == wanted, outcome.err
 
 
 def test_a_sum_of_durations_that_overflows_is_told_of(tmp_path):
@@ -179,15 +207,43 @@ def test_truth_values(tmp_path):
             refused(run("reduce", "--op", op, *names, cwd=tmp_path), 3, "MPI_C_BOOL (bool) takes land, lor, lxor")
 
 
-def test_decimals_are_refused_with_a_way_out(tmp_path):
-    values = [decimal.Decimal("1.10"), decimal.Decimal("2.20")]
-    for form, kind in (("parquet", pa.decimal128(9, 2)), ("arrow", pa.decimal256(40, 2))):
-        (tmp_path / f"r.{form}").write_bytes(bytes_of(pa.table({"p": pa.array(values, kind), "x": [1, 2]}), form))
-        for words in ((), ("--columns", "p")):
-            outcome = run("reduce", "--op", "sum", *words, f"r.{form}", cwd=tmp_path)
-            refused(outcome, 3, f"column 'p' is {kind}", "exact", "int64", "--columns x" if words else "--keep p")
+@pytest.mark.parametrize(
+    "kind", [pa.decimal128(9, 2), pa.decimal128(18, 0), pa.decimal128(19, 3), pa.decimal256(60, 2)]
+)
+@pytest.mark.parametrize("op", ["sum", "max", "maxloc", "band"])
+def test_decimals_are_refused_with_ways_out_that_work(op, kind, tmp_path):
+    """Each that is told of: numbers that the op takes, other columns, pairs, and to carry the column along."""
+    values = [decimal.Decimal(1), decimal.Decimal(2)]
+    table = pa.table({"p": pa.array(values, kind), "x": [1, 2], "y": [5, 6]})
+    pq.write_table(table, tmp_path / "r.parquet")
+
+    def call(*words: str, file: str = "r.parquet"):
+        return run("reduce", "-q", "--op", op, *words, file, "--to", "arrow", cwd=tmp_path)
+
+    for words in ((), ("--columns", "p")):
+        outcome = call(*words)
+        refused(outcome, 3, f"column 'p' is {kind}, and no op takes decimals; ")
+        first, *others = outcome.err.strip().rpartition("decimals; ")[2].split(", or ")
+        told = [first, *others]
+        if told[0].startswith("write it as"):
+            number = told.pop(0).split()[3].rstrip(",")
+            assert number == ("int64" if kind.precision <= 18 else "float64")
+            scale = 10**kind.scale if number == "int64" else 1
+            written = pa.array([int(value * scale) for value in values]).cast(number)
+            pq.write_table(table.set_column(0, "p", written), tmp_path / "w.parquet")
+            assert call("--columns", "p", file="w.parquet").status == 0
+            if number == "int64" and kind.scale:
+                assert "in units of 0.01" in first
+        else:
+            assert op == "maxloc" or (op == "band" and kind.precision > 18)
+        flags = [each[each.index("--") :].replace("VALUE,INDEX", "x,y").split() for each in told]
+        assert [flag for flag, _ in flags] == ["--pair" if op == "maxloc" else "--columns", *["--keep"] * (not words)]
+        for each in flags:
+            more = ["--pair", "x,y"] if op == "maxloc" and each[0] == "--keep" else []
+            outcome = call(*each, *more)
+            assert (outcome.status, outcome.err) == (0, "")
     with pytest.raises(DatatypeError, match="`keep='p'`"):
-        mpired.reduce([tmp_path / "r.parquet"], "sum")
+        mpired.reduce([tmp_path / "r.parquet"], op)
 
 
 def test_the_old_times_of_parquet_are_refused(tmp_path):

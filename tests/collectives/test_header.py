@@ -87,6 +87,10 @@ def test_a_large_header_is_not_held_in_memory(folder):
         ((*COPY, *RANKS, "-o", "out.npy"), "is for raw results, and this one is npy"),
         (("--op", "sum", "--header", "copy", "r0.npy", "-o", "out.bin"), "r0.npy is npy"),
         (("--op", "sum", "--header", "all", "r0.npy", "-o", "out.bin"), "--header"),
+        (
+            ("--op", "sum", "--type", ">i4", "--header", "copy", *RANKS, "-o", "out.bin"),
+            "how many bytes that is with --offset",
+        ),
         ((*COPY, *RANKS, "--in-place"), "in place all bytes before the elements stay"),
     ],
 )

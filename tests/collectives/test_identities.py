@@ -5,6 +5,7 @@ blocks of reduce-scatter put together are the reduction. On data drawn at random
 datatype, and for every format and number of workers.
 """
 
+import functools
 import itertools
 
 import numpy as np
@@ -215,48 +216,60 @@ def load(path, form, name):
     return array.tobytes()
 
 
-def expected_of(verb, op, name, ranks):
+@functools.cache
+def ranks_of(name):
+    return [rank[: COUNT * DTYPES[name].itemsize] for rank in values.ranks(name, NRANKS, COUNT)]
+
+
+@functools.cache
+def prefixes_of(op, name):
+    ranks = ranks_of(name)
+    return [reference.reduce(op, name, ranks[: rank + 1]) for rank in range(NRANKS)]
+
+
+def expected_of(verb, op, name):
+    """Return what each rank gets, None for nothing, and what the call needs besides the op."""
     extent = reference.FORMS[name][1]
-    prefixes = [reference.reduce(op, name, ranks[: rank + 1]) for rank in range(len(ranks))]
+    prefixes = prefixes_of(op, name)
     counts = [50, 0, 17, 83, 0]
     cuts = list(itertools.accumulate([0, *counts]))
     return {
         "scan": prefixes,
         "exscan": [None, *prefixes[:-1]],
-        "allreduce": [prefixes[-1]] * len(ranks),
+        "allreduce": [prefixes[-1]] * NRANKS,
         "reduce_scatter": [prefixes[-1][a * extent : b * extent] for a, b in itertools.pairwise(cuts)],
-        "reduce_scatter_block": [
-            prefixes[-1][rank * 30 * extent : (rank + 1) * 30 * extent] for rank in range(len(ranks))
-        ],
+        "reduce_scatter_block": [prefixes[-1][rank * 30 * extent : (rank + 1) * 30 * extent] for rank in range(NRANKS)],
     }[verb], ([counts] if verb == "reduce_scatter" else [])
 
 
 VERBS = ("scan", "exscan", "allreduce", "reduce_scatter", "reduce_scatter_block")
+# Bytes of a block, and workers: each op with one of them, with another for each collective.
+CUTS = ((64, 3), (1000, 2), (1 << 20, 1))
 
 
 @pytest.mark.parametrize(
     ("form", "to"), [(form, to) for form in FORMATS for to in FORMATS if "npy" in {form, to} or form == to]
 )
 @pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.sampled(4)
 def test_every_format_with_any_blocks_and_workers(directory, engine, cut_into, verb, form, to):
-    for op, name in NAMES.items():
-        ranks = [rank[: COUNT * DTYPES[name].itemsize] for rank in values.ranks(name, NRANKS, COUNT)]
-        paths = save(directory, form, name, ranks)
-        expected, arguments = expected_of(verb, op, name, ranks)
+    for i, (op, name) in enumerate(NAMES.items(), VERBS.index(verb)):
+        paths = save(directory, form, name, ranks_of(name))
+        expected, arguments = expected_of(verb, op, name)
         said = {"type": name} if form == "raw" else {}
         pattern = directory / f"out_{{rank}}.{SUFFIXES[to]}"
-        for nbytes, jobs in (64, 3), (1000, 2), (1 << 20, 1):
-            cut_into(nbytes)
-            for rank in range(NRANKS):
-                (directory / f"out_{rank}.{SUFFIXES[to]}").unlink(missing_ok=True)
-            getattr(mpired, verb)(paths, op, *arguments, output=pattern, to=to, jobs=jobs, **said)
-            for rank, result in enumerate(expected):
-                path = directory / f"out_{rank}.{SUFFIXES[to]}"
-                assert path.exists() == (result is not None)
-                if result is not None:
-                    mine = np.frombuffer(load(path, to, name), DTYPES[name])
-                    theirs = np.frombuffer(result, DTYPES[name])
-                    assert mine.tobytes() == theirs.tobytes(), (op, nbytes, jobs, rank)
+        nbytes, jobs = CUTS[i % len(CUTS)]
+        cut_into(nbytes)
+        for rank in range(NRANKS):
+            (directory / f"out_{rank}.{SUFFIXES[to]}").unlink(missing_ok=True)
+        getattr(mpired, verb)(paths, op, *arguments, output=pattern, to=to, jobs=jobs, **said)
+        for rank, result in enumerate(expected):
+            path = directory / f"out_{rank}.{SUFFIXES[to]}"
+            assert path.exists() == (result is not None)
+            if result is not None:
+                mine = np.frombuffer(load(path, to, name), DTYPES[name])
+                theirs = np.frombuffer(result, DTYPES[name])
+                assert mine.tobytes() == theirs.tobytes(), (op, nbytes, jobs, rank)
 
 
 @pytest.mark.parametrize("max_open", [1, 2, 5])
@@ -264,28 +277,27 @@ def test_every_format_with_any_blocks_and_workers(directory, engine, cut_into, v
 def test_more_ranks_and_results_than_open_files(directory, engine, cut_into, monkeypatch, verb, max_open):
     monkeypatch.setattr("mpired.collectives.plan._MAX_OPEN", max_open)
     cut_into(64)
-    ranks = [rank[: COUNT * 8] for rank in values.ranks("DOUBLE", NRANKS, COUNT)]
-    paths = save(directory, "raw", "DOUBLE", ranks)
-    expected, arguments = expected_of(verb, "SUM", "DOUBLE", ranks)
+    paths = save(directory, "raw", "DOUBLE", ranks_of("DOUBLE"))
+    expected, arguments = expected_of(verb, "SUM", "DOUBLE")
     for jobs in (1, 3):
         assert written(directory, getattr(mpired, verb), paths, "SUM", *arguments, type="double", jobs=jobs) == expected
 
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_in_place_gives_the_same_as_other_files(directory, engine, cut_into, form):
-    for op, name in NAMES.items():
-        ranks = [rank[: COUNT * DTYPES[name].itemsize] for rank in values.ranks(name, NRANKS, COUNT)]
+    # Each collective with one op, with another for each format.
+    for i, verb in enumerate(VERBS, FORMATS.index(form)):
+        op, name = [*NAMES.items()][i % len(NAMES)]
         said = {"type": name} if form == "raw" else {}
-        for verb in VERBS:
-            paths = save(directory, form, name, ranks)
-            before = [(directory / path).read_bytes() for path in paths]
-            expected, arguments = expected_of(verb, op, name, ranks)
-            getattr(mpired, verb)(paths, op, *arguments, in_place=True, **said)
-            for path, result, content in zip(paths, expected, before, strict=True):
-                if result is None:
-                    assert (directory / path).read_bytes() == content
-                else:
-                    assert load(path, form, name) == result, (verb, op)
+        paths = save(directory, form, name, ranks_of(name))
+        before = [(directory / path).read_bytes() for path in paths]
+        expected, arguments = expected_of(verb, op, name)
+        getattr(mpired, verb)(paths, op, *arguments, in_place=True, **said)
+        for path, result, content in zip(paths, expected, before, strict=True):
+            if result is None:
+                assert (directory / path).read_bytes() == content
+            else:
+                assert load(path, form, name) == result, (verb, op)
 
 
 def test_every_column_of_a_file(directory, engine, cut_into):

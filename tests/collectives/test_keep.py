@@ -15,7 +15,7 @@ from tables import bytes_of, read
 
 import mpired
 from mpired.buffers import columns, parquet
-from mpired.errors import UsageError
+from mpired.errors import BufferFileError, UsageError
 
 NROWS = 5000
 DAY = dt.datetime(2024, 5, 17, tzinfo=dt.UTC)
@@ -147,6 +147,30 @@ def test_the_first_difference_is_named(difference, names, form, tmp_path):
         refused(outcome, 3, f"{names[2]}: {shown}", names[0])
 
 
+ENCODINGS = {
+    "string": pa.string(),
+    "large_string": pa.large_string(),
+    "dictionary": pa.dictionary(pa.int16(), pa.string()),
+    "large dictionary": pa.dictionary(pa.int32(), pa.large_string()),
+}
+
+
+@pytest.mark.parametrize("first", ENCODINGS.values(), ids=ENCODINGS)
+@pytest.mark.sampled(3)
+def test_texts_are_equal_however_they_are_encoded(first, form, tmp_path):
+    """The result has them as rank 0 has them."""
+    words = table()["key"]
+    for rank, kind in enumerate((first, *ENCODINGS.values())):
+        write(tmp_path / f"r{rank}.{form}", table(rank, key=words.cast(kind)).select(["key", "n"]), 999)
+    names = [f"r{rank}.{form}" for rank in range(1 + len(ENCODINGS))]
+    succeeded(run("reduce", "-q", "--op", "sum", "--keep", "key", *names, "-o", f"out.{form}", cwd=tmp_path))
+    out = read(tmp_path / f"out.{form}")
+    assert out.schema.field("key").type == read(tmp_path / names[0]).schema.field("key").type
+    assert out["key"].to_pylist() == words.to_pylist()
+    write(tmp_path / names[1], table(1, key=differing("key", 7, "x")["key"].cast(pa.large_string())))
+    refused(run("reduce", "--op", "sum", "--columns", "n", "--keep", "key", *names, cwd=tmp_path), 3, "row 7 of column")
+
+
 def test_another_type_is_a_difference(names, form, tmp_path):
     write(tmp_path / names[1], table(1, price=table()["price"].cast(pa.decimal128(21, 2))))
     with unchanged(tmp_path):
@@ -160,8 +184,8 @@ def test_another_type_is_a_difference(names, form, tmp_path):
         (("--keep", "nowhere", "-o", "out.parquet"), 3, "no column 'nowhere'"),
         (("--keep", "x", "--columns", "x", "-o", "out.parquet"), 2, "'x', which is named already"),
         (("--keep", "key,key", "-o", "out.parquet"), 2, "'key', which is named already"),
-        (("--columns", "n", "--keep", "key", "-o", "out.npy"), 2, "is for parquet and arrow results"),
-        (("--columns", "n", "--keep", "key", "--to", "csv"), 2, "is for parquet and arrow results"),
+        (("--columns", "n", "--keep", "key", "-o", "out.npy"), 2, "carries columns into results that can hold them"),
+        (("--columns", "n", "--keep", "key", "--to", "csv"), 2, "carries columns into results that can hold them"),
     ],
 )
 def test_refusals(words, status, reason, tmp_path):
@@ -175,9 +199,30 @@ def test_what_has_no_columns(tmp_path):
     words = ("reduce", "--op", "sum", "--keep", "key", "a.npy", "-o", "out.parquet")
     refused(run(*words, cwd=tmp_path), 2, "--keep", "a.npy is npy")
     refused(run("reduce-scatter-block", "--keep", "key", "--op", "sum", "a.npy", cwd=tmp_path), 2, "--keep")
-    write(tmp_path / "r0.parquet", table())
-    with pytest.raises(UsageError, match="`keep`: is for files"):
-        mpired.reduce([tmp_path / "r0.parquet"], "sum", columns="n", keep="key")
+    with pytest.raises(UsageError, match="`keep`: carries columns"):
+        mpired.reduce([np.zeros(3)], "sum", keep="key")
+
+
+def test_arrays_of_kept_columns(names, form, tmp_path):
+    """Without an output they are beside what is combined, as NumPy has them."""
+    paths = [tmp_path / name for name in names]
+    nulls = pa.array([None if i % 3 else i for i in range(NROWS)], pa.int16())
+    for rank, path in enumerate(paths):
+        write(path, table(rank).append_column("holes", nulls), 1234)
+    found = mpired.reduce(paths, "sum", columns="n", keep=["key", "when", "code", "holes", "price"])
+    assert list(found) == ["n", "key", "when", "price", "code", "holes"]
+    assert found["n"].tolist() == (np.arange(NROWS) * 3 + 3).tolist()
+    made = table()
+    for name in ("key", "price", "code"):
+        assert found[name].tolist() == made[name].to_pylist()
+    assert found["when"].tolist() == made["when"].cast(pa.timestamp("us")).to_pylist()
+    assert isinstance(found["holes"], np.ma.MaskedArray)
+    assert found["holes"].tolist() == nulls.to_pylist()
+    first, _, last = mpired.scan(paths, "sum", columns="n", keep="key")
+    assert first["key"].tolist() == last["key"].tolist() == made["key"].to_pylist()
+    write(paths[1], differing("key", 7, "x"))
+    with pytest.raises(BufferFileError, match="row 7 of column 'key'"):
+        mpired.reduce(paths, "sum", columns="n", keep="key")
 
 
 def test_a_damaged_file_is_named(names, form, tmp_path):

@@ -124,8 +124,8 @@ def test_json_of_columns(tmp_path):
     outcome = reduce("--op", "sum", "a.parquet", "a.parquet", "--to", "json", cwd=tmp_path)
     assert json.loads(outcome.out) == {
         "buffers": [
-            {"name": "x", "datatype": "MPI_INT64_T", "count": 2, "data": [2, 4]},
-            {"name": 'q"', "datatype": "MPI_DOUBLE", "count": 2, "data": [1.0, "nan"]},
+            {"name": "x", "datatype": "MPI_INT64_T", "dtype": "int64", "count": 2, "data": [2, 4]},
+            {"name": 'q"', "datatype": "MPI_DOUBLE", "dtype": "float64", "count": 2, "data": [1.0, "nan"]},
         ]
     }
 
@@ -157,10 +157,10 @@ def test_records_are_not_packed_onto_themselves(folder):
         refused(run("pack", *words, "link.bin", cwd=folder), 2, "link.bin: is the file of the records")
         refused(run("unpack", *words, "link.bin", cwd=folder), 2, "link.bin: is the file of the packed elements")
         refused(run("unpack", *words, "x.npy", cwd=folder), 2, "x.npy: would be npy", "raw binary")
-        refused(run("unpack", *words, "x.nc", cwd=folder), 2, "x.nc: would be netCDF", "raw binary")
+        refused(run("unpack", *words, "x.h4", cwd=folder), 2, "x.h4: would be HDF4", "raw binary")
 
 
-@pytest.mark.parametrize("name", ["x.nc", "x.H5", "x.npz", "x.npy.gz", "x.root", "x.fits", "x.pkl", "x.tsv", "x.zarr"])
+@pytest.mark.parametrize("name", ["x.h4", "x.root", "x.fits", "x.pkl", "x.tsv"])
 @pytest.mark.parametrize("suffix", ["npy", "parquet", "bin"])
 def test_a_result_never_has_the_suffix_of_another_format(suffix, name, folder):
     words = ("--op", "sum", "--type", "double", f"a.{suffix}", f"b.{suffix}")
@@ -191,8 +191,8 @@ def test_a_name_without_a_suffix_gets_the_format_of_the_inputs(name, folder):
 
 def test_fetched_and_made_files_have_suffixes_of_formats_too(folder):
     with unchanged(folder):
-        words = ("get-accumulate", "--op", "sum", "--fetch", "old.nc", "a.npy", "b.npy")
-        refused(run(*words, cwd=folder), 2, "old.nc: would be netCDF", "--to")
-        words = ("accumulate", "--op", "sum", "--create", "3", "t.h5", "a.npy")
-        refused(run(*words, cwd=folder), 2, "--create: ", "t.h5 would be HDF5", "another name")
+        words = ("get-accumulate", "--op", "sum", "--fetch", "old.h4", "a.npy", "b.npy")
+        refused(run(*words, cwd=folder), 2, "old.h4: would be HDF4", "--to")
+        words = ("accumulate", "--op", "sum", "--create", "3", "t.h4", "a.npy")
+        refused(run(*words, cwd=folder), 2, "--create: ", "t.h4 would be HDF4", "another name")
         refused(run("pack", "--type", "double", "a.bin", "-o", "x.mat", cwd=folder), 2, "x.mat: would be", "--to")

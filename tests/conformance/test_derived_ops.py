@@ -60,6 +60,7 @@ def applied(library, function, datatype, images, at, count):
 
 
 @pytest.mark.parametrize("word", typemaps.WORDS)
+@pytest.mark.sampled(3)
 def test_a_function_sees_the_memory_of_an_mpi_program(mpi, library, tmp_path, word):
     @settings(max_examples=3, deadline=None, derandomize=True)
     @given(

@@ -71,13 +71,13 @@ def left_fold(mpi, op, name, ranks):
     return bytes(result)
 
 
-def mpired_reduce(directory, op, name, ranks):
+def mpired_reduce(directory, op, name, ranks, **options):
     paths = []
     for i, rank in enumerate(ranks):
         paths.append(directory / f"rank{i}.bin")
         paths[-1].write_bytes(rank)
     output = directory / "result.bin"
-    mpired.reduce(paths, op, output=output, overwrite=True, type=name)
+    mpired.reduce(paths, op, output=output, overwrite=True, type=name, **options)
     return output.read_bytes()
 
 
@@ -179,6 +179,25 @@ def test_ops_for_windows_are_refused_by_mpi_too(mpi, op, name):
     with pytest.raises(mpi.Exception) as caught:
         left_fold(mpi, op, name, [bytes(reference.FORMS[name][1])] * 2)
     assert caught.value.Get_error_class() == mpi.ERR_OP
+
+
+@pytest.mark.parametrize("name", ["FLOAT", "DOUBLE", "LONG_DOUBLE", "REAL2", "FLOAT_INT", "DOUBLE_INT"])
+def test_nan_as_the_library_has_it(mpi, directory, name):
+    """With `nan="mpi"` the bytes are those of `MPI_Reduce_local`, where there are NaNs and zeros of both signs too."""
+    draw, (parts, extent) = np.random.default_rng(9), reference.FORMS[name]
+    values = [np.nan, 0.0, -0.0, 1.0, np.inf, -1.0]
+    ranks = []
+    for _ in range(NRANKS):
+        octets = np.zeros((COUNT, extent), np.uint8)
+        for code, at in parts:
+            used = reference.VALUE_BYTES[code]
+            drawn = draw.choice(values, COUNT) if code[0] in "fg" else draw.integers(0, 9, COUNT)
+            octets[:, at : at + used] = drawn.astype(code).view(np.uint8).reshape(COUNT, -1)[:, :used]
+        ranks.append(octets.tobytes())
+    for op in ("MAXLOC", "MINLOC") if len(parts) > 1 else ("MAX", "MIN"):
+        expected = without_padding(name, left_fold(mpi, op, name, ranks))
+        assert mpired_reduce(directory, op, name, ranks, nan="mpi") == expected
+        assert mpired_reduce(directory, op, name, ranks) != expected
 
 
 def floats(*rows):

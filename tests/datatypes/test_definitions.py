@@ -179,6 +179,20 @@ def test_many_definitions_of_a_long_text_take_little(tmp_path):
     assert str(named["x7"][0]) == f"resized(0,7,hindexed_block(1,[{places}],byte))"
 
 
+@pytest.mark.parametrize("start", ["", "-", "[\n", "[1, ", "0x", "1.", "1e-", "{a = "])
+@pytest.mark.parametrize("digits", ["9", "1_"])
+def test_a_long_number_is_refused_and_takes_little(tmp_path, start, digits):
+    (tmp_path / "number.toml").write_text(f"a = {start}{digits * (900_000 // len(digits))}1")
+    tracemalloc.start()
+    try:
+        with pytest.raises(DefinitionError, match="a number with too many digits"):
+            definitions(str(tmp_path / "number.toml"))
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 10 << 20
+
+
 def test_definitions_that_grow_are_refused_and_take_little(tmp_path):
     lines = ['a0 = "struct([1,1],[0,8],[int,int])"']
     lines += [f'a{i} = "struct([1,1,1],[0,8,9],[a{i - 1},a{i - 1},a{i - 1}])"' for i in range(1, 30)]

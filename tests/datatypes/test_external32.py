@@ -337,10 +337,10 @@ def test_wrong_words(tmp_path, options, error, reason):
 def test_it_is_said_of_raw_files(tmp_path):
     np.save(tmp_path / "a.npy", [1.0])
     outcome = run("reduce", "--op", "sum", "--datarep", "external32", "a.npy", "-o", "b.npy", cwd=tmp_path)
-    refused(outcome, 2, "--datarep", "describe raw files, and there is none")
+    refused(outcome, 2, "--datarep", "only for raw files, and there is none")
 
 
 def test_info_tells_of_it(tmp_path):
     (tmp_path / "a.bin").write_bytes(bytes(24))
     outcome = run("info", "--type", "long", "--datarep", "external32", "a.bin", cwd=tmp_path)
-    assert outcome.out.decode().splitlines() == ["a.bin: raw, 24 bytes", "  6 x MPI_LONG, external32"]
+    assert outcome.out.decode().splitlines() == ["a.bin: raw, 24 bytes", "  6 x MPI_LONG (int64), external32"]

@@ -119,10 +119,10 @@ def test_no_text_does_more_than_the_one_error(long):
     assert in_child(slow_ones) == []
 
 
-def test_no_text_takes_much_memory():
+def test_no_text_takes_much_memory(long):
     tracemalloc.start()
     try:
-        for text in BOMBS.values():
+        for text in [*BOMBS.values()][:: 1 if long else 3]:
             tracemalloc.reset_peak()
             before, _ = tracemalloc.get_traced_memory()
             with contextlib.suppress(UnknownDatatypeError):

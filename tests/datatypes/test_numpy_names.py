@@ -24,6 +24,12 @@ def test_a_name_of_numpy_is_the_type_of_that_form(name):
     assert datatype.is_bool if name == "bool" else datatype.form == np.dtype(name)
 
 
+@pytest.mark.parametrize("name", ["half", "single", "longdouble", "intc", "uintc", "intp", "uintp", "uint"])
+def test_another_name_of_numpy_is_the_same_type(name):
+    assert parse(name) == parse(np.dtype(name).name)
+    assert parse(f"pair({name},int32)")[0].form["value"] == np.dtype(name)
+
+
 def test_names_of_mpi_mean_what_they_are_in_mpi():
     for row in filter(lambda row: row.dtype is not None, DATATYPES):
         assert parse(row.name.lower())[0] is row
@@ -47,7 +53,9 @@ def test_raw_files_of_a_name_of_numpy(name, tmp_path):
     assert out.dtype == np.dtype(name)
 
 
-@pytest.mark.parametrize(("word", "hint"), [("flot64", "float64"), ("Float64", "float64"), ("int23", "int32")])
+@pytest.mark.parametrize(
+    ("word", "hint"), [("flot64", "float64"), ("Float64", "float64"), ("int23", "int32"), ("longduble", "longdouble")]
+)
 def test_a_slip_is_answered_with_names_of_numpy_too(word, hint, tmp_path):
     message = run("types", word, cwd=tmp_path).err
     assert hint in message.partition("did you mean")[2]

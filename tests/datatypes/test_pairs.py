@@ -140,7 +140,7 @@ def test_structures_of_two_fields_are_pairs(tmp_path, align, order):
     assert str(mpired.info(paths[0]).buffers[0].datatype) == "pair(double,int64_t)"
     for jobs in (1, 2):
         result = mpired.reduce(paths, "maxloc", jobs=jobs)
-        assert result["index"].tolist() == [4, 8, 1]
+        assert result["cell"].tolist() == [4, 8, 1]
 
 
 def test_columns_are_pairs(tmp_path):
@@ -181,3 +181,48 @@ def test_an_index_before_its_value_is_known_by_its_name(tmp_path, index, value, 
         assert (np.load(output).tolist(), np.load(output).dtype) == ([(7, 3), (6, 9)], dtype)
     else:
         assert pq.read_table(output)["best"].to_pylist() == [{"index": 7, "value": 3}, {"index": 6, "value": 9}]
+
+
+FORMS = {
+    "packed": np.dtype([("t", "f8"), ("who", "i4")]),
+    "aligned": np.dtype([("t", "f8"), ("who", "i4")], align=True),
+    "gaps": np.dtype({"names": ["t", "who"], "formats": ["f4", "i8"], "offsets": [3, 16], "itemsize": 31}),
+    "index first": np.dtype([("index", "i2"), ("value", "f8")]),
+    "other order of bytes": np.dtype([("t", ">f8"), ("who", ">i4")]),
+    "not named": np.dtype([("value", "i8"), ("index", "u1")]),
+}
+
+
+@pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
+def test_an_array_has_the_form_of_the_ranks(tmp_path, form):
+    """Names, places and gaps, of arrays and of files, in each call; numbers are in native byte order."""
+    value, index = ("value", "index") if "value" in form.names else ("t", "who")
+    ranks = [np.zeros(3, form), np.zeros(3, form)]
+    ranks[0][value], ranks[1][value] = [4, 2, 5], [3, 6, 5]
+    ranks[0][index], ranks[1][index] = 1, 2
+    paths = [tmp_path / f"r{i}.npy" for i in range(2)]
+    for path, rank in zip(paths, ranks, strict=True):
+        np.save(path, rank)
+    mpired.reduce(paths, "maxloc", output=tmp_path / "out.npy")
+    window = mpired.Window(tmp_path / "out.npy")
+    of_arrays = [mpired.reduce(ranks, "maxloc"), mpired.scan(ranks, "maxloc")[1]]
+    of_files = [mpired.reduce(paths, "maxloc"), window.get_accumulate(None, "no_op")]
+    stored = np.load(paths[0]).dtype  # as NumPy saves it
+    assert np.load(tmp_path / "out.npy").dtype == stored
+    for result, like in [*((each, form) for each in of_arrays), *((each, stored) for each in of_files)]:
+        assert result.dtype == like.newbyteorder("=")
+        assert result[value].tolist() == [4, 6, 5]
+        assert result[index].tolist() == [1, 2, 1]
+    old = window.fetch_and_op((9, 7), "maxloc", target_disp=2)
+    assert (old.dtype, old[value], old[index]) == (stored.newbyteorder("="), 5, 1)
+
+
+def test_a_structure_keeps_its_names_from_one_format_to_another(tmp_path):
+    """A column of structures to npy and to an array."""
+    column = pa.StructArray.from_arrays([pa.array([1.5, 2.5]), pa.array([3, 4])], ["t", "who"])
+    pq.write_table(pa.table({"peak": column}), tmp_path / "a.parquet")
+    like = np.array([(1.5, 3), (2.5, 4)], [("t", "f8"), ("who", "i8")])
+    mpired.reduce([tmp_path / "a.parquet"], "maxloc", output=tmp_path / "out.npy")
+    for found in (np.load(tmp_path / "out.npy"), mpired.reduce([tmp_path / "a.parquet"], "maxloc")):
+        assert found.dtype == like.dtype
+        assert found.tolist() == like.tolist()

@@ -14,7 +14,7 @@ from command import children, refused, run, succeeded, unchanged
 from tables import bytes_of
 
 import mpired
-from mpired.engines.decoding import Decoder
+from mpired.buffers.decoding import Decoder
 from mpired.errors import BufferFileError, LockError, UserOpError
 from mpired.storage.lock import Waiting, lock_target
 
@@ -78,6 +78,7 @@ def folder(request, tmp_path):
         "unpack --type double --columns x bad.X -o new.bin",
     ],
 )
+@pytest.mark.sampled(3)
 def test_a_library_that_aborts(words, folder):
     """One line and status 3, which name the file, and nothing has changed."""
     suffix = next(path.suffix for path in folder.glob("good.*"))
@@ -161,7 +162,7 @@ def test_nulls_and_damage_are_told_by_the_worker(tmp_path):
     np.save(tmp_path / "target.npy", np.zeros(3))
     with unchanged(tmp_path):
         refused(
-            run("accumulate", "--op", "sum", "target.npy", "nulls.parquet", cwd=tmp_path), 3, "1 nulls in column 'x'"
+            run("accumulate", "--op", "sum", "target.npy", "nulls.parquet", cwd=tmp_path), 3, "1 null in column 'x'"
         )
     content = bytearray(
         bytes_of(pa.table({"x": np.arange(3.0)}), "parquet", compression="none", write_page_checksum=True)

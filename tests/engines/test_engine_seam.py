@@ -5,12 +5,16 @@ It is a row of this test alone. Ranks and ops are named by relative paths, as a 
 
 from __future__ import annotations
 
+import importlib
+import json
 import os
 import re
 import signal
 import stat
 import threading
+import tomllib
 import types
+from importlib import metadata
 from pathlib import Path
 
 import foreign_engine as foreign
@@ -18,9 +22,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import in_child, unchanged
+from command import in_child, run, unchanged
 
 import mpired
+from mpired import options
 from mpired.collectives import plan as planning
 from mpired.engines import ENGINES, LOCAL, Engine, usual
 from mpired.engines import table as engines
@@ -113,6 +118,7 @@ def call(verb: str, ranks: list[str], suffix: str, **options) -> None:
 
 @pytest.mark.parametrize("suffix", ["npy", "bin", "parquet", "arrow"])
 @pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.sampled(2)
 def test_every_collective_gives_the_same_files(verb, suffix, here, elsewhere):
     options = {"type": "double"} if suffix == "bin" else {}
     ranks = saved(suffix)
@@ -124,6 +130,20 @@ def test_every_collective_gives_the_same_files(verb, suffix, here, elsewhere):
     elsewhere()
     call(verb, ranks, suffix, **options)
     assert files(here) == expected
+    check_sent()
+
+
+@pytest.mark.parametrize("suffix", ["npy", "parquet"])
+def test_queries_give_the_same_answers(suffix, here, elsewhere, monkeypatch):
+    monkeypatch.setattr(planning, "_SMALL_BYTES", 0)
+    ranks = saved(suffix)
+
+    def answers() -> list[object]:
+        return [str(mpired.diff(*ranks[:2])), *map(str, mpired.locate(ranks, "maxloc", top=3))]
+
+    expected = answers()
+    elsewhere()
+    assert answers() == expected
     check_sent()
 
 
@@ -300,26 +320,34 @@ def test_something_else_under_the_name_of_a_draft_is_not_opened(kind, here):
 
 
 def test_the_pool_is_the_engine_that_nobody_has_to_choose():
-    assert list(ENGINES.values()) == [LOCAL]
+    assert list(ENGINES) == [*options.ENGINES]
+    assert next(iter(ENGINES.values())) is LOCAL
     assert usual() is LOCAL
     assert LOCAL.same_tree
     assert (LOCAL.runner.__name__, LOCAL.extra) == ("mpired.engines.pool", "")
 
 
-@pytest.mark.parametrize("row", ENGINES.values(), ids=lambda row: row.name)
-def test_a_row_is_whole(row):
-    limits = row.runner.limits()
+def test_the_pool_is_a_runner():
+    limits = LOCAL.runner.limits()
     assert limits.workers >= 1
     assert limits.descriptors != 0
-    assert in_child(lambda: sorted(row.runner.run(abs, [-1, 2, -3], 2))) == [1, 2, 3]
-    assert row.runner.run.__doc__
+    assert in_child(lambda: sorted(LOCAL.runner.run(abs, [-1, 2, -3], 2))) == [1, 2, 3]
+    assert LOCAL.runner.run.__doc__
+
+
+@pytest.mark.parametrize("row", [row for row in ENGINES.values() if row is not LOCAL], ids=lambda row: row.name)
+def test_a_row_is_whole(row):
+    extras = tomllib.loads((Path(mpired.__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    (needed,) = extras["optional-dependencies"][row.extra]
+    assert re.split(r"[<>=]", needed)[0] == row.package
+    assert row.doc
+    assert not row.same_host
+    assert callable(importlib.import_module(row.module).connect)
 
 
 def test_a_row_is_checked_when_the_table_is_made():
     with pytest.raises(ValueError, match="two engines have this name"):
         engines.table([LOCAL, Engine("local", "other")])
-    with pytest.raises(ValueError, match="which other hosts do not share"):
-        engines.table([Engine("far", "other", same_host=False, same_tree=False)])
     with pytest.raises(ValueError, match="children of this process are on its host"):
         engines.table([Engine("far", "other", same_host=False)])
 
@@ -327,9 +355,9 @@ def test_a_row_is_checked_when_the_table_is_made():
 def test_paths_are_absolute_in_a_pickle_alone(here):
     import pickle
 
-    from mpired.buffers.source import LocalSource
     from mpired.ops.clibrary import LibraryKernel
     from mpired.ops.user import PythonKernel
+    from mpired.sources.local import LocalSource
 
     (name, *_) = saved("npy")
     source = LocalSource.of(name, name)
@@ -341,3 +369,12 @@ def test_paths_are_absolute_in_a_pickle_alone(here):
         copy = pickle.loads(pickle.dumps(kernel))
         assert (kernel.directory, copy.directory) == ("", str(here))
         assert copy.place == kernel.place
+
+
+def test_the_command_lists_the_engines(tmp_path):
+    lines = run("engines", cwd=tmp_path).out.decode().splitlines()
+    assert [line.split()[0] for line in lines] == list(ENGINES)
+    rows = {row["engine"]: row for row in json.loads(run("engines", "--json", cwd=tmp_path).out)}
+    assert rows["local"]["workers"] >= 1
+    for name, package in (("mpi", "mpi4py"), ("dask", "distributed")):
+        assert rows[name]["version"] == metadata.version(package)

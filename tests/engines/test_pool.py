@@ -5,6 +5,7 @@ The functions that workers call are of the standard library, so that any process
 
 from __future__ import annotations
 
+import errno
 import operator
 import os
 import resource
@@ -19,9 +20,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import alive, children, in_child, wait_until
+from command import alive, children, in_child, refused, run, wait_until
 
 import mpired
+from mpired.collectives import plan as planning
 from mpired.engines import pool
 from mpired.errors import WorkerError
 
@@ -381,3 +383,18 @@ def test_reduce_in_a_process_with_threads(tmp_path: Path):
         stop.set()
         thread.join()
     assert result.tobytes() == ((array + array) + array).tobytes()
+
+
+def test_a_worker_that_cannot_be_started_is_an_error_of_the_system(tmp_path, monkeypatch):
+    """Too many processes: the error number is that of the system, and nothing is written."""
+
+    def start(*_):
+        raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr(planning, "_SMALL_BYTES", 0)
+    for name in "ab":
+        np.save(tmp_path / f"{name}.npy", np.ones(100_000))
+    words = ("reduce", "--op", "sum", "-j", "2", "a.npy", "b.npy", "-o", "c.npy")
+    outcome = run(*words, cwd=tmp_path, setup=lambda: setattr(pool, "_start", start))
+    refused(outcome, 4, "no worker could be started", "--jobs")
+    assert not (tmp_path / "c.npy").exists()

@@ -18,6 +18,7 @@ NUMBERS = {"double": "d", "int": "i", "short": "h", "int8_t": "b", "float": "f",
 
 
 @pytest.mark.parametrize("word", [*typemaps.WORDS, None])
+@pytest.mark.sampled(3)
 def test_every_type_is_folded_entry_by_entry(tmp_path, word):
     """Every byte of the result is followed, with the positions of the slow twin."""
 
@@ -96,6 +97,7 @@ BACKWARDS |= {"struct([1,1],[4,0],[float,int])": "resized(0,8,struct([1,1],[12,0
 
 @pytest.mark.parametrize("form", ["json", "csv", "npy", "parquet", "arrow"])
 @pytest.mark.parametrize("text", BACKWARDS)
+@pytest.mark.sampled(2)
 def test_fields_are_those_of_the_type_map_wherever_they_lie(tmp_path, text, form):
     """The first entry lies behind the second one; read as a type that has them elsewhere, it is the first again."""
     first, second = (2.0, 1) if "float" in text else (2, 1)

@@ -106,6 +106,26 @@ def test_illegal_pair_raises_and_leaves_no_file(directory, op, name):
     assert caught.value.exit_status == 3
 
 
+@pytest.mark.parametrize(
+    ("op", "name", "others"),
+    [
+        ("LAND", "DOUBLE", "max, min, sum, prod, mean, "),
+        ("mean", "C_BOOL", "land, lor, lxor, "),
+        ("SUM", "BYTE", "band, bor, bxor, "),
+    ],
+)
+def test_a_refusal_names_the_ops_and_the_statistics_that_take_the_type(directory, op, name, others):
+    paths = write_ranks(directory, values.ranks(name, 2, 3))
+    with pytest.raises(OpError) as caught:
+        mpired.reduce(paths, op, type=name)
+    _, _, named = str(caught.value).partition(" takes ")
+    assert others in named
+    takers = named.rpartition(" takes ")[2].split("; ")[0].split(", ")
+    for taker in takers:
+        if taker != "quantile":
+            mpired.reduce(paths, taker, type=name)
+
+
 @pytest.mark.parametrize(("op", "name"), [("SUM", "BYTE"), ("MAXLOC", "DOUBLE"), ("MAX", "DOUBLE_INT")])
 def test_illegal_pair_leaves_an_existing_file_alone(directory, op, name):
     paths = write_ranks(directory, values.ranks(name, 2, 3))

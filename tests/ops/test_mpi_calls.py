@@ -32,11 +32,29 @@ void compares(void *in, void *inout, int *len, MPI_Datatype *datatype)
         add(in, inout, *len);
 }
 
+/* Needs nothing of MPI. */
+void adds(void *in, void *inout, int *len, MPI_Datatype *datatype)
+{
+    add(in, inout, *len);
+}
+
+void breaks(void *in, void *inout, int *len, MPI_Datatype *datatype)
+{
+    *(volatile char *)8 = 0;
+}
+
 void asks(void *in, void *inout, int *len, MPI_Datatype *datatype)
 {
     int size;
     MPI_Type_size(*datatype, &size);
     add(in, inout, *len * size / sizeof(double));
+}
+
+void counts(void *in, void *inout, int *len, MPI_Datatype *datatype)
+{
+    MPI_Count lb, extent;
+    MPI_Type_get_extent_c(*datatype, &lb, &extent);
+    add(in, inout, *len * extent / sizeof(double));
 }
 
 void initialises(void *in, void *inout, int *len, MPI_Datatype *datatype)
@@ -61,6 +79,19 @@ def folder(tmp_path_factory) -> Path:
     shared = ("-shared", "-fPIC", "ops.c", "-o")
     subprocess.run([SCRIPTS / "mpicc_abi", *shared, "abi.so"], cwd=folder, check=True)
     subprocess.run([SCRIPTS / "mpicc", *shared, "own.so"], cwd=folder, check=True)
+    # As Open MPI has it: a datatype is the address of a variable of the library.
+    (folder / "open.c").write_text("char ompi_mpi_double[8];")
+    stub = ("-shared", "-fPIC", "open.c", "-Wl,-soname,libmpi.so.40", "-o", "libmpi.so.40")
+    subprocess.run(["gcc", *stub], cwd=folder, check=True)
+    (folder / "handles.c").write_text(
+        "extern char ompi_mpi_double[8];\n"
+        "void compares(double *in, double *inout, int *len, void **datatype)\n"
+        "{ for (int i = 0; i < *len && *datatype == ompi_mpi_double; i++) inout[i] += in[i]; }\n"
+    )
+    linked = ("-shared", "-fPIC", "handles.c", "libmpi.so.40", "-Wl,-rpath,$ORIGIN", "-o", "open.so")
+    subprocess.run(["gcc", *linked], cwd=folder, check=True)
+    (folder / "alone.c").write_text((folder / "handles.c").read_text())
+    subprocess.run(["gcc", "-shared", "-fPIC", "alone.c", "-o", "alone.so"], cwd=folder, check=True)
     include = SCRIPTS.parent / "include"
     subprocess.run(["gcc", f"-I{include}", *shared, "unlinked.so"], cwd=folder, check=True)
     return folder
@@ -71,18 +102,24 @@ def reduced(folder: Path, op: str) -> Outcome:
     return installed("reduce", "-q", "--op", op, "r0.npy", "r1.npy", "--to", "text", cwd=folder)
 
 
-@pytest.mark.parametrize("op", ["compares", "initialises"])
+@pytest.mark.parametrize("op", ["abi.so:compares", "abi.so:initialises", "abi.so:adds", "own.so:adds"])
 def test_the_abi_build_knows_the_handles(op, folder):
-    outcome = reduced(folder, f"./abi.so:{op}")
+    """A function that does not look at them may be of any build."""
+    outcome = reduced(folder, f"./{op}")
     succeeded(outcome)
     assert outcome.out == b"1.0\n3.0\n5.0\n7.0\n9.0\n"
 
 
 CALLS = "ended its worker, in which MPI is not initialised; call MPI_Init before MPI_Type_size if MPI_Initialized says"
+LOOKS = "looks at its datatype, and is linked with {}, whose handles are other numbers than those here"
+LOOKS += f"; compile it with mpicc_abi, because {BUILD}; nothing was written"
 REASONS = {
     "./abi.so:asks": f"{CALLS} that nobody has, and compile it with mpicc_abi, because {BUILD}; nothing was written",
-    "./own.so:asks": f"{CALLS} that nobody has, and compile it with mpicc_abi, not for libmpi.so.12, because {BUILD}",
-    "./own.so:initialises": f"; it calls MPI: compile it with mpicc_abi, not for libmpi.so.12, because {BUILD}",
+    "./abi.so:counts": "call MPI_Init before MPI_Type_get_extent_c if MPI_Initialized says that nobody has, and",
+    "./alone.so:compares": "is compiled for the handles of Open MPI, compile it with mpicc_abi",
+    **{f"./own.so:{op}": LOOKS.format("libmpi.so.12") for op in ("compares", "asks", "initialises")},
+    "./open.so:compares": LOOKS.format("libmpi.so.40"),
+    "./own.so:breaks": f"; it calls MPI: compile it with mpicc_abi, not for libmpi.so.12, because {BUILD}",
     "./unlinked.so:asks": "symbol: MPI_Type_size); link it with MPI's ABI build (libmpi_abi.so), by mpicc_abi",
 }
 

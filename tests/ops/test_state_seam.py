@@ -1,7 +1,7 @@
 """An op whose state is not its element, through every collective: a row of this test alone.
 
-It counts the ranks that have a number: each element is lifted to a state of two numbers, which is wider, and the
-result is an integer of two bytes.
+It counts the ranks that have a number: of each element two numbers are kept, and the result is an integer of two
+bytes.
 """
 
 from __future__ import annotations
@@ -21,44 +21,40 @@ from mpired import ops
 from mpired.collectives import plan as planning
 from mpired.datatypes import from_dtype
 from mpired.errors import OpError, UsageError
-from mpired.ops import identity, table
+from mpired.ops import state, table
+from mpired.storage import memory
 
-STATE = from_dtype(np.dtype([("count", "i8"), ("greatest", "f8")]))
 RESULT = from_dtype(np.dtype("i2"))
 NRANKS, COUNT = 5, 1000
 
 
-def lift(elements, states, datatype):
-    assert elements.dtype == datatype.form
-    states["count"] = ~np.isnan(elements)
-    states["greatest"] = elements
+class Numbers(state.State):
+    """How many numbers there are; with the greatest of them, so that an element needs 16 bytes."""
+
+    itemsize = 16
+
+    def begin(self, _start, count):
+        self.elements = np.empty(count, self.datatype.form)
+        self.count, self.greatest = np.zeros(count, "i8"), np.full(count, -np.inf)
+
+    def room(self):
+        return self.elements
+
+    def add(self, _again, _there=None):
+        self.count += ~np.isnan(self.elements)
+        self.greatest = np.fmax(self.greatest, self.elements)
+
+    def result(self):
+        return self.count.astype("i2"), None
 
 
-def combine(invec, inoutvec, datatype):
-    assert datatype is STATE
-    inoutvec["count"] += invec["count"]
-    inoutvec["greatest"] = np.fmax(invec["greatest"], inoutvec["greatest"])
-    return inoutvec
-
-
-def lower(states, datatype):
-    assert datatype.form.kind == "f"
-    return states["count"].astype("i2")
-
-
-NUMBERS = ops.Op(
-    "NUMBERS",
-    combine,
-    ops.get("SUM").groups,
-    "how many ranks have a number",
-    "",
-    identity.zero,
-    "is not counted",
+NUMBERS = ops.get("SUM")._replace(
+    name="NUMBERS",
+    section="",
+    nan="is not counted",
     uses=ops.Use.REDUCE,
-    state=lambda datatype: STATE,
-    lift=lift,
-    lower=lower,
-    result=lambda datatype: RESULT,
+    state=Numbers,
+    gives=lambda datatype: RESULT,
 )
 
 
@@ -123,7 +119,7 @@ def test_one_rank_is_counted_too(tmp_path, jobs):
 
 def test_allreduce(tmp_path, jobs):
     arrays = ranks_of("f8")
-    found = called(mpired.allreduce, saved(tmp_path, arrays), "MPI_NUMBERS", jobs=jobs)
+    found = called(mpired.allreduce, saved(tmp_path, arrays), "Numbers", jobs=jobs)
     assert same(found, [prefixes(arrays)[-1]] * NRANKS)
 
 
@@ -234,7 +230,7 @@ def read_table(path):
 def test_in_place_the_datatype_stays(tmp_path, verb):
     paths = saved(tmp_path, ranks_of())
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    reason = "would put MPI_INT16_T (int16) in the place of MPI_FLOAT (float32); MPI_NUMBERS needs"
+    reason = "would put MPI_INT16_T (int16) in the place of MPI_FLOAT (float32); numbers needs"
     with pytest.raises(UsageError, match=re.escape(reason)):
         getattr(mpired, verb)(paths, "numbers", in_place=True)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
@@ -250,19 +246,16 @@ def test_a_window_holds_no_states(tmp_path):
 
 
 def test_blocks_are_as_many_as_states_fit(tmp_path):
-    """Six blocks of a state fit, and two for elements and results, whatever is allowed."""
+    """Two states of a block fit, whatever is allowed; a state has blocks of as many elements as are fast."""
     files = mpired_files(tmp_path)
-    plain = planning.make_plan(ops.get("SUM"), files, 2)
     wide = planning.make_plan(NUMBERS, files, 2)
-    assert plain.block_counts[0] * 4 == wide.block_counts[0] * STATE.itemsize == planning._BLOCK_BYTES  # noqa: SLF001
+    assert wide.block_counts[0] * Numbers.itemsize == planning._STATE_BLOCK_BYTES  # noqa: SLF001
     for extra in (1 << 20, 4 << 20, 9 << 20):
-        allowed = planning._BASE_BYTES + extra  # noqa: SLF001 - what a process needs before its blocks
+        allowed = memory.BASE_NBYTES + extra  # what a process needs before its blocks
         tight = planning.make_plan(NUMBERS, files, 1, allowed)
-        assert tight.block_counts[0] * STATE.itemsize * 8 <= extra
-        assert tight.block_counts[0] * STATE.itemsize == min(extra // 8, planning._BLOCK_BYTES) // 16 * 16  # noqa: SLF001
+        assert tight.block_counts[0] * Numbers.itemsize == min(extra // 2, planning._STATE_BLOCK_BYTES)  # noqa: SLF001
     with pytest.raises(UsageError, match="too little"):
-        planning.make_plan(NUMBERS, files, 1, planning._BASE_BYTES + 7 * (4 << 10))  # noqa: SLF001
-    planning.make_plan(ops.get("SUM"), files, 1, planning._BASE_BYTES + 7 * (4 << 10))  # noqa: SLF001
+        planning.make_plan(NUMBERS, files, 1, memory.BASE_NBYTES + (4 << 10))
 
 
 def mpired_files(folder):
@@ -279,7 +272,6 @@ def mpired_files(folder):
     [
         ({"name": "SUM"}, "two ops have this name"),
         ({"nan": None}, "does not say what becomes of them"),
-        ({"lift": None}, "it has no `lift`"),
         ({"uses": ops.Use.REDUCE | ops.Use.ACCUMULATE}, "a window holds elements"),
     ],
 )

@@ -15,7 +15,7 @@ import mpired
 from mpired import ops
 from mpired.datatypes import get
 from mpired.errors import OpError
-from mpired.ops import kernels
+from mpired.ops import kernels, state
 
 ROWS = {row.name: row for row in ops.OPS}
 WITH_NAN = {*matrix.FLOATING_POINT, *matrix.COMPLEX, "FLOAT_INT", "DOUBLE_INT"}
@@ -35,8 +35,8 @@ def test_a_row_is_whole(row):
 @pytest.mark.parametrize("row", ops.OPS, ids=str)
 def test_the_state_of_a_predefined_op_is_the_element(row):
     datatype = get("DOUBLE")
-    assert row.lift is None
-    assert row.state(datatype) is row.result(datatype) is datatype
+    assert row.result(datatype) is datatype
+    assert type(row.state(row, datatype, 2)) is state.Combined
     block = np.arange(4.0)
     assert row.lower(block, datatype) is block
 

@@ -155,6 +155,7 @@ def test_the_first_elements_are_combined_whole_and_in_two_pieces_and_all_others_
 @pytest.mark.parametrize("dtypes", [("f8", "f8"), ("f4", "f8")])
 @pytest.mark.parametrize("jobs", [1, 2])
 @pytest.mark.parametrize("where", ["file", "function"])
+@pytest.mark.sampled(2)
 def test_an_op_is_tried_on_every_buffer(where, jobs, dtypes, tmp_path):
     """All elements of the first column are zeros, which show no neighbours."""
     (tmp_path / "op.py").write_text("import numpy as np\n\ndef rolled(a, b):\n    return a + np.roll(b, 1)\n")

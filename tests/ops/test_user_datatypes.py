@@ -114,6 +114,7 @@ def table_of(array):
 
 @pytest.mark.parametrize("suffix", ["parquet", "arrow"])
 @pytest.mark.parametrize("fields", STRUCTURES.values(), ids=STRUCTURES)
+@pytest.mark.sampled(3)
 def test_columns_of_structures_keep_the_names_of_their_fields(tmp_path, fields, suffix):
     arrays = structured(fields, 20, 3)
     paths = [tmp_path / f"rank{rank}.{suffix}" for rank in range(3)]

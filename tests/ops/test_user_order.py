@@ -1,6 +1,5 @@
 """User-defined ops whose results show any reordering of the ranks."""
 
-import itertools
 import random
 
 import numpy as np
@@ -92,24 +91,27 @@ def small_blocks(monkeypatch):
 
 
 @pytest.mark.parametrize("nranks", RANK_COUNTS)
+@pytest.mark.sampled(2)
 def test_the_order_of_ranks_for_any_count(tmp_path, small_blocks, nranks):
     functions = {}
     exec(ORDERED, functions)
     for op, (dtype, _) in TWINS.items():
         small_blocks(BLOCK * dtype.itemsize)
-        for count in COUNTS:
+        for count in COUNTS[nranks % 2 :: 2]:
             paths, expected = ordered(tmp_path, op, nranks, count)
             result = mpired.reduce(paths, functions[op], commute=(True, False, None)[count % 3])
             assert result.tobytes() == expected, (op, count)
 
 
 @pytest.mark.parametrize("nranks", RANK_COUNTS)
+@pytest.mark.sampled(2)
 def test_the_order_of_ranks_for_any_workers(tmp_path, small_blocks, nranks):
     place = tmp_path / "ordered.py"
     place.write_text(ORDERED)
 
     def compare():
-        for i, (op, jobs) in enumerate(itertools.product(TWINS, (1, 2, 7))):
+        for i, op in enumerate(TWINS):
+            jobs = (1, 2, 7)[(nranks + i) % 3]  # each op with each of them, at some number of ranks
             small_blocks(BLOCK * TWINS[op][0].itemsize)
             paths, expected = ordered(tmp_path, op, nranks, COUNTS[(nranks + i) % len(COUNTS)])
             for commute in (True, False) if op == "compose" else (i % 2 == 0,):

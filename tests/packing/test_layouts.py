@@ -23,6 +23,7 @@ def overlap(places):
 
 
 @pytest.mark.parametrize("word", typemaps.WORDS)
+@pytest.mark.sampled(2)
 def test_pack_and_unpack_leave_the_bytes_between(tmp_path, word):
     """Every byte is followed: with the twin's positions, in files with something before and after."""
 

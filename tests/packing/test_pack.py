@@ -167,4 +167,4 @@ def test_the_environment_is_never_silent(folder):
 def test_the_summary_counts_what_was_taken(tmp_path):
     np.save(tmp_path / "a.npy", np.arange(3))
     outcome = run("unpack", "--type", "int64_t", "--count", "2", "a.npy", "-o", "b.bin", cwd=tmp_path)
-    assert outcome.err == "mpired: unpacked 2 x MPI_INT64_T, 2 x MPI_INT64_T -> b.bin (raw)\n"
+    assert outcome.err == "mpired: unpacked 2 x MPI_INT64_T (int64), 2 x MPI_INT64_T (int64) -> b.bin (raw)\n"

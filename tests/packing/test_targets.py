@@ -139,6 +139,7 @@ def test_holes_stay_holes(tmp_path, apart):
         "struct([1,1,2],[8,0,12],[int,double,int8_t])",
     ],
 )
+@pytest.mark.sampled(3)
 def test_elements_that_a_reduction_has_written_are_put_back(tmp_path, text, form):
     """By way of another format comes what the reduction writes to raw."""
 

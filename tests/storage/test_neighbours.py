@@ -17,7 +17,7 @@ from command import in_child
 from values import folder_in_memory
 
 from mpired.errors import MpiredError
-from mpired.storage import calls, staging
+from mpired.storage import calls, remains
 from mpired.storage.together import Together
 
 STRANGER = 4321
@@ -154,7 +154,7 @@ def interrupted(shared: Path) -> None:
 
 def recover(shared: Path) -> None:
     with contextlib.suppress(MpiredError, OSError):
-        staging.recover([str(shared / "x")])
+        remains.finish_staged([str(shared / "x")])
 
 
 def number_of_calls(function: Callable[[], object]) -> int:
@@ -186,6 +186,7 @@ def number_of_calls(function: Callable[[], object]) -> int:
 
 @pytest.mark.parametrize("bait", BAITS)
 @pytest.mark.parametrize("work", ["write", "recover"])
+@pytest.mark.sampled(2)
 def test_no_file_of_ours_is_touched(bait, work, as_root):
     with folder_in_memory() as folder:
         swap_at_every_call(bait, work, folder)

@@ -12,7 +12,7 @@ from powertree import Step, TreeRecorder, TreeShelf, TreeState, tree_cuts
 from values import folder_in_memory
 
 from mpired.errors import MpiredError
-from mpired.storage import calls, staging
+from mpired.storage import calls, remains
 from mpired.storage.together import Together
 
 OLD, NEW = b"old of %d", b"what is new of %d"
@@ -47,7 +47,7 @@ def contents(paths: list[Path]) -> list[bytes | None]:
 def after(paths: list[Path], folder: Path) -> tuple[list[bytes | None], list[str]]:
     """Recover, and return what the files hold and what else is there."""
     try:
-        staging.recover([str(folder / "b" / "x"), str(folder / "a" / "x")])
+        remains.finish_staged([str(folder / "b" / "x"), str(folder / "a" / "x")])
     except MpiredError as error:  # nothing that a power cut leaves is a reason to refuse
         return [], [str(error)]
     litter = [str(path) for path in folder.rglob("*") if path not in paths and path.parent != folder]

@@ -125,16 +125,20 @@ def test_summary_and_json(tmp_path):
     for name in ("t", "o"):
         np.save(tmp_path / f"{name}.npy", np.zeros(3))
     words = ("accumulate", "--op", "sum", "t.npy", "o.npy")
-    assert run(*words, cwd=tmp_path).err == "mpired: MPI_SUM of 1 origin, 3 x MPI_DOUBLE -> t.npy (rename)\n"
+    assert (
+        run(*words, cwd=tmp_path).err
+        == "mpired: MPI_SUM of 1 origin, 3 x MPI_DOUBLE (float64), NaN propagates -> t.npy (rename)\n"
+    )
     told = run(*words, "-v", cwd=tmp_path).err.splitlines()
-    assert told[1:] == ["mpired: t.npy: 24 bytes of elements, rename"]
+    assert told[1] == "mpired: t.npy: 24 bytes of elements, rename"
     found = json.loads(run(*words, "--json", cwd=tmp_path).out)
     assert found.pop("seconds") > 0
     assert found == {
         "version": mpired.__version__, "inputs": ["o.npy"], "warnings": [],
-        "op": "MPI_SUM", "buffers": [{"datatype": "MPI_DOUBLE", "count": 3}], "origins": 1, "windows": ["t.npy"],
-        "protocols": ["rename"], "skipped": [], "recovered": [],
-        "overflow": [],
+        "op": "MPI_SUM", "buffers": [{"datatype": "MPI_DOUBLE", "dtype": "float64", "count": 3}], "origins": 1,
+        "windows": ["t.npy"],
+        "protocols": ["rename"], "skipped": [], "bad": [], "recovered": [],
+        "overflow": [], "call": "MPI_Accumulate", "output": "t.npy", "nan": "propagates", "rules": [],
     }  # fmt: skip
 
 

@@ -70,8 +70,67 @@ def test_raw_and_columns_as_origins(folder):
     assert np.load(folder / "c.npy").tolist() == [1, 2, 3]
     with unchanged(folder):
         words = ("accumulate", "--op", "sum", "--create")
-        refused(run(*words, "new.parquet", "p.parquet", cwd=folder), 2, "makes npy and raw files", "mpired reduce")
+        refused(run(*words, "new.parquet", "day.npy", cwd=folder), 2, "makes npy and raw files", "a whole parquet file")
+        part = ("--origin-count", "2", "new.parquet", "p.parquet")
+        refused(run(*words, *part, cwd=folder), 2, "makes npy and raw files", "a whole parquet file")
+        refused(run(*words, "--pair", "y,x", "new.parquet", "p.parquet", cwd=folder), 2, "--pair", "npy target")
         refused(run(*words, "new.npy", "p.parquet", cwd=folder), 3, "--columns")
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+def test_a_target_with_columns(suffix, tmp_path):
+    """It has the schema of the first origin, what is combined from all, and what is not from the first."""
+    schema = pa.schema(
+        [
+            pa.field("name", pa.dictionary(pa.int8(), pa.string())),
+            pa.field("hits", pa.int32(), nullable=False, metadata={"unit": "1"}),
+            pa.field("energy", pa.float32()),
+            pa.field("best", pa.struct([("value", pa.float64()), ("index", pa.int64())])),
+            pa.field("flag", pa.bool_()),
+        ],
+        {"campaign": "2024"},
+    )
+    rows = [
+        {"name": name, "hits": number, "energy": number / 2, "best": {"value": number, "index": 5}, "flag": number > 1}
+        for number, name in enumerate(("a", "b", None, "a"))
+    ]
+    tables = [
+        pa.Table.from_pylist(rows, schema),
+        pa.Table.from_pylist([{**each, "name": "other", "hits": 10, "flag": False} for each in rows], schema),
+    ]
+    for number, table in enumerate(tables):
+        if suffix == "arrow":
+            with pa.ipc.new_file(tmp_path / f"{number}.arrow", schema) as writer:
+                writer.write_table(table)
+        else:
+            pq.write_table(table, tmp_path / f"{number}.parquet", compression={"energy": "zstd"}, row_group_size=3)
+    names = [f"{number}.{suffix}" for number in (0, 1)]
+    words = ("accumulate", "-q", "--once", "--op", "sum", "--columns", "hits,energy", "--create", f"t.{suffix}")
+    for _ in range(2):
+        succeeded(run(*words, *names, cwd=tmp_path))  # the second time both are known
+    read = pq.read_table if suffix == "parquet" else lambda path: pa.ipc.open_file(path).read_all()
+    found = read(tmp_path / f"t.{suffix}")
+    assert found.schema.equals(read(tmp_path / names[0]).schema, check_metadata=True)
+    expected = tables[0].set_column(1, schema.field("hits"), pa.array([10, 11, 12, 13], pa.int32()))
+    expected = expected.set_column(2, schema.field("energy"), pa.array([0, 1, 2, 3], pa.float32()))
+    assert found.to_pylist() == expected.to_pylist()
+    assert (tmp_path / f"t.{suffix}").stat().st_mode & 0o777 == 0o644
+    words = ("accumulate", "-q", "--op", "maxloc", "--columns", "best", "--create", f"u.{suffix}", *names)
+    succeeded(run(*words, cwd=tmp_path))
+    assert read(tmp_path / f"u.{suffix}").equals(tables[0])
+    if suffix == "parquet":
+        metadata = pq.read_metadata(tmp_path / "t.parquet")
+        assert metadata.num_row_groups == 2
+        assert metadata.row_group(0).column(2).compression == "ZSTD"
+
+
+def test_a_raw_target_has_no_header(folder):
+    """What `--offset` skips is no element; the next command finds the elements at the start of the target."""
+    (folder / "dump.bin").write_bytes(b"header!!" + np.arange(3.0).tobytes())
+    words = ("accumulate", "-q", "--op", "sum", "--type", "double", "--offset", "8", "--create", "t.bin", "dump.bin")
+    for factor in (1, 2):
+        succeeded(run(*words, cwd=folder))
+        assert (folder / "t.bin").read_bytes() == (factor * np.arange(3.0)).tobytes()
 
 
 def test_a_part_of_an_origin(folder):
@@ -118,6 +177,10 @@ def test_it_never_takes_a_file(folder):
             refused(run(*words, "--create", slip, "new.npy", "day.npy", cwd=folder), 2, "--create", slip, f"./{slip}")
         for slip in ("--create=", "--create=x", "--create=-1", "--create=3x4"):
             refused(run(*words, slip, "new.npy", "day.npy", cwd=folder), 2, "--create", "is no count or shape")
+        ways = ("--create alone, or --create=like", "./like", "see `mpired accumulate --help`")
+        refused(run(*words, "--create", "like", "new.npy", "day.npy", cwd=folder), 2, *ways)
+        outcome = run("fetch-and-op", "--op", "sum", "--create", "3x4", "new.npy", "1", cwd=folder)
+        refused(outcome, 2, "see `mpired fetch-and-op --help`")
         refused(run(*words, "--create", "-5", "new.npy", "day.npy", cwd=folder), 2, "-5")
         refused(run(*words, "--create", cwd=folder), 2, "TARGET")
         refused(run(*words, "--create", "new.npy", cwd=folder), 2, "ORIGIN")

@@ -41,7 +41,7 @@ def test_create_makes_no_file_that_looks_like_another_format(command, words, tmp
     """Without a declared datatype it would not know its own again."""
     np.save(tmp_path / "o.npy", np.array([5, -5], np.int16))
     with unchanged(tmp_path):
-        for name, reason in {"new.h5": "HDF5", "new.parquet": "parquet", "new.dat": "--type"}.items():
+        for name, reason in {"new.h4": "HDF4", "new.parquet": "parquet", "new.dat": "--type"}.items():
             if command != "fetch-and-op" or name != "new.dat":
                 outcome = run(command, *(word.format(name) for word in words), cwd=tmp_path)
                 refused(outcome, 2, "--create", name, reason)

@@ -14,14 +14,17 @@ HUGE = str(2**63 - 1)
 TWO = "vector(2,1,4,double)"
 
 
-@pytest.mark.parametrize("rank", ["3", "1", "-1", "\u0661"])
+@pytest.mark.parametrize(
+    ("rank", "reason"),
+    [*((rank, "is not a rank") for rank in ("3", "1", "-1")), *((rank, "digits 0 to 9") for rank in "\u0660\xb3")],
+)
 @pytest.mark.parametrize("words", [("fetch-and-op", "--op", "sum", "t.npy", "1"),
                                    ("compare-and-swap", "t.npy", "0", "1"),
                                    ("get-accumulate", "--op", "no_op", "t.npy")])  # fmt: skip
-def test_a_target_rank_that_is_none(words, rank, tmp_path):
+def test_a_target_rank_that_is_none(words, rank, reason, tmp_path):
     np.save(tmp_path / "t.npy", np.zeros(3, np.int32))
     with unchanged(tmp_path):
-        refused(run(*words, "--target-rank", rank, cwd=tmp_path), 2, "--target-rank")
+        refused(run(*words, "--target-rank", rank, cwd=tmp_path), 2, "--target-rank", reason)
 
 
 @pytest.mark.parametrize(
@@ -66,6 +69,7 @@ def _case(*words: str, status: int, reason: str):
         _case("--op", "nope", "t.npy", "o.npy", status=2, reason="is not an MPI op"),
         _case("--op", "no_op", "t.npy", "o.npy", status=3, reason="fetch only"),
         _case("--op", "./f.py:g", "t.npy", "o.npy", status=3, reason="user-defined"),
+        _case("--op", "quantile:0.5", "t.npy", "o.npy", status=3, reason="quantile: is for reductions only"),
         _case("--op", "band", "t.npy", "o.npy", status=3, reason="is not defined for MPI_DOUBLE"),
         _case("--op", "sum", "t.npy", "int.npy", status=3, reason="MPI_INT32_T"),
         _case("--op", "sum", "t.npy", "o.npy", status=3, reason="has 3 elements, but the target has 12"),

@@ -22,7 +22,7 @@ COUNT = 1500  # elements: pages and a part of one
 OLD, NEW = 1.0, 3.0
 KILLS = [Fault("kill before"), Fault("kill after"), Fault("short, then kill")]
 NUMBERS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.EACCES, errno.ENOMEM, errno.EPERM)
-IN_SHORT = 13  # one of so many calls
+IN_SHORT = 29  # one of so many calls
 ERRORS = [Fault("error", number) for number in NUMBERS]
 STICKY = [Fault("error from here on", number) for number in (errno.EIO, errno.ENOSPC, errno.EROFS)]
 
@@ -89,8 +89,9 @@ def each_point(
     Yield fault, call, outcome and the value left.
     """
     counter = Counter()
-    for number in range(1, calls_of_a_run(folder, commit) + 1):
-        for fault in faults[-number % step :: step]:
+    last = calls_of_a_run(folder, commit)
+    for number in range(1, last + 1):
+        for fault in faults[(last - number) % step :: step]:  # also those behind the commit
             reset(folder)
             counter.clear()
             outcome = accumulate(folder, commit, at(number, fault, counter, BASE))
@@ -111,7 +112,7 @@ def commit(request, monkeypatch, folder) -> str:
 
 def test_kill_at_any_call(commit, long, folder):
     points, left = 0, set()
-    for fault, call, outcome, found in each_point(folder, commit, KILLS, 1 if long else 5):
+    for fault, call, outcome, found in each_point(folder, commit, KILLS, 1 if long else 10):
         assert outcome.status in {-signal.SIGKILL, 0}, (fault, call, outcome.err)
         assert outcome.status == 0 or not outcome.err
         if commit == "rename":
@@ -123,7 +124,7 @@ def test_kill_at_any_call(commit, long, folder):
         points += 1
     assert {OLD, NEW} <= left
     assert (None in left) == (commit == "journal") or not long
-    assert points >= (90 if long else 15), points
+    assert points >= (90 if long else 7), points
 
 
 def truth_told(outcome: Outcome, left: float | None, after: float | None) -> bool:
@@ -150,12 +151,12 @@ def test_error_at_any_call_tells_the_truth(faults, commit, long, record_property
         points += 1
     assert 4 in ends
     assert 6 in ends or not long
-    assert points >= (90 if long else 12), points
+    assert points >= (90 if long else 5), points
     record_property("tried", points)
 
 
 def test_short_writes_are_continued(commit, long, folder):
-    for fault, call, outcome, left in each_point(folder, commit, [Fault("short")], 1 if long else 4):
+    for fault, call, outcome, left in each_point(folder, commit, [Fault("short")], 1 if long else 8):
         assert (outcome.status, outcome.err, left) == (0, "", NEW), (fault, call)
 
 
@@ -165,9 +166,10 @@ def test_to_continue_short_writes_is_needed(commit, folder, monkeypatch):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.sampled(2)
 def test_signal_at_any_call_means_nothing_changed_or_success(number, commit, long, record_property, folder):
     ends, points = set(), 0
-    for _, call, outcome, left in each_point(folder, commit, [Fault("signal", number)], 1 if long else 5):
+    for _, call, outcome, left in each_point(folder, commit, [Fault("signal", number)], 1 if long else 10):
         assert outcome.err == ""
         assert os.listdir(folder / "targets") == [BASE], call
         ends.add((outcome.status, left))
@@ -209,12 +211,14 @@ def another_name(folder) -> None:
 
 
 @pytest.mark.parametrize("words", [("recover",), ("info",), ("accumulate", "--op", "max", "-q", f"targets/{BASE}")])
+@pytest.mark.sampled(2)
 def test_faults_in_the_recovery(words, killed_at, long, folder):
     """Every command finishes the update first; killed or failing in that, it leaves that to the next one."""
     check_faults_in(words, killed_at, folder, f"targets/{BASE}", long=long)
 
 
 @pytest.mark.parametrize("words", [("recover",), ("info",)])
+@pytest.mark.sampled(2)
 def test_faults_in_the_recovery_by_another_name(words, another_name, killed_at, long, folder):
     check_faults_in(words, killed_at, folder, OTHER, long=long)
 
@@ -222,13 +226,13 @@ def test_faults_in_the_recovery_by_another_name(words, another_name, killed_at, 
 def check_faults_in(words: tuple[str, ...], killed_at: int, folder: Path, name: str, *, long: bool) -> None:
     words = (*words, "origin.npy") if words[0] == "accumulate" else (*words, name)
     counter, points = Counter(), 0
-    for number in range(1, 200):
+    for number in range(1, 200, 1 if long else 2):
         for fault in FAULTS if long else FAULTS[number % len(FAULTS) :][:1]:
             left_by_a_kill(folder, killed_at)
             counter.clear()
             outcome = run(*words, cwd=folder, setup=at(number, fault, counter, os.path.basename(name)))
             if not counter.read()[1]:
-                assert points >= 20, points
+                assert points >= (20 if long else 10), points
                 return
             assert outcome.status in {0, -signal.SIGKILL, 4, 6}, (fault, outcome)
             assert recovered(folder) == NEW, (fault, counter.read())

@@ -60,11 +60,19 @@ def test_quiet_is_taken_where_there_is_no_summary(tmp_path):
 @pytest.mark.parametrize("words", [("fetch-and-op", "--op", "sum", "--bogus", "t.npy", "1"),
                                    ("fetch-and-op", "--op", "sum", "t.npy", "-x"),
                                    ("compare-and-swap", "-z", "t.npy", "1", "2"),
-                                   ("compare-and-swap", "t.npy", "1", "--json")])  # fmt: skip
+                                   ("compare-and-swap", "t.npy", "1", "--verbose")])  # fmt: skip
 def test_an_unknown_option_is_no_value(words, tmp_path):
     np.save(tmp_path / "t.npy", np.array([3, 4]))
     with unchanged(tmp_path):
         refused(run(*words, cwd=tmp_path), 2, "No such option")
+
+
+@pytest.mark.parametrize("option", ["--exact", "--nulls", "--ddof", "--weights", "--accumulate-in", "--missing"])
+def test_an_option_of_reductions_is_refused_with_the_reason(option, tmp_path):
+    np.save(tmp_path / "t.npy", np.array([3, 4]))
+    with unchanged(tmp_path):
+        outcome = run("accumulate", "--op", "sum", "t.npy", "t.npy", option, "1", cwd=tmp_path)
+    refused(outcome, 2, f"No such option '{option}'; it is for reduce, allreduce, ", "a window keeps its elements")
 
 
 @pytest.mark.parametrize(

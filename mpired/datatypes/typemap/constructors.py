@@ -19,9 +19,12 @@ class ArgumentError(ValueError):
     """Raised when one of the arguments is wrong: it has the number of that, and of the item in it if it is a list."""
 
     def __init__(self, reason: str, argument: int, item: int | None = None) -> None:
-        super().__init__(reason)
+        super().__init__(reason, argument, item)  # as pickle gives them again
         self.argument = argument
         self.item = item
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 def contiguous(count: int, old: TypeMap) -> TypeMap:

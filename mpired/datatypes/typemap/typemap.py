@@ -128,6 +128,10 @@ class TypeMap:
         found = self.folded(_unit, lambda of: of.is_component)
         return None if found is None else tuple(itertools.islice(found.of.walk(), len(found.names)))
 
+    def as_pair(self) -> TypeMap:
+        """Return the map of a pair, of whose value and index this is the map."""
+        return replace(self, paired=True)
+
     def inside(self, is_end: Callable[[TypeMap], bool]) -> list[TypeMap]:
         """Return the maps that the map is made of, each once and after those in it, so that it is the last itself.
 

@@ -18,7 +18,7 @@ from mpired.storage import calls
 
 @covers(60)
 def test_names_that_look_like_more_than_names(folder):
-    for name in ("*.npy", "file:a.npy", "a b.npy", "@a.npy", "~.npy", "$HOME.npy"):
+    for name in ("*.npy", "file:a.npy", "a b.npy", "./@a.npy", "~.npy", "$HOME.npy", "{0..1}.npy", "%d.npy"):
         (folder / name).write_bytes(npy_of(THREE))
         assert reduce("--op", "sum", name, "--to", "raw", cwd=folder) == (0, DATA, "")
 

@@ -65,7 +65,7 @@ def test_no_more_processes(as_root, open_folder):
     with unchanged(open_folder):
         words = ("--op", "sum", "--type", "double", "large.bin", "large.bin", "-j", "2", "-o", "out", "-f")
         outcome = reduce(*words, cwd=open_folder, setup=become_nobody_alone)
-        refused(outcome, 8, "worker", "temporarily unavailable")
+        refused(outcome, 4, "worker", "temporarily unavailable")
 
 
 @covers(79)
@@ -95,7 +95,7 @@ def needed() -> int:
 
 @covers(79)
 @pytest.mark.parametrize("words", ["reduce --op sum good.npy good.npy -o new.npy", "info good.npy", "ops"])
-@pytest.mark.parametrize("share", [0.25, 0.4, 0.55, 0.7, 0.8, 0.9, 0.98])
+@pytest.mark.parametrize("share", [0.25, 0.55, 0.8, 0.98])
 def test_too_little_address_space_for_numpy(share, words, needed, folder):
     """Neither NumPy's text nor that of its libraries, of which some end the process themselves."""
     with unchanged(folder):
@@ -104,7 +104,7 @@ def test_too_little_address_space_for_numpy(share, words, needed, folder):
 
 
 @covers(79)
-@pytest.mark.parametrize("more", range(8, 152, 12))
+@pytest.mark.parametrize("more", range(8, 152, 24))
 @pytest.mark.parametrize("suffix", ["bin", "parquet"])
 def test_address_space_limit(suffix, more, needed, folder):
     """Whatever is the first that does not fit, a library, an array or a worker: an end, and one line."""

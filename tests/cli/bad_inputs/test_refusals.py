@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import gzip
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -113,8 +113,8 @@ NPY = (
     _bad_npy(22, "S8", npy(header("'|S8'"), DATA), "S8"),
     _bad_npy(22, "S2147483648", npy(header("'|S2147483648'"), DATA)),
     _bad_npy(22, "U3", npy(header("'<U3'"), bytes(36)), "U3"),
-    _bad_npy(23, "M8", npy(header("'<M8[ns]'"), DATA), "M8"),
-    _bad_npy(23, "m8", npy(header("'<m8[s]'"), DATA), "m8"),
+    _bad_npy(23, "M8", npy(header("'<M8[ns]'"), DATA), "timestamp[ns]"),
+    _bad_npy(23, "m8", npy(header("'<m8[s]'"), DATA), "duration[s]"),
     _bad_npy(24, "f12", npy(header("'<f12'"), bytes(36)), "f12"),
     _bad_npy(24, "f10", npy(header("'<f10'"), bytes(30)), "f10"),
     _bad_npy(26, "three fields", npy(header("[('a', '<f4'), ('b', '<f4'), ('c', '<f4')]"), bytes(36)), "f4"),
@@ -161,7 +161,7 @@ NPY = (
     _bad_npy(34, "NUL in the descr", npy(header("'<f8\0'"), DATA)),
     _bad_npy(34, "bad UTF-8", npy(header("'<f8'").encode() + b"\xff", DATA, b"\x03\x00"), "header"),
     _bad_npy(36, "npz named npy", zip_of(("a.npy", npy_of(THREE))), "npz"),
-    _bad_npy(36, "empty npz named npy", zip_of(), "npz"),
+    _bad_npy(36, "empty npz named npy", zip_of(), "zip archive"),
     Case(36, "npz", {"bad.npz": zip_of(("a.npy", DATA))}, ("--op", "sum", "bad.npz", "-o", "out", "-f"), 3, ("npz",)),
     Case(36, "empty npz", {"bad.npz": zip_of()}, ("--op", "sum", "bad.npz", "-o", "out", "-f"), 3, ("bad.npz", "npz")),
 )
@@ -299,7 +299,7 @@ WORDS = (
     _bad_words(59, "folder among ranks", "--op sum good.npy /tmp/ -o out -f", "/tmp/", "directory", status=3),
     _bad_words(60, "s3", "--op sum s3://bucket/x.parquet -o out -f", "s3://bucket/x.parquet", status=4),
     _bad_words(60, "file", "--op sum file:good.parquet -o out -f", "file:good.parquet", status=4),
-    _bad_words(60, "star", "--op sum *.parquet -o out -f", "*.parquet", status=4),
+    _bad_words(60, "star", "--op sum *.none -o out -f", "*.none", "No such file", status=4),
     _bad_words(63, "no inputs", "--op sum -o out -f", "ranks"),
     _bad_words(64, "unknown op", "--op summ good.npy -o out -f", "summ", "sum"),
     _bad_words(64, "empty op", "--op= good.npy -o out -f", "op"),
@@ -368,6 +368,15 @@ WORDS = (
 CASES = NPY + RAW + PARQUET + ARROW + WORDS
 
 
+@pytest.fixture
+def folder(furnished: Path) -> Iterator[Path]:
+    """The same folder for all cases, because a refusal leaves it as it was; the files of a case are removed."""
+    before = set(furnished.iterdir())
+    yield furnished
+    for path in set(furnished.iterdir()) - before:
+        path.unlink()
+
+
 def place(folder: Path, files: Mapping[str, Content]) -> None:
     for name, content in files.items():
         (folder / name).write_bytes(content if isinstance(content, bytes) else content())
@@ -380,7 +389,7 @@ def test_refused(case: Case, folder: Path):
         refused(reduce(*case.words, cwd=folder), case.status, *case.reasons)
 
 
-@pytest.mark.parametrize("case", [*NPY[::20], *RAW[::8], *PARQUET[::8], *ARROW[::4], *WORDS[::8]], ids=str)
+@pytest.mark.parametrize("case", [*NPY[::40], *RAW[::16], *PARQUET[::16], *ARROW[::8], *WORDS[::16]], ids=str)
 def test_refused_by_the_installed_command(case: Case, folder: Path):
     place(folder, case.files)
     with unchanged(folder):

@@ -63,6 +63,8 @@ def test_closed_standard_input(folder):
     for words in ("info -", "reduce --op sum --type double - -o new", "accumulate --op sum good.npy -"):
         with unchanged(folder):
             refused(shell('"$@" <&-', *words.split(), cwd=folder), 4, "standard input: is closed")
+    for word in ("/dev/stdin", "/dev/fd/0"):
+        refused(shell('"$@" <&-', "info", word, cwd=folder), 4, f"{word}: is closed")
 
 
 @covers(80)

@@ -14,8 +14,10 @@ from command import COMMAND, alive, children, installed, told_after, unchanged, 
 from running import ENDLESS, MEBIBYTE, end_in_time, running
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGTERM])
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize(
+    ("number", "which"),
+    [(signal.SIGKILL, 0), (signal.SIGKILL, 1), (signal.SIGSEGV, 0), (signal.SIGBUS, 1), (signal.SIGTERM, 0)],
+)
 def test_death_of_a_worker_ends_the_run(number, which, folder):
     with unchanged(folder), running(*ENDLESS, cwd=folder) as command:
         workers = command.workers()

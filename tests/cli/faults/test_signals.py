@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
 import sys
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from command import COMMAND, children, open_fifo, told_after, unchanged, wait_until
 from running import ENDLESS, MEBIBYTE, SHORT, end_in_time, running
@@ -74,35 +77,61 @@ run()
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_signal_while_modules_are_loaded(number, folder):
-    """Python would make another error of an exception that comes there."""
+    """Python would make another error of an exception that comes there, so it comes afterwards."""
     words = [sys.executable, "-c", IMPORTING, "reduce", "--op", "sum", "--type", "uint8_t", "rank.bin", "-o", "new.bin"]
     with unchanged(folder):
         done = subprocess.run([*words, str(int(number))], cwd=folder, capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (-number, b"", b"")
+    assert (done.returncode, done.stdout, done.stderr.decode()) == (-number, b"", told_after(number))
 
 
 STARTING = """
 import os, sys
 import mpired.__main__
-left = int(sys.argv.pop())
+where, times = sys.argv.pop(), int(sys.argv.pop())
+imported = []
 def interrupt(event, arguments):
-    global left
     if event == "import":
-        left -= 1
-        if not left:
-            os.kill(os.getpid(), 2)
+        imported.append(arguments[0])
+        if where in (arguments[0], str(len(imported))):
+            for _ in range(times):
+                os.kill(os.getpid(), 2)
 sys.addaudithook(interrupt)
 mpired.__main__.run()
 """
 
 
-@pytest.mark.parametrize("number", [1, 2, 5, 20, 60, 100])
-def test_interrupt_of_an_import_at_the_start(number, folder):
-    """From the first line of the program on: what comes before is Python's."""
-    words = [sys.executable, "-c", STARTING, "reduce", "--op", "sum", "--type", "uint8_t", "rank.bin", "-o", "new.bin"]
+@pytest.mark.parametrize(
+    ("where", "flag", "times"),
+    [
+        *((where, "-v", 1) for where in ("1", "5", "20", "60", "100", "numpy", "pyarrow.lib", "pyarrow.parquet")),
+        *((where, *how) for where in ("mpired.cli", "numpy.linalg") for how in (("-q", 1), ("-v", 2))),
+    ],
+)
+def test_interrupt_of_an_import(where, flag, times, folder):
+    """From the first line of the program on: what comes before is Python's. A second one ends the start at once."""
+    words = [sys.executable, "-c", STARTING, "reduce", flag, "--op", "sum", "cells.parquet", "-o", "new.parquet"]
+    pq.write_table(pa.table({"x": [1.0]}), folder / "cells.parquet")
     with unchanged(folder):
-        done = subprocess.run([*words, str(number)], cwd=folder, capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, b"", b"")
+        done = subprocess.run([*words, str(times), where], cwd=folder, capture_output=True, check=False)
+    told = told_after(signal.SIGINT) if (flag, times) == ("-v", 1) else ""
+    assert (done.returncode, done.stdout, done.stderr.decode()) == (-signal.SIGINT, b"", told)
+
+
+UNPREPARED = """
+import _signal, sys
+import mpired.__main__
+def interrupted(*words):
+    _signal.signal = usual
+    raise KeyboardInterrupt
+usual, _signal.signal = _signal.signal, interrupted
+mpired.__main__.run()
+"""
+
+
+def test_interrupt_before_anything_listens(folder):
+    words = [sys.executable, "-c", UNPREPARED, "reduce", "--op", "sum", "rank.bin"]
+    done = subprocess.run(words, cwd=folder, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.decode()) == (-signal.SIGINT, b"", told_after(signal.SIGINT))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
@@ -138,6 +167,23 @@ def test_what_is_said_after_an_interrupt(words, left, folder):
     with unchanged(folder), running(*words, cwd=folder) as command, open_fifo(folder / "fifo"):
         os.kill(command.pid, signal.SIGINT)
         assert command.end() == (-signal.SIGINT, b"", told_after(signal.SIGINT, left) if left else "")
+
+
+@pytest.mark.parametrize(("number", "is_told"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
+@pytest.mark.parametrize("output", ["out", "-"])
+def test_json_after_a_signal(output, number, is_told, folder):
+    os.mkfifo(folder / "fifo")
+    words = ("reduce", "--json", *IN_PLACE, "fifo", "-f", "-o", output)
+    with unchanged(folder), running(*words, cwd=folder) as command, open_fifo(folder / "fifo"):
+        os.kill(command.pid, number)
+        status, out, err = command.end()
+    failure = json.loads(err if output == "-" else out)
+    assert (status, failure["exit_status"]) == (-number, 128 + number)
+    assert (failure["error"], failure["reason"]) == ("Interrupted", "interrupted; no result was written")
+    if output == "-":
+        assert (out, err.count("\n")) == (b"", 1)
+    else:
+        assert err == (told_after(number) if is_told else "")
 
 
 def test_an_interrupted_recovery_says_that_files_are_left(folder):

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -95,3 +96,9 @@ def libraries(request):
     chosen = getattr(getattr(request.node, "callspec", None), "params", {})
     if ".so" in getattr(chosen.get("fault"), "op", chosen.get("op", "")):
         needs("gcc")
+
+
+@pytest.fixture(autouse=True)
+def without_mpi4py(monkeypatch):
+    """Forget what another test has imported into this process: with it functions of three arguments are ops."""
+    monkeypatch.delitem(sys.modules, "mpi4py.MPI", raising=False)

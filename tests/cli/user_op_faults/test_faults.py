@@ -144,8 +144,12 @@ FAULTS = [
 ]
 
 
-@pytest.mark.parametrize("target", ["output.npy", "-"])
-@pytest.mark.parametrize("fault", FAULTS, ids=[fault.name for fault in FAULTS])
+# Each fault with a file or with standard output in turn.
+@pytest.mark.parametrize(
+    ("fault", "target"),
+    [pytest.param(fault, ("output.npy", "-")[i % 2], id=fault.name) for i, fault in enumerate(FAULTS)],
+)
+@pytest.mark.sampled(2)
 def test_fault(workshop, site, fault, target):
     words = ("reduce", "--op", fault.op, *fault.options, "--force", "-o", target, *RANKS)
     with unchanged(workshop), nothing_left():
@@ -155,8 +159,11 @@ def test_fault(workshop, site, fault, target):
     assert len(outcome.err) < 1000
 
 
-@pytest.mark.parametrize("jobs", ["1", "2", "7"])
-@pytest.mark.parametrize("target", ["output.npy", "new.npy", "output.csv", "-"])
+# Each number of workers with a file and with what is written as it comes.
+@pytest.mark.parametrize(
+    ("jobs", "target"),
+    [("1", "output.npy"), ("1", "-"), ("2", "new.npy"), ("2", "output.csv"), ("7", "output.npy"), ("7", "-")],
+)
 def test_fault_in_the_last_element_when_all_others_are_written(tmp_path, monkeypatch, jobs, target):
     monkeypatch.setattr("mpired.collectives.plan._BLOCK_BYTES", 64)
     monkeypatch.setattr("mpired.collectives.plan._SMALL_BYTES", 0)

@@ -56,7 +56,7 @@ def test_list_of_ops_as_json_beside_broken_packages(workshop, site):
     listed = json.loads(outcome.out)
     rows = {row["name"]: row for row in listed}
     assert outcome.status == 0
-    assert len(listed) == 14 + 11
+    assert len(listed) == 14 + 12 + 11
     assert {tuple(row) for row in listed} == {tuple(rows["MPI_SUM"])}
     assert rows["good"] == {
         "name": "good",
@@ -64,8 +64,10 @@ def test_list_of_ops_as_json_beside_broken_packages(workshop, site):
         "doc": "Good.",
         "commute": True,
         "identity": "-inf",
+        "nan": None,
         "uses": ["reduce"],
         "groups": [],
+        "options": [],
         "datatypes": [],
         "error": None,
     }

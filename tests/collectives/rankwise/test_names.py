@@ -113,7 +113,7 @@ def test_all_existing_files_are_listed(folder):
         (folder / f"out_{rank}.npy").write_bytes(b"old")
     with unchanged(folder):
         outcome = run("scan", *SUM, *NPY, "-o", "out_{rank}.npy", cwd=folder)
-        refused(outcome, 2, "2 of 4 outputs", "out_1.npy, out_3.npy: is there already")
+        refused(outcome, 2, "2 of 4 outputs: there already: out_1.npy, out_3.npy")
     succeeded(run("scan", *SUM, "-f", *NPY, "-o", "out_{rank}.npy", cwd=folder))
     assert same(results(folder), [prefix(rank) for rank in range(NRANKS)])
 
@@ -122,8 +122,8 @@ def test_streams_cannot_be_results(folder):
     for rank in range(NRANKS):
         os.mkfifo(folder / f"fifo{rank}")
     with unchanged(folder):
-        refused(run("scan", *SUM, *NPY, "-o", "fifo{rank}", cwd=folder), 2, "4 of 4", "is a stream")
-        refused(run("scan", *SUM, *NPY, "-o", "/dev/fd/{rank}", cwd=folder), 2, "is a stream")
+        refused(run("scan", *SUM, *NPY, "-o", "fifo{rank}", cwd=folder), 2, "4 of 4 outputs: a stream")
+        refused(run("scan", *SUM, *NPY, "-o", "/dev/fd/{rank}", cwd=folder), 2, "4 of 4 outputs: a stream")
 
 
 def test_somewhere_to_write_must_be_said(folder):

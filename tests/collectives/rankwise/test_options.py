@@ -34,7 +34,8 @@ def test_options_of_other_calls_are_unknown(folder):
 def test_summary(folder):
     outcome = run("scan", "--op", "sum", *NPY, "-o", "out_{rank}.npy", cwd=folder)
     assert outcome.err == (
-        "mpired: MPI_Scan with MPI_SUM of 4 ranks, 12 x MPI_INT64_T, 1 worker -> 4 files, out_{rank}.npy (npy)\n"
+        "mpired: MPI_Scan with MPI_SUM of 4 ranks, 12 x MPI_INT64_T (int64), 1 worker"
+        " -> 4 files, out_{rank}.npy (npy)\n"
     )
 
 
@@ -53,9 +54,9 @@ def test_the_order_of_the_ranks_is_doubted(folder):
     assert "came before" not in run("allreduce", *words, "-f", "-o", "out_{rank}.npy", cwd=folder).err  # integers
 
 
-def test_verbose_tells_of_hard_links(folder):
+def test_hard_links_are_told(folder):
     os.link(folder / "r0.npy", folder / "other")
-    outcome = run("scan", "-v", "--op", "sum", *NPY, "--in-place", cwd=folder)
+    outcome = run("scan", "--op", "sum", *NPY, "--in-place", cwd=folder)
     assert "r0.npy is a hard link" in outcome.err
 
 

@@ -73,6 +73,7 @@ def _result(to: str) -> bytes:
 
 
 @pytest.mark.parametrize("to", ["raw", "csv"])
+@pytest.mark.sampled(2)
 def test_kill_at_any_call_leaves_the_old_or_the_new(kind, to, folder):
     """What may stay behind is a temporary file that has a name; without one only between its name and its place."""
     found_all, litter_all = [], []
@@ -87,6 +88,7 @@ def test_kill_at_any_call_leaves_the_old_or_the_new(kind, to, folder):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.sampled(2)
 def test_signal_at_any_call_means_nothing_changed_or_success(kind, number, folder):
     ends = set()
     for status, found, litter in each_call(folder, "raw", lambda: os.kill(os.getpid(), number)):
@@ -100,6 +102,7 @@ def _input_output_error() -> None:
 
 
 @pytest.mark.parametrize("to", ["raw", "csv"])
+@pytest.mark.sampled(2)
 def test_error_at_any_call_tells_the_truth(kind, to, folder):
     names = tuple(name for name in _CALLS if name != "unlink")  # a name that cannot be removed stays
     ends = set()

@@ -15,7 +15,7 @@ from many_files import NEW, contents, litter, new, write
 
 from mpired.errors import OutputExistsError, RanksError, UnconfirmedError, UsageError
 from mpired.storage import calls
-from mpired.storage.staging import recover
+from mpired.storage.remains import finish_staged as recover
 from mpired.storage.together import Together, check_outputs
 
 

@@ -12,7 +12,7 @@ from many_files import NEW, contents, in_child, litter, write
 
 from mpired.errors import UnconfirmedError
 from mpired.storage import calls, staging
-from mpired.storage.staging import recover
+from mpired.storage.remains import finish_staged as recover
 from mpired.storage.together import Together
 
 

@@ -13,7 +13,8 @@ from command import refused, run
 from many_files import CHANGING, FINISHED, NEW, OLD, contents, litter, old, write
 
 from mpired.errors import UnconfirmedError
-from mpired.storage.staging import pending, recover
+from mpired.storage.remains import finish_staged as recover
+from mpired.storage.staging import pending
 
 
 def failing(name: str, number: int, fails: Callable[[int], bool]) -> Callable[[pytest.MonkeyPatch], None]:

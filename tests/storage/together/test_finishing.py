@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 
 import numpy as np
 import pytest
-from command import COMMAND, NOBODY, run, unchanged
+from command import COMMAND, NOBODY, refused, run, unchanged
 from many_files import FINISHED, NEW, OLD, contents, in_child, litter
 
 from mpired.api.windows import Window
 from mpired.errors import BufferFileError
 from mpired.storage import calls, lock
-from mpired.storage.staging import pending, recover
+from mpired.storage.remains import finish_staged as recover
+from mpired.storage.staging import pending
 from mpired.storage.together import Together
 
 
@@ -40,10 +42,32 @@ def test_a_file_that_was_removed_since_is_not_made_again(committed, paths):
     assert contents(paths) == [NEW[0], None, *NEW[2:]]
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EINTR])
+def test_a_folder_that_the_system_cannot_list_is_an_error(number, committed, paths, tmp_path):
+    """The old file would be read else, though the new one is committed. What a signal interrupts is repeated."""
+
+    def setup():
+        original = os.listdir
+
+        def fail(path="."):
+            if path == str(tmp_path / "a"):
+                os.listdir = original if number == errno.EINTR else fail
+                raise OSError(number, os.strerror(number), path)
+            return original(path)
+
+        os.listdir = fail
+
+    words = ("reduce", "-q", "--op", "bor", "--type", "byte", "--from", "raw", "a/0", "--to", "raw")
+    if number != errno.EINTR:
+        refused(run(*words, cwd=tmp_path, setup=setup), 4, str(tmp_path / "a"), os.strerror(number))
+        setup = None
+    assert run(*words, cwd=tmp_path, setup=setup).out == NEW[0]
+
+
 def test_links_lead_to_the_folder_that_matters(committed, paths, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "alias").symlink_to(paths[0])
-    recover([str(tmp_path / "elsewhere" / "alias")])
+    assert run("info", "elsewhere/alias", cwd=tmp_path).status == 0
     assert contents(paths) == NEW
 
 
@@ -51,6 +75,8 @@ def test_links_lead_to_the_folder_that_matters(committed, paths, tmp_path):
     "words",
     [
         ("info", "a/0"),
+        ("diff", "zero.bin", "a/0"),
+        ("locate", "--op", "maxloc", "a/0"),
         ("reduce", "-q", "--op", "bor", "a/0"),
         ("scan", "-q", "--op", "sum", "other.npy", "-o", "a/s_{rank}.npy"),
         ("reduce", "-q", "--op", "sum", "other.npy", "-o", "b/3", "-f"),
@@ -65,7 +91,7 @@ def test_links_lead_to_the_folder_that_matters(committed, paths, tmp_path):
 def test_every_command_finishes_first(words, committed, paths, tmp_path):
     np.save(tmp_path / "other.npy", np.arange(3))
     (tmp_path / "zero.bin").write_bytes(b"\0")
-    raw = words[0] in {"info", "reduce"} and "a/0" in words
+    raw = words[0] in {"info", "reduce", "diff", "locate"} and "a/0" in words
     run(*words, *(("--from", "raw", "--type", "byte") if raw else ()), cwd=tmp_path)
     assert contents(paths)[:3] == NEW[:3]
     assert litter(tmp_path) == []

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from many_files import CHANGING, NEW, OLD, contents, in_child, litter, new, old, write
 
-from mpired.storage.staging import recover
+from mpired.storage.remains import finish_staged as recover
 
 COMMITTING = {"commit", "manifest"}
 
@@ -54,6 +54,7 @@ def deaths(function: Callable[[], object], *, after: bool) -> Iterator[int]:
     pytest.fail("it has no end")
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("after", [False, True])
 def test_death_at_every_call(after, paths, tmp_path):
     states = []
@@ -78,7 +79,8 @@ def test_death_at_every_call(after, paths, tmp_path):
     assert states == sorted(states)
 
 
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize("after", [True, False])
 def test_death_at_every_call_while_new_names_are_taken(after, tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -96,6 +98,7 @@ def test_death_at_every_call_while_new_names_are_taken(after, tmp_path):
     assert {0, 1, 2, 3, 4} <= set(states)
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("after", [False, True])
 @pytest.mark.parametrize("folder", ["a", "b"])
 def test_death_while_it_is_finished(after, folder, paths, tmp_path):

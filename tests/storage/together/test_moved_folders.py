@@ -12,7 +12,7 @@ from command import NOBODY, become_nobody, refused, run, unchanged
 from many_files import FINISHED, NEW, contents, contents_of, in_child, litter, new, write
 
 from mpired.errors import BufferFileError
-from mpired.storage.staging import recover
+from mpired.storage.remains import finish_staged as recover
 
 
 def test_a_folder_that_was_renamed_is_finished(half_done, tmp_path):

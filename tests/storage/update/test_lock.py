@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from command import Child, become_nobody, refused, run, unchanged
+from command import Child, become_nobody, refused, run, unchanged, wait_until
 from protocols import COMMITS
 from updates import WORDS, add, hold, value
 
@@ -42,16 +42,28 @@ def test_a_long_wait_is_told_again_and_again(kind, words, folder, monkeypatch):
     """With the process that has the lock, and how to end the wait."""
     impatient(monkeypatch)
     fd = hold(folder / "here" / "t.npy", kind)
-    outcome = run(*words, "--lock-timeout", "0.5", cwd=folder)
+    waiting = Child(*words, cwd=folder)
+    wait_until(lambda: waiting.messages().count("\n") > 1)
     os.close(fd)
-    assert outcome.status == 5
-    *told, last = outcome.err.splitlines()
+    outcome = waiting.finish()
+    assert outcome.status == 0
+    told = [line for line in outcome.err.splitlines() if "waiting" in line]
     assert len(told) > 1
     for line in told:
         assert line.startswith(f"mpired: here/t.npy: waiting for process {os.getpid()} (")
         assert "ctrl-C" in line
         assert "--lock-timeout" in line
-    seconds = re.fullmatch(r"mpired: here/t.npy: others kept it locked for ([0-9.]+) s; .*", last)
+
+
+@pytest.mark.parametrize("words", [WORDS, ("reduce-local", "--op", "sum", "ones.npy", "here/t.npy")])
+def test_how_long_it_was_locked_is_told(words, folder):
+    fd = hold(folder / "here" / "t.npy")
+    outcome = run(*words, "--lock-timeout", "0.5", cwd=folder)
+    os.close(fd)
+    assert outcome.status == 5
+    seconds = re.fullmatch(
+        r"mpired: here/t.npy: others kept it locked for ([0-9.]+) s; .*", outcome.err.splitlines()[-1]
+    )
     assert seconds is not None
     assert len(seconds[1]) <= len("0.49")
 

@@ -17,6 +17,8 @@ DEAD = "that an interrupted command had committed"
     "words",
     [
         ("info", "here/t.npy"),
+        ("diff", "here/t.npy", "here/t.npy"),
+        ("locate", "--op", "maxloc", "here/t.npy"),
         ("reduce", "-q", "--op", "sum", "here/t.npy", "-o", "result.npy"),
         ("recover", "here/t.npy"),
         ("accumulate", "-q", "--op", "max", "here/t.npy", "here/t.npy"),

@@ -60,6 +60,27 @@ def test_windows_in_opposite_order_do_not_wait_for_each_other(folder):
     assert [first.finish(), second.finish()] == [(0, b"", "")] * 2
 
 
+def test_hard_links_that_cross_do_not_wait_for_each_other(folder):
+    """By their paths the first comes to `a` before `b`, and the second the other way round."""
+    np.save(folder / "one.npy", np.ones(1, np.int64))
+    for name, other in [("a", "z"), ("b", "y")]:
+        np.save(folder / f"targets/{name}.npy", np.zeros(1, np.int64))
+        os.link(folder / f"targets/{name}.npy", folder / f"targets/{other}.npy")
+
+    def update(*names: str) -> tuple[str, ...]:
+        windows = [word for name in names for word in ("--window", f"targets/{name}.npy")]
+        return ("accumulate", "-q", "--op", "sum", *windows, "--target-rank", "0", "--lock-timeout", "20", "one.npy")
+
+    children = [
+        stopped(*update("a", "y"), cwd=folder, setup=stopping_at_lock(2)),
+        stopped(*update("b", "z"), cwd=folder, setup=stopping_at_lock(2)),
+    ]
+    for child in children:
+        os.kill(child.pid, signal.SIGCONT)
+    assert [child.finish() for child in children] == [(0, b"", "")] * 2
+    assert [np.load(folder / f"targets/{name}.npy")[0] for name in "abyz"] == [1, 1, 1, 1]
+
+
 @pytest.mark.parametrize("commit", ["rename", "journal"])
 @pytest.mark.parametrize("command", ["fetch-and-op", "compare-and-swap"])
 def test_counters_look_at_the_target_under_the_lock_alone(command, commit, long, folder):

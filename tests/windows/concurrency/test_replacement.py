@@ -54,7 +54,7 @@ def impatient() -> None:
 def test_an_update_that_comes_in_between_is_in_the_result(command, commit, long, folder):
     """At each moment that it is stopped at, another update is refused for the lock, or counts."""
     counter, done = Counter(), set()
-    for number in range(1, 400, 1 if long else 11):
+    for number in range(1, 400, 1 if long else 19):
         command_words = in_place(folder, command)
         counter.clear()
         child = Child(*command_words, cwd=folder, setup=at(number, Fault("stop", signal.SIGSTOP), counter, BASE))

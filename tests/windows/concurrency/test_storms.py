@@ -21,9 +21,9 @@ from mpired.windows.call import plan_accumulate
 MIXED = ["rename", "journal", "auto", "journal", "rename", "auto", "journal", "rename"]
 
 
-def test_eight_processes_add_ones(folder):
-    """8 processes, 200 increments each, of 10,000 elements, in overlapping and in separate ranges."""
-    count, increments = 10_000, 200
+def test_eight_processes_add_ones(long, folder):
+    """8 processes, up to 200 increments each, of 10,000 elements, in overlapping and in separate ranges."""
+    count, increments = 10_000, 200 if long else 60
     reset(folder, count)
     np.save(folder / "ones.npy", np.ones(count, np.int64))
     np.save(folder / "part.npy", np.full(1000, 1 << 32))
@@ -74,12 +74,12 @@ def test_other_ops_are_exact(op, start, origin, times, folder):
 
 def test_the_installed_command_many_times(folder):
     def work(commit: str) -> None:
-        for _ in range(10):
+        for _ in range(5):
             subprocess.run([COMMAND, *words(1, commit)], cwd=folder, check=True)
 
     with many([lambda commit=commit: work(commit) for commit in ("rename", "journal", "auto", "journal")]):
         pass
-    assert value(folder) == 40
+    assert value(folder) == 20
 
 
 # Killed and killed again
@@ -129,7 +129,7 @@ def kill_storm(folder: Path, commit: str, kills: int) -> None:
 
 @pytest.mark.parametrize("commit", ["rename", "journal"])
 def test_hundreds_of_kills(commit, long, record_property, folder):
-    kills = 5000 if long else 60
+    kills = 5000 if long else 30
     kill_storm(folder, commit, kills)
     record_property("tried", kills)
 

@@ -6,25 +6,115 @@ import contextlib
 import functools
 import itertools
 import os
-import signal
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
-from typing import Any, NamedTuple, TypeAlias, cast
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
-import numpy as np
-
-from mpired.buffers import FlatBuffer, Format, RankBuffer
+from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.model import Kept
-from mpired.buffers.rank import blocks
-from mpired.buffers.source import Source
+from mpired.buffers.rank import RankBuffer, Values, blocks, changed, with_reading
 from mpired.engines import pool
+from mpired.engines.cores import usable_cores
 from mpired.errors import BufferFileError, WorkerError
+from mpired.sources.source import Source
 from mpired.storage import calls
 
+if TYPE_CHECKING:
+    from mpired.buffers.format import Format
+
 _BLOCK_NBYTES = 4 << 20
+_T = TypeVar("_T")
 _Opener: TypeAlias = Callable[[Source, int], Any]
+_Task: TypeAlias = "tuple[int, _Stream | None, tuple[int, ...]]"
+"""Asks for the next values of the stream with that number, of which the first task has the stream.
+
+The streams with the numbers behind it are not read any further."""
+
+
+class _Apart:
+    """A worker that does one thing after another; it starts when it is needed first, and the caller ends it."""
+
+    def __init__(self) -> None:
+        self._tasks: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
+        self._results: Generator[Any, None, None] | None = None
+
+    def do(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
+        """Return what a function gives; errors as of `apart`."""
+        self._tasks.append((function, args))
+        if self._results is None:
+            self._results = pool.run(_done, iter(self._tasks.popleft, None), 1, isolated=True)
+        try:
+            with _blaming(name):
+                return next(self._results)
+        except BaseException:
+            self._results = None  # the worker has ended
+            raise
+
+    def close(self) -> None:
+        """End the worker."""
+        if self._results is not None:
+            self._results.close()
+
+
+def _done(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
+    function, args = task
+    return function(*args)
+
+
+_worker: ContextVar[_Apart | None] = ContextVar("worker", default=None)
+
+
+@contextlib.contextmanager
+def one_worker() -> Iterator[None]:
+    """Let one worker do all that is done `apart` while the block runs."""
+    with closing(_Apart()) as worker:
+        token = _worker.set(worker)
+        try:
+            yield
+        finally:
+            _worker.reset(token)
+
+
+def apart(name: str, function: Callable[..., _T], *args: Any) -> _T:
+    """Let a worker call a function of a library that a damaged file may end the process with; return what it gives.
+
+    Parameters
+    ----------
+    name
+        What messages call the file.
+    function, args
+        What is called; both, and what it returns, can be pickled.
+
+    Raises
+    ------
+    BufferFileError
+        If the worker ended by its own fault.
+    """
+    worker = _worker.get()
+    if worker is not None:
+        return cast("_T", worker.do(name, function, *args))
+    with closing(_Apart()) as worker:
+        return cast("_T", worker.do(name, function, *args))
+
+
+_threads: ContextVar[int] = ContextVar("threads", default=1)
+
+
+@contextlib.contextmanager
+def compressing(workers: int) -> Iterator[None]:
+    """Let results be compressed by as many threads as there were workers, if there are processors, in the block."""
+    token = _threads.set(min(workers, usable_cores()))
+    try:
+        yield
+    finally:
+        _threads.reset(token)
+
+
+def threads() -> int:
+    """Return how many threads compress a result."""
+    return _threads.get()
 
 
 class Decoder:
@@ -34,7 +124,7 @@ class Decoder:
         self._numbers = itertools.count()
         self._tasks: deque[_Task] = deque()
         self._left: list[int] = []
-        self._results: Generator[np.ndarray | None, None, None] | None = None
+        self._results: Generator[Values | None, None, None] | None = None
 
     def decoding(self, buffer: RankBuffer) -> RankBuffer:
         """Return a buffer whose elements come from the worker, if a library decodes them.
@@ -43,22 +133,26 @@ class Decoder:
         """
         if not buffer.isolated:
             return buffer
-        columns = cast("Any", buffer)
-        return cast("RankBuffer", replace(columns, opener=functools.partial(_Columns, self, columns.opener)))
 
-    def arrays(self, stream: _Stream) -> Iterator[np.ndarray]:
+        def by_worker(buffer: RankBuffer) -> RankBuffer:
+            opener = cast("Any", buffer).opener
+            return changed(buffer, opener=functools.partial(_Columns, self, opener))
+
+        return with_reading(buffer, by_worker)
+
+    def arrays(self, stream: _Stream) -> Iterator[Values]:
         """Yield the values of a stream."""
         number = next(self._numbers)
         try:
-            array = self._result(_Task(number, stream), stream.source.name)
+            array = self._result(number, stream, stream.source.name)
             while array is not None:
                 yield array
-                array = self._result(_Task(number), stream.source.name)
+                array = self._result(number, None, stream.source.name)
         finally:
             self._left.append(number)
 
-    def _result(self, task: _Task, name: str) -> np.ndarray | None:
-        self._tasks.append(task._replace(left=tuple(self._left)))
+    def _result(self, number: int, stream: _Stream | None, name: str) -> Values | None:
+        self._tasks.append((number, stream, tuple(self._left)))
         self._left.clear()
         if self._results is None:
             self._results = pool.run(_Streams(), iter(self._tasks.popleft, None), 1, isolated=True)
@@ -80,7 +174,7 @@ class _Columns:
         self._decoder = decoder
         self._opened = opener, source, memory
 
-    def arrays(self, leaf: object, start: int) -> Iterator[np.ndarray]:
+    def arrays(self, leaf: object, start: int) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on."""
         return self._decoder.arrays(_Stream(*self._opened, leaf, start))
 
@@ -88,45 +182,33 @@ class _Columns:
         """Close nothing: the file is open in the worker alone."""
 
 
-class _Stream(NamedTuple):
+class _Stream:
     """The values of a leaf of a file with columns, from a row on."""
 
-    opener: _Opener
-    source: Source
-    memory: int
-    leaf: object
-    start: int
+    def __init__(self, opener: _Opener, source: Source, memory: int, leaf: object, start: int) -> None:
+        self.opener, self.source, self.memory = opener, source, memory
+        self.leaf, self.start = leaf, start
 
-    def arrays(self) -> Generator[np.ndarray, None, None]:
+    def arrays(self) -> Generator[Values, None, None]:
         """Decode them."""
         with closing(self.opener(self.source, self.memory)) as file:
             yield from file.arrays(self.leaf, self.start)
-
-
-class _Task(NamedTuple):
-    """Asks for the next values of the stream with that number, of which the first task has the stream.
-
-    The streams whose numbers are `left` are not read any further.
-    """
-
-    number: int
-    stream: _Stream | None = None
-    left: tuple[int, ...] = ()
 
 
 class _Streams:
     """What the worker does: it keeps the streams open, and gives the next values of one, None at its end."""
 
     def __init__(self) -> None:
-        self._open: dict[int, Generator[np.ndarray, None, None]] = {}
+        self._open: dict[int, Generator[Values, None, None]] = {}
 
-    def __call__(self, task: _Task) -> np.ndarray | None:
-        for number in task.left:
-            if stream := self._open.pop(number, None):
-                stream.close()
-        if task.stream is not None:
-            self._open[task.number] = task.stream.arrays()
-        return next(self._open[task.number], None)
+    def __call__(self, task: _Task) -> Values | None:
+        number, stream, left = task
+        for each in left:
+            if opened := self._open.pop(each, None):
+                opened.close()
+        if stream is not None:
+            self._open[number] = stream.arrays()
+        return next(self._open[number], None)
 
 
 def rewrite(form: Format, source: Source, changed: Sequence[FlatBuffer], new: calls.SharedFile) -> None:
@@ -190,14 +272,9 @@ def _blaming(name: str) -> Iterator[None]:
     try:
         yield
     except WorkerError as error:
-        if not is_crash(error):
+        if not pool.is_crash(error):
             raise
         raise BufferFileError(name, f"cannot be decoded, the file is damaged ({error.reason})") from None
-
-
-def is_crash(error: WorkerError) -> bool:
-    """Tell whether a worker ended by its own fault: not for want of memory, nor because it could not be started."""
-    return error.exitcode not in {None, -signal.SIGKILL}
 
 
 def check(buffers: Iterable[RankBuffer]) -> None:

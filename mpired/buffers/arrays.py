@@ -1,0 +1,408 @@
+"""What the formats with named arrays share: every array of numbers is a buffer, with a shape of its own.
+
+Where its elements lie as their bytes, they are read as those of a flat file. A library decodes the others, from their
+start to their end, in rows of chunks. Arrays that are no measure of anything, as coordinates, texts and times, are
+carried from the first rank's file into the result, and have to be the same in all ranks.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import hashlib
+import math
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+
+from mpired.buffers.declared import ORDERS, Declared
+from mpired.buffers.flat import FlatBuffer, byte_order, encoded
+from mpired.buffers.missing import Missing
+from mpired.buffers.model import Kept
+from mpired.buffers.names import check_pair, picked
+from mpired.buffers.rank import Other, RankBuffer, RankFile, Values, choice, dtype_text, element_text, ways_out
+from mpired.buffers.streamed import ColumnBuffer, ColumnFile, explaining
+from mpired.datatypes import Datatype, agrees, as_numbers, from_dtype, with_fields
+from mpired.datatypes.pairs import FIELDS
+from mpired.errors import BufferFileError, CountError, DatatypeError
+from mpired.sources.source import Source, local_fd
+from mpired.storage import calls, copying
+
+_BLOCK_NBYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class Array:
+    """An array of a file, as its header describes it.
+
+    Parameters
+    ----------
+    name
+        What it is called, with the groups that it is in, as `group/name`.
+    dtype
+        The NumPy form of its elements as they are combined; None if they are no numbers.
+    shape
+        Its dimensions.
+    offset
+        Bytes before the first element, where all lie one after another as they are; None where a library decodes them.
+    stored
+        The form of an element as it lies in the file, if it is not `dtype`.
+    fortran_order
+        Whether the first index runs fastest.
+    label
+        What its elements are, in the words of the format; "" for those of NumPy.
+    reason
+        Why it is no buffer, for an error of the file.
+    carried
+        Whether it is carried into results unless it is chosen.
+    digest
+        That of the elements of an array that is carried, with all that makes them what they are; b"" of others.
+    chunk
+        The dimensions of the pieces that a library decodes; () if all is one.
+    missing
+        Which values mean that an element is missing; None if none does.
+    unit
+        The unit of the values, "" if there is none.
+    storage
+        How it is stored, in a few words, as "chunks of (1, 721), deflate 4"; "" if there is nothing to say.
+    fixed_order
+        Whether the format has one byte order for all, so that results in others do not take it over.
+    leaf
+        What the library knows it by, which then tells the missing elements itself; None for its name.
+    """
+
+    name: str
+    dtype: np.dtype | None
+    shape: tuple[int, ...]
+    offset: int | None = None
+    stored: np.dtype | None = None
+    fortran_order: bool = False
+    label: str = ""
+    reason: str = ""
+    carried: bool = False
+    digest: bytes = b""
+    chunk: tuple[int, ...] = ()
+    missing: Missing | None = None
+    unit: str = ""
+    storage: str = ""
+    fixed_order: bool = False
+    leaf: object = None
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def grain(self) -> int:
+        """The elements of a row of chunks, which are decoded together, or of several of them."""
+        if not self.chunk:
+            return max(1, self.count)
+        first = next((i for i, length in enumerate(self.chunk) if length > 1), len(self.chunk) - 1)
+        length = self.chunk[first]
+        if first and self.shape[first] % length:  # else rows would not begin at its multiples
+            length = self.shape[first]
+        return max(1, length * math.prod(self.shape[first + 1 :]))
+
+
+class Library(NamedTuple):
+    """What decodes the arrays of a format that do not lie as they are.
+
+    Parameters
+    ----------
+    opener
+        Opens the file, whose leaves are the names of the arrays, or `Field`s of them; with the most bytes that are
+        decoded at once.
+    errors
+        What it raises, besides the usual exceptions, for a damaged file.
+    read
+        Returns all elements of some arrays, by their names.
+    """
+
+    opener: Callable[[Source, int], ColumnFile]
+    errors: tuple[type[Exception], ...] = ()
+    read: Callable[[Source, Sequence[str]], Mapping[str, np.ndarray]] | None = None
+
+
+class Field(NamedTuple):
+    """A leaf that is one field of an array of structures."""
+
+    array: str
+    field: str
+
+
+def inspect(source: Source, declared: Declared, arrays: Sequence[Array], library: Library | None = None) -> RankFile:
+    """Describe a file by its arrays.
+
+    Raises
+    ------
+    BufferFileError
+        If an array is chosen that it has not.
+    DatatypeError
+        If one is chosen that has no numbers, or they are of another datatype than is declared.
+    """
+    by_name = {array.name: array for array in arrays}
+    kept = picked(source, by_name, declared.keep, "array")
+    carried = [each for each in arrays if each.name in kept or each.carried]
+    for each in carried:
+        if not each.digest:
+            raise DatatypeError(source.name, f"{_other(each).reason}, and is not carried into results")
+    if declared.pair:
+        parts = [picked(source, by_name, [name], "array")[0] for name in declared.pair]
+        buffers = [_pair(source, declared, [by_name[name] for name in parts])]
+    else:
+        names = (
+            picked(source, by_name, declared.columns, "array")
+            if declared.columns
+            else [each.name for each in arrays if each.dtype is not None and each not in carried]
+        )
+        buffers = [_buffer(source, declared, by_name[name], library, arrays) for name in names]
+    combined = {name for buffer in buffers for name in buffer.columns}
+    carried = [each for each in carried if each.name not in combined]
+    others = [each for each in arrays if each.name not in combined and each not in carried]
+    return RankFile(
+        source,
+        buffers,
+        () if declared.columns or declared.pair else tuple(map(_other, others)),
+        ncolumns=len(arrays),
+        kept=KeptArrays(source, tuple(carried), library, wanted=bool(kept)) if carried else None,
+    )
+
+
+def _other(array: Array) -> Other:
+    """Describe an array that is no buffer."""
+    label = array.label or ("elements of no datatype" if array.dtype is None else element_text(array.dtype))
+    reason = array.reason or f"array {array.name!r} holds {label}, no numbers"
+    return Other(array.name, label, reason, array.count, array.shape, label, keeps=bool(array.digest))
+
+
+def _buffer(
+    source: Source, declared: Declared, array: Array, library: Library | None, arrays: Sequence[Array]
+) -> RankBuffer:
+    """Return an array of numbers as a buffer."""
+    if array.dtype is None:
+        numbers = [(each.name, from_dtype(each.dtype).group) for each in arrays if each.dtype is not None]
+        raise DatatypeError(source.name, f"{_other(array).reason}{ways_out(choice(numbers, declared.taken))}")
+    datatype = _datatype(source, declared, array.name, array.dtype)
+    missing = array.missing and array.missing._replace(nullable=declared.nullable)
+    stored = as_numbers(array.stored or array.dtype)
+    if array.offset is not None:
+        return FlatBuffer(
+            source,
+            datatype,
+            array.count,
+            stored,
+            array.offset,
+            array.shape,
+            array.fortran_order and len(array.shape) > 1,
+            name=array.name,
+            missing=missing,
+            unit=array.unit,
+            storage=array.storage,
+            fixed_order=array.fixed_order,
+        )
+    assert library is not None  # noqa: S101 - what does not lie as it is
+    fields = array.dtype.names or ()
+    return ColumnBuffer(
+        source,
+        datatype,
+        array.count,
+        (array.name,),
+        tuple(Field(array.name, field) for field in fields) or (array.leaf or array.name,),
+        library.opener,
+        fields,
+        nulls=0 if missing is None else None,
+        nullable=declared.nullable,
+        unit=array.unit,
+        errors=library.errors,
+        missing=None if getattr(array.leaf, "packed", array.leaf) is not None else missing,
+        grain=array.grain,
+        storage=array.storage,
+        shape=array.shape,
+        byte_order="=" if array.fixed_order else byte_order(stored),
+    )
+
+
+def _datatype(source: Source, declared: Declared, name: str, dtype: np.dtype) -> Datatype:
+    """Return the datatype of an array: the one that is declared, or that of its dtype.
+
+    Raises
+    ------
+    DatatypeError
+        If there is none, or the elements are of another.
+    """
+    try:
+        found = declared.datatype or with_fields(from_dtype(dtype), dtype.names if declared.named else None)
+    except DatatypeError:
+        reason = f"no predefined MPI datatype for array {name!r} of {dtype_text(dtype)}"
+        raise DatatypeError(source.name, reason) from None
+    if not agrees(found, dtype):
+        raise declared.refused(source, found, f"array {name!r} holds {element_text(dtype)}")
+    if declared.type_order and dtype.newbyteorder(ORDERS[declared.type_order]) != dtype:
+        what = f"array {name!r} holds {element_text(dtype)} as {dtype_text(dtype)}"
+        raise DatatypeError(source.name, f"{what}, which is not {declared.type_order}-endian")
+    return found
+
+
+class _Flat(NamedTuple):
+    """A leaf that lies as it is in a file, from an offset to an end."""
+
+    offset: int
+    stored: np.dtype
+    end: int
+
+
+class _FlatFile:
+    """An open file, of whose flat arrays the values are given in blocks."""
+
+    def __init__(self, source: Source, _memory: int) -> None:
+        self._source = source
+        self._file = source.open()
+
+    def arrays(self, leaf: _Flat, start: int) -> Generator[Values, None, None]:
+        """Yield the values of a leaf from an element on."""
+        itemsize = leaf.stored.itemsize
+        step = max(1, _BLOCK_NBYTES // itemsize)
+        for position in range(leaf.offset + start * itemsize, leaf.end, step * itemsize):
+            block = np.empty(min(step, (leaf.end - position) // itemsize), leaf.stored)
+            if self._file.read_into(block.view(np.uint8).data, position) < block.nbytes:
+                raise self._source.changed()
+            yield block, None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+def _pair(source: Source, declared: Declared, parts: Sequence[Array]) -> RankBuffer:
+    """Return two arrays as a buffer of pairs.
+
+    Raises
+    ------
+    CountError
+        If they have different shapes.
+    DatatypeError
+        If they are no value and index, or do not lie as they are.
+    """
+    forms, leaves = [], []
+    for part in parts:
+        if part.dtype is None or part.offset is None or part.dtype.names:
+            reason = f"array {part.name!r} is no plain array of numbers that lie as they are"
+            raise DatatypeError(source.name, f"{reason}, as the two of a pair have to be")
+        forms.append(part.dtype.newbyteorder("="))
+        stored = as_numbers(part.stored or part.dtype)
+        leaves.append(_Flat(part.offset, stored, part.offset + part.count * stored.itemsize))
+    first, second = parts
+    if first.shape != second.shape:
+        reason = f"array {first.name!r} has shape {first.shape}, and {second.name!r} has {second.shape}"
+        raise CountError(source.name, f"{reason}; the two of a pair have the same")
+    names = (first.name, second.name)
+    dtype = np.dtype(list(zip(FIELDS, forms, strict=True)))
+    check_pair(source, names, dtype, "arrays")
+    datatype = _datatype(source, declared, ",".join(names), dtype)
+    return ColumnBuffer(
+        source, datatype, first.count, names, tuple(leaves), _FlatFile, FIELDS, nulls=0, shape=first.shape
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class KeptArrays:
+    """Arrays that results have as a file has them.
+
+    Parameters
+    ----------
+    source
+        The file.
+    carried
+        What they are.
+    library
+        What reads them.
+    wanted
+        Whether the user asked for them; else they are left out where the result has no place for them.
+    """
+
+    source: Source
+    carried: tuple[Array, ...]
+    library: Library | None
+    wanted: bool = False
+    kind: ClassVar[str] = "arrays"
+
+    @property
+    def names(self) -> list[str]:
+        """Their names, in the order of the file."""
+        return [array.name for array in self.carried]
+
+    @property
+    def others(self) -> list[Other]:
+        """What they are, for a file that is looked at."""
+        return [_other(array) for array in self.carried]
+
+    def check_same(self, other: Kept, this: str, like: str) -> None:
+        """Raise an error unless another file, `this`, has in them what this one has, which is `like`.
+
+        Raises
+        ------
+        BufferFileError
+            If one differs, or is not there.
+        """
+        theirs = {array.name: array for array in other.carried} if isinstance(other, KeptArrays) else {}
+        for array in self.carried:
+            found = theirs.get(array.name)
+            if found is None:
+                reason = f"{this} has no array {array.name!r}, which {like} ({self.source.name!r}) has"
+            elif found.shape != array.shape:
+                reason = f"array {array.name!r} has shape {found.shape} in {this}, but {array.shape} in {like}"
+            elif found.digest != array.digest:
+                reason = f"array {array.name!r} of {this} is not that of {like} ({self.source.name!r})"
+            else:
+                continue
+            ways = "combine it by naming it in `columns`, or take that of the first with `check_coordinates=False`"
+            raise BufferFileError(other.source.name, f"{reason}, and it is carried into the result; {ways}")
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """Return all values of each as NumPy has them."""
+        if self.library is None or self.library.read is None:
+            return {}
+        with explaining(self.source.name, *self.library.errors):
+            return dict(self.library.read(self.source, self.names))
+
+
+def rewrite(source: Source, arrays: Sequence[Array], changed: Sequence[FlatBuffer], fd: int) -> None:
+    """Write a file again with new elements in some arrays, which all lie as they are.
+
+    Parameters
+    ----------
+    source
+        The old file.
+    arrays
+        All that it has.
+    changed, fd
+        As of `Format.rewrite`.
+    """
+    by_name = {array.name: array for array in arrays}
+    with closing(source.open()) as file, calls.blaming(source.name):
+        copying.copy_sparse(local_fd(file), fd, 0, source.nbytes, 0)
+    for buffer in changed:
+        array = by_name[buffer.name]
+        assert array.offset is not None and array.dtype is not None  # noqa: S101, PT018 - as it was when it was looked at
+        at = array.offset
+        for octets in encoded(buffer, as_numbers(array.stored or array.dtype)):
+            calls.pwrite_all(fd, octets, at)
+            at += len(octets)
+
+
+def is_kept(name: str, declared: Declared) -> bool:
+    """Tell whether an array is carried because the user says so, so that it needs a digest."""
+    return any(fnmatch.fnmatchcase(name, pattern) or name == pattern for pattern in declared.keep)
+
+
+def digest(*parts: object) -> bytes:
+    """Return the digest of what an array is: texts by their letters, and bytes."""
+    found = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        octets = part if isinstance(part, bytes | memoryview) else repr(part).encode()
+        found.update(len(octets).to_bytes(8, "little"))
+        found.update(octets)
+    return found.digest()

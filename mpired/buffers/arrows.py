@@ -1,0 +1,165 @@
+"""Arrow IPC streams: what an Arrow IPC file has between its magic and its footer."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import dataclass, fields
+from typing import ClassVar, cast
+
+import numpy as np
+
+from mpired.buffers.arrow import ArrivingFile, StreamFile, WholeStream, prepared
+from mpired.buffers.arrow import note as note_of
+from mpired.buffers.columns import Column, Contents, explaining
+from mpired.buffers.columns import inspect as inspect_columns
+from mpired.buffers.declared import Declared
+from mpired.buffers.format import Encoder
+from mpired.buffers.model import Model
+from mpired.buffers.rank import RankFile, null_error
+from mpired.buffers.streamed import ColumnBuffer, NullsError
+from mpired.codecs.arrow import pa
+from mpired.errors import BufferFileError, CountError
+from mpired.sources.source import Source
+
+
+def _look(source: Source) -> Contents:
+    with closing(WholeStream(source)) as file:
+        return file.contents()
+
+
+def _look_ahead(source: Source) -> Contents:
+    with closing(ArrivingFile(source)) as file:
+        return file.contents()
+
+
+_COLUMN = Column("arrows", _look, StreamFile, WholeStream)
+_ARRIVING = _COLUMN._replace(look=_look_ahead)
+
+
+def inspect(source: Source, declared: Declared) -> RankFile:
+    """Describe an Arrow IPC stream from its schema and the lengths of its batches.
+
+    One column of plain values is read as it arrives. For more a stream that is read forward is copied.
+
+    Raises
+    ------
+    BufferFileError, DatatypeError
+        As for every format with columns.
+    """
+    if source.is_forward and not declared.nullable:
+        file = inspect_columns(source, declared, _ARRIVING)
+        if len(file.buffers) == 1 and len((buffer := cast("ColumnBuffer", file.buffers[0])).leaves) == 1:
+            plain = {each.name: getattr(buffer, each.name) for each in fields(buffer)}
+            return file._replace(buffers=(ArrivingColumn(**plain),))
+    return inspect_columns(source.kept(), declared, _COLUMN)
+
+
+@dataclass(frozen=True, eq=False)
+class ArrivingColumn(ColumnBuffer):
+    """A column of a stream that is read as it arrives, in this process: no library decodes it.
+
+    Parameters
+    ----------
+    like
+        What this rank and another one are called, if the count is of the other one.
+    """
+
+    like: tuple[str, str] | None = None
+    isolated: ClassVar[bool] = False
+
+    def open(self) -> ArrivingReader:  # type: ignore[override]  # it reads as any reader does
+        """Open the stream for reading forward."""
+        return ArrivingReader(self)
+
+
+class ArrivingReader:
+    """Reads an `ArrivingColumn` forward; the last block can be read again. The caller closes it."""
+
+    def __init__(self, buffer: ArrivingColumn) -> None:
+        self._buffer = buffer
+        with explaining(buffer.source.name):
+            self._arrays = ArrivingFile(buffer.source).arrays(buffer.leaves[0], 0)
+        self._rest = self._block = np.empty(0, buffer.datatype.form)
+        self._start = 0
+
+    def there(self, start: int, count: int) -> int:
+        """Return how many of some elements there are before the end."""
+        if start != self._start:
+            self._next(start, count)
+        elif not len(self._block):
+            self._next(0, count)
+        return min(count, len(self._block))
+
+    def _next(self, start: int, count: int) -> None:
+        """Read the next elements, which must begin at `start`."""
+        if start != self._start + len(self._block):
+            raise BufferFileError(self._buffer.source.name, f"is read forward, and element {start} is not the next")
+        self._start, self._block, done = start, np.empty(count, self._buffer.datatype.form), 0
+        with explaining(self._buffer.source.name):
+            try:
+                while done < count:
+                    if not len(self._rest):
+                        found = next(self._arrays, None)
+                        if found is None:
+                            break
+                        self._rest = found[0]
+                        continue
+                    part = self._rest[: count - done]
+                    self._block[done : done + len(part)] = part
+                    self._rest, done = self._rest[len(part) :], done + len(part)
+            except NullsError as found:
+                raise null_error(self._buffer.source, self._buffer.columns, found.args[0]) from None
+        self._block = self._block[:done]
+
+    def read(self, start: int, block: np.ndarray) -> None:
+        """Fill `block` with the elements from `start` on.
+
+        Raises
+        ------
+        DatatypeError
+            If the column holds nulls.
+        CountError
+            If the stream ends before.
+        BufferFileError
+            If it is damaged.
+        """
+        found = self.there(start, len(block))
+        if found < len(block):
+            this, other = self._buffer.like or ("it", "another rank")
+            reason = f"{this} has count {start + found}, but {other} has {self._buffer.count}"
+            raise CountError(self._buffer.source.name, reason)
+        block[:] = self._block[:found]
+
+    def check_end(self) -> None:
+        """Raise `CountError` if the stream goes on behind the last element."""
+        count = self._buffer.count
+        if self.there(count, 1):
+            this, other = self._buffer.like or ("it", "another rank")
+            reason = f"{this} has more than {count} elements, but {other} has {count}"
+            raise CountError(self._buffer.source.name, reason)
+
+    def close(self) -> None:
+        """Leave the rest."""
+
+
+def prepare(model: Model) -> Encoder:
+    """Say how a result like `model` becomes an Arrow IPC stream.
+
+    Raises
+    ------
+    DatatypeError
+        If Arrow has no type for a datatype.
+    """
+    return prepared(model, _schema_of, pa.ipc.new_stream)
+
+
+def _schema_of(source: Source) -> pa.Schema:
+    if source.is_forward:
+        return _look_ahead(source).schema
+    with closing(WholeStream(source)) as file:
+        return file.schema
+
+
+def note(source: Source) -> str | None:
+    """Return what a stream that is kept says of where it comes from; None for nothing."""
+    return note_of(source, WholeStream)

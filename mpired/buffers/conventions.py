@@ -1,0 +1,194 @@
+"""What attributes say of an array by the conventions of netCDF and of climate and forecast data (CF).
+
+They name missing values, units, packing, and which arrays are no measure of anything: coordinates, their bounds, times.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from mpired.buffers.missing import Missing
+
+Attribute: TypeAlias = np.ndarray | str
+"""The value of an attribute: numbers in one dimension, or a text."""
+Attributes: TypeAlias = Mapping[str, Attribute]
+
+FILL, MISSING, RANGE, LEAST, GREATEST = "_FillValue", "missing_value", "valid_range", "valid_min", "valid_max"
+OF_THE_TYPE = (FILL, MISSING, RANGE, LEAST, GREATEST)
+"""The attributes whose values are of the type of the array."""
+SCALE, OFFSET = "scale_factor", "add_offset"
+_TIME = re.compile(r"\s*\w+\s+since\s", re.IGNORECASE)
+_NAMING = ("coordinates", "bounds", "climatology", "grid_mapping", "cell_measures")
+_FLAGS = ("flag_values", "flag_masks", "flag_meanings")
+# netCDF's own, of elements that were never written.
+_FILLS = {
+    "i1": -127, "i2": -32767, "i4": -2147483647, "i8": -9223372036854775806, "u1": 255, "u2": 65535, "u4": 4294967295,
+    "u8": 18446744073709551614, "f4": 9.969209968386869e36, "f8": 9.969209968386869e36,
+}  # fmt: skip
+
+
+class Variable(NamedTuple):
+    """An array with its attributes: its name, the names of its dimensions, and its form, None if it has no numbers."""
+
+    name: str
+    dims: tuple[str, ...]
+    dtype: np.dtype | None
+    attributes: Attributes
+
+
+class Packed(NamedTuple):
+    """A leaf of an array whose values stand for others: for themselves times a scale, plus an offset.
+
+    Parameters
+    ----------
+    array
+        The name of the array.
+    scale, offset
+        The numbers, of the form of what the values stand for.
+    missing
+        Which packed values mean that an element is missing; None if none does.
+    """
+
+    array: str
+    scale: np.ndarray
+    offset: np.ndarray
+    missing: Missing | None
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The form of what the values stand for."""
+        return self.scale.dtype
+
+    def unpacked(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return what packed values stand for, and which are there; None if all are."""
+        there = None if self.missing is None else self.missing.present(values)
+        with np.errstate(over="ignore", invalid="ignore"):  # as of the arithmetic of the ops
+            return values.astype(self.dtype) * self.scale + self.offset, there
+
+
+def text(attributes: Attributes, name: str) -> str:
+    """Return an attribute that is a text; "" for none."""
+    found = attributes.get(name, "")
+    return found if isinstance(found, str) else ""
+
+
+def numbers(attributes: Attributes, name: str, count: int | None = None) -> list[float]:
+    """Return an attribute of numbers; [] if it is none, or does not have so many."""
+    found = attributes.get(name, "")
+    if isinstance(found, str) or found.dtype.kind not in "iuf":
+        return []
+    values = found.reshape(-1).tolist()
+    return values if count in (None, len(values)) else []
+
+
+def missing(attributes: Attributes, dtype: np.dtype) -> Missing | None:
+    """Return which values of an array mean that an element is missing; None if none does."""
+    if dtype.kind not in "iuf":
+        return None
+    marks = dict.fromkeys(numbers(attributes, FILL) + numbers(attributes, MISSING))
+    values = tuple(float(each) if dtype.kind == "f" else each for each in marks if each == each)  # noqa: PLR0124 - no NaN
+    least, greatest = (numbers(attributes, name, 1) for name in (LEAST, GREATEST))
+    limits = numbers(attributes, RANGE, 2)
+    low, high = limits or (least[0] if least else None, greatest[0] if greatest else None)
+    return Missing(values, low, high) if values or (low, high) != (None, None) else None
+
+
+def packing(name: str, attributes: Attributes, dtype: np.dtype) -> Packed | None:
+    """Return how an array is packed; None if it is not."""
+    if dtype.kind not in "iuf" or not {SCALE, OFFSET} & attributes.keys():
+        return None
+    given = {key: attributes.get(key) for key in (SCALE, OFFSET) if numbers(attributes, key, 1)}
+    forms = [value.dtype.newbyteorder("=") for value in given.values() if isinstance(value, np.ndarray)]
+    form = np.result_type(*forms) if forms else np.dtype("f8")
+    form = form if form.kind == "f" else np.dtype("f8")
+    values = [(numbers(attributes, key, 1) or [default])[0] for key, default in ((SCALE, 1), (OFFSET, 0))]
+    return Packed(name, np.asarray(values[0], form), np.asarray(values[1], form), missing(attributes, dtype))
+
+
+def unit(attributes: Attributes) -> str:
+    """Return the unit of the values; "" if none is named."""
+    return " ".join(text(attributes, "units").split())[:80]
+
+
+def carried(variables: Sequence[Variable]) -> Collection[str]:
+    """Return the names of the arrays that are no measure of anything, and are carried into results."""
+    found = {each.name for each in variables if _is_carried(each)}
+    by_end: dict[str, list[Variable]] = {}
+    for each in variables:
+        by_end.setdefault(each.name.rpartition("/")[2], []).append(each)
+    for each in variables:
+        words = [word for name in _NAMING for word in text(each.attributes, name).split()]
+        # Of the terms of a vertical coordinate some are fields that change, as the pressure at the surface.
+        terms = text(each.attributes, "formula_terms").split()
+        fixed = [word for word in terms if all(len(named.dims) <= 1 for named in by_end.get(word, ()))]
+        for word in words + fixed:
+            found.update(named.name for named in by_end.get(word.rpartition("/")[2], ()) if named is not each)
+    return found
+
+
+def _is_carried(variable: Variable) -> bool:
+    is_coordinate = variable.name.rpartition("/")[2] in variable.dims
+    is_time = _TIME.match(text(variable.attributes, "units")) is not None
+    return is_coordinate or is_time or any(name in variable.attributes for name in _FLAGS)
+
+
+def identity(attributes: Attributes) -> tuple[str, ...]:
+    """Return what makes the values of an array what they are, besides themselves."""
+    return tuple(text(attributes, name) for name in ("units", "calendar"))
+
+
+def default_fill(dtype: np.dtype) -> np.ndarray | None:
+    """Return netCDF's fill value for a form; None if it has none."""
+    code = dtype.newbyteorder("=").str[1:]
+    return np.asarray(_FILLS[code], dtype.newbyteorder("=")) if code in _FILLS else None
+
+
+def converted(value: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
+    """Return the numbers of an attribute in another form; None if they have none there."""
+    with np.errstate(all="ignore"):
+        new = value.astype(dtype.newbyteorder("="))
+        return new if np.array_equal(new.astype(value.dtype), value, equal_nan=value.dtype.kind in "fc") else None
+
+
+def of_result(attributes: Attributes, dtype: np.dtype, *, unpacked: bool, nullable: bool) -> dict[str, np.ndarray]:
+    """Return the attributes of a result of a form whose values are of that form; those that it does not have are out.
+
+    Parameters
+    ----------
+    attributes
+        Those of the array that it is modelled on.
+    dtype
+        The form of the result.
+    unpacked
+        Whether the result has what packed values stand for.
+    nullable
+        Whether elements may be missing, so that there has to be a value that means it.
+    """
+    names = () if unpacked else OF_THE_TYPE
+    found = {name: attributes[name] for name in names if name in attributes}
+    new = {name: converted(value, dtype) for name, value in found.items() if isinstance(value, np.ndarray)}
+    default = default_fill(dtype)
+    kept = {name: value for name, value in new.items() if value is not None}
+    lacks = FILL in attributes and (unpacked or FILL not in kept)
+    if (lacks or (nullable and not {FILL, MISSING} & kept.keys())) and default is not None:
+        kept[FILL] = default.reshape(1)
+    return kept
+
+
+def fill(attributes: Attributes, dtype: np.dtype) -> np.ndarray | None:
+    """Return the value that means that an element of a result is missing; None if there is none."""
+    for name in (FILL, MISSING):
+        value = attributes.get(name)
+        if isinstance(value, np.ndarray) and value.size:
+            return np.asarray(value.reshape(-1)[0])
+    return default_fill(dtype)
+
+
+def refusal(what: str, attributes: Attributes) -> str:
+    """Return why a packed array is not combined."""
+    said = " and ".join(f"`{key}`" for key in (SCALE, OFFSET) if key in attributes)
+    return f"{what} is packed by {said}; compute what it stands for with `unpack`"

@@ -1,0 +1,209 @@
+"""HDF5: groups of arrays, of which each is a buffer. h5py knows the format, in a worker.
+
+The elements of a contiguous dataset are read where they lie. Those in chunks are decoded by the library, in rows of
+chunks. A result is modelled on the first rank's file: its groups, attributes, dimension scales, chunks and filters.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import importlib.util
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpired import calling
+from mpired.buffers import arrays
+from mpired.buffers.arrays import Array, KeptArrays, Library
+from mpired.buffers.declared import Declared
+from mpired.buffers.decoding import apart, threads
+from mpired.buffers.flat import ArrayLayout, FlatBuffer
+from mpired.buffers.format import Encoder
+from mpired.buffers.model import BufferModel, Model
+from mpired.buffers.rank import RankFile
+from mpired.buffers.streamed import ColumnFile, explaining
+from mpired.errors import DatatypeError, UsageError
+from mpired.sources.source import Source
+
+ERRORS = (KeyError, RuntimeError, TypeError, IndexError, OverflowError, AttributeError, EOFError)
+"""What h5py raises for damaged files, besides the usual exceptions."""
+
+
+def _library() -> Any:
+    return importlib.import_module("mpired.buffers.hierarchy")
+
+
+def _results() -> Any:
+    return importlib.import_module("mpired.buffers.hdf5_results")
+
+
+def check_installed(subject: str, extra: str) -> None:
+    """Raise `UsageError` unless h5py is installed, which an extra of mpired installs."""
+    if importlib.util.find_spec("h5py") is None:
+        reason = f"is HDF5, for which mpired needs h5py; install it with `pip install 'mpired[{extra}]'`"
+        raise UsageError(subject, reason)
+    _library()  # so that no worker has to, which is forked when it is there; no file is opened here
+
+
+def _open(source: Source, memory: int) -> ColumnFile:
+    opened: ColumnFile = _library().HdfFile(source, memory)
+    return opened
+
+
+def _open_outside(source: Source, memory: int) -> ColumnFile:
+    opened: ColumnFile = _library().OutsideFile(source, memory)
+    return opened
+
+
+def _read(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
+    return apart(source.name, _read_here, source, tuple(names))
+
+
+def _read_here(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
+    with explaining(source.name, *ERRORS):
+        found: Mapping[str, np.ndarray] = _library().read(source, names)
+        return found
+
+
+_LIBRARY = Library(_open, ERRORS, _read)
+_OUTSIDE = Library(_open_outside, ERRORS, _read)
+
+
+def _look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array]:  # noqa: FBT001 - called by a worker
+    with explaining(source.name, *ERRORS):
+        found: list[Array] = _library().look(source, follow, unpack, window)
+        return found
+
+
+def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile:
+    """Describe an HDF5 file by its datasets, each a buffer or carried along.
+
+    Raises
+    ------
+    UsageError
+        If h5py is not installed.
+    BufferFileError
+        If the file is damaged.
+    DatatypeError
+        As of `arrays.inspect`.
+    """
+    check_installed(source.name, extra)
+    found = apart(source.name, _look, source, declared.follow_links, declared.unpack, declared.window)
+    return arrays.inspect(source, declared, found, _OUTSIDE if declared.follow_links else _LIBRARY)
+
+
+class New(NamedTuple):
+    """An array of a result: its name, its form and shape, the byte order, and whether elements may be missing."""
+
+    name: str
+    dtype: np.dtype
+    shape: tuple[int, ...]
+    order: str
+    nullable: bool
+
+    @classmethod
+    def of(cls, buffer: BufferModel) -> New:
+        """Return that of a buffer."""
+        dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.form or buffer.datatype.form
+        shape = (buffer.count,) if buffer.shape is None else buffer.shape
+        return cls(buffer.name or "value", dtype, shape, buffer.byte_order, buffer.nullable)
+
+
+class Plan(NamedTuple):
+    """What a file of results is: its arrays, the file that it is modelled on, and what is carried over from there.
+
+    Parameters
+    ----------
+    new
+        The arrays that are combined.
+    source
+        The file of the first rank; None if that is of another format.
+    kept
+        The names of the arrays that are carried.
+    line
+        What the history gets.
+    has_history
+        Whether there is one if the first rank has none.
+    """
+
+    new: tuple[New, ...]
+    source: Source | None
+    kept: tuple[str, ...]
+    line: str
+    has_history: bool
+
+
+def prepare(model: Model, *, has_history: bool = False) -> ArrayLayout | Encoder:
+    """Lay out results like `model`, whose arrays lie in one piece or in chunks as those of its file.
+
+    Raises
+    ------
+    UsageError
+        If h5py is not installed.
+    DatatypeError
+        If HDF5 has no form for the elements of a result.
+    """
+    check_installed("`to='hdf5'`" if model.source is None else model.source.name, "hdf5")
+    for buffer in model.buffers:
+        if buffer.fortran_order:
+            raise DatatypeError("arrays in Fortran order", "have no form in HDF5; use `to='npy'` or `to='npz'`")
+    kept = tuple(model.kept.names) if isinstance(model.kept, KeptArrays) else ()
+    new = tuple(map(New.of, model.buffers))
+    plan = Plan(new, model.source, kept, calling.history(""), has_history)
+    subject = "the result" if model.source is None else model.source.name
+    stored = apart(subject, _stored, plan)
+    if stored is None:
+        return functools.partial(_encode, plan)
+    return ArrayLayout(functools.partial(_lay, plan), stored)
+
+
+def _subject(plan: Plan) -> str:
+    return "the result" if plan.source is None else plan.source.name
+
+
+def _stored(plan: Plan) -> tuple[np.dtype, ...] | None:
+    with explaining(_subject(plan), *ERRORS):
+        found: tuple[np.dtype, ...] | None = _results().stored_forms(plan)
+        return found
+
+
+def _lay(plan: Plan, fd: int) -> list[int]:
+    """Let a worker write all but the elements; return where these begin."""
+    return apart(_subject(plan), _lay_here, plan, _path(fd))
+
+
+def _lay_here(plan: Plan, path: str) -> list[int]:
+    with explaining(_subject(plan), *ERRORS):
+        found: list[int] = _results().lay(plan, path)
+        return found
+
+
+def _encode(plan: Plan, results: Sequence[FlatBuffer], fd: int) -> None:
+    """Let a worker write a file with its results."""
+    apart(_subject(plan), _encode_here, plan, tuple(results), _path(fd), threads())
+
+
+def _encode_here(plan: Plan, results: Sequence[FlatBuffer], path: str, nthreads: int) -> None:
+    with explaining(_subject(plan), *ERRORS):
+        _results().encode(plan, results, path, nthreads)
+
+
+def _path(fd: int) -> str:
+    return f"/proc/{os.getpid()}/fd/{fd}"
+
+
+def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+    """Write a file again with new elements in some arrays: a copy, in which the library changes them.
+
+    The parameters are those of `Format.rewrite`.
+
+    Raises
+    ------
+    BufferFileError
+        If the old file is damaged.
+    """
+    with explaining(source.name, *ERRORS):
+        _results().rewrite(source, changed, fd)

@@ -1,0 +1,396 @@
+"""Results in HDF5: files like that of the first rank, with new arrays. All of this is done in a worker."""
+
+from __future__ import annotations
+
+import os
+import posixpath
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack, closing
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5s, h5t
+
+from mpired.buffers import conventions
+from mpired.buffers.chunks import compressing
+from mpired.buffers.conventions import Attributes
+from mpired.buffers.flat import FlatBuffer, convert
+from mpired.buffers.hdf5 import New, Plan
+from mpired.buffers.hierarchy import (
+    DIMENSION_ONLY,
+    HdfFile,
+    address,
+    attributes_of,
+    each_attribute,
+    links,
+    selections,
+    text_of,
+    walk,
+)
+from mpired.buffers.streamed import DECODED_NBYTES
+from mpired.datatypes import as_numbers
+from mpired.progress import counted
+from mpired.sources.source import Source
+from mpired.storage import calls
+
+_COPY_NBYTES = 1 << 20
+_HISTORY = b"history"
+_SCALES = (b"DIMENSION_LIST", b"REFERENCE_LIST")
+
+
+def stored_forms(plan: Plan) -> tuple[np.dtype, ...] | None:
+    """Return the forms of the elements of all results, if each lies in one piece; else None."""
+    with ExitStack() as stack:
+        old = _old(plan, stack)
+        forms = []
+        for new in plan.new:
+            like = _like(old, new)
+            plist = None if like is None else _creation(like, new, h5t.py_create(new.dtype, logical=True))
+            if new.nullable or (plist is not None and plist.get_layout() != h5d.CONTIGUOUS):
+                return None
+            forms.append(as_numbers(_type(like, new).dtype))
+        return tuple(forms)
+
+
+def _old(plan: Plan, stack: ExitStack) -> h5py.File | None:
+    """Open the file that results are modelled on, if there is one."""
+    return None if plan.source is None else stack.enter_context(closing(HdfFile(plan.source))).file
+
+
+def _like(old: h5py.File | None, new: New) -> h5py.Dataset | None:
+    """Return the dataset that a result is modelled on; None if there is none of its shape."""
+    if old is None:
+        return None
+    try:
+        found = old[new.name]
+    except (KeyError, OSError):
+        return None
+    return found if isinstance(found, h5py.Dataset) and found.shape == new.shape else None
+
+
+def _is_unchanged(like: h5py.Dataset | None, new: New) -> bool:
+    """Tell whether the elements of a result are of the form that they have in the file."""
+    if like is None:
+        return False
+    forms = [as_numbers(dtype).newbyteorder("=") for dtype in (like.dtype, new.dtype)]
+    if forms[0].names is not None and forms[1].names is not None:
+        return [forms[0][each] for each in forms[0].names] == [forms[1][each] for each in forms[1].names]
+    return forms[0] == forms[1]
+
+
+def _type(like: h5py.Dataset | None, new: New) -> Any:
+    """Return the type of a result: that of the file, if its elements are as they were there."""
+    if like is not None and _is_unchanged(like, new):
+        return like.id.get_type().copy()
+    order: Any = new.order if new.order in "<>" else "="
+    return h5t.py_create(new.dtype.newbyteorder(order), logical=True)
+
+
+def _creation(like: h5py.Dataset, new: New, tid: Any) -> Any:
+    """Return how a dataset is created: as that of the file, with the value of unwritten elements in its new type."""
+    old = like.id.get_create_plist()
+    if old.get_layout() == h5d.VIRTUAL or old.get_external_count():
+        return h5p.create(h5p.DATASET_CREATE)
+    if not _is_unchanged(like, new) and old.fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED:
+        value = np.zeros((), like.dtype)
+        old.get_fill_value(value)
+        form = as_numbers(tid.dtype).newbyteorder("=")
+        fill = conventions.converted(value, form) if value.dtype.kind in "iuf" and form.names is None else None
+        default = conventions.default_fill(form)
+        changed = fill if fill is not None else default if default is not None else np.zeros((), form)
+        old.set_fill_value(changed)
+    if like.chunks and not _is_unchanged(like, new):
+        old.set_chunk(like.chunks)  # which knew how long an element was
+    return old
+
+
+class _File(NamedTuple):
+    """A file of results that is being written."""
+
+    plan: Plan
+    old: h5py.File | None
+    file: h5py.File
+    datasets: dict[str, h5py.Dataset]
+
+    def write(self, *, early: bool) -> None:
+        """Write all but the elements of results; if these are written elsewhere, `early` makes room for them."""
+        new = {each.name: each for each in self.plan.new}
+        if self.old is not None:
+            datasets = [each for each in walk(self.old) if each.outside or isinstance(each.object, h5d.DatasetID)]
+            wanted = {*new, *self.plan.kept}
+            left_out = {each.name for each in datasets if each.name not in wanted and not _is_dimension(each.object)}
+            _Copy(self, new, {}, left_out, early=early).all()
+        for name, each in new.items():
+            if name not in self.datasets:
+                self.create(self.file.id, name.encode("utf-8", "surrogateescape"), each, None, early=early)
+
+    def create(self, group: Any, name: bytes, new: New, like: h5py.Dataset | None, *, early: bool) -> h5py.Dataset:
+        """Create the dataset of a result, with the attributes of the one that it is modelled on."""
+        like = like if like is not None and like.shape == new.shape else None
+        tid = _type(like, new)
+        plist = h5p.create(h5p.DATASET_CREATE) if like is None else _creation(like, new, tid)
+        plist.set_obj_track_times(False)  # the bits of a file are the same whenever it is made
+        if early:
+            plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
+            plist.set_fill_time(h5d.FILL_TIME_NEVER)
+        space = h5s.create_simple(new.shape) if like is None else like.id.get_space()
+        lcpl = h5p.create(h5p.LINK_CREATE)
+        lcpl.set_create_intermediate_group(True)
+        made = h5py.Dataset(h5d.create(group, name, tid, space, plist, lcpl=lcpl))
+        if like is not None:
+            self._describe(like, made, new)
+        elif new.nullable:
+            for key, value in conventions.of_result({}, as_numbers(new.dtype), unpacked=False, nullable=True).items():
+                _put(made.id, key, value)
+        self.datasets[new.name] = made
+        return made
+
+    def _describe(self, like: h5py.Dataset, made: h5py.Dataset, new: New) -> None:
+        """Copy the attributes of a dataset to the result: those of the type of its elements in their new form."""
+        attributes = attributes_of(like.id)
+        unpacked = bool(like.dtype.kind in "iuf" and {conventions.SCALE, conventions.OFFSET} & attributes.keys())
+        if unpacked or new.nullable or not _is_unchanged(like, new):
+            form = as_numbers(made.dtype)
+            own = conventions.of_result(attributes, form, unpacked=unpacked, nullable=new.nullable)
+            left_out = {*conventions.OF_THE_TYPE, *([conventions.SCALE, conventions.OFFSET] if unpacked else [])}
+        else:
+            own, left_out = {}, set()
+        for attribute in each_attribute(like.id):
+            name = text_of(attribute.name)
+            if name in own:
+                _put(made.id, name, own.pop(name))
+            elif name not in left_out:
+                copy_attribute(attribute, made.id)
+        for name, value in own.items():
+            _put(made.id, name, value)
+
+
+def _put(identifier: Any, name: str, value: np.ndarray) -> None:
+    """Make an attribute of numbers."""
+    value = np.ascontiguousarray(value.reshape(-1))
+    made = h5a.create(identifier, name.encode(), h5t.py_create(value.dtype), h5s.create_simple(value.shape))
+    made.write(value)
+
+
+def copy_attribute(attribute: Any, to: Any) -> None:
+    """Copy an attribute as it is, unless it leads to objects of its file."""
+    if attribute.name in _SCALES:
+        return  # scales are attached again when all are there
+    tid, space = attribute.get_type(), attribute.get_space()
+    dtype = attribute.dtype
+    if _leads(tid):
+        return
+    made = h5a.create(to, attribute.name, tid.copy(), space)
+    if space.get_simple_extent_type() == h5s.NULL:
+        return
+    if dtype.hasobject:
+        value = np.empty(space.get_simple_extent_dims(), dtype)
+        attribute.read(value)
+        made.write(value)
+    else:
+        octets = np.empty(space.get_simple_extent_dims(), f"V{tid.get_size()}")
+        attribute.read(octets, mtype=tid)
+        made.write(octets, mtype=tid)
+
+
+def _leads(tid: Any) -> bool:
+    """Tell whether values of a type are references, or hold some."""
+    if isinstance(tid, h5t.TypeReferenceID):
+        return True
+    if isinstance(tid, h5t.TypeCompoundID):
+        return any(_leads(tid.get_member_type(number)) for number in range(tid.get_nmembers()))
+    return isinstance(tid, h5t.TypeVlenID | h5t.TypeArrayID) and _leads(tid.get_super())
+
+
+class _Copy(NamedTuple):
+    """The copy of what a file has besides the results.
+
+    The names of what is copied are in `made`, by their addresses; those of the other datasets are `left_out`.
+    """
+
+    result: _File
+    new: dict[str, New]
+    made: dict[tuple[int, int], str]
+    left_out: Collection[str]
+    early: bool = False
+
+    def all(self) -> None:
+        """Copy it."""
+        assert self.result.old is not None  # noqa: S101 - asked before
+        old, file = self.result.old, self.result.file
+        self.made[address(old.id)] = ""
+        self._group(old["/"].id, file["/"].id, "")
+        self._attach()
+        self._global(old["/"].id, file["/"].id)
+
+    def _group(self, old: Any, to: Any, prefix: str) -> None:
+        for link in links(old):
+            info, name = old.links.get_info(link), prefix + text_of(link)
+            if info.type == h5py.h5l.TYPE_HARD:
+                self._object(h5o.open(old, link), to, link, name)
+            elif info.type == h5py.h5l.TYPE_SOFT:
+                self._soft(old.links.get_val(link), to, link, prefix)
+            elif name in self.new:
+                like = self.result.old[name] if self.result.old is not None else None
+                self.result.create(to, link, self.new[name], like, early=self.early)
+
+    def _soft(self, path: bytes, to: Any, link: bytes, prefix: str) -> None:
+        """Make a soft link, unless it leads to a dataset that is left out."""
+        name = posixpath.normpath(posixpath.join(f"/{prefix}", text_of(path))).lstrip("/")
+        if name not in self.left_out:
+            to.links.create_soft(link, path)
+
+    def _object(self, found: Any, to: Any, link: bytes, name: str) -> None:
+        at = address(found)
+        if at in self.made:
+            self.result.file[name] = self.result.file[f"/{self.made[at]}"]
+        elif isinstance(found, h5g.GroupID):
+            self.made[at] = name
+            plist = found.get_create_plist()
+            plist.set_obj_track_times(False)
+            made = h5g.create(to, link, gcpl=plist)
+            for attribute in each_attribute(found):
+                copy_attribute(attribute, made)
+            self._group(found, made, f"{name}/")
+        elif isinstance(found, h5d.DatasetID) and name in self.new:
+            self.made[at] = name
+            self.result.create(to, link, self.new[name], h5py.Dataset(found), early=self.early)
+        elif name not in self.left_out:
+            self.made[at] = name
+            plist = h5p.create(h5p.OBJECT_COPY)
+            plist.set_copy_object(h5o.COPY_WITHOUT_ATTR_FLAG)
+            h5o.copy(found, b".", to, link, plist)
+            made = h5o.open(to, link)
+            for attribute in each_attribute(found):
+                copy_attribute(attribute, made)
+
+    def _attach(self) -> None:
+        """Give the dimensions of all datasets their scales."""
+        old, file = self.result.old, self.result.file
+        for name in self.made.values():
+            found = old[f"/{name}"].id if old is not None and name else None
+            if not isinstance(found, h5d.DatasetID) or not h5a.exists(found, b"DIMENSION_LIST"):
+                continue
+            made, dataset = file[f"/{name}"], h5py.Dataset(found)
+            for number, dimension in enumerate(dataset.dims if made.shape == dataset.shape else ()):
+                for scale in dimension.values():
+                    place = self.made.get(address(scale.id))
+                    if place is not None:
+                        h5ds.attach_scale(made.id, file[f"/{place}"].id, number)
+
+    def _global(self, old: Any, to: Any) -> None:
+        """Copy the attributes of the file, with a line more in its history."""
+        plan, has_history = self.result.plan, False
+        for attribute in each_attribute(old):
+            tid = attribute.get_type()
+            if attribute.name == _HISTORY and isinstance(tid, h5t.TypeStringID):
+                before = conventions.text(attributes_of(old), "history")
+                _text(to, _HISTORY, f"{plan.line}\n{before}" if before else plan.line, tid)
+                has_history = True
+            else:
+                copy_attribute(attribute, to)
+        if plan.has_history and not has_history:
+            _text(to, _HISTORY, plan.line, None)
+
+
+def _is_dimension(found: Any) -> bool:
+    """Tell whether a dataset is a dimension of netCDF without values."""
+    return found is not None and DIMENSION_ONLY in str(attributes_of(found).get("NAME"))
+
+
+def _text(identifier: Any, name: bytes, text: str, like: Any) -> None:
+    """Make an attribute of a text, of a length that is fixed unless it was not."""
+    octets = text.encode("utf-8", "surrogateescape")
+    if like is not None and like.is_variable_str():
+        made = h5a.create(identifier, name, like.copy(), h5s.create(h5s.SCALAR))
+        made.write(np.array(octets, dtype=h5py.string_dtype()))
+        return
+    tid = h5t.C_S1.copy() if like is None else like.copy()
+    tid.set_size(len(octets) + (tid.get_strpad() == h5t.STR_NULLTERM))
+    if not text.isascii():
+        tid.set_cset(h5t.CSET_UTF8)
+    h5a.create(identifier, name, tid, h5s.create(h5s.SCALAR)).write(np.array(octets, f"S{tid.get_size()}"), mtype=tid)
+
+
+def _by_file(file: Any) -> Any:
+    """Return the properties to access an open file of Python: the library opens none that has no name."""
+    fapl = h5p.create(h5p.FILE_ACCESS)
+    fapl.set_fileobj_driver(h5fd.fileobj_driver, file)
+    return fapl
+
+
+def _created(plan: Plan, path: str, stack: ExitStack) -> _File:
+    """Make the file of results, with the properties of the one that it is modelled on."""
+    old = _old(plan, stack)
+    fcpl = h5p.create(h5p.FILE_CREATE)
+    fcpl.set_obj_track_times(False)
+    if old is not None:
+        root = old["/"].id.get_create_plist()
+        fcpl = old.id.get_create_plist()
+        fcpl.set_obj_track_times(False)
+        fcpl.set_link_creation_order(root.get_link_creation_order())
+        fcpl.set_attr_creation_order(root.get_attr_creation_order())
+    target = stack.enter_context(os.fdopen(calls.SharedPath(path).open(), "r+b", buffering=0))
+    fapl = _by_file(target)
+    fapl.set_libver_bounds(h5f.LIBVER_EARLIEST if old is None else h5f.LIBVER_V18, h5f.LIBVER_V110)
+    file = h5py.File(h5f.create(b"result", h5f.ACC_TRUNC, fcpl=fcpl, fapl=fapl))
+    stack.callback(file.close)
+    return _File(plan, old, file, {})
+
+
+def lay(plan: Plan, path: str) -> list[int]:
+    """Write all but the elements of results, and return where these begin."""
+    with ExitStack() as stack:
+        made = _created(plan, path, stack)
+        made.write(early=True)
+        return [made.datasets[each.name].id.get_offset() or 0 for each in plan.new]
+
+
+def encode(plan: Plan, results: Sequence[FlatBuffer], path: str, nthreads: int) -> None:
+    """Write a file with its results, whose chunks are compressed by some threads."""
+    with ExitStack() as stack:
+        made = _created(plan, path, stack)
+        made.write(early=False)
+        for new, result in zip(plan.new, results, strict=True):
+            fill(made.datasets[new.name], result, nthreads)
+
+
+def fill(dataset: h5py.Dataset, result: FlatBuffer, nthreads: int = 1) -> None:
+    """Write all elements of a dataset; those that are missing as its value for that."""
+    form = as_numbers(dataset.dtype)
+    attributes: Attributes = attributes_of(dataset.id)
+    native = form.newbyteorder("=")
+    mark = conventions.fill(attributes, native) if native.names is None else None
+    chosen = list(selections(dataset.shape, dataset.chunks, form.itemsize, 0, DECODED_NBYTES))
+    start = 0
+    with closing(result.open()) as reader, compressing(dataset, nthreads) as chunks:
+        for _, selection in counted(chosen, "encoding results"):
+            shape = tuple(each.stop - each.start for each in selection if isinstance(each, slice))
+            whole = shape + dataset.shape[len(selection) :]
+            block = np.empty(int(np.prod(whole, dtype=np.int64)), result.datatype.form)
+            there = reader.read(start, block)
+            if there is not None and not there.all():
+                if mark is None:
+                    raise ValueError(f"array {dataset.name!r} has no value that stands for missing elements")
+                block[~there] = mark
+            start += len(block)
+            if block.dtype != form:
+                other = np.zeros(len(block), form)
+                convert(block, other, result.name, start)
+                block = other
+            values = block.view(np.bool_) if dataset.dtype == np.bool_ else block
+            chunks.put(selection, values.reshape(whole))
+
+
+def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+    """Copy a file, and change some of its arrays."""
+    with closing(source.open()) as file:
+        for at in range(0, source.nbytes, _COPY_NBYTES):
+            calls.pwrite_all(fd, file.read(_COPY_NBYTES, at), at)
+    with (
+        os.fdopen(os.dup(fd), "r+b", buffering=0) as target,
+        h5py.File(h5f.open(b"target", h5f.ACC_RDWR, fapl=_by_file(target))) as new,
+    ):
+        for each in changed:
+            fill(new[each.name], each)

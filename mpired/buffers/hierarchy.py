@@ -1,0 +1,475 @@
+"""The arrays of an HDF5 file, as its library shows them: which there are, and their values.
+
+All of this is done in a worker, because the library may end the process that reads a damaged file.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
+from typing import Any, NamedTuple
+
+import h5py
+import numpy as np
+from h5py import h5, h5d, h5g, h5o, h5p, h5t
+
+from mpired.buffers import conventions
+from mpired.buffers.arrays import Array, Field, digest
+from mpired.buffers.conventions import Attribute, Attributes, Packed, Variable
+from mpired.buffers.local import Extent, Spliced
+from mpired.buffers.rank import Values, dtype_text
+from mpired.buffers.streamed import DECODED_NBYTES, Nullable, NullsError
+from mpired.datatypes import from_dtype
+from mpired.errors import BufferFileError, DatatypeError
+from mpired.sources.source import Source
+
+_MAX_OBJECTS = 1 << 16
+_MAX_DEPTH = 200
+_ATTRIBUTE_NBYTES = 1 << 20
+_BLOCK_NBYTES = 4 << 20
+_SMALL_NBYTES = 64 << 20
+_MOST_UNFOLDED = 1 << 16  # times the size of the file
+_FILTERS = {
+    h5py.h5z.FILTER_DEFLATE: "deflate", h5py.h5z.FILTER_SHUFFLE: "shuffle", h5py.h5z.FILTER_FLETCHER32: "fletcher32",
+    h5py.h5z.FILTER_SZIP: "szip", h5py.h5z.FILTER_NBIT: "nbit", h5py.h5z.FILTER_SCALEOFFSET: "scaleoffset",
+    h5py.h5z.FILTER_LZF: "lzf", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32015: "zstd", 32026: "blosc2",
+}  # fmt: skip
+_LINKS = "CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST"
+DIMENSION_ONLY = "This is a netCDF dimension but not a netCDF variable"
+
+
+class HdfFile:
+    """An open file. The caller closes it.
+
+    Parameters
+    ----------
+    source
+        The file.
+    memory
+        The most bytes that are decoded at once.
+    outside
+        Whether it may lead to other files; else it is opened by its descriptor.
+    """
+
+    def __init__(self, source: Source, memory: int = DECODED_NBYTES, *, outside: bool = False) -> None:
+        self._source = source
+        self._memory = memory
+        self._bytes = source.open()
+        try:
+            where = self._path(outside=outside)
+            if outside:
+                os.environ["HDF5_EXTFILE_PREFIX"] = os.environ["HDF5_VDS_PREFIX"] = "${ORIGIN}"
+            options: dict[str, Any] = {"rdcc_nbytes": memory // 2, "rdcc_nslots": 10007, "rdcc_w0": 1}
+            if where is None:
+                self.file = h5py.File(Spliced(self._bytes, [Extent(0, source.nbytes)]), "r", **options)
+            else:
+                self.file = h5py.File(where, "r", locking=False, **options)
+        except BaseException:
+            self._bytes.close()
+            raise
+
+    def _path(self, *, outside: bool) -> str | None:
+        """Return a path of the file for the library, which follows links itself; None if it has none."""
+        fd = self._bytes.fd
+        if fd is None:
+            return None
+        path = f"/proc/self/fd/{fd}"
+        real = os.path.realpath(path)
+        if not os.path.exists(real):
+            return None
+        return real if outside else path
+
+    def arrays(self, leaf: Any, start: int) -> Generator[Values, None, None]:
+        """Yield the values of an array from an element on, in blocks of whole rows of chunks."""
+        nullable = isinstance(leaf, Nullable)
+        leaf = leaf.leaf if isinstance(leaf, Nullable) else leaf
+        field = leaf.field if isinstance(leaf, Field) else None
+        name = leaf.array if isinstance(leaf, Field | Packed) else leaf
+        dataset = self.file[name]
+        for values in blocks(dataset, start, self._memory, self._source.name):
+            if isinstance(leaf, Packed):
+                unpacked, there = leaf.unpacked(values)
+                if there is not None and not nullable:
+                    raise NullsError(int(np.count_nonzero(~there)))
+                yield unpacked, there
+            else:
+                plain = values if field is None else values[field]
+                yield plain.view(np.uint8) if plain.dtype == np.bool_ else plain, None
+
+    def close(self) -> None:
+        """Close it."""
+        self.file.close()
+        self._bytes.close()
+
+
+class OutsideFile(HdfFile):
+    """An open file that may lead to others."""
+
+    def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
+        super().__init__(source, memory, outside=True)
+
+
+class Step(NamedTuple):
+    """How an array is gone through: along which dimension, and how many indices of it at once."""
+
+    dimension: int
+    length: int
+
+
+def step_of(shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int, memory: int) -> Step:
+    """Return how an array is gone through within so many bytes of memory; whole rows of chunks if these fit."""
+    limit = max(1, memory // 2)
+    chunk = chunk or (1,) * len(shape)
+    for dimension in range(len(shape)):
+        inner = math.prod(shape[dimension + 1 :]) * itemsize
+        if inner <= limit or dimension == len(shape) - 1:
+            break
+    least = max(1, chunk[dimension])
+    length = max(1, limit // max(1, inner))
+    if length >= least:
+        wanted = max(least, min(length, _BLOCK_NBYTES // max(1, inner)))
+        length = wanted // least * least
+    return Step(dimension, length)
+
+
+def selections(
+    shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int, start: int, memory: int
+) -> Iterator[tuple[int, tuple[int | slice, ...]]]:
+    """Yield how many elements of a selection come before `start`, and the selection, to the end of an array."""
+    if not math.prod(shape):
+        return
+    if not shape:
+        yield start, ()
+        return
+    dimension, length = step_of(shape, chunk, itemsize, memory)
+    inner = math.prod(shape[dimension + 1 :])
+    rows, total = shape[dimension], math.prod(shape[: dimension + 1])
+    row = start // inner
+    while row < total:
+        prefix, index = divmod(row, rows)
+        end = min(rows, (index // length + 1) * length)
+        outer = tuple(int(each) for each in np.unravel_index(prefix, shape[:dimension])) if dimension else ()
+        yield max(0, start - row * inner), (*outer, slice(index, end))
+        row = prefix * rows + end
+
+
+def blocks(dataset: h5py.Dataset, start: int, memory: int, name: str) -> Iterator[np.ndarray]:
+    """Yield the values of an array from an element on.
+
+    Raises
+    ------
+    BufferFileError
+        If a chunk alone takes more than the memory.
+    """
+    itemsize = dataset.dtype.itemsize
+    check_chunk(dataset.name, dataset.chunks, itemsize, memory, name)
+    for skipped, selection in selections(dataset.shape, dataset.chunks, itemsize, start, memory):
+        values: np.ndarray = np.asarray(dataset[selection]).reshape(-1)
+        if skipped < len(values):
+            yield values[skipped:]
+
+
+def check_chunk(array: str, chunk: Sequence[int] | None, itemsize: int, memory: int, name: str) -> None:
+    """Raise `BufferFileError` if a chunk of an array takes more than the memory."""
+    nbytes = math.prod(chunk or ()) * itemsize
+    if nbytes > memory:
+        reason = f"a chunk of array {array.lstrip('/')!r} unfolds to {nbytes} bytes, and {memory} are decoded at once"
+        way_out = "write it in smaller chunks, or let `reduce` use more with `max_memory`"
+        raise BufferFileError(name, f"{reason}; {way_out}")
+
+
+class Found(NamedTuple):
+    """An object of a file: its name, what opens it, and a text that says where it leads; "" within the file."""
+
+    name: str
+    object: Any
+    outside: str = ""
+
+
+def links(group: h5g.GroupID) -> list[bytes]:
+    """Return the names in a group, in the order in which they were made, or else of their letters."""
+    names: list[bytes] = []
+    ordered = group.get_create_plist().get_link_creation_order() & h5p.CRT_ORDER_TRACKED
+    group.links.iterate(names.append, idx_type=h5.INDEX_CRT_ORDER if ordered else h5.INDEX_NAME)
+    return names
+
+
+def walk(file: h5py.File) -> Iterator[Found]:
+    """Yield all objects but the root, each once, by the first of its names.
+
+    Raises
+    ------
+    BufferFileError
+        If there are too many.
+    """
+    seen = {address(file.id)}
+    stack = [iter(_of_group(file["/"].id, ""))]
+    count = 0
+    while stack:
+        found = next(stack[-1], None)
+        if found is None:
+            stack.pop()
+            continue
+        count += 1
+        if count > _MAX_OBJECTS or len(stack) > _MAX_DEPTH:
+            raise ValueError(f"it has more than {_MAX_OBJECTS} objects, or groups in more than {_MAX_DEPTH} groups")
+        if not found.outside:
+            at = address(found.object)
+            if at in seen:
+                continue
+            seen.add(at)
+            if isinstance(found.object, h5g.GroupID):
+                stack.append(iter(_of_group(found.object, f"{found.name}/")))
+        yield found
+
+
+def address(identifier: Any) -> tuple[int, int]:
+    """Return what an object is known by, whatever its name."""
+    info = h5o.get_info(identifier)
+    return info.fileno, info.addr
+
+
+def _of_group(group: h5g.GroupID, prefix: str) -> Iterator[Found]:
+    for name in links(group):
+        full = prefix + text_of(name)
+        info = group.links.get_info(name)
+        if info.type == h5py.h5l.TYPE_HARD:
+            yield Found(full, h5o.open(group, name))
+        elif info.type == h5py.h5l.TYPE_EXTERNAL:
+            file, path = group.links.get_val(name)
+            yield Found(full, None, f"{text_of(file)}:{text_of(path)}")
+        # What a soft link leads to is read by its own name.
+
+
+def text_of(octets: bytes) -> str:
+    """Return a name as text."""
+    return octets.decode("utf-8", "surrogateescape")
+
+
+def attributes_of(identifier: Any) -> dict[str, Attribute]:
+    """Return the attributes of an object that are numbers or a text; large ones are left out."""
+    found: dict[str, Attribute] = {}
+    for attribute in each_attribute(identifier):
+        space, tid = attribute.get_space(), attribute.get_type()
+        if space.get_simple_extent_npoints() * tid.get_size() > _ATTRIBUTE_NBYTES:
+            continue
+        value = _value(attribute, space, tid)
+        if value is not None:
+            found[text_of(attribute.name if isinstance(attribute.name, bytes) else attribute.name.encode())] = value
+    return found
+
+
+def each_attribute(identifier: Any) -> Iterator[Any]:
+    """Yield the attributes of an object, in the order in which they were made, or else of their letters."""
+    names: list[bytes] = []
+    count = h5py.h5a.get_num_attrs(identifier)
+    for number in range(count):
+        try:
+            yield h5py.h5a.open(identifier, index=number, index_type=h5.INDEX_CRT_ORDER, order=h5.ITER_INC)
+        except (KeyError, RuntimeError, OSError):
+            break
+        names.append(b"")
+    for number in range(len(names), count):
+        yield h5py.h5a.open(identifier, index=number, index_type=h5.INDEX_NAME, order=h5.ITER_INC)
+
+
+def _value(attribute: Any, space: Any, tid: Any) -> Attribute | None:
+    """Return the value of an attribute; None if it is neither numbers nor one text."""
+    if space.get_simple_extent_type() == h5py.h5s.NULL:
+        return None
+    if isinstance(tid, h5t.TypeStringID):
+        if space.get_simple_extent_npoints() != 1:
+            return None
+        array = np.empty(space.get_simple_extent_dims(), dtype=tid.dtype)
+        attribute.read(array)
+        octets = array.reshape(-1)[0]
+        octets = octets.encode("utf-8", "surrogateescape") if isinstance(octets, str) else bytes(octets or b"")
+        return text_of(octets.split(b"\0")[0])
+    if not isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID):
+        return None
+    array = np.empty(space.get_simple_extent_dims(), dtype=tid.dtype.newbyteorder("="))
+    attribute.read(array)
+    return array.reshape(-1)
+
+
+def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array]:  # noqa: FBT001 - called by a worker
+    """Describe all arrays of a file."""
+    with closing(HdfFile(source, outside=follow)) as opened:
+        found = list(walk(opened.file))
+        scales = {address(each.object): each.name for each in found if isinstance(each.object, h5d.DatasetID)}
+        entries, variables = [], []
+        for each in found:
+            if isinstance(each.object, h5d.DatasetID):
+                attributes = attributes_of(each.object)
+                if attributes.get("CLASS") == "DIMENSION_SCALE" and DIMENSION_ONLY in str(attributes.get("NAME")):
+                    continue
+                dims = _dims(each, attributes, scales)
+                entries.append((each, attributes))
+                variables.append(Variable(each.name, dims, each.object.dtype, attributes))
+            elif each.outside:
+                entries.append((each, {}))
+        carried = conventions.carried(variables)
+        looking = _Looking(opened, source, follow=follow, unpack=unpack, window=window)
+        return [looking.array(each, attributes, is_carried=each.name in carried) for each, attributes in entries]
+
+
+def _dims(found: Found, attributes: Attributes, scales: dict[tuple[int, int], str]) -> tuple[str, ...]:
+    """Return the names of the dimensions of an array that is itself one, or has a scale for each."""
+    own = found.name.rpartition("/")[2]
+    if attributes.get("CLASS") == "DIMENSION_SCALE":
+        return (own,)
+    dataset = h5py.Dataset(found.object)
+    names: list[str] = [""] * len(dataset.shape or ())
+    if h5py.h5a.exists(found.object, b"DIMENSION_LIST"):
+        for number, dimension in enumerate(dataset.dims):
+            for scale in dimension.values():
+                names[number] = scales.get(address(scale.id), "").rpartition("/")[2]
+    return tuple(names)
+
+
+class _Looking(NamedTuple):
+    """What all arrays of a file are described with."""
+
+    opened: HdfFile
+    source: Source
+    follow: bool
+    unpack: bool
+    window: bool
+
+    def array(self, found: Found, attributes: Attributes, *, is_carried: bool) -> Array:
+        """Describe one."""
+        if found.outside:
+            if not self.follow or self.window:
+                return self._elsewhere(found.name, found.outside)
+            dataset = self.opened.file[found.name]
+            if not isinstance(dataset, h5py.Dataset):
+                return Array(found.name, None, (), label="a group", reason=f"{found.name!r} is a group of another file")
+            return self._described(found.name, dataset, attributes_of(dataset.id), is_carried=False)
+        dataset = h5py.Dataset(found.object)
+        plist = found.object.get_create_plist()
+        elsewhere = plist.get_layout() == h5d.VIRTUAL or plist.get_external_count()
+        if elsewhere and (self.window or not self.follow):
+            where = plist.get_external(0)[0] if plist.get_external_count() else b"a virtual dataset"
+            return self._elsewhere(found.name, text_of(bytes(where)))
+        return self._described(found.name, dataset, attributes, is_carried=is_carried)
+
+    def _elsewhere(self, name: str, where: str) -> Array:
+        reason = f"array {name!r} lies in another file ({where})"
+        way_out = "which are no part of a target" if self.window else "which are read only with `follow_links`"
+        return Array(name, None, (), label="elsewhere", reason=f"{reason}, {way_out}")
+
+    def _described(self, name: str, dataset: h5py.Dataset, attributes: Attributes, *, is_carried: bool) -> Array:
+        shape = dataset.shape
+        dtype, label, reason = _form(name, dataset, attributes)
+        if shape is None:
+            return Array(name, None, (), label="empty", reason=f"array {name!r} has no elements")
+        count, chunk = math.prod(shape), dataset.chunks
+        nbytes = count * max(1, dataset.dtype.itemsize)
+        if not self.follow and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self.source.nbytes:
+            said = f"array {name!r} claims {nbytes} bytes, and the file has {self.source.nbytes}"
+            raise BufferFileError(self.source.name, f"{said}; it is damaged, or made to fill the memory")
+        is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
+        is_carried = is_carried or is_text
+        packed = None if dtype is None or is_carried else conventions.packing(name, attributes, dtype)
+        missing = None if dtype is None else conventions.missing(attributes, dtype)
+        offset = None if dtype is None or packed is not None else self._offset(dataset, dtype, nbytes)
+        if packed is not None and (not self.unpack or self.window):
+            dtype, reason = None, conventions.refusal(f"array {name!r}", attributes)
+        elif packed is not None:
+            dtype = packed.dtype
+        return Array(
+            name,
+            dtype,
+            shape,
+            offset,
+            label=label or ("" if dtype is not None else dtype_text(dataset.dtype)),
+            reason=reason,
+            carried=is_carried,
+            digest=self._digest(dataset, attributes) if is_carried else b"",
+            chunk=chunk or (),
+            missing=missing,
+            unit=conventions.unit(attributes),
+            storage=_storage(dataset),
+            leaf=packed,
+        )
+
+    def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:
+        """Return where the elements lie in one piece as NumPy has them; None if they do not."""
+        plist = dataset.id.get_create_plist()
+        plain = plist.get_layout() == h5d.CONTIGUOUS and not plist.get_external_count()
+        if not plain or dataset.file != self.opened.file or not nbytes:
+            return None
+        offset = dataset.id.get_offset()
+        if offset is None or not dataset.id.get_type().equal(h5t.py_create(dtype, logical=True)):
+            return None
+        if offset + nbytes > self.source.nbytes:
+            reason = f"array {dataset.name!r} ends at byte {offset + nbytes}, and the file has {self.source.nbytes}"
+            raise BufferFileError(self.source.name, f"{reason}; it is cut off or damaged")
+        return int(offset)
+
+    def _digest(self, dataset: h5py.Dataset, attributes: Attributes) -> bytes:
+        """Return the digest of an array that is carried."""
+        parts: list[object] = [dtype_text(dataset.dtype.newbyteorder("=")), *conventions.identity(attributes)]
+        found = digest(*parts)
+        for values in blocks(dataset, 0, _SMALL_NBYTES, self.source.name):
+            plain = (
+                values.tolist() if values.dtype.hasobject else values.astype(values.dtype.newbyteorder("=")).tobytes()
+            )
+            found = digest(found, plain)
+        return found
+
+
+def _form(name: str, dataset: h5py.Dataset, attributes: Attributes) -> tuple[np.dtype | None, str, str]:
+    """Return the form of an array of numbers, else what its elements are, and why it is no buffer."""
+    tid = dataset.id.get_type()
+    kinds = {
+        h5t.TypeStringID: "texts", h5t.TypeVlenID: "lists", h5t.TypeReferenceID: "references",
+        h5t.TypeOpaqueID: "opaque bytes", h5t.TypeBitfieldID: "bits", h5t.TypeArrayID: "arrays",
+        h5t.TypeTimeID: "times",
+    }  # fmt: skip
+    label = next((text for kind, text in kinds.items() if isinstance(tid, kind)), "")
+    dtype = dataset.dtype
+    if isinstance(tid, h5t.TypeEnumID) and dtype != np.bool_:
+        label = "an enumeration"
+    if not label and conventions.text(attributes, "_Unsigned").lower() == "true" and dtype.kind == "i":
+        return None, dtype_text(dtype), f"array {name!r} has unsigned elements as signed ones (`_Unsigned`)"
+    if not label and dtype.hasobject:
+        label = "structures with texts or lists"
+    if label:
+        return None, label, f"array {name!r} holds {label}, no numbers"
+    dtype = np.dtype(dtype.descr if dtype.names and not dtype.isalignedstruct and _dense(dtype) else dtype)
+    try:
+        from_dtype(dtype)
+    except DatatypeError as error:
+        return None, dtype_text(dtype), f"array {name!r}: {error.reason}"
+    return dtype, "", ""
+
+
+def _dense(dtype: np.dtype) -> bool:
+    """Tell whether the fields of a structure are all of it."""
+    return sum(dtype[name].itemsize for name in dtype.names or ()) == dtype.itemsize
+
+
+def _storage(dataset: h5py.Dataset) -> str:
+    """Say how an array is stored."""
+    plist = dataset.id.get_create_plist()
+    said = [f"chunks of {dataset.chunks}"] if dataset.chunks else []
+    said += ["compact"] if plist.get_layout() == h5d.COMPACT else []
+    for number in range(plist.get_nfilters() if dataset.chunks else 0):
+        code, _, values, name = plist.get_filter(number)
+        text = _FILTERS.get(code) or text_of(name)[:40] or f"filter {code}"
+        said.append(f"{text} {values[0]}" if code == h5py.h5z.FILTER_DEFLATE and values else text)
+    return ", ".join(said)
+
+
+def read(source: Source, names: Sequence[str]) -> dict[str, np.ndarray]:
+    """Return whole arrays."""
+    with closing(HdfFile(source)) as opened:
+        return {name: _whole(opened.file[name]) for name in names}
+
+
+def _whole(dataset: h5py.Dataset) -> np.ndarray:
+    values = dataset.asstr()[()] if h5py.check_string_dtype(dataset.dtype) else dataset[()]
+    return np.asarray(values)

@@ -1,0 +1,126 @@
+"""Plain values that are read as pairs: each with an index, which says where it comes from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, cast
+
+import numpy as np
+
+from mpired.buffers.flat import Order
+from mpired.buffers.rank import RankBuffer
+from mpired.datatypes import Datatype
+from mpired.datatypes.pairs import FIELDS, column_names
+from mpired.sources.source import Source
+
+
+@dataclass(frozen=True, eq=False)
+class IndexedBuffer:
+    """One rank's plain values, as pairs of the value and an index (MPI-4.1, 6.9.4, first example of MPI_MAXLOC).
+
+    Parameters
+    ----------
+    values
+        What is in the file.
+    datatype
+        The pair type.
+    first
+        The index of the first element.
+    counting
+        Whether the index rises by one from each element to the next; else it is the same for all.
+    """
+
+    values: RankBuffer
+    datatype: Datatype
+    first: int
+    counting: bool = False
+    fields: ClassVar[tuple[str, ...]] = FIELDS
+
+    @property
+    def source(self) -> Source:
+        """The file."""
+        return self.values.source
+
+    @property
+    def name(self) -> str:
+        """The columns of a table that the pairs become; an array has none."""
+        return ",".join(self.columns) if self.values.name else ""
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """What the columns of values and of indices are called in a table."""
+        return column_names(self.values.name)
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return self.values.count
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape that the file declares."""
+        return self.values.shape
+
+    @property
+    def fortran_order(self) -> bool:
+        """Whether the first index of the shape runs fastest."""
+        return self.values.fortran_order
+
+    @property
+    def byte_order(self) -> Order:
+        """The byte order of the stored values."""
+        return self.values.byte_order
+
+    @property
+    def datarep(self) -> str | None:
+        """The data representation, None where the format leaves no choice."""
+        return self.values.datarep
+
+    @property
+    def form(self) -> None:
+        """None: the pairs are in no file."""
+        return
+
+    @property
+    def isolated(self) -> bool:
+        """Whether a library decodes the values."""
+        return self.values.isolated
+
+    def open(self) -> IndexedReader:
+        """Open the file for reading by element ranges."""
+        return IndexedReader(self)
+
+
+class IndexedReader:
+    """Reads element ranges of an `IndexedBuffer`. The caller closes it."""
+
+    def __init__(self, buffer: IndexedBuffer) -> None:
+        self._buffer = buffer
+        self._values = buffer.values.open()
+        self._form = buffer.values.datatype.form
+
+    def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
+        """Fill `block` with the pairs of the elements from `start` on, and return which of the values are there.
+
+        Raises
+        ------
+        MpiredError, OSError
+            As the reader of the values.
+        """
+        values = np.empty(len(block), self._form)  # not kept: very many ranks may be open
+        there = self._values.read(start, values)
+        first, (value, index) = self._buffer.first, FIELDS
+        block[value] = values
+        if self._buffer.counting:
+            block[index] = np.arange(first + start, first + start + len(block), dtype=block.dtype[index])
+        else:
+            block[index] = first
+        return there
+
+    def check_end(self) -> None:
+        """Do so for the values."""
+        cast("Any", self._values).check_end()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._values.close()

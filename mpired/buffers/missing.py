@@ -1,0 +1,54 @@
+"""Values that a file names as those of missing elements, as `_FillValue` and `valid_range` of netCDF do."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mpired.buffers.rank import null_error
+from mpired.sources.source import Source
+
+
+class Missing(NamedTuple):
+    """Which elements of a buffer are missing.
+
+    Parameters
+    ----------
+    values
+        The values that mean it, of which a result takes the first. NaN is none: what becomes of NaNs, `nan` says.
+    low, high
+        The least and the greatest valid value; None for no limit.
+    nullable
+        Whether elements may be missing; else that is an error.
+    """
+
+    values: tuple[float, ...] = ()
+    low: float | None = None
+    high: float | None = None
+    nullable: bool = False
+
+    def there(self, block: np.ndarray, source: Source, columns: Sequence[str]) -> np.ndarray | None:
+        """Return which elements of a block are there; None if all are.
+
+        Raises
+        ------
+        DatatypeError
+            If some are missing, and that is an error.
+        """
+        there = self.present(block)
+        if there is not None and not self.nullable:
+            raise null_error(source, columns, int(np.count_nonzero(~there)), "missing elements")
+        return there
+
+    def present(self, block: np.ndarray) -> np.ndarray | None:
+        """Return which elements of a block are there; None if all are."""
+        lacks = np.zeros(len(block), np.bool_)
+        for value in self.values:
+            lacks |= block == value
+        if self.low is not None:
+            lacks |= block < self.low
+        if self.high is not None:
+            lacks |= block > self.high
+        return ~lacks if lacks.any() else None

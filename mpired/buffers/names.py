@@ -1,0 +1,63 @@
+"""Which columns or arrays of a file are meant: by their names, or by patterns of them."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from mpired.datatypes import Group, from_dtype, value_index
+from mpired.datatypes.pairs import FIELDS
+from mpired.errors import BufferFileError, DatatypeError
+from mpired.sources.source import Source
+
+_FEW = 20
+_SIGNS = frozenset("*?[")
+
+
+def picked(source: Source, names: Iterable[str], wanted: Sequence[str], what: str) -> list[str]:
+    """Return the names that are wanted, in that order; a pattern stands for those that it matches, as in a shell.
+
+    Parameters
+    ----------
+    names
+        All that there are.
+    wanted
+        Names and patterns.
+    what
+        What messages call one.
+
+    Raises
+    ------
+    BufferFileError
+        If there is none of a name, or none that a pattern matches.
+    """
+    there = list(names)
+    found: dict[str, None] = {}
+    for name in wanted:
+        some = [name] if name in there else [each for each in there if fnmatch.fnmatchcase(each, name)]
+        if not some or (name not in there and not _SIGNS & set(name)):
+            raise BufferFileError(source.name, missing(name, there, what))
+        found |= dict.fromkeys(some)
+    return list(found)
+
+
+def missing(name: str, names: Sequence[str], what: str) -> str:
+    """Return what is wrong with a name that nothing has."""
+    few = ", ".join(map(repr, names[:_FEW])) or "none"
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    pattern = f" like {name!r}" if _SIGNS & set(name) else f" {name!r}"
+    return f"has no {what}{pattern}; its {what}s are {few}{more}"
+
+
+def check_pair(source: Source, pair: tuple[str, str], dtype: np.dtype, what: str) -> None:
+    """Raise `DatatypeError` if two columns or arrays of numbers, `dtype` together, are no value and index."""
+    if from_dtype(dtype).group is Group.PAIR:
+        return
+    value, index = (from_dtype(dtype[name]) for name in FIELDS)
+    reason = f"{what} {pair[0]!r}, {value.label}, and {pair[1]!r}, {index.label}, are no value and index"
+    way_out = "an index is an integer"
+    if value_index(index, value) is not None:
+        way_out += f"; `pair='{pair[1]},{pair[0]}'` has them in the other order"
+    raise DatatypeError(source.name, f"{reason}; {way_out}")

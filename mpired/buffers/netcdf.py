@@ -1,0 +1,640 @@
+"""netCDF: variables, of which each is a buffer. netCDF-4 is HDF5; the classic forms, and CDF-5, are read here.
+
+The elements of a classic variable lie in one piece, in big-endian order, unless it has the record dimension beside
+others: then each record has a piece of each such variable. The header is read with strict limits.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import struct
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+
+from mpired import calling
+from mpired.buffers import arrays, conventions, hdf5
+from mpired.buffers.arrays import Array, KeptArrays, Library, digest
+from mpired.buffers.conventions import Attribute, Packed, Variable
+from mpired.buffers.declared import Declared
+from mpired.buffers.flat import ArrayLayout, FlatBuffer, convert
+from mpired.buffers.format import Encoder
+from mpired.buffers.model import BufferModel, Model
+from mpired.buffers.rank import RankFile, Values
+from mpired.buffers.streamed import Nullable, NullsError
+from mpired.datatypes import as_numbers
+from mpired.errors import BufferFileError, DatatypeError
+from mpired.sources.source import OpenSource, Source
+from mpired.storage import calls
+
+_MAX_NAMES = 1 << 16
+_MAX_NDIM = 1 << 10
+_MAX_HEADER = 256 << 20
+_PIECE = 64 << 10
+_BLOCK_NBYTES = 1 << 20
+_STREAMING = {4: 0xFFFFFFFF, 8: 0xFFFFFFFFFFFFFFFF}
+_DIMENSIONS, _VARIABLES, _ATTRIBUTES = 10, 11, 12
+_CHAR = 2
+_CODES = {
+    1: "i1", _CHAR: "S1", 3: ">i2", 4: ">i4", 5: ">f4", 6: ">f8", 7: "u1", 8: ">u2", 9: ">u4", 10: ">i8", 11: ">u8",
+}  # fmt: skip
+_FORMS = {code: np.dtype(form) for code, form in _CODES.items()}
+_BY_FORM = {dtype: code for code, dtype in _FORMS.items()}
+_LAST_CLASSIC = 6
+_64_BIT_OFFSET, _64_BIT_DATA = 2, 5
+_HISTORY = "history"
+
+
+class _Attribute(NamedTuple):
+    """An attribute as the file has it."""
+
+    name: str
+    code: int
+    length: int
+    octets: bytes
+
+    @property
+    def value(self) -> Attribute:
+        """What it says."""
+        if self.code == _CHAR:
+            return self.octets.split(b"\0")[0].decode("utf-8", "surrogateescape")
+        return np.frombuffer(self.octets, _FORMS[self.code])
+
+
+class _Dimension(NamedTuple):
+    """A dimension; a length of 0 means that it is the number of records."""
+
+    name: str
+    length: int
+
+
+@dataclass(frozen=True)
+class _Var:
+    """A variable of a header."""
+
+    name: str
+    dims: tuple[int, ...]
+    attributes: tuple[_Attribute, ...]
+    code: int
+    begin: int = 0
+
+    @property
+    def form(self) -> np.dtype:
+        """The form of an element."""
+        return _FORMS[self.code]
+
+    @property
+    def values(self) -> dict[str, Attribute]:
+        """What its attributes say."""
+        return {each.name: each.value for each in self.attributes}
+
+
+@dataclass(frozen=True)
+class _Header:
+    """The header of a classic file: its version, the number of records, and what there is."""
+
+    version: int
+    nrecords: int
+    dimensions: tuple[_Dimension, ...] = ()
+    attributes: tuple[_Attribute, ...] = ()
+    variables: tuple[_Var, ...] = field(default=())
+
+    def is_record(self, var: _Var) -> bool:
+        """Tell whether a variable has the record dimension."""
+        return bool(var.dims) and self.dimensions[var.dims[0]].length == 0
+
+    def shape(self, var: _Var) -> tuple[int, ...]:
+        """Return the dimensions of a variable."""
+        return tuple(self.dimensions[each].length or self.nrecords for each in var.dims)
+
+    def per_record(self, var: _Var) -> int:
+        """Return how many elements of a variable lie together."""
+        return math.prod(self.shape(var)[1:] if self.is_record(var) else self.shape(var))
+
+    @property
+    def stride(self) -> int:
+        """The bytes of a record."""
+        sizes = [self.per_record(each) * each.form.itemsize for each in self.variables if self.is_record(each)]
+        return sizes[0] if len(sizes) == 1 else sum(map(_padded, sizes))
+
+    def leaf(self, var: _Var) -> _Leaf:
+        """Return where the elements of a variable are."""
+        count, is_record = self.per_record(var), self.is_record(var)
+        stride, records = (self.stride, self.nrecords) if is_record else (count * var.form.itemsize, 1)
+        return _Leaf(var.begin, var.form, count, records, stride)
+
+
+class _Leaf(NamedTuple):
+    """Where the elements of a variable are: in so many pieces of `each` elements, `stride` bytes apart."""
+
+    begin: int
+    form: np.dtype
+    each: int
+    pieces: int
+    stride: int
+    packed: Packed | None = None
+
+    @property
+    def is_one(self) -> bool:
+        """Whether they lie one after another."""
+        return self.pieces == 1 or self.stride == self.each * self.form.itemsize
+
+    @property
+    def end(self) -> int:
+        """Where the last of them ends."""
+        last = self.begin + (self.pieces - 1) * self.stride + self.each * self.form.itemsize
+        return last if self.pieces and self.each else 0
+
+    def ranges(self, start: int = 0) -> Iterator[tuple[int, int]]:
+        """Yield where elements lie together, and how many, from one on, a few at a time."""
+        step = max(1, _BLOCK_NBYTES // self.form.itemsize)
+        position = start
+        while self.each and position < self.pieces * self.each:
+            piece, index = divmod(position, self.each)
+            count = min(step, self.each - index)
+            yield self.begin + piece * self.stride + index * self.form.itemsize, count
+            position += count
+
+
+def _padded(nbytes: int) -> int:
+    return -(-nbytes // 4) * 4
+
+
+class _Cursor:
+    """Reads the parts of a header one after another."""
+
+    def __init__(self, source: Source, file: OpenSource) -> None:
+        self._source = source
+        self._file = file
+        self._held = b""
+        self._start = 0
+        self.at = 0
+        self.width = 4
+
+    def bad(self, reason: str) -> NoReturn:
+        """Raise the error of a damaged header."""
+        raise BufferFileError(self._source.name, f"{reason}; not a valid netCDF file")
+
+    def take(self, nbytes: int) -> bytes:
+        """Return the next bytes."""
+        if self.at + nbytes > min(self._source.nbytes, _MAX_HEADER):
+            self.bad("the header is cut off, or claims more than there is")
+        if self.at + nbytes > self._start + len(self._held):
+            self._start, self._held = self.at, self._file.read(max(nbytes, _PIECE), self.at)
+            if len(self._held) < nbytes:
+                raise self._source.changed()
+        found = self._held[self.at - self._start : self.at - self._start + nbytes]
+        self.at += nbytes
+        return found
+
+    def number(self, width: int = 0) -> int:
+        """Return a number."""
+        return int.from_bytes(self.take(width or self.width), "big")
+
+    def length(self, limit: int, what: str) -> int:
+        """Return a number that has a limit."""
+        found = self.number()
+        if found > limit:
+            self.bad(f"the header claims {found} {what}")
+        return found
+
+    def name(self) -> str:
+        """Return a name."""
+        length = self.length(_PIECE, "letters of a name")
+        return self.take(_padded(length))[:length].decode("utf-8", "surrogateescape")
+
+    def entries(self, tag: int, what: str) -> int:
+        """Return the number of entries of a list."""
+        found, count = self.number(4), self.length(_MAX_NAMES, what)
+        if found not in (0, tag) or (not found and count):
+            self.bad(f"there is no list of {what}")
+        return count
+
+    def code(self) -> int:
+        """Return the code of a type."""
+        found = self.number(4)
+        if found not in _FORMS:
+            self.bad(f"there is no type {found}")
+        return found
+
+    def attributes(self) -> tuple[_Attribute, ...]:
+        """Return a list of attributes."""
+        return tuple(self._attribute() for _ in range(self.entries(_ATTRIBUTES, "attributes")))
+
+    def _attribute(self) -> _Attribute:
+        name, code = self.name(), self.code()
+        count = self.length(self._source.nbytes, "values of an attribute")
+        nbytes = count * _FORMS[code].itemsize
+        return _Attribute(name, code, count, self.take(_padded(nbytes))[:nbytes])
+
+
+def _read_header(source: Source) -> _Header:
+    """Return the header of a file, all of whose variables are within the file.
+
+    Raises
+    ------
+    BufferFileError
+        If it is damaged.
+    """
+    with closing(source.open()) as file, calls.blaming(source.name):
+        cursor = _Cursor(source, file)
+        magic = cursor.take(4)
+        version = magic[3]
+        if magic[:3] != b"CDF" or version not in (1, _64_BIT_OFFSET, _64_BIT_DATA):
+            cursor.bad("it does not begin as netCDF")
+        cursor.width = 8 if version == _64_BIT_DATA else 4
+        nrecords = cursor.number()
+        names = range(cursor.entries(_DIMENSIONS, "dimensions"))
+        dimensions = tuple(_Dimension(cursor.name(), cursor.number()) for _ in names)
+        attributes = cursor.attributes()
+        count = cursor.entries(_VARIABLES, "variables")
+        variables = tuple(_variable(cursor, version, dimensions) for _ in range(count))
+        if sum(not each.length for each in dimensions) > 1:
+            cursor.bad("it has two record dimensions")
+        if len({each.name for each in variables}) < count:
+            cursor.bad("it has two variables of one name")
+        header = _Header(version, 0, dimensions, attributes, variables)
+        if nrecords == _STREAMING[cursor.width]:
+            begins = [each.begin for each in variables if header.is_record(each)]
+            nrecords = max(0, source.nbytes - min(begins, default=0)) // max(1, header.stride) if begins else 0
+        header = replace(header, nrecords=nrecords)
+        for each in variables:
+            if math.prod(header.shape(each)) and header.leaf(each).end > source.nbytes:
+                end = header.leaf(each).end
+                cursor.bad(
+                    f"variable {each.name!r} ends at byte {end}, and the file has {source.nbytes}, it is cut off"
+                )
+        return header
+
+
+def _variable(cursor: _Cursor, version: int, dimensions: Sequence[_Dimension]) -> _Var:
+    name = cursor.name()
+    dims = tuple(cursor.number() for _ in range(cursor.length(_MAX_NDIM, "dimensions of a variable")))
+    if any(each >= len(dimensions) for each in dims) or any(not dimensions[each].length for each in dims[1:]):
+        cursor.bad(f"variable {name!r} has dimensions that are not there, or records that are not its first")
+    attributes, code = cursor.attributes(), cursor.code()
+    cursor.number()  # the size, which the dimensions tell, too
+    return _Var(name, dims, attributes, code, cursor.number(4 if version == 1 else 8))
+
+
+class _File:
+    """An open classic file. The caller closes it."""
+
+    def __init__(self, source: Source, _memory: int = 0) -> None:
+        self._source = source
+        self._file = source.open()
+
+    def arrays(self, leaf: _Leaf | Nullable, start: int) -> Generator[Values, None, None]:
+        """Yield the values of a variable from an element on."""
+        nullable = isinstance(leaf, Nullable)
+        place: _Leaf = leaf.leaf if isinstance(leaf, Nullable) else leaf
+        for at, count in place.ranges(start):
+            block = np.empty(count, place.form)
+            if self._file.read_into(block.view(np.uint8).data, at) < block.nbytes:
+                raise self._source.changed()
+            if place.packed is None:
+                yield block, None
+                continue
+            values, there = place.packed.unpacked(block.astype(block.dtype.newbyteorder("=")))
+            if there is not None and not nullable:
+                raise NullsError(int(np.count_nonzero(~there)))
+            yield values, there
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+
+def _read(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
+    """Return whole variables."""
+    header = _read_header(source)
+    with closing(_File(source)) as file:
+        found = {}
+        for var in (each for each in header.variables if each.name in names):
+            pieces = [block for block, _ in file.arrays(header.leaf(var), 0)]
+            flat = np.concatenate(pieces) if pieces else np.empty(0, var.form)
+            found[var.name] = flat.astype(flat.dtype.newbyteorder("=")).reshape(header.shape(var))
+        return found
+
+
+def _is_hdf5(source: Source) -> bool:
+    with closing(source.open()) as file, calls.blaming(source.name):
+        return file.read(3, 0) != b"CDF" and source.nbytes > 0
+
+
+def inspect(source: Source, declared: Declared) -> RankFile:
+    """Describe a netCDF file by its variables.
+
+    Raises
+    ------
+    BufferFileError
+        If it is damaged.
+    UsageError
+        If it is netCDF-4, and h5py is not installed.
+    DatatypeError
+        As of `arrays.inspect`.
+    """
+    if _is_hdf5(source):
+        return hdf5.inspect(source, declared, "netcdf")
+    header = _read_header(source)
+    variables = [
+        Variable(each.name, tuple(header.dimensions[dim].name for dim in each.dims), each.form, each.values)
+        for each in header.variables
+    ]
+    carried = conventions.carried(variables)
+    found = [_array(source, header, each, each.name in carried, declared) for each in header.variables]
+    return arrays.inspect(source, declared, found, Library(_File, (), _read))
+
+
+def _array(source: Source, header: _Header, var: _Var, is_carried: bool, declared: Declared) -> Array:  # noqa: FBT001
+    shape, attributes, leaf = header.shape(var), var.values, header.leaf(var)
+    is_record, name = header.is_record(var), f"variable {var.name!r}"
+    storage = f"records of {header.stride} bytes" if is_record else ""
+    if var.code == _CHAR:
+        kind, mine = "texts", _digest(source, leaf, shape, attributes)
+        return Array(var.name, None, shape, label=kind, reason=f"{name} holds {kind}", carried=True, digest=mine)
+    packed = None if is_carried else conventions.packing(var.name, attributes, var.form)
+    form: np.dtype | None = var.form
+    reason = ""
+    if packed is not None and (not declared.unpack or declared.window):
+        form, reason = None, conventions.refusal(name, attributes)
+    elif packed is not None:
+        form = packed.dtype
+    elif conventions.text(attributes, "_Unsigned").lower() == "true":
+        form, reason = None, f"{name} has unsigned elements as signed ones (`_Unsigned`)"
+    return Array(
+        var.name,
+        form,
+        shape,
+        leaf.begin if leaf.is_one and packed is None else None,
+        var.form if packed is None else None,
+        label="" if form is not None else var.form.str,
+        reason=reason,
+        carried=is_carried,
+        digest=_digest(source, leaf, shape, attributes) if is_carried else b"",
+        chunk=(1, *shape[1:]) if is_record else (1,) * len(shape),
+        missing=conventions.missing(attributes, var.form),
+        unit=conventions.unit(attributes),
+        storage=storage,
+        fixed_order=True,
+        leaf=None if leaf.is_one and packed is None else leaf._replace(packed=packed),
+    )
+
+
+def _digest(source: Source, leaf: _Leaf, shape: Sequence[int], attributes: Mapping[str, Attribute]) -> bytes:
+    """Return the digest of a variable that is carried."""
+    found = digest(leaf.form.str, tuple(shape), *conventions.identity(attributes))
+    with closing(_File(source)) as file:
+        for block, _ in file.arrays(leaf, 0):
+            found = digest(found, block.tobytes())
+    return found
+
+
+class _New(NamedTuple):
+    """A result: the variable that it becomes, and the value of missing elements; None if none can be."""
+
+    var: _Var
+    fill: np.ndarray | None
+
+
+class _Plan(NamedTuple):
+    """A file of results: its header, with places, the results, and what is carried from where."""
+
+    header: _Header
+    new: tuple[_New, ...]
+    source: Source | None
+    kept: tuple[tuple[_Leaf, _Leaf], ...]
+
+
+def prepare(model: Model) -> ArrayLayout | Encoder:
+    """Lay out results like `model`, in the form of netCDF that its file has.
+
+    Raises
+    ------
+    DatatypeError
+        If the form has no type for the elements of a result.
+    UsageError
+        If it is netCDF-4, and h5py is not installed.
+    """
+    if model.source is not None and _is_hdf5(model.source):
+        return hdf5.prepare(model, has_history=True)
+    plan = _plan(model)
+    by_name = {each.name: each for each in plan.header.variables}
+    leaves = [plan.header.leaf(by_name[each.var.name]) for each in plan.new]
+    if all(leaf.is_one for leaf in leaves) and not any(buffer.nullable for buffer in model.buffers):
+        return ArrayLayout(functools.partial(_lay, plan), tuple(leaf.form for leaf in leaves))
+    return functools.partial(_encode, plan)
+
+
+def _plan(model: Model) -> _Plan:
+    old = _Header(_64_BIT_OFFSET, 0) if model.source is None else _read_header(model.source)
+    dimensions = list(old.dimensions)
+    results = {(buffer.name or "value"): _new(buffer, old, dimensions) for buffer in model.buffers}
+    kept = set(model.kept.names) if isinstance(model.kept, KeptArrays) else set()
+    variables = [
+        results[each.name].var if each.name in results else each
+        for each in old.variables
+        if each.name in results or each.name in kept
+    ]
+    there = {each.name for each in variables}
+    variables += [each.var for name, each in results.items() if name not in there]
+    line = calling.history("")
+    header = replace(old, dimensions=tuple(dimensions), attributes=_with_history(old.attributes, line))
+    header = _placed(header, variables)
+    placed = {each.name: each for each in header.variables}
+    moved = [
+        (old.leaf(each), header.leaf(placed[each.name])) for each in old.variables if each.name in kept - {*results}
+    ]
+    return _Plan(header, tuple(results.values()), model.source, tuple(moved))
+
+
+def _new(buffer: BufferModel, old: _Header, dimensions: list[_Dimension]) -> _New:
+    """Return the variable of a result, whose dimensions are added if they are new."""
+    name = buffer.name or "value"
+    code = None if buffer.datatype.is_bool else _BY_FORM.get(_big(as_numbers(buffer.datatype.form)))
+    if code is None or buffer.fortran_order:
+        what = "arrays in Fortran order" if code else buffer.datatype.label
+        raise DatatypeError(what, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
+    shape = (buffer.count,) if buffer.shape is None else buffer.shape
+    like = next((each for each in old.variables if each.name == name and old.shape(each) == shape), None)
+    if like is None:
+        dims = tuple(_dimension(length, dimensions, first=not i) for i, length in enumerate(shape))
+        like = _Var(name, dims, (), code)
+    attributes = like.attributes
+    values = like.values
+    unpacked = bool({conventions.SCALE, conventions.OFFSET} & values.keys())
+    if unpacked or buffer.nullable or like.code != code:
+        attributes = _of_form(like, _FORMS[code], unpacked=unpacked, nullable=buffer.nullable)
+    new = replace(like, code=code, attributes=attributes)
+    return _New(new, conventions.fill(new.values, _FORMS[code]) if buffer.nullable else None)
+
+
+def _big(dtype: np.dtype) -> np.dtype:
+    return dtype.newbyteorder(">")
+
+
+def _dimension(length: int, dimensions: list[_Dimension], *, first: bool) -> int:
+    """Return the number of a dimension of that length which is no record dimension, unless it has no elements."""
+    if not length and not first:
+        raise DatatypeError(
+            "arrays without elements", "have no form in netCDF unless the first dimension is that of none"
+        )
+    wanted = _Dimension(f"dim_{length}", length)
+    if wanted not in dimensions:
+        dimensions.append(wanted)
+    return dimensions.index(wanted)
+
+
+def _of_form(like: _Var, form: np.dtype, *, unpacked: bool, nullable: bool) -> tuple[_Attribute, ...]:
+    """Return the attributes of a result that has another form, or missing elements."""
+    own = conventions.of_result(like.values, form, unpacked=unpacked, nullable=nullable)
+    left_out = {*conventions.OF_THE_TYPE, *([conventions.SCALE, conventions.OFFSET] if unpacked else [])}
+    made = {name: _numbers(name, value, form) for name, value in own.items()}
+    found = [made.pop(each.name, each) for each in like.attributes if each.name in own or each.name not in left_out]
+    return (*found, *made.values())
+
+
+def _numbers(name: str, value: np.ndarray, form: np.dtype) -> _Attribute:
+    octets = value.reshape(-1).astype(form).tobytes()
+    return _Attribute(name, _BY_FORM[form], value.size, octets)
+
+
+def _with_history(attributes: Sequence[_Attribute], line: str) -> tuple[_Attribute, ...]:
+    """Return the attributes of a file with a line more in its history."""
+    old = next((each for each in attributes if each.name == _HISTORY and each.code == _CHAR), None)
+    octets = line.encode("utf-8", "surrogateescape") + (b"\n" + old.octets if old is not None else b"")
+    new = _Attribute(_HISTORY, _CHAR, len(octets), octets)
+    if old is None:
+        return (*(each for each in attributes if each.name != _HISTORY), new)
+    return tuple(new if each is old else each for each in attributes)
+
+
+def _placed(header: _Header, variables: Sequence[_Var]) -> _Header:
+    """Return a header whose variables have their places, in the least version that can hold them."""
+    version = header.version
+    if any(each.code > _LAST_CLASSIC for each in variables):
+        version = _64_BIT_DATA
+    while True:
+        header = replace(header, version=version, variables=tuple(variables))
+        at = len(_packed(header))
+        ends: dict[str, int] = {}
+        records = [each for each in variables if header.is_record(each)]
+        for each in [each for each in variables if not header.is_record(each)] + records:
+            ends[each.name] = at
+            at += _padded(header.per_record(each) * each.form.itemsize)
+        if version == 1 and at >= 1 << 31:
+            version = _64_BIT_OFFSET
+            continue
+        return replace(header, variables=tuple(replace(each, begin=ends[each.name]) for each in variables))
+
+
+def _packed(header: _Header) -> bytes:
+    """Return the bytes of a header."""
+    wide = header.version == _64_BIT_DATA
+    width = 8 if wide else 4
+
+    def number(value: int) -> bytes:
+        return value.to_bytes(width, "big")
+
+    def name(text: str) -> bytes:
+        octets = text.encode("utf-8", "surrogateescape")
+        return number(len(octets)) + octets.ljust(_padded(len(octets)), b"\0")
+
+    def entries(tag: int, parts: Sequence[bytes]) -> bytes:
+        return struct.pack(">i", tag if parts else 0) + number(len(parts)) + b"".join(parts)
+
+    def attributes(found: Sequence[_Attribute]) -> bytes:
+        each = [
+            name(one.name)
+            + struct.pack(">i", one.code)
+            + number(one.length)
+            + one.octets.ljust(_padded(len(one.octets)), b"\0")
+            for one in found
+        ]
+        return entries(_ATTRIBUTES, each)
+
+    def variable(var: _Var) -> bytes:
+        size = min(_padded(header.per_record(var) * var.form.itemsize), _STREAMING[width] if wide else _STREAMING[4])
+        begin = var.begin.to_bytes(4 if header.version == 1 else 8, "big")
+        dims = number(len(var.dims)) + b"".join(map(number, var.dims))
+        return name(var.name) + dims + attributes(var.attributes) + struct.pack(">i", var.code) + number(size) + begin
+
+    dimensions = [name(each.name) + number(each.length) for each in header.dimensions]
+    head = b"CDF" + bytes([header.version]) + number(header.nrecords)
+    head += entries(_DIMENSIONS, dimensions) + attributes(header.attributes)
+    return head + entries(_VARIABLES, [variable(each) for each in header.variables])
+
+
+def _lay(plan: _Plan, fd: int) -> list[int]:
+    """Write all but the elements of results, and return where these begin."""
+    header = plan.header
+    leaves = [header.leaf(each) for each in header.variables]
+    head = _packed(header)
+    calls.allocate(fd, max([len(head), *(leaf.begin + _padded(leaf.end - leaf.begin) for leaf in leaves if leaf.end)]))
+    calls.pwrite_all(fd, head, 0)
+    if plan.source is not None:
+        with closing(_File(plan.source)) as file:
+            for old, new in plan.kept:
+                _put(fd, new, (block for block, _ in file.arrays(old, 0)))
+    places = {each.name: each.begin for each in header.variables}
+    return [places[each.var.name] for each in plan.new]
+
+
+def _put(fd: int, leaf: _Leaf, found: Iterator[np.ndarray]) -> None:
+    """Write blocks, which are as long as they are read."""
+    for (at, _), block in zip(leaf.ranges(), found, strict=True):
+        calls.pwrite_all(fd, block.view(np.uint8).data, at)
+
+
+def _encode(plan: _Plan, results: Sequence[FlatBuffer], fd: int) -> None:
+    """Write a file with its results."""
+    _lay(plan, fd)
+    by_name = {each.name: each for each in plan.header.variables}
+    for new, result in zip(plan.new, results, strict=True):
+        _put(
+            fd,
+            plan.header.leaf(by_name[new.var.name]),
+            _elements(result, plan.header.leaf(by_name[new.var.name]), new.fill),
+        )
+
+
+def _elements(result: FlatBuffer, leaf: _Leaf, fill: np.ndarray | None) -> Iterator[np.ndarray]:
+    """Yield the elements of a result as they are stored."""
+    start = 0
+    with closing(result.open()) as reader:
+        for _, count in leaf.ranges():
+            block = np.empty(count, result.datatype.form)
+            there = reader.read(start, block)
+            if there is not None and fill is not None:
+                block[~there] = fill
+            stored = np.zeros(count, leaf.form)
+            convert(block, stored, result.name, start)
+            start += count
+            yield stored
+
+
+def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
+    """Write a file again with new elements in some variables: a copy, in which these are changed.
+
+    The parameters are those of `Format.rewrite`.
+
+    Raises
+    ------
+    BufferFileError
+        If the old file is damaged.
+    """
+    if _is_hdf5(source):
+        hdf5.rewrite(source, changed, fd)
+        return
+    header = _read_header(source)
+    with closing(source.open()) as file:
+        for at in range(0, source.nbytes, _BLOCK_NBYTES):
+            calls.pwrite_all(fd, file.read(_BLOCK_NBYTES, at), at)
+    by_name = {each.name: each for each in header.variables}
+    for each in changed:
+        var = by_name[each.name]
+        _put(fd, header.leaf(var), _elements(each, header.leaf(var), conventions.fill(var.values, var.form)))

@@ -1,0 +1,250 @@
+"""What is decoded by a library, from its start to its end: a column of a table, or an array that lies in chunks.
+
+A file of such a format gives the values of its leaves, which are its columns of plain values, in blocks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+
+import numpy as np
+
+from mpired.buffers.missing import Missing
+from mpired.buffers.rank import Values, null_error
+from mpired.datatypes import Datatype, counterparts
+from mpired.errors import BufferFileError, MpiredError
+from mpired.sources.source import Source
+
+DECODED_NBYTES = 64 << 20
+"""The most bytes of a page, a compressed record batch or a row of chunks that are decoded at once unless more memory is
+allowed."""
+
+
+@contextlib.contextmanager
+def explaining(name: str, *also: type[Exception]) -> Iterator[None]:
+    """Turn a library's exceptions about a file into ours, on one line; `also` are those that it alone raises."""
+    kinds: tuple[type[Exception], ...] = (OSError, ValueError, NotImplementedError, *also)
+    try:
+        yield
+    except (MpiredError, MemoryError):
+        raise
+    except kinds as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            error.filename = error.filename or name
+            raise
+        reason = " ".join(str(error).split())[:200]
+        raise BufferFileError(name, f"cannot be read, the file is damaged or not supported ({reason})") from error
+
+
+class ColumnFile(Protocol):
+    """An open file with columns of plain values, its leaves: a column of structures has one for each field.
+
+    What a leaf is, only the format knows; it is small, and can be pickled.
+    """
+
+    def arrays(self, leaf: Any, start: int) -> Iterator[Values]:
+        """Yield the values of a leaf from the row `start` to the end of the file; truth values as bytes.
+
+        A leaf may be `Nullable`; of another one all are there.
+
+        Raises
+        ------
+        NullsError
+            If there are missing values, unless the leaf is `Nullable`.
+        """
+
+    def close(self) -> None:
+        """Close the file."""
+
+
+class Nullable(NamedTuple):
+    """A leaf, as the format knows it, of whose values some may be missing."""
+
+    leaf: Any
+
+
+class NullsError(Exception):
+    """Raised where values are missing; the argument says how many."""
+
+
+@dataclass(frozen=True, eq=False)
+class ColumnBuffer:
+    """One rank's buffer as a column of a file, or as two columns of a pair.
+
+    Parameters
+    ----------
+    source
+        The file.
+    datatype
+        What an element is.
+    count
+        Number of elements.
+    columns
+        One column, or two for the values and the indices of pairs.
+    leaves
+        The plain columns that it consists of, as the format knows them.
+    opener
+        Opens the file, with the most bytes that are decompressed at once.
+    fields
+        The names of the fields, of a column of structures or of pairs.
+    memory
+        The most bytes that are decompressed at once.
+    nulls
+        How many values are missing, as far as the header tells; None if it does not say.
+    nullable
+        Whether they are read; else they are an error.
+    unit
+        The unit of the values, as the metadata of the column names it; "" if it does not.
+    errors
+        What the library raises, besides the usual exceptions, for a damaged file.
+    missing
+        Which values mean that an element is missing; None if none does.
+    grain
+        The elements that are decoded together, if it is more than one.
+    storage
+        How the file stores the values, in a few words; "" if there is nothing to say.
+    shape
+        The dimensions of an array; None of a column.
+    byte_order
+        That of the stored values, where the format has any.
+    """
+
+    source: Source
+    datatype: Datatype
+    count: int
+    columns: tuple[str, ...]
+    leaves: tuple[Any, ...]
+    opener: Callable[[Source, int], ColumnFile]
+    fields: tuple[str, ...] = ()
+    memory: int = DECODED_NBYTES
+    nulls: int | None = None
+    nullable: bool = False
+    unit: str = ""
+    errors: tuple[type[Exception], ...] = ()
+    missing: Missing | None = None
+    grain: int = 1
+    storage: str = ""
+    shape: tuple[int, ...] | None = None
+    fortran_order: bool = False
+    byte_order: Literal["<", ">", "="] = "="
+    datarep: str | None = None
+    isolated: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """The column, or both joined by a comma."""
+        return ",".join(self.columns)
+
+    @property
+    def form(self) -> np.dtype | None:
+        """The native form of a structure with the names of the file; None for other elements."""
+        names = self.datatype.form.names
+        if names is None:
+            return None
+        plain = [(field, self.datatype.form[name]) for field, name in counterparts(self.fields, names)]
+        return np.dtype(plain, align=True)
+
+    def open(self) -> ColumnReader:
+        """Open the file for reading by element ranges."""
+        return ColumnReader(self)
+
+
+class ColumnReader:
+    """Reads element ranges of a `ColumnBuffer`; cheapest in ascending order. The caller closes it."""
+
+    def __init__(self, buffer: ColumnBuffer) -> None:
+        self._buffer = buffer
+        with explaining(buffer.source.name, *buffer.errors):
+            self._file = buffer.opener(buffer.source, buffer.memory)
+        may_lack = buffer.nullable and buffer.nulls != 0
+        leaves = map(Nullable, buffer.leaves) if may_lack else buffer.leaves
+        self._streams = [_Stream(self._file, leaf, buffer.source) for leaf in leaves]
+        names = buffer.datatype.form.names
+        # The leaves are in the order of the file.
+        self._names = [name for _, name in counterparts(buffer.fields, names)] if names else []
+
+    def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
+        """Fill `block` with the elements from `start` on, and return which of them are there; None for all.
+
+        An element is missing if one of its leaves is.
+
+        Raises
+        ------
+        DatatypeError
+            If the column holds nulls, and they are an error.
+        BufferFileError
+            If the file is damaged or ends early, or has nulls where its header tells of none.
+        """
+        source, there = self._buffer.source, None
+        with explaining(source.name, *self._buffer.errors):
+            try:
+                for stream, part in zip(self._streams, self._parts(block), strict=True):
+                    mine = stream.read(start, part)
+                    if mine is not None:
+                        there = mine if there is None else there & mine
+            except NullsError as found:
+                if self._buffer.nullable:
+                    raise ValueError("a column has nulls that its header does not tell of") from None
+                raise null_error(source, self._buffer.columns, found.args[0]) from None
+        missing = self._buffer.missing
+        mine = None if missing is None else missing.there(block, source, self._buffer.columns)
+        return there if mine is None else mine if there is None else there & mine
+
+    def _parts(self, block: np.ndarray) -> list[np.ndarray]:
+        """Return what of a block each leaf fills."""
+        if not self._names:
+            return [block]
+        self._buffer.datatype.clear_padding(block)
+        return [block[name] for name in self._names]
+
+    def close(self) -> None:
+        """Close the file."""
+        for stream in self._streams:
+            stream.close()
+        self._file.close()
+
+
+class _Stream:
+    """The values of a leaf, one after another."""
+
+    def __init__(self, file: ColumnFile, leaf: Any, source: Source) -> None:
+        self._file = file
+        self._leaf = leaf
+        self._source = source
+        self._at = -1
+        self._arrays: Iterator[Values] = iter(())
+        self._rest: Values = np.empty(0, np.uint8), None
+
+    def read(self, start: int, part: np.ndarray) -> np.ndarray | None:
+        """Fill an array with the values from `start` on, and return which of them are there; None for all."""
+        if start != self._at:
+            self.close()
+            self._arrays = self._file.arrays(self._leaf, start)
+        done, there = 0, None
+        while done < len(part):
+            values, valid = self._rest
+            if not len(values):
+                found = next(self._arrays, None)
+                if found is None:
+                    raise self._source.changed()
+                self._rest = found
+                continue
+            count = min(len(part) - done, len(values))
+            part[done : done + count] = values[:count]
+            if valid is not None:
+                there = np.ones(len(part), np.bool_) if there is None else there
+                there[done : done + count] = valid[:count]
+                valid = valid[count:]
+            self._rest = values[count:], valid
+            done += count
+        self._at = start + done
+        return there
+
+    def close(self) -> None:
+        """Leave what is not read."""
+        self._rest = self._rest[0][:0], None
+        if isinstance(self._arrays, Generator):
+            self._arrays.close()

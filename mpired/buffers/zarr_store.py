@@ -1,0 +1,325 @@
+"""A Zarr store as its keys and their bytes, in a directory or a zip archive, and the documents that describe it."""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zipfile
+import zlib
+from base64 import standard_b64decode
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+
+from mpired.buffers.columns import too_large
+from mpired.buffers.local import Extent, Spliced
+from mpired.buffers.missing import Missing
+from mpired.errors import BufferFileError
+from mpired.sources.directory import OpenDirectory
+from mpired.sources.source import Source
+
+ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, RecursionError, struct.error, RuntimeError)
+"""What the documents and the archive raise where they are damaged."""
+ROOT = "/"
+"""What an array is called that is the whole store."""
+V2_GROUP, V2_ARRAY, V2_ATTRIBUTES, V2_ALL, V3_NODE = ".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"
+DOCUMENTS = frozenset({V2_GROUP, V2_ARRAY, V2_ATTRIBUTES, V2_ALL, V3_NODE})
+_MAX_DOCUMENT = 16 << 20
+_MAX_NDIM = 64
+_NAMES_OF_TYPES = {"bool", "float16", "float32", "float64", "complex64", "complex128"} | {
+    f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
+}
+_COORDINATES = ("coordinates", "bounds", "climatology", "grid_mapping")
+PACKING = ("scale_factor", "add_offset")
+
+
+class Keys(Mapping[str, bytes]):
+    """The keys of a store, and their bytes. The caller closes it.
+
+    Parameters
+    ----------
+    source
+        The store.
+    most
+        The most bytes of one value.
+    """
+
+    def __init__(self, source: Source, most: int) -> None:
+        self._name, self.most = source.name, most
+        self._file = source.open()
+        self._read: Callable[[str], bytes]
+        try:
+            if isinstance(self._file, OpenDirectory):
+                self._names, self._read = dict.fromkeys(self._file.names()), self._of_directory
+            else:
+                self._zip = zipfile.ZipFile(Spliced(self._file, [Extent(0, source.nbytes)]))
+                infos = [info for info in self._zip.infolist() if not info.is_dir()]
+                self._names, self._read = dict.fromkeys(info.filename for info in infos), self._of_zip
+                if len(self._names) < len(infos):
+                    self._name_twice()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _name_twice(self) -> NoReturn:
+        raise BufferFileError(self._name, "has two members of one name; not a valid Zarr store")
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._names
+
+    def __getitem__(self, key: str) -> bytes:
+        if key not in self._names:
+            raise KeyError(key)
+        return self._read(key)
+
+    def _of_directory(self, key: str) -> bytes:
+        content = self._file.content(key, self.most)  # type: ignore[attr-defined] # as was asked
+        return self._within(key, content, len(content))
+
+    def _of_zip(self, key: str) -> bytes:
+        size = self._zip.getinfo(key).file_size
+        self._within(key, b"", size)
+        with self._zip.open(key) as member:  # one that is longer than it says is cut off
+            return self._within(key, content := member.read(self.most + 1), len(content))
+
+    def _within(self, key: str, content: bytes, nbytes: int) -> bytes:
+        if nbytes > self.most:
+            raise too_large(self._name, f"{key!r}", nbytes, self.most)
+        return content
+
+    def document(self, key: str) -> dict[str, Any]:
+        """Return a document.
+
+        Raises
+        ------
+        BufferFileError
+            If it is no object in JSON.
+        """
+        try:
+            found = json.loads(self[key])
+        except (ValueError, RecursionError) as error:
+            reason = f"{key!r} is no JSON ({' '.join(str(error).split())[:100]})"
+            raise BufferFileError(self._name, f"{reason}; not a valid Zarr store") from None
+        if not isinstance(found, dict):
+            raise BufferFileError(self._name, f"{key!r} is no object; not a valid Zarr store")
+        return found
+
+    def close(self) -> None:
+        """Close it."""
+        self._file.close()
+
+
+@dataclass(frozen=True)
+class Node:
+    """A group or an array of a store.
+
+    Parameters
+    ----------
+    path
+        Its path, "" for the root.
+    version
+        The version of the format, 2 or 3.
+    document
+        What describes it.
+    attributes
+        Its attributes.
+    """
+
+    path: str
+    version: int
+    document: dict[str, Any]
+    attributes: dict[str, Any]
+
+    @property
+    def name(self) -> str:
+        """What an array is called."""
+        return self.path or ROOT
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is an array."""
+        return "shape" in self.document
+
+    @property
+    def group(self) -> str:
+        """The path of the group that it is in."""
+        return self.path.rpartition("/")[0]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The dimensions of an array."""
+        return tuple(self.document["shape"])
+
+    @property
+    def chunk(self) -> tuple[int, ...]:
+        """The dimensions of what is one value of the store: a chunk, or a shard of several."""
+        if self.version == 2:  # noqa: PLR2004 - the first of two versions
+            return tuple(self.document["chunks"])
+        return tuple(self.document["chunk_grid"]["configuration"]["chunk_shape"])
+
+    @property
+    def dtype(self) -> np.dtype | None:
+        """NumPy's form of the elements, None if that does not have them or they are no plain values."""
+        found = self.document["dtype" if self.version == 2 else "data_type"]  # noqa: PLR2004
+        if isinstance(found, list):
+            found = [(str(field[0]), *field[1:]) for field in found]
+        elif self.version != 2 and found not in _NAMES_OF_TYPES:  # noqa: PLR2004
+            return None
+        dtype = np.dtype(found)
+        return None if dtype.hasobject else dtype
+
+    @property
+    def dimensions(self) -> tuple[str | None, ...] | None:
+        """The names of the dimensions, as xarray writes them; None if there are none."""
+        found = self.attributes.get("_ARRAY_DIMENSIONS") if self.version == 2 else self.document.get("dimension_names")  # noqa: PLR2004
+        return tuple(found) if isinstance(found, list) else None
+
+    @property
+    def is_packed(self) -> bool:
+        """Whether values are packed by a scale and an offset."""
+        return any(name in self.attributes for name in PACKING)
+
+    @property
+    def missing_values(self) -> tuple[float, ...]:
+        """Which values mean that an element is missing, as xarray takes them; NaN is among them."""
+        attributes, found = self.attributes, []
+        if self.version == 2 and self.dimensions is not None:  # noqa: PLR2004 - in version 3 xarray has an attribute
+            found.append(self.document.get("fill_value"))
+        for name in ("_FillValue", "missing_value"):
+            value = attributes.get(name)
+            found += value if isinstance(value, list) else [value]
+        return tuple(dict.fromkeys(each for each in map(_number, found) if each is not None))
+
+    def missing(self) -> Missing | None:
+        """Return the rule for missing values; None if there is none."""
+        low, high = (_number(self.attributes.get(name)) for name in ("valid_min", "valid_max"))
+        limits = self.attributes.get("valid_range")
+        if isinstance(limits, list) and len(limits) == 2:  # noqa: PLR2004 - the least and the greatest
+            low, high = map(_number, limits)
+        values = tuple(each for each in self.missing_values if not math.isnan(each))
+        return Missing(values, low, high) if values or low is not None or high is not None else None
+
+    def check(self, name: str) -> None:
+        """Raise `BufferFileError` if the shape and the chunks of an array make no sense."""
+        shape, chunk = self.document["shape"], list(self.chunk)
+        counts = [*shape, *chunk]
+        if not all(type(each) is int and 0 <= each < 1 << 63 for each in counts) or 0 in chunk:
+            raise BufferFileError(name, f"array {self.name!r} has a shape or chunks that are no counts")
+        if len(shape) != len(chunk) or len(shape) > _MAX_NDIM or math.prod(shape) >= 1 << 59:
+            reason = f"array {self.name!r} has {len(shape)} dimensions and {math.prod(shape)} elements"
+            raise BufferFileError(name, f"{reason} in chunks of {len(chunk)} dimensions; not a valid Zarr store")
+
+    def uses_pickle(self) -> bool:
+        """Tell whether a codec of the array would run what is in the file."""
+        return "pickle" in json.dumps([self.document.get(key) for key in ("filters", "compressor", "codecs")])
+
+
+def _number(value: Any) -> float | None:
+    """Return a value of an attribute as a number; xarray writes those of floating point in base64."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, int | float):
+        return value
+    if isinstance(value, str):
+        if value in {"NaN", "Infinity", "-Infinity"}:
+            return float(value.replace("Infinity", "inf"))
+        try:
+            octets = standard_b64decode(value)
+        except ValueError:
+            return None
+        return float(struct.unpack("<d", octets)[0]) if len(octets) == 8 else None  # noqa: PLR2004 - as xarray does
+    return None
+
+
+def nodes(keys: Keys) -> list[Node]:
+    """Return the groups and arrays of a store, in the order of their paths.
+
+    Raises
+    ------
+    BufferFileError
+        If a document is damaged, or there is none.
+    """
+    keys.most, most = _MAX_DOCUMENT, keys.most
+    found: dict[str, Node] = {}
+    is_v3 = V3_NODE in keys
+    for key in keys:
+        path, _, last = key.rpartition("/")
+        if last == V3_NODE and (document := keys.document(key)).get("zarr_format") == 3:  # noqa: PLR2004
+            attributes = document.get("attributes", {})
+            is_array = document.get("node_type") == "array"
+            found[path] = Node(path, 3, document if is_array else _without_shape(document), attributes)
+        elif last in {V2_GROUP, V2_ARRAY} and not is_v3:
+            beside = f"{path}/{V2_ATTRIBUTES}".lstrip("/")
+            attributes = keys.document(beside) if beside in keys else {}
+            found[path] = Node(path, 2, keys.document(key), attributes)
+    keys.most = most
+    if not found:
+        raise BufferFileError("", "has no documents of groups or arrays")
+    return [found[path] for path in sorted(found)]
+
+
+def _without_shape(document: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in document.items() if key != "shape"}
+
+
+def coordinates(found: list[Node]) -> set[str]:
+    """Return the paths of arrays that describe others in stores as xarray writes them."""
+    paths: set[str] = set()
+    for node in found:
+        prefix = f"{node.group}/" if node.is_array and node.group else f"{node.path}/" if node.path else ""
+        if node.is_array and node.dimensions == (node.path.rpartition("/")[2],):
+            paths.add(node.path)
+        if node.is_array and node.dimensions is None:
+            continue
+        for name in _COORDINATES:
+            text = node.attributes.get(name)
+            paths.update(f"{prefix}{each}" for each in text.split()) if isinstance(text, str) else None
+    return {node.path for node in found if node.is_array and node.path in paths}
+
+
+def is_time(node: Node) -> bool:
+    """Tell whether an array holds times of the CF conventions."""
+    unit = node.attributes.get("units")
+    return node.dimensions is not None and isinstance(unit, str) and " since " in unit
+
+
+def documents_of(node: Node) -> dict[str, bytes]:
+    """Return the keys of a node that describe it, and their bytes."""
+    prefix = f"{node.path}/" if node.path else ""
+    if node.version == 3:  # noqa: PLR2004
+        return {f"{prefix}{V3_NODE}": dumped({**node.document, "attributes": node.attributes})}
+    found = {f"{prefix}{V2_ARRAY if node.is_array else V2_GROUP}": dumped(node.document)}
+    return found | ({f"{prefix}{V2_ATTRIBUTES}": dumped(node.attributes)} if node.attributes else {})
+
+
+def consolidated(keys: Keys, new: list[Node]) -> dict[str, bytes]:
+    """Return the documents of the root for new nodes, if the old store has all in one document."""
+    if V2_ALL in keys:
+        all_of = {key: json.loads(text) for node in new for key, text in documents_of(node).items()}
+        return {V2_ALL: dumped({"metadata": all_of, "zarr_consolidated_format": 1})}
+    for root in (node for node in new if not node.path and node.document.get("consolidated_metadata")):
+        inner = {node.path: {**node.document, "attributes": node.attributes} for node in new if node is not root}
+        all_of = {"kind": "inline", "must_understand": False, "metadata": inner}
+        return {V3_NODE: dumped({**root.document, "attributes": root.attributes, "consolidated_metadata": all_of})}
+    return {}
+
+
+def dumped(document: dict[str, Any]) -> bytes:
+    """Return a document as bytes."""
+    return json.dumps(document, indent=2).encode()
+
+
+def all_nodes(source: Source) -> list[Node]:
+    """Return the groups and arrays of a store."""
+    with closing(Keys(source, _MAX_DOCUMENT)) as keys:
+        return nodes(keys)

@@ -1,0 +1,128 @@
+"""`mpired diff`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import traceback
+from collections.abc import Iterator
+from typing import Any, Unpack
+
+import click
+
+from mpired.cli import params, progress
+from mpired.cli.messages import in_flags, show
+from mpired.datatypes import beside
+from mpired.engines import pool, worker
+from mpired.errors import MpiredError, escaped
+from mpired.options import AsJson, DiffOptions
+from mpired.queries import diff as queries
+from mpired.queries.diff import Compared, Difference, Example
+from mpired.queries.places import in_json, place_text
+
+_DIFFERENT = 1
+_BUG = 70  # EX_SOFTWARE of sysexits.h
+_EXIT_STATUS = f"""\b
+Exit status: 0 the same, {_DIFFERENT} different, 2 usage, 3 bad data or an MPI rule,
+4 a system error, 5 others keep a file locked, 8 a worker died or memory
+ran out, {_BUG} a bug,
+130/143/129 ended by a signal, 141 the reader is gone.
+"""
+
+
+class _Comparing(params.Command):
+    """A command whose status 1 has a meaning, so that a bug has another."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; what `main` knows nothing of is a bug."""
+        try:
+            return super().invoke(ctx)
+        except (MpiredError, OSError, MemoryError, ImportError, click.ClickException, click.exceptions.Exit):
+            raise
+        except Exception:  # noqa: BLE001 - a bug
+            traceback.print_exc()
+            ctx.exit(_BUG)
+
+
+@click.command(cls=_Comparing, epilog=_EXIT_STATUS)
+@params.options(DiffOptions, AsJson)
+@click.argument("a", metavar="A", type=params.FILE)
+@click.argument("b", metavar="B", type=params.FILE)
+@click.pass_context
+def diff(ctx: click.Context, *, a: str, b: str, as_json: bool, **options: Unpack[DiffOptions]) -> None:
+    """Compare the elements of A and B: how many differ, how much, and where.
+
+    Without a tolerance they are compared bit by bit: 0.0 and -0.0 differ, and so do two NaNs of other bits.
+    With --ulp, --rtol or --atol numbers are compared by their values, and a NaN equals nothing unless
+    --nan-equal is given. What is no number, as flags and times, has to be the same.
+
+    The padding of pairs, byte order, format and the order of dimensions make no difference. Another count,
+    shape, datatype or column does.
+
+    \b
+    Examples:
+      mpired diff sample_data/maxloc_0.npy sample_data/maxloc_0.parquet
+      mpired diff --rtol 1e-9 --nan-equal sample_data/waves_1.npy \\
+          sample_data/waves_1.npy
+    """
+    pool.adopt_orphans()
+    worker.keep_freed_memory()
+    found = queries.diff((a, b), options, progress.chosen(quiet=False))
+    show(json.dumps(_described(found), indent=1) if as_json else "\n".join(_lines(found)))
+    params.tell(None)
+    ctx.exit(0 if found.equal else _DIFFERENT)
+
+
+def _lines(found: Difference) -> Iterator[str]:
+    if found.reason:
+        yield f"different: {escaped(in_flags(found.reason))}"
+        return
+    verdict = "the same" if found.equal else "different"
+    first = found.buffers[0]
+    if len(found.buffers) == 1:
+        yield f"{verdict}: {_counts(first)}{_largest(first)}"
+    else:
+        wrong = sum(each.differing > 0 for each in found.buffers)
+        yield f"{verdict}: {f'{wrong} of ' if wrong else ''}{len(found.buffers)} columns, {first.count} rows"
+        yield from (f"  {escaped(each.name)}: {_counts(each)}{_largest(each)}" for each in found.buffers)
+    for example in found.examples:
+        place = escaped(place_text(example.column, example.index, example.field))
+        yield f"  {place}: {example.a} {example.b}{_apart(example)}"
+    more = sum(each.differing for each in found.buffers) - len({(each.column, each.index) for each in found.examples})
+    if found.examples and more:
+        yield f"  and {more} more element{'' if more == 1 else 's'}"
+
+
+def _counts(each: Compared) -> str:
+    return f"{f'{each.differing} of ' if each.differing else ''}{each.count} x {beside(each.datatype, each.dtype)}"
+
+
+def _largest(each: Compared) -> str:
+    """Return the largest differences in words."""
+    known = [(each.difference, ""), (each.ulp, " ulp")]
+    texts = [
+        f"{found.amount}{unit} at {escaped(place_text('', found.index, found.field))}"
+        for found, unit in known
+        if found is not None
+    ]
+    return f", largest difference {', '.join(texts)}" if texts else ""
+
+
+def _apart(example: Example) -> str:
+    amounts = [(example.difference, "difference {}"), (example.ulp, "{} ulp")]
+    return "".join(f", {words.format(amount)}" for amount, words in amounts if amount is not None)
+
+
+def _described(found: Difference) -> dict[str, Any]:
+    """Return what was found as JSON can hold it."""
+    described = dataclasses.asdict(found)
+    described["reason"] = in_flags(found.reason) or None
+    for each in described["buffers"]:
+        for name in ("difference", "ulp"):
+            each[name] = each[name] and _plain(each[name])
+    described["examples"] = [_plain(each) for each in described["examples"]]
+    return described
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: in_json(value) for name, value in values.items()}

@@ -1,0 +1,107 @@
+"""`mpired engines`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any, Unpack, cast
+
+import click
+
+from mpired.cli import params
+from mpired.cli.messages import show
+from mpired.engines import ENGINES, LOCAL, Engine, chosen, usual
+from mpired.engines.table import FarRunner
+from mpired.errors import UsageError, escaped
+from mpired.options import AsJson, Numbered, checked
+from mpired.options import Engines as EngineOptions
+
+
+@click.command(cls=params.Command)
+@params.options(EngineOptions, Numbered, AsJson)
+@click.argument("ranks", nargs=-1, metavar="[RANK...]", type=params.FILE)
+def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Unpack[EngineOptions]) -> None:
+    """List the engines, which do the work of reductions, and what is installed for each.
+
+    With --engine, say what each of its workers is, and whether it sees the RANKs as this machine does. The status is
+    that of an error if a worker cannot be used.
+
+    \b
+    Examples:
+      mpired engines
+    """
+    options = checked(EngineOptions, options)
+    wrong = ""
+    with chosen(cast("Any", options)):
+        if usual() is LOCAL:
+            if ranks:
+                raise UsageError("ranks", "are seen by this machine's processes as by all others; name an `engine`")
+            rows = list(map(_row, ENGINES.values()))
+        else:
+            rows, wrong = _looked(ranks)
+    if as_json:
+        show(json.dumps(rows, indent=1))
+    else:
+        for row in rows:
+            show(escaped(_line(row)))
+    if wrong:
+        raise UsageError("`engine`", f"{wrong}; let all workers have the same programs and see the same files")
+    params.tell(None)
+
+
+def _row(engine: Engine) -> dict[str, Any]:
+    """Return what there is of an engine."""
+    try:
+        version = metadata.version(engine.package) if engine.package else ""
+    except metadata.PackageNotFoundError:
+        version = None
+    workers = engine.runner.limits().workers if engine is LOCAL else None
+    return {
+        "engine": engine.name,
+        "what": engine.doc,
+        "package": engine.package or None,
+        "version": version or None,
+        "extra": engine.extra or None,
+        "workers": workers,
+        "usable": version is not None,
+    }
+
+
+def _looked(ranks: tuple[str, ...]) -> tuple[list[dict[str, Any]], str]:
+    """Return what each worker of the engine is, and what is wrong with one of them, "" for nothing."""
+    from mpired.engines import probe  # noqa: PLC0415 - with NumPy
+    from mpired.sources.open import open_source  # noqa: PLC0415 - as above
+
+    sources = [open_source(cast("str", rank)) for rank in params.meant(ranks)[0]] if ranks else []
+    rows, wrong = [], ""
+    own = probe.Probe()(0).versions
+    for seen in probe.described(cast("FarRunner", usual().runner), sources):
+        bad = {source.name: reason for source, reason in zip(sources, seen.files, strict=True) if reason}
+        other = [what for what, here in own.items() if seen.versions.get(what) != here]
+        rows.append({"host": seen.host, **seen.versions, "ranks": len(sources), "not_seen": bad})
+        for reason in (*(f"{what} differs" for what in other), *(f"{name}: {why}" for name, why in bad.items())):
+            wrong = wrong or f"{reason}, in the worker on {seen.host}"
+    return rows, wrong
+
+
+def _line(row: dict[str, Any]) -> str:
+    """Return a row in words."""
+    return "".join(_words(row))
+
+
+def _words(row: dict[str, Any]) -> Iterator[str]:
+    if "host" in row:
+        versions = (f"{what} {row[what]}" for what in row if what not in {"host", "ranks", "not_seen"})
+        yield f"{row['host']}: {', '.join(versions)}"
+        if row["ranks"]:
+            yield f"; sees {row['ranks'] - len(row['not_seen'])} of {row['ranks']} ranks"
+        return
+    yield f"{row['engine']:8}{row['what']}; "
+    if row["workers"]:
+        yield f"{row['workers']} worker{'s' if row['workers'] > 1 else ''}"
+    elif row["usable"]:
+        yield f"{row['package']} {row['version']} is installed"
+    else:
+        yield f"not installed: pip install 'mpired[{row['extra']}]' with {sys.executable}"

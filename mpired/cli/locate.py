@@ -1,0 +1,51 @@
+"""`mpired locate`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Unpack
+
+import click
+
+from mpired import cautions
+from mpired.cli import params, progress
+from mpired.cli.messages import hearing, show, tell_cautions
+from mpired.engines import pool, worker
+from mpired.errors import SkippedWarning, escaped
+from mpired.options import AsJson, Extreme, LocateOptions, Numbered
+from mpired.queries import locate as queries
+from mpired.queries.places import in_json, place_text
+
+
+@click.command(cls=params.Command)
+@params.options(Extreme, LocateOptions, Numbered, AsJson)
+@click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
+def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Unpack[LocateOptions]) -> None:
+    """Find the greatest or the smallest element of all RANKs: its value, its rank and its index there.
+
+    The ranks may have different counts and shapes. All columns of a file are looked at, unless --columns chooses.
+    Of equal elements the one of the lowest rank comes first, then the one with the smallest index. If all
+    elements are NaN and --nan ignore leaves them out, that is an error.
+
+    \b
+    Examples:
+      mpired locate --op maxloc sample_data/counts_?.npy
+      mpired locate --op minloc --top 3 --columns hits sample_data/cells_?.parquet
+    """
+    pool.adopt_orphans()
+    worker.keep_freed_memory()
+    with hearing() as heard:
+        found = queries.locate(params.meant(ranks)[0], op, options, progress.chosen(quiet=False))
+    skipped = cautions.of_kind(heard, SkippedWarning)
+    if as_json:
+        left_out = [each._asdict() for warning in skipped for each in warning.skipped]
+        more = {"skipped": left_out} if left_out else {}
+        rows = [{**dataclasses.asdict(each), "value": in_json(each.value), **more} for each in found]
+        show(json.dumps(rows, indent=1))
+    else:
+        for each in found:
+            show(f"{each.value} in rank {each.rank}, {escaped(each.file)}, at {place_text(each.column, each.index)}")
+    tell_cautions(heard)
+    params.tell(None)
+    params.end_without(skipped)

@@ -1,0 +1,340 @@
+"""`mpired show`."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import re
+import sys
+import textwrap
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Unpack
+
+import click
+import numpy as np
+
+from mpired import attempts
+from mpired.attempts import Held
+from mpired.buffers.textual import encoder
+from mpired.cli import params, progress, signals
+from mpired.cli.info import lines_of
+from mpired.engines import pool
+from mpired.errors import MpiredError, RanksError, UsageError, escaped
+from mpired.options import ShowKeywords, ShowOptions, checked, part
+from mpired.queries.show import BINS, Figures, Part, Showing, Shown, Table, plan_show
+from mpired.report import describe_file
+from mpired.storage import calls
+from mpired.storage.names import check_are_data
+from mpired.storage.output import Output, open_output
+
+_FIRST, _LAST = 10, 5
+_WIDTH = 80
+_SHOWN_INDICES = 5
+_TOGETHER = 1000  # lines in which columns have one width
+_GAP = "..."
+_NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")  # as JSON has them
+
+
+@click.command(cls=params.Command)
+@params.options(ShowOptions)
+@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=params.FILE)
+def show(*, files: tuple[str, ...], **options: Unpack[ShowOptions]) -> None:
+    """Show the elements of each FILE, and figures: extremes and where they are, the exact mean, NaN, nulls.
+
+    Of pairs also how many different indices there are, and which is in the most pairs. All figures are of the whole
+    file, which is read in blocks; --slice chooses the elements of the table.
+
+    \b
+    Examples:
+      mpired show sample_data/counts_0.npy
+      mpired show --columns energy sample_data/cells_?.parquet
+      mpired show --slice '2:8:2' sample_data/cells_1.parquet
+      mpired show --type double_int sample_data/maxloc_3.bin
+    """
+    checked_options = checked(ShowOptions, options)
+    _check(files, checked_options)
+    check_are_data(files)
+    pool.adopt_orphans()
+    errors: list[MpiredError | OSError] = []
+    with open_output("-") as output:
+        page = _Page(output, checked_options)
+        for path in files:
+            try:
+                page.add(path)
+            except (MpiredError, OSError) as error:
+                errors.append(error)
+        page.end()
+        output.commit()
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise RanksError(len(files), errors, "files")
+
+
+def _check(files: Sequence[str], options: ShowOptions) -> None:
+    """Raise `UsageError` if options contradict each other."""
+    if options["png"] is not None and len(files) > 1:
+        raise UsageError("`png`", f"is of one file, and there are {len(files)}; draw one after another")
+    if options["png"] == "-":
+        raise UsageError("`png`", "is a file, because standard output has the table; write NAME.png")
+    if options["bins"] is not None and not options["histogram"] and options["png"] is None:
+        raise UsageError("`bins`", "is for histograms; add `histogram` or `png`")
+    if options["histogram"] and not options["as_json"]:
+        try:
+            from mpired.cli import bars  # noqa: F401, PLC0415 - rich
+        except ImportError as error:
+            reason = f"needs rich, which cannot be imported ({error}); `pip install 'mpired[plot]'` installs it"
+            raise UsageError("`histogram`", reason) from None
+
+
+class _Page:
+    """What is printed, kept until all of it is known: a file without a name that goes to standard output at the end."""
+
+    def __init__(self, output: Output, options: ShowOptions) -> None:
+        self._output, self._options = output, options
+        self._said = part(ShowKeywords, options)
+        if options["histogram"]:
+            self._said["bins"] = options["bins"] or BINS
+        self._end, self._files = 0, 0
+
+    def add(self, path: str) -> None:
+        """Add a file."""
+        options = self._options
+
+        def work(showing: Showing, held: Held) -> None:
+            watch = progress.chosen(quiet=False)
+            showing.run(watch, overwrite=options["overwrite"], on_commit=signals.commit, held=held)
+
+        plan = partial(plan_show, path, self._said, self._tell, text=options["slice"])
+        timeout = options["lock_timeout"]
+        attempts.carry_out(plan, work, lambda: [path], overwrite=options["overwrite"], timeout=timeout)
+        self._end, self._files = os.lseek(self._output.fd, 0, os.SEEK_END), self._files + 1
+
+    def _tell(self, shown: Shown, table: Table) -> None:
+        as_json = self._options["as_json"]
+        lines = _json_lines(shown, table) if as_json else _lines(shown, table, with_bars=self._options["histogram"])
+        self._write(itertools.chain(("," if as_json else "",) if self._files else ("[",) if as_json else (), lines))
+
+    def end(self) -> None:
+        """Add what follows the last file."""
+        brackets = ("]",) if self._files else ("[", "]")
+        self._write(brackets if self._options["as_json"] else ())
+
+    def _write(self, lines: Iterable[str]) -> None:
+        """Write lines behind the last file, in the place of what an attempt that failed has left."""
+        calls.set_size(self._output.fd, self._end)
+        os.lseek(self._output.fd, self._end, os.SEEK_SET)
+        encoder(lambda _: iter(lines))((), self._output.fd)
+
+
+def _lines(shown: Shown, table: Table, *, with_bars: bool) -> Iterator[str]:
+    """Yield what is printed of a file."""
+    width = _width()
+    yield from lines_of(describe_file(table.file))
+    yield ""
+    is_matrix = len(table.selection.kept) == 2 and len(table.headings) == 1  # noqa: PLR2004 - rows and columns
+    yield from _aligned(_matrix(table, width) if is_matrix and table.selection.count else _list(table))
+    yield ""
+    yield from _aligned(_summary(shown, table.headings))
+    for figures in shown.buffers:
+        if figures.indices:
+            yield f"indices of {escaped(figures.name) or 'pairs'}: {_winners(figures)}"
+    if with_bars:
+        headings = iter(table.headings)
+        for figures in shown.buffers:
+            for each in figures.parts:
+                yield ""
+                yield from _bars(next(headings), each, each.without(figures.nulls), width)
+
+
+def _aligned(rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Yield rows as lines whose columns are aligned, as far as that can be known without all of them."""
+    widths: list[int] = []
+    left = iter(rows)
+    while some := list(itertools.islice(left, _TOGETHER)):
+        longest = [max(map(len, column)) for column in zip(*some, strict=True)]
+        widths = list(map(max, longest, widths or longest))
+        for row in some:
+            yield "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _list(table: Table) -> Iterator[list[str]]:
+    """Yield elements one below the other: the index, and the numbers."""
+    yield ["element", *table.headings]
+    for number, wanted in enumerate(_wanted(table)):
+        if number:
+            yield [_GAP, *[""] * len(table.headings)]
+        for index, texts in table.rows([wanted]):
+            yield [",".join(map(str, index)), *map(_or_null, texts)]
+
+
+def _wanted(table: Table) -> list[range]:
+    """Return which elements are shown: the first and the last, unless they are chosen, or few."""
+    count = table.selection.count
+    if table.is_chosen or count <= _FIRST + _LAST + 1:
+        return [range(count)]
+    return [range(_FIRST), range(count - _LAST, count)]
+
+
+def _matrix(table: Table, width: int) -> Iterator[list[str]]:
+    """Yield elements of two dimensions as a matrix: the first and the last rows and columns, unless they are chosen."""
+    if table.is_chosen:
+        yield from _whole_matrix(table)
+        return
+    axes = tuple(map(_elided, table.selection.axes))
+    rows = list(_whole_matrix(table._replace(selection=replace(table.selection, axes=axes))))
+    columns = list(zip(*rows, strict=True))
+    whole = [len(axis) for axis in table.selection.axes]
+    gap = (_GAP,) * len(rows)
+    while True:
+        left_out = len(columns) - 1 < whole[1]
+        half = (len(columns) + 1) // 2
+        shown = [*columns[: half + 1], gap, *columns[half + 1 :]] if left_out else columns
+        if sum(max(map(len, column)) + 2 for column in shown) - 2 <= width or len(columns) <= 3:  # noqa: PLR2004
+            break
+        del columns[half]
+    for number, row in enumerate(zip(*shown, strict=True)):
+        if number == _FIRST + 1 and len(rows) - 1 < whole[0]:
+            yield [_GAP] * len(row)
+        yield list(row)
+
+
+def _elided(axis: Sequence[int]) -> Sequence[int]:
+    return axis if len(axis) <= _FIRST + _LAST + 1 else [*axis[:_FIRST], *axis[-_LAST:]]
+
+
+def _whole_matrix(table: Table) -> Iterator[list[str]]:
+    rows, columns = table.selection.kept
+    across = table.selection.axes[columns]
+    yield ["", *map(str, across)]
+    elements = table.rows([range(table.selection.count)])
+    while line := list(itertools.islice(elements, len(across))):
+        yield [str(line[0][0][rows]), *(_or_null(text) for _, (text,) in line)]
+
+
+def _or_null(text: str | None) -> str:
+    return "null" if text is None else text
+
+
+def _parts(shown: Shown) -> list[Part]:
+    """Return the figures of each column of the table."""
+    return [each for figures in shown.buffers for each in figures.parts]
+
+
+def _summary(shown: Shown, headings: Sequence[str]) -> Iterator[list[str]]:
+    """Yield figures, those of a column of the table below its heading."""
+    of_buffer = [figures for figures in shown.buffers for _ in figures.parts]
+    parts = _parts(shown)
+    has_columns = any(figures.name for figures in of_buffer)
+    is_float = [each.nan > 0 or isinstance(each.min, float | np.floating) for each in parts]
+    yield ["", *headings]
+    if any(figures.unit for figures in of_buffer):
+        yield ["unit", *(escaped(figures.unit) for figures in of_buffer)]
+    yield ["count", *(str(figures.count) for figures in of_buffer)]
+    if has_columns:
+        yield ["nulls", *(str(figures.nulls) for figures in of_buffer)]
+    if any(is_float):
+        for name, counts in (("NaN", [each.nan for each in parts]), ("infinite", [each.infinite for each in parts])):
+            yield [name, *(str(count) if real else "" for count, real in zip(counts, is_float, strict=True))]
+    for name, values, places in (
+        ("min", [each.min for each in parts], [each.min_at for each in parts]),
+        ("max", [each.max for each in parts], [each.max_at for each in parts]),
+    ):
+        yield [name, *map(_or_nothing, values)]
+        yield ["at", *("" if place is None else ",".join(map(str, place)) for place in places)]
+    yield ["mean", *(_or_nothing(each.mean) for each in parts)]
+
+
+def _or_nothing(value: object) -> str:
+    return "" if value is None else str(value)
+
+
+def _winners(figures: Figures) -> str:
+    """Say how many different indices there are, and which of them are in the most pairs."""
+    indices = figures.indices
+    assert indices is not None  # noqa: S101 - they are pairs
+    if not indices.exact:
+        return f"at least {indices.distinct} different"
+    most = [f"{index} ({count} element{'' if count == 1 else 's'})" for index, count in indices.most[:_SHOWN_INDICES]]
+    more = ", ..." if indices.distinct > len(most) else ""
+    return f"{indices.distinct} different{': ' if most else ''}{', '.join(most)}{more}"
+
+
+def _bars(heading: str, each: Part, without: str, width: int) -> Iterator[str]:
+    """Yield the lines of a histogram."""
+    from mpired.cli import bars  # noqa: PLC0415 - rich
+
+    yield from textwrap.wrap(", ".join(filter(None, (f"histogram of {heading}", without))), width)
+    if each.histogram is None:
+        yield "no numbers to draw"
+        return
+    has_color = os.isatty(1) and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    yield from bars.lines(each.histogram, width, ascii_only=not _takes_utf8(), color=has_color)
+
+
+def _width() -> int:
+    """Return the columns of the terminal, or what COLUMNS says; 80 if there is none."""
+    said = os.environ.get("COLUMNS", "")
+    if re.fullmatch(r"[1-9]\d{0,4}", said, re.ASCII):
+        return int(said)
+    try:
+        return os.get_terminal_size(1).columns or _WIDTH
+    except OSError:
+        return _WIDTH
+
+
+def _takes_utf8() -> bool:
+    """Tell whether the locale has more than ASCII: Python itself writes UTF-8 in the locale C, too."""
+    names = (os.environ.get(name) for name in ("LC_ALL", "LC_CTYPE", "LANG"))
+    locale = next(filter(None, names), "")
+    encoding = getattr(sys.stdout, "encoding", None) or ""
+    return encoding.lower().replace("-", "") == "utf8" and "utf8" in locale.lower().replace("-", "")
+
+
+def _json_lines(shown: Shown, table: Table) -> Iterator[str]:
+    """Yield what is known of a file as JSON."""
+    head = {
+        "file": shown.file,
+        "format": shown.format,
+        "buffers": [_json_buffer(figures) for figures in shown.buffers],
+        "columns": table.headings,
+    }
+    yield json.dumps(head)[:-1] + ', "elements": ['
+    previous = ""
+    for index, texts in table.rows(_wanted(table)):
+        if previous:
+            yield f"{previous},"
+        previous = f'{{"at": {list(index)}, "values": [{", ".join(map(_token, texts))}]}}'
+    yield f"{previous}]}}"
+
+
+def _token(text: str | None) -> str:
+    """Return a number as JSON has it, or as a text if it has none for it."""
+    if text is None:
+        return "null"
+    return text if _NUMBER.fullmatch(text) and math.isfinite(float(text)) else json.dumps(text)
+
+
+def _json_buffer(figures: Figures) -> dict[str, Any]:
+    parts = [
+        {name: _in_json(value) for name, value in each._asdict().items() if name != "histogram"}
+        | {"histogram": each.histogram and {"edges": _in_json(each.histogram.edges), "counts": each.histogram.counts}}
+        for each in figures.parts
+    ]
+    indices = figures.indices and {name: _in_json(value) for name, value in figures.indices._asdict().items()}
+    return vars(figures) | {"parts": parts, "indices": indices}
+
+
+def _in_json(value: Any) -> Any:
+    """Return a value as JSON can hold it: NaN and infinities, numbers that a double cannot hold and times as texts."""
+    if isinstance(value, tuple):
+        return [_in_json(each) for each in value]
+    if isinstance(value, np.floating):
+        return _in_json(float(str(value))) if math.isfinite(float(value)) else str(value)
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value if value is None or isinstance(value, int | float | str) else str(value)

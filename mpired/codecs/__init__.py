@@ -1,0 +1,5 @@
+"""How bytes are compressed and decompressed."""
+
+from mpired.codecs.table import CODECS, Codec, Packer, Unpacker, by_content, by_suffix, packing_nbytes, stripped
+
+__all__ = ["CODECS", "Codec", "Packer", "Unpacker", "by_content", "by_suffix", "packing_nbytes", "stripped"]

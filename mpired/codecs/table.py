@@ -1,0 +1,309 @@
+"""The codecs, one row each: how compressed bytes are recognised, decompressed and made."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from mpired.errors import UsageError
+
+Read: TypeAlias = Callable[[int], bytes]
+"""Gives the next bytes, at most so many; none at the end."""
+_CHUNK_NBYTES = 64 << 10
+_XZ_MEMORY = 256 << 20  # a file says how much is needed: 65 MiB at level 9
+
+
+class Unpacker(Protocol):
+    """Decompresses."""
+
+    def fill(self, view: memoryview) -> int:
+        """Fill a view with the next bytes, and return how many there were before the end.
+
+        Raises
+        ------
+        ValueError
+            If the compressed bytes are damaged or cut off.
+        """
+
+
+class Packer(Protocol):
+    """Compresses."""
+
+    def compress(self, data: memoryview, /) -> bytes:
+        """Take more bytes, and return those that are compressed so far."""
+
+    def flush(self) -> bytes:
+        """Return the rest."""
+
+
+class Codec(NamedTuple):
+    """A codec: a row of the table.
+
+    Parameters
+    ----------
+    name
+        What messages call it.
+    suffix
+        The file name ending that means it.
+    magic
+        The first bytes.
+    begin
+        What such bytes begin with, as a regular expression: long enough that no numbers have it by chance.
+    levels
+        The levels of compression.
+    level
+        The usual one.
+    unpacker
+        Makes what decompresses.
+    packer
+        Makes what compresses, with a level.
+    unpacking, packing
+        Bytes of memory that decompressing a file takes, as it is made with the usual level, and making one with that.
+    library
+        Bytes of memory that the library takes, unless it is there.
+    """
+
+    name: str
+    suffix: str
+    magic: bytes
+    begin: bytes
+    levels: range
+    level: int
+    unpacker: Callable[[Read], Unpacker]
+    packer: Callable[[int], Packer]
+    unpacking: int
+    packing: int
+    library: int = 0
+
+    def begins(self, head: bytes) -> bool:
+        """Tell whether bytes begin as compressed ones."""
+        return head.startswith(self.magic) and re.match(self.begin, head, re.DOTALL) is not None
+
+    def checked_level(self, level: int | None) -> int:
+        """Return a level, the usual one for None.
+
+        Raises
+        ------
+        UsageError
+            If the codec has no such level.
+        """
+        if level is None:
+            return self.level
+        if level not in self.levels:
+            raise UsageError("`level`", f"{level} is none of {self.name}, whose levels are {_span(self.levels)}")
+        return level
+
+
+def _span(levels: range) -> str:
+    return f"{levels[0]} to {levels[-1]}"
+
+
+class _Members:
+    """The contents of one member after another, as a library decompresses each.
+
+    Parameters
+    ----------
+    make
+        Makes what decompresses a member, as `bz2.BZ2Decompressor`.
+    errors
+        What that raises for damaged bytes.
+    read
+        Gives the compressed bytes.
+    """
+
+    def __init__(self, make: Callable[[], Any], errors: type[Exception], read: Read) -> None:
+        self._make, self._errors, self._read = make, errors, read
+        self._member: Any = None
+        self._rest = b""
+        self._first = True
+
+    def fill(self, view: memoryview) -> int:
+        """Fill a view with the next bytes."""
+        done = 0
+        while done < len(view) and (data := self._next(len(view) - done)):
+            view[done : done + len(data)] = data
+            done += len(data)
+        return done
+
+    def _next(self, most: int) -> bytes:
+        while self._begun():
+            needed = self._member.needs_input
+            data = (self._rest or self._read(_CHUNK_NBYTES)) if needed else b""
+            self._rest = b""
+            try:
+                found: bytes = self._member.decompress(data, most)
+            except self._errors as error:
+                raise ValueError(str(error)) from None
+            if self._member.eof:
+                self._member, self._rest = None, self._member.unused_data
+            elif needed and not data and not found:
+                raise ValueError("it is cut off")
+            if found:
+                return found
+        return b""
+
+    def _begun(self) -> bool:
+        """Begin with the next member if there is one; behind the first there may be zeros."""
+        while self._member is None:
+            data = self._rest or self._read(_CHUNK_NBYTES)
+            if not data:
+                return False
+            self._rest = data if self._first else data.lstrip(b"\0")
+            if self._rest:
+                self._member, self._first = self._make(), False
+        return True
+
+
+class _Inflate:
+    """A member of gzip, with the interface of `bz2.BZ2Decompressor`."""
+
+    def __init__(self) -> None:
+        import zlib  # noqa: PLC0415 - as all codecs, only where it is used
+
+        self._stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
+
+    @property
+    def needs_input(self) -> bool:
+        return not self._stream.unconsumed_tail
+
+    @property
+    def eof(self) -> bool:
+        return self._stream.eof
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._stream.unused_data
+
+    def decompress(self, data: bytes, most: int) -> bytes:
+        return self._stream.decompress(data or self._stream.unconsumed_tail, most)
+
+
+def _unpack_gzip(read: Read) -> Unpacker:
+    import zlib  # noqa: PLC0415
+
+    return _Members(_Inflate, zlib.error, read)
+
+
+def _pack_gzip(level: int) -> Packer:
+    import zlib  # noqa: PLC0415
+
+    return zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS | 16)  # without a name and a time
+
+
+def _unpack_bzip2(read: Read) -> Unpacker:
+    import bz2  # noqa: PLC0415
+
+    return _Members(bz2.BZ2Decompressor, OSError, read)
+
+
+def _pack_bzip2(level: int) -> Packer:
+    import bz2  # noqa: PLC0415
+
+    return bz2.BZ2Compressor(level)
+
+
+def _unpack_xz(read: Read) -> Unpacker:
+    import lzma  # noqa: PLC0415
+
+    def make() -> lzma.LZMADecompressor:
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY)
+
+    return _Members(make, lzma.LZMAError, read)
+
+
+def _pack_xz(level: int) -> Packer:
+    import lzma  # noqa: PLC0415
+
+    return lzma.LZMACompressor(preset=level)
+
+
+def _unpack_zstd(read: Read) -> Unpacker:
+    from mpired.codecs.arrow import Unframing  # noqa: PLC0415
+
+    return Unframing("zstd", read)
+
+
+def _pack_zstd(level: int) -> Packer:
+    from mpired.codecs.arrow import Framing  # noqa: PLC0415
+
+    return Framing("zstd", level)
+
+
+def _unpack_lz4(read: Read) -> Unpacker:
+    from mpired.codecs.arrow import Unframing  # noqa: PLC0415
+
+    return Unframing("lz4", read)
+
+
+def _pack_lz4(level: int) -> Packer:
+    from mpired.codecs.arrow import Framing  # noqa: PLC0415
+
+    return Framing("lz4", level)
+
+
+_ARROW = 32 << 20
+_ROWS = (
+    Codec(
+        "gzip",
+        ".gz",
+        b"\x1f\x8b\x08",
+        rb"...[\0-\x1f].{5}[\0-\x0d\xff]",
+        range(1, 10),
+        6,
+        _unpack_gzip,
+        _pack_gzip,
+        1 << 20,
+        1 << 20,
+    ),
+    Codec(
+        "bzip2",
+        ".bz2",
+        b"BZh",
+        rb"BZh[1-9](1AY&SY|\x17rE8P\x90)",
+        range(1, 10),
+        9,
+        _unpack_bzip2,
+        _pack_bzip2,
+        4 << 20,
+        8 << 20,
+    ),
+    Codec("xz", ".xz", b"\xfd7zXZ\0", b"", range(10), 6, _unpack_xz, _pack_xz, 9 << 20, 95 << 20),
+    Codec(
+        "zstd", ".zst", b"\x28\xb5\x2f\xfd", b"", range(1, 23), 3, _unpack_zstd, _pack_zstd, 8 << 20, 20 << 20, _ARROW
+    ),
+    Codec("lz4", ".lz4", b"\x04\x22\x4d\x18", b"", range(1, 13), 1, _unpack_lz4, _pack_lz4, 5 << 20, 8 << 20, _ARROW),
+)
+CODECS = {row.name: row for row in _ROWS}
+# A frame that zstd and lz4 skip, as pzstd and tools that index write first: 4 bytes, the length, the content.
+_SKIPPED = tuple(bytes((first, 0x2A, 0x4D, 0x18)) for first in range(0x50, 0x60))
+_BY_SUFFIX = {row.suffix: row for row in _ROWS}
+_SUFFIXES = tuple(_BY_SUFFIX)
+# Most ranks are not compressed, which one byte shows.
+_FIRST_BYTES = frozenset({row.magic[0] for row in _ROWS} | {frame[0] for frame in _SKIPPED})
+
+
+def by_content(head: bytes) -> Codec | None:
+    """Return the codec of bytes that begin so, None if they are not compressed."""
+    if not head or head[0] not in _FIRST_BYTES:
+        return None
+    while head.startswith(_SKIPPED) and len(head) > 8 + (nbytes := int.from_bytes(head[4:8], "little")):
+        head = head[8 + nbytes :]
+    return next((row for row in _ROWS if row.begins(head)), None)
+
+
+def by_suffix(path: str) -> Codec | None:
+    """Return the codec that the ending of a name means, None if it means none."""
+    return _BY_SUFFIX.get(os.path.splitext(path)[1].lower()) if path.lower().endswith(_SUFFIXES) else None
+
+
+def packing_nbytes(path: str) -> int:
+    """Return the memory that compressing a result takes, 0 if the ending of its name does not mean a codec."""
+    codec = by_suffix(path)
+    return 0 if codec is None else codec.packing + codec.library
+
+
+def stripped(path: str) -> str:
+    """Return a name without the ending that means a codec."""
+    return os.path.splitext(path)[0] if by_suffix(path) else path

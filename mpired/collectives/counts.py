@@ -1,0 +1,70 @@
+"""The counts of ranks that do not say it: a stream of raw elements has as many as the others, or ends with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mpired.buffers import Declared, RankBuffer, RankFile, format_named
+from mpired.buffers.flat import UNKNOWN_COUNT
+from mpired.buffers.rank import changed, what_is_read, with_reading
+from mpired.ranks import compare
+
+_Groups = tuple[tuple[RankFile, ...], ...]
+
+
+def counted(groups: _Groups, declared: Declared, *, may_stay_open: bool) -> _Groups:
+    """Give ranks whose end is not known the count of the others.
+
+    If there is none, they stay as they are if they may: the call then goes on to their end. Else they are read to
+    their end first.
+
+    Raises
+    ------
+    CountError
+        If counts that are known differ.
+    """
+    names = [f" of group {name}" for name in "AB"] if len(groups) > 1 else [""]
+    ranks = [
+        (f"rank {rank}{name}", file)
+        for name, files in zip(names, groups, strict=True)
+        for rank, file in enumerate(files)
+    ]
+    if not any(map(_is_open, (file for _, file in ranks))):
+        return groups
+    known = next(((what, file) for what, file in ranks if not _is_open(file)), None)
+    if known is not None:
+        for what, file in ranks:
+            compare(what, file, known)
+        given = iter([_like(what, file, known) for what, file in ranks])
+    elif may_stay_open:
+        return groups
+    else:
+        given = iter([_kept(file, declared) for _, file in ranks])
+        return counted(tuple(tuple(next(given) for _ in files) for files in groups), declared, may_stay_open=False)
+    return tuple(tuple(next(given) for _ in files) for files in groups)
+
+
+def is_open(ranks: Sequence[RankBuffer]) -> bool:
+    """Tell whether the count of ranks shows only at their end."""
+    return what_is_read(ranks[0]).count == UNKNOWN_COUNT
+
+
+def _is_open(file: RankFile) -> bool:
+    return any(buffer.count == UNKNOWN_COUNT for buffer in file.buffers)
+
+
+def _like(what: str, file: RankFile, known: tuple[str, RankFile]) -> RankFile:
+    """Return a rank with the count of the one that is known."""
+
+    def given(buffer: RankBuffer) -> RankBuffer:
+        like = what, f"{known[0]} ({known[1].source.name!r})"
+        return changed(buffer, count=known[1].buffers[0].count, like=like)
+
+    if not _is_open(file):
+        return file
+    return file._replace(buffers=tuple(with_reading(buffer, given) for buffer in file.buffers))
+
+
+def _kept(file: RankFile, declared: Declared) -> RankFile:
+    """Return a rank that is read to its end first."""
+    return format_named(file.format).inspect(file.source.kept(), declared)

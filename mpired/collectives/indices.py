@@ -1,0 +1,156 @@
+"""Plain ranks as pairs for MINLOC and MAXLOC: the index of an element, and the type that holds it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from mpired import ops
+from mpired.buffers import AtHand, RankBuffer, RankFile
+from mpired.buffers.indexed import IndexedBuffer
+from mpired.datatypes import DATATYPES, Datatype, Group, value_index
+from mpired.datatypes.pairs import INDICES, column_names
+from mpired.errors import DatatypeError, OpError, UsageError
+from mpired.options import CallOptions
+from mpired.ranks import number_of
+from mpired.sources.source import Source
+
+_DEFAULTS = ("INT", "INT64_T")
+
+
+def check_words(op: ops.Op, options: CallOptions, *, in_place: bool) -> None:
+    """Raise `UsageError` if the words for indices make no sense, whatever the ranks hold."""
+    if options["index"] is None:
+        if options["index_type"] is not None:
+            raise UsageError("`index_type`", "is the type of the indices that `index` makes; give `index` too")
+        return
+    if op.groups != Group.PAIR:
+        raise UsageError("`index`", f"is for maxloc and minloc, not for {op}; leave it out")
+    if in_place:
+        reason = "would put pairs into files of plain values; name an `output`, or leave `index` out"
+        raise UsageError("`in_place`", reason)
+
+
+def as_pairs(
+    groups: Sequence[tuple[RankFile, ...]], words: Sequence[Sequence[str | AtHand]], options: CallOptions
+) -> tuple[tuple[RankFile, ...], ...]:
+    """Return the ranks of each group as pairs of their values and an index.
+
+    Raises
+    ------
+    UsageError
+        If a rank has no number in its name, or two have the same one, a column has the name of another, or an index
+        does not fit its type.
+    OpError
+        If values are of a type that no pairs are made of.
+    """
+    counting = options["index"] == "global"
+    firsts = [_firsts(files, names, options) for files, names in zip(groups, words, strict=True)]
+    index = _index_type(options["index_type"], [*_last_indices(groups, firsts, counting=counting)])
+    _check_columns(groups[0][0])
+
+    def paired(buffer: RankBuffer, first: int) -> RankBuffer:
+        where = f"column {buffer.name!r} of " if buffer.name else ""
+        return IndexedBuffer(buffer, _pair_of(buffer.datatype, index, where), first, counting)
+
+    return tuple(
+        tuple(
+            file._replace(buffers=[paired(buffer, first) for buffer in file.buffers])
+            for file, first in zip(files, numbers, strict=True)
+        )
+        for files, numbers in zip(groups, firsts, strict=True)
+    )
+
+
+def _pair_of(values: Datatype, index: Datatype, where: str) -> Datatype:
+    """Return the type of pairs of a value and an index.
+
+    Raises
+    ------
+    OpError
+        If the values are pairs already, or MPI_MAX is not defined on them; `where` says which they are.
+    """
+    pair = value_index(values, index)
+    if values.group is Group.PAIR:
+        raise OpError("`index`", f"makes pairs of plain values, and {where}{values.label} is a pair; leave it out")
+    if pair is None:
+        raise OpError("`index`", f"makes pairs of numbers that max takes, which {where}{values.label} is not")
+    return pair
+
+
+def _firsts(files: Sequence[RankFile], words: Sequence[str | AtHand], options: CallOptions) -> list[int]:
+    """Return the index of the first element of each rank of a group."""
+    if options["index"] == "number":
+        return _numbers(files, words, options["rank_regex"])
+    step = files[0].buffers[0].count if options["index"] == "global" else 1
+    return [rank * step for rank in range(len(files))]
+
+
+def _numbers(files: Sequence[RankFile], words: Sequence[str | AtHand], regex: str | None) -> list[int]:
+    """Return the number in the name of each rank's file."""
+    ranks: dict[int, str] = {}
+    for file, word in zip(files, words, strict=True):
+        number = _number(file.source, word if isinstance(word, str) else word.path, regex)
+        if number in ranks:
+            reason = f"has the number {number} in its name, as {ranks[number]} has; use `index='rank'`"
+            raise UsageError(file.source.name, reason)
+        ranks[number] = file.source.name
+    return list(ranks)
+
+
+def _number(source: Source, path: str | None, regex: str | None) -> int:
+    """Return the number in a file's name."""
+    number = number_of(path or "", regex)
+    if number is None or source.inode is None:  # that of a stream is none of the user's
+        raise UsageError(source.name, "has no number in its name; use `index='rank'`")
+    return number
+
+
+def _last_indices(
+    groups: Sequence[Sequence[RankFile]], firsts: Sequence[Sequence[int]], *, counting: bool
+) -> Iterator[tuple[int, int, str]]:
+    """Yield the greatest index of each rank, its rank, and its name."""
+    for files, numbers in zip(groups, firsts, strict=True):
+        for rank, (file, first) in enumerate(zip(files, numbers, strict=True)):
+            most = max((buffer.count for buffer in file.buffers), default=0)
+            yield first + (max(0, most - 1) if counting else 0), rank, file.source.name
+
+
+def _index_type(text: Any, needed: Sequence[tuple[int, int, str]]) -> Datatype:
+    """Return the type of indices: the one that is wanted, or else the first usual one that holds all.
+
+    Raises
+    ------
+    DatatypeError
+        If the wanted one is no integer type.
+    UsageError
+        If the greatest index does not fit.
+    """
+    greatest, rank, name = max(needed)
+    if text is None:
+        types = [row for each in _DEFAULTS for row in DATATYPES if row.name == each]
+    else:
+        from mpired.datatypes import parse  # noqa: PLC0415 - what reads texts is not for every run
+
+        datatype, order = parse(text)
+        if datatype.group not in INDICES or order is not None:
+            reason = "has a byte order; leave that out" if order else "is no integer type; use int, int64_t or another"
+            raise DatatypeError("`index_type`", f"{text} {reason}")
+        types = [datatype]
+    for each in types:
+        if greatest <= np.iinfo(each.form).max:
+            return each
+    reason = f"{types[-1].label} cannot hold the index {greatest} of rank {rank} ({name})"
+    way_out = "use a wider one, as int64_t or uint64_t, or `index='rank'`"
+    raise UsageError("`index_type`", f"{reason}; {way_out}")
+
+
+def _check_columns(file: RankFile) -> None:
+    """Raise `UsageError` if the columns of indices would have the names of others."""
+    names = [name for buffer in file.buffers for name in column_names(buffer.name)]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        reason = f"makes a column {twice!r}, and there is one of that name; choose others with `columns`, or rename it"
+        raise UsageError("`index`", reason)

@@ -1,0 +1,188 @@
+"""The workers of a Dask scheduler that runs, on any machines."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import queue
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from concurrent.futures import CancelledError
+from typing import Any, cast
+
+from mpired.engines import far
+from mpired.engines.table import Limits
+from mpired.errors import UsageError, WorkerError
+
+_TIMEOUT = 120.0
+_LOOK = 5.0  # seconds between two looks at the workers while none has done anything
+_PATIENCE = 1.0  # seconds for what is only polite: to cancel tasks, to close a connection
+
+
+@contextlib.contextmanager
+def connect(options: Mapping[str, Any]) -> Iterator[Dask]:
+    """Connect to the scheduler, or use the client in `options`, which stays open.
+
+    Raises
+    ------
+    UsageError
+        If no scheduler is named.
+    WorkerError
+        If it does not answer, or has no worker.
+    """
+    engine, timeout = options["engine"], options["engine_timeout"] or _TIMEOUT
+    if not isinstance(engine, str):
+        if options["scheduler"] is not None:
+            raise UsageError("`scheduler`", "is that of the client already; leave it out")
+        dask = Dask(engine, str(engine.scheduler.address), timeout)
+        dask.wait_for_workers()
+        yield dask
+        return
+    import distributed  # noqa: PLC0415 - only for this engine
+    from dask import config  # noqa: PLC0415 - as above
+
+    address = options["scheduler"] or config.get("scheduler-address", None)
+    if address is None:
+        way_out = "start one by `dask scheduler`, and name its address, as tcp://host:8786"
+        raise UsageError("`scheduler`", f"is missing; {way_out}")
+    for name in [each for each in logging.root.manager.loggerDict if each.partition(".")[0] == "distributed"]:
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what it says, we say
+    where = {"scheduler_file": address} if os.path.isfile(address) else {"address": address}
+    try:
+        client = cast("Any", distributed.Client)(**where, timeout=timeout, name="mpired", set_as_default=False)
+    except (OSError, TimeoutError) as error:
+        reason = f"does not answer within {timeout:g} s ({' '.join(str(error).split()) or type(error).__name__})"
+        raise WorkerError(f"dask scheduler {address}", reason) from None
+    except ValueError as error:  # as an address of a protocol that there is not
+        raise UsageError("`scheduler`", f"{address!r} is no address of one ({' '.join(str(error).split())})") from None
+    try:
+        dask = Dask(client, address, timeout)
+        dask.wait_for_workers()
+        yield dask
+    finally:
+        with contextlib.suppress(Exception):  # it may be gone
+            client.close(_PATIENCE)
+
+
+class Dask(far.Tasks):
+    """The workers of a scheduler.
+
+    Parameters
+    ----------
+    client
+        The connection to it.
+    name
+        What messages call it.
+    timeout
+        Seconds to wait for workers, and for one that does not answer.
+    """
+
+    def __init__(self, client: Any, name: str, timeout: float) -> None:
+        self._client = client
+        self._name = f"dask scheduler {name}"
+        self._timeout = timeout
+        self._addresses: list[str] = []
+        self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._pinned: dict[str, str] = {}
+        self._heard: dict[str, tuple[float, float]] = {}
+        self._last_worker = time.monotonic()
+
+    def wait_for_workers(self) -> None:
+        """Wait until there is a worker, or raise `WorkerError`."""
+        end = time.monotonic() + self._timeout
+        while not self._workers():
+            if time.monotonic() > end:
+                raise WorkerError(self._name, f"has had no worker for {self._timeout:g} s; start some by `dask worker`")
+            time.sleep(min(0.1, self._timeout))
+
+    def limits(self) -> Limits:
+        """Return what the workers may use; each thread of one is one here."""
+        workers = self._workers()
+        return far.limits(self.everywhere(far.place), sum(each["nthreads"] for each in workers.values()))
+
+    def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
+        """Apply the function once in each worker."""
+        self._addresses = sorted(self._workers())
+        return self.each(function, len(self._addresses))
+
+    def begin(self, octets: bytes) -> Any:
+        """Return the pickled function as the result of a task, which can be made again where a worker is lost."""
+        return self._client.submit(bytes, octets, pure=False)
+
+    def submit(self, function: Any, item: Any, *, alone: bool, worker: int | None = None) -> Any:
+        """Hand over a task."""
+        where = {} if worker is None else {"workers": [self._addresses[worker]], "allow_other_workers": False}
+        future = self._client.submit(far.work, function, item, alone, pure=False, **where)
+        if worker is not None:
+            self._pinned[future.key] = self._addresses[worker]
+        future.add_done_callback(self._done.put)
+        return future
+
+    def wait(self, futures: Collection[Any]) -> Collection[Any]:
+        """Wait until one of the futures is done; meanwhile look whether scheduler and workers are there."""
+        self._last_worker = time.monotonic()
+        self._heard.clear()
+        while True:
+            try:
+                future = self._done.get(timeout=min(_LOOK, self._timeout / 4))
+            except queue.Empty:
+                self._check_alive(futures)
+                continue
+            if future in futures:  # not one of a run before
+                return [future]
+
+    def answer(self, future: Any, *, alone: bool) -> far.Answer:
+        """Return what came of a task."""
+        from distributed.scheduler import KilledWorker  # noqa: PLC0415 - only for this engine
+
+        self._pinned.pop(future.key, None)
+        try:
+            answer: far.Answer = self._client.gather(future, direct=True)
+        except KilledWorker as error:
+            reason = (
+                f"a task has ended the process of its worker, {error.allowed_failures + 1} times; nothing was written"
+            )
+            raise WorkerError(self._name, reason, 1 if alone else None) from None
+        except CancelledError:
+            raise WorkerError(self._name, "was lost, or has forgotten the tasks; nothing was written") from None
+        except Exception as error:  # noqa: BLE001 - whatever keeps a worker from loading mpired
+            what = " ".join(f"{type(error).__name__}: {error}".split())
+            raise WorkerError(self._name, f"a worker cannot do its task ({what}); nothing was written") from None
+        return answer
+
+    def cancel(self, futures: Collection[Any]) -> None:
+        """Cancel what is not done; what is under way ends unheard."""
+        if futures and self._client.status == "running":
+            with contextlib.suppress(Exception):  # it may be gone by now
+                self._client.cancel(list(futures), force=True)
+
+    def _check_alive(self, futures: Collection[Any]) -> None:
+        """Raise `WorkerError` if a task is with a worker that has not been heard of for long, or there is none."""
+        workers, now = self._workers(), time.monotonic()
+        if workers:
+            self._last_worker = now
+        if now - self._last_worker > self._timeout:
+            raise WorkerError(self._name, f"has had no worker for {self._timeout:g} s; nothing was written")
+        for address, worker in workers.items():
+            if self._heard.get(address, (0, 0))[0] != worker["last_seen"]:
+                self._heard[address] = worker["last_seen"], now
+        keys = {future.key for future in futures}
+        silent = [address for address in workers if now - self._heard[address][1] > self._timeout]
+        gone = {self._pinned[key] for key in keys & self._pinned.keys()} - workers.keys()
+        given = self._ask(self._client.scheduler.processing, workers=None) if silent else {}
+        for address in [*gone, *(each for each in silent if keys & set(given.get(each, ())))]:
+            reason = f"the worker {address} does not answer for {self._timeout:g} s"
+            raise WorkerError(self._name, f"{'a worker is lost' if address in gone else reason}; nothing was written")
+
+    def _workers(self) -> dict[str, Any]:
+        """Return what the scheduler knows of its workers."""
+        found: dict[str, Any] = self._ask(self._client.scheduler.identity, n_workers=-1)["workers"]
+        return found
+
+    def _ask(self, function: Callable[..., Any], **keywords: Any) -> Any:
+        try:
+            return self._client.sync(function, **keywords, callback_timeout=self._timeout)
+        except (OSError, TimeoutError) as error:
+            reason = f"does not answer ({' '.join(str(error).split()) or type(error).__name__}); nothing was written"
+            raise WorkerError(self._name, reason) from None

@@ -1,0 +1,130 @@
+"""What engines have in common whose workers may be on other machines: what such a worker does, and tasks one by one."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import pickle
+import resource
+import socket
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Generator, Iterable
+from typing import Any, NamedTuple, TypeAlias
+
+from mpired.engines.table import Limits
+from mpired.engines.worker import keep_freed_memory, portable, results
+from mpired.errors import MpiredError
+
+Answer: TypeAlias = tuple[list[Any], BaseException | None]
+"""The results of an item, and the error that ended them."""
+
+_ONE = threading.Lock()
+
+
+class Place(NamedTuple):
+    """Where a worker is: the name of its machine, and how many files it may have open."""
+
+    host: str
+    descriptors: int
+
+
+def place(_number: int) -> Place:
+    """Return where this process is."""
+    return Place(socket.gethostname(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+
+
+def limits(places: Collection[Place], workers: int) -> Limits:
+    """Return what so many workers may use that are at these places: files as the one that may open fewest."""
+    finite = [each.descriptors for each in places if each.descriptors != resource.RLIM_INFINITY]
+    return Limits(workers, min(finite, default=resource.RLIM_INFINITY), len({each.host for each in places}))
+
+
+def told(error: BaseException) -> BaseException:
+    """Return an error that can be sent to another machine; one of a file also says which machine it is of."""
+    where = f" (on {socket.gethostname()})"
+    if isinstance(error, MpiredError):
+        error.reason += where
+        error.args = error.subject, error.reason
+    elif isinstance(error, OSError) and error.strerror is not None:
+        error.strerror += where
+    return portable(error)
+
+
+def work(octets: bytes, item: Any, alone: bool) -> Answer:  # noqa: FBT001 - of a task, which has no keywords
+    """Apply a pickled function to an item; `alone` is what may run in one thread of a process at a time."""
+    found: list[Any] = []
+    try:
+        with _ONE if alone else contextlib.nullcontext():
+            found.extend(results(_loaded(octets), item))
+    except BaseException as error:  # noqa: BLE001 - raised again by the command
+        return found, told(error)
+    return found, None
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(octets: bytes) -> Callable[[Any], Any]:
+    keep_freed_memory()
+    function: Callable[[Any], Any] = pickle.loads(octets)  # noqa: S301 - made by the command, of the same user
+    return function
+
+
+class Tasks(ABC):
+    """An engine that takes tasks one by one."""
+
+    @abstractmethod
+    def begin(self, octets: bytes) -> Any:
+        """Return the pickled function of a run as tasks have it."""
+
+    @abstractmethod
+    def submit(self, function: Any, item: Any, *, alone: bool, worker: int | None = None) -> Any:
+        """Hand over a task, to a worker or to any, and return its future."""
+
+    @abstractmethod
+    def wait(self, futures: Collection[Any]) -> Collection[Any]:
+        """Wait until one of the futures is done at least; return those that are, or raise `WorkerError`."""
+
+    @abstractmethod
+    def answer(self, future: Any, *, alone: bool) -> Answer:
+        """Return what came of a future that is done, or raise `WorkerError`."""
+
+    @abstractmethod
+    def cancel(self, futures: Collection[Any]) -> None:
+        """Let no worker begin with what is not done."""
+
+    def run(
+        self, function: Callable[[Any], Any], items: Iterable[Any], jobs: int, *, isolated: bool = False
+    ) -> Generator[Any, None, None]:
+        """Apply the function to every item, at most `jobs` at a time; yield the results as they come."""
+        rest = iter(items)
+        sent = self.begin(pickle.dumps(function, 5))
+        waiting = {self.submit(sent, item, alone=isolated) for item in itertools.islice(rest, jobs)}
+        try:
+            while waiting:
+                for future in self.wait(waiting):
+                    waiting.discard(future)
+                    found, error = self.answer(future, alone=isolated)
+                    waiting.update(self.submit(sent, item, alone=isolated) for item in itertools.islice(rest, 1))
+                    yield from found
+                    if error is not None:
+                        raise error
+        finally:
+            self.cancel(waiting)
+
+    def each(self, function: Callable[[int], Any], workers: int) -> list[Any]:
+        """Apply the function to the number of each of some workers, in that worker if the engine can."""
+        sent = self.begin(pickle.dumps(function, 5))
+        waiting = {self.submit(sent, number, alone=False, worker=number) for number in range(workers)}
+        found: list[Any] = []
+        try:
+            while waiting:
+                for future in self.wait(waiting):
+                    waiting.discard(future)
+                    values, error = self.answer(future, alone=False)
+                    if error is not None:
+                        raise error
+                    found += values
+        finally:
+            self.cancel(waiting)
+        return found

@@ -1,0 +1,265 @@
+"""The processes that srun or mpiexec has started: rank 0 of MPI is the command, the others are its workers.
+
+A loop over messages, not the executor of mpi4py: that one lets large messages wait, which costs three times the time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pickle
+import signal
+import sys
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from typing import Any, NoReturn
+
+from mpired.engines import far, pool
+from mpired.engines.table import Limits
+from mpired.engines.worker import flush_streams, prepare, results
+from mpired.errors import UsageError
+
+_HEAD, _BODY, _STOP = 1, 2, 3
+_FUNCTION, _ITEM, _RESULT, _DONE, _ERROR, _END = "function", "item", "result", "done", "error", "end"
+_LEAST_PAUSE, _MOST_PAUSE = 20e-6, 1e-3  # seconds between two looks for a message
+_PATIENCE = 1.0  # seconds that a worker has to notice that what it does is not wanted any more
+# What launchers tell each process of how many there are.
+_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "PALS_SIZE")
+
+_running: Mpi | None = None
+_obstacle = ""
+
+
+def main(command: Callable[[], int]) -> int:
+    """Be the command, or a worker of it until it ends; return the exit status where there is no MPI."""
+    global _running, _obstacle  # noqa: PLW0603 - properties of the process
+    try:
+        import mpi4py  # noqa: PLC0415 - only under a launcher
+
+        mpi4py.rc(thread_level="funneled", finalize=False)
+        from mpi4py import MPI  # noqa: PLC0415 - which initialises MPI
+    except ModuleNotFoundError:
+        return command()  # it says what is missing
+    except (ImportError, RuntimeError) as error:
+        _obstacle = f"mpi4py finds no library of MPI ({' '.join(str(error).split())})"
+        return command()
+    world = MPI.COMM_WORLD
+    if world.rank:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, signal.SIG_DFL)
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        _serve(world)
+        return _leave(MPI, 0)
+    _running = Mpi(world)
+    try:
+        status = command()
+    except BaseException:  # noqa: BLE001 - a bug; the others wait for messages
+        traceback.print_exc()
+        sys.stderr.flush()
+        world.Abort(1)
+        raise SystemExit(1) from None
+    if not _running.ended():
+        world.Abort(status or 1)
+    return _leave(MPI, status)
+
+
+def _leave(mpi: Any, status: int) -> NoReturn:
+    """End this process. MPICH takes leave of its launcher when the C library does, not before."""
+    mpi.Finalize()
+    ctypes.CDLL(None).exit(status)
+    raise AssertionError  # which does not return
+
+
+@contextlib.contextmanager
+def connect(options: Mapping[str, Any]) -> Iterator[Mpi]:
+    """Use the other processes; they end with the block.
+
+    Raises
+    ------
+    UsageError
+        If there is no launcher, or the processes do not know of one another.
+    """
+    del options
+    import mpi4py  # noqa: F401, PLC0415 - to say that it is missing
+
+    if _obstacle:
+        raise UsageError("`engine`", f"{_obstacle}; install one, as by `pip install mpich`")
+    if _running is None:
+        reason = "mpi is for the command, started by srun or mpiexec, as `mpiexec -n 4 mpired reduce --engine mpi`"
+        raise UsageError("`engine`", f"{reason}; in Python hand over an executor of mpi4py.futures")
+    _running.check_launcher()
+    try:
+        yield _running
+    finally:
+        _running.ended()
+
+
+class Mpi:
+    """The processes of `MPI_COMM_WORLD`."""
+
+    def __init__(self, world: Any) -> None:
+        self._world = world
+        self._workers = list(range(1, world.size))
+        self._stuck = False
+        self._runs = 0
+        self._stops: Counter[int] = Counter()
+        self._places: list[far.Place] = []
+
+    def check_launcher(self) -> None:
+        """Raise `UsageError` if nothing has started processes, or another MPI has: each would be the command."""
+        sizes = {name: os.environ[name] for name in _SIZES if os.environ.get(name, "").isdecimal()}
+        if self._world.size > 1 or set(sizes.values()) == {"1"}:
+            return
+        if not sizes:
+            reason = "mpi has one process, and no launcher has started it"
+            raise UsageError("`engine`", f"{reason}; write `mpiexec -n 4 mpired ...`, or srun")
+        from mpi4py import MPI  # noqa: PLC0415 - it is there
+
+        name, size = next(iter(sizes.items()))
+        library = MPI.Get_library_version().split("\n")[0].strip("\0 ")
+        reason = f"the launcher has started {size} processes ({name}), and each is alone: mpi4py is for another MPI"
+        raise UsageError("`engine`", f"{reason} ({library}); use the mpiexec of that one, or build mpi4py for this one")
+
+    def limits(self) -> Limits:
+        """Return what the workers may use; without others this process is the one."""
+        if not self._workers:
+            return pool.limits()._replace(workers=1)
+        self._places = self._places or self.everywhere(far.place)
+        return far.limits(self._places, len(self._workers))
+
+    def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
+        """Apply the function once in each worker."""
+        return list(self.run(function, range(len(self._workers)), len(self._workers)))
+
+    def run(
+        self, function: Callable[[Any], Any], items: Iterable[Any], jobs: int, *, isolated: bool = False
+    ) -> Generator[Any, None, None]:
+        """Apply the function to every item with at most `jobs` workers; yield the results as they come."""
+        if not self._workers:
+            yield from pool.run(function, items, 1, isolated=isolated)
+            return
+        rest, octets, busy = iter(items), pickle.dumps(function, 5), set[int]()
+        self._runs += 1
+        try:
+            for worker, item in zip(self._workers[:jobs], rest, strict=False):  # the first of all have one each
+                _send(self._world, (_FUNCTION, (self._runs, octets)), worker)
+                _send(self._world, (_ITEM, item), worker)
+                busy.add(worker)
+            while busy:
+                worker, (kind, value) = self._message()
+                if kind == _RESULT:
+                    yield value
+                    continue
+                busy.discard(worker)
+                if kind == _ERROR:
+                    raise value
+                for item in rest:
+                    _send(self._world, (_ITEM, item), worker)
+                    busy.add(worker)
+                    break
+        finally:
+            self._stop(busy)
+
+    def _message(self, until: float | None = None) -> tuple[int, tuple[str, Any]]:
+        """Wait for a message of a worker, and return the worker and what it says."""
+        from mpi4py import MPI  # noqa: PLC0415 - it is there
+
+        status, pause = MPI.Status(), _LEAST_PAUSE
+        while not self._world.Iprobe(MPI.ANY_SOURCE, _HEAD, status):
+            if until is not None and time.monotonic() > until:
+                raise TimeoutError
+            time.sleep(pause)  # so that a process that waits takes no core
+            pause = min(2 * pause, _MOST_PAUSE)
+        return status.source, _received(self._world, status.source)
+
+    def _stop(self, busy: set[int]) -> None:
+        """Let workers leave what they do, and wait a moment for them."""
+        for worker in busy:
+            self._world.send(self._runs, worker, _STOP)
+            self._stops[worker] += 1
+        until = time.monotonic() + _PATIENCE
+        try:
+            while busy:
+                worker, (kind, _) = self._message(until)
+                if kind in {_DONE, _ERROR}:
+                    busy.discard(worker)
+        except TimeoutError:
+            self._stuck = True
+
+    def ended(self) -> bool:
+        """End the workers, and tell whether all could be: a call of an op may go on."""
+        while self._workers and not self._stuck:
+            worker = self._workers.pop()
+            _send(self._world, (_END, self._stops[worker]), worker)
+        return not self._stuck
+
+
+def _serve(world: Any) -> None:
+    """Do what rank 0 asks for until it says that this is the end."""
+    prepare()
+    octets, function, number, stops = b"", None, 0, 0
+    while True:
+        kind, value = _asked(world)
+        if kind == _END:
+            for _ in range(value - stops):  # MPI ends only when nothing is under way
+                world.recv(None, 0, _STOP)
+            return
+        if kind == _FUNCTION:
+            (number, octets), function = value, None
+            continue
+        last: tuple[str, Any] = _DONE, None
+        try:
+            function = function or pickle.loads(octets)  # noqa: S301 - of rank 0, which the same user has started
+            for result in results(function, value):
+                flush_streams()
+                _send(world, (_RESULT, result), 0)
+                if world.iprobe(0, _STOP):
+                    stops += 1
+                    if world.recv(None, 0, _STOP) == number:  # not one of a run before
+                        break
+        except BaseException as error:  # noqa: BLE001 - raised again by rank 0
+            last = _ERROR, far.told(error)
+        flush_streams()
+        _send(world, last, 0)
+
+
+def _asked(world: Any) -> tuple[str, Any]:
+    """Wait for the next message of rank 0."""
+    pause = _LEAST_PAUSE
+    while not world.iprobe(0, _HEAD):
+        time.sleep(pause)
+        pause = min(2 * pause, _MOST_PAUSE)
+    return _received(world, 0)
+
+
+def _send(world: Any, message: tuple[str, Any], to: int) -> None:
+    """Send a message, arrays in it without a copy."""
+    bodies: list[pickle.PickleBuffer] = []
+    head = pickle.dumps(message, 5, buffer_callback=bodies.append)
+    views = [body.raw() for body in bodies]
+    world.send((head, [view.nbytes for view in views]), to, _HEAD)
+    for view in views:
+        world.Send(_octets(view), to, _BODY)
+
+
+def _received(world: Any, source: int) -> tuple[str, Any]:
+    """Receive a message."""
+    head, sizes = world.recv(None, source, _HEAD)
+    bodies = []
+    if sizes:
+        import numpy as np  # noqa: PLC0415 - there are arrays
+
+        for nbytes in sizes:
+            bodies.append(np.empty(nbytes, np.uint8))
+            world.Recv(_octets(bodies[-1]), source, _BODY)
+    message: tuple[str, Any] = pickle.loads(head, buffers=bodies)  # noqa: S301 - as above
+    return message
+
+
+def _octets(view: Any) -> list[Any]:
+    from mpi4py import MPI  # noqa: PLC0415 - it is there
+
+    return [view, MPI.BYTE]

@@ -1,0 +1,122 @@
+"""A look at every worker on other machines before any work: has it the same programs, does it see the same files."""
+
+from __future__ import annotations
+
+import socket
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpired import __version__
+from mpired.engines.table import FarRunner
+from mpired.errors import MpiredError, UsageError, UserOpError, parts
+from mpired.ops import Op
+from mpired.sources.source import Source
+
+_SAMPLES = 8
+
+
+class Seen(NamedTuple):
+    """What a worker is, and what it sees.
+
+    Parameters
+    ----------
+    host
+        The name of its machine.
+    versions
+        What must be the same everywhere, by its name.
+    files
+        For each file that it has looked at what is wrong with it, "" for nothing.
+    op
+        What is wrong with the file of the op.
+    """
+
+    host: str
+    versions: dict[str, str]
+    files: tuple[str, ...] = ()
+    op: str = ""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """Looks at a worker and from it at files. Picklable: it is sent to each.
+
+    Parameters
+    ----------
+    sources
+        The files.
+    kernel
+        What a user-defined op applies, None for a predefined one.
+    """
+
+    sources: tuple[Source, ...] = ()
+    kernel: Any = None
+
+    def __call__(self, _number: int) -> Seen:
+        """Return what is seen here."""
+        host = socket.gethostname()
+        return Seen(host, _versions(), tuple(map(_wrong, self.sources)), self._op())
+
+    def _op(self) -> str:
+        if self.kernel is None:
+            return ""
+        try:
+            self.kernel.check_file()
+        except UserOpError as error:
+            return error.reason
+        return ""
+
+
+def _versions() -> dict[str, str]:
+    double = np.finfo(np.longdouble)
+    return {
+        "mpired": __version__,
+        "NumPy": np.__version__,
+        "the byte order": sys.byteorder,
+        "long double": f"{double.dtype.itemsize} bytes, {double.nmant} bits",
+    }
+
+
+def _wrong(source: Source) -> str:
+    """Return what is wrong with a file, "" if it is the one that the command has looked at."""
+    try:
+        source.open().close()
+    except (MpiredError, OSError) as error:
+        return parts(error)[1]
+    return ""
+
+
+def check(runner: FarRunner, op: Op, sources: Sequence[Source]) -> None:
+    """Let every worker look at some of the ranks, the first and the last among them.
+
+    Raises
+    ------
+    UsageError
+        If a worker has another version of something, or does not see a rank as this process does.
+    ChangedError
+        If a rank has changed meanwhile.
+    """
+    last = len(sources) - 1
+    ranks = sorted({last * number // (_SAMPLES - 1) for number in range(_SAMPLES)})
+    probe = Probe(tuple(sources[rank] for rank in ranks), op.kernel if op.user else None)
+    own = _versions()
+    for seen in runner.everywhere(probe):
+        for what, here in own.items():
+            if (there := seen.versions.get(what)) != here:
+                reason = f"{what} is {there} in the worker on {seen.host}, and {here} here"
+                raise UsageError("`engine`", f"{reason}; let all have the same")
+        for rank, wrong in zip(ranks, seen.files, strict=True):
+            if wrong:
+                sources[rank].check_unchanged()
+                reason = f"rank {rank} is not the same file for the worker on {seen.host} ({wrong})"
+                raise UsageError(sources[rank].name, f"{reason}; put the ranks where all workers see them")
+        if seen.op:
+            raise UserOpError(str(op), f"{seen.op} (on {seen.host})")
+
+
+def described(runner: FarRunner, sources: Sequence[Source]) -> Iterator[Seen]:
+    """Yield what each worker is and what it sees of files."""
+    yield from runner.everywhere(Probe(tuple(sources)))

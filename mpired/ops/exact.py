@@ -1,0 +1,131 @@
+"""Sums that are rounded once: the exact sum of the ranks, to the nearest number, whatever their order.
+
+Of each element a few numbers are kept whose exact sum is that of the ranks. A number is added to the first of them,
+what that rounds off to the second, and so on: these errors are numbers themselves (Knuth, The Art of Computer
+Programming, volume 2, 4.2.2, theorem B). What four numbers cannot hold, because it spans more than about 200 binary
+digits or comes near overflow, is summed in Python's integers from the ranks' elements, which are read again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:  # the module takes time to load, and few sums need it
+    from fractions import Fraction
+
+PARTS = 4
+# Sums of numbers up to this, and of up to 2**60 of them, do not overflow.
+_LARGEST = 2.0**900
+
+
+def two_sum(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rounded sums and what was rounded off, exactly."""
+    total = a + b
+    part = total - a
+    error = total - part
+    np.subtract(a, error, out=error)
+    np.subtract(b, part, out=part)
+    error += part
+    return total, error
+
+
+class Sums:
+    """The sums of one block: arrays of one shape.
+
+    Parameters
+    ----------
+    planes
+        The sum of what is not finite; whether the parts do not hold the exact sum; and the parts.
+    """
+
+    def __init__(self, planes: list[np.ndarray]) -> None:
+        self.planes = planes
+
+    @staticmethod
+    def forms(form: np.dtype) -> list[np.dtype]:
+        """Return the forms of the planes, for sums in a form."""
+        return [form, np.dtype((np.bool_, form.shape)), *[form] * PARTS]
+
+    def add(self, numbers: np.ndarray) -> None:
+        """Add a number to each."""
+        special, hard, *_ = self.planes
+        if not (numbers.max(initial=0) <= _LARGEST and numbers.min(initial=0) >= -_LARGEST):  # or there is a NaN
+            usual = np.abs(numbers) <= _LARGEST
+            finite = np.isfinite(numbers)
+            special += np.where(finite, 0, numbers)
+            hard |= finite & ~usual
+            numbers = np.where(usual, numbers, 0)
+        for i in range(len(self.planes) - PARTS, len(self.planes)):
+            self.planes[i], numbers = two_sum(self.planes[i], numbers)
+            if not numbers.any():
+                return
+        hard |= numbers != 0
+
+    def rounded(self, form: np.dtype, exactly: Callable[[np.ndarray], Sequence[Fraction]]) -> np.ndarray:
+        """Return the sums, rounded once to a form; a sum of zero is +0.
+
+        `exactly` gives the exact sums of the elements that a mask chooses, where all is finite.
+        """
+        special, hard, *parts = self.planes
+        if any(part.any() for part in parts[2:]):
+            for _ in range(PARTS - 1):
+                parts = _swept(parts)
+            total, (first, second) = parts[0], _remainders(parts[1:])
+            hard = hard | (total + first != total) | (first + second != first)
+        else:
+            total, first = two_sum(parts[0], parts[1])
+            second = parts[2]
+        total = _odd(total, first) if form.itemsize < total.itemsize else _nearest(total, first, second)
+        finite = special == 0
+        hard &= finite
+        if hard.any():
+            total[hard] = [_to_float(each, odd=form.itemsize < total.itemsize) for each in exactly(hard)]
+        return np.where(finite, total + 0.0, special).astype(form)
+
+
+def _swept(parts: list[np.ndarray]) -> list[np.ndarray]:
+    """Return parts with the same sum, the first of them nearer to it."""
+    swept = []
+    running = parts[-1]
+    for part in reversed(parts[:-1]):
+        running, error = two_sum(part, running)
+        swept.append(error)
+    return [running, *reversed(swept)]
+
+
+def _remainders(parts: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+    """Return the first number of each element that is not 0, and the next one."""
+    first, second = (np.zeros_like(parts[0]) for _ in range(2))
+    for part in parts:
+        second = np.where((first != 0) & (second == 0), part, second)
+        first = np.where(first == 0, part, first)
+    return first, second
+
+
+def _nearest(total: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the nearest number to a sum: where `first` is half a unit in the last place, `second` decides."""
+    twice = first * 2
+    other = total + twice
+    return np.where((first * np.sign(second) > 0) & (other - total == twice), other, total)
+
+
+def _odd(total: np.ndarray, rest: np.ndarray) -> np.ndarray:
+    """Return sums rounded to odd, which are rounded once more, to a narrower form, as if it were the first time."""
+    even = (total.view(np.int64) & 1) == 0
+    return np.where((rest != 0) & even, np.nextafter(total, np.copysign(np.inf, rest)), total)
+
+
+def _to_float(number: Fraction, *, odd: bool) -> float:
+    """Return the nearest float, or the one rounded to odd; beyond all floats infinity."""
+    try:
+        nearest = number.numerator / number.denominator
+    except OverflowError:
+        return math.inf if number > 0 else -math.inf
+    rest = number - type(number)(nearest)
+    if not odd or not rest:
+        return nearest
+    return float(_odd(np.array([nearest]), np.array([1.0 if rest > 0 else -1.0]))[0])

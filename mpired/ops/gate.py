@@ -1,0 +1,109 @@
+"""The gate that every request passes: which op is for which calls and datatypes (MPI-4.1, 6.9.2, 12.3.4)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable
+
+from mpired.datatypes import Datatype, Group, unit_of
+from mpired.errors import DatatypeError, OpError
+from mpired.ops.op import Op, Use
+from mpired.ops.table import COMPARE_AND_SWAP, ORDERED, STATISTICS, names_of, ops_for
+from mpired.values import listed
+
+
+def check_buffers(op: Op, buffers: Iterable[tuple[str, Datatype]], use: Use, *, pairing: str = "") -> None:
+    """Let a legal request pass on buffers, which have names if they are columns; the one gate of files.
+
+    `pairing` is as of `check`.
+
+    Raises
+    ------
+    OpError
+        As of `check`; it names the column, and those that the op takes.
+    """
+    check_use(op, use)
+    taken: list[str] = []
+    refused: list[OpError] = []
+    for name, datatype in buffers:
+        try:
+            check(op, datatype, use, f"column {name!r}, " if name else "", pairing=pairing)
+            taken.append(name)
+        except OpError as error:
+            refused.append(error)
+    if refused:
+        way_out = f"; choose with `columns='{listed(taken)}'`" if taken else ""
+        raise OpError(refused[0].subject, f"{refused[0].reason}{way_out}")
+
+
+def check(op: Op, datatype: Datatype, use: Use, where: str = "", *, pairing: str = "") -> None:
+    """Let a legal request pass; the one gate, before anything is opened for writing.
+
+    `where` is put before the datatype in a message; `pairing` says what makes pairs of plain values, if anything does.
+
+    Raises
+    ------
+    OpError
+        If the op is not for this use, or not defined for the datatype.
+    """
+    check_use(op, use)
+    if op.datatypes and str(datatype) not in op.datatypes:
+        raise OpError(str(op), f"is not defined for {where}{datatype.label}; it takes {', '.join(op.datatypes)}")
+    if datatype.group not in op.groups:
+        rows = [*ops_for(use), *(STATISTICS if use is Use.REDUCE else ())]
+        others = [row for row in rows if datatype.group in row.groups]
+        hint = f"{datatype.label} takes {names_of(others)}" if others else f"{datatype.label} takes no predefined op"
+        if op is COMPARE_AND_SWAP:
+            hint = f"`mpired fetch-and-op` takes {datatype.label}"
+        if datatype.group is Group.DERIVED:
+            hint = _for_derived(op, datatype, use)
+        if op.groups == Group.PAIR:
+            ways = [pairing] if pairing and datatype.group in ORDERED else []
+            if where or not ways:
+                ways.append(_to_pairs(datatype, use, is_column=bool(where)))
+            hint = "; ".join([*ways, hint])
+        what = f"{where}{datatype.label}, {datatype.group.title}"
+        raise OpError(str(op), f"is not defined for {what}; it takes {op.groups.title}; {hint}")
+
+
+def _to_pairs(datatype: Datatype, use: Use, *, is_column: bool) -> str:
+    """Return how an op on pairs gets some."""
+    if is_column:
+        way_out = "a column of structures holds pairs"
+        return f"{way_out}, and `pair='VALUE,INDEX'` makes them of two columns" if use is Use.REDUCE else way_out
+    code = datatype.form.str[1:] if datatype.group in ORDERED else "f8"
+    return f"an array with the dtype [('value', '{code}'), ('index', 'i8')] holds pairs"
+
+
+def _for_derived(op: Op, datatype: Datatype, use: Use) -> str:
+    """Return what can be done with a derived datatype, which an op does not take."""
+    pair = _pair_like(datatype) if Group.PAIR in op.groups else None
+    takes = "takes user-defined ops only (MPI-4.1, 6.9.2)"
+    way_out = "`op='FILE.py:FUNCTION'`, or numbers out of it by `mpired pack`"
+    if use is not Use.REDUCE:
+        takes, way_out = "no one-sided call takes it (MPI-4.1, 12.3.4)", "numbers out of it by `mpired pack`"
+    if pair is not None:
+        way_out = f"`type='{pair}'`, which has the same layout"
+    return f"{datatype} is derived, and {takes}; use {way_out}"
+
+
+def _pair_like(datatype: Datatype) -> Datatype | None:
+    """Return the pair of value and index that lies as one element of a structure does, None if there is none."""
+    with contextlib.suppress(DatatypeError):
+        pair = unit_of(datatype)
+        maps = (datatype.typemap, pair.typemap)
+        first, second = ([(entry.name, entry.disp) for entry in each.unit or ()] for each in maps)
+        if pair.group is Group.PAIR and first == second and maps[0].size == maps[1].size:
+            return pair if maps[0].extent == maps[1].extent else None
+    return None
+
+
+_CALLS = {Use.REDUCE: "reductions", Use.ACCUMULATE: "accumulate", Use.FETCH: "fetch"}
+
+
+def check_use(op: Op, use: Use) -> None:
+    """Raise `OpError` unless the op is for this family of calls."""
+    if use not in op.uses:
+        families = [name for each, name in _CALLS.items() if each in op.uses]
+        calls = " and ".join(families)
+        raise OpError(str(op), f"is for {calls} only (MPI-4.1, 12.3.4); use one of {names_of(ops_for(use))}")

@@ -1,0 +1,133 @@
+"""What a user chooses for an op, understood: the options of values become its rules, or are refused with a reason."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from mpired.datatypes import Datatype, Group
+from mpired.errors import OpError, UsageError
+from mpired.ops.op import Op, ruled
+
+
+def options_of(op: Op) -> list[str]:
+    """Return the keywords of the options that have a meaning for an op, besides those that all have."""
+    return [name for name in PURPOSES if _TAKES.get(name, name) in op.takes]
+
+
+PURPOSES = {
+    "exact": "rounds a sum once",
+    "accumulate_in": "computes in a wider datatype",
+    "result_type": "converts what was computed",
+    "ddof": "is for variances",
+    "weights": "is for weighted means",
+}
+"""What the options are for that only some ops take."""
+_TAKES = {"accumulate_in": "within", "result_type": "result"}
+_DEFAULTS: Mapping[str, Any] = {"nan": "propagate", "nulls": "error", "ddof": 0, "exact": False}
+
+
+def with_policies(op: Op, options: Mapping[str, Any], *, window: bool = False) -> Op:
+    """Return an op with the rules that the options of a call choose; `window` for the elements of one.
+
+    Raises
+    ------
+    UsageError
+        If the op has no use for one of them, or two exclude each other.
+    """
+    chosen = {name: value for name, value in options.items() if value not in (None, (), _DEFAULTS.get(name))}
+    if "missing" in chosen and math.isnan(chosen["missing"]):  # which is equal to nothing
+        chosen |= {"nan": "ignore", "missing": None}
+    if op.user:
+        for name in (name for name in _OPTIONS if name in chosen):
+            raise UsageError(f"`{name}`", f"is for predefined ops; {op} is user-defined")
+        return op
+    for name, purpose in PURPOSES.items():
+        if name in chosen and _TAKES.get(name, name) not in op.takes:
+            raise UsageError(f"`{name}`", f"{purpose}, and the op is {op}; leave it out")
+    if "exact" in chosen and "weights" in chosen:
+        raise UsageError("`exact`", "is not for weighted means, whose terms are rounded; leave it or `weights` out")
+    if "exact" in chosen and "accumulate_in" in chosen:
+        raise UsageError("`exact`", "rounds once whatever the datatype; leave `accumulate_in` out")
+    if chosen.get("nan") == "mpi" and op.mpi_kernel is None:
+        raise UsageError("`nan='mpi'`", f"is for ops of MPI that see NaNs, and the op is {op}; leave it out")
+    rules = op.rules._replace(
+        overflow=chosen.get("overflow", "warn"),
+        nan=chosen.get("nan", "propagate"),
+        nulls=chosen.get("nulls", "error"),
+        missing=chosen.get("missing"),
+        within=_named(chosen.get("accumulate_in")),
+        result=_named(chosen.get("result_type")),
+        exact=chosen.get("exact", False),
+        ddof=chosen.get("ddof", 0),
+        weights=tuple(chosen.get("weights", ())),
+        window=window,
+    )
+    return ruled(op, rules)
+
+
+_OPTIONS = ("overflow", "nan", "nulls", "missing", *PURPOSES)
+
+
+def _named(name: str | None) -> Datatype | None:
+    """Return a predefined datatype of real numbers."""
+    if name is None:
+        return None
+    from mpired.datatypes.text.parse import parse  # noqa: PLC0415 - with it comes the grammar of derived datatypes
+
+    datatype, _ = parse("long_double" if name == "longdouble" else name)
+    if datatype.group not in Group.C_INTEGER | Group.FLOATING_POINT:
+        raise UsageError("`result_type`", f"{datatype.label} is no real number; name one, as double or int64_t")
+    return datatype
+
+
+def check_rules(op: Op, datatypes: Sequence[Datatype], nranks: int) -> None:
+    """Raise an error if the rules make no sense for elements of these datatypes, and so many ranks."""
+    rules = op.rules
+    if rules.weights and len(rules.weights) != nranks:
+        raise UsageError("`weights`", f"there are {len(rules.weights)} for {nranks} ranks; give one for each rank")
+    if rules.weights and not math.fsum(rules.weights):
+        raise UsageError("`weights`", "add up to 0, by which nothing can be divided")
+    for datatype in datatypes:
+        for check in (_check_missing, _check_exact, _check_wide):
+            check(op, datatype)
+
+
+def _check_missing(op: Op, datatype: Datatype) -> None:
+    missing = op.rules.missing
+    if missing is None:
+        return
+    if datatype.group in Group.COMPLEX | Group.BYTE | Group.CHARACTER | Group.DERIVED:
+        raise UsageError("`missing`", f"is a real number, and elements are {datatype.label}; leave it out")
+    form = datatype.parts[0].form if datatype.parts else datatype.form
+    if form.kind in "iu" and (missing % 1 or not np.iinfo(form).min <= missing <= np.iinfo(form).max):
+        raise UsageError("`missing`", f"{missing} is no {datatype.label}, so that no element is equal to it")
+
+
+def _check_exact(op: Op, datatype: Datatype) -> None:
+    if not op.rules.exact:
+        return
+    integer = datatype.group not in Group.FLOATING_POINT | Group.COMPLEX
+    if integer and op.of_mpi:
+        raise OpError(str(op), f"of {datatype.label} is exact unless it overflows; leave `exact` out")
+    if not integer and "LONG_DOUBLE" in datatype.name:
+        raise OpError(
+            str(op), f"of {datatype.label} is not rounded once: NumPy has no wider arithmetic; leave `exact` out"
+        )
+
+
+def _check_wide(op: Op, datatype: Datatype) -> None:
+    within, result = op.rules.within, op.rules.result
+    rounded = datatype.group in Group.FLOATING_POINT | Group.COMPLEX
+    for option, wide in (("accumulate_in", within), ("result_type", result)):
+        if wide is None:
+            continue
+        if datatype.group in Group.PAIR | Group.COMPLEX:
+            raise UsageError(f"`{option}`", f"is for real numbers, and elements are {datatype.label}; leave it out")
+        if (rounded or op.gives(datatype).form.kind == "f") and wide.form.kind != "f":
+            raise UsageError(
+                f"`{option}`", f"{wide.label} would round {op} of {datatype.label} to integers; use double"
+            )

@@ -1,0 +1,69 @@
+"""What a user chooses of how values are treated: overflow, NaN and missing elements, precision, and weights."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mpired.datatypes import Datatype
+
+
+class Rules(NamedTuple):
+    """The rules of a row of the table of ops.
+
+    Parameters
+    ----------
+    overflow
+        What a result is that its datatype cannot hold: "warn" of it, "wrap" as if it were expected, or "error".
+    nan
+        Whether a NaN makes the result one, is left out, or is treated as the kernels of MPI's libraries do.
+    nulls
+        Whether a null is an error, is left out, or makes the result null.
+    missing
+        The elements with this value are left out; None for none.
+    within
+        The datatype that is computed in, if it is not that of the elements.
+    result
+        The datatype of the results, if it is not the usual one.
+    exact
+        Whether sums are rounded once.
+    ddof
+        What is taken off the number of ranks in the divisor of a variance.
+    weights
+        What each rank's elements are multiplied with in a mean; empty for 1 each.
+    quantile
+        Which quantile is wanted; None for the median.
+    window
+        Whether elements of a window are combined with an origin's, and nothing is kept of earlier ones.
+    """
+
+    overflow: str = "warn"
+    nan: str = "propagate"
+    nulls: str = "error"
+    missing: float | int | None = None
+    within: Datatype | None = None
+    result: Datatype | None = None
+    exact: bool = False
+    ddof: int = 0
+    weights: tuple[float, ...] = ()
+    quantile: float | None = None
+    window: bool = False
+
+    def told(self) -> tuple[str, ...]:
+        """Return what was chosen, in words for the summary of a call; NaN apart."""
+        words = {
+            f"at {self.quantile}": self.quantile is not None,
+            {"wrap": "overflow expected", "error": "overflow refused"}.get(self.overflow, ""): self.overflow != "warn",
+            f"{self.missing} is missing": self.missing is not None,
+            f"in {self.within}": self.within is not None,
+            f"as {self.result}": self.result is not None,
+            {"ignore": "nulls left out", "propagate": "nulls propagate"}.get(self.nulls, ""): self.nulls != "error",
+            "rounded once": self.exact,
+            f"ddof {self.ddof}": self.ddof > 0,
+            "weighted": bool(self.weights),
+        }
+        return tuple(word for word, chosen in words.items() if chosen)
+
+    @property
+    def leaves_out(self) -> bool:
+        """Whether some elements may be left out."""
+        return self.nan == "ignore" or self.nulls != "error" or self.missing is not None

@@ -1,0 +1,427 @@
+"""What a fold keeps of the ranks: their elements combined so far, or what a statistic needs of them.
+
+A fold begins a state for each block of elements. For each rank, in order, it fills the state's `room` with the rank's
+elements, and adds them. The result may be asked for after each rank.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from mpired.datatypes import Datatype, Group
+from mpired.datatypes.times import TIMES, is_of_numpy
+from mpired.ops.kernels import compared
+from mpired.ops.overflow import Steps, steps
+
+if TYPE_CHECKING:
+    from mpired.ops.op import Op
+
+_PAGE = 4096
+# Bytes of what is computed between, for an element.
+_TEMPORARIES = 32
+# Elements that are left out are set back where at most one in so many is; else those that are not are chosen.
+_ONE_IN = 3
+
+Elements: TypeAlias = tuple[np.ndarray, np.ndarray | None]
+"""Elements of a rank, and which of them are there; None if no null is among them."""
+Again: TypeAlias = Callable[[int], Elements]
+"""Reads the elements of a rank again, into an array of their own."""
+
+
+def block_of(count: int, form: np.dtype) -> np.ndarray:
+    """Return an array that starts on a page: the kernel copies to there fastest, and SIMD crosses no cache line."""
+    room = np.empty(count * form.itemsize + _PAGE, np.uint8)
+    start = -room.ctypes.data % _PAGE
+    return room[start : start + count * form.itemsize].view(form)
+
+
+class State:
+    """What is kept of a block of elements.
+
+    Parameters
+    ----------
+    op
+        What combines.
+    datatype
+        That of the elements.
+    nranks
+        How many ranks there are.
+
+    `n` is the number of the ranks added: one for all elements, or an array where some are left out.
+    """
+
+    itemsize = 0
+    """About the bytes that an element of the block needs, where that is more than one of the datatype."""
+    of_none = False
+    """Whether there is a result where every element is left out."""
+    counts_indices = False
+    """Whether it takes the values of pairs alone, and knows their indices."""
+
+    def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
+        self.op = op
+        self.datatype = datatype
+        self.nranks = nranks
+        self.n: int | np.ndarray = 0
+
+    def watching(self) -> np.errstate:
+        """Return the context that elements are to be added in: what overflow and NaN give is defined."""
+        return np.errstate(all="ignore")
+
+    def begin(self, start: int, count: int) -> None:
+        """Begin with so many other elements, from the element `start` on."""
+        raise NotImplementedError
+
+    def room(self) -> np.ndarray:
+        """Return the array for the next rank's elements."""
+        raise NotImplementedError
+
+    def add(self, again: Again, there: np.ndarray | None = None) -> np.ndarray | None:
+        """Add the elements that are in the room, and return which of them overflowed; None for none.
+
+        `there` tells which elements are no nulls; None for all.
+        """
+        raise NotImplementedError
+
+    def result(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the results of the ranks so far, and which of them the datatype cannot hold; None for none."""
+        raise NotImplementedError
+
+    def there(self) -> np.ndarray | None:
+        """Return which of these results are no nulls; None for all."""
+        return None
+
+
+class Combined(State):
+    """The elements of the ranks so far, combined: all that an op of MPI needs.
+
+    There are two blocks. The one in which a kernel leaves its result is the lower rank's for the next; the other one
+    is read into.
+    """
+
+    def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
+        super().__init__(op, datatype, nranks)
+        self._steps: Steps = steps(op, datatype)
+        self._blocks = [block_of(0, datatype.form)] * 2
+
+    def watching(self) -> np.errstate:
+        """Return the context in which an overflow is noted."""
+        return self._steps.watching()
+
+    def begin(self, _start: int, count: int) -> None:
+        """Begin with so many other elements."""
+        if len(self._blocks[0]) < count:
+            self._blocks = [block_of(count, self.datatype.form) for _ in range(2)]
+        self._running, self._spare = (block[:count] for block in self._blocks)
+        self.n = 0
+        self._steps.begin()
+
+    def room(self) -> np.ndarray:
+        """Return the array for the next rank's elements."""
+        return self._spare if self.n else self._running
+
+    def add(self, again: Again, there: np.ndarray | None = None) -> np.ndarray | None:
+        """Combine what is there with the elements in the room."""
+        del there  # where nulls are allowed there is another state
+        self.n += 1
+        if self.n == 1:
+            return None
+        rank = int(self.n) - 1
+        result, overflowed = self._steps(self._running, self._spare, lambda: again(rank)[0])
+        if result is self._spare:
+            self._running, self._spare = self._spare, self._running
+        return overflowed
+
+    def result(self) -> tuple[np.ndarray, None]:
+        """Return the combined elements; those of one rank as they are, which no op touches (MPI-4.1, 6.9.5)."""
+        return self.op.lower(self._running, self.datatype) if self.n > 1 else self._running, None
+
+
+class Planes(State):
+    """The base of states that are some numbers for each element, each kind of them in an array: a plane.
+
+    Elements that are to be left out are not added. `n` is the number of the ranks added: one for all elements, as
+    long as it is the same for all, or an array.
+    """
+
+    def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
+        super().__init__(op, datatype, nranks)
+        self.planes: list[np.ndarray] = []
+        self.rank = -1
+        self._elements = block_of(0, datatype.form)
+        self.count = 0
+        self._flagged = False
+        self._told: np.ndarray | None = None
+        self._nulls: np.ndarray | None = None
+
+    @property
+    def itemsize(self) -> int:  # type: ignore[override] # an attribute of the class where it is the same for all
+        """Bytes of an element, the planes, and temporaries."""
+        return self.datatype.itemsize + sum(form.itemsize for form in self.forms()) + _TEMPORARIES
+
+    def forms(self) -> list[np.dtype]:
+        """Return the forms of the planes at the beginning."""
+        raise NotImplementedError
+
+    def step(self, elements: np.ndarray) -> np.ndarray | None:
+        """Add elements to the planes, and return which of them overflowed, where that is not seen in the planes.
+
+        `n` has them already. They may be written over.
+        """
+        raise NotImplementedError
+
+    def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the results, where `n` is not 0, and which of them overflowed. The planes stay as they are."""
+        raise NotImplementedError
+
+    def watching(self) -> np.errstate:
+        """Return the context in which NumPy calls this when the processor notes an overflow."""
+        if self.op.rules.overflow == "wrap":
+            return super().watching()
+        return np.errstate(all="ignore", over="call", call=self._note)
+
+    def _note(self, _kind: str, _flag: int) -> None:
+        self._flagged = True
+
+    def begin(self, _start: int, count: int) -> None:
+        """Begin with so many other elements."""
+        if len(self._elements) < count:
+            self._elements = block_of(count, self.datatype.form)
+        self.count = count
+        self.planes = [np.zeros(count, form) for form in self.forms()]
+        self.n, self.rank = 0, -1
+        self._told = self._nulls = None
+
+    def room(self) -> np.ndarray:
+        """Return the array for the next rank's elements."""
+        return self._elements[: self.count]
+
+    def add(self, again: Again, there: np.ndarray | None = None) -> np.ndarray | None:
+        """Add the elements in the room, but those that are to be left out."""
+        elements = self.room()
+        self.rank += 1
+        self._flagged = False
+        if there is not None and self.op.rules.nulls == "propagate":
+            self._nulls = ~there if self._nulls is None else self._nulls | ~there
+        valid = valid_of(elements, there, self.datatype, self.op)
+        if valid is None:
+            self.n = self.n + 1
+            overflowed = self.step(elements)
+        else:
+            overflowed = self._step_where(valid, elements)
+        overflowed = self._infinite(again) if self._flagged and overflowed is None else overflowed
+        if overflowed is not None and self._nulls is not None:  # a result that is null cannot overflow any more
+            overflowed &= ~self._nulls
+            return overflowed if overflowed.any() else None
+        return overflowed
+
+    def _step_where(self, valid: np.ndarray, elements: np.ndarray) -> np.ndarray | None:
+        """Add some of the elements."""
+        (lacking,) = (~valid).nonzero()
+        if len(lacking) * _ONE_IN <= self.count:
+            return self._step_but(lacking, elements)
+        (chosen,) = valid.nonzero()
+        planes, n = self.planes, np.full(self.count, self.n) if isinstance(self.n, int) else self.n
+        n[chosen] += 1
+        if not len(chosen):
+            self.n = n
+            return None
+        self.planes, self.n = [plane[chosen] for plane in planes], n[chosen]
+        some = self.step(elements[chosen])
+        planes += [np.zeros(self.count, plane.dtype) for plane in self.planes[len(planes) :]]
+        for plane, part in zip(planes, self.planes, strict=True):
+            plane[chosen] = part
+        self.planes, self.n = planes, n
+        if some is None:
+            return None
+        overflowed = np.zeros(self.count, np.bool_)
+        overflowed[chosen] = some
+        return overflowed
+
+    def _step_but(self, lacking: np.ndarray, elements: np.ndarray) -> np.ndarray | None:
+        """Add all elements but a few, which is quicker than to choose the many: for these the planes are set back."""
+        filled = elements.copy()  # the room may be what is kept
+        filled[lacking] = np.zeros((), elements.dtype)
+        before = [plane[lacking] for plane in self.planes]
+        self.n = np.full(self.count, self.n + 1) if isinstance(self.n, int) else self.n + 1
+        overflowed = self.step(filled)
+        self.n[lacking] -= 1
+        for plane, old in itertools.zip_longest(self.planes, before):
+            plane[lacking] = 0 if old is None else old
+        if overflowed is not None:
+            overflowed[lacking] = False
+        return overflowed
+
+    def _infinite(self, again: Again) -> np.ndarray | None:
+        """Return which elements are infinite now, though those of all ranks are finite, unless it is known of them."""
+        bad = np.logical_or.reduce([~_finite(plane, self.count) for plane in self.planes if plane.dtype.kind == "f"])
+        told = np.zeros(self.count, np.bool_) if self._told is None else self._told
+        bad &= ~told
+        for rank in range(self.rank + 1) if bad.any() else ():
+            elements, there = again(rank)
+            finite = _finite(numbers_of(elements, self.datatype), self.count)
+            valid = valid_of(elements, there, self.datatype, self.op)
+            bad &= finite if valid is None else finite | ~valid
+        self._told = told | bad
+        return bad if bad.any() else None
+
+    def result(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the results, and what is stated for those that are absent."""
+        self._flagged = False
+        results, overflowed = self.finished()
+        none = self.absent()
+        if none is not None:
+            value = absent(self.op.result(self.datatype), self.op)
+            results[none] = np.zeros((), results.dtype)[()] if value is None else value
+            overflowed = None if overflowed is None else overflowed & ~none
+        return results, overflowed
+
+    def absent(self) -> np.ndarray | None:
+        """Return which results are absent: no rank has the element, or a null stands for it; None for none."""
+        none = self._nulls
+        if not isinstance(self.n, int) and not self.of_none:
+            none = self.n == 0 if none is None else none | (self.n == 0)
+        return none if none is not None and none.any() else None
+
+    def there(self) -> np.ndarray | None:
+        """Return which results are no nulls; where nulls are an error, a value stands for what is absent."""
+        none = self.absent() if self.op.rules.nulls != "error" else None
+        return None if none is None else ~none
+
+
+def _finite(plane: np.ndarray, count: int) -> np.ndarray:
+    """Tell of each element whether all its numbers in a plane are finite."""
+    finite: np.ndarray = np.isfinite(plane).reshape(count, -1).all(axis=1)
+    return finite
+
+
+def numbers_of(elements: np.ndarray, datatype: Datatype) -> np.ndarray:
+    """Return the numbers in elements: of complex ones the real and imaginary parts, of pairs the values."""
+    if datatype.group is Group.COMPLEX:
+        return elements.view(datatype.component)
+    return elements[datatype.form.names[0]] if datatype.group is Group.PAIR and datatype.form.names else elements
+
+
+def valid_of(elements: np.ndarray, there: np.ndarray | None, datatype: Datatype, op: Op) -> np.ndarray | None:
+    """Return which elements, of which some may not be `there`, are not to be left out; None for all."""
+    rules = op.rules
+    if rules.nan != "ignore" and rules.missing is None:
+        return None if there is None or there.all() else there
+    numbers = numbers_of(elements, datatype)
+    out = np.zeros(len(numbers), np.bool_)
+    if rules.nan == "ignore" and datatype.group in TIMES:
+        out |= np.isnan(numbers.view(compared(datatype)))  # which is so of NaT
+    elif rules.nan == "ignore" and numbers.dtype.kind == "f":
+        np.isnan(numbers, out=out)
+    if rules.missing is not None:
+        out |= numbers == missing_of(numbers.dtype, op)
+    valid: np.ndarray = ~np.any(out.reshape(len(elements), -1), axis=1)
+    if there is not None:
+        valid &= there
+    return None if valid.all() else valid
+
+
+def missing_of(form: np.dtype, op: Op) -> np.ndarray:
+    """Return the value of elements that are left out, in their own precision."""
+    return np.array(op.rules.missing).astype(form)
+
+
+def absent(result: Datatype, op: Op) -> object:
+    """Return what a result is where all formats need a value, and there is none: NaN, NaT, or what stands for missing.
+
+    The index of a pair is -1, or else the greatest. None if the datatype of the results has no such value.
+    """
+    form, number = result.form, op.rules.missing
+    value = form[0] if result.group is Group.PAIR else form
+    if number is None and value.kind in "fc":
+        number = np.nan
+    elif number is None and result.group in TIMES and is_of_numpy(result):
+        number = int(np.datetime64("NaT").astype("i8"))
+    return number if number is None or form.names is None else (number, np.array(-1).astype(form[1]))
+
+
+def may_be_null(op: Op, datatype: Datatype, lacking: Sequence[bool]) -> bool:
+    """Tell whether a result may be null; `lacking` tells of each rank whether it may lack elements of the datatype."""
+    rules = op.rules
+    if rules.nulls == "error" or not lacking:
+        return False
+    if rules.nulls == "propagate" and any(lacking):
+        return True
+    floating = numbers_of(np.empty(0, datatype.form), datatype).dtype.kind == "f"
+    left_out = rules.missing is not None or (rules.nan == "ignore" and floating)
+    return (left_out or all(lacking)) and not op.state(op, datatype, len(lacking)).of_none
+
+
+def stands_for_null(op: Op, datatype: Datatype) -> bool:
+    """Tell whether results of elements of a datatype have a value that stands for null where a format has none."""
+    return absent(op.result(datatype), op) is not None
+
+
+class Chosen(Planes):
+    """The elements combined so far by an op of MPI, but those left out; they may be combined in another datatype."""
+
+    def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
+        super().__init__(op, datatype, nranks)
+        self._within = op.rules.within or datatype
+        self._steps = steps(op, self._within)
+
+    def forms(self) -> list[np.dtype]:
+        """Return the form that is computed in."""
+        return [self._within.form]
+
+    def watching(self) -> np.errstate:
+        """Return the context in which an overflow is noted."""
+        return self._steps.watching()
+
+    def begin(self, start: int, count: int) -> None:
+        """Begin with so many other elements."""
+        super().begin(start, count)
+        self._steps.begin()
+
+    def step(self, elements: np.ndarray) -> np.ndarray | None:
+        """Combine what is there with elements; the first of each is copied."""
+        upper = elements.astype(self._within.form)
+        if isinstance(self.n, int) and self.n == 1:
+            self.planes = [upper]
+            return None
+        if not isinstance(self.n, int):
+            self._steps.begin()  # what is known of their bounds is not of these elements
+        (running,) = self.planes
+        result, overflowed = self._steps(running, upper, lambda: elements.astype(self._within.form))
+        if not isinstance(self.n, int):
+            first = self.n == 1
+            if first.any():
+                np.copyto(result, elements.astype(self._within.form), where=first)
+            if overflowed is not None:
+                overflowed &= ~first
+        self.planes = [result]
+        return overflowed
+
+    def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the elements in the datatype of the results."""
+        (running,) = self.planes
+        if not isinstance(self.n, int) or self.n > 1:
+            running = self.op.lower(running, self._within)
+        return converted(running, self.op.result(self.datatype).form)
+
+
+def converted(numbers: np.ndarray, form: np.dtype) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return a copy of numbers in another form, and which of them that cannot hold; None for none."""
+    results = numbers.astype(form)
+    if form == numbers.dtype or form.names is not None:
+        return results, None
+    if form.kind in "iu":
+        lost = results.astype(numbers.dtype) != numbers
+    else:
+        lost = np.isfinite(numbers) & ~np.isfinite(results)
+    return results, lost if lost.any() else None
+
+
+def combined(op: Op, datatype: Datatype, nranks: int) -> State:
+    """Return the state of an op of MPI."""
+    rules = op.rules
+    chosen = rules.leaves_out or rules.within is not None or rules.result is not None
+    return (Chosen if chosen else Combined)(op, datatype, nranks)

@@ -1,0 +1,500 @@
+"""The statistics over ranks: what is kept of their elements, and what comes of it.
+
+They are no ops of MPI: what is kept is not an element, and the result need not be of the same datatype. All of them go
+through the ranks in order and round as said here, so that the bits are the same for any cut into blocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mpired.datatypes import DATATYPES, Datatype, Group
+from mpired.ops.exact import Sums
+from mpired.ops.state import Again, Planes, State, combined, converted, numbers_of, valid_of
+
+if TYPE_CHECKING:
+    from fractions import Fraction
+
+    from mpired.ops.op import Op
+
+_DOUBLE, _COUNT = (next(each for each in DATATYPES if each.name == name) for name in ("DOUBLE", "INT64_T"))
+
+
+def number(datatype: Datatype) -> Datatype:
+    """Return the datatype of a mean: that of the elements, double for integers."""
+    return datatype if datatype.group in Group.FLOATING_POINT | Group.COMPLEX else _DOUBLE
+
+
+def real(datatype: Datatype) -> Datatype:
+    """Return the datatype of a variance: that of a mean, or of its parts if it is complex."""
+    if datatype.group is not Group.COMPLEX:
+        return number(datatype)
+    names = {np.dtype("f2"): "REAL2", np.dtype("f4"): "FLOAT", np.dtype("f8"): "DOUBLE"}
+    name = names.get(datatype.component, "LONG_DOUBLE")
+    return next(each for each in DATATYPES if each.name == name)
+
+
+def integer(_datatype: Datatype) -> Datatype:
+    """Return the datatype of a count, a signed integer of 64 bits."""
+    return _COUNT
+
+
+class _Numbers(Planes):
+    """The base of statistics that compute in wide numbers: double, or long double for elements of that."""
+
+    @property
+    def wide(self) -> np.dtype:
+        """The form that is computed in."""
+        if self.op.rules.within is not None:
+            return self.op.rules.within.form
+        form = self.datatype.component if self.datatype.group is Group.COMPLEX else self.datatype.form
+        return form if form.kind == "f" and form.itemsize > np.dtype("f8").itemsize else np.dtype("f8")
+
+    @property
+    def lanes(self) -> np.dtype:
+        """The form of a plane: one wide number for an element, two for a complex one."""
+        return np.dtype((self.wide, (2,))) if self.datatype.group is Group.COMPLEX else self.wide
+
+    def wide_of(self, elements: np.ndarray) -> np.ndarray:
+        """Return the numbers of elements, wide, in the shape of a plane."""
+        numbers = numbers_of(elements, self.datatype).astype(self.wide)
+        return numbers.reshape(len(elements), 2) if self.datatype.group is Group.COMPLEX else numbers
+
+    def divisor(self) -> int | np.ndarray:
+        """Return the number of ranks, in the shape of a plane."""
+        return self.n if isinstance(self.n, int) or self.datatype.group is not Group.COMPLEX else self.n[:, np.newaxis]
+
+    def divided(self, squares: np.ndarray) -> np.ndarray:
+        """Return squares by the degrees of freedom, those of the parts of a complex number together; NaN by none."""
+        free = np.subtract(self.n, self.op.rules.ddof, dtype=self.wide)
+        total: np.ndarray = squares if squares.ndim == 1 else squares.sum(axis=1)
+        return total / np.where(free > 0, free, np.nan)
+
+    def in_form(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return planes in the datatype of the results, and which of them that cannot hold."""
+        result = self.op.result(self.datatype)
+        if numbers.ndim == 1:
+            return converted(numbers, result.form)
+        results, lost = converted(numbers, result.component)
+        return results.reshape(-1).view(result.form), None if lost is None else np.any(lost, axis=1)
+
+
+class Sum(_Numbers):
+    """The sum of some terms of the ranks: rounded at each step, or once where the rules say so."""
+
+    def forms(self) -> list[np.dtype]:
+        """Return the sum, or what an exact one consists of."""
+        return Sums.forms(self.lanes) if self.op.rules.exact else [self.lanes]
+
+    def terms(self, elements: np.ndarray, rank: int) -> list[np.ndarray]:
+        """Return what a rank adds: wide numbers whose sum is the term, one unless it has more digits."""
+        del rank
+        if self.op.rules.exact and elements.dtype.kind in "iu" and elements.itemsize == self.wide.itemsize:
+            high = elements >> 32
+            return [high.astype(self.wide) * 2**32, (elements - (high << 32)).astype(self.wide)]
+        return [self.wide_of(elements)]
+
+    def add(self, again: Again, there: np.ndarray | None = None) -> np.ndarray | None:
+        """Add the elements in the room; those of all ranks may have to be read again."""
+        self._again = again
+        return super().add(again, there)
+
+    def step(self, elements: np.ndarray) -> None:
+        """Add the terms."""
+        for term in self.terms(elements, self.rank):
+            if self.op.rules.exact:
+                Sums(self.planes).add(term)
+            elif isinstance(self.n, int) and self.n == 1:
+                self.planes[0][...] = term  # not added to 0, which has a sign
+            elif isinstance(self.n, int):
+                self.planes[0] += term
+            else:
+                first = self.n == 1 if term.ndim == 1 else (self.n == 1)[:, np.newaxis]
+                self.planes[0] = np.where(first, term, self.planes[0] + term)
+
+    def total(self, form: np.dtype | None = None) -> np.ndarray:
+        """Return the sum, in a form if it is rounded once."""
+        return Sums(self.planes).rounded(form or self.wide, self._exactly) if self.op.rules.exact else self.planes[0]
+
+    def _exactly(self, chosen: np.ndarray) -> list[Fraction]:
+        """Return the exact sums of the terms of some elements."""
+        from fractions import Fraction  # noqa: PLC0415 - only where a sum is rounded once
+
+        totals = [Fraction(0)] * int(np.count_nonzero(chosen))
+        for rank in range(self.rank + 1):
+            elements, there = self._again(rank)
+            valid = valid_of(elements, there, self.datatype, self.op)
+            for term in self.terms(elements, rank):
+                if valid is not None:
+                    term[~valid] = 0
+                totals = [total + Fraction(number) for total, number in zip(totals, term[chosen].tolist(), strict=True)]
+        return totals
+
+    def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the sum in the datatype of the results, to which it is rounded."""
+        result = self.op.result(self.datatype)
+        return self.in_form(self.total(result.component if result.group is Group.COMPLEX else result.form))
+
+    def in_form(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return planes as results, and which overflowed: of exact sums those that are infinite and no rank is."""
+        results, lost = super().in_form(numbers)
+        if not self.op.rules.exact:
+            return results, lost
+        finite = (self.planes[0] == 0).reshape(self.count, -1).all(axis=1)
+        infinite = finite & np.isinf(numbers).reshape(self.count, -1).any(axis=1)
+        lost = infinite if lost is None else lost | infinite
+        return results, lost if lost.any() else None
+
+
+class Mean(Sum):
+    """The sum by the number of ranks; or the sum of weighted elements by that of the weights."""
+
+    def forms(self) -> list[np.dtype]:
+        """Return the sum, and with weights theirs."""
+        return [*super().forms(), *([self.wide] if self.op.rules.weights else [])]
+
+    def terms(self, elements: np.ndarray, rank: int) -> list[np.ndarray]:
+        """Return the weighted elements."""
+        weights = self.op.rules.weights
+        return (
+            [term * self.wide.type(weights[rank]) for term in super().terms(elements, rank)]
+            if weights
+            else super().terms(elements, rank)
+        )
+
+    def step(self, elements: np.ndarray) -> None:
+        """Add the terms, and the weight."""
+        super().step(elements)
+        if self.op.rules.weights:
+            self.planes[-1] += self.wide.type(self.op.rules.weights[self.rank])
+
+    def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Divide."""
+        total = self.total()
+        if not self.op.rules.weights:
+            return self.in_form(total / self.divisor())
+        return self.in_form(total / (self.planes[-1] if total.ndim == 1 else self.planes[-1][:, np.newaxis]))
+
+
+class RootMeanSquare(Sum):
+    """The square root of the mean of the squares, each of which is rounded."""
+
+    def terms(self, elements: np.ndarray, rank: int) -> list[np.ndarray]:
+        """Return the squares."""
+        del rank
+        numbers = self.wide_of(elements)
+        return [numbers * numbers]
+
+    def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Divide, and take the root."""
+        total = self.total()
+        squares = total if total.ndim == 1 else total.sum(axis=1)
+        return self.in_form(np.sqrt(squares / self.n))
+
+
+class Variance(_Numbers):
+    """Welford's recurrence in rank order: the mean so far, and the squares of the deviations so far.
+
+    With x the n-th number: d = x - mean, mean += d / n, squares += d * (x - mean); each step is rounded.
+    """
+
+    def forms(self) -> list[np.dtype]:
+        """Return the mean and the squares."""
+        return [self.lanes, self.lanes]
+
+    def step(self, elements: np.ndarray) -> None:
+        """Go on with the recurrence."""
+        mean, squares = self.planes
+        numbers = self.wide_of(elements)
+        change = numbers - mean
+        mean += change / self.divisor()
+        numbers -= mean
+        change *= numbers
+        squares += change
+
+    def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Divide; a divisor that is not positive gives NaN."""
+        return self.in_form(self.variance())
+
+    def variance(self) -> np.ndarray:
+        """Return the variance in wide numbers."""
+        return self.divided(self.planes[1])
+
+
+class Deviation(Variance):
+    """The square root of the variance."""
+
+    def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Take the root before the conversion."""
+        return self.in_form(np.sqrt(self.variance()))
+
+
+class Count(Planes):
+    """The number of ranks whose element is not left out, which may be 0."""
+
+    of_none = True
+
+    def forms(self) -> list[np.dtype]:
+        """Return nothing: `n` is the count."""
+        return []
+
+    def step(self, elements: np.ndarray) -> None:
+        """Do nothing: it is counted."""
+
+    def finished(self) -> tuple[np.ndarray, None]:
+        """Return the counts."""
+        return np.full(self.count, self.n, np.int64), None
+
+
+class First(Planes):
+    """The element of the first rank that has one."""
+
+    def forms(self) -> list[np.dtype]:
+        """Return the form of the elements."""
+        return [self.datatype.form]
+
+    def step(self, elements: np.ndarray) -> None:
+        """Keep what is the first."""
+        np.copyto(self.planes[0], elements, where=np.equal(self.n, 1))
+
+    def finished(self) -> tuple[np.ndarray, None]:
+        """Return a copy."""
+        return self.planes[0].copy(), None
+
+
+class Last(First):
+    """The element of the last rank that has one."""
+
+    def step(self, elements: np.ndarray) -> None:
+        """Keep them."""
+        self.planes[0][...] = elements
+
+
+class _Extremes(Planes):
+    """The base of statistics that choose elements, in their own datatype or a wider one."""
+
+    @property
+    def within(self) -> Datatype:
+        """The datatype that is computed in."""
+        return self.op.rules.within or self.datatype
+
+    def in_form(self, numbers: np.ndarray, wrapped: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return numbers in the datatype of the results, NaN in one form, and which of them that cannot hold."""
+        results, lost = converted(self.op.lower(numbers.copy(), self.within), self.op.result(self.datatype).form)
+        lost = lost if wrapped is None else wrapped if lost is None else lost | wrapped
+        return results, lost if lost is not None and lost.any() else None
+
+
+class Range(_Extremes):
+    """The greatest element less the smallest."""
+
+    def forms(self) -> list[np.dtype]:
+        """Return the smallest and the greatest."""
+        return [self.within.form] * 2
+
+    def step(self, elements: np.ndarray) -> None:
+        """Keep the extremes; NaN propagates."""
+        elements = elements.astype(self.within.form)
+        for plane, extreme in zip(self.planes, (np.minimum, np.maximum), strict=True):
+            if isinstance(self.n, int) and self.n > 1:
+                extreme(plane, elements, out=plane)
+            else:
+                np.copyto(plane, np.where(np.equal(self.n, 1), elements, extreme(plane, elements)))
+
+    def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Subtract; a difference of zeros is +0."""
+        least, greatest = self.planes
+        numbers = greatest - least + self.within.form.type(0)
+        if numbers.dtype.kind == "f":
+            return self.in_form(numbers, np.isinf(numbers) & np.isfinite(least) & np.isfinite(greatest))
+        return self.in_form(numbers, numbers < 0)
+
+
+class Magnitude(_Extremes):
+    """The greatest or the smallest magnitude: elements without their sign."""
+
+    def __init__(self, op: Op, datatype: Datatype, nranks: int, extreme: np.ufunc) -> None:
+        super().__init__(op, datatype, nranks)
+        self._extreme = extreme
+
+    def forms(self) -> list[np.dtype]:
+        """Return the form that is computed in."""
+        return [self.within.form]
+
+    def step(self, elements: np.ndarray) -> np.ndarray | None:
+        """Keep the extreme of the magnitudes; the smallest integer has none."""
+        magnitudes = np.abs(elements.astype(self.within.form))
+        (plane,) = self.planes
+        if isinstance(self.n, int) and self.n > 1:
+            self._extreme(plane, magnitudes, out=plane)
+        else:
+            np.copyto(plane, np.where(np.equal(self.n, 1), magnitudes, self._extreme(plane, magnitudes)))
+        wrapped = magnitudes < 0 if plane.dtype.kind == "i" else None
+        return wrapped if wrapped is not None and wrapped.any() else None
+
+    def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the magnitudes."""
+        return self.in_form(self.planes[0])
+
+
+class _Gathered(_Numbers):
+    """The base of statistics that need the elements of all ranks at once: a plane is a rank's."""
+
+    @property
+    def itemsize(self) -> int:  # type: ignore[override] # as of the base
+        """Bytes of an element of each rank, the same wide, and the temporaries of that."""
+        return self.nranks * (self.datatype.itemsize + 3 * self.wide.itemsize)
+
+    def begin(self, start: int, count: int) -> None:
+        """Begin with so many other elements."""
+        super().begin(start, count)
+        self._all = np.empty((self.nranks, count), self.datatype.form)
+        self._there: list[np.ndarray | None] = []
+
+    def forms(self) -> list[np.dtype]:
+        """Return nothing: all elements are kept, those that are left out too."""
+        return []
+
+    def room(self) -> np.ndarray:
+        """Return the array for the next rank's elements."""
+        room: np.ndarray = self._all[self.rank + 1]
+        return room
+
+    def add(self, again: Again, there: np.ndarray | None = None) -> np.ndarray | None:
+        """Add the elements in the room, and keep which of them are there."""
+        self._there.append(there)
+        return super().add(again, there)
+
+    def step(self, elements: np.ndarray) -> None:
+        """Do nothing: they are kept where they were read."""
+
+    def kept(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+        """Yield the elements of each rank so far, wide, and which of them are not left out."""
+        for elements, there in zip(self._all, self._there, strict=False):  # as many as there are ranks so far
+            yield self.wide_of(elements), valid_of(elements, there, self.datatype, self.op)
+
+
+class Quantile(_Gathered):
+    """A quantile of the sorted numbers x[0], ..., x[n - 1]: that at the position h = (n - 1) q, interpolated.
+
+    Between neighbours a and b it is a + (b - a) t, or b - (b - a) (1 - t) from t = 1/2 on, with t what h has behind
+    the point.
+    """
+
+    def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Sort, and interpolate; a NaN that is not left out gives NaN."""
+        rows, masks = zip(*self.kept(), strict=True)
+        numbers = np.stack(rows, axis=1)
+        poisoned = np.isnan(numbers)
+        for rank, mask in enumerate(masks):
+            if mask is not None:
+                numbers[~mask, rank] = np.nan
+                poisoned[~mask, rank] = False
+        numbers.sort(axis=1)
+        quantile = 0.5 if self.op.rules.quantile is None else self.op.rules.quantile
+        position = np.maximum(np.subtract(self.n, 1), 0) * self.wide.type(quantile)
+        below = np.floor(position).astype(np.intp)
+        lines = np.arange(len(numbers))
+        low = numbers[lines, below]
+        high = numbers[lines, np.minimum(below + 1, np.maximum(np.subtract(self.n, 1), 0))]
+        results = _interpolated(low, high, position - below)
+        results[poisoned.any(axis=1)] = np.nan
+        return self.in_form(results)
+
+
+def _interpolated(low: np.ndarray, high: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Return numbers between others, without overflow between large ones of different sign."""
+    step = high - low
+    near = np.where(at < 0.5, low + step * at, high - step * (1 - at))  # noqa: PLR2004 - a half
+    near = np.where(np.isfinite(step), near, low * (1 - at) + high * at)
+    return np.where((at == 0) | (low == high), low, near)
+
+
+class ExactVariance(_Gathered):
+    """The variance by exact sums: that of the numbers for their mean, and that of the squared deviations from it.
+
+    The mean, each deviation and each square are rounded.
+    """
+
+    def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the variance, and which are infinite though no rank is."""
+        return self.without_infinite(self.variance())
+
+    def without_infinite(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return numbers as results, and which of them overflowed."""
+        results, lost = self.in_form(numbers)
+        infinite = np.isinf(numbers)
+        if infinite.any():
+            for row, _ in self.kept():
+                infinite &= np.isfinite(row).reshape(self.count, -1).all(axis=1)
+            lost = infinite if lost is None else lost | infinite
+        return results, lost if lost is not None and lost.any() else None
+
+    def variance(self) -> np.ndarray:
+        """Return the variance in wide numbers."""
+        rows = [numbers if mask is None else _zeroed(numbers, mask) for numbers, mask in self.kept()]
+        mean = _exact_sum(rows) / self.divisor()
+        squares = [(row - mean) ** 2 for row in rows]
+        for square, (_, mask) in zip(squares, self.kept(), strict=True):
+            if mask is not None:
+                _zeroed(square, mask)
+        return self.divided(_exact_sum(squares))
+
+
+class ExactDeviation(ExactVariance):
+    """The square root of the variance."""
+
+    def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
+        """Take the root before the conversion."""
+        return self.without_infinite(np.sqrt(self.variance()))
+
+
+def _zeroed(numbers: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Let the numbers that are left out be 0, and return all."""
+    numbers[~valid] = 0
+    return numbers
+
+
+def _exact_sum(rows: list[np.ndarray]) -> np.ndarray:
+    """Return the sum of arrays, rounded once."""
+    forms = Sums.forms(np.dtype((rows[0].dtype, rows[0].shape[1:])))
+    sums = Sums([np.zeros(len(rows[0]), form) for form in forms])
+    for row in rows:
+        sums.add(row)
+
+    def exactly(chosen: np.ndarray) -> list[Fraction]:
+        from fractions import Fraction  # noqa: PLC0415 - only where a sum is rounded once
+
+        return [
+            sum(map(Fraction, each), Fraction(0)) for each in zip(*(row[chosen].tolist() for row in rows), strict=True)
+        ]
+
+    return sums.rounded(rows[0].dtype, exactly)
+
+
+def summed(op: Op, datatype: Datatype, nranks: int) -> State:
+    """Return the state of a sum, that is one of MPI unless it is to be rounded once."""
+    return (Sum if op.rules.exact else combined)(op, datatype, nranks)
+
+
+def variance(op: Op, datatype: Datatype, nranks: int) -> State:
+    """Return the state of a variance."""
+    return (ExactVariance if op.rules.exact else Variance)(op, datatype, nranks)
+
+
+def deviation(op: Op, datatype: Datatype, nranks: int) -> State:
+    """Return the state of a standard deviation."""
+    return (ExactDeviation if op.rules.exact else Deviation)(op, datatype, nranks)
+
+
+def greatest_magnitude(op: Op, datatype: Datatype, nranks: int) -> State:
+    """Return the state of a greatest magnitude."""
+    return Magnitude(op, datatype, nranks, np.maximum)
+
+
+def smallest_magnitude(op: Op, datatype: Datatype, nranks: int) -> State:
+    """Return the state of a smallest magnitude."""
+    return Magnitude(op, datatype, nranks, np.minimum)

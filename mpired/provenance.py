@@ -1,0 +1,168 @@
+"""Where a result comes from: a record in the result's file or in a file beside it, and what it says."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from contextvars import ContextVar
+from typing import Any
+
+from mpired.engines import pool
+from mpired.errors import escaped
+from mpired.progress import counted
+from mpired.sources.source import Source, of_file
+from mpired.sources.stream import StreamSource, digested
+from mpired.steps import step
+
+SUFFIX = ".json"
+"""What the name of the file beside a result has more."""
+_BLOCK_BYTES = 1 << 20
+# With less to read workers cost more than they give.
+_SMALL_BYTES = 16 << 20
+_how: ContextVar[Mapping[str, Any]] = ContextVar("_how")
+
+
+@contextlib.contextmanager
+def called(**how: Any) -> Iterator[None]:
+    """Let the records of results that are written in the block say how they were called."""
+    token = _how.set(how)
+    try:
+        with digested(yes=any(how.get(each) for each in ("argv", "keywords"))):
+            yield
+    finally:
+        _how.reset(token)
+
+
+class Note:
+    """The record of a call, made when the first result that has it is written: what is read forward is read then."""
+
+    def __init__(self) -> None:
+        self._made: Callable[[], str] | None = None
+        self._known: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The record.
+
+        Raises
+        ------
+        MpiredError, OSError
+            If an input cannot be read, or is not what it was.
+        """
+        if self._known is None:
+            self._known = self._made() if self._made else ""
+        return self._known
+
+    def write(self, what: Mapping[str, Any], inputs: Sequence[tuple[str, Source]], jobs: int) -> None:
+        """Say what is recorded: the call, and its inputs, each with what it is for the call."""
+        self._known = None
+        self._made = functools.partial(self._record, what, inputs, jobs, {**_how.get({})})
+
+    @staticmethod
+    def _record(
+        what: Mapping[str, Any], inputs: Sequence[tuple[str, Source]], jobs: int, how: Mapping[str, Any]
+    ) -> str:
+        files = [(name, of_file(source)) for name, source in inputs]
+        with step("digests of the inputs"):
+            digests = _digests([source for _, source in files if not source.is_forward], jobs)
+        read = []
+        for name, source in files:
+            nbytes: int | None
+            digest: str | None
+            if isinstance(source, StreamSource):  # of which nothing is left to be read for a digest
+                nbytes, digest = source.passed
+            else:
+                nbytes, digest = source.nbytes, digests.pop(0)
+            of = "file" if source.inode is not None else "content"
+            read.append({"as": name, "file": source.name, "nbytes": nbytes, "sha256": digest, "of": of})
+        now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        record = {**how, **what, "inputs": read, "time": now, "host": os.uname().nodename}
+        import json  # noqa: PLC0415 - here and below only where a record is made or read
+
+        return json.dumps(record, indent=1)
+
+
+def _digests(sources: Sequence[Source], jobs: int) -> list[str]:
+    """Return the SHA-256 of all bytes of some files."""
+    jobs = jobs if sum(source.nbytes for source in sources) >= _SMALL_BYTES else 1
+    digests = [""] * len(sources)
+    with closing(pool.run(_digest, enumerate(sources), max(1, min(jobs, len(sources))))) as found:
+        for _, (number, digest) in zip(counted(sources, "digests of inputs"), found, strict=True):
+            digests[number] = digest
+    return digests
+
+
+def _digest(numbered: tuple[int, Source]) -> tuple[int, str]:
+    """Return the digest of the bytes of a source, with its number.
+
+    Raises
+    ------
+    ChangedError
+        If it is not what was looked at, before or afterwards.
+    """
+    number, source = numbered
+    import hashlib  # noqa: PLC0415 - with it comes OpenSSL
+
+    digest, block = hashlib.sha256(), memoryview(bytearray(min(_BLOCK_BYTES, max(1, source.nbytes))))
+    with closing(source.open()) as file:
+        at = 0
+        while got := file.read_into(block, at):
+            digest.update(block[:got])
+            at += got
+    source.check_unchanged()
+    return number, digest.hexdigest()
+
+
+def beside(path: str) -> str:
+    """Return the name of the file with the record of a result that has no place for it."""
+    return path + SUFFIX
+
+
+def found(path: str, within: str | None) -> tuple[str, dict[str, Any] | None]:
+    """Return where the record of a file is, and the record: the one within it, or the file beside; None for no record.
+
+    A record beside that is older than its file may be of another content, and says so.
+    """
+    if within is not None:
+        return path, _parsed(within)
+    name = beside(path)
+    try:
+        with open(name, encoding="utf-8") as file:
+            record = _parsed(file.read())
+        if record is not None and os.stat(name).st_mtime_ns < os.stat(path).st_mtime_ns:
+            record["stale"] = True
+    except (OSError, UnicodeDecodeError):
+        return name, None
+    return name, record
+
+
+def _parsed(text: str) -> dict[str, Any] | None:
+    """Return what a record says; None if the text is none."""
+    try:
+        import json  # noqa: PLC0415
+
+        record = json.loads(text)
+    except ValueError:
+        return None
+    is_record = isinstance(record, dict) and "function" in record and isinstance(record.get("inputs"), list)
+    return record if is_record else None
+
+
+def lines(where: str, record: Mapping[str, Any]) -> Iterable[str]:
+    """Yield what a record says, in lines for people."""
+    op = f" with {record['op']}" if record.get("op") else ""
+    inputs = [each.get("file") for each in record["inputs"] if isinstance(each, dict)]
+    number = f"{len(inputs)} input{'' if len(inputs) == 1 else 's'}"
+    stale = "; older than the file, which may have another content" if record.get("stale") else ""
+    yield escaped(f"made by mpired {record.get('version')}: {record['function']}{op} of {number}, {record.get('time')}")
+    if "argv" in record:
+        import shlex  # noqa: PLC0415 - for this line only
+
+        yield escaped(f"by {shlex.join(map(str, record['argv']))}")
+    elif "call" in record:
+        yield escaped(f"by {record['call']}")
+    yield escaped(f"recorded in {where}{stale}")

@@ -1,0 +1,1 @@
+"""Questions about files that change nothing."""

@@ -1,0 +1,390 @@
+"""Whether two files hold the same, and how they differ.
+
+Blocks are compared as bytes first. Only those that differ are looked at closer, number by number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpired.attempts import repeated
+from mpired.buffers import AtHand, Declared, RankBuffer, RankFile, open_rank
+from mpired.buffers.memory import paths
+from mpired.collectives.plan import Plan, Segment, make_plan
+from mpired.collectives.run import worked
+from mpired.datatypes import Datatype
+from mpired.datatypes.times import dtype_name
+from mpired.errors import CountError, DatatypeError, UsageError
+from mpired.ops.table import NO_OP
+from mpired.options import DiffOptions, checked
+from mpired.progress import Progress
+from mpired.queries.measures import Part, Tolerance, differing, distance, parts, ulps
+from mpired.ranks import check_use, compare, in_one_order
+
+# What is looked at closer at a time, so that what is made of it is in the cache.
+_CLOSE_BYTES = 128 << 10
+_PIECE_BYTES = 32 << 20
+
+
+class Place(NamedTuple):
+    """A number in a file.
+
+    Parameters
+    ----------
+    element
+        The element that it is in, in the order in which they are compared.
+    number
+        Which number of the element it is, in the order of the type map.
+    field
+        What that is called, as `value`; "" of an element without fields.
+    """
+
+    element: int
+    number: int
+    field: str
+
+
+@dataclass(frozen=True)
+class Example:
+    """Two numbers that differ.
+
+    Parameters
+    ----------
+    column
+        The name of the column, "" of files without columns.
+    index
+        The element: an index of each dimension of an array, the row of a column.
+    field
+        The field of the element, "" of one without fields.
+    a, b
+        Both numbers.
+    difference
+        How far they are apart; None if one is NaN.
+    ulp
+        The same in units in the last place; None if they are no floating-point numbers, or one is not finite.
+    """
+
+    column: str
+    index: tuple[int, ...]
+    field: str
+    a: Any
+    b: Any
+    difference: Any
+    ulp: int | None
+
+
+@dataclass(frozen=True)
+class Largest:
+    """The largest difference, and where it is first: `index` and `field` as of an example."""
+
+    amount: Any
+    index: tuple[int, ...]
+    field: str
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What came of the comparison of a column, or of the only buffer.
+
+    Parameters
+    ----------
+    name
+        The name of the column, "" of files without columns.
+    datatype, dtype
+        The names of its elements in MPI and in NumPy; None if NumPy has none.
+    count
+        How many elements there are.
+    differing
+        How many of them differ.
+    difference, ulp
+        The largest differences, tolerated ones too; None if there is none.
+    """
+
+    name: str
+    datatype: str
+    dtype: str | None
+    count: int
+    differing: int
+    difference: Largest | None
+    ulp: Largest | None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """How two files differ.
+
+    Parameters
+    ----------
+    equal
+        Whether they do not.
+    a, b
+        What messages call the files.
+    reason
+        Why their elements were not compared: counts, shapes, datatypes or columns are not the same.
+    buffers
+        What came of each column, or of the only buffer.
+    examples
+        The first differences, ordered by column, element and field.
+    """
+
+    equal: bool
+    a: str
+    b: str
+    reason: str = ""
+    buffers: tuple[Compared, ...] = ()
+    examples: tuple[Example, ...] = ()
+
+
+class _Amount(NamedTuple):
+    """A difference, and where it is."""
+
+    amount: Any
+    place: Place
+
+
+class _Found(NamedTuple):
+    """What a look at some elements of a buffer has found."""
+
+    buffer: int
+    nbytes: int = 0
+    differing: int = 0
+    examples: tuple[tuple[Place, Any, Any, Any, int | None], ...] = ()
+    difference: _Amount | None = None
+    ulp: _Amount | None = None
+
+
+def _larger(one: _Amount | None, other: _Amount | None) -> _Amount | None:
+    """Return the larger difference; of equal ones the first."""
+    found = [each for each in (one, other) if each is not None]
+    return min(found, key=lambda each: (-each.amount, each.place), default=None)
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """Compares segments of two ranks. Picklable: it is sent once to each worker.
+
+    Parameters
+    ----------
+    plan
+        What is to be done.
+    tolerance
+        What counts as equal.
+    examples
+        The most examples.
+    """
+
+    plan: Plan
+    tolerance: Tolerance
+    examples: int
+
+    def __call__(self, segment: Segment) -> Iterator[_Found]:
+        """Compare the elements of a segment, and yield what is found in its pieces."""
+        ranks, step = self.plan.buffers[segment.buffer], self.plan.block_counts[segment.buffer]
+        datatype = ranks[0].datatype
+        found = _Found(segment.buffer)
+        with ExitStack() as stack:
+            readers = [stack.enter_context(closing(rank.open())) for rank in ranks]
+            octets = [bytearray(0), bytearray(0)]
+            for start in range(segment.start, segment.stop, step):
+                nbytes = min(step, segment.stop - start) * datatype.itemsize
+                if len(octets[0]) != nbytes:
+                    octets = [bytearray(nbytes), bytearray(nbytes)]
+                    blocks = [np.frombuffer(each, datatype.form) for each in octets]
+                for reader, block in zip(readers, blocks, strict=True):
+                    reader.read(start, block)
+                same = octets[0] == octets[1]  # as memcmp(3) does
+                found = found._replace(nbytes=found.nbytes + 2 * nbytes)
+                if not same or self._may_differ(blocks, datatype):
+                    found = self.merged(found, self._looked_closer(segment.buffer, start, blocks, datatype))
+                if found.nbytes >= _PIECE_BYTES:
+                    yield found
+                    found = _Found(segment.buffer)
+        yield found
+
+    def _may_differ(self, blocks: Sequence[np.ndarray], datatype: Datatype) -> bool:
+        """Tell whether blocks of the same bytes may differ: by a NaN, which equals no other by its value."""
+        if self.tolerance.is_bitwise or self.tolerance.nan_equal:
+            return False
+        numbers = (part for part in parts(blocks[0], blocks[1], datatype) if part.has_nan and not part.is_exact)
+        return any(np.isnan(part.values[0]).any() for part in numbers)
+
+    def merged(self, one: _Found, other: _Found) -> _Found:
+        """Return what two looks at a buffer have found, the same whatever their order."""
+        return _Found(
+            one.buffer,
+            one.nbytes + other.nbytes,
+            one.differing + other.differing,
+            tuple(sorted(one.examples + other.examples, key=lambda each: each[0])[: self.examples]),
+            _larger(one.difference, other.difference),
+            _larger(one.ulp, other.ulp),
+        )
+
+    @np.errstate(all="ignore")  # numbers may be anything
+    def _looked_closer(self, buffer: int, start: int, blocks: Sequence[np.ndarray], datatype: Datatype) -> _Found:
+        """Return what differs in two blocks, of which the first element has the number `start`."""
+        total = _Found(buffer)
+        for block in blocks:
+            datatype.clear_padding(block)
+        step = max(1, _CLOSE_BYTES // datatype.itemsize)
+        for at in range(0, len(blocks[0]), step):
+            a, b = (block[at : at + step] for block in blocks)
+            wrong = np.zeros(len(a), bool)
+            first, found = 0, _Found(buffer)
+            for part in parts(a, b, datatype):
+                differs = differing(part, self.tolerance)
+                wrong |= differs.any(1)
+                found = self.merged(found, self._of_part(part, differs, buffer, start + at, first))
+                first += differs.shape[1]
+            total = self.merged(total, found._replace(differing=int(np.count_nonzero(wrong))))
+        return total
+
+    def _of_part(self, part: Part, differs: np.ndarray, buffer: int, start: int, first: int) -> _Found:
+        """Return examples and the largest differences of a part, whose first number has the number `first`."""
+        a, b = part.values
+        apart, (units, known) = distance(a, b), ulps(part.a, part.b)
+        width = a.shape[1]
+
+        def place(at: int) -> Place:
+            element, number = divmod(at, width)
+            return Place(start + element, first + number, part.label(number))
+
+        def largest(amounts: np.ndarray) -> _Amount | None:
+            at = int(amounts.argmax())
+            amount = amounts.reshape(-1)[at]
+            return _Amount(_plain(amount), place(at)) if amount > 0 else None
+
+        examples = []
+        for at in np.flatnonzero(differs)[: self.examples].tolist():
+            element, number = divmod(at, width)
+            distant, steps = apart[element, number], int(units[element, number]) if known[element, number] else None
+            amount = None if np.isnan(distant) else _plain(distant)
+            examples.append((place(at), *part.pair(element, number), amount, steps))
+        if apart.dtype.kind == "f":
+            apart[np.isnan(apart)] = 0
+        units[~known] = 0
+        return _Found(buffer, 0, 0, tuple(examples), largest(apart), largest(units))
+
+
+def _plain(number: Any) -> Any:
+    """Return a number of NumPy as one of Python, unless that has none like it."""
+    return number if isinstance(number, np.longdouble) else number.item()
+
+
+@dataclass(frozen=True)
+class Planned:
+    """Two files that have been looked at.
+
+    Parameters
+    ----------
+    files
+        Both.
+    comparison
+        How they are compared; None if they need not be, because they differ in what their headers say.
+    reason
+        Why that is so.
+    """
+
+    files: tuple[RankFile, RankFile]
+    comparison: _Comparison | None
+    reason: str = ""
+
+    def run(self, progress: Progress) -> Difference:
+        """Compare all elements.
+
+        Raises
+        ------
+        MpiredError, OSError
+            If a file is damaged, changes or cannot be read.
+        """
+        a, b = (file.source.name for file in self.files)
+        if self.comparison is None:
+            return Difference(equal=False, a=a, b=b, reason=self.reason)
+        plan, merged = self.comparison.plan, self.comparison.merged
+        found = [_Found(buffer) for buffer in range(len(plan.buffers))]
+        for part in worked(plan, self.comparison, progress):
+            found[part.buffer] = merged(found[part.buffer], part)
+        buffers = [_compared(ranks, each) for ranks, each in zip(plan.buffers, found, strict=True)]
+        examples = [
+            Example(_column(ranks), _index(ranks)(place.element), place.field, *rest)
+            for ranks, each in zip(plan.buffers, found, strict=True)
+            for place, *rest in each.examples
+        ]
+        equal = not any(each.differing for each in buffers)
+        return Difference(equal, a, b, "", tuple(buffers), tuple(examples[: self.comparison.examples]))
+
+
+def _compared(ranks: Sequence[RankBuffer], found: _Found) -> Compared:
+    index = _index(ranks)
+    largest = [
+        each and Largest(each.amount, index(each.place.element), each.place.field)
+        for each in (found.difference, found.ulp)
+    ]
+    datatype = ranks[0].datatype
+    names = str(datatype), dtype_name(datatype)
+    return Compared(_column(ranks), *names, ranks[0].count, found.differing, *largest)
+
+
+def _column(ranks: Sequence[RankBuffer]) -> str:
+    """Return the name of a column of one file or the other."""
+    return ranks[0].name or ranks[1].name
+
+
+def _index(ranks: Sequence[RankBuffer]) -> Callable[[int], tuple[int, ...]]:
+    """Return what gives the index of an element in the shape that one of the files has."""
+    shaped = next((rank for rank in ranks if rank.shape is not None), None)
+    if shaped is None:
+        return lambda element: (element,)
+    shape, order = shaped.shape or (), "F" if shaped.fortran_order else "C"
+    return lambda element: tuple(map(int, np.unravel_index(element, shape, order)))  # type: ignore[call-overload]
+
+
+def plan_diff(words: Sequence[str | AtHand], options: DiffOptions) -> Planned:
+    """Look at two files, and compare what their headers say.
+
+    Raises
+    ------
+    MpiredError, OSError
+        If one cannot be used, or the options contradict each other.
+    """
+    tolerance = Tolerance(options["ulp"], options["rtol"], options["atol"], options["nan_equal"])
+    if tolerance.ulp is not None and (tolerance.rtol is not None or tolerance.atol is not None):
+        raise UsageError("`ulp`", "is another measure than `rtol` and `atol`; give one or the other")
+    if list(words).count("-") > 1:
+        raise UsageError("-", "standard input can be one of the files only; write the other to a file")
+    said = Declared.of(options)
+    a, b = files = open_rank(words[0], said), open_rank(words[1], said)
+    for file in files:
+        file.check_complete()
+    check_use(said, files)
+    try:
+        compare("B", b, ("A", a))
+    except (CountError, DatatypeError) as error:
+        return Planned(files, None, str(error))
+    ((a, b),) = in_one_order([files], 0)
+    for buffer in a.buffers:
+        _ = buffer.datatype.form
+    plan = make_plan(NO_OP, (a, b), options["jobs"], options["max_memory"])
+    return Planned((a, b), _Comparison(plan, tolerance, options["examples"]))
+
+
+def diff(words: Sequence[str | AtHand], given: Mapping[str, object], progress: Progress) -> Difference:
+    """Compare two files, which `words` mean, by the options that are given.
+
+    Raises
+    ------
+    MpiredError, OSError
+        If one cannot be used, or the options make no sense.
+    """
+    options = checked(DiffOptions, given)
+
+    def run(planned: Planned) -> Difference:
+        return planned.run(progress)
+
+    timeout = options["lock_timeout"]
+    return repeated(partial(plan_diff, words, options), run, partial(paths, words), timeout=timeout)

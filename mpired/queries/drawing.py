@@ -1,0 +1,240 @@
+"""Pictures of a file as PNG, by matplotlib: histograms, who won how often, maps of arrays of two dimensions."""
+
+from __future__ import annotations
+
+import io
+import math
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from datetime import MAXYEAR, MINYEAR
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.ticker import MaxNLocator
+
+from mpired.datatypes import Datatype
+from mpired.errors import escaped, shortened
+from mpired.queries.elements import are_nan, as_integers
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from mpired.queries.show import Figures, Indices, Map, Part, Shown
+
+MOST_BUFFERS = 8
+"""The most columns of a picture."""
+_MOST_PARTS = 4
+_WIDTH, _HEIGHT = 6.0, 4.2  # inches of a panel
+_PAD = 0.12
+_DPI = 120
+# The eight colours of Okabe and Ito, which people see apart who see fewer.
+_CATEGORIES = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+_NO_NUMBER = "#d9d9d9"
+_LONGEST = 70
+_DAY = 86_400_000_000  # microseconds; matplotlib counts days since 1970
+_HUGE, _CLOSE = 1e280, 1e-10  # bounds of the scales that matplotlib can have
+_EQUAL = 3.0  # the most that a map is longer in one direction and still has square elements
+
+Panel: TypeAlias = Callable[["Axes"], None]
+
+
+def png(shown: Shown, contents: Sequence[tuple[Datatype, Map | None]]) -> bytes:
+    """Return the picture of a file, a row of panels for each buffer.
+
+    Parameters
+    ----------
+    shown
+        The figures, with histograms.
+    contents
+        Of each buffer the datatype, and the map if it has two dimensions.
+    """
+    with mpl.rc_context(), warnings.catch_warnings():
+        mpl.rcdefaults()
+        warnings.simplefilter("ignore")  # a name may have letters that the font lacks
+        rows = [_panels(figures, *content) for figures, content in zip(shown.buffers, contents, strict=True)]
+        columns = max(map(len, rows))
+        figure = Figure(
+            (_WIDTH * columns, _HEIGHT * len(rows)), _DPI, layout=ConstrainedLayoutEngine(w_pad=_PAD, h_pad=_PAD)
+        )
+        FigureCanvasAgg(figure)
+        grid = figure.subplots(len(rows), columns, squeeze=False)
+        for axes, panels in zip(grid, rows, strict=True):
+            for axis, panel in zip(axes, panels, strict=False):
+                panel(axis)
+            for axis in axes[len(panels) :]:
+                axis.set_visible(False)
+        title = os.path.basename(shown.file) if len(shown.file) > _LONGEST else shown.file
+        figure.suptitle(_text(title), parse_math=False)
+        file = io.BytesIO()
+        figure.savefig(file, format="png", metadata={"Software": None})
+    return file.getvalue()
+
+
+def _panels(figures: Figures, datatype: Datatype, contents: Map | None) -> list[Panel]:
+    """Return what is drawn of a buffer."""
+    labels = [_label(figures, datatype, part) for part in figures.parts[:_MOST_PARTS]]
+    if contents is not None:
+        panels: list[Panel] = [
+            partial(_draw_map, numbers=numbers, label=label, steps=contents.steps)
+            for numbers, label in zip(contents.parts, labels, strict=False)
+        ]
+        if figures.indices:
+            panels[1] = partial(_draw_indices, contents=contents, label=labels[1], indices=figures.indices)
+        return panels
+    parts = zip(figures.parts, labels, strict=False)
+    panels = [partial(_draw_histogram, part=part, label=label, nulls=figures.nulls) for part, label in parts]
+    indices = figures.indices
+    if indices and indices.exact and indices.distinct == len(indices.most):  # else a histogram is enough
+        panels[1] = partial(_draw_winners, indices=indices, label=labels[1])
+    return panels
+
+
+def _label(figures: Figures, datatype: Datatype, part: Part) -> str:
+    """Return what the numbers of an axis are: name, datatype and unit."""
+    names = figures.name.split(",")
+    places = {each.name: number for number, each in enumerate(figures.parts)}
+    if figures.name and len(names) == len(figures.parts):
+        name = names[places[part.name]]
+    else:
+        name = ".".join(filter(None, (figures.name, part.name if len(figures.parts) > 1 else ""))) or part.name
+    kind = datatype.numpy_name or str(datatype)
+    unit = f" [{figures.unit}]" if figures.unit and not places[part.name] else ""
+    return _text(f"{name} ({kind}){unit}")
+
+
+def _text(text: str) -> str:
+    return shortened(escaped(text), _LONGEST)
+
+
+def _draw_histogram(axes: Axes, part: Part, label: str, nulls: int) -> None:
+    axes.set_xlabel(label, parse_math=False)
+    axes.set_ylabel("elements")
+    axes.set_title(part.without(nulls), fontsize="small")
+    if part.histogram is None:
+        axes.text(0.5, 0.5, "no numbers to draw", ha="center", va="center", transform=axes.transAxes)
+        axes.set_xticks([])
+        axes.set_yticks([])
+        return
+    edges, counts = part.histogram
+    places = _on_axis(edges)
+    if places is None:
+        places = np.arange(len(edges))
+        ticks = sorted({0, len(counts) // 2, len(counts)})
+        axes.set_xticks(ticks, [str(edges[tick]) for tick in ticks], fontsize="x-small")
+    elif isinstance(edges[0], np.datetime64):
+        locator = AutoDateLocator()  # type: ignore[no-untyped-call]
+        axes.xaxis.set_major_locator(locator)
+        axes.xaxis.set_major_formatter(ConciseDateFormatter(locator))  # type: ignore[no-untyped-call]
+    elif not isinstance(edges[0], float):
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.bar(places[:-1], counts, np.diff(places), align="edge", color=_CATEGORIES[0], edgecolor="white", linewidth=0.5)
+    _count_from_zero(axes)
+
+
+def _on_axis(edges: Sequence[Any]) -> np.ndarray | None:
+    """Return where edges are on an axis; None if matplotlib has no axis for them."""
+    array = np.array(edges)
+    if array.dtype.kind == "M":
+        years = array[[0, -1]].astype("M8[Y]").astype(np.int64) + 1970
+        margin = (years[1] - years[0]) // 8 + 1  # of the axis
+        if years[0] - margin < MINYEAR or years[1] + margin > MAXYEAR:
+            return None
+        places = array.astype("M8[us]").astype(np.int64) / _DAY
+    elif isinstance(edges[0], float):
+        places = array
+    else:  # a bin of whole numbers is around them
+        whole = array.astype(np.int64) if array.dtype.kind == "m" else array
+        places = whole.astype(np.float64) - 0.5
+    return places if places[0] < places[-1] and _is_scale(places[0], places[-1]) else None
+
+
+def _is_scale(low: float, high: float) -> bool:
+    """Tell whether matplotlib finds ticks between two numbers: neither huge nor too close, nor tiny."""
+    size = max(abs(low), abs(high))
+    return bool(size < _HUGE and (low == high or high - low > max(_CLOSE * size, 1 / _HUGE)))
+
+
+def _count_from_zero(axes: Axes) -> None:
+    axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _draw_winners(axes: Axes, indices: Indices, label: str) -> None:
+    """Draw how often each index is there."""
+    names, counts = zip(*sorted(indices.most), strict=True) if indices.most else ((), ())
+    axes.bar(list(map(str, names)), counts, color=_CATEGORIES[1], edgecolor="white")
+    axes.set_xlabel(label, parse_math=False)
+    axes.set_ylabel("elements")
+    _count_from_zero(axes)
+
+
+def _draw_map(axes: Axes, numbers: np.ndarray, label: str, steps: tuple[int, int]) -> None:
+    whole = as_integers(numbers)
+    drawable = np.ma.masked_invalid(whole.astype(np.float64))
+    if (nans := are_nan(numbers)) is not None:
+        drawable[nans] = np.ma.masked
+    there = whole[~np.ma.getmaskarray(drawable)]
+    low, high = (there.min().item(), there.max().item()) if len(there) else (0, 0)
+    has_scale = _is_scale(low, high)
+    if not has_scale:
+        drawable = np.ma.array(_shares(whole, low, high), mask=drawable.mask)
+    colors = mpl.colormaps["viridis"].with_extremes(bad=_NO_NUMBER)
+    image = _image(axes, drawable, steps, cmap=colors, **({} if has_scale else {"vmin": 0, "vmax": 1}))
+    bar = axes.get_figure().colorbar(image, ax=axes)  # type: ignore[union-attr]
+    bar.set_label(label, parse_math=False)
+    if not has_scale:
+        bar.set_ticks([0, 1], labels=[str(low), str(high)])
+    if missing := drawable.size - int(drawable.count()):
+        axes.set_title(f"grey: {missing} no finite numbers", fontsize="small")
+
+
+@np.errstate(all="ignore")  # of numbers that are not drawn
+def _shares(numbers: np.ndarray, low: Any, high: Any) -> np.ndarray:
+    """Return how far each number is from the lowest to the highest."""
+    if numbers.dtype.kind in "iu":  # the difference of two integers of 64 bits fits as one without a sign
+        return np.asarray((numbers.astype(np.uint64) - np.uint64(low % 2**64)) / max(high - low, 1))
+    exponent = -math.frexp(max(abs(low), abs(high)))[1]
+    scaled, least, most = (np.ldexp(np.float64(each), exponent) for each in (numbers, low, high))
+    return np.asarray((scaled - least) / ((most - least) or 1))
+
+
+def _draw_indices(axes: Axes, contents: Map, label: str, indices: Indices) -> None:
+    """Draw which index is where: a colour for each of a few, a scale for many."""
+    numbers = contents.parts[1]
+    if not indices.exact or indices.distinct > len(_CATEGORIES):
+        _draw_map(axes, numbers, label, contents.steps)
+        return
+    there = np.array(sorted(index for index, _ in indices.most))
+    places = np.searchsorted(there, numbers)
+    limits = np.arange(len(there) + 1) - 0.5
+    colors = ListedColormap(_CATEGORIES[: len(there)])
+    image = _image(axes, places, contents.steps, cmap=colors, norm=BoundaryNorm(limits, len(there)))
+    bar = axes.get_figure().colorbar(image, ax=axes, ticks=range(len(there)))  # type: ignore[union-attr]
+    bar.ax.set_yticklabels(list(map(str, there.tolist())))
+    bar.ax.minorticks_off()
+    bar.set_label(label, parse_math=False)
+
+
+def _image(axes: Axes, numbers: np.ndarray, steps: tuple[int, int], **settings: Any) -> Any:
+    """Draw numbers where they are: the first axis downwards, the second to the right."""
+    rows, columns = numbers.shape[0] * steps[0], numbers.shape[1] * steps[1]
+    is_long = max(rows, columns) > _EQUAL * min(rows, columns)
+    extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
+    image = axes.imshow(
+        numbers, extent=extent, aspect="auto" if is_long else "equal", interpolation="nearest", **settings
+    )
+    every = [f" (one of {step} shown)" if step > 1 else "" for step in steps]
+    axes.set_ylabel(f"axis 0{every[0]}")
+    axes.set_xlabel(f"axis 1{every[1]}")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+    return image

@@ -1,0 +1,62 @@
+"""The elements of a buffer for those who only look at them: null values too, and each component as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from typing import TypeAlias
+
+import numpy as np
+
+from mpired.buffers import RankBuffer
+from mpired.buffers.decoding import Decoder
+from mpired.buffers.textual import components
+from mpired.datatypes import Datatype, Group
+from mpired.datatypes.times import TIMES
+
+Read: TypeAlias = Callable[[int, int], tuple[np.ndarray, np.ndarray | None]]
+"""Gives the elements from a position on, so many, and which of them are missing; None if none is."""
+
+
+@contextmanager
+def reading(buffer: RankBuffer, decoder: Decoder) -> Iterator[Read]:
+    """Open a buffer for reading by element ranges, cheapest in ascending order; a worker decodes what a library does.
+
+    Raises
+    ------
+    MpiredError, OSError
+        If the file is damaged, has changed, or cannot be opened.
+    """
+    with closing(decoder.decoding(buffer).open()) as reader:
+
+        def read(start: int, count: int) -> tuple[np.ndarray, np.ndarray | None]:
+            block = np.empty(count, buffer.datatype.form)
+            there = reader.read(start, block)
+            return block, None if there is None else ~there
+
+        yield read
+
+
+def numbers(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
+    """Return the components of elements as numbers; truth values are 0 and 1, and times as `with_nat` has them."""
+    if datatype.group is Group.LOGICAL:
+        return [(block != 0).view(np.uint8)]
+    if datatype.group in TIMES:
+        return [block.view(with_nat(datatype))]
+    return components(block, datatype)
+
+
+def with_nat(datatype: Datatype) -> np.dtype:
+    """Return the form whose NaN are those of the elements: of times of 8 bytes the least integer is NaT."""
+    return np.dtype("m8") if datatype.group in TIMES and datatype.itemsize == np.dtype("m8").itemsize else datatype.form
+
+
+def are_nan(values: np.ndarray) -> np.ndarray | None:
+    """Tell of each number whether it is NaN or NaT; None if none is."""
+    found: np.ndarray | None = np.isnan(values) if values.dtype.kind in "fm" else None
+    return None if found is None or not found.any() else found
+
+
+def as_integers(values: np.ndarray) -> np.ndarray:
+    """Return numbers without NaT as integers if they are times, and else as they are."""
+    return values.view(np.int64) if values.dtype.kind == "m" else values

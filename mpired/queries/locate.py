@@ -1,0 +1,295 @@
+"""Where the extreme of all ranks is: the example of the standard, with arrays of any lengths (MPI-4.1, 6.9.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from mpired import cautions, engines, ops
+from mpired.attempts import repeated
+from mpired.buffers import AtHand, Declared, RankBuffer, RankFile
+from mpired.buffers.memory import paths
+from mpired.buffers.rank import choice, in_order, ways_out
+from mpired.collectives.plan import Plan, Segment, make_plan
+from mpired.collectives.run import worked
+from mpired.datatypes import Group
+from mpired.datatypes.times import TIMES, as_times
+from mpired.errors import CountError, DatatypeError, OpError, UsageError
+from mpired.ops import Op
+from mpired.ops.table import MAX, MIN
+from mpired.options import EXTREMES, LocateOptions, checked
+from mpired.progress import Progress
+from mpired.queries.elements import are_nan, with_nat
+from mpired.ranks import check_use, gathered, left_out, open_each, unnatural
+from mpired.steps import step
+
+# The op on plain elements that each is.
+_PLAIN = dict(zip(EXTREMES, (MAX, MIN), strict=True))
+_PIECE_BYTES = 32 << 20
+_MANY = 1 << 15  # elements
+
+
+@dataclass(frozen=True)
+class Location:
+    """An element, and where it is.
+
+    Parameters
+    ----------
+    value
+        The element, as a scalar of NumPy.
+    rank
+        The rank that holds it.
+    file
+        What messages call its file.
+    index
+        An index of each dimension of an array, the row of a column, or else the number of the element.
+    column
+        The name of the column, "" of files without columns.
+    """
+
+    value: Any
+    rank: int
+    file: str
+    index: tuple[int, ...]
+    column: str = ""
+
+
+class _Best(NamedTuple):
+    """The best elements of some: their values and places as arrays, the first one first.
+
+    Places are the number of the rank, of the element in its buffer, and of the buffer in all.
+    """
+
+    nbytes: int
+    values: np.ndarray
+    places: np.ndarray
+
+
+_PLACE = np.dtype([("rank", "i8"), ("element", "i8"), ("buffer", "i8")])
+
+
+@dataclass(frozen=True)
+class _Search:
+    """Looks for extremes in segments. Picklable: it is sent once to each worker.
+
+    Parameters
+    ----------
+    plan
+        What is to be done: every buffer by itself.
+    ranks
+        For each buffer the number of its rank.
+    number
+        How many extremes are wanted.
+    """
+
+    plan: Plan
+    ranks: tuple[int, ...]
+    number: int
+    ignores_nan: bool
+
+    def __call__(self, segment: Segment) -> Iterator[_Best]:
+        """Look at a segment, and yield the best elements of its pieces."""
+        (rank,), step = self.plan.buffers[segment.buffer], self.plan.block_counts[segment.buffer]
+        block = np.empty(min(step, segment.stop - segment.start), rank.datatype.form)
+        form = with_nat(rank.datatype)
+        best = nothing(form)
+        found: list[_Best] = []
+        with closing(rank.open()) as reader:
+            for start in range(segment.start, segment.stop, step):
+                current = block[: segment.stop - start]
+                reader.read(start, current)
+                current = current.view(form)
+                at = self._candidates(current, best)
+                places = np.zeros(len(at), _PLACE)
+                places["rank"], places["element"] = self.ranks[segment.buffer], start + at
+                places["buffer"] = segment.buffer
+                found.append(_Best(current.nbytes, current[at], places))
+                nbytes = best.nbytes + sum(each.nbytes for each in found)
+                # Sorting pays only for many.
+                if nbytes >= _PIECE_BYTES or sum(len(each.values) for each in found) >= max(self.number, _MANY):
+                    best, found = self.best_of((best, *found)), []
+                if best.nbytes >= _PIECE_BYTES:
+                    yield best
+                    best = best._replace(nbytes=0)
+        yield self.best_of((best, *found))
+
+    @np.errstate(all="ignore")  # a NaN may be a signalling one
+    def _candidates(self, block: np.ndarray, best: _Best) -> np.ndarray:
+        """Return which elements of a block may be among the best, in ascending order; `best` are some before them."""
+        is_max = self.plan.op.name == MAX.name
+        nans = are_nan(block)
+        if self.number == 1 and (nans is None or not self.ignores_nan):
+            return np.array(
+                [block.argmax() if is_max else block.argmin()]
+            )  # which take a NaN or NaT for the extreme, too
+        if len(best.values) < self.number:
+            chosen = np.ones(len(block), bool)
+        else:  # of equal elements the first one counts
+            worst = best.values[-1]
+            chosen = block > worst if is_max else block < worst
+        if nans is not None:
+            chosen = chosen & ~nans if self.ignores_nan else chosen | nans
+        return np.flatnonzero(chosen)
+
+    def best_of(self, each: Sequence[_Best]) -> _Best:
+        """Return the best of several, the same whatever their order."""
+        values = np.concatenate([one.values for one in each])
+        places = np.concatenate([one.places for one in each])
+        # Numbers that stand for the values: smaller is better, and equal values have one.
+        _, order = np.unique(values, return_inverse=True)
+        order = -order if self.plan.op.name == MAX.name else order
+        if (nans := are_nan(values)) is not None:
+            order = np.where(nans, -len(values) - 1, order)
+        by_place = places["buffer"], places["element"], places["rank"]
+        first = np.lexsort((*by_place, order))[: self.number]
+        return _Best(sum(one.nbytes for one in each), values[first], places[first])
+
+
+def nothing(form: np.dtype) -> _Best:
+    """Return the best of no elements."""
+    return _Best(0, np.empty(0, form), np.empty(0, _PLACE))
+
+
+@dataclass(frozen=True)
+class _Planned:
+    """Ranks that have been looked at.
+
+    Parameters
+    ----------
+    files
+        The ranks.
+    search
+        How their elements are looked at.
+    """
+
+    files: tuple[RankFile, ...]
+    search: _Search
+
+    def run(self, progress: Progress) -> list[Location]:
+        """Look at all elements.
+
+        Raises
+        ------
+        CountError
+            If all are NaN or NaT, and these are left out.
+        MpiredError, OSError
+            If a file is damaged, changes or cannot be read.
+        """
+        plan = self.search.plan
+        datatype = plan.buffers[0][0].datatype
+        is_time = datatype.group in TIMES
+        best = nothing(with_nat(datatype))
+        for part in worked(plan, self.search, progress):
+            best = self.search.best_of((best, part))
+        if not len(best.values):
+            what = "NaT" if is_time else "NaN"
+            reason = f"are {what}, all of them, and `nan='ignore'` leaves no other element; leave it out"
+            raise CountError("the elements", reason)
+        values = as_times(best.values, datatype) if is_time else best.values
+        return [self._location(value, *place) for value, place in zip(values, best.places.tolist(), strict=True)]
+
+    def _location(self, value: Any, rank: int, element: int, buffer: int) -> Location:
+        (found,) = self.search.plan.buffers[buffer]
+        order = "F" if found.fortran_order else "C"
+        index = (element,) if found.shape is None else np.unravel_index(element, found.shape, cast("Any", order))
+        return Location(value, rank, self.files[rank].source.name, tuple(map(int, index)), found.name)
+
+
+def _op(op: ops.OpLike) -> Op:
+    """Return the op on plain elements that finds the extreme.
+
+    Raises
+    ------
+    OpError
+        If it is another one.
+    """
+    chosen = ops.meant(op)
+    if chosen is None and isinstance(op, str):
+        chosen = ops.resolve(op)
+    plain = _PLAIN.get(chosen.name.lower()) if chosen is not None and not chosen.user else None
+    if plain is None:
+        raise OpError(
+            f"{chosen or op}", "finds no extreme; give maxloc or minloc, or combine ranks with `mpired reduce`"
+        )
+    return plain
+
+
+def _plan(op: Op, words: Sequence[str | AtHand], options: LocateOptions) -> _Planned:
+    """Look at the ranks' headers.
+
+    Raises
+    ------
+    MpiredError, OSError
+        If one of them cannot be used; one error lists all that cannot.
+    """
+    if not words:
+        raise UsageError("ranks", "there are none; name at least one file")
+    if list(words).count("-") > 1:
+        raise UsageError("-", "standard input can be one rank only; write the others to files")
+    said = Declared.of(options)
+    with step("opening and checking the ranks"):
+        files, used, skipped = open_each(words, said, partial(_check, op), options)
+    cautions.tell(*left_out(skipped, len(used) + len(skipped)))
+    check_use(said, files)
+    chosen = options["sort"] != "given" or options["rank_regex"] is not None
+    if not chosen and (doubtful := unnatural([file.source.name for file in files])):
+        cautions.tell(cautions.order(*doubtful, "numbers of the ranks"))
+    turned = [file._replace(buffers=tuple(map(_in_c_order, file.buffers))) for file in files]
+    ranks = tuple(rank for rank, file in enumerate(files) for _ in file.buffers)
+    plan = make_plan(op, turned, options["jobs"], options["max_memory"], apart=True)
+    return _Planned(files, _Search(plan, ranks, options["top"] or 1, options["nan"] == "ignore"))
+
+
+def _in_c_order(buffer: RankBuffer) -> RankBuffer:
+    """Return a buffer whose elements come in the order of their indices."""
+    return in_order(buffer, fortran_order=False)
+
+
+def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> None:
+    """Raise an error unless the elements of a rank can be compared, with those of the first good one too."""
+    file.check_complete(op.groups)
+    name, own = file.source.name, [buffer.datatype for buffer in file.buffers]
+    for buffer in file.buffers:
+        where = f"column {buffer.name!r}, " if buffer.name else ""
+        if buffer.datatype.group not in op.groups:
+            what = f"{where}{buffer.datatype.label}, {buffer.datatype.group.title}"
+            others = [(each.name, each.datatype.group) for each in file.buffers]
+            way_out = ways_out(choice(others, op.groups)) if buffer.name else ""
+            if buffer.datatype.group is Group.PAIR:
+                way_out = "; `mpired reduce` with maxloc or minloc combines pairs"
+            raise OpError(name, f"holds {what}, and an extreme is one of {op.groups.title}{way_out}")
+        if not buffer.count:
+            raise CountError(name, f"rank {rank} has no elements, and so no extreme; leave it out")
+    if len(set(own)) > 1:
+        columns = ", ".join(f"{buffer.name}: {buffer.datatype.label}" for buffer in file.buffers)
+        reason = f"has columns of several datatypes ({columns}), and no order between them"
+        raise DatatypeError(name, f"{reason}; choose with `columns='{file.buffers[0].name}'`")
+    other, like = first
+    if own[0] != (theirs := like.buffers[0].datatype):
+        reason = f"rank {rank} has datatype {own[0].label}, but rank {other} ({like.source.name!r}) has {theirs.label}"
+        raise DatatypeError(name, reason)
+
+
+def locate(
+    words: Sequence[str | AtHand], op: ops.OpLike, given: Mapping[str, object], progress: Progress
+) -> list[Location]:
+    """Return the extremes of all elements of the ranks that `words` mean, by the options that are given.
+
+    Raises
+    ------
+    MpiredError, OSError
+        If a rank cannot be used, or the options make no sense.
+    """
+    options, chosen = checked(LocateOptions, given), _op(op)
+
+    def run(planned: _Planned) -> list[Location]:
+        return planned.run(progress)
+
+    timeout, ranks = options["lock_timeout"], gathered(words, options)
+    with engines.chosen(options):
+        return repeated(partial(_plan, chosen, ranks, options), run, partial(paths, ranks), timeout=timeout)

@@ -1,0 +1,214 @@
+"""How far apart two elements are: in bits, by their difference, and in units in the last place."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from mpired.datatypes import Datatype, Group
+from mpired.datatypes.times import TIMES, as_times
+
+_EXACT = Group.LOGICAL | Group.BYTE | Group.CHARACTER | TIMES
+_X87_FRACTION = 63  # bits of the fraction of x87's long double, without the integer bit
+_IS_X87 = np.finfo(np.longdouble).nmant == _X87_FRACTION
+_MOST = 2**64 - 1
+
+
+class Tolerance(NamedTuple):
+    """What counts as equal: the same bits, unless one of these is given.
+
+    Parameters
+    ----------
+    ulp
+        The most units in the last place that floating-point numbers are apart.
+    rtol, atol
+        The most that numbers are apart: `atol + rtol * |b|`, as numpy.isclose has it.
+    nan_equal
+        Whether a NaN equals every NaN.
+    """
+
+    ulp: int | None = None
+    rtol: float | None = None
+    atol: float | None = None
+    nan_equal: bool = False
+
+    @property
+    def is_bitwise(self) -> bool:
+        """Whether numbers are compared by their bits."""
+        return self.ulp is None and self.rtol is None and self.atol is None
+
+
+class Part(NamedTuple):
+    """One number of each element of two blocks, or the numbers of a field that has several, a column each.
+
+    Parameters
+    ----------
+    name
+        The name of the field, "" of an element without fields.
+    shape
+        The shape of the field.
+    a, b
+        The numbers as they are in the blocks.
+    datatype
+        What an element is.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    a: np.ndarray
+    b: np.ndarray
+    datatype: Datatype
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether a tolerance makes no sense: they are no numbers."""
+        return self.datatype.group in _EXACT
+
+    @property
+    def values(self) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers as NumPy computes with them."""
+        return _values(self.a), _values(self.b)
+
+    @property
+    def has_nan(self) -> bool:
+        """Whether they may be NaN."""
+        return _values(self.a[:0]).dtype.kind in "fc"
+
+    def label(self, number: int) -> str:
+        """Return what one of the numbers is called: `value`, or `f0[2]`."""
+        return self.name + "".join(f"[{i}]" for i in np.unravel_index(number, self.shape))
+
+    def pair(self, element: int, number: int) -> tuple[np.generic, np.generic]:
+        """Return one number of both, as a person reads it."""
+        cut = slice(element, element + 1), slice(number, number + 1)
+        a, b = _values(self.a[cut]).reshape(1), _values(self.b[cut]).reshape(1)
+        if self.datatype.group in TIMES:
+            a, b = as_times(a, self.datatype), as_times(b, self.datatype)
+        return a[0], b[0]
+
+
+def parts(a: np.ndarray, b: np.ndarray, datatype: Datatype) -> Iterator[Part]:
+    """Yield the parts of the elements of two blocks, in the order of the type map; a complex number is one."""
+    fields = () if datatype.group is Group.COMPLEX else datatype.fields
+    for name in fields or ("",):
+        one, other = (a[name], b[name]) if name else (a, b)
+        shape = one.shape[1:]
+        rows = len(one), math.prod(shape)
+        yield Part(name, shape, one.reshape(rows), other.reshape(rows), datatype)
+
+
+def _values(numbers: np.ndarray) -> np.ndarray:
+    """Return numbers as NumPy computes with them: complex ones of two halves are not."""
+    if numbers.dtype.names is None:
+        return numbers
+    real, imag = _components(numbers)
+    return real + 1j * imag.astype("f4")
+
+
+def differing(part: Part, tolerance: Tolerance) -> np.ndarray:
+    """Tell which numbers differ."""
+    a, b = part.values
+    if tolerance.is_bitwise or part.is_exact:
+        found: np.ndarray = (_bits(part.a) != _bits(part.b)).any(-1)
+    else:
+        found = ~((a == b) | _near(part, tolerance))
+    if part.has_nan and tolerance.nan_equal:
+        found &= ~(np.isnan(a) & np.isnan(b))
+    return found
+
+
+def _bits(numbers: np.ndarray) -> np.ndarray:
+    """Return the words that numbers consist of, along a new last axis; padding has to be cleared before."""
+    word = math.gcd(numbers.dtype.itemsize, 8)
+    return np.ascontiguousarray(numbers).view(f"u{word}").reshape(*numbers.shape, -1)
+
+
+def _near(part: Part, tolerance: Tolerance) -> np.ndarray:
+    """Tell which numbers are not farther apart than is tolerated; infinite ones are near to none."""
+    if tolerance.ulp is not None:
+        units, known = ulps(part.a, part.b)
+        return known & (units <= np.uint64(tolerance.ulp))
+    a, b = part.values
+    apart, size = distance(a, b), np.abs(_wide(b))
+    near: np.ndarray = np.isfinite(size) & (apart <= (tolerance.atol or 0.0) + (tolerance.rtol or 0.0) * size)
+    return near
+
+
+def _wide(numbers: np.ndarray) -> np.ndarray:
+    """Return numbers in a form in which differences of halves and floats are exact; integers as long doubles."""
+    forms = {"f": np.float64, "c": np.complex128}
+    wide: np.ndarray = numbers.astype(np.result_type(numbers.dtype, forms.get(numbers.dtype.kind, np.longdouble)))
+    return wide
+
+
+def distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Return how far numbers are apart, exactly for integers; NaN if one is NaN, 0 for equal infinities."""
+    if a.dtype.kind in "iu":
+        one, other = a.astype(np.uint64), b.astype(np.uint64)  # the difference of two fits, their own values wrap
+        wrapped: np.ndarray = np.where(a > b, one - other, other - one)
+        return wrapped
+    found: np.ndarray = np.abs(_wide(a) - _wide(b))
+    found[a == b] = 0
+    return found
+
+
+def ulps(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many units in the last place numbers are apart, and which of these are known.
+
+    It is the number of steps from one to the other, each to the next number that there is; from -0.0 to 0.0 it is 0.
+    Of complex numbers it is the larger of both components. No step leads from or to a NaN or an infinite number.
+    Of integers none is known, nor of a long double that is not x87's.
+    """
+    if a.dtype.kind == "c" or a.dtype.names:
+        (real, known), (imag, also_known) = map(ulps, _components(a), _components(b))
+        return np.maximum(real, imag), known & also_known
+    is_long = a.dtype.itemsize > 8  # noqa: PLR2004 - bytes of a word
+    if a.dtype.kind != "f" or (is_long and not _IS_X87):
+        return np.zeros(a.shape, np.uint64), np.zeros(a.shape, bool)
+    equal = a == b
+    known = equal | (np.isfinite(a) & np.isfinite(b))
+    return np.where(equal, np.uint64(0), _long_steps(a, b) if is_long else _steps(a, b)), known
+
+
+def _components(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the real and the imaginary parts of complex numbers."""
+    return (numbers["real"], numbers["imag"]) if numbers.dtype.names else (numbers.real, numbers.imag)
+
+
+def _steps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Count steps between numbers whose bits are in the order of their absolute values."""
+    one, other = _ordinals(a), _ordinals(b)
+    apart: np.ndarray = np.maximum(one, other).astype(np.uint64) - np.minimum(one, other).astype(np.uint64)
+    return apart
+
+
+def _ordinals(numbers: np.ndarray) -> np.ndarray:
+    """Return the place of each number in the order of all, 0 for zeros."""
+    bits = numbers.dtype.itemsize * 8
+    signed = np.ascontiguousarray(numbers).view(f"i{bits // 8}").astype(np.int64)
+    return np.where(signed < 0, -(signed & np.int64(2 ** (bits - 1) - 1)), signed)
+
+
+def _long_steps(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Count steps between long doubles, at most 2**64 - 1.
+
+    The place of one in the order of all has more bits than a word: those of exponent and fraction are subtracted apart.
+    """
+    (high, low), (other_high, other_low) = _halves(a), _halves(b)
+    apart = np.abs((high - other_high) * np.longdouble(2.0) ** _X87_FRACTION + (low - other_low))
+    found: np.ndarray = np.full(apart.shape, _MOST, np.uint64)
+    exact = apart < np.longdouble(2.0) ** 64
+    found[exact] = apart[exact].astype(np.uint64)
+    return found
+
+
+def _halves(numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the exponents and the fractions of x87's long doubles as long doubles, with the sign of the number."""
+    words = np.ascontiguousarray(numbers).view(np.uint64).reshape(*numbers.shape, -1)
+    sign = np.where(np.signbit(numbers), np.longdouble(-1), np.longdouble(1))
+    exponent = words[..., 1] & np.uint64(0x7FFF)
+    fraction = words[..., 0] & np.uint64(2**_X87_FRACTION - 1)
+    return sign * exponent.astype(np.longdouble), sign * fraction.astype(np.longdouble)

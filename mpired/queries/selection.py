@@ -1,0 +1,157 @@
+"""Which elements of an array a text means, in the syntax of NumPy's basic slicing, and the reading of these alone."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from mpired.errors import RangeError, UsageError
+from mpired.queries.elements import Read
+
+_NUMBER = r"[-+]?\d{1,19}"
+_PART = re.compile(
+    rf"\s*(?:(?P<at>{_NUMBER})|(?P<start>{_NUMBER})?\s*:\s*(?P<stop>{_NUMBER})?\s*(?::\s*(?P<step>{_NUMBER})?\s*)?)\s*",
+    re.ASCII,
+)
+_ELLIPSIS = "..."
+_BLOCK = 1 << 14  # elements that are picked, or read, at a time
+# Bytes between two elements up to which they are read together: a call of the system costs as much.
+_NEAR_NBYTES = 64 << 10
+# What a library decodes in sequence is read through up to here: to begin anew costs more.
+_NEAR_DECODED = 1 << 20
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Some elements of an array, numbered in C order of what they are together.
+
+    Parameters
+    ----------
+    shape
+        The dimensions of the array.
+    axes
+        The indices along each of them, in order.
+    kept
+        The axes that the result has: an integer drops its axis, as in NumPy.
+    """
+
+    shape: tuple[int, ...]
+    axes: tuple[Sequence[int], ...]
+    kept: tuple[int, ...]
+
+    @classmethod
+    def of(cls, text: str, shape: tuple[int, ...]) -> Selection:
+        """Return what a text selects of an array.
+
+        Raises
+        ------
+        UsageError
+            If it is no index, or has more parts than the array has dimensions.
+        RangeError
+            If an integer is out of bounds; bounds of slices are cut, as in NumPy.
+        """
+        parts = _expanded(text, shape)
+        axes = [_along(text, part, axis, dim) for axis, (part, dim) in enumerate(zip(parts, shape, strict=True))]
+        kept = tuple(axis for axis, part in enumerate(parts) if ":" in part)
+        return cls(shape, tuple(axes), kept)
+
+    @classmethod
+    def everything(cls, shape: tuple[int, ...]) -> Selection:
+        """Return all elements."""
+        return cls(shape, tuple(map(range, shape)), tuple(range(len(shape))))
+
+    @property
+    def count(self) -> int:
+        """How many elements there are."""
+        return math.prod(map(len, self.axes))
+
+    def indices(self, start: int, stop: int) -> list[np.ndarray]:
+        """Return the indices of some of the elements, an array for each dimension."""
+        dims = tuple(map(len, self.axes))
+        numbers = np.unravel_index(np.arange(start, stop), dims) if dims else ()
+        return [_at(axis, each) for axis, each in zip(self.axes, numbers, strict=True)]
+
+    def positions(self, indices: Sequence[np.ndarray], *, fortran_order: bool) -> np.ndarray:
+        """Return where elements are in the order of the file."""
+        if not indices:
+            return np.zeros(1, np.int64)
+        found = np.ravel_multi_index(tuple(indices), self.shape, order="F" if fortran_order else "C")
+        return np.asarray(found, np.int64)
+
+
+def _at(axis: Sequence[int], numbers: np.ndarray) -> np.ndarray:
+    if isinstance(axis, range):
+        return np.asarray(axis.start + axis.step * numbers)
+    return np.asarray(np.array(axis, np.int64)[numbers])
+
+
+def _expanded(text: str, shape: tuple[int, ...]) -> list[str]:
+    """Return a part for each dimension."""
+    parts = [part.strip() for part in text.split(",")]
+    if len(parts) > 1 and not parts[-1]:  # a tuple may end with a comma
+        parts.pop()
+    if parts.count(_ELLIPSIS) > 1:
+        raise UsageError(f"`slice={text!r}`", f"has more than one {_ELLIPSIS}")
+    given = len(parts) - parts.count(_ELLIPSIS)
+    if given > len(shape):
+        dims = f"{len(shape)} dimension{'' if len(shape) == 1 else 's'}"
+        raise UsageError(f"`slice={text!r}`", f"has {given} indices, but the elements have {dims}")
+    place = parts.index(_ELLIPSIS) if _ELLIPSIS in parts else len(parts)
+    return [*parts[:place], *[":"] * (len(shape) - given), *parts[place + 1 :]]
+
+
+def _along(text: str, part: str, axis: int, dim: int) -> range:
+    match = _PART.fullmatch(part)
+    if match is None or (match["step"] and int(match["step"]) == 0):
+        raise UsageError(f"`slice={text!r}`", f"{part!r} is no index; write a number, START:STOP or START:STOP:STEP")
+    if match["at"] is not None:
+        at = int(match["at"])
+        if not -dim <= at < dim:
+            raise RangeError(f"`slice={text!r}`", f"index {at} is out of bounds for axis {axis} with {dim} elements")
+        return range(at % dim, at % dim + 1)
+    bounds = (int(match[name]) if match[name] else None for name in ("start", "stop", "step"))
+    return range(*slice(*bounds).indices(dim))
+
+
+def blocks(numbers: Sequence[range]) -> Iterator[range]:
+    """Cut ranges of numbers into small ones."""
+    for each in numbers:
+        yield from (each[start : start + _BLOCK] for start in range(0, len(each), _BLOCK))
+
+
+def pick(read: Read, positions: np.ndarray, *, itemsize: int, decoded: bool) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the elements at some positions of a file, and which of them are missing.
+
+    Parameters
+    ----------
+    read
+        Reads elements.
+    positions
+        Where they are, in any order.
+    itemsize
+        Bytes of an element.
+    decoded
+        Whether a library decodes them in sequence.
+    """
+    near = _NEAR_DECODED if decoded else max(1, _NEAR_NBYTES // itemsize)
+    order = np.argsort(positions, kind="stable")
+    ascending = positions[order]
+    found, absent = None, None
+    for piece in np.split(np.arange(len(order)), np.flatnonzero(np.diff(ascending) > near) + 1):
+        first, last = int(ascending[piece[0]]), int(ascending[piece[-1]])
+        for start in range(first, last + 1, _BLOCK):
+            block, missing = read(start, min(_BLOCK, last + 1 - start))
+            low, high = np.searchsorted(ascending, [start, start + len(block)])
+            places, inside = order[low:high], ascending[low:high] - start
+            if found is None:
+                found = np.empty(len(positions), block.dtype)
+                absent = None if missing is None else np.empty(len(positions), np.bool_)
+            found[places] = block[inside]
+            if absent is not None and missing is not None:
+                absent[places] = missing[inside]
+    assert found is not None  # noqa: S101 - there is a position at least
+    return found, absent

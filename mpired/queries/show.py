@@ -1,0 +1,517 @@
+"""Show: what is in a file, in figures, as a table of elements and as a picture."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mpired.attempts import NOTHING_HELD, Held
+from mpired.buffers import Declared, RankBuffer, RankFile, Source, open_rank
+from mpired.buffers.decoding import Decoder
+from mpired.buffers.textual import column_names, component_names
+from mpired.datatypes import Datatype, Group, beside
+from mpired.datatypes.times import TIMES, as_times, dtype_name
+from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped
+from mpired.options import ShowKeywords
+from mpired.progress import Progress
+from mpired.queries.elements import Read, numbers, reading
+from mpired.queries.histogram import Counter, Histogram
+from mpired.queries.selection import Selection, blocks, pick
+from mpired.queries.statistics import BLOCK, Statistics, Winners
+from mpired.ranks import check_use
+from mpired.sources.open import check_no_input, check_no_other_input
+from mpired.storage import calls
+from mpired.storage.names import check_are_data
+from mpired.storage.output import nothing, open_output
+
+_BLOCK_NBYTES = 4 << 20
+_MOST_WINNERS = 20
+_MOST_CELLS = 1000  # of a map, along each axis
+_LAST_TIME = 2**63 - 1
+BINS = 20
+"""The most bins of a histogram unless it is said."""
+
+
+class Part(NamedTuple):
+    """Figures of the numbers of a buffer, or of a component of its elements.
+
+    Parameters
+    ----------
+    name
+        "value", or what the component is called, as "index" of pairs, "real" and "imag".
+    min, max
+        The extremes, infinities too; None if there are no numbers. Neither NaN, NaT nor nulls are numbers.
+    min_at, max_at
+        The index of the first of them, in C order.
+    mean
+        The exact mean of all numbers, rounded once to a double; None without numbers, and of points in time.
+    nan, infinite
+        How many are NaN, or NaT of times, and how many are infinite.
+    histogram
+        How many finite numbers are where, if that was asked for.
+    beyond
+        How many long doubles are finite and too large for a double; a histogram leaves them out.
+    """
+
+    name: str
+    min: Any
+    min_at: tuple[int, ...] | None
+    max: Any
+    max_at: tuple[int, ...] | None
+    mean: float | None
+    nan: int
+    infinite: int
+    histogram: Histogram | None = None
+    beyond: int = 0
+
+    def without(self, nulls: int) -> str:
+        """Return what the histogram leaves out, in words; "" if nothing."""
+        counts = (
+            (nulls, "null" if nulls == 1 else "nulls"),
+            (self.nan, "NaN"),
+            (self.infinite, "infinite"),
+            (self.beyond, "beyond a double"),
+        )
+        texts = [f"{count} {what}" for count, what in counts if count]
+        return f"without {' and '.join([', '.join(texts[:-1]), texts[-1]] if texts[1:] else texts)}" if texts else ""
+
+
+class Indices(NamedTuple):
+    """How many different indices pairs have, and which are in the most pairs.
+
+    Parameters
+    ----------
+    distinct
+        The number of different indices; of more than 1,048,576 it is only known that they are at least so many.
+    exact
+        Whether that is their number.
+    most
+        Up to 20 indices, each with the number of its elements, the most frequent first.
+    """
+
+    distinct: int
+    exact: bool
+    most: tuple[tuple[Any, int], ...]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """Figures of a buffer.
+
+    Parameters
+    ----------
+    name, datatype, count, shape
+        As the file says.
+    dtype
+        What NumPy calls the datatype; None if it has no name for it.
+    unit
+        The unit that the metadata of a column names, "" if it names none.
+    nulls
+        How many elements are null; they are among the count.
+    parts
+        Figures of the numbers: one part for a plain datatype, else one for each component.
+    indices
+        Figures of the indices of pairs; None for other datatypes.
+    """
+
+    name: str
+    datatype: str
+    dtype: str | None
+    count: int
+    shape: tuple[int, ...] | None
+    unit: str
+    nulls: int
+    parts: tuple[Part, ...]
+    indices: Indices | None
+
+
+class Shown(NamedTuple):
+    """What is in a file, in figures.
+
+    Parameters
+    ----------
+    file
+        Its path.
+    format
+        Its format.
+    buffers
+        Figures of each buffer.
+    """
+
+    file: str
+    format: str
+    buffers: tuple[Figures, ...]
+
+    def __repr__(self) -> str:
+        """Say it on one line."""
+        texts = []
+        for each in self.buffers:
+            first = each.parts[0]
+            extremes = "" if first.min is None else f" from {first.min} to {first.max}"
+            name = f"{escaped(each.name)}: " if each.name else ""
+            texts.append(f"{name}{each.count} x {beside(each.datatype, each.dtype)}{extremes}")
+        return f"<{self.format} file {self.file!r}: {', '.join(texts)}>"
+
+
+class Map(NamedTuple):
+    """The numbers of an array of two dimensions, or of every so many rows and columns of a large one.
+
+    Parameters
+    ----------
+    parts
+        Of each component the numbers.
+    steps
+        Of how many rows and columns one each is there.
+    """
+
+    parts: tuple[np.ndarray, ...]
+    steps: tuple[int, int]
+
+
+class _Counting:
+    """Figures of a buffer in the making."""
+
+    def __init__(self, buffer: RankBuffer, decoder: Decoder) -> None:
+        self.buffer, self._decoder = buffer, decoder
+        self._names = component_names(buffer.datatype)
+        self._statistics = [Statistics() for _ in self._names]
+        self._counters: list[Counter | None] = [None] * len(self._names)
+        self._winners = Winners() if buffer.datatype.group is Group.PAIR else None
+        self._nulls = 0
+
+    def measure(self) -> Iterator[int]:
+        """Read all elements; yield bytes as they are done."""
+        for start, nbytes, parts in self._blocks():
+            for statistics, (values, places) in zip(self._statistics, parts, strict=True):
+                statistics.add(values, lambda numbers, at=start, those=places: self._places(numbers, at, those))  # type: ignore[misc]
+            if self._winners:
+                self._winners.add(parts[1][0])
+            yield nbytes
+
+    def count(self, bins: int) -> Iterator[int]:
+        """Read all elements again for the histograms; yield bytes as they are done."""
+        self._counters = [_counter(statistics, bins) for statistics in self._statistics]
+        for _, nbytes, parts in self._blocks():
+            for counter, (values, _) in zip(self._counters, parts, strict=True):
+                if counter:
+                    counter.add(values)
+            yield nbytes
+
+    def _blocks(self) -> Iterator[tuple[int, int, list[tuple[np.ndarray, np.ndarray | None]]]]:
+        """Yield blocks: the first position, the bytes, and of each component the numbers, and which of the block."""
+        buffer = self.buffer
+        most = max(1, min(BLOCK, _BLOCK_NBYTES // buffer.datatype.itemsize))
+        nulls = 0
+        with reading(buffer, self._decoder) as read:
+            for start in range(0, buffer.count, most):
+                block, missing = read(start, min(most, buffer.count - start))
+                there = None if missing is None else np.flatnonzero(~missing)
+                parts = numbers(block, buffer.datatype)
+                nulls += 0 if there is None else len(block) - len(there)
+                yield start, block.nbytes, [(part if there is None else part[there], there) for part in parts]
+        self._nulls = nulls
+
+    def _places(self, chosen: np.ndarray, start: int, there: np.ndarray | None) -> np.ndarray:
+        """Return where numbers of a block are in C order."""
+        found = start + (chosen if there is None else there[chosen])
+        if self.buffer.shape is None or not self.buffer.fortran_order:
+            return found
+        return np.ravel_multi_index(np.unravel_index(found, self.buffer.shape, order="F"), self.buffer.shape)
+
+    def figures(self) -> Figures:
+        """Return what was found."""
+        buffer = self.buffer
+        parts = (
+            self._part(name, statistics, counter)
+            for name, statistics, counter in zip(self._names, self._statistics, self._counters, strict=True)
+        )
+        indices = None
+        if winners := self._winners:
+            order = np.argsort(-winners.counts, kind="stable")[:_MOST_WINNERS]
+            most = zip(winners.indices[order].tolist(), winners.counts[order].tolist(), strict=True)
+            indices = Indices(len(winners.indices), winners.exact, tuple(most) if winners.exact else ())
+        unit = getattr(buffer, "unit", "")
+        names = buffer.name, str(buffer.datatype), dtype_name(buffer.datatype)
+        return Figures(*names, buffer.count, buffer.shape, unit, self._nulls, tuple(parts), indices)
+
+    def _part(self, name: str, statistics: Statistics, counter: Counter | None) -> Part:
+        datatype = self.buffer.datatype
+        low, high = (_as_number(each, datatype) for each in (statistics.low, statistics.high))
+        return Part(
+            name,
+            low,
+            self._index(statistics.low_at),
+            high,
+            self._index(statistics.high_at),
+            None if datatype.group is Group.TIME else statistics.mean,
+            statistics.nan,
+            statistics.infinite,
+            None if counter is None else _of_times(counter.histogram, datatype),
+            statistics.beyond,
+        )
+
+    def _index(self, place: int) -> tuple[int, ...] | None:
+        if place < 0:
+            return None
+        shape = _shape(self.buffer)
+        return tuple(map(int, np.unravel_index(place, shape))) if shape else ()
+
+
+def _as_number(value: Any, datatype: Datatype) -> Any:
+    """Return a number as Python has it, if Python has it exactly; points in time as NumPy's."""
+    if value is None:
+        return None
+    if datatype.group in TIMES:
+        return as_times(np.array([value]), datatype)[0]
+    return value.item() if value.dtype.kind in "iu" or value.dtype.char == "d" else value
+
+
+def _of_times(histogram: Histogram, datatype: Datatype) -> Histogram:
+    """Return a histogram of points in time with these as its edges."""
+    if datatype.group is not Group.TIME:
+        return histogram
+    edges = [min(edge, _LAST_TIME) for edge in histogram.edges]  # the last one may be beyond
+    return histogram._replace(edges=tuple(as_times(np.array(edges, np.int64), datatype)))
+
+
+def _counter(statistics: Statistics, bins: int) -> Counter | None:
+    if statistics.drawn is None:
+        return None
+    low, high = statistics.drawn
+    return Counter(low, high, bins) if low.dtype.kind == "f" else Counter(int(low), int(high), bins)
+
+
+def _shape(buffer: RankBuffer) -> tuple[int, ...]:
+    return (buffer.count,) if buffer.shape is None else buffer.shape
+
+
+class Table(NamedTuple):
+    """The elements of a file that are to be looked at one by one; the columns of a file have the same rows.
+
+    Parameters
+    ----------
+    file
+        The file.
+    selection
+        Which elements are meant.
+    is_chosen
+        Whether the user has chosen them, and not all are.
+    decoder
+        What decodes them.
+    """
+
+    file: RankFile
+    selection: Selection
+    is_chosen: bool
+    decoder: Decoder
+
+    @property
+    def headings(self) -> list[str]:
+        """What the numbers of an element are called."""
+        return [escaped(name) for buffer in self.file.buffers for name in column_names(buffer)]
+
+    def rows(self, wanted: Sequence[range]) -> Iterator[tuple[tuple[int, ...], list[str | None]]]:
+        """Yield the index of each element, and its numbers as texts, None for one that is null.
+
+        Parameters
+        ----------
+        wanted
+            Which elements of the selection, by their numbers.
+        """
+        with ExitStack() as stack:
+            readers = [(buffer, stack.enter_context(reading(buffer, self.decoder))) for buffer in self.file.buffers]
+            for block in blocks(wanted):
+                indices = self.selection.indices(block.start, block.stop)
+                picked = (_picked(buffer, read, self.selection, indices) for buffer, read in readers)
+                texts = (_texts(*each, buffer.datatype) for each, (buffer, _) in zip(picked, readers, strict=True))
+                places = zip(*(each.tolist() for each in indices), strict=True) if indices else [()]
+                columns = [column for each in texts for column in each]
+                yield from zip(places, map(list, zip(*columns, strict=True)), strict=True)
+
+
+def _texts(block: np.ndarray, missing: np.ndarray | None, datatype: Datatype) -> Iterator[list[str | None]]:
+    """Yield the numbers of each component as texts."""
+    is_time = datatype.group in TIMES
+    for part in [as_times(block, datatype)] if is_time else numbers(block, datatype):
+        texts: list[str | None] = list(map(str, part))
+        for place in () if missing is None else np.flatnonzero(missing):
+            texts[place] = None
+        yield texts
+
+
+def _picked(
+    buffer: RankBuffer, read: Read, selection: Selection, indices: Sequence[np.ndarray]
+) -> tuple[np.ndarray, np.ndarray | None]:
+    positions = selection.positions(indices, fortran_order=buffer.fortran_order)
+    return pick(read, positions, itemsize=buffer.datatype.itemsize, decoded=buffer.isolated)
+
+
+def _map(buffer: RankBuffer, decoder: Decoder) -> Map | None:
+    """Return the map of an array of two dimensions, None for another buffer."""
+    shape = _shape(buffer)
+    if len(shape) != 2 or min(shape) < 2:  # noqa: PLR2004 - a map
+        return None
+    steps = -(-shape[0] // _MOST_CELLS), -(-shape[1] // _MOST_CELLS)
+    selection = Selection(shape, (range(0, shape[0], steps[0]), range(0, shape[1], steps[1])), (0, 1))
+    dims = tuple(map(len, selection.axes))
+    parts: list[list[np.ndarray]] = []
+    with reading(buffer, decoder) as read:
+        for block in blocks([range(selection.count)]):
+            found, _ = _picked(buffer, read, selection, selection.indices(block.start, block.stop))
+            parts.append(numbers(found, buffer.datatype))  # arrays have no nulls
+    return Map(tuple(np.concatenate(part).reshape(dims) for part in zip(*parts, strict=True)), steps)
+
+
+@dataclass(frozen=True)
+class Showing:
+    """A look at a file that has passed all checks.
+
+    Parameters
+    ----------
+    file
+        The file.
+    tell
+        Gets the figures and the table, before a picture is in place.
+    selection
+        The elements of the table.
+    is_chosen
+        Whether the user has chosen them.
+    bins
+        The most bins of histograms; None for no histogram.
+    png
+        Where a picture goes; None for no picture.
+    """
+
+    file: RankFile
+    tell: Callable[[Shown, Table], None]
+    selection: Selection
+    is_chosen: bool
+    bins: int | None
+    png: str | None
+
+    @property
+    def sources(self) -> list[Source]:
+        """What is read."""
+        return [self.file.source]
+
+    @property
+    def paths(self) -> list[str]:
+        """Where the picture goes."""
+        return [] if self.png is None else [self.png]
+
+    def run(
+        self,
+        progress: Progress,
+        *,
+        overwrite: bool = False,
+        on_commit: Callable[[], None] = nothing,
+        held: Held = NOTHING_HELD,
+    ) -> None:
+        """Read the file, tell what is in it, and commit the picture; `held` has the file that it replaces."""
+        with closing(Decoder()) as decoder:
+            buffers = [_Counting(buffer, decoder) for buffer in self.file.buffers]
+            nbytes = sum(buffer.count * buffer.datatype.itemsize for buffer in self.file.buffers)
+            for _ in progress(self._read(buffers), nbytes * (1 if self.bins is None else 2)):
+                pass
+            shown = Shown(self.file.source.name, self.file.format, tuple(each.figures() for each in buffers))
+            picture = b"" if self.png is None else self._drawn(shown, decoder)
+            self.tell(shown, Table(self.file, self.selection, self.is_chosen, decoder))
+        self.file.source.check_unchanged()
+        if self.png is not None:
+            target = held.get(self.png)
+            with open_output(self.png, overwrite=overwrite, on_commit=on_commit, target=target) as output:
+                with calls.blaming(output.name):
+                    calls.pwrite_all(output.fd, picture, 0)
+                output.commit()
+
+    def _read(self, buffers: Sequence[_Counting]) -> Iterator[int]:
+        for each in buffers:
+            yield from each.measure()
+            if self.bins is not None:
+                yield from each.count(self.bins)
+
+    def _drawn(self, shown: Shown, decoder: Decoder) -> bytes:
+        picture: bytes = _drawing().png(
+            shown, [(buffer.datatype, _map(buffer, decoder)) for buffer in self.file.buffers]
+        )
+        return picture
+
+
+def plan_show(
+    path: str, options: ShowKeywords, tell: Callable[[Shown, Table], None], *, text: str | None = None
+) -> Showing:
+    """Check what is to be shown; nothing is read but the header.
+
+    Parameters
+    ----------
+    path
+        The file; `-` is standard input.
+    options
+        As `mpired.options.checked` gives them.
+    tell
+        Gets the figures and the table.
+    text
+        The elements of the table, as NumPy slices an array; None for all.
+
+    Raises
+    ------
+    MpiredError, OSError
+        If it is not possible.
+    """
+    png = options["png"]
+    if png is None and options["overwrite"]:
+        raise UsageError("`overwrite`", "is for a picture; name one with `png`")
+    if png is not None:
+        _check_picture(png)
+    declared = Declared.of(options)._replace(nullable=True)
+    file = open_rank(path, declared)
+    check_use(declared, [file])
+    _check_numbers(file)
+    if png is not None:
+        check_no_input([png], [(file.source, "what is shown")], "name another picture")
+        check_no_other_input([png], [(options["types"], "the named datatypes")])
+        if len(file.buffers) > (most := _drawing().MOST_BUFFERS):
+            reason = f"has {len(file.buffers)} columns, and a picture shows {most}; choose some with `columns`"
+            raise UsageError(file.source.name, reason)
+    shape = _shape(file.buffers[0])
+    selection = Selection.everything(shape) if text is None else Selection.of(text, shape)
+    bins = options["bins"] or (None if png is None else BINS)
+    return Showing(file, tell, selection, text is not None, bins, png)
+
+
+def _check_numbers(file: RankFile) -> None:
+    """Raise an error if nothing in a file is numbers."""
+    if file.buffers:
+        return
+    if not file.others:
+        raise BufferFileError(file.source.name, "has no columns")
+    raise DatatypeError(
+        file.source.name, f"{file.others[0].reason}; only numbers are shown, `mpired info` says what else is there"
+    )
+
+
+def _check_picture(path: str) -> None:
+    """Raise an error if no picture can be made, or not with that name."""
+    check_are_data([path])
+    if os.path.splitext(path)[1].lower() != ".png":
+        raise UsageError("`png`", f"{path} is no name for a PNG picture; write NAME.png")
+    _drawing()
+
+
+def _drawing() -> ModuleType:
+    """Return the module that draws, or raise `UsageError` if matplotlib is not installed."""
+    # It says on standard error when it makes its list of fonts, and where it keeps that.
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    try:
+        from mpired.queries import drawing  # noqa: PLC0415 - seldom needed, and slow
+    except ImportError as error:
+        reason = f"needs matplotlib, which cannot be imported ({error}); `pip install 'mpired[plot]'` installs it"
+        raise UsageError("`png`", reason) from None
+    return drawing

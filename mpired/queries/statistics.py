@@ -1,0 +1,159 @@
+"""Figures of the numbers that come by in blocks: extremes and where they are, the exact mean, what is no number."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from mpired.queries.elements import are_nan, as_integers
+
+Places: TypeAlias = Callable[[np.ndarray], np.ndarray]
+"""Gives for numbers within a block where they are in the C order of the array."""
+
+BLOCK = 1 << 18
+"""The most numbers of a block: their sums by parts of 32 bits are exact in a double."""
+_MOST_INDICES = 1 << 20
+
+
+class ExactSum:
+    """A sum of finite numbers without any rounding, whatever their order: an integer times a power of two."""
+
+    def __init__(self) -> None:
+        self._total, self._exponent = 0, 0
+
+    def add(self, values: np.ndarray) -> None:
+        """Add the numbers of a block."""
+        if values.dtype.kind in "iu":
+            self._add(_integer_sum(values), 0)
+        elif len(values):
+            self._add(*_float_sum(values))
+
+    def _add(self, total: int, exponent: int) -> None:
+        if exponent < self._exponent:
+            self._total <<= self._exponent - exponent
+            self._exponent = exponent
+        self._total += total << (exponent - self._exponent)
+
+    def over(self, count: int) -> float:
+        """Return the sum divided by a count, rounded once; infinite if a double cannot hold it."""
+        try:
+            return float(self._total * Fraction(2) ** self._exponent / count)
+        except OverflowError:
+            return math.inf if self._total > 0 else -math.inf
+
+
+def _integer_sum(values: np.ndarray) -> int:
+    if values.dtype.itemsize < 8:  # noqa: PLR2004 - bytes
+        return int(values.sum(dtype=np.int64))
+    return (int((values >> 32).sum()) << 32) + int((values & 0xFFFFFFFF).sum())
+
+
+def _float_sum(values: np.ndarray) -> tuple[int, int]:
+    """Return the sum of numbers as an integer and the exponent of the power of two that it is to be multiplied with."""
+    wide = values if values.dtype.char == "g" else values.astype(np.float64)
+    fractions, exponents = np.frexp(wide)
+    # The 53 or 64 bits of a fraction as two integers.
+    scaled = np.ldexp(fractions, 32)
+    upper = np.trunc(scaled)
+    lower = np.ldexp(scaled - upper, 32)
+    least = int(exponents.min())
+    places = exponents - least
+    uppers, lowers = (np.bincount(places, weights=each.astype(np.float64)) for each in (upper, lower))
+    terms = (
+        (int(uppers[place]) << 32) + int(lowers[place]) << int(place)
+        for place in np.flatnonzero((uppers != 0) | (lowers != 0))
+    )
+    return sum(terms), least - 64
+
+
+class Statistics:
+    """What is known of the numbers of a component so far. NaN and NaT count for nothing else; nulls never come here."""
+
+    def __init__(self) -> None:
+        self.count = self.nan = 0
+        self.low: Any = None
+        self.high: Any = None
+        self.low_at = self.high_at = -1
+        self.beyond = 0
+        """How many finite long doubles are too large for a double."""
+        self.drawn: tuple[Any, Any] | None = None
+        """The least and the greatest finite number that a double can hold."""
+        self._above = self._below = 0
+        self._sum = ExactSum()
+
+    def add(self, values: np.ndarray, places: Places) -> None:
+        """Add the numbers of a block."""
+        if (nans := are_nan(values)) is not None:
+            there = np.flatnonzero(~nans)
+            self.nan += len(values) - len(there)
+            values, all_places = values[there], places
+
+            def places(numbers: np.ndarray) -> np.ndarray:
+                return all_places(there[numbers])
+
+        if not len(values):
+            return
+        values = as_integers(values)
+        self.count += len(values)
+        self.low, self.low_at = _better(values, places, (self.low, self.low_at), least=True)
+        self.high, self.high_at = _better(values, places, (self.high, self.high_at), least=False)
+        if values.dtype.kind == "f":
+            above, below = values == np.inf, values == -np.inf
+            self._above, self._below = self._above + int(above.sum()), self._below + int(below.sum())
+            values = values[~(above | below)]
+        self._sum.add(values)
+        if values.dtype.char == "g":
+            with np.errstate(over="ignore"):
+                fitting = values[np.isfinite(values.astype(np.float64))]
+            self.beyond += len(values) - len(fitting)
+            values = fitting
+        if len(values):
+            low, high = self.drawn or (values[0], values[0])
+            self.drawn = min(low, values.min()), max(high, values.max())
+
+    @property
+    def infinite(self) -> int:
+        """How many numbers are infinite."""
+        return self._above + self._below
+
+    @property
+    def mean(self) -> float | None:
+        """The exact mean rounded once to a double; as the sum of infinities if there are any. None without numbers."""
+        if not self.count:
+            return None
+        if self.infinite:
+            return math.nan if self._above and self._below else math.inf if self._above else -math.inf
+        return self._sum.over(self.count)
+
+
+def _better(values: np.ndarray, places: Places, found: tuple[Any, int], *, least: bool) -> tuple[Any, int]:
+    """Return an extreme and the first place of it, which in Fortran order may be in a later block."""
+    extreme = values.min() if least else values.max()
+    old, at = found
+    if old is not None and (old < extreme if least else old > extreme):
+        return found
+    first = int(places(np.flatnonzero(values == extreme)).min())
+    return (old, min(at, first)) if old is not None and old == extreme else (extreme, first)
+
+
+class Winners:
+    """How often each index of pairs comes by. Of too many different ones only a number is kept that they exceed."""
+
+    def __init__(self) -> None:
+        self.indices: np.ndarray = np.empty(0)
+        self.counts = np.empty(0, np.int64)
+        self.exact = True
+
+    def add(self, block: np.ndarray) -> None:
+        """Add the indices of a block."""
+        if not self.exact:
+            return
+        found, counts = np.unique(block, return_counts=True)
+        merged, places = np.unique(np.concatenate([self.indices.astype(found.dtype), found]), return_inverse=True)
+        self.counts = np.bincount(places, np.concatenate([self.counts, counts]), len(merged)).astype(np.int64)
+        self.indices = merged
+        self.exact = len(merged) <= _MOST_INDICES

@@ -1,0 +1,197 @@
+"""Which files are the ranks: lists of them, quoted globs, and ranges of numbers."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import math
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import NamedTuple, TypeVar
+
+from mpired.buffers.memory import RankInFile
+from mpired.errors import UsageError, escaped
+from mpired.options import Listing
+from mpired.ranks.order import RankWord, ordered
+from mpired.sources.open import open_source
+from mpired.sources.source import Source
+from mpired.storage import calls
+
+_W = TypeVar("_W")
+
+_RANGE = r"\{(-?[0-9]{1,18})\.\.(-?[0-9]{1,18})(?:\.\.(-?[0-9]{1,18}))?\}"
+_NUMBER = r"%(0?[0-9]{0,2})d"
+_AT = r"(.+):([0-9]{1,18})"
+_MAGIC = frozenset("*?[")
+_MOST_NAMES = 1 << 22
+_DEEPEST = 16
+# More than a path can have, with an offset behind it.
+_LONGEST = 8 << 10
+_READ_BYTES = 64 << 10
+
+
+def gathered(words: Sequence[_W], options: Listing) -> list[_W | RankWord]:
+    """Return the ranks in order: `words`, and then those of a list that is named.
+
+    Raises
+    ------
+    UsageError
+        If the list is none, or the ranks cannot be sorted as is wanted.
+    RankNumberError
+        If their numbers are not those that are expected.
+    OSError
+        If the list cannot be read.
+    """
+    found: list[_W | RankWord] = [*words]
+    path, null = options["files_from"], options["null"]
+    if path == "-" and any(isinstance(word, str) and word == "-" for word in words):
+        raise UsageError("-", "is a rank, and the list of ranks too; give one of them as a file")
+    if path is not None:
+        found += _of_list(_List(os.fspath(path), "", "\0" if null else "\n"))
+    elif null:
+        raise UsageError("`null`", "says how the names in a list end; give the list by `files_from`")
+    return ordered(found, options)
+
+
+def meant(groups: Sequence[Sequence[str]], numbers: Sequence[int] | None = None) -> list[list[RankWord]]:
+    """Return the ranks that words of a command line mean: lists, quoted globs and ranges become files.
+
+    Parameters
+    ----------
+    groups
+        Of each group its words: paths, `-`, `@LIST`, globs, and names with ranges as {0..511}. What is there as a file
+        is that file.
+    numbers
+        What takes the place of %d in a word.
+
+    Raises
+    ------
+    UsageError
+        If a list is none, or a word stands for too many files.
+    OSError
+        If no file matches a glob, or a list cannot be read.
+    """
+    if numbers is not None and not any(re.search(_NUMBER, word) for words in groups for word in words):
+        raise UsageError("`rank_numbers`", "is for names with a %d, as 'out.%04d', and there is none")
+    return [[rank for word in words for rank in _meant(word, numbers)] for words in groups]
+
+
+def _meant(word: str, numbers: Sequence[int] | None) -> Iterator[RankWord]:
+    if word.startswith("@"):
+        yield from _of_list(_List(word[1:]))
+        return
+    for name in _named(word, numbers):
+        if _MAGIC.intersection(name) and not os.path.lexists(name):
+            yield from _matching(name)
+        else:
+            yield name
+
+
+def _named(word: str, numbers: Sequence[int] | None) -> Iterator[str]:
+    """Yield the names that a word with a range, or with a place for numbers, stands for."""
+    if ("%" not in word and "{" not in word) or os.path.lexists(word):
+        yield word
+    elif numbers is not None and re.search(_NUMBER, word):
+        for number in numbers:
+            yield re.sub(_NUMBER, lambda match: f"%{match[1]}d" % number, word)  # noqa: B023 - called at once
+    else:
+        yield from _ranged(word)
+
+
+def _ranged(word: str) -> Iterator[str]:
+    """Yield the names that a word with ranges stands for, in the order and with the zeros of bash."""
+    between, *parts = (re.split(_RANGE, word)[part::4] for part in range(4))
+    counted = [_range(*each) for each in zip(*parts, strict=True)]
+    nnames = math.prod(len(numbers) for numbers, _ in counted)
+    if nnames > _MOST_NAMES:
+        raise UsageError(word, f"stands for {nnames} files, and {_MOST_NAMES} are the most")
+    for chosen in itertools.product(*(numbers for numbers, _ in counted)):
+        middle = (f"{number:0{width}d}" for number, (_, width) in zip(chosen, counted, strict=True))
+        yield "".join(itertools.chain(*zip(between, [*middle, ""], strict=True)))
+
+
+def _range(first: str, last: str, step: str | None) -> tuple[range, int]:
+    """Return the numbers of a range, and how many characters each has at least, zeros before it."""
+    start, stop, by = int(first), int(last), abs(int(step or 1)) or 1
+    padded = any(re.match(r"-?0\d", text) for text in (first, last))
+    numbers = range(start, stop + 1, by) if start <= stop else range(start, stop - 1, -by)
+    return numbers, max(len(first), len(last)) if padded else 0
+
+
+def _matching(pattern: str) -> list[str]:
+    """Return the files that a glob matches, by name; directories are none."""
+    import glob  # noqa: PLC0415 - mostly the shell has done it
+
+    found = sorted(path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path))
+    if not found:
+        raise FileNotFoundError(errno.ENOENT, f"{os.strerror(errno.ENOENT)}, and no file matches", pattern)
+    return found
+
+
+class _List(NamedTuple):
+    """A list of ranks: its path, the folder of its names, what ends a name, and the lists that it is nested in.
+
+    Without a folder it is the list's own.
+    """
+
+    path: str
+    folder: str | None = None
+    end: str = "\n"
+    outer: tuple[tuple[int, int], ...] = ()
+
+
+def _of_list(lines: _List) -> Iterator[RankWord]:
+    """Yield the ranks of a list.
+
+    Raises
+    ------
+    UsageError
+        If it names itself, is nested too deep, or has a line that is no name.
+    OSError
+        If it cannot be read.
+    """
+    source = open_source(lines.path)
+    if source.inode is not None and source.inode in lines.outer:
+        raise UsageError(source.name, "is a list that names itself, or that a list in it names")
+    if len(lines.outer) >= _DEEPEST:
+        raise UsageError(source.name, f"is a list within more than {_DEEPEST} others")
+    folder = lines.folder
+    if folder is None:  # a stream is in no folder of the user's
+        folder = "" if source.inode is None else os.path.dirname(lines.path)
+    outer = lines.outer if source.inode is None else (*lines.outer, source.inode)
+    by_line = lines.end == "\n"
+    for number, record in enumerate(_records(source, lines.end.encode()), 1):
+        name = os.fsdecode(record)
+        if by_line:
+            name = name.removesuffix("\r")
+            if not name.strip() or name.lstrip().startswith("#"):
+                continue
+        if len(record) > _LONGEST or "\0" in name or not name:
+            reason = "is no name of a file; a list has one a line, or with `null` one before each NUL"
+            raise UsageError(source.name, f"{number}: {escaped(name[:40])!r} {reason}")
+        if by_line and name.startswith("@"):
+            yield from _of_list(_List(os.path.join(folder, name[1:]), outer=outer))
+        else:
+            yield _in_list(os.path.join(folder, "./-" if name == "-" else name))
+
+
+def _in_list(path: str) -> RankWord:
+    """Return the rank that a line of a list means: a file, or PATH:OFFSET one of several in a file."""
+    match = re.fullmatch(_AT, path, re.DOTALL)
+    return path if match is None or os.path.lexists(path) else RankInFile(match[1], int(match[2]))
+
+
+def _records(source: Source, end: bytes) -> Iterator[bytes]:
+    """Yield what stands before each `end` in a file; the last one need not have any."""
+    rest, at = b"", 0
+    with closing(source.open()) as file, calls.blaming(source.name):
+        while block := file.read(_READ_BYTES, at):
+            at += len(block)
+            *records, rest = (rest + block).split(end)
+            yield from records
+            if len(rest) > _LONGEST:
+                break
+    if rest:
+        yield rest

@@ -1,0 +1,363 @@
+"""Ranks that are looked at: what all of them must have in common, and those that cannot be used."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from mpired import codecs
+from mpired.buffers import Declared, RankBuffer, RankFile, decoding, format_named, open_rank
+from mpired.buffers.flat import UNKNOWN_COUNT
+from mpired.buffers.memory import RankInFile, UnusableRank, check_holds_several
+from mpired.buffers.rank import in_order, reordered
+from mpired.errors import (
+    BufferFileError,
+    ChangedError,
+    CountError,
+    DatatypeError,
+    MpiredError,
+    RanksError,
+    SkippedWarning,
+    UsageError,
+    exit_status,
+    parts,
+)
+from mpired.options import Cutting, Ranking, Skipping
+from mpired.progress import counted
+from mpired.ranks.order import RankWord
+from mpired.sources.open import open_source
+from mpired.sources.source import of_file
+
+_T = TypeVar("_T")
+_W = TypeVar("_W")
+
+# What is wrong with the system, not with a rank.
+_OF_THE_SYSTEM = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+_OF_A_RANK = {2, 3, 4}  # exit statuses: a lock, a worker that died and the like are none
+
+
+class Skipped(NamedTuple):
+    """A rank that was left out: its number among those that were named, its name, and why."""
+
+    rank: int
+    file: str
+    reason: str
+
+
+class Opened(NamedTuple):
+    """Ranks that can be used: their files, the words for them, and those that were left out."""
+
+    files: tuple[RankFile, ...]
+    words: tuple[RankWord, ...]
+    skipped: tuple[Skipped, ...] = ()
+
+
+def open_groups(
+    groups: Sequence[Sequence[RankWord]], declared: Declared, options: Ranking, *, raw_result: bool = False
+) -> tuple[Opened, ...]:
+    """Look at every rank's header, and compare all with the first good one: datatypes and counts agree in all groups.
+
+    Parameters
+    ----------
+    groups
+        Of each group the ranks in order: paths, `-` for standard input, or what a program has at hand.
+    declared
+        What the user says of the inputs.
+    options
+        Whether a file has several ranks, and whether those that cannot be used are left out.
+    raw_result
+        Whether the result will be a raw file, which the options for raw files describe too.
+
+    Raises
+    ------
+    UsageError
+        If there is no rank, standard input is named twice, or something is declared that fits no rank.
+    MpiredError, OSError
+        If one rank cannot be used: its own error.
+    RanksError
+        If several cannot: one error that lists them all.
+    """
+    words = [word for group in groups for word in group]
+    if not all(groups):
+        raise UsageError("ranks", "there are none; name at least one file")
+    if words.count("-") > 1:
+        raise UsageError("-", "standard input can be one rank only; write the others to files")
+
+    def check(file: RankFile, rank: int, first: tuple[int, RankFile]) -> None:
+        file.check_complete(declared.taken, keeps=True)
+        compare(f"rank {rank}", file, (f"rank {first[0]}", first[1]))
+        if declared.check_carried and first[1].kept is not None and first[1].kept.kind == "arrays":
+            check_carried(f"rank {rank}", file, (f"rank {first[0]}", first[1]))
+
+    opened = [open_each(group, declared, check, options) for group in groups]
+    for group in opened[1:]:
+        compare("rank 0 of group B", group.files[0], ("rank 0 of group A", opened[0].files[0]))
+    files = [file for group in opened for file in group.files]
+    check_use(declared, files, raw_result=raw_result)
+    _check_pipes(files)
+    return tuple(opened)
+
+
+def _check_pipes(files: Sequence[RankFile]) -> None:
+    """Raise `UsageError` if two ranks read one pipe: each would get a part of what is in it."""
+    seen: dict[tuple[int, int], str] = {}
+    for file in files:
+        stream = of_file(file.source)
+        pipe: tuple[int, int] | None = getattr(stream, "pipe", None)
+        if pipe in seen:
+            raise UsageError(stream.name, f"is the same pipe as {seen[pipe]!r}, and can be one rank only")
+        if pipe is not None:
+            seen[pipe] = stream.name
+
+
+def open_each(
+    words: Sequence[RankWord],
+    declared: Declared,
+    check: Callable[[RankFile, int, tuple[int, RankFile]], None],
+    options: Ranking,
+) -> Opened:
+    """Return the files of ranks; `check` gets each, its rank, and the first rank that was good so far with its file.
+
+    Raises
+    ------
+    MpiredError, OSError
+        As `each_good`.
+    """
+    first: list[tuple[int, RankFile]] = []
+
+    def opened(word: RankWord, rank: int) -> RankFile:
+        file = open_rank(word, declared)
+        if first and format_named(file.format).has_arrays:
+            file = file.ordered_as(first[0][1])
+        check(file, rank, first[0] if first else (rank, file))
+        if not first:
+            first.append((rank, file))
+        return file
+
+    files, used, skipped = each_good(pieces(words, declared, options), opened, options)
+    return Opened(tuple(files), tuple(used), skipped)
+
+
+def each_good(
+    words: Sequence[_W], opened: Callable[[_W, int], _T], options: Skipping, what: str = "ranks"
+) -> tuple[list[_T], list[_W], tuple[Skipped, ...]]:
+    """Open ranks; return what that gives, the words of those that can be used, and those that are left out.
+
+    Raises
+    ------
+    MpiredError, OSError
+        What is wrong with all ranks alike; else `RanksError` with all that is wrong.
+    CountError
+        If bad ranks are left out, and fewer are good than are wanted.
+    """
+    skips, least = options["skip_bad"], options["min_inputs"] or min(1, len(words))
+    good: list[_T] = []
+    used: list[_W] = []
+    errors: list[MpiredError | OSError] = []
+    skipped: list[Skipped] = []
+    with decoding.one_worker():
+        for rank, word in enumerate(counted(words, f"checking {what}")):
+            try:
+                good.append(opened(word, rank))
+                used.append(word)
+            except (MpiredError, OSError) as error:
+                if skips and not _is_of_rank(error):
+                    raise
+                errors.append(error.with_traceback(None) if skips else error)
+                subject, reason = parts(error)
+                skipped.append(Skipped(rank, subject, reason))
+    is_usage = not good and all(isinstance(error, UsageError) for error in errors)
+    if errors and (is_usage or not skips):
+        if len(set(map(str, errors))) == 1:  # what is wrong with an option is told once
+            raise errors[0]
+        raise RanksError(len(words), errors, what)
+    if len(good) < least:
+        wrong = f": {RanksError(len(words), errors, what).reason}" if errors else ""
+        raise CountError(what, f"{len(good)} can be used, and `min_inputs` is {least}{wrong}")
+    return good, used, tuple(skipped)
+
+
+def _is_of_rank(error: MpiredError | OSError) -> bool:
+    """Tell whether an error is of a rank, and remains: a file that is being replaced is good when it is there."""
+    if isinstance(error, MpiredError):
+        return not isinstance(error, ChangedError) and exit_status(error) in _OF_A_RANK
+    return error.errno not in _OF_THE_SYSTEM
+
+
+def left_out(skipped: Sequence[Skipped], nranks: int, what: str = "ranks") -> list[SkippedWarning]:
+    """Return a warning of the ranks that were left out of so many, if there are any."""
+    if not skipped:
+        return []
+    errors = [MpiredError(each.file, each.reason) for each in skipped]
+    reasons = RanksError(nranks, errors, what).reason
+    return [SkippedWarning(f"{len(skipped)} of {nranks} {what} left out: {reasons}", skipped)]
+
+
+def pieces(words: Sequence[_W], declared: Declared, options: Cutting) -> Sequence[_W | RankWord]:
+    """Return ranks, those of each raw file one after another if there are several in one.
+
+    Raises
+    ------
+    UsageError
+        If it cannot be said where one ends.
+    """
+    stride, nranks = options["stride"], options["ranks_in_file"]
+    if stride is None and nranks is None:
+        return words
+    return [rank for word in words for rank in _in_file(word, declared, stride, nranks)]
+
+
+def _in_file(word: _W, declared: Declared, stride: int | None, nranks: int | None) -> Iterator[_W | RankWord]:
+    """Yield the ranks that are in a raw file."""
+    if not isinstance(word, str):
+        yield word
+        return
+    try:
+        yield from _cut(word, declared, stride, nranks)
+    except (MpiredError, OSError) as error:
+        yield UnusableRank(word, error)
+
+
+def _cut(path: str, declared: Declared, stride: int | None, nranks: int | None) -> list[RankInFile]:
+    """Return the ranks in a raw file, which lie `stride` bytes apart, or are `nranks` of the same length.
+
+    Raises
+    ------
+    UsageError
+        If a rank is longer than the stride, or has no whole number of elements.
+    CountError
+        If the file does not hold a whole number of ranks, or fewer than it should.
+    """
+    option = "`ranks_in_file`" if stride is None else "`stride`"
+    datatype = declared.datatype
+    if datatype is None:
+        raise UsageError(option, "is for raw files, which say nothing of their elements; give `type`")
+    check_holds_several(path)
+    if codecs.by_suffix(path):
+        raise BufferFileError(path, "is compressed, and only raw files hold several ranks; decompress it first")
+    nbytes = open_source(path).nbytes - declared.offset
+    if nbytes < 0:
+        raise CountError(path, f"has fewer bytes than `offset={declared.offset}` skips")
+    if stride is None:
+        assert nranks is not None  # noqa: S101 - one of both is given
+        stride, rest = divmod(nbytes, nranks)
+        if rest or not stride:
+            raise CountError(path, f"{nbytes} bytes are no {nranks} ranks of the same length")
+    itemsize = datatype.extent if declared.spreads(datatype) else declared.stored(datatype).itemsize
+    count, rest = (stride // itemsize, stride % itemsize) if declared.count is None else (declared.count, 0)
+    if rest:
+        reason = f"a rank of {stride} bytes has no whole number of elements of {datatype.label}, of {itemsize} bytes"
+        reason = f"{reason}; say with `count` how many it has"
+        # Of so many ranks the length is the file's.
+        raise UsageError(option, reason) if nranks is None else CountError(path, reason)
+    needed = count * itemsize
+    if needed > stride:
+        raise UsageError(option, f"a rank has {stride} bytes, fewer than the {needed} of `count={count}`")
+    there = (nbytes + stride - max(needed, 1)) // stride
+    if nranks is not None and there < nranks:
+        raise CountError(path, f"holds {there} ranks of {stride} bytes, fewer than `ranks_in_file={nranks}`")
+    if nranks is None and (nbytes > there * stride or not there):
+        raise CountError(path, f"{nbytes} bytes are no whole number of ranks of {stride}")
+    return [RankInFile(path, rank * stride, count) for rank in range(there if nranks is None else nranks)]
+
+
+def in_one_order(groups: Sequence[Sequence[RankFile]], root: int) -> tuple[tuple[RankFile, ...], ...]:
+    """Return all ranks with the elements of arrays in the order of the root's: C or Fortran.
+
+    If the root's file has no shape, the order is that of the first rank that has one.
+
+    Raises
+    ------
+    CountError
+        If a rank cannot be read in that order.
+    """
+    files = [*groups[0][root : root + 1], *(file for group in groups for file in group)]
+    orders = [
+        next((buffer.fortran_order for buffer in ranks if buffer.shape is not None), False)
+        for ranks in zip(*(file.buffers for file in files), strict=True)
+    ]
+    return tuple(tuple(_ordered(file, orders) for file in group) for group in groups)
+
+
+def _ordered(file: RankFile, orders: Sequence[bool]) -> RankFile:
+    """Return a rank with each buffer in its order, Fortran or not."""
+    buffers = []
+    for buffer, fortran_order in zip(file.buffers, orders, strict=True):
+        turned = in_order(buffer, fortran_order=fortran_order)
+        if turned.shape is not None and turned.fortran_order != fortran_order:
+            reason = f"its format cannot be read in {'Fortran' if fortran_order else 'C'} order, as the root's is"
+            raise CountError(file.source.name, f"{reason}; save all ranks in one order")
+        buffers.append(turned)
+    same = all(turned is buffer for turned, buffer in zip(buffers, file.buffers, strict=True))
+    return file if same else file._replace(buffers=tuple(buffers))
+
+
+def check_use(declared: Declared, files: Sequence[RankFile], *, raw_result: bool = False) -> None:
+    """Raise `UsageError` if something is declared that says nothing about any of the files."""
+    check_formats(declared, {file.format for file in files}, raw_result=raw_result)
+
+
+def check_formats(declared: Declared, formats: Collection[str], *, raw_result: bool = False) -> None:
+    """Raise `UsageError` if something is declared that says nothing about files of any of the formats."""
+    rows = [format_named(name) for name in formats]
+    if not any(row.needs_type for row in rows):
+        said = {"offset": bool(declared.offset), "count": declared.count is not None}
+        if not raw_result:
+            said |= {"byte_order": declared.byte_order is not None, "datarep": declared.datarep is not None}
+        _refuse(said, "raw files")
+    if not any(row.has_columns for row in rows):
+        said = {"columns": bool(declared.columns), "pair": declared.pair is not None}
+        _refuse(said, "files with columns or arrays")
+    if not any(row.has_arrays for row in rows):
+        said = {"unpack": declared.unpack, "follow_links": declared.follow_links}
+        _refuse(said | {"check_coordinates": not declared.check_carried}, "files of arrays")
+
+
+def _refuse(said: Mapping[str, bool], files: str) -> None:
+    """Raise `UsageError` that names the options that are said, if there are any."""
+    if names := [f"`{name}`" for name, is_said in said.items() if is_said]:
+        them = "it" if len(names) == 1 else "them"
+        raise UsageError(" and ".join(names), f"only for {files}, and there is none; leave {them} out")
+
+
+def compare(this: str, file: RankFile, reference: tuple[str, RankFile]) -> None:
+    """Raise an error if a rank's buffers are not like those of the reference, (what it is, file)."""
+    mine, theirs = file.buffers, reference[1].buffers
+    if len(mine) != len(theirs):
+        reason = f"{this} has {len(mine)} buffers, but {_named(reference)} has {len(theirs)}"
+        raise CountError(file.source.name, reason)
+    for buffer, like in zip(mine, theirs, strict=True):
+        _compare_buffers(this, buffer, reference, like)
+
+
+def _named(reference: tuple[str, RankFile]) -> str:
+    """Return what messages call the reference; thousands of ranks are like it, and need none."""
+    return f"{reference[0]} ({reference[1].source.name!r})"
+
+
+def check_carried(this: str, file: RankFile, reference: tuple[str, RankFile]) -> None:
+    """Raise an error unless the arrays that a result carries are in a rank as they are in the reference.
+
+    A rank of a format that has none says nothing of them.
+    """
+    if file.kept is not None and reference[1].kept is not None and file is not reference[1]:
+        reference[1].kept.check_same(file.kept, this, reference[0])
+
+
+def _compare_buffers(this: str, buffer: RankBuffer, reference: tuple[str, RankFile], like: RankBuffer) -> None:
+    path = buffer.source.name
+    where = f" in column {buffer.name!r}" if buffer.name else ""
+    if buffer.name and like.name and buffer.name != like.name:
+        raise DatatypeError(path, f"{this} has column {buffer.name!r} where {_named(reference)} has {like.name!r}")
+    if buffer.datatype != like.datatype:
+        raise DatatypeError(
+            path,
+            f"{this} has datatype {buffer.datatype.label}{where}, but {_named(reference)} has {like.datatype.label}",
+        )
+    if how := reordered(buffer.fields, like.fields, buffer.datatype):
+        raise DatatypeError(path, f"{this} has {how}, as {_named(reference)} has them")
+    if buffer.count != like.count and UNKNOWN_COUNT not in (buffer.count, like.count):
+        raise CountError(path, f"{this} has count {buffer.count}{where}, but {_named(reference)} has {like.count}")
+    if buffer.shape is not None and like.shape is not None and buffer.shape != like.shape:
+        raise CountError(path, f"{this} has shape {buffer.shape}, but {_named(reference)} has {like.shape}")

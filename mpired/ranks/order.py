@@ -1,0 +1,153 @@
+"""The order of ranks, and the numbers in their names."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterable, Sequence
+from typing import TypeAlias, TypeVar, cast
+
+from mpired.buffers import AtHand
+from mpired.buffers.memory import RankInFile
+from mpired.errors import MpiredError, RankNumberError, RanksError, UsageError
+from mpired.options import Listing
+
+RankWord: TypeAlias = str | AtHand
+_W = TypeVar("_W")
+_NUMBER = r"[0-9]+"
+_SHOWN_NAMES = 3
+_SHOWN_RANGES = 8
+
+
+def ordered(words: Sequence[_W], options: Listing) -> list[_W]:
+    """Return ranks in the order that is wanted, if their numbers are those that are expected.
+
+    Raises
+    ------
+    UsageError
+        If two orders are wanted, or a rank has no name.
+    RankNumberError, RanksError
+        If a name has no number, another rank has the same one, or they are not those that are expected.
+    """
+    sort, regex, expected = options["sort"], options["rank_regex"], options["expect_ranks"]
+    if regex is not None and sort != "given":
+        raise UsageError("`sort`", "says one order, and `rank_regex` another; leave one out")
+    if expected is not None:
+        _check_expected(words, regex, cast("Sequence[int]", expected))
+    if regex is not None:
+        return _numbered(words, regex)
+    if sort == "given":
+        return [*words]
+    nameless = next((number for number, word in enumerate(words) if path_of(word) is None), None)
+    if nameless is not None:
+        raise UsageError(f"`sort={sort!r}`", f"is for files, and rank {nameless} has no name")
+
+    def key(word: _W) -> tuple[object, int]:
+        path = path_of(word) or ""
+        return _natural(path) if sort == "natural" else path, start_of(word)
+
+    return sorted(words, key=key)
+
+
+def path_of(word: object) -> str | None:
+    """Return the path of a rank's file; None for what has none, as standard input."""
+    path = word.path if isinstance(word, AtHand) else word
+    return os.fspath(path) if isinstance(path, str | os.PathLike) and path != "-" else None
+
+
+def start_of(word: object) -> int:
+    """Return where a rank starts in its file."""
+    return word.start if isinstance(word, RankInFile) else 0
+
+
+def number_of(path: str, regex: str | None = None) -> int | None:
+    """Return the number in a path: what the group of `regex` finds, else the last in the file's name.
+
+    7 of member07.npy; a suffix such as .f32 has none. None if there is no number.
+    """
+    if regex is not None:
+        match = re.search(regex, path)
+        found = [match[1] or ""] if match else []
+        return int(found[0]) if found and re.fullmatch(_NUMBER, found[0]) else None
+    stem, suffix = os.path.splitext(os.path.basename(path))
+    found = re.findall(_NUMBER, stem + suffix if suffix[1:].isdecimal() else stem)
+    return int(found[-1]) if found else None
+
+
+def _name(word: object) -> str:
+    return word.name if isinstance(word, AtHand) else str(word)
+
+
+def _numbered(words: Sequence[_W], regex: str) -> list[_W]:
+    """Return ranks in the order of their numbers."""
+    numbers: dict[int, _W] = {}
+    found: list[tuple[int, int, _W]] = []
+    errors: list[MpiredError | OSError] = []
+    for word in words:
+        path = path_of(word)
+        number = None if path is None else number_of(path, regex)
+        if number is None:
+            errors.append(RankNumberError(_name(word), f"has no number that `rank_regex={regex!r}` finds"))
+            continue
+        # Of several ranks in one file each has the number of the file.
+        if number in numbers and not (isinstance(word, RankInFile) and path == path_of(numbers[number])):
+            errors.append(RankNumberError(_name(word), f"has the number {number}, as {_name(numbers[number])} has"))
+        numbers.setdefault(number, word)
+        found.append((number, start_of(word), word))
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise RanksError(len(words), errors)
+    return [word for _, _, word in sorted(found, key=lambda each: each[:2])]
+
+
+def _check_expected(words: Sequence[object], regex: str | None, expected: Sequence[int]) -> None:
+    """Raise `RankNumberError` unless the numbers of ranks are those that are expected, each once."""
+    wanted = set(expected)
+    known: dict[int, list[str]] = {}
+    others: list[str] = []
+    for word in words:
+        path = path_of(word)
+        number = None if path is None else number_of(path, regex)
+        if number is not None and number in wanted:
+            known.setdefault(number, []).append(_name(word))
+        else:
+            others.append(_name(word))
+    missing = wanted - known.keys()
+    doubles = [f"{each} ({_few(known[each])})" for each in sorted(known) if len(known[each]) > 1]
+    faults = [
+        ("missing", _few(_ranges(missing), _SHOWN_RANGES), len(missing)),
+        ("more than once", _few(doubles), len(doubles)),
+        ("not expected", _few(others), len(others)),
+    ]
+    if told := [f"{count} {what}: {which}" for what, which, count in faults if count]:
+        raise RankNumberError("`expect_ranks`", "; ".join(told))
+
+
+def _ranges(numbers: Iterable[int]) -> list[str]:
+    """Return numbers as texts, those that follow one another as one: 3 and 7-9."""
+    runs = itertools.groupby(enumerate(sorted(numbers)), lambda each: each[1] - each[0])
+    spans = ([number for _, number in run] for _, run in runs)
+    return [f"{span[0]}-{span[-1]}" if len(span) > 1 else f"{span[0]}" for span in spans]
+
+
+def _few(names: Sequence[str], most: int = _SHOWN_NAMES) -> str:
+    """Return the first of some names in words."""
+    return ", ".join([*names[:most], *(["..."] if len(names) > most else [])])
+
+
+def unnatural(words: Sequence[str]) -> tuple[str, str] | None:
+    """Return two neighbours that stand in the order of their letters but not of their numbers, as rank10, rank2.
+
+    None if there are none, or if the words are in no order of letters either: then somebody chose the order.
+    """
+    if list(words) != sorted(words):
+        return None
+    keyed = itertools.pairwise((_natural(word), word) for word in words)
+    return next(((one, two) for (key, one), (other, two) in keyed if key > other), None)
+
+
+def _natural(word: str) -> list[tuple[int, str]]:
+    """Return a key that sorts the numbers in a name by value."""
+    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", word)]

@@ -1,0 +1,245 @@
+"""Compressed sources: the bytes that are in a file or a stream, decompressed as they are read."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+from weakref import WeakSet
+
+from mpired.codecs import CODECS, Codec, Unpacker
+from mpired.errors import BufferFileError, ChangedError, MpiredError
+from mpired.sources.forward import Forward, copied
+from mpired.sources.local import LocalSource
+from mpired.sources.source import OpenSource, Source
+from mpired.sources.stream import StreamSource
+from mpired.storage import calls, descriptors
+from mpired.storage.output import Scratch
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
+
+class CompressedSource:
+    """What is in compressed bytes. It is read forward, and from its start again when it is opened again.
+
+    Parameters
+    ----------
+    packed
+        The compressed bytes.
+    codec
+        The name of the codec.
+    limit
+        The most bytes that are wanted of a stream; None for all.
+    threads
+        How many of such files are decompressed at the same time, ahead of what is read; 0 for none.
+    """
+
+    is_forward = True
+    nbytes = 0
+
+    def __init__(self, packed: Source, codec: str, limit: int | None = None, threads: int = 0) -> None:
+        self.packed = packed.unlimited() if isinstance(packed, StreamSource) else packed
+        self.codec = codec
+        self._limit = limit
+        self._threads = threads
+        # What was read of a stream has gone, and so has what decompressed it.
+        self._only = self._opened() if packed.is_forward else None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._only is not None:
+            return self.kept().__reduce__()  # type: ignore[return-value]
+        return CompressedSource, (self.packed, self.codec, self._limit, self._threads)
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.packed.name
+
+    @property
+    def inode(self) -> tuple[int, int] | None:
+        """Device and inode of the compressed file."""
+        return self.packed.inode
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only this process can open the compressed bytes."""
+        return self.packed.is_private
+
+    def open(self) -> OpenSource:
+        """Open it for reading."""
+        return self._only or self._opened()
+
+    def _opened(self) -> Forward:
+        fill = _Unpacking(self.packed, CODECS[self.codec]).fill
+        return Forward(self.name, _Ahead(fill, self._threads).fill if self._threads else fill, self._limit)
+
+    def reading_ahead(self, threads: int) -> CompressedSource:
+        """Return it, with some threads of the process that opens it; a stream as it is."""
+        return self if self._only else CompressedSource(self.packed, self.codec, self._limit, threads)
+
+    def kept(self) -> Source:
+        """Return what is decompressed: in a scratch file that stays or, if there are many, in one while it is read."""
+        copy = copied(self.name, self.open())
+        self.check_unchanged()
+        if self._only is not None:
+            return copy
+        return UnpackedSource(self, copy.nbytes, copy if _stays(copy) else None)
+
+    def check_unchanged(self) -> None:
+        """Raise `ChangedError` if the compressed bytes are not those that were there when it was looked at."""
+        self.packed.check_unchanged()
+
+    def changed(self) -> ChangedError:
+        """Return the error for bytes that changed."""
+        return self.packed.changed()
+
+
+_MOST_COPIES = 256
+_copies: WeakSet[Scratch] = WeakSet()
+
+
+def _stays(copy: LocalSource) -> bool:
+    """Tell whether a copy may stay, which is an open file; half of those that are allowed are for the others."""
+    wanted = 2 * _MOST_COPIES
+    allowed = calls.allow_descriptors(descriptors.RESERVED + wanted) - descriptors.RESERVED
+    most = min(allowed, descriptors.spare(wanted)) // 2
+    if len(_copies) >= most:
+        return False
+    _copies.add(copy.keep)
+    return True
+
+
+@dataclass(frozen=True)
+class UnpackedSource:
+    """What is in a compressed file, to be read in any order.
+
+    Parameters
+    ----------
+    packed
+        The same, as it is read forward.
+    nbytes
+        How many bytes there are.
+    copy
+        Where they are; None if they are decompressed whenever it is opened.
+    """
+
+    packed: CompressedSource
+    nbytes: int
+    copy: LocalSource | None
+    is_forward: ClassVar[bool] = False
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+        return self.packed.name
+
+    @property
+    def inode(self) -> tuple[int, int] | None:
+        """Device and inode of the compressed file."""
+        return self.packed.inode
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only this process and its children can open it."""
+        return self.copy is not None or self.packed.is_private
+
+    def open(self) -> OpenSource:
+        """Open it for reading."""
+        return (self.copy or copied(self.name, self.packed.open())).open()
+
+    def kept(self) -> Source:
+        """Return itself."""
+        return self
+
+    def check_unchanged(self) -> None:
+        """Raise `ChangedError` if the compressed bytes are not those that were there when it was looked at."""
+        self.packed.check_unchanged()
+
+    def changed(self) -> ChangedError:
+        """Return the error for bytes that changed."""
+        return self.packed.changed()
+
+
+def unpacking_nbytes(sources: Iterable[Source]) -> int:
+    """Return the memory that decompressing some sources at the same time takes."""
+    used = [CODECS[source.codec] for source in sources if isinstance(source, CompressedSource)]
+    return sum(codec.unpacking for codec in used) + max((codec.library for codec in used), default=0)
+
+
+_LEAST_AHEAD = 32 << 10  # what is less is a header
+
+
+@functools.cache
+def _pool(threads: int) -> ThreadPoolExecutor:
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only where files are compressed
+
+    return ThreadPoolExecutor(threads)
+
+
+class _Ahead:
+    """Lets a thread fill the next block while this one is used: the libraries decompress without Python's lock."""
+
+    def __init__(self, fill: Callable[[memoryview], int], threads: int) -> None:
+        self._fill, self._threads = fill, threads
+        self._ready = memoryview(b"")
+        self._next: tuple[memoryview, Future[int]] | None = None
+
+    def fill(self, view: memoryview) -> int:
+        """Fill a view with the next bytes, and return how many there were before the end."""
+        done = 0
+        while done < len(view):
+            if not self._ready and self._next is not None:
+                block, filled = self._next
+                self._next = None
+                self._ready = block[: filled.result()]
+                if not self._ready:
+                    break
+            if not self._ready:
+                got = self._fill(view[done:])
+                done += got
+                break
+            part = self._ready[: len(view) - done]
+            view[done : done + len(part)] = part
+            self._ready = self._ready[len(part) :]
+            done += len(part)
+        if done == len(view) >= _LEAST_AHEAD and not self._ready:
+            block = memoryview(bytearray(len(view)))
+            self._next = block, _pool(self._threads).submit(self._fill, block)
+        return done
+
+
+class _Unpacking:
+    """Compressed bytes on their way; between two reads no descriptor is held, so that many may be under way."""
+
+    def __init__(self, packed: Source, codec: Codec) -> None:
+        self._packed, self._codec = packed, codec
+        self._at = 0
+        self._unpacker: Unpacker | None = None
+
+    def fill(self, view: memoryview) -> int:
+        """Fill a view with the next bytes, and return how many there were before the end.
+
+        Raises
+        ------
+        BufferFileError
+            If the compressed bytes are damaged or cut off.
+        """
+        try:
+            self._unpacker = self._unpacker or self._codec.unpacker(self._read)
+            return self._unpacker.fill(view)
+        except MpiredError:
+            raise
+        except ValueError as error:
+            reason = " ".join(str(error).split())[:200]
+            raise BufferFileError(
+                self._packed.name, f"cannot be decompressed, the {self._codec.name} data is damaged ({reason})"
+            ) from None
+
+    def _read(self, nbytes: int) -> bytes:
+        with calls.blaming(self._packed.name), closing(self._packed.open()) as file:
+            data = file.read(nbytes, self._at)
+        self._at += len(data)
+        return data

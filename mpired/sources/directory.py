@@ -1,0 +1,188 @@
+"""Directories that are one file to their users: stores of arrays, of which each chunk is a file."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import time
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from mpired.errors import BufferFileError, ChangedError, UsageError
+from mpired.sources.source import STORE_HEAD, OpenSource
+from mpired.storage import calls
+
+_MARKS = frozenset({".zgroup", ".zarray", "zarr.json"})
+_DOCUMENTS = _MARKS | {".zattrs", ".zmetadata"}
+
+
+def is_store(path: str) -> bool:
+    """Tell whether a directory is a store of arrays, by the documents that every one has."""
+    return any(os.path.isfile(os.path.join(path, mark)) for mark in _MARKS)
+
+
+def check_one_file(name: str) -> None:
+    """Raise `UsageError` if what is to be changed or replaced is a store in a directory."""
+    if is_store(name):
+        reason = "is a directory, whose many files cannot be replaced as one"
+        raise UsageError(name, f"{reason}; pack it into a zip archive, or write to another file with `output`")
+
+
+class DirectorySource(NamedTuple):
+    """A directory whose files are together what others have in one file.
+
+    A change shows in what describes the arrays, and in the times of the directories: who writes a chunk makes a file
+    and renames it. One who writes into the file of a chunk itself is not seen.
+
+    Parameters
+    ----------
+    name
+        The path as given, for messages.
+    path
+        The path to open.
+    stamp
+        Device, inode, and a digest of the directories and documents when it was checked.
+    nbytes
+        The size of its files in bytes.
+    """
+
+    name: str
+    path: str
+    stamp: tuple[int, int, bytes]
+    nbytes: int
+
+    @classmethod
+    def of(cls, name: str) -> DirectorySource:
+        """Return the source of a directory as it is now.
+
+        Raises
+        ------
+        BufferFileError
+            If it holds links or devices, which may lead anywhere.
+        """
+        path = os.path.realpath(name)
+        stamp, newest = _stamp(name, path)
+        age = time.time_ns() - newest.st_mtime_ns
+        if 0 <= age < (granule := calls.time_granule(newest)):
+            time.sleep((granule - age) / 1e9)  # the next change shows then
+            stamp, _ = _stamp(name, path)
+        nbytes = sum(each.stat(follow_symlinks=False).st_size for _, each in _files(name, path))
+        return cls(name, path, stamp, nbytes)
+
+    @property
+    def inode(self) -> tuple[int, int]:
+        """Device and inode."""
+        return self.stamp[:2]
+
+    @property
+    def is_private(self) -> bool:
+        """False: it has a path."""
+        return False
+
+    @property
+    def is_forward(self) -> bool:
+        """False: it is read in any order."""
+        return False
+
+    def open(self) -> OpenDirectory:
+        """Open the directory for reading, if it is as it was when it was checked."""
+        self.check_unchanged()
+        return OpenDirectory(self)
+
+    def kept(self) -> DirectorySource:
+        """Return itself."""
+        return self
+
+    def check_unchanged(self) -> None:
+        """Raise `ChangedError` if the directory is not what it was when it was checked."""
+        with calls.blaming(self.name):
+            if _stamp(self.name, self.path)[0] != self.stamp:
+                raise self.changed()
+
+    def changed(self) -> ChangedError:
+        """Return the error for a directory that changed."""
+        return ChangedError(self.name, "changed while being read; run again when its writer has finished")
+
+
+class OpenDirectory(OpenSource):
+    """The files of a directory, by their paths within it."""
+
+    def __init__(self, source: DirectorySource) -> None:
+        self._source = source
+
+    def read_into(self, view: memoryview, offset: int) -> int:
+        """Fill a view with the bytes that stand for it."""
+        known = STORE_HEAD[offset : offset + len(view)]
+        view[: len(known)] = known
+        return len(known)
+
+    def names(self) -> list[str]:
+        """Return the paths of the files."""
+        with calls.blaming(self._source.name):
+            return sorted(name for name, _ in _files(self._source.name, self._source.path))
+
+    def content(self, name: str, most: int) -> bytes:
+        """Return the bytes of a file, `most` and one more at most: a link is not followed.
+
+        Raises
+        ------
+        ChangedError
+            If it is not there any more.
+        """
+        path = os.path.join(self._source.path, name)
+        with calls.blaming(path):
+            try:
+                fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+            except FileNotFoundError:
+                raise self._source.changed() from None
+        with contextlib.closing(_Closing(fd)), calls.blaming(path):
+            content = bytearray(min(os.fstat(fd).st_size, most + 1))
+            return bytes(content[: calls.pread_into(fd, memoryview(content), 0)])
+
+
+class _Closing(NamedTuple):
+    fd: int
+
+    def close(self) -> None:
+        calls.let_go(self.fd)
+
+
+def _entries(name: str, path: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield all within a directory, each with its path there."""
+    left = [""]
+    while left:
+        prefix = left.pop()
+        with os.scandir(os.path.join(path, prefix)) as entries:
+            for entry in entries:
+                within = prefix + entry.name
+                is_directory = entry.is_dir(follow_symlinks=False)
+                if not (is_directory or entry.is_file(follow_symlinks=False)):
+                    reason = f"holds {within!r}, a link or no regular file, which is not followed"
+                    raise BufferFileError(name, f"{reason}; put the file itself there")
+                if is_directory:
+                    left.append(f"{within}/")
+                yield within, entry
+
+
+def _files(name: str, path: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    return (each for each in _entries(name, path) if not each[1].is_dir(follow_symlinks=False))
+
+
+def _stamp(name: str, path: str) -> tuple[tuple[int, int, bytes], os.stat_result]:
+    """Return the stamp of a directory, and the status of what was changed last of that which is in it."""
+    top = newest = os.stat(path)
+    found = [("", _times(top))]
+    for within, entry in _entries(name, path):
+        if entry.name in _DOCUMENTS or entry.is_dir(follow_symlinks=False):
+            status = entry.stat(follow_symlinks=False)
+            newest = max(newest, status, key=lambda each: each.st_mtime_ns)
+            found.append((within, _times(status)))
+    import hashlib  # noqa: PLC0415 - with it comes OpenSSL, and few ranks are directories
+
+    digest = hashlib.blake2b(repr(sorted(found)).encode("utf-8", "surrogateescape"), digest_size=16).digest()
+    return (top.st_dev, top.st_ino, digest), newest
+
+
+def _times(status: os.stat_result) -> tuple[int, int, int]:
+    return status.st_ino, 0 if stat.S_ISDIR(status.st_mode) else status.st_size, status.st_mtime_ns

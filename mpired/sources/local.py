@@ -1,0 +1,289 @@
+"""Regular files of this machine, which must not change while they are read."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from mpired.errors import ChangedError
+from mpired.sources.source import OpenSource, Source
+from mpired.storage import calls, descriptors
+from mpired.storage.output import Scratch
+from mpired.storage.remains import has_journal
+from mpired.storage.unfinished import recover_for_reading
+
+ANY_DEVICE = -1
+_COARSEST = 2_000_000_000  # nanoseconds
+# About as much as is known of a rank besides.
+_FEW_BYTES = 1 << 10
+
+
+class _LocalFile(OpenSource):
+    """An open file of this machine."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd: int = fd
+
+    def read_into(self, view: memoryview, offset: int) -> int:
+        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
+        return calls.pread_into(self.fd, view, offset)
+
+    def close(self) -> None:
+        """Close it."""
+        calls.let_go(self.fd)
+
+
+class _Looked(OpenSource):
+    """A file whose first bytes have been read; it is opened for what comes behind them, or for its descriptor."""
+
+    def __init__(self, source: LocalSource, head: bytes) -> None:
+        self._source, self._head = source, head
+        self._file: OpenSource | None = None
+
+    @property
+    def fd(self) -> int | None:  # type: ignore[override]
+        """The descriptor."""
+        return self._opened().fd
+
+    def _opened(self) -> OpenSource:
+        self._file = self._file or self._source._replace(content=None).open()
+        return self._file
+
+    def read_into(self, view: memoryview, offset: int) -> int:
+        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
+        if offset + len(view) <= len(self._head) or len(self._head) == self._source.nbytes:
+            known = self._head[offset : offset + len(view)]
+            view[: len(known)] = known
+            return len(known)
+        return self._opened().read_into(view, offset)
+
+    def read(self, nbytes: int, offset: int) -> bytes:
+        """Return `nbytes` bytes from `offset` on, or those that there are before the end."""
+        if offset + nbytes <= len(self._head) or len(self._head) == self._source.nbytes:
+            return self._head[offset : offset + nbytes]
+        return super().read(nbytes, offset)
+
+    def close(self) -> None:
+        """Close it, if it was opened."""
+        if self._file is not None:
+            self._file.close()
+
+
+class LocalSource(NamedTuple):
+    """A regular file of this machine.
+
+    Parameters
+    ----------
+    name
+        The path as given, for messages.
+    path
+        The path to open.
+    stamp
+        Device, inode, size in bytes and modification time in nanoseconds when it was checked. Where it was sent to
+        another process the device is `ANY_DEVICE`: its number is another one on each machine.
+    keep
+        What must stay open as long as `path` is to work.
+    content
+        Its bytes, if they are so few that they are kept when it is looked at.
+    """
+
+    name: str
+    path: str
+    stamp: tuple[int, int, int, int]
+    keep: Any = None
+    content: bytes | None = None
+
+    @classmethod
+    def of(cls, name: str, path: str) -> LocalSource:
+        """Return the source of a regular file as it is now."""
+        with calls.blaming(name):
+            return cls.of_status(name, path, os.stat(path))
+
+    @classmethod
+    def of_status(cls, name: str, path: str, status: os.stat_result) -> LocalSource:
+        """Return the source of a regular file as it was when its status was taken."""
+        return cls(name, path, _stamp(status))
+
+    @classmethod
+    def of_scratch(cls, name: str, scratch: Scratch) -> LocalSource:
+        """Return the source of what was copied into a scratch file, which stays as long as this."""
+        return cls(name, scratch.shared_path, _stamp(os.fstat(scratch.fd)), keep=scratch)
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the file in bytes."""
+        return self.stamp[2]
+
+    @property
+    def inode(self) -> tuple[int, int] | None:
+        """Device and inode; None of what came by a stream."""
+        return None if isinstance(self.keep, Scratch) else self.stamp[:2]
+
+    @property
+    def is_forward(self) -> bool:
+        """False: it is read in any order."""
+        return False
+
+    @property
+    def is_private(self) -> bool:
+        """Whether its path is of a descriptor of this process."""
+        return self.path.startswith(("/proc/", "/dev/"))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A worker keeps nothing, and may have another working directory.
+        return LocalSource, (self.name, calls.absolute(self.path), (ANY_DEVICE, *self.stamp[1:]))
+
+    def open(self) -> OpenSource:
+        """Open the file for reading, if it is the one that was checked."""
+        if self.content is not None:
+            return _Looked(self, self.content)
+        return _LocalFile(self._descriptor())
+
+    def _descriptor(self) -> int:
+        with calls.blaming(self.name):
+            fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        if not self._is(os.fstat(fd)):
+            calls.let_go(fd)
+            raise self.changed()
+        return fd
+
+    def with_content(self) -> LocalSource:
+        """Return it with its bytes, if they are few: of many small ranks each is then opened once."""
+        nbytes = self.stamp[2]
+        if not 0 < nbytes <= _FEW_BYTES:
+            return self
+        fd = self._descriptor()
+        try:
+            return LocalSource(self.name, self.path, self.stamp, self.keep, calls.pread_some(fd, nbytes, 0))
+        finally:
+            calls.let_go(fd)
+
+    def kept(self) -> Source:
+        """Return itself."""
+        return self
+
+    def check_unchanged(self) -> None:
+        """Raise `ChangedError` if the file is not what it was when it was checked."""
+        with calls.blaming(self.name):
+            if not self._is(os.stat(self.path)):
+                raise self.changed()
+
+    def _is(self, status: os.stat_result) -> bool:
+        """Tell whether a status is that of the file when it was checked."""
+        stamp = _stamp(status)
+        return stamp == self.stamp or (self.stamp[0] == ANY_DEVICE and stamp[1:] == self.stamp[1:])
+
+    def changed(self) -> ChangedError:
+        """Return the error for a file that changed."""
+        return ChangedError(self.name, "changed while being read; run again when its writer has finished")
+
+
+HEAD_NBYTES = 4096
+"""The bytes at the start of a file by which its format is recognised; most headers are within them."""
+
+_last_looked_at: tuple[Source | None, bytes] = (None, b"")
+
+
+def peek(source: Source) -> OpenSource:
+    """Open a source for a look at its first bytes. Those of a file are read once for several looks in a row.
+
+    Raises
+    ------
+    ChangedError, OSError
+        As when it is opened.
+    """
+    global _last_looked_at  # noqa: PLW0603 - where threads meet, one reads again
+    if not isinstance(source, LocalSource) or source.content is not None or source.keep is not None:
+        return source.open()  # what must stay open is not kept longer than its source
+    known, head = _last_looked_at
+    if known is not source:
+        with contextlib.closing(source.open()) as file, calls.blaming(source.name):
+            head = file.read(HEAD_NBYTES, 0)
+        _last_looked_at = source, head
+    return _Looked(source, head)
+
+
+def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def recovered_status(
+    name: str | None, path: str, status: os.stat_result | None = None, *, is_link: bool = True
+) -> os.stat_result:
+    """Return the status of a regular file whose every change will show, after an update of it was finished.
+
+    Parameters
+    ----------
+    name
+        Its path, None if it has none.
+    path
+        The path to open.
+    status
+        What it was just before.
+    is_link
+        Whether the path may be a link.
+    """
+    if name is not None and has_journal(name, is_link=is_link):
+        recover_for_reading(name)
+        status = None
+    return _watchable(status or os.stat(path), path)
+
+
+def _watchable(status: os.stat_result, path: str) -> os.stat_result:
+    """Wait until the next change of a file shows in its time, as it may not for a while after a change; look again.
+
+    Times in the future tell nothing of that.
+    """
+    age = time.time_ns() - status.st_mtime_ns
+    granule = calls.time_granule(status) if 0 <= age < _COARSEST else 0
+    if age >= granule or age < 0:
+        return status
+    time.sleep((granule - age) / 1e9)
+    return os.stat(path)
+
+
+_MOST_HELD = 64
+
+
+class _Descriptor:
+    """An open file, which is closed when it is forgotten."""
+
+    number = 0
+
+    def __init__(self, path: str) -> None:
+        self.fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        _Descriptor.number += 1
+
+    def __del__(self) -> None:
+        if hasattr(self, "fd"):
+            _Descriptor.number -= 1
+            calls.let_go(self.fd)
+
+
+_holds: ContextVar[bool] = ContextVar("holds", default=False)
+
+
+@contextlib.contextmanager
+def holding(*, yes: bool) -> Iterator[None]:
+    """Let files that are looked at stay open, a few, while the block runs: one that takes a name does no harm then."""
+    token = _holds.set(yes)
+    try:
+        yield
+    finally:
+        _holds.reset(token)
+
+
+def may_hold() -> bool:
+    """Tell whether a file that is looked at is to stay open."""
+    return _holds.get() and _Descriptor.number < _MOST_HELD and not descriptors.is_limited()
+
+
+def held_source(name: str) -> LocalSource:
+    """Return the source of a file that stays open."""
+    keep = _Descriptor(name)
+    path = f"/proc/{os.getpid()}/fd/{keep.fd}"
+    return LocalSource(name, path, _stamp(_watchable(os.fstat(keep.fd), path)), keep)

@@ -1,0 +1,139 @@
+"""The door from a path to its bytes, and what no result may replace."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import sys
+from collections.abc import Iterable
+
+from mpired.errors import BufferFileError, UsageError
+from mpired.sources.local import LocalSource, held_source, may_hold, recovered_status
+from mpired.sources.source import STANDARD_INPUT, Source
+from mpired.storage import calls
+from mpired.storage.names import check_is_data, check_not_orphan
+
+_STANDARD_INPUTS = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
+
+
+def open_source(word: str, limit: int | None = None) -> Source:
+    """Look at the file that a word of the command line names; `-` is standard input.
+
+    A pipe, FIFO or device is read forward; `Source.kept` makes a copy that is read by ranges.
+
+    Parameters
+    ----------
+    word
+        A path, or `-`.
+    limit
+        The most bytes that are wanted of a stream; None for all.
+
+    Raises
+    ------
+    BufferFileError
+        If it is a directory, except a store of arrays.
+    UsageError
+        If it is a device without an end and there is no limit.
+    OSError
+        If it cannot be opened or read.
+    MpiredError
+        If an update of it is half done and cannot be finished now.
+    """
+    name = STANDARD_INPUT if word == "-" else word
+    status, is_link = (None, False) if word == "-" else _seen(word)
+    if word != "-":
+        check_is_data(word, is_link=is_link)
+    with calls.blaming(name):
+        if word in _STANDARD_INPUTS and sys.stdin is None:  # the command has filled the place of it with another file
+            raise OSError(errno.EBADF, "is closed; name a file, or give one by `< FILE`", name)
+        if status is None:
+            status = os.fstat(0) if word == "-" else _status(word)
+        if stat.S_ISDIR(status.st_mode):
+            from mpired.sources.directory import DirectorySource, is_store  # noqa: PLC0415 - most ranks are files
+
+            if is_store(name):
+                return DirectorySource.of(name)
+            way_out = f"name its files, as '{name.rstrip('/')}/*.npy'"
+            raise BufferFileError(name, f"is a directory, not a file with a rank's buffer; {way_out}")
+        if stat.S_ISSOCK(status.st_mode):
+            raise OSError(errno.ENXIO, "is a socket and cannot be read as a file", name)
+        if stat.S_ISREG(status.st_mode):
+            named = None if word == "-" else word
+            if named is not None and may_hold():
+                recovered_status(named, word)
+                return held_source(word)
+            path = f"/proc/{os.getpid()}/fd/0" if named is None else word
+            return LocalSource.of_status(
+                name, path, recovered_status(named, path, status, is_link=is_link)
+            ).with_content()
+        from mpired.sources.stream import StreamSource, check_has_end  # noqa: PLC0415 - as above
+
+        check_has_end(name, status, limit)
+        fd = os.dup(0) if word == "-" else os.open(word, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+        return StreamSource.of_descriptor(name, fd, limit)
+
+
+def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], way_out: str) -> None:
+    """Check that no result replaces what the same command reads: a repetition would combine its own result.
+
+    Parameters
+    ----------
+    paths
+        Where the results go.
+    inputs
+        What is read, each with what messages call it.
+    way_out
+        What to do instead.
+
+    Raises
+    ------
+    UsageError
+        If one of the paths leads to an input, by whatever name.
+    """
+    known = {source.inode: what for source, what in inputs if source.inode is not None}
+    for path in paths:
+        with contextlib.suppress(OSError):  # there is no file yet, or the error is told where it is opened
+            status = os.stat(path)
+            if what := known.get((status.st_dev, status.st_ino)):
+                raise UsageError(path, f"is the file of {what}, an input of this command; {way_out}")
+
+
+def check_no_other_input(paths: Iterable[str], files: Iterable[tuple[object, str]]) -> None:
+    """Check that no result replaces a file that the same command reads and that has no elements, as of a definition.
+
+    Parameters
+    ----------
+    paths
+        Where the results go.
+    files
+        The files, each with what messages call it; what is no path, or of no regular file, is left out.
+
+    Raises
+    ------
+    UsageError
+        As of `check_no_input`.
+    """
+    there = [(os.fspath(name), what) for name, what in files if isinstance(name, str | os.PathLike)]
+    inputs = [(LocalSource.of(name, name), what) for name, what in there if os.path.isfile(name)]
+    check_no_input(paths, inputs, "name another output")
+
+
+def _seen(path: str) -> tuple[os.stat_result | None, bool]:
+    """Return what is at a path, and whether that is a link; None for what a link leads to, and for what is not seen."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return None, True
+    is_link = stat.S_ISLNK(status.st_mode)
+    return (None if is_link else status), is_link
+
+
+def _status(path: str) -> os.stat_result:
+    """Return what is at a path; if nothing is, but an update waits for the file, the error says so."""
+    try:
+        return os.stat(path)
+    except FileNotFoundError:
+        check_not_orphan(path)
+        raise

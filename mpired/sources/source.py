@@ -1,0 +1,90 @@
+"""What a source is: bytes with a name, opened where they are read."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mpired.errors import ChangedError
+
+STANDARD_INPUT = "standard input"
+STORE_HEAD = b"\0a store of arrays in a directory\n"
+"""What a directory of arrays gives for its first bytes, so that its format is recognised as that of a file is."""
+
+
+class OpenSource:
+    """The bytes of a source that is open. The caller closes it."""
+
+    fd: int | None = None
+    """The descriptor, for those who copy within the system; None if there is none."""
+
+    def read_into(self, view: memoryview, offset: int) -> int:
+        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
+        raise NotImplementedError
+
+    def read(self, nbytes: int, offset: int) -> bytes:
+        """Return `nbytes` bytes from `offset` on, or those that there are before the end."""
+        content = bytearray(nbytes)
+        return bytes(content[: self.read_into(memoryview(content), offset)])
+
+    def ahead(self, nbytes: int, offset: int) -> int:
+        """Return how many of `nbytes` bytes from `offset` on are there before the end, of what is read forward."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        """Close it."""
+
+
+class Source(Protocol):
+    """Where a rank's bytes are. Small and picklable: it is opened where it is read."""
+
+    @property
+    def name(self) -> str:
+        """What messages call it."""
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes there are. What is read forward does not know it, and has none to tell."""
+
+    @property
+    def inode(self) -> tuple[int, int] | None:
+        """Device and inode of the local file; None if it is none, as a stream."""
+
+    @property
+    def is_private(self) -> bool:
+        """Whether only this process and its children can open it."""
+
+    @property
+    def is_forward(self) -> bool:
+        """Whether it is read from its start to its end, and ends where it ends: a stream, or what is compressed."""
+
+    def open(self) -> OpenSource:
+        """Open it for reading.
+
+        Raises
+        ------
+        ChangedError
+            If the bytes are not those that were there when it was looked at.
+        OSError
+            If it cannot be opened.
+        """
+
+    def kept(self) -> Source:
+        """Return a source of the same bytes that is read in any order: itself, or a copy in a scratch file."""
+
+    def check_unchanged(self) -> None:
+        """Raise `ChangedError` if the bytes are not those that were there when it was looked at."""
+
+    def changed(self) -> ChangedError:
+        """Return the error for bytes that changed."""
+
+
+def of_file(source: Source) -> Source:
+    """Return the bytes as they are in the file: compressed ones as such."""
+    packed: Source = getattr(source, "packed", source)
+    return of_file(packed) if packed is not source else source
+
+
+def local_fd(file: OpenSource) -> int:
+    """Return the descriptor of a local file: a result replaces no other."""
+    assert file.fd is not None  # noqa: S101 - checked where the call is planned
+    return file.fd

@@ -1,0 +1,65 @@
+"""Whether an interrupted command has left something of a file; only then is loaded what knows more of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable
+
+from mpired.storage.names import journal_path, mark_of, staging_in, status
+
+
+def has_journal(path: str, *, is_link: bool = True) -> bool:
+    """Tell whether there is something that may be a journal of the file that `path` leads to, perhaps as a link.
+
+    That is what has the name of one beside it, or what the mark of a file with several names leads to.
+
+    Raises
+    ------
+    OSError
+        If that cannot be known.
+    """
+    if status(journal_path(path, is_link=is_link)):
+        return True
+    if mark_of(path) is None:
+        return False
+    from mpired.storage import marks  # noqa: PLC0415 - few files are marked
+
+    mark = marks.read(path)
+    return mark is not None and (mark.begun or status(mark.journal) is not None)
+
+
+def finish_staged(paths: Iterable[str], *, alone: bool = False) -> bool:
+    """Finish what an interrupted command has committed in the directories of these files, and clear what it has not.
+
+    A path that is none, as `-`, is taken for a name in the current directory, where that does no harm.
+
+    Parameters
+    ----------
+    paths
+        The files; a link at the end of one has been followed.
+    alone
+        Whether no other command is at work there, if the file system has no locks to show that.
+
+    Returns
+    -------
+    bool
+        Whether results were put in place.
+
+    Raises
+    ------
+    BufferFileError
+        If a file is not what it was at the commit.
+    OSError
+        If it cannot be finished, or a living command does not finish it.
+    """
+    directories: list[str] = []
+    with contextlib.suppress(FileNotFoundError):  # there may be no current directory
+        named = set(map(os.path.dirname, paths))
+        directories += sorted({os.path.realpath(directory) for directory in named})
+    found = [path for directory in directories for path in staging_in(directory)]
+    if not found:
+        return False
+    from mpired.storage import staging  # noqa: PLC0415 - most commands meet none
+
+    return staging.finish_all(found, alone=alone)

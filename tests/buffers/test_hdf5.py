@@ -1,0 +1,234 @@
+"""HDF5 files among the ranks, compared with h5py and NumPy: links, filters, missing values, packing, damage."""
+
+from __future__ import annotations
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+from command import refused, run, succeeded, unchanged
+
+import mpired
+from mpired.errors import MpiredError
+
+
+def make(path, scale=1.0):
+    with h5py.File(path, "w", track_order=True) as file:
+        file.attrs["title"] = "a run"
+        x = file.create_dataset("x", data=np.linspace(0, 1, 6))
+        x.make_scale("x")
+        z = file.create_dataset("z", data=np.arange(24.0).reshape(4, 6) * scale)
+        z.attrs["units"] = "K"
+        z.dims[1].attach_scale(x)
+        group = file.create_group("deep/er", track_order=True)
+        data = (np.arange(70, dtype="i4") * int(scale)).reshape(7, 10)
+        chunked = group.create_dataset(
+            "counts", data=data, chunks=(3, 4), maxshape=(None, 10), compression="gzip", shuffle=True, fletcher32=True
+        )
+        chunked.attrs["of"] = "things"
+        group.create_dataset("names", data=np.array(["a", "bc"], dtype=h5py.string_dtype()))
+        file.create_dataset("big", data=np.arange(5, dtype=">f4") * scale)
+        file["again"] = h5py.SoftLink("/deep/er/counts")
+        file["hard"] = file["z"]
+        group["loop"] = file["/"]
+    return str(path)
+
+
+@pytest.fixture
+def members(tmp_path):
+    return [make(tmp_path / f"m{i}.h5", scale) for i, scale in enumerate((1, 10, 100))]
+
+
+def reduce(*words, cwd):
+    succeeded(run("reduce", "-q", "--op", "sum", *words, cwd=cwd))
+
+
+def test_result_is_like_the_first_file(members, tmp_path):
+    reduce("-o", "sum.h5", *members, cwd=tmp_path)
+    with h5py.File(tmp_path / "sum.h5") as new, h5py.File(members[0]) as old:
+        assert list(new) == list(old)
+        assert dict(new.attrs) == dict(old.attrs)
+        for name in ("z", "deep/er/counts", "big"):
+            like, made = old[name], new[name]
+            np.testing.assert_array_equal(made[()], like[()] * 111, strict=True)
+            assert dict(made.attrs).keys() == dict(like.attrs).keys()
+            for what in ("chunks", "compression", "compression_opts", "shuffle", "fletcher32", "maxshape"):
+                assert getattr(made, what) == getattr(like, what)
+        np.testing.assert_array_equal(new["x"][()], old["x"][()])
+        assert new["deep/er/names"].asstr()[()].tolist() == ["a", "bc"]
+        assert new["z"].dims[1]["x"] == new["x"]
+        assert new["again"] == new["deep/er/counts"]
+        assert new["hard"] == new["z"]
+
+
+def test_any_number_of_workers_gives_the_same_file(members, tmp_path):
+    for jobs in "12":
+        reduce("-j", jobs, "-o", f"by{jobs}.h5", *members, cwd=tmp_path)
+    assert (tmp_path / "by1.h5").read_bytes() == (tmp_path / "by2.h5").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("form", "filters"),
+    [("f4", (None, None, "lzf")), (">f4", (True, 4, "gzip")), ("i8", (None, 0, "gzip")), ("i1", (True, 9, "gzip"))],
+)
+@pytest.mark.parametrize("chunks", [(1, 1, 5, 6), (2, 2, 3, 4), (4, 3, 5, 6), (3, 1, 2, 2)])
+def test_chunks_of_any_form(tmp_path, chunks, form, filters):
+    shuffle, level, compression = filters
+    options = {"shuffle": shuffle, "compression": compression, "compression_opts": level}
+    arrays = [np.random.default_rng(i).integers(-60, 60, (4, 3, 5, 6)).astype(form) for i in range(2)]
+    for i, array in enumerate(arrays):
+        with h5py.File(tmp_path / f"m{i}.h5", "w") as file:
+            file.create_dataset("v", data=array, chunks=chunks, maxshape=(None,) * 4, fillvalue=7, **options)
+    reduce("-j", "2", "-o", "s.h5", "m0.h5", "m1.h5", cwd=tmp_path)
+    with h5py.File(tmp_path / "s.h5", "r+") as file:
+        np.testing.assert_array_equal(file["v"][()], (arrays[0] + arrays[1]).astype(form), strict=True)
+        assert (file["v"].chunks, file["v"].compression, file["v"].compression_opts) == (chunks, compression, level)
+        file["v"].resize((9, 9, 9, 9))
+        assert (file["v"][4:] == 7).all()
+        assert (file["v"][:, :, :, 6:] == 7).all()
+
+
+def test_deflated_elements_of_odd_forms(tmp_path):
+    tid = h5py.h5t.STD_I32LE.copy()
+    tid.set_precision(20)  # the others are padding
+    for i in range(2):
+        with h5py.File(tmp_path / f"m{i}.h5", "w") as file:
+            plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            plist.set_chunk((3,))
+            plist.set_deflate(4)
+            made = h5py.h5d.create(file.id, b"v", tid, h5py.h5s.create_simple((3,)), plist)
+            made.write(h5py.h5s.ALL, h5py.h5s.ALL, np.array([-5, 1, i], "i4"))
+    reduce("-o", "s.h5", "m0.h5", "m1.h5", cwd=tmp_path)
+    with h5py.File(tmp_path / "s.h5") as file:
+        assert file["v"][()].tolist() == [-10, 2, 1]
+
+
+def test_steps_through_an_array_larger_than_the_memory():
+    from mpired.buffers.hierarchy import selections
+
+    array = np.arange(5 * 7 * 11).reshape(5, 7, 11)
+    for chunk in [None, (2, 3, 4), (1, 1, 11)]:
+        for memory in (8, 100, 1000, 1 << 20):
+            for start in (0, 1, 76, 384):
+                found = [array[at].reshape(-1)[skip:] for skip, at in selections(array.shape, chunk, 8, start, memory)]
+                np.testing.assert_array_equal(np.concatenate(found), array.reshape(-1)[start:])
+
+
+@pytest.mark.parametrize("chunks", [None, (2,)])
+def test_missing_and_packed_values(tmp_path, chunks):
+    ranks = [[1, 2, -9, 4], [1, -9, -9, 5]]
+    for i, values in enumerate(ranks):
+        with h5py.File(tmp_path / f"m{i}.h5", "w") as file:
+            for name in ("plain", "packed"):
+                data = file.create_dataset(name, data=np.array(values, "i2"), chunks=chunks)
+                data.attrs["_FillValue"] = np.int16(-9)
+            data.attrs["scale_factor"], data.attrs["add_offset"] = 0.5, 100.0
+    words = ("reduce", "--op", "sum", "-o", "s.h5", "m0.h5", "m1.h5")
+    refused(run(*words, cwd=tmp_path), 3, "array 'packed' is packed by `scale_factor` and `add_offset`", "--unpack")
+    refused(run(*words, "--columns", "plain", cwd=tmp_path), 3, "1 missing element", "--nulls ignore")
+    succeeded(run(*words, "-q", "--unpack", "--nulls", "ignore", cwd=tmp_path))
+    with h5py.File(tmp_path / "s.h5") as file:
+        assert file["plain"][()].tolist() == [2, 2, -9, 9]
+        fill = file["packed"].attrs["_FillValue"][0]
+        assert file["packed"][()].tolist() == [201.0, 101.0, fill, 204.5]
+        assert list(file["packed"].attrs) == ["_FillValue"]
+        assert file["packed"].dtype == np.float64
+
+
+def test_in_place_where_it_lies_or_by_a_new_file(members, tmp_path):
+    before = bytearray((tmp_path / "m0.h5").read_bytes())
+    for name in ("big", "deep/er/counts"):
+        succeeded(run("accumulate", "-q", "--op", "sum", "--columns", name, members[0], members[1], cwd=tmp_path))
+        if name == "big":  # nothing but its elements has changed
+            with h5py.File(members[0]) as file:
+                at = file["big"].id.get_offset()
+            before[at : at + 20] = (np.arange(5, dtype=">f4") * 11).tobytes()
+            assert (tmp_path / "m0.h5").read_bytes() == before
+    with h5py.File(members[0]) as file:
+        assert file["big"][()].tolist() == [0, 11, 22, 33, 44]
+        np.testing.assert_array_equal(file["deep/er/counts"][()].reshape(-1), np.arange(70) * 11)
+        assert file["z"][0, 1] == 1
+
+
+def test_files_elsewhere_are_read_only_if_that_is_wanted(tmp_path):
+    make(tmp_path / "other.h5")
+    layout = h5py.VirtualLayout((4, 6), "f8")
+    layout[:] = h5py.VirtualSource("other.h5", "z", (4, 6))
+    (tmp_path / "bytes").write_bytes(np.arange(4.0).tobytes())
+    with h5py.File(tmp_path / "links.h5", "w") as file:
+        file["out"] = h5py.ExternalLink("other.h5", "/z")
+        file.create_virtual_dataset("virtual", layout)
+        file.create_dataset("stored", (4,), "f8", external=[("bytes", 0, 32)])
+    for name, where in {"out": "other.h5:/z", "virtual": "a virtual dataset", "stored": "bytes"}.items():
+        words = ("reduce", "--op", "sum", "--columns", name, "-o", "s.h5", "links.h5", "links.h5")
+        refused(run(*words, cwd=tmp_path), 3, f"array {name!r} lies in another file ({where})", "--follow-links")
+        succeeded(run(*words, "-q", "--force", "--follow-links", cwd=tmp_path))
+        with h5py.File(tmp_path / "s.h5") as file, h5py.File(tmp_path / "other.h5") as other:
+            expected = np.arange(4.0) if name == "stored" else other["z"][()]
+            np.testing.assert_array_equal(file[name][()], expected * 2)
+        words = ("accumulate", "--op", "sum", "--follow-links", "--columns", name, "links.h5", "links.h5")
+        with unchanged(tmp_path):
+            refused(run(*words, cwd=tmp_path), 3, "which are no part of a target")
+
+
+def test_info(members, tmp_path):
+    outcome = run("info", members[0], cwd=tmp_path)
+    succeeded(outcome)
+    text = outcome.out.decode()
+    assert "deep/er/counts: 70 x MPI_INT32_T" in text
+    assert "chunks of (3, 4), shuffle, deflate 4, fletcher32" in text
+    assert "in K" in text
+
+
+def test_arrays_in_python(members):
+    found = mpired.reduce(members, op="max", columns=["z", "big"])
+    assert isinstance(found, dict)
+    np.testing.assert_array_equal(found["z"], np.arange(24.0).reshape(4, 6) * 100)
+
+
+def test_coordinates_that_differ(members, tmp_path):
+    with h5py.File(members[1], "r+") as file:
+        file["x"][2] = 7
+    refused(run("reduce", "--op", "sum", *members, cwd=tmp_path), 3, "array 'x' of rank 1", "--no-check-coordinates")
+
+
+DAMAGE = np.random.default_rng(5)
+
+
+@pytest.mark.parametrize("kind", ["cut", "bits", "ones"])
+def test_damage_is_one_line(members, tmp_path, kind):
+    octets = (tmp_path / "m1.h5").read_bytes()
+    for at in DAMAGE.integers(8, len(octets), 5).tolist():
+        new = bytearray(octets)
+        if kind == "cut":
+            del new[at:]
+        else:
+            new[at : at + 8] = b"\xff" * 8 if kind == "ones" else bytes([new[at] ^ 16]) + new[at + 1 : at + 8]
+        (tmp_path / "m1.h5").write_bytes(new)
+        outcome = run("reduce", "-q", "--force", "--op", "sum", "-o", "s.h5", *members, cwd=tmp_path)
+        assert outcome.status in {0, 3}
+        assert outcome.err.count("\n") == (outcome.status != 0), outcome.err
+
+
+def test_array_that_claims_more_than_its_file_can_hold(tmp_path):
+    with h5py.File(tmp_path / "bomb.h5", "w") as file:
+        file.create_dataset("v", (1 << 40,), "f8", chunks=(1 << 16,), compression="gzip")
+    refused(run("reduce", "--op", "sum", "bomb.h5", cwd=tmp_path), 3, "array 'v' claims 8796093022208 bytes")
+    with h5py.File(tmp_path / "chunk.h5", "w") as file:
+        file.create_dataset("v", (1 << 24,), "f8", chunks=(1 << 24,), compression="gzip")[0] = 1
+    refused(run("reduce", "--op", "sum", "-o", "s.npy", "chunk.h5", cwd=tmp_path), 3, "unfolds to 134217728 bytes")
+
+
+def test_without_h5py(members, tmp_path):
+    from mpired.buffers import hdf5
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(hdf5.importlib.util, "find_spec", lambda name: None)
+        with pytest.raises(MpiredError, match=r"pip install 'mpired\[hdf5\]'"):
+            mpired.reduce(members, op="sum")
+
+
+def test_json_of_info_names_each(members, tmp_path):
+    (file,) = json.loads(run("info", "--json", members[0], cwd=tmp_path).out)
+    assert [each["name"] for each in file["buffers"]] == ["z", "deep/er/counts", "big"]

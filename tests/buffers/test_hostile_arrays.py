@@ -1,0 +1,155 @@
+"""Damaged files of arrays: a result or one error on one line, and never the end of the process."""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from command import in_child, refused, run, unchanged
+
+import mpired
+from mpired.errors import MpiredError
+
+ARRAYS = {"a": np.arange(6.0).reshape(2, 3), "b": np.arange(4, dtype="i2")}
+
+
+def _npz(save):
+    file = io.BytesIO()
+    save(file, **ARRAYS, t=np.array(["x", "yz"]))
+    return file.getvalue()
+
+
+WHOLE = {
+    "r.npz": _npz(np.savez),
+    "z.npz": _npz(np.savez_compressed),
+    "r.safetensors": safetensors.numpy.save(ARRAYS, {"made": "by hand"}),
+}
+
+
+def outcome_of(path):
+    try:
+        mpired.reduce([path], "max")
+    except MpiredError as error:
+        return error.exit_status if "\n" not in str(error) else str(error)
+    return 0
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_every_damage(name, tmp_path, long, record_property):
+    """Each length that a file may be cut to, and bits that are flipped."""
+    whole, path = WHOLE[name], tmp_path / name
+    bits = range(0, 8 * len(whole), 1 if long else 97)
+    lengths = range(0, len(whole), 1 if long else 29)
+
+    def look():
+        outcomes = []
+        for length in lengths:
+            path.write_bytes(whole[:length])
+            outcomes.append(outcome_of(path))
+        assert set(outcomes) == {3}
+        for bit in bits:
+            damaged = bytearray(whole)
+            damaged[bit // 8] ^= 1 << bit % 8
+            path.write_bytes(damaged)
+            outcomes.append(outcome_of(path))
+        return outcomes
+
+    outcomes = in_child(look)
+    assert set(outcomes) <= {0, 3, 5}
+    record_property("tried", len(outcomes))
+
+
+def _header(header, data=b"", length=None):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text) if length is None else length) + text + data
+
+
+def _tensor(dtype="F64", shape=(2,), offsets=(0, 16), **more):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets), **more}
+
+
+BAD_SAFETENSORS = {
+    "a header longer than the file": (_header({"a": _tensor()}, bytes(16), 1 << 40), "the header claims"),
+    "no JSON": (_header(b"{" * 99), "no JSON"),
+    "deep JSON": (_header(b'{"a":' + b"[" * 200_000), "no JSON"),
+    "a list": (_header(b"[1]"), "is no object"),
+    "a key twice": (_header(b'{"a":{},"a":{}}'), "a key is there twice"),
+    "too few bytes": (_header({"a": _tensor(shape=(3,))}, bytes(16)), "needs 24 bytes, and has 16"),
+    "a huge shape": (_header({"a": _tensor(shape=(1 << 62, 1 << 62))}, bytes(16)), "bytes, and has 16"),
+    "a negative shape": (_header({"a": _tensor(shape=(-2,))}, bytes(16)), "no text and lists of counts"),
+    "a true shape": (_header({"a": _tensor(shape=(True, 2))}, bytes(16)), "no text and lists of counts"),
+    "an overlap": (_header({"a": _tensor(), "b": _tensor(offsets=(8, 24))}, bytes(24)), "begins at byte 8"),
+    "a gap": (_header({"a": _tensor(), "b": _tensor(offsets=(24, 40))}, bytes(40)), "begins at byte 24"),
+    "more behind": (_header({"a": _tensor()}, bytes(17)), "have 16 bytes, and the file has 17"),
+    "metadata that are numbers": (_header({"__metadata__": {"a": 1}}), "no texts by name"),
+    "another key": (_header({"a": _tensor(more=1)}, bytes(16)), "has not exactly"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_SAFETENSORS)
+def test_headers_of_safetensors(case, tmp_path):
+    content, reason = BAD_SAFETENSORS[case]
+    (tmp_path / "bad.safetensors").write_bytes(content)
+    with unchanged(tmp_path):
+        words = ("--op", "sum", "bad.safetensors", "-o", "o.npy")
+        refused(run("reduce", *words, cwd=tmp_path), 3, "bad.safetensors: ", reason, "not a valid safetensors file")
+
+
+def _zip(*members, method=zipfile.ZIP_STORED):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", method) as archive:
+        for name, content in members:
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+def _npy(array, **changes):
+    file = io.BytesIO()
+    np.save(file, array)
+    content = file.getvalue()
+    for old, new in changes.items():
+        content = content.replace(old.encode(), new.encode())
+    return content
+
+
+ARRAY = _npy(np.arange(3.0))
+BAD_NPZ = {
+    "a member that is no array": (_zip(("a.npy", ARRAY), ("b.txt", b"x")), "member 'b.txt'", "is no .npy array"),
+    "a member that ends early": (_zip(("a.npy", ARRAY[:-1])), "member 'a.npy'", "expected 24 data bytes"),
+    "a bomb": (_zip(("a.npy", ARRAY.replace(b"(3,), }", b"(1<<62,)"))), "member 'a.npy'", "not a valid npy file"),
+    "objects": (_zip(("a.npy", _npy(np.array([{}])))), "bad.npz", "pickled code and never loaded"),
+    "no member": (_zip(), "bad.npz", "is a zip archive"),
+}
+
+
+@pytest.mark.parametrize("case", BAD_NPZ)
+def test_members_of_npz(case, tmp_path):
+    content, *reasons = BAD_NPZ[case]
+    (tmp_path / "bad.npz").write_bytes(content)
+    with unchanged(tmp_path):
+        refused(run("reduce", "--op", "sum", "bad.npz", "-o", "o.npy", cwd=tmp_path), 3, *reasons)
+
+
+def test_a_deflated_bomb_is_read_in_blocks(tmp_path):
+    """Its header claims little, and it goes on for ever."""
+    content = _zip(("a.npy", ARRAY + bytes(1 << 28)), method=zipfile.ZIP_DEFLATED)
+    (tmp_path / "bad.npz").write_bytes(content)
+    words = ("reduce", "--op", "sum", "--max-memory", "300M", "bad.npz", "-o", "o.npy")
+    refused(run(*words, cwd=tmp_path), 3, "expected 24 data bytes for the shape (3,), found 268435480")
+
+
+def test_a_checksum_that_does_not_fit(tmp_path):
+    """It is looked at where all of a member is inflated."""
+    content = bytearray(WHOLE["z.npz"])
+    at = content.index(b"PK\1\2") + 16  # of the first member in the directory
+    content[at] ^= 1
+    (tmp_path / "z.npz").write_bytes(content)
+    with unchanged(tmp_path):
+        refused(
+            run("reduce", "--op", "sum", "z.npz", "-o", "o.npz", cwd=tmp_path), 3, "z.npz: ", "Bad CRC-32", "'a.npy'"
+        )

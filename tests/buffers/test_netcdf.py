@@ -1,0 +1,133 @@
+"""netCDF files among the ranks, compared with netCDF4, xarray and NumPy: every form, records, coordinates, history."""
+
+from __future__ import annotations
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray
+from command import refused, run, succeeded
+
+FORMS = ["NETCDF3_CLASSIC", "NETCDF3_64BIT_OFFSET", "NETCDF3_64BIT_DATA", "NETCDF4", "NETCDF4_CLASSIC"]
+every_form = pytest.mark.parametrize("form", FORMS)
+SETTINGS = {"SOURCE_DATE_EPOCH": "86400"}
+
+
+def make(path, form, seed, times=3):
+    draw = np.random.default_rng(seed)
+    zipped = {"zlib": True, "chunksizes": (1, 4, 5)} if form.startswith("NETCDF4") else {}
+    with netCDF4.Dataset(path, "w", format=form) as file:
+        for name, length in {"time": None, "lat": 4, "lon": 5, "bnds": 2}.items():
+            file.createDimension(name, length)
+        for name, dims in {"time": ("time",), "time_bnds": ("time", "bnds"), "lat": ("lat",), "lon": ("lon",)}.items():
+            shape = [times if dim == "time" else len(file.dimensions[dim]) for dim in dims]
+            file.createVariable(name, "f8", dims)[:] = np.arange(np.prod(shape)).reshape(shape)
+        file["time"].units, file["time"].bounds = "days since 2000-01-01", "time_bnds"
+        values = np.ma.array(draw.standard_normal((times, 4, 5)).astype("f4"), mask=draw.random((times, 4, 5)) < 0.2)
+        values[0, 0, 0] = np.ma.masked if seed < 3 else 1
+        tas = file.createVariable("tas", "f4", ("time", "lat", "lon"), fill_value=np.float32(1e20), **zipped)
+        tas[:] = values
+        tas.units, tas.coordinates = "K", "height"
+        file.createVariable("height", "f8", ())[...] = 2
+        file.createVariable("odd", "i2", ("time", "lon"))[:] = draw.integers(-9, 9, (times, 5))
+        file.createVariable("area", "f8", ("lat", "lon"))[:] = draw.random((4, 5))
+        file.createVariable("label", "S1", ("bnds",))[:] = np.array([b"a", b"b"])
+        file.title, file.history = "a run", "made"
+    return str(path)
+
+
+def all_of(path):
+    with netCDF4.Dataset(path) as file:
+        return {name: (variable[:], {key: variable.getncattr(key) for key in variable.ncattrs()}, variable.dimensions)
+                for name, variable in file.variables.items()}  # fmt: skip
+
+
+@pytest.mark.parametrize("nulls", ["ignore", "propagate"])
+@every_form
+def test_result_is_like_the_first_file(tmp_path, form, nulls):
+    names = [make(tmp_path / f"m{i}.nc", form, i) for i in range(3)]
+    words = ("reduce", "-q", "--op", "max", "--nulls", nulls, "-o", "r.nc", *names)
+    succeeded(run(*words, cwd=tmp_path, env=SETTINGS))
+    ranks, new = [all_of(name) for name in names], all_of(tmp_path / "r.nc")
+    assert list(new) == list(ranks[0])
+    for name, (values, attributes, dims) in new.items():
+        each = [rank[name][0] for rank in ranks]
+        assert (attributes, dims, values.dtype) == (ranks[0][name][1], ranks[0][name][2], each[0].dtype)
+        if name in {"tas", "odd", "area"}:
+            expected = np.ma.stack(each).max(0)
+            if nulls == "propagate":
+                expected = np.ma.array(expected, mask=np.ma.getmaskarray(np.ma.stack(each)).any(0))
+            np.testing.assert_array_equal(np.ma.getmaskarray(values), np.ma.getmaskarray(expected))
+            np.testing.assert_array_equal(values.filled(7), expected.filled(7))
+        else:
+            np.testing.assert_array_equal(values, each[0])
+    with netCDF4.Dataset(tmp_path / "r.nc") as file:
+        assert file.data_model.replace("_OFFSET", "") == form.replace("_OFFSET", "")
+        assert file.dimensions["time"].isunlimited()
+        line, before = file.history.split("\n")
+        assert line.startswith("Fri Jan  2 00:00:00 1970: mpired reduce -q --op max")
+        assert (before, file.title) == ("made", "a run")
+    with xarray.open_dataset(tmp_path / "r.nc") as opened:
+        assert opened["tas"].dims == ("time", "lat", "lon")
+        assert str(opened["time"].values[1]).startswith("2000-01-02")
+
+
+@every_form
+def test_mean_of_integers_and_accumulate(tmp_path, form):
+    names = [make(tmp_path / f"m{i}.nc", form, i) for i in range(2)]
+    each = [all_of(name)["odd"][0] for name in names]
+    succeeded(run("reduce", "-q", "--op", "mean", "--columns", "odd", "-o", "r.nc", *names, cwd=tmp_path))
+    new = all_of(tmp_path / "r.nc")
+    np.testing.assert_array_equal(new["odd"][0], (each[0] + each[1]) / 2)
+    assert {"tas", "area"} & set(new) == set()
+    areas = [all_of(name)["area"][0] for name in names]
+    succeeded(run("accumulate", "-q", "--op", "sum", "--columns", "odd,area", *names, cwd=tmp_path))
+    new = all_of(names[0])
+    np.testing.assert_array_equal(new["odd"][0], each[0] + each[1])
+    np.testing.assert_array_equal(new["area"][0], areas[0] + areas[1])
+
+
+@every_form
+def test_records_of_different_number(tmp_path, form):
+    names = [make(tmp_path / f"m{i}.nc", form, i, times=3 + i) for i in range(2)]
+    refused(run("reduce", "--op", "sum", "--nulls", "ignore", "-o", "r.nc", *names, cwd=tmp_path), 3, "m1.nc", "rank 1")
+
+
+def test_packed_records(tmp_path):
+    for i in range(2):
+        with netCDF4.Dataset(tmp_path / f"m{i}.nc", "w", format="NETCDF3_CLASSIC") as file:
+            file.createDimension("t", None)
+            for name, fill in (("a", None), ("b", -9)):
+                packed = file.createVariable(name, "i2", ("t",), fill_value=fill)
+                packed.scale_factor, packed.add_offset = np.float32(0.25), np.float32(10)
+                packed.set_auto_maskandscale(False)
+                packed[:] = [i, 2, -9]
+    words = ("reduce", "-q", "--op", "sum", "-o", "r.nc", "m0.nc", "m1.nc")
+    refused(run(*words, cwd=tmp_path), 3, "variable 'a' is packed", "--unpack")
+    succeeded(run(*words, "--unpack", "--nulls", "ignore", cwd=tmp_path))
+    new = all_of(tmp_path / "r.nc")
+    np.testing.assert_array_equal(new["a"][0], np.array([20.25, 21, 15.5], "f4"), strict=False)
+    assert new["a"][1] == {}
+    assert new["b"][0].tolist() == [20.25, 21.0, None]
+    assert (new["b"][0].dtype, list(new["b"][1])) == (np.float32, ["_FillValue"])
+
+
+@pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF3_64BIT_DATA"])
+def test_damage_is_one_line(tmp_path, form):
+    name = make(tmp_path / "m.nc", form, 1)
+    octets = (tmp_path / "m.nc").read_bytes()
+    draw = np.random.default_rng(3)
+    for kind in ("cut", "bits", "ones"):
+        for at in draw.integers(4, 600, 6).tolist():
+            damaged = bytearray(octets)
+            if kind == "cut":
+                del damaged[at:]
+            else:
+                damaged[at : at + 4] = (
+                    b"\xff" * 4 if kind == "ones" else bytes([octets[at] ^ 64]) + octets[at + 1 : at + 4]
+                )
+            (tmp_path / "bad.nc").write_bytes(damaged)
+            words = ("reduce", "-q", "--force", "--op", "sum", "--nulls", "ignore", "-o", "s.nc", name, "bad.nc")
+            outcome = run(*words, cwd=tmp_path)
+            assert outcome.status in {0, 3}, outcome.err
+            assert outcome.err.count("\n") == (outcome.status != 0), outcome.err

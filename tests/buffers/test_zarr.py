@@ -1,0 +1,214 @@
+"""Zarr stores as ranks and results, compared with zarr, xarray and NumPy; damaged ones give one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import warnings
+import zipfile
+
+import numpy as np
+import pytest
+from command import refused, run, succeeded, unchanged
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import xarray as xr
+    import zarr
+
+import mpired
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+VERSIONS = pytest.mark.parametrize("version", [2, 3])
+DRAW = np.random.default_rng(21)
+
+
+def month(number):
+    """A month of a climate model, with missing values, coordinates and texts."""
+    t = DRAW.standard_normal((6, 5, 4)).astype("f4")
+    t[number, 2] = np.nan
+    times = xr.DataArray(np.arange(6), dims="time", attrs={"units": "days since 2000-01-01"})
+    coords = {"time": times, "lat": np.linspace(-1, 1, 5), "site": ("lat", np.array(list("abcde"))), "height": 2.0}
+    n = np.arange(5, dtype="i4") + number
+    n[number] = -9
+    attrs = {"units": "K"}
+    return xr.Dataset({"t": (("time", "lat", "lon"), t, attrs), "n": ("lat", n)}, coords, {"title": "a run"})
+
+
+def write(folder, version, **settings):
+    """Write three months, and return their names and what xarray reads of them."""
+    encoding = {"t": {"chunks": (4, 3, 4), "_FillValue": 1e20}, "n": {"_FillValue": -9}}
+    names = [f"r{i}.zarr" for i in range(3)]
+    for i, name in enumerate(names):
+        month(i).to_zarr(folder / name, zarr_format=version, encoding=encoding, **settings)
+    return names, [xr.open_zarr(folder / name) for name in names]
+
+
+def opened(path, **settings):
+    return xr.open_zarr(zarr.storage.ZipStore(path, mode="r"), **settings)
+
+
+def arrays_in(path):
+    return zarr.open_group(zarr.storage.ZipStore(path, mode="r"), mode="r")
+
+
+@VERSIONS
+def test_what_xarray_writes_and_reads(tmp_path, version):
+    names, months = write(tmp_path, version, consolidated=True)
+    words = ("--op", "mean", "--nulls", "ignore", "--nan", "ignore", "-j")
+    for jobs in "12":
+        succeeded(run("reduce", "-q", *words, jobs, "-o", f"mean{jobs}.zarr.zip", *names, cwd=tmp_path))
+    assert (tmp_path / "mean1.zarr.zip").read_bytes() == (tmp_path / "mean2.zarr.zip").read_bytes()
+    result = opened(tmp_path / "mean1.zarr.zip", consolidated=True)
+    rest = ["t", "n"]
+    xr.testing.assert_identical(result.drop_vars(rest).load(), months[0].drop_vars(rest).load())
+    stacked = xr.concat(months, "rank", join="exact", coords="minimal", compat="override")
+    for name in rest:
+        np.testing.assert_allclose(result[name], stacked[name].mean("rank", skipna=True), rtol=1e-5)
+    assert (result.t.attrs, result.t.encoding["chunks"], result.t.dtype) == ({"units": "K"}, (4, 3, 4), "f4")
+    old = zarr.open_group(tmp_path / "r0.zarr")["t"]
+    new = arrays_in(tmp_path / "mean1.zarr.zip")["t"]
+    assert (new.compressors, new.metadata.zarr_format) == (old.compressors, version)
+
+
+def test_a_coordinate_that_differs(tmp_path):
+    names, _ = write(tmp_path, 3)
+    zarr.open_group(tmp_path / "r1.zarr")["lat"][2] = 7
+    words = ("reduce", "-q", "--op", "max", "--nulls", "ignore", "-o", "out.zarr.zip", *names)
+    refused(run(*words, cwd=tmp_path), 3, "array 'lat' of rank 1 is not that of rank 0")
+    succeeded(run(*words, "--no-check-coordinates", cwd=tmp_path))
+    assert opened(tmp_path / "out.zarr.zip").lat[2] == 0
+
+
+@VERSIONS
+def test_groups_shards_and_chunks_that_are_not_there(tmp_path, version):
+    arrays = [DRAW.integers(-9, 9, (7, 6)).astype(">i2") for _ in range(2)]
+    for i, values in enumerate(arrays):
+        group = zarr.create_group(tmp_path / f"r{i}.zarr", zarr_format=version, attributes={"run": 1})
+        shards = {"shards": (4, 4)} if version == 3 else {}
+        inner = group.create_array("a/b", shape=(7, 6), dtype=">i2", chunks=(2, 2), fill_value=5, **shards)
+        inner[:4] = values[:4]
+        group.create_array("other", shape=(3,), dtype="f8")
+    words = ("--columns", "a/*", "-o", "sum.zarr.zip", "r0.zarr", "r1.zarr")
+    succeeded(run("reduce", "-q", "--op", "sum", *words, cwd=tmp_path))
+    expected = sum(np.concatenate([values[:4], np.full((3, 6), 5)]) for values in arrays)
+    result = arrays_in(tmp_path / "sum.zarr.zip")
+    np.testing.assert_array_equal(result["a/b"][...], expected)
+    assert (result["a/b"].shards, result.attrs["run"]) == ((4, 4) if version == 3 else None, 1)
+    assert "other" not in result
+
+
+@VERSIONS
+def test_packed(tmp_path, version):
+    t = DRAW.uniform(200, 300, 12)
+    t[3] = np.nan
+    encoding = {"t": {"dtype": "i2", "scale_factor": 0.01, "add_offset": 250.0, "_FillValue": -32768}}
+    xr.Dataset({"t": ("x", t)}).to_zarr(tmp_path / "r.zarr", zarr_format=version, encoding=encoding)
+    words = ("reduce", "-q", "--op", "sum", "-o", "sum.zarr.zip", "r.zarr", "r.zarr")
+    refused(run(*words, cwd=tmp_path), 3, "array 't' is packed", "--unpack")
+    refused(run(*words, "--unpack", cwd=tmp_path), 3, "1 null in column 't'")
+    succeeded(run(*words, "--unpack", "--nulls", "ignore", cwd=tmp_path))
+    result = opened(tmp_path / "sum.zarr.zip").t
+    np.testing.assert_allclose(result, 2 * xr.open_zarr(tmp_path / "r.zarr").t, rtol=1e-12)
+    assert "scale_factor" not in result.encoding
+
+
+def test_in_python(tmp_path):
+    names, months = write(tmp_path, 2)
+    found = mpired.reduce([tmp_path / name for name in names], op="count", nulls="ignore")
+    np.testing.assert_array_equal(found["n"], [2, 2, 2, 3, 3])
+    assert (found["site"].tolist(), found["lat"].tolist()) == (list("abcde"), months[0].lat.values.tolist())
+
+
+def test_directories_are_not_written(tmp_path):
+    names, _ = write(tmp_path, 3)
+    for status, reason, *words in (
+        (2, "name it sum.zarr.zip", "reduce", "--op", "max", "-o", "sum.zarr", *names),
+        (2, "cannot be replaced as one", "reduce", "--op", "max", "--nulls", "ignore", "--in-place", *names),
+        (2, "cannot be replaced as one", "accumulate", "--op", "max", *names),
+    ):
+        with unchanged(tmp_path):
+            refused(run(*words, cwd=tmp_path), status, reason)
+    os.mkdir(tmp_path / "plain.zarr")
+    refused(run("info", "plain.zarr", cwd=tmp_path), 3, "is a directory, not a file")
+
+
+def _document(path, **changes):
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps(document | changes))
+
+
+def _twice(folder):
+    with zipfile.ZipFile(folder / "r.zarr.zip", "w") as archive, warnings.catch_warnings():
+        for _ in range(2):
+            archive.writestr("zarr.json", (folder / "r.zarr/zarr.json").read_bytes())
+
+
+DAMAGES = {
+    "no JSON": lambda folder: (folder / "r.zarr/v/zarr.json").write_bytes(b"{"),
+    "no object": lambda folder: (folder / "r.zarr/v/zarr.json").write_bytes(b"[]"),
+    "nested": lambda folder: (folder / "r.zarr/v/zarr.json").write_bytes(b"[" * 100_000),
+    "no shape": lambda folder: _document(folder / "r.zarr/v/zarr.json", shape="x"),
+    "negative": lambda folder: _document(folder / "r.zarr/v/zarr.json", shape=[-1]),
+    "huge": lambda folder: _document(folder / "r.zarr/v/zarr.json", shape=[1 << 62]),
+    "huge chunk": lambda folder: _document(
+        folder / "r.zarr/v/zarr.json",
+        chunk_grid={"name": "regular", "configuration": {"chunk_shape": [1 << 40]}},
+    ),
+    "no codec": lambda folder: _document(folder / "r.zarr/v/zarr.json", codecs=[{"name": "none such"}]),
+    "no type": lambda folder: _document(folder / "r.zarr/v/zarr.json", data_type=[{}]),
+    "attributes": lambda folder: _document(folder / "r.zarr/v/zarr.json", attributes=[1]),
+    "cut chunk": lambda folder: os.truncate(folder / "r.zarr/v/c/0", 9),
+    "long chunk": lambda folder: os.truncate(folder / "r.zarr/v/c/0", 1 << 30),
+    "link": lambda folder: os.symlink("/etc/passwd", folder / "r.zarr/v/c/9"),
+    "cycle": lambda folder: os.symlink("..", folder / "r.zarr/v/again"),
+    "fifo": lambda folder: os.mkfifo(folder / "r.zarr/v/c/1"),
+    "empty": lambda folder: (folder / "r.zarr/zarr.json").write_bytes(b""),
+    "twice": _twice,
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole") / "r.zarr"
+    zarr.create_group(folder).create_array("v", data=np.arange(8.0), chunks=(8,))
+    return folder
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged(tmp_path, whole, damage):
+    shutil.copytree(whole, tmp_path / "r.zarr")
+    DAMAGES[damage](tmp_path)
+    name = "r.zarr.zip" if damage == "twice" else "r.zarr"
+    refused(run("reduce", "-q", "--op", "sum", name, cwd=tmp_path), 3, name)
+
+
+def test_pickles_are_never_loaded(tmp_path):
+    zarr.create_group(tmp_path / "r.zarr", zarr_format=2).create_array("v", shape=(2,), dtype="f8")
+    _document(tmp_path / "r.zarr/v/.zarray", dtype="|O", filters=[{"id": "pickle"}])
+    refused(run("reduce", "--op", "sum", "r.zarr", cwd=tmp_path), 3, "pickle, which is never loaded")
+
+
+def test_a_store_that_changes(tmp_path, whole):
+    from mpired.errors import ChangedError
+    from mpired.sources.open import open_source
+
+    for name, change in (
+        ("document", lambda folder: _document(folder / "v/zarr.json", attributes={"new": 1})),
+        ("chunk", lambda folder: zarr.open_group(folder)["v"].__setitem__(0, 7.0)),
+    ):
+        shutil.copytree(whole, folder := tmp_path / name / "r.zarr")
+        source = open_source(str(folder))
+        source.check_unchanged()
+        change(folder)
+        with pytest.raises(ChangedError):
+            source.open()
+
+
+def test_without_the_library(tmp_path, whole):
+    def without():
+        sys.modules["zarr"] = None
+
+    refused(run("info", str(whole), cwd=tmp_path, setup=without), 2, "pip install 'mpired[zarr]'")

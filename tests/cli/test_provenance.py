@@ -1,0 +1,154 @@
+"""`--provenance`: a result says, in itself or in a file beside it, how it was made and of what."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import shlex
+import subprocess
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command import refused, run, unchanged
+
+import mpired
+from mpired import __version__
+from mpired.errors import UsageError
+
+RANKS = ("a.npy", "b.npy", "c.npy")
+
+
+def record_in(path):
+    """Read a record without mpired."""
+    if path.suffix == ".parquet":
+        return json.loads(pq.read_schema(path).metadata[b"mpired"])
+    if path.suffix == ".gz":
+        return json.loads(pq.read_schema(io.BytesIO(gzip.decompress(path.read_bytes()))).metadata[b"mpired"])
+    if path.suffix == ".arrows":
+        return json.loads(pa.ipc.open_stream(path.read_bytes()).schema.metadata[b"mpired"])
+    if path.suffix == ".arrow":
+        return json.loads(pa.ipc.open_file(path).schema.metadata[b"mpired"])
+    return json.loads(path.with_name(path.name + ".json").read_text())
+
+
+@pytest.mark.parametrize("suffix", ["npy", "bin", "csv", "parquet", "arrow", "arrows", "parquet.gz", "npy.zst"])
+def test_a_result_says_where_it_comes_from(suffix, folder):
+    words = ("reduce", "-q", "--provenance", "--op", "sum", "--nan", "ignore", *RANKS, "-o", f"out.{suffix}")
+    assert run(*words, cwd=folder) == (0, b"", "")
+    record = record_in(folder / f"out.{suffix}")
+    assert (record["argv"], record["version"]) == (["mpired", *words], __version__)
+    assert (record["function"], record["op"]) == ("MPI_Reduce", "MPI_SUM")
+    assert record["policies"]["nan"] == "ignore"
+    assert record["buffers"] == [{"name": "", "datatype": "MPI_DOUBLE", "count": 3}]
+    assert record["host"] == os.uname().nodename
+    sums = subprocess.run(["sha256sum", *RANKS], cwd=folder, check=True, capture_output=True, text=True).stdout.split()
+    assert [each["sha256"] for each in record["inputs"]] == sums[::2]
+    assert [(each["as"], each["file"]) for each in record["inputs"]] == [
+        (f"rank {rank}", name) for rank, name in enumerate(RANKS)
+    ]
+    assert [each["nbytes"] for each in record["inputs"]] == [(folder / name).stat().st_size for name in RANKS]
+    run(*[word for word in words if word != "--provenance"][:-1], f"plain.{suffix}", cwd=folder)
+    if suffix in {"npy", "bin", "csv"}:
+        assert (folder / f"plain.{suffix}").read_bytes() == (folder / f"out.{suffix}").read_bytes()
+    told = run("info", *(["--type", "double"] if suffix == "bin" else []), f"out.{suffix}", cwd=folder)
+    if suffix != "csv":
+        assert f"by {shlex.join(['mpired', *words])}\n" in told.out.decode()
+    assert "made by" not in run("info", "a.npy", cwd=folder).out.decode()
+
+
+def test_records_of_many_results_and_large_inputs(folder, monkeypatch):
+    """Every result has one; workers make the digests of much data."""
+    monkeypatch.setattr("mpired.provenance._SMALL_BYTES", 0)
+    monkeypatch.setattr("mpired.collectives.plan._SMALL_BYTES", 0)
+    monkeypatch.setattr("mpired.collectives.plan._BLOCK_BYTES", 8)
+    words = ("scan", "-q", "--provenance", "--op", "sum", "-j", "2", *RANKS, "-o", "out_{rank}.npy")
+    assert run(*words, cwd=folder) == (0, b"", "")
+    for rank in range(3):
+        record = record_in(folder / f"out_{rank}.npy")
+        expected = [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in RANKS]
+        assert [each["sha256"] for each in record["inputs"]] == expected
+        assert record["outputs"] == [f"out_{number}.npy" for number in range(3)]
+
+
+def test_the_record_and_the_result_appear_together(folder):
+    (folder / "out.npy.json").write_text("mine")
+    words = ("reduce", "--provenance", "--op", "sum", *RANKS, "-o", "out.npy")
+    with unchanged(folder):
+        refused(run(*words, cwd=folder), 2, "out.npy.json", "is there already")
+    assert run(*words, "-f", cwd=folder).status == 0
+    assert record_in(folder / "out.npy")["op"] == "MPI_SUM"
+
+
+@pytest.mark.parametrize("suffix", ["npy", "parquet"])
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_the_digest_of_a_stream_is_of_the_bytes_that_passed(suffix, pack, folder):
+    sent = pack((folder / "b.npy").read_bytes())
+    words = ("reduce", "-q", "--provenance", "--op", "sum", "a.npy", "-", "-o", f"out.{suffix}")
+    read, write = os.pipe()
+    os.write(write, sent)
+    os.close(write)
+    assert run(*words, cwd=folder, stdin=read).status == 0
+    os.close(read)
+    streamed = record_in(folder / f"out.{suffix}")["inputs"][1]
+    assert (streamed["nbytes"], streamed["sha256"]) == (len(sent), hashlib.sha256(sent).hexdigest())
+    assert streamed["of"] == "content"
+
+
+def test_the_digest_of_a_compressed_rank_is_of_its_file(folder):
+    (folder / "a.npy.gz").write_bytes(gzip.compress((folder / "a.npy").read_bytes()))
+    (folder / "a.parquet.gz").write_bytes(gzip.compress((folder / "a.parquet").read_bytes()))
+    names = ["a.npy.gz", "a.parquet.gz"]
+    assert run("reduce", "-q", "--provenance", "--op", "sum", *names, "-o", "out.npy", cwd=folder).status == 0
+    expected = [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in names]
+    assert [each["sha256"] for each in record_in(folder / "out.npy")["inputs"]] == expected
+
+
+def test_where_there_is_no_place_for_it(folder):
+    words = ("--provenance", "--op", "sum", "a.npy", "b.npy")
+    with unchanged(folder):
+        refused(run("reduce", *words, cwd=folder), 2, "--provenance", "a stream")
+        refused(run("reduce", *words, "--in-place", cwd=folder), 2, "--provenance", "in place")
+    np.save(folder / "x.npy", np.zeros(3))
+    os.rename(folder / "x.npy", folder / "out.npy.json")
+    refused(
+        run("reduce", *words, "--from", "npy", "out.npy.json", "-f", "-o", "out.npy", cwd=folder),
+        2,
+        "an input of this command",
+    )
+
+
+def test_a_record_does_not_outlive_what_it_is_of(folder):
+    """A result that is modelled on a file, and a target that has changed, come from something else."""
+    words = ("reduce", "-q", "--op", "sum", "--provenance", "a.parquet", "-o")
+    for suffix in ("parquet", "arrow", "npy"):
+        assert run(*words, f"first.{suffix}", cwd=folder).status == 0
+    for suffix in ("parquet", "arrow"):
+        assert run("reduce", "-q", "--op", "sum", f"first.{suffix}", "-o", f"second.{suffix}", cwd=folder).status == 0
+        assert run("accumulate", "-q", "--op", "sum", f"first.{suffix}", "b.parquet", cwd=folder).status == 0
+    for name in ("first.parquet", "second.parquet"):
+        assert b"mpired" not in (pq.read_schema(folder / name).metadata or {})
+    for name in ("first.arrow", "second.arrow"):
+        assert b"mpired" not in (pa.ipc.open_file(folder / name).schema.metadata or {})
+    assert "older than" not in run("info", "first.npy", cwd=folder).out.decode()
+    assert run("accumulate", "-q", "--op", "sum", "first.npy", "b.npy", cwd=folder).status == 0
+    assert "first.npy.json; older than the file" in run("info", "first.npy", cwd=folder).out.decode()
+
+
+def test_in_python(folder):
+    ranks = [str(folder / name) for name in RANKS]
+    mpired.reduce(ranks, "sum", output=folder / "out.npy", provenance=True, jobs=1)
+    record = record_in(folder / "out.npy")
+    assert record["call"] == "mpired.reduce"
+    assert record["keywords"]["jobs"] == "1"
+    assert "argv" not in record
+    arrays = [np.load(path) for path in ranks]
+    mpired.reduce(arrays, "sum", output=folder / "of_arrays.parquet", provenance=True)
+    expected = [hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in RANKS]
+    assert [each["sha256"] for each in record_in(folder / "of_arrays.parquet")["inputs"]] == expected
+    with pytest.raises(UsageError, match="`provenance`: is for files"):
+        mpired.reduce(ranks, "sum", provenance=True)

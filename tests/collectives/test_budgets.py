@@ -1,0 +1,210 @@
+"""`--max-memory` and `--max-open-files` are kept, and what `--dry-run` says of both is true: measured from outside."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from budgets import unseen_limit, watched
+from command import refused, run, unchanged
+from format_files import WRITERS
+
+import mpired
+from mpired.buffers import FORMATS
+from mpired.errors import UsageError
+
+FORMS = [row.name for row in FORMATS.values() if row.readable]
+COUNT = 1 << 20  # a row group of parquet
+NRANKS = 3
+# What one process needs: for the ranks of a format, and for a result.
+LEAST = dict.fromkeys(("raw", "npy", "npz", "safetensors", "netcdf", "hdf5"), "64M")
+LEAST |= dict.fromkeys(("parquet", "arrow", "arrows", "zarr"), "181M")
+LEAST_RESULT = LEAST | {"parquet": "173M", "arrow": "77M", "arrows": "77M"}
+LEAST_RESULT |= {"hdf5": "125M", "netcdf": "125M", "zarr": "157M"}
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("large")
+    for rank in range(NRANKS):
+        array = np.random.default_rng(rank).standard_normal(COUNT)
+        for form in FORMS:
+            (folder / f"r{rank}.{form}").write_bytes(WRITERS[form](array))
+    return folder
+
+
+def nbytes(text: str) -> int:
+    return int(text[:-1]) << 20
+
+
+def summing(form: str, to: str) -> tuple[str, ...]:
+    ranks = (f"r{rank}.{form}" for rank in range(NRANKS))
+    words = ("reduce", "-f", "--op", "sum", "--type", "double", "--from", form, "--to", to)
+    return *words, *ranks, "-o", f"{form}-{to}"
+
+
+@pytest.mark.parametrize(("form", "to"), [*zip(FORMS, FORMS, strict=True), ("raw", "parquet"), ("raw", "arrow")])
+def test_memory_is_kept_for_every_format(form, to, large):
+    allowed = max(LEAST[form], LEAST_RESULT[to], key=nbytes)
+    peaks = watched(*summing(form, to), "--max-memory", allowed, cwd=large)
+    assert peaks.status == 0, peaks.err
+    assert 30 << 20 < peaks.memory <= nbytes(allowed)
+
+
+# For three compressed ranks, and for a compressed result.
+PACKED = {".gz": ("64M", "64M"), ".bz2": ("73M", "69M"), ".xz": ("88M", "156M"), ".zst": ("117M", "113M")}
+
+
+@pytest.mark.parametrize("suffix", PACKED)
+def test_memory_is_kept_for_what_is_compressed(suffix, tmp_path):
+    """What a codec takes depends on its level, not on how much it compresses."""
+    np.random.default_rng(5).standard_normal(1 << 17).tofile(tmp_path / "rank.bin")
+    words = ("reduce", "-f", "--op", "sum", "--type", "double")
+    least_ranks, least_result = PACKED[suffix]
+    for name, allowed, output in (
+        ("rank.bin", least_result, f"packed.bin{suffix}"),
+        (f"packed.bin{suffix}", least_ranks, "sum.bin"),
+    ):
+        peaks = watched(*words, *[name] * NRANKS, "-o", output, "--max-memory", allowed, cwd=tmp_path)
+        assert peaks.status == 0, peaks.err
+        assert peaks.memory <= nbytes(allowed)
+
+
+@pytest.mark.parametrize("to", ["parquet", "arrow"])
+def test_too_little_memory_for_a_result_is_refused(to, large):
+    words = ("reduce", "--op", "sum", "r0.npy", "--to", to, "-o", "new", "--max-memory", "65M")
+    with unchanged(large):
+        refused(run(*words, cwd=large), 2, "--max-memory", f"one process needs {nbytes(LEAST_RESULT[to]) - 1 >> 20}M")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_what_a_dry_run_says_of_memory_is_true_within_a_factor_of_two(form, large):
+    words = summing(form, form)
+    work = json.loads(run(*words, "--dry-run", "--json", cwd=large).out)["work"]
+    peaks = watched(*words, cwd=large)
+    assert peaks.status == 0, peaks.err
+    assert work["memory"] / 2 <= peaks.memory <= 2 * work["memory"]
+    assert peaks.open_files <= work["open_files"]
+
+
+@pytest.mark.parametrize("verb", ["reduce", "locate"])
+def test_sparse_ranks_of_gigabytes(verb, long, tmp_path):
+    """Holes read as zeros; the short form has smaller ones."""
+    size = 4 << 30 if long else 256 << 20
+    for rank in range(NRANKS):
+        with open(tmp_path / f"r{rank}.bin", "wb") as file:
+            file.truncate(size)
+            os.pwrite(file.fileno(), np.float64(rank + 1).tobytes(), size - 8)
+    words = {"reduce": ("reduce", "--op", "sum", "-o", "sum.bin"), "locate": ("locate", "--op", "maxloc")}[verb]
+    ranks = [f"r{rank}.bin" for rank in range(NRANKS)]
+    peaks = watched(*words, "--type", "double", *ranks, "--max-memory", "64M", cwd=tmp_path)
+    assert peaks.status == 0, peaks.err
+    assert peaks.memory <= 64 << 20
+    if verb == "reduce":
+        assert np.fromfile(tmp_path / "sum.bin", offset=size - 16).tolist() == [0.0, 6.0]
+
+
+MANY = 60
+LENGTH = 1000  # more than is read of a file when it is looked at
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("written")
+    for rank in range(MANY):
+        array = np.full(LENGTH, float(rank))
+        for form in FORMS:
+            (folder / f"r{rank}.{form}").write_bytes(WRITERS[form](array))
+    np.save(folder / "target.npy", np.zeros(LENGTH))
+    np.zeros(8).tofile(folder / "records.bin")
+    return folder
+
+
+@pytest.fixture
+def many(written, tmp_path) -> Path:
+    return shutil.copytree(written, tmp_path, dirs_exist_ok=True)
+
+
+def ranks_of(form: str) -> list[str]:
+    return [f"r{rank}.{form}" for rank in range(MANY)]
+
+
+COMMANDS = {
+    **{f"reduce {form}": ("reduce", "--op", "sum", "-o", "out", "--to", form, *ranks_of(form)) for form in FORMS},
+    "scan": ("scan", "--op", "sum", "-o", "out_{rank}.npy", *ranks_of("npy")),
+    "locate": ("locate", "--op", "maxloc", *ranks_of("npy")),
+    "accumulate": ("accumulate", "--op", "sum", "target.npy", *ranks_of("npy")),
+    "accumulate columns": ("accumulate", "--op", "sum", "target.npy", *ranks_of("parquet")),
+    "accumulate in windows": (
+        *("accumulate", "--op", "sum", *(f"--window=r{rank}.npy" for rank in range(10))),
+        *("--target-rank", "3", "target.npy"),
+    ),
+    "pack": ("pack", "--type", "resized(0,16,double)", "records.bin", "-o", "out.parquet"),
+}
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_open_files_are_kept(name, many):
+    """The kernel allows no more than the option says, and mpired does not see that limit."""
+    words = list(COMMANDS[name])
+    if words[0] not in {"accumulate", "pack"}:
+        words += ["--type", "double"]
+    least = 26 if name == "scan" else 25
+    if name.startswith("reduce"):
+        words += ["--from", name.split()[1]]
+    outcome = run(*words, "-n", str(least), cwd=many, setup=unseen_limit(least))
+    assert outcome.status == 0, outcome.err
+    if name != "pack":
+        with unchanged(many):
+            refused(run(*words, "-n", str(least - 1), cwd=many), 2, "--max-open-files", f"a process needs {least}")
+
+
+@pytest.mark.parametrize("form", ["npy", "parquet", "arrow"])
+def test_open_files_of_compressed_ranks(form, many):
+    """They are opened when they are read, however many there are."""
+    for rank in range(MANY):
+        (many / f"r{rank}.{form}.gz").write_bytes(gzip.compress((many / f"r{rank}.{form}").read_bytes()))
+    words = ("reduce", "--op", "sum", *(f"r{rank}.{form}.gz" for rank in range(MANY)), "-o", "out.npy")
+    outcome = run(*words, "-n", "25", cwd=many, setup=unseen_limit(25))
+    assert outcome.status == 0, outcome.err
+    assert np.array_equal(np.load(many / "out.npy"), np.full(LENGTH, sum(map(float, range(MANY)))))
+
+
+def test_copies_of_compressed_ranks_are_closed(many):
+    """In a program, which goes on."""
+    (many / "r.parquet.gz").write_bytes(gzip.compress((many / "r1.parquet").read_bytes()))
+    ranks = [many / "r.parquet.gz"] * 3
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        mpired.reduce(ranks, "sum")
+    assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_open_files_of_many_workers(many, cut_into):
+    """Connections to workers are open files, too: there are fewer workers then."""
+    cut_into(1024)
+    words = ("reduce", "--json", "--op", "sum", *ranks_of("npy"), "-o", "out.npy", "-j", "40", "-n", "27")
+    outcome = run(*words, cwd=many, setup=unseen_limit(27))
+    assert outcome.status == 0, outcome.err
+    assert json.loads(outcome.out)["workers"] > 1
+
+
+def test_without_a_limit_the_kernel_would_refuse(many):
+    """The limit that mpired does not see is one."""
+    outcome = run("reduce", "--op", "sum", *ranks_of("npy"), "-o", "out.npy", cwd=many, setup=unseen_limit(25))
+    refused(outcome, 4, "Too many open files")
+
+
+def test_in_python_the_limit_is_of_the_call(many):
+    ranks = [str(many / name) for name in ranks_of("npy")]
+    expected = np.full(LENGTH, sum(map(float, range(MANY))))
+    assert np.array_equal(mpired.reduce(ranks, "sum", max_open_files=25), expected)
+    with pytest.raises(UsageError, match=r"`max_open_files`: 3 is too few, a process needs 25"):
+        mpired.reduce(ranks, "sum", max_open_files=3)
+    with pytest.raises(UsageError, match="`max_open_files`: '30' is not an integer"):
+        mpired.reduce(ranks, "sum", max_open_files="30")

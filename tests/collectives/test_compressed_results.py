@@ -1,0 +1,111 @@
+"""Results compressed by their suffix: read by other programs, the same bytes each time, whole or not at all."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import subprocess
+
+import numpy as np
+import pytest
+from command import refused, run, shell, succeeded, unchanged
+from needs import needs
+
+import mpired
+from mpired.codecs import CODECS
+
+CHANCE = np.random.default_rng(5)
+RANKS = [CHANCE.integers(-1000, 1000, (30, 500)).astype("f8") for _ in range(3)]
+
+
+def by_program(name):
+    def unpack(data):
+        needs(name)
+        return subprocess.run([name, "-dc"], input=data, stdout=subprocess.PIPE, check=True).stdout
+
+    return unpack
+
+
+UNPACK = {
+    ".gz": gzip.decompress,
+    ".bz2": bz2.decompress,
+    ".xz": lzma.decompress,
+    ".zst": by_program("zstd"),
+    ".lz4": by_program("lz4"),
+}
+every_suffix = pytest.mark.parametrize("suffix", UNPACK)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for rank, array in enumerate(RANKS):
+        np.save(tmp_path / f"r{rank}.npy", array)
+    return tmp_path
+
+
+def unpacked(path):
+    return UNPACK[path.suffix](path.read_bytes())
+
+
+def test_every_codec_is_tried():
+    assert {row.suffix for row in CODECS.values()} == UNPACK.keys()
+
+
+@pytest.mark.parametrize("form", ["npy", "raw", "csv", "arrows", "parquet"])
+@every_suffix
+def test_what_is_in_it_is_the_plain_result(suffix, form, folder):
+    words = ("reduce", "-q", "--op", "sum", "r0.npy", "r1.npy", "r2.npy", "--to", form, "-o")
+    for name in (f"sum.{form}", f"sum.{form}{suffix}", f"again.{form}{suffix}"):
+        succeeded(run(*words, name, cwd=folder))
+    assert unpacked(folder / f"sum.{form}{suffix}") == (folder / f"sum.{form}").read_bytes()
+    assert (folder / f"sum.{form}{suffix}").read_bytes() == (folder / f"again.{form}{suffix}").read_bytes()
+
+
+@every_suffix
+def test_results_of_several_ranks_by_suffix_and_level(suffix, folder):
+    codec = next(row for row in CODECS.values() if row.suffix == suffix)
+    names = ("r0.npy", "r1.npy", "r2.npy")
+    succeeded(run("scan", "-q", "--op", "sum", "-o", "plain_{stem}.npy", *names, cwd=folder))
+    sizes = []
+    for level in (codec.levels[0], codec.levels[-1]):
+        words = ("scan", "-q", "--op", "sum", "-f", "--level", str(level), "-o", f"out_{{stem}}.npy{suffix}")
+        succeeded(run(*words, *names, cwd=folder))
+        sizes.append((folder / f"out_r2.npy{suffix}").stat().st_size)
+        for rank in range(3):
+            expected = (folder / f"plain_r{rank}.npy").read_bytes()
+            assert unpacked(folder / f"out_r{rank}.npy{suffix}") == expected
+    assert suffix == ".xz" or sizes[0] != sizes[1]
+    again = mpired.reduce([folder / f"out_r0.npy{suffix}"], "sum", output=folder / f"back.npy{suffix}", level=3)
+    assert again.format == "npy"
+    assert np.array_equal(mpired.reduce([folder / f"back.npy{suffix}"], "sum"), RANKS[0])
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("reduce", "-o", "s.npy.zst", "--level", "23"), "--level: 23 is none of zstd, whose levels are 1 to 22"),
+        (("reduce", "-o", "s.npy", "--level", "3"), "--level: is for compressed results (.gz, .bz2, .xz, .zst, .lz4)"),
+        (("reduce", "--level", "3"), "--level: is for compressed results"),
+        (("reduce", "--in-place", "--level", "3"), "--level: is for compressed results"),
+        (("allreduce", "--link", "-o", "s_{rank}.npy.gz"), "--link: makes one file of all results"),
+        (("reduce", "-o", "s.h4.gz"), "s.h4.gz: would be HDF4 by its suffix"),
+    ],
+)
+def test_what_is_refused(words, reason, folder):
+    with unchanged(folder):
+        name, *rest = words
+        outcome = run(name, "--op", "sum", "r0.npy", "r1.npy", *rest, cwd=folder)
+        refused(outcome, 2, reason)
+
+
+def test_it_replaces_a_file_whole_or_not_at_all(folder):
+    (folder / "s.npy.gz").write_bytes(b"old")
+    (folder / "s.npy.gz").chmod(0o640)
+    with unchanged(folder):
+        script = 'ulimit -f 20; "$@" -f -o s.npy.gz r0.npy r1.npy'
+        refused(shell(script, "reduce", "--op", "sum", cwd=folder), 4, "s.npy.gz")
+    succeeded(run("reduce", "-q", "--op", "sum", "-f", "-o", "s.npy.gz", "r0.npy", "r1.npy", cwd=folder))
+    assert (folder / "s.npy.gz").stat().st_mode & 0o777 == 0o640
+    assert sorted(path.name for path in folder.iterdir()) == ["r0.npy", "r1.npy", "r2.npy", "s.npy.gz"]
+    assert np.array_equal(mpired.reduce([folder / "s.npy.gz"], "sum"), RANKS[0] + RANKS[1])

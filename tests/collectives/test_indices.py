@@ -1,0 +1,377 @@
+"""MAXLOC and MINLOC on plain values: the index says the rank, the number of its file, or the place of the element."""
+
+import functools
+import itertools
+import os
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import tables
+from command import refused, run, succeeded, unchanged
+
+import mpired
+from mpired.collectives import plan
+from mpired.datatypes import DATATYPES, value_index
+from mpired.datatypes.pairs import VALUES
+from mpired.errors import DatatypeError, OpError, UsageError
+
+DRAW = np.random.default_rng(64)
+NUMBERS = (7, 2, 12, 0, 9)
+SHAPE = (5, 9)
+PLACES = np.arange(45).reshape(SHAPE)
+MAXLOC, MEMBERS = ("--op", "maxloc", "--index", "rank"), ("m0.npy", "m1.npy")
+BEST = {"maxloc": np.argmax, "minloc": np.argmin}
+
+
+def values(nranks=5, shape=SHAPE):
+    """Return the values of some ranks, with ties and NaNs, in one array."""
+    drawn = DRAW.integers(-3, 4, (nranks, *shape)).astype("f8")
+    drawn[DRAW.random(drawn.shape) < 0.05] = np.nan
+    drawn[:, 0, 0], drawn[:, 0, 1] = 0.0, np.nan
+    return drawn
+
+
+def best(stack, op, indices):
+    """Return the values and indices that win, by NumPy: of equal ones and of NaNs the smallest index."""
+    indices = np.broadcast_to(np.asarray(indices).reshape(len(stack), *[1] * (stack.ndim - 1)), stack.shape)
+    order = np.argsort(indices, axis=0, kind="stable")
+    there = np.take_along_axis(stack, order, 0)
+    which = BEST[op](there, axis=0)[None]
+    return np.take_along_axis(there, which, 0)[0], np.take_along_axis(np.sort(indices, axis=0), which, 0)[0]
+
+
+def save(folder, stack, names=None):
+    names = names or [f"rank{rank}.npy" for rank in range(len(stack))]
+    for name, array in zip(names, stack, strict=True):
+        np.save(folder / name, array)
+    return [str(folder / name) for name in names]
+
+
+def check(result, expected):
+    found = result["value"], result["index"]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("op", BEST)
+@pytest.mark.parametrize("index", ["rank", "number", "global"])
+def test_as_numpy(index, op, tmp_path):
+    stack = values()
+    paths = save(tmp_path, stack, [f"run3_member{number:02}.npy" for number in NUMBERS])
+    found = mpired.reduce(paths, op, index=index)
+    where = {"rank": range(5), "number": NUMBERS, "global": [45 * rank for rank in range(5)]}[index]
+    value, expected = best(stack, op, list(where))
+    check(found, (value, expected + (PLACES if index == "global" else 0)))
+    assert (found.dtype, found.shape) == (np.dtype([("value", "f8"), ("index", "i4")], align=True), SHAPE)
+
+
+@pytest.mark.parametrize(
+    "row", [row for row in DATATYPES if row.group in VALUES and row.dtype is not None], ids=lambda row: row.name
+)
+def test_every_type_of_values(row, tmp_path):
+    stack = DRAW.integers(0, 4, (3, 20)).astype(row.form)
+    for rank, array in enumerate(stack):
+        array.tofile(tmp_path / f"{rank}.bin")
+    paths = [tmp_path / f"{rank}.bin" for rank in range(3)]
+    found = mpired.reduce(paths, "maxloc", index="rank", type=str(row))
+    check(found, best(stack, "maxloc", range(3)))
+    index = next(each for each in DATATYPES if each.name == "INT")
+    assert found.dtype == value_index(row, index).form
+    parts = (tmp_path / "v.bin", tmp_path / "i.bin")
+    mpired.reduce(paths, "maxloc", index="rank", type=str(row), split=parts)
+    np.testing.assert_array_equal(np.fromfile(parts[0], row.form), stack.max(0))
+    np.testing.assert_array_equal(np.fromfile(parts[1], "i4"), stack.argmax(0))
+    if row.form.char == "g":  # no bytes of another value in the padding
+        assert not np.fromfile(parts[0], np.uint8).reshape(20, 16)[:, 10:].any()
+
+
+@pytest.mark.parametrize(("form", "order"), [("npy", "C"), ("npy", "F"), ("parquet", "C")])
+def test_blocks_and_workers(form, order, tmp_path, monkeypatch):
+    """The place of an element is known wherever a block begins."""
+    monkeypatch.setattr(plan, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(plan, "_BLOCK_BYTES", 16 * 37)
+    monkeypatch.setattr(plan, "_STREAMED_BLOCK_BYTES", 16 * 37)
+    stack = values(3, (10, 30))
+    paths = [tmp_path / f"{rank}.{form}" for rank in range(3)]
+    for rank, (path, array) in enumerate(zip(paths, stack, strict=True)):
+        if form == "npy":  # the other order in one rank
+            np.save(path, np.asarray(array, order="F" if (order == "F") != (rank == 2) else "C"))
+        else:
+            pq.write_table(pa.table({"x": array.ravel(order)}), path, row_group_size=33 + rank)
+    found = [
+        mpired.reduce(paths, "maxloc", index="global", jobs=jobs, max_memory=memory)
+        for jobs, memory in ((1, 300 << 20), (2, None))
+    ]
+    assert len({each.tobytes("A") for each in found}) == 1
+    value, rank = best(stack, "maxloc", [300 * rank for rank in range(3)])
+    places = np.arange(300).reshape((10, 30), order=order)
+    check(found[0], (value, rank + places) if form == "npy" else (value.ravel(order), (rank + places).ravel(order)))
+
+
+@pytest.mark.parametrize(("index", "nwarnings"), [("rank", 1), ("global", 1), ("number", 0)])
+def test_ranks_in_the_order_of_letters(index, nwarnings, tmp_path):
+    """Where the order shows in the indices, it is told."""
+    paths = save(tmp_path, [[1.0], [2.0]], ["m10.npy", "m2.npy"])
+    err = run("reduce", "--op", "maxloc", "--index", index, *paths, "-o", "o.npy", cwd=tmp_path).err
+    assert err.count("warning") == nwarnings
+
+
+def pairs_of(stack, indices):
+    """Return the pairs that --index makes, one array a rank."""
+    made = []
+    for array, index in zip(stack, indices, strict=True):
+        made.append(np.zeros(array.shape, np.dtype([("value", "f8"), ("index", "i4")], align=True)))
+        made[-1]["value"], made[-1]["index"] = array, index
+    return made
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        mpired.allreduce,
+        mpired.scan,
+        functools.partial(mpired.exscan, exscan_first="identity"),
+        functools.partial(mpired.reduce_scatter, counts=[3, 0, 5, 4]),
+        mpired.reduce_scatter_block,
+    ],
+)
+def test_every_collective_has_the_bits_of_pairs(call):
+    stack = values(4, (2, 6))
+    for index, indices in ("rank", range(4)), ("global", np.arange(48).reshape(4, 2, 6)):
+        plain, made = (
+            call(list(ranks), op="maxloc", **options)
+            for ranks, options in ((stack, {"index": index}), (pairs_of(stack, indices), {}))
+        )
+        assert [each.tobytes() for each in plain] == [each.tobytes() for each in made]
+
+
+def test_each_group_counts_its_own_ranks():
+    stack = values(5, (2, 6))
+    to_a, to_b = mpired.allreduce(list(stack[:2]), "maxloc", group_b=list(stack[2:]), index="rank")
+    check(to_a[0], best(stack[2:], "maxloc", range(3)))
+    check(to_b[0], best(stack[:2], "maxloc", range(2)))
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow"])
+def test_a_column_of_indices_beside_each_of_values(form, tmp_path):
+    x, y = values(3, (2, 3)).reshape(3, 6), DRAW.integers(0, 3, (3, 6))
+    names = pa.array(list("abcdef"))
+    for rank in range(3):
+        table = pa.table({"x": x[rank], "name": names, "y": y[rank]})
+        (tmp_path / f"{rank}.{form}").write_bytes(tables.bytes_of(table, form))
+    paths = [f"{rank}.{form}" for rank in range(3)]
+    words = ("reduce", "-q", "--op", "maxloc", "--index", "rank", "--keep", "name", *paths)
+    succeeded(run(*words, "-o", f"out.{form}", cwd=tmp_path))
+    found = tables.read(tmp_path / f"out.{form}")
+    assert found.schema.names == ["x", "x_index", "name", "y", "y_index"]
+    assert found["name"].to_pylist() == names.to_pylist()
+    for column, stack in ("x", x), ("y", y):
+        value, index = best(stack, "maxloc", range(3))
+        np.testing.assert_array_equal(found[column].to_numpy(), value)
+        np.testing.assert_array_equal(found[f"{column}_index"].to_numpy(), index)
+    arrays = mpired.reduce([tmp_path / path for path in paths], "maxloc", index="rank", columns="x,y")
+    assert arrays.keys() == {"x", "y"}
+    check(arrays["y"], best(y, "maxloc", range(3)))
+    succeeded(run(*words, "--split", f"v.{form},i.{form}", cwd=tmp_path))
+    parts = [tables.read(tmp_path / f"{part}.{form}") for part in "vi"]
+    assert [part.schema.names for part in parts] == [["x", "name", "y"], ["x_index", "name", "y_index"]]
+    np.testing.assert_array_equal(parts[0]["x"].to_numpy(), found["x"].to_numpy())
+    np.testing.assert_array_equal(parts[1]["y_index"].to_numpy(), found["y_index"].to_numpy())
+
+
+@pytest.mark.parametrize(
+    ("to", "text"), [("csv", b"value,index\n1.5,0\n4.0,1\n"), ("json", b'"data": [\n[1.5, 0],\n[4.0, 1]]}\n]}\n')]
+)
+def test_results_as_text(to, text, tmp_path):
+    save(tmp_path, [[1.5, 2.0], [1.0, 4.0]])
+    outcome = run("reduce", "-q", *MAXLOC, "rank0.npy", "rank1.npy", "--to", to, cwd=tmp_path)
+    succeeded(outcome)
+    assert outcome.out.endswith(text)
+
+
+def test_an_array_becomes_two_columns(tmp_path):
+    ranks = save(tmp_path, [[1.5], [2.5]])
+    summary = mpired.reduce(ranks, "maxloc", index="rank", output=tmp_path / "out.parquet")
+    assert summary.nbytes == 16  # what was read
+    assert pq.read_table(tmp_path / "out.parquet").to_pydict() == {"value": [2.5], "index": [1]}
+    again = mpired.reduce([tmp_path / "out.parquet"], "maxloc", pair="value,index")
+    assert again.tolist() == [(2.5, 1)]
+
+
+def test_raw_bytes_lie_as_they_are_said_to(tmp_path):
+    stack = np.array([[1.0, 5.0], [3.0, 2.0]], ">f8")
+    for rank in range(2):
+        (tmp_path / f"{rank}.bin").write_bytes(b"head" + stack[rank].tobytes())
+    words = ("reduce", "-q", *MAXLOC, "--offset", "4", "0.bin", "1.bin")
+    form = np.dtype([("value", ">f8"), ("index", ">i4")], align=True)
+    out = run(*words, "--type", ">f8", "--header", "copy", cwd=tmp_path).out
+    assert (out[:4], np.frombuffer(out[4:], form).tolist()) == (b"head", [(3.0, 1), (5.0, 0)])
+    packed = np.array([(3.0, 1), (5.0, 0)], [("value", ">f8"), ("index", ">i4")])
+    assert run(*words, "--type", "double", "--datarep", "external32", cwd=tmp_path).out == packed.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("numbers", "options", "dtype"),
+    [
+        ((1, 2**31 - 1), {}, "i4"),
+        ((1, 2**31), {}, "i8"),
+        ((1, 200), {"index_type": "uint8_t"}, "u1"),
+        ((1, 2**64 - 1), {"index_type": np.uint64}, "u8"),
+        ((1, 2), {"index_type": "int64_t"}, "i8"),
+    ],
+)
+def test_the_type_of_indices(numbers, options, dtype, tmp_path):
+    paths = save(tmp_path, [[1.0], [2.0]], [f"m{number}.npy" for number in numbers])
+    found = mpired.reduce(paths, "maxloc", index="number", **options)
+    assert (found["index"].tolist(), found.dtype["index"]) == ([numbers[1]], np.dtype(dtype))
+
+
+def test_the_last_index_of_all_is_looked_at():
+    ranks = [np.zeros(100, "i1")] * 2
+    assert mpired.reduce(ranks, "minloc", index="global", index_type="uint8_t")["index"].tolist() == [*range(100)]
+    with pytest.raises(UsageError, match=r"^`index_type`: MPI_INT8_T \(int8\) cannot hold the index 199 of rank 1"):
+        mpired.reduce(ranks, "minloc", index="global", index_type="int8_t")
+    with pytest.raises(DatatypeError, match="is no integer type"):
+        mpired.reduce(ranks, "minloc", index="rank", index_type="double")
+    with pytest.raises(DatatypeError, match="has a byte order"):
+        mpired.reduce(ranks, "minloc", index="rank", index_type=">i4")
+
+
+@pytest.mark.parametrize(
+    ("name", "number"), [("member07.npy", 7), ("a1b2c.f32", 2), ("part.3", 3), ("x9.tar/m4.npy", 4)]
+)
+def test_the_last_number_of_the_name(name, number, tmp_path):
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    np.zeros(1).tofile(tmp_path / name)
+    ranks = [tmp_path / name]
+    assert mpired.reduce(ranks, "maxloc", index="number", type="double", format="raw")["index"] == [number]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Ranks of every sort."""
+    for rank in range(2):
+        np.save(tmp_path / f"m{rank}.npy", np.zeros(3))
+        np.save(tmp_path / f"m{rank:03}.npy", np.zeros(3))
+        np.save(tmp_path / f"z{rank}.npy", np.zeros(3, "c16"))
+        np.save(tmp_path / f"{'ab'[rank]}.npy", np.zeros(3))
+        np.save(tmp_path / f"p{rank}.npy", np.zeros(3, [("value", "f8"), ("index", "i4")]))
+        clash = pa.table({"x": np.zeros(3), "x_index": np.zeros(3), "flag": [True] * 3})
+        pq.write_table(clash, tmp_path / f"m{rank}.parquet")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "reasons"),
+    [
+        (("--op", "max", "--index", "rank", *MEMBERS), 2, "--index: is for maxloc and minloc, leave it out"),
+        (("--op", "maxloc", "--index-type", "int", *MEMBERS), 2, "--index-type: give --index"),
+        ((*MAXLOC, "--in-place", *MEMBERS), 2, "--in-place: would put pairs into files of plain values; name an"),
+        ((*MAXLOC, "p0.npy", "p1.npy"), 3, "--index: MPI_DOUBLE_INT is a pair; leave it out"),
+        ((*MAXLOC, "--type", "double_int", *MEMBERS), 3, "m0.npy is not MPI_DOUBLE_INT"),
+        ((*MAXLOC, "z0.npy", "z1.npy"), 3, "--index: MPI_C_DOUBLE_COMPLEX max"),
+        (("--op", "maxloc", "--index", "number", "a.npy", "b.npy"), 2, "a.npy: no number --index rank"),
+        (("--op", "maxloc", "--index", "number", "m1.npy", "m001.npy"), 2, "m001.npy: number 1 m1.npy --index rank"),
+        (("--op", "maxloc", "--index", "number", "-"), 2, "standard input: no number"),
+        ((*MAXLOC, "--columns", "x,x_index", "m0.parquet", "m1.parquet"), 2, "--index: 'x_index' --columns"),
+        ((*MAXLOC, "--columns", "flag", "m0.parquet", "m1.parquet"), 3, "--index: 'flag' MPI_C_BOOL"),
+        (
+            (*MAXLOC, "--columns", "x", "--keep", "x_index", "m0.parquet", "m1.parquet", "-o", "o.parquet"),
+            2,
+            "--keep: 'x_index' leave it out",
+        ),
+        (("--op", "maxloc", *MEMBERS), 3, "MPI_MAXLOC: --index rank makes pairs"),
+        (("--op", "maxloc", "--type", "double", "--from", "raw", *MEMBERS), 3, "MPI_MAXLOC: --index rank makes pairs"),
+        (("--op", "argmax", *MEMBERS), 2, "argmax: use maxloc with --index rank"),
+        ((*MAXLOC, "--split", "v.npy", *MEMBERS), 2, "--split: two files"),
+        ((*MAXLOC, "--split", "v.npy,", *MEMBERS), 2, "--split: two files"),
+        ((*MAXLOC, "--split", "v.npy,v.npy", *MEMBERS), 2, "v.npy: two files"),
+        ((*MAXLOC, "--split", "v.npy,m0.npy", *MEMBERS), 2, "m0.npy: is the file of rank 0"),
+        ((*MAXLOC, "--split", "v.npy,b.npy", *MEMBERS), 2, "b.npy: is there already; --force"),
+        ((*MAXLOC, "--split", "v.npy,-", *MEMBERS), 2, "-: is a stream"),
+        ((*MAXLOC, "--split", "v.npy,i.h4", *MEMBERS), 2, "i.h4: would be HDF4"),
+        ((*MAXLOC, "--split", "v.npy,i.npy", "-o", "o.npy", *MEMBERS), 2, "--split: leave it out, or --output"),
+        ((*MAXLOC, "--split", "v.npy,i.npy", "-o", "-", *MEMBERS), 2, "--split: leave it out, or --output"),
+        (("--op", "sum", "--split", "v.npy,i.npy", *MEMBERS), 2, "--split: MPI_SUM gives MPI_DOUBLE"),
+        (("--op", "maxloc", "--split", "v.npy,i.npy", "--in-place", "p0.npy", "p1.npy"), 2, "--split: or --in-place"),
+    ],
+)
+def test_what_is_refused(words, status, reasons, folder):
+    with unchanged(folder):
+        outcome = run("reduce", *words, cwd=folder, stdin=(folder / "m0.npy").read_bytes())
+    refused(outcome, status)
+    for word in reasons.split():
+        assert word in outcome.err
+
+
+def test_local_reductions_name_no_option_that_they_lack(folder):
+    assert "--index" not in run("reduce-local", "--op", "maxloc", *MEMBERS, cwd=folder).err
+    with pytest.raises(OpError, match="`index='rank'` makes pairs"):
+        mpired.scan([np.zeros(2)], "maxloc")
+
+
+def test_a_window_gets_pairs_that_are_made_before(folder):
+    best = ("accumulate", "-q", "--op", "maxloc", "best.npy", "--create")
+    refused(run(*best, "--index", "rank", "m0.npy", cwd=folder), 2, "--index", "mpired reduce", "makes the pairs")
+    for number, array in (3, [1.0, 5.0]), (12, [2.0, 4.0]):
+        np.save(folder / f"day{number}.npy", array)
+        made = run("reduce", "-q", "--op", "maxloc", "--index", "number", f"day{number}.npy", cwd=folder)
+        succeeded(run(*best, "-", stdin=made.out, cwd=folder))
+    assert np.load(folder / "best.npy").tolist() == [(2.0, 12), (5.0, 3)]
+
+
+@pytest.mark.parametrize("words", [("p0.npy", "p1.npy"), ("--index", "global", *MEMBERS)])
+def test_two_files_for_each_rank(words, folder):
+    stack = values(2, (1, 3))[:, 0]
+    for rank, pairs in enumerate(pairs_of(stack, np.arange(6).reshape(2, 3))):
+        np.save(folder / f"p{rank}.npy", pairs)
+        np.save(folder / f"m{rank}.npy", stack[rank])
+    words = ("scan", "-q", "--op", "minloc", *words, "--split", "v{rank}.npy,i{rank}.bin")
+    succeeded(run(*words, cwd=folder))
+    for rank in range(2):
+        value, index = best(stack[: rank + 1], "minloc", [3 * each for each in range(rank + 1)])
+        np.testing.assert_array_equal(np.load(folder / f"v{rank}.npy"), value)
+        np.testing.assert_array_equal(np.fromfile(folder / f"i{rank}.bin", "i4"), index + np.arange(3))
+
+
+def test_two_files_of_pairs_of_columns(tmp_path):
+    pq.write_table(pa.table({"e": [1.0, 2.0], "c": pa.array([7, 8], pa.int64())}), tmp_path / "two.parquet")
+    parts = tmp_path / "v.parquet", tmp_path / "i.csv"
+    summary = mpired.reduce([tmp_path / "two.parquet"], "maxloc", pair="e,c", split=parts)
+    assert pq.read_table(parts[0]).to_pydict() == {"e": [1.0, 2.0]}
+    assert parts[1].read_text() == "c\n7\n8\n"
+    assert (summary.noutputs, summary.output) == (2, f"{parts[0]},{parts[1]}")
+
+
+@pytest.mark.parametrize("call", ["fsync", "link", "pwrite", "fchmod"])
+def test_neither_of_two_files_without_the_other(call, tmp_path, monkeypatch):
+    """Each call of the system fails once: before the commit there is no file, after it the next command gives both."""
+    paths = save(tmp_path, [[1.0], [2.0]])
+    parts = [tmp_path / "max.npy", tmp_path / "where.npy"]
+    original = getattr(os, call)
+    for which in itertools.count():
+        counter = itertools.count()
+
+        def failing(*arguments, which=which, counter=counter, **settings):
+            if next(counter) == which:
+                raise OSError(5, "Input/output error")
+            return original(*arguments, **settings)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, call, failing)
+            try:
+                mpired.reduce(paths, "maxloc", index="rank", split=parts)
+            except mpired.errors.UnconfirmedError:
+                patch.undo()
+                mpired.recover(parts[0])
+            except OSError:
+                assert not any(part.exists() for part in parts)
+                continue
+        assert [np.load(part).tolist() for part in parts] == [[2.0], [1]]
+        for part in parts:
+            part.unlink()
+        if next(counter) <= which:
+            break
+    assert which > 0

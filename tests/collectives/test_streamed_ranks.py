@@ -1,0 +1,256 @@
+"""Ranks that are streams: folded as they arrive, alone and with others, through real shells; what does not fit."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import threading
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command import COMMAND, Child, Outcome, open_fifo, refused, shell, succeeded, told_after, unchanged
+from needs import needs
+from tables import bytes_of
+
+import mpired
+from mpired.errors import CountError
+
+CHANCE = np.random.default_rng(4)
+RANKS = [CHANCE.integers(-1000, 1000, 70_000).astype("f8") for _ in range(3)]
+SUM = RANKS[0] + RANKS[1] + RANKS[2]
+RAW = ("reduce", "-q", "--op", "sum", "--type", "double")
+NPY = ("reduce", "-q", "--op", "sum")
+DOUBLES = 32 << 20
+"""So many zeros are 256 MiB."""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for rank, array in enumerate(RANKS):
+        (tmp_path / f"r{rank}.bin").write_bytes(array.tobytes())
+        np.save(tmp_path / f"r{rank}.npy", array)
+        table = pa.table({"value": array})
+        (tmp_path / f"r{rank}.arrows").write_bytes(bytes_of(table, "arrows", compression="lz4" if rank else None))
+        (tmp_path / f"two{rank}.arrows").write_bytes(bytes_of(table.append_column("n", [array]), "arrows"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("words", "ranks"),
+    [
+        (RAW, "<(cat r0.bin) <(cat r1.bin) <(cat r2.bin)"),
+        (RAW, "<(cat r0.bin) r1.bin - < r2.bin"),
+        (RAW, "<(gzip -c r0.bin) <(cat r1.npy) <(bzip2 -c r2.bin)"),
+        (RAW, "- r1.npy <(cat r2.bin) < <(cat r0.bin)"),
+        ((*NPY, "--to", "raw"), "<(cat r0.npy) r1.npy <(xz -c r2.npy)"),
+        ((*NPY, "--to", "raw"), "<(cat r0.arrows) <(cat r1.arrows) <(gzip -c r2.arrows)"),
+        ((*NPY, "--to", "raw"), "<(cat r0.arrows) r1.arrows <(cat r2.npy)"),
+        (RAW, "<(cat r0.bin) <(cat r1.arrows) <(cat r2.bin)"),
+        ((*NPY, "--to", "raw", "--columns", "n"), "<(cat two0.arrows) <(cat two1.arrows) two2.arrows"),
+        ((*RAW, "--count", "70000"), "<(cat r0.bin r1.bin) r1.bin <(cat r2.bin /dev/zero)"),
+        ((*RAW, "--offset", "560000"), "<(cat r1.bin r0.bin) <(cat r1.bin r1.bin) <(cat r0.bin r2.bin)"),
+    ],
+)
+def test_streams_and_files(words, ranks, folder):
+    assert shell(f'"$@" {ranks}', *words, cwd=folder) == (0, SUM.tobytes(), "")
+
+
+@pytest.mark.parametrize("form", ["raw", "npy", "arrow", "arrows", "parquet", "csv"])
+@pytest.mark.parametrize("ranks", ["<(cat r0.bin) <(cat r1.bin) <(cat r2.bin)", "r0.npy <(cat r1.bin) r2.npy"])
+@pytest.mark.sampled(3)
+def test_results_on_standard_output(ranks, form, folder):
+    """They are the files that are made of files."""
+    plain = (*RAW, "r0.bin", "r1.bin", "r2.bin", "--to", form, "-o", f"files.{form}")
+    succeeded(shell('"$@"', *plain, cwd=folder))
+    found = shell(f'"$@" {ranks}', *RAW, "--to", form, cwd=folder)
+    assert found == (0, (folder / f"files.{form}").read_bytes(), "")
+
+
+def test_several_columns_are_copied_first(folder):
+    words = ("reduce", "-q", "--op", "sum", "--to", "arrow")
+    files = shell('"$@" two0.arrows two1.arrows', *words, cwd=folder)
+    assert files.status == 0
+    assert shell('"$@" <(cat two0.arrows) two1.arrows', *words, cwd=folder) == files
+
+
+@pytest.mark.parametrize("suffix", [".bin", ".npy", ".parquet", ".csv", ".npy.gz"])
+@pytest.mark.sampled(2)
+def test_results_that_grow_with_streams(suffix, folder):
+    script = f'"$@" -o sum{suffix} <(cat r0.bin) <(cat r1.bin) <(cat r2.bin)'
+    outcome = shell(script, "reduce", "--op", "sum", "--type", "double", cwd=folder)
+    assert (outcome.status, "of 3 ranks, 70000 x MPI_DOUBLE (float64)" in outcome.err) == (0, True)
+    plain = ("reduce", "-q", "--op", "sum", "--type", "double", "r0.bin", "r1.bin", "r2.bin", "-o", f"files{suffix}")
+    succeeded(shell('"$@"', *plain, cwd=folder))
+    if suffix == ".parquet":
+        assert pq.read_table(folder / "sum.parquet").equals(pq.read_table(folder / "files.parquet"))
+    elif suffix.startswith(".npy"):
+        found = (folder / f"sum{suffix}").read_bytes()
+        assert np.array_equal(np.load(io.BytesIO(subprocess.check_output(["gzip", "-dcf"], input=found))), SUM)
+    else:
+        assert (folder / f"sum{suffix}").read_bytes() == (folder / f"files{suffix}").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["scan", "-o", "out_{rank}.bin"], [RANKS[0], RANKS[0] + RANKS[1]]),
+        (
+            ["reduce-scatter-block", "-o", "out_{rank}.bin"],
+            [(RANKS[0] + RANKS[1])[:35_000], (RANKS[0] + RANKS[1])[35_000:]],
+        ),
+    ],
+)
+def test_other_collectives(words, reason, folder):
+    name, *rest = words
+    succeeded(shell('"$@" <(cat r0.bin) <(cat r1.bin)', name, *RAW[1:], *rest, cwd=folder))
+    assert [np.fromfile(folder / f"out_{rank}.bin").tolist() for rank in range(2)] == [each.tolist() for each in reason]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "reason"),
+    [
+        ("<(head -c 80 r0.bin) r1.bin", "rank 0 has count 10, but rank 1 ('r1.bin') has 70000"),
+        ("r1.npy <(cat r0.bin r0.bin)", "rank 1 has more than 70000 elements, but rank 0 ('r1.npy') has 70000"),
+        ("<(head -c 80 r0.bin) <(cat r1.bin)", "rank 0 has count 10, but rank 1 ('/dev/fd/62') has more"),
+        ("<(head -c 83 r0.bin) <(head -c 83 r1.bin)", "83 bytes is not a multiple of 8"),
+        ("<(head -c 800 r0.npy) r1.npy", "expected 560000 data bytes for the shape (70000,), found 672"),
+        ("<(cat r0.npy r0.bin) r1.npy", "expected 560000 data bytes for the shape (70000,), found more"),
+        ("<(head -c 60 r0.npy) r1.npy", "the header is truncated"),
+        ("<(head -c -8 r0.arrows) r1.npy", "cannot be read, the file is damaged"),
+        ("<(head -c 99999 r0.arrows) r1.npy", "cannot be read, the file is damaged"),
+        ("<(cat r0.arrows r1.arrows) r1.npy", "it goes on behind the end of the stream"),
+        ("<(cat r0.arrows) <(head -c 80 r1.bin)", "rank 1 has count 10, but rank 0 ('/dev/fd/63') has more"),
+        ("r0.npy r1.bin <(head -c 8 r0.npy) <(head -c 80 r0.bin)", "1 of 4"),
+    ],
+)
+def test_streams_that_do_not_fit(ranks, reason, folder):
+    with unchanged(folder):
+        outcome = shell(f'"$@" -o out.bin {ranks}', *RAW, cwd=folder)
+        refused(outcome, 3, reason if reason != "1 of 4" else "truncated")
+
+
+def test_an_op_that_looks_twice_and_one_of_the_user(folder):
+    small = [array.astype("i2") for array in RANKS]
+    for rank, array in enumerate(small):
+        (folder / f"s{rank}.bin").write_bytes(array.tobytes())
+    (folder / "ops.py").write_text("def add(a, b, count, datatype):\n    b += a\n")
+    for op in ("prod", "./ops.py:add"):
+        words = ("reduce", "-q", "--op", op, "--type", "int16_t", "--overflow", "wrap")
+        words = words if op == "prod" else words[:-2]
+        files = shell('"$@" s0.bin s1.bin s2.bin', *words, cwd=folder)
+        assert files.status == 0, files.err
+        assert shell('"$@" <(cat s0.bin) s1.bin <(cat s2.bin)', *words, cwd=folder) == files
+    with unchanged(folder):
+        words = ("reduce", "--op", "prod", "--type", "int16_t", "--overflow", "error", "-o", "out.bin")
+        outcome = shell('"$@" <(cat s0.bin) s1.bin', *words, cwd=folder)
+        refused(outcome, 3, "overflow")
+
+
+@pytest.mark.parametrize("name", ["bash", "dash"])
+def test_pipelines(name, folder):
+    needs(name)
+    first, second = (f"{COMMAND} {' '.join(NPY)} --to {form}" for form in ("arrows", "npy"))
+    script = f"cat r0.npy | {first} - r1.npy | {second} - r2.npy | cmp - sum.npy"
+    np.save(folder / "sum.npy", SUM)
+    done = subprocess.run([name, "-c", script], cwd=folder, capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+@pytest.mark.parametrize("form", ["raw", "arrows"])
+def test_a_reader_that_goes_away_ends_a_pipeline(form, folder):
+    """Nobody else ends it: the streams go on for ever."""
+    first, then = f'"$@" --to {form} <(cat /dev/zero) <(cat /dev/zero)', f'"$@" --to {form} - <(cat /dev/zero)'
+    outcome = shell(f'{first} | {then} | head -c 1 | wc -c; echo "${{PIPESTATUS[@]}}"', *RAW, cwd=folder)
+    assert (outcome.status, outcome.out.split(), outcome.err) == (0, [b"1", b"141", b"141", b"0", b"0"], "")
+
+
+WATCHED = """
+import os, resource, stat, subprocess, sys
+def limit():
+    resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]),) * 2)
+child = subprocess.Popen(sys.argv[2:], pass_fds=[3, 4], preexec_fn=limit)
+most = 0
+while child.poll() is None:
+    try:
+        opened = os.listdir(f"/proc/{child.pid}/fd")
+    except OSError:  # it has just ended
+        continue
+    for fd in opened:
+        try:
+            if os.environ["TMPDIR"] in os.readlink(f"/proc/{child.pid}/fd/{fd}"):
+                status = os.stat(f"/proc/{child.pid}/fd/{fd}")
+                most = max(most, stat.S_ISREG(status.st_mode) and status.st_blocks)  # a directory has blocks too
+        except OSError:
+            pass
+print(child.returncode, most, os.listdir(os.environ["TMPDIR"]), file=sys.stderr)
+"""
+
+
+def streamed(nbytes: int, words: str, folder) -> Outcome:
+    """Fold two streams of zeros within little address space, and tell the status and what was in TMPDIR."""
+    (folder / "tmp").mkdir()
+    (folder / "watch.py").write_text(WATCHED)
+    script = f"exec 3< <(head -c {nbytes} /dev/zero) 4< <(head -c {nbytes} /dev/zero); TMPDIR=$PWD/tmp "
+    script += f'python3 watch.py {300 << 20} "$@" /dev/fd/3 /dev/fd/4 {words}'
+    return shell(script, *RAW, cwd=folder, timeout=600)
+
+
+def test_long_streams_in_little_memory(folder, long):
+    """No copy is on the disk, and none in memory."""
+    nbytes = 10 << 30 if long else DOUBLES * 8
+    outcome = streamed(nbytes, "| tail -c +1 | wc -c", folder)
+    assert (outcome.out.split(), outcome.err.split()) == ([b"%d" % nbytes], ["0", "0", "[]"])
+
+
+@pytest.mark.parametrize("output", ["", "-o sum.npy"])
+def test_streams_that_end_before_the_offset(output, folder):
+    words = f'exec "$@" --offset {DOUBLES * 8 + 8} <(cat r0.bin) <(cat r1.bin) {output}'
+    with unchanged(folder):
+        refused(shell(words, *RAW, cwd=folder), 3, "fewer bytes than --offset skips")
+
+
+def test_a_signal_ends_the_wait_for_one_of_several_streams(folder):
+    for name in ("a", "b"):
+        os.mkfifo(folder / name)
+    child = Child("reduce", *RAW[2:], "a", "b", "-o", "out.bin", cwd=folder)
+    with open_fifo(folder / "a") as first:
+        first.write(RANKS[0].tobytes()[:16_000])
+        first.flush()
+        with open_fifo(folder / "b") as second:
+            second.write(RANKS[1].tobytes()[:8_000])
+            second.flush()
+            os.kill(child.pid, signal.SIGINT)
+            assert child.finish() == (-signal.SIGINT, b"", told_after(signal.SIGINT))
+    assert not (folder / "out.bin").exists()
+
+
+def test_open_files_of_a_program_that_cannot_go_back(folder):
+    class Once(io.RawIOBase):
+        def __init__(self, data):
+            self._inner = io.BytesIO(data)
+
+        def readable(self):
+            return True
+
+        def readinto(self, room):
+            return self._inner.readinto(memoryview(room)[:1000])
+
+    found = mpired.reduce([Once((folder / "r0.npy").read_bytes()), folder / "r1.npy"], "sum")
+    assert np.array_equal(found, RANKS[0] + RANKS[1])
+    read, write = os.pipe()
+    writer = threading.Thread(target=lambda: (os.write(write, RANKS[0].tobytes()[:800]), os.close(write)))
+    writer.start()
+    with open(read, "rb") as pipe, pytest.raises(CountError, match="rank 1 has count 100, but rank 0"):
+        mpired.reduce([folder / "r1.bin", pipe], "sum", type="double")
+    writer.join()
+
+
+def test_the_summary_of_streams(folder):
+    outcome = shell('"$@" <(cat r0.bin) -o out.npy', "reduce", "--json", *RAW[2:], cwd=folder)
+    summary = json.loads(outcome.out)
+    assert (summary["buffers"][0]["count"], summary["nbytes"]) == (70_000, 560_000)

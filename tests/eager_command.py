@@ -1,0 +1,21 @@
+"""The command, for which little data is enough to be sent to workers, in small blocks: python eager_command.py WORDS"""
+
+import sys
+
+import mpired.__main__
+from mpired.collectives import fold, plan
+
+SIZES = {
+    "_BLOCK_BYTES": 4096,
+    "_STREAMED_BLOCK_BYTES": 4096,
+    "_REOPENING_BLOCK_BYTES": 4096,
+    "_SMALL_BYTES": 0,
+    "_RETURNED_BYTES": 1 << 17,
+}
+
+if __name__ == "__main__":
+    for name, nbytes in SIZES.items():
+        setattr(plan, name, nbytes)
+    fold.__dict__["_PIECE_BYTES"] = 1 << 16  # of workers, too
+    sys.argv[0] = "mpired"
+    mpired.__main__.run()

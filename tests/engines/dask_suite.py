@@ -1,0 +1,242 @@
+"""The engines dask and executor: a real scheduler with worker processes of one and of three threads, and threads.
+
+`test_dask` runs these in a process of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import eager_command
+import numpy as np
+import pytest
+from command import unchanged
+
+import mpired
+from mpired.collectives import plan as planning
+from mpired.errors import UsageError, UserOpError, WorkerError
+
+distributed = pytest.importorskip("distributed")
+# Its connections are closed when they are forgotten.
+pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+
+DASK = os.path.join(sysconfig.get_path("scripts"), "dask")
+NRANKS, COUNT = 4, 20_000
+
+OPS = """
+import os, time
+def add(invec, inoutvec):
+    return invec + inoutvec
+def refuse(invec, inoutvec):
+    raise ValueError("no")
+def end(invec, inoutvec):
+    os.kill(os.getpid(), 11)
+def first_waits(invec, inoutvec):
+    try:
+        with open(os.path.join(os.path.dirname(__file__), "in_it"), "x") as file:
+            file.write(f"{os.getpid()}\\n")
+            file.flush()
+            time.sleep(100)
+    except FileExistsError:
+        return invec + inoutvec
+"""
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """A scheduler, with a worker of one thread and one of three."""
+    folder = tmp_path_factory.mktemp("dask")
+    environment = {
+        **os.environ,
+        "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1",
+        "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    }
+    started = []
+
+    def start(*words: str) -> None:
+        command = [DASK, *words, "--no-dashboard", "--scheduler-file", str(folder / "scheduler.json")]
+        output = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        started.append(subprocess.Popen(command, cwd=folder, env=environment, **output))
+
+    start("scheduler", "--host", "127.0.0.1", "--port", "0")
+    for nthreads in (1, 3):
+        start("worker", "--nthreads", str(nthreads), "--death-timeout", "60", "--local-directory", str(folder))
+    yield str(folder / "scheduler.json")
+    for process in reversed(started):
+        process.terminate()
+    for process in started:
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+@pytest.fixture(scope="module")
+def client(address):
+    until = time.monotonic() + 60
+    while not os.path.exists(address):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    with distributed.Client(scheduler_file=address, timeout=60, set_as_default=False) as client:
+        client.wait_for_workers(2, timeout=60)
+        yield client
+
+
+@pytest.fixture(params=["dask", "executor"])
+def engine(request):
+    if request.param == "dask":
+        yield request.getfixturevalue("client")
+    else:
+        with ThreadPoolExecutor(3) as executor:
+            yield executor
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    """Ranks in the working directory, which is not that of the workers; little data is enough for these."""
+    monkeypatch.chdir(tmp_path)
+    for name, nbytes in eager_command.SIZES.items():
+        monkeypatch.setattr(planning, name, nbytes)
+    for rank in range(NRANKS):
+        np.save(f"r{rank}.npy", np.random.default_rng(rank).standard_normal(COUNT) * 10.0 ** (3 * rank))
+    Path("ops.py").write_text(OPS)
+    return tmp_path
+
+
+RANKS = [f"r{rank}.npy" for rank in range(NRANKS)]
+
+
+def results(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("out*"))}
+
+
+@pytest.mark.parametrize(
+    ("verb", "op", "output"),
+    [
+        ("reduce", "sum", "out.npy"),
+        ("reduce", "ops.py:add", "out.parquet"),
+        ("scan", "prod", "out{rank}.npy"),
+        ("reduce_scatter_block", "sum", "out{rank}.npy"),
+        ("allreduce", "sum", "out{rank}.npy"),
+    ],
+)
+@pytest.mark.sampled(2)
+def test_the_same_bits(verb, op, output, here, engine):
+    call = getattr(mpired, verb)
+    call(RANKS, op, output=output, overflow="wrap" if op == "prod" else None)
+    expected = results(here)
+    summary = call(RANKS, op, output=output, overflow="wrap" if op == "prod" else None, overwrite=True, engine=engine)
+    assert results(here) == expected
+    assert summary.engine in {"dask", "executor"}
+    assert summary.machines == 1
+    assert summary.workers >= 2
+    assert not list(here.glob(".*"))
+
+
+def test_locate_gives_the_same_answer(here, client):
+    assert mpired.locate(RANKS, "minloc", top=3, engine=client) == mpired.locate(RANKS, "minloc", top=3)
+
+
+def test_workers_that_stay_load_an_op_that_has_changed(here, client):
+    first = mpired.reduce(RANKS, "ops.py:add", engine=client)
+    Path("ops.py").write_text(OPS.replace("invec + inoutvec", "invec - inoutvec"))
+    arrays = [np.load(name) for name in RANKS]
+    assert np.array_equal(first, arrays[0] + arrays[1] + arrays[2] + arrays[3])
+    assert np.array_equal(
+        mpired.reduce(RANKS, "ops.py:add", engine=client), arrays[0] - arrays[1] - arrays[2] - arrays[3]
+    )
+
+
+def test_an_error_of_an_op_is_that_error(here, client):
+    with unchanged(here), pytest.raises(UserOpError, match="raised ValueError: no"):
+        mpired.reduce(RANKS, "ops.py:refuse", output="out.npy", engine=client)
+
+
+def test_what_workers_do_not_have_is_refused(here, engine):
+    with unchanged(here):
+        with pytest.raises(UsageError, match=r"is a function of this process, .* as FILE.py:FUNCTION"):
+            mpired.reduce(RANKS, lambda invec, inoutvec: invec + inoutvec, output="out.npy", engine=engine)
+        with pytest.raises(UsageError, match=r"`op_timeout`: cannot stop a call"):
+            mpired.reduce(RANKS, "ops.py:add", output="out.npy", op_timeout=5, engine=engine)
+        with pytest.raises(UsageError, match=r"`scheduler`"):
+            mpired.reduce(RANKS, "sum", scheduler="tcp://127.0.0.1:1", engine=engine)
+
+
+def test_an_op_that_ends_its_workers_is_to_blame(here, client):
+    with unchanged(here), pytest.raises(UserOpError, match="a task has ended the process of its worker, 2 times"):
+        mpired.reduce(RANKS, "ops.py:end", output="out.npy", engine=client)
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_others_do_what_a_lost_worker_has_not_done(here, client):
+    def kill(_) -> None:
+        until = time.monotonic() + 60
+        while not (Path("in_it").exists() and Path("in_it").read_text().endswith("\n")):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        os.kill(int(Path("in_it").read_text()), signal.SIGKILL)
+
+    with ThreadPoolExecutor(1) as thread:
+        killed = thread.submit(kill, None)
+        found = mpired.reduce(RANKS, "ops.py:first_waits", engine=client)
+        killed.result()
+    assert np.array_equal(found, mpired.reduce(RANKS, "sum"))
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_a_worker_that_does_not_answer_is_an_error(here, client):
+    def stop() -> int:
+        until = time.monotonic() + 60
+        while not (Path("in_it").exists() and Path("in_it").read_text().endswith("\n")):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        pid = int(Path("in_it").read_text())
+        os.kill(pid, signal.SIGSTOP)
+        return pid
+
+    with ThreadPoolExecutor(1) as thread:
+        stopped = thread.submit(stop)
+        try:
+            with pytest.raises(WorkerError, match="does not answer for 2 s; nothing was written"):
+                mpired.reduce(RANKS, "ops.py:first_waits", output="out.npy", engine=client, engine_timeout=2)
+        finally:
+            os.kill(stopped.result(), signal.SIGKILL)
+    assert not results(here)
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_the_command_finds_the_scheduler(here, address, client):
+    command = [sys.executable, eager_command.__file__, "reduce", "--op", "sum", *RANKS]
+    words = ["--engine", "dask", "--scheduler", address, "-o", "out.npy"]
+    done = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "")
+    # A worker that was killed before may not be there again.
+    assert re.search(r" workers? on 1 machine \(dask\) -> out.npy \(npy\)", done.stderr)
+    assert len(done.stderr.splitlines()) == 1
+    assert np.array_equal(np.load("out.npy"), mpired.reduce(RANKS, "sum"))
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["--engine", "dask"], 2, "--scheduler: is missing; start one by `dask scheduler`"),
+        (["--scheduler", "tcp://h:1"], 2, "--scheduler: is for the engine dask, and this one is local; leave it out"),
+        (["--engine", "dask", "--scheduler", "tcp://127.0.0.1:1", "--engine-timeout", "0.2"], 8, "does not answer"),
+    ],
+)
+def test_a_scheduler_that_is_not_there(words, status, said, here):
+    command = [sys.executable, "-m", "mpired", "reduce", "--op", "sum", *RANKS, "-o", "out.npy", *words]
+    environment = {name: value for name, value in os.environ.items() if name != "DASK_SCHEDULER_ADDRESS"}
+    with unchanged(here):
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert (done.returncode, done.stdout) == (status, "")
+    assert said in done.stderr

@@ -1,0 +1,29 @@
+"""The tests of `dask_suite`, in a process of their own: Dask changes how exceptions are pickled and modules found."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SUITE = Path(__file__).with_name("dask_suite.py")
+
+
+@pytest.mark.timeout(900)
+def test_dask(long):
+    words = [
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        *(["--long"] if long else []),
+        str(SUITE),
+    ]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert " passed" in done.stdout

@@ -1,0 +1,233 @@
+"""The engine mpi, under a real mpiexec: the bits of one machine, and what is left when something goes wrong."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import command as command_line
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command import unchanged
+
+import mpired
+
+MPIEXEC = os.path.join(sysconfig.get_path("scripts"), "mpiexec")
+EAGER = str(Path(__file__).parent.parent / "eager_command.py")
+NRANKS, COUNT = 4, 20_000
+
+OPS = """
+import os, time
+def add(invec, inoutvec):
+    return invec + inoutvec
+def refuse(invec, inoutvec):
+    raise ValueError("no")
+def wait(invec, inoutvec):
+    with open(f"in_it.{os.getpid()}", "x"):
+        time.sleep(100)
+def one_refuses(invec, inoutvec):
+    try:
+        os.close(os.open("first", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        while not os.path.exists("in_it"):
+            time.sleep(0.01)
+        raise ValueError("no")
+    open("in_it", "x").close()
+    time.sleep(100)
+"""
+
+
+def words(nprocesses: int, *command: str) -> list[str]:
+    start = [MPIEXEC, "-n", str(nprocesses)] if nprocesses else []
+    return [*start, sys.executable, EAGER, *command]
+
+
+def run(nprocesses: int, *command: str) -> subprocess.CompletedProcess[str]:
+    engine = ("--engine", "mpi") if nprocesses else ()
+    return subprocess.run(
+        words(nprocesses, *command[:1], *engine, *command[1:]), check=False, capture_output=True, text=True, timeout=100
+    )
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    """Ranks of npy, parquet and raw pairs in the working directory."""
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(1)
+    for rank in range(NRANKS):
+        array = random.standard_normal(COUNT) * 10.0 ** (3 * rank)
+        np.save(f"r{rank}.npy", array)
+        pq.write_table(pa.table({"x": array[:3000], "y": array[:3000] > 0}), f"r{rank}.parquet", row_group_size=700)
+        pairs = np.zeros(3000, np.dtype([("value", "f8"), ("index", "i4")], align=True))
+        pairs["value"], pairs["index"] = random.integers(0, 4, 3000), rank
+        pairs.tofile(f"r{rank}.bin")
+    Path("ops.py").write_text(OPS)
+    return tmp_path
+
+
+def results(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("out*"))}
+
+
+def check_same(here: Path, nprocesses: int, *command: str) -> None:
+    """The command with the engine writes what it writes without."""
+    assert command_line.run(*command, cwd=here).status == 0
+    expected = results(here)
+    for name in expected:
+        os.unlink(name)
+    done = run(nprocesses, *command)
+    assert (done.returncode, done.stdout) == (0, "")
+    nworkers = max(1, nprocesses - 1)
+    assert f"{nworkers} worker{'s' if nworkers > 1 else ''} on 1 machine (mpi)" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert expected
+    assert results(here) == expected
+    assert not list(here.glob(".*"))
+
+
+@pytest.mark.parametrize("nprocesses", [5, 3, 1, 2])
+@pytest.mark.sampled(2)
+def test_any_number_of_processes_gives_the_same_bits(nprocesses, here):
+    check_same(here, nprocesses, "reduce", "--op", "sum", "-o", "out.npy", *(f"r{i}.npy" for i in range(NRANKS)))
+
+
+@pytest.mark.parametrize(
+    ("verb", "suffix", "options"),
+    [
+        ("reduce", "parquet", ["--op", "max", "--columns", "x", "-o", "out.parquet"]),
+        ("reduce", "bin", ["--op", "maxloc", "--type", "double_int", "-o", "out.bin"]),
+        ("reduce", "npy", ["--op", "ops.py:add", "-o", "out.npy"]),
+        ("reduce", "npy", ["--op", "var", "-o", "out.csv"]),
+        ("scan", "npy", ["--op", "prod", "--overflow", "wrap", "-o", "out{rank}.npy"]),
+        ("allreduce", "npy", ["--op", "sum", "-o", "out{rank}.npy"]),
+        ("exscan", "npy", ["--op", "sum", "--exscan-first", "identity", "-o", "out{rank}.npy"]),
+        ("reduce-scatter-block", "npy", ["--op", "sum", "-o", "out{rank}.npy"]),
+    ],
+)
+@pytest.mark.sampled(4)
+def test_every_collective_and_form_gives_the_same_bits(verb, suffix, options, here):
+    check_same(here, 3, verb, *options, *(f"r{i}.{suffix}" for i in range(NRANKS)))
+
+
+def test_locate_gives_the_same_answer(here):
+    command = ("locate", "--op", "maxloc", "--top", "3", *(f"r{i}.npy" for i in range(NRANKS)))
+    expected = mpired.locate([f"r{i}.npy" for i in range(NRANKS)], "maxloc", top=3)
+    found = run(3, *command).stdout.splitlines()[:3]
+    assert [line.split()[0] for line in found] == [str(each.value) for each in expected]
+
+
+def test_an_error_is_told_once_with_its_status(here):
+    with unchanged(here):
+        done = run(3, "reduce", "--op", "ops.py:refuse", "-o", "out.npy", *(f"r{i}.npy" for i in range(NRANKS)))
+    assert done.returncode == 7
+    assert done.stderr.count("raised ValueError: no") == 1
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_call_that_does_not_end_ends_with_the_error_of_another(here):
+    """MPI_Abort: the worker in the call cannot be asked to leave it."""
+    done = run(3, "reduce", "--op", "ops.py:one_refuses", "-o", "out.npy", *(f"r{i}.npy" for i in range(NRANKS)))
+    assert done.returncode == 7
+    assert "raised ValueError: no" in done.stderr
+    assert not results(here)
+
+
+@pytest.mark.parametrize(
+    ("whom", "sent"), [("worker", "SIGKILL"), ("worker", "SIGTERM"), ("mpiexec", "SIGTERM"), ("mpiexec", "SIGINT")]
+)
+@pytest.mark.sampled(2)
+def test_nothing_is_left_of_what_is_killed(whom, sent, here):
+    command = words(
+        3, "reduce", "--engine", "mpi", "--op", "ops.py:wait", "-o", "out.npy", *(f"r{i}.npy" for i in range(NRANKS))
+    )
+    started = subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+    try:
+        while len(workers := [int(path.suffix[1:]) for path in here.glob("in_it.*")]) < 2:
+            assert started.poll() is None
+            time.sleep(0.01)
+        os.kill(started.pid if whom == "mpiexec" else workers[0], getattr(signal, sent))
+        assert started.wait(60) != 0
+        until = time.monotonic() + 60
+        while any(os.path.exists(f"/proc/{pid}") for pid in workers):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    finally:
+        started.kill()
+        started.wait()
+    assert not results(here)
+    assert not list(here.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("environment", "options", "said"),
+    [
+        ({}, ["-o", "out.npy"], "no launcher has started it; write `mpiexec -n 4 mpired ...`"),
+        ({"SLURM_STEP_NUM_TASKS": "8"}, ["-o", "out.npy"], "has started 8 processes (SLURM_STEP_NUM_TASKS), and each"),
+        ({"PMI_SIZE": "1"}, [], "is standard output, which the launcher of mpi may write to; name a file"),
+    ],
+)
+def test_what_cannot_work_is_refused(environment, options, said, here):
+    command = [sys.executable, EAGER, "reduce", "--op", "sum", *options, "r0.npy"]
+    with unchanged(here):
+        done = subprocess.run(
+            command,
+            check=False,
+            capture_output=True,
+            text=True,
+            env=os.environ | environment | {"MPIRED_ENGINE": "mpi"},
+        )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+@pytest.mark.needs("mount")
+@pytest.mark.parametrize("elsewhere", ["hidden", "another device"])
+def test_a_worker_with_other_mounts(elsewhere, here):
+    """It has another working directory. Ranks that it does not see are refused, another number of the device is not."""
+    ranks = here / "ranks"
+    ranks.mkdir()
+    for path in here.glob("r*.npy"):
+        path.rename(ranks / path.name)
+    command = words(0, "reduce", "--engine", "mpi", "--op", "sum", "-o", "out.npy", *map(str, sorted(ranks.iterdir())))
+    mount = f"mount -t tmpfs tmpfs {ranks}"
+    if elsewhere == "another device":
+        (here / "upper").mkdir()
+        mount = (
+            f"mount -t tmpfs tmpfs {here}/upper && mkdir {here}/upper/u {here}/upper/w && "
+            f"mount -t overlay overlay -o lowerdir={ranks},upperdir={here}/upper/u,workdir={here}/upper/w {ranks}"
+        )
+    other = ["unshare", "--mount", "sh", "-c", f'{mount} && cd / && exec "$@"', "sh", *command]
+    done = subprocess.run(
+        [MPIEXEC, "-n", "2", *command, ":", "-n", "1", *other], capture_output=True, text=True, check=False
+    )
+    if elsewhere == "hidden":
+        assert done.returncode == 2
+        assert f"{ranks}/r0.npy: rank 0 is not the same file for the worker on {os.uname().nodename}" in done.stderr
+        assert "No such file or directory" in done.stderr
+        assert not results(here)
+    else:
+        assert done.returncode == 0
+        expected = mpired.reduce(sorted(ranks.iterdir()), "sum")
+        assert np.array_equal(np.load("out.npy"), expected)
+
+
+@pytest.mark.needs("strace")
+def test_each_worker_opens_a_rank_once(here):
+    """And once more to see whether it is the file that the command has looked at."""
+    command = words(3, "reduce", "--engine", "mpi", "--op", "sum", "-o", "out.npy", *(f"r{i}.npy" for i in range(4)))
+    subprocess.run(["strace", "-f", "--seccomp-bpf", "-qq", "-e", "trace=openat", "-o", "trace", *command], check=True)
+    opened = re.findall(r'openat\([^"]*"[^"]*r3\.npy"', Path("trace").read_text())
+    assert len(opened) <= 2 * 2 + 1
+
+
+def test_workers_are_listed(here):
+    done = run(3, "engines", "r0.npy", "r1.npy")
+    assert [line for line in done.stdout.splitlines() if "; sees 2 of 2 ranks" in line] == done.stdout.splitlines()[:2]

@@ -1,0 +1,197 @@
+"""`mpired locate`: the extremes of all ranks, in order, and where they are."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import reference
+import values
+from command import in_child, refused, run
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import mpired
+from mpired.errors import CountError, OpError, UsageError
+
+QUICK = settings(max_examples=60, deadline=None)
+# The components of plain types that have an order.
+CODES = ["i1", "u1", "i8", "u8", "f2", "f4", "f8", "g"]
+
+
+def expected(ranks: Sequence[np.ndarray], op: str, nan: str, top: int) -> list[tuple[int, int]]:
+    """Return rank and element of the extremes, by sorting all elements as Python does."""
+    keyed, sign = [], -1 if op == "maxloc" else 1
+    for rank, array in enumerate(ranks):
+        for element, value in enumerate(array):
+            if not np.isnan(value):
+                number = np.longdouble(value) if array.dtype.kind == "f" else int(value)
+                keyed.append(((1, sign * number, rank, element), (rank, element)))
+            elif nan == "propagate":
+                keyed.append(((0, 0, rank, element), (rank, element)))
+    return [place for _, place in sorted(keyed, key=lambda each: each[0])[:top]]
+
+
+@st.composite
+def some_ranks(draw):
+    code = draw(st.sampled_from(CODES))
+    pool = draw(st.lists(st.sampled_from(values.BITING[code]), min_size=1, max_size=4))
+    form = reference.FORMS["LONG_DOUBLE"][1] if code == "g" else int(code[1])
+    padded = [each.ljust(form, b"\0") for each in pool]
+    counts = draw(st.lists(st.integers(1, 30), min_size=1, max_size=4))
+    draws = np.random.default_rng(draw(st.integers(0, 2**16)))
+    return [np.frombuffer(b"".join(padded[i] for i in draws.integers(0, len(padded), n)), code) for n in counts]
+
+
+@QUICK
+@given(some_ranks(), st.sampled_from(["maxloc", "minloc"]), st.sampled_from(["propagate", "ignore"]),
+       st.sampled_from([1, 2, 7, 1000]), st.sampled_from([1, 5, 1 << 20]))  # fmt: skip
+def test_extremes_are_those_of_a_sort(ranks, op, nan, top, block):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("mpired.collectives.plan._BLOCK_BYTES", block * ranks[0].itemsize)
+        wanted = expected(ranks, op, nan, top)
+        if not wanted:
+            with pytest.raises(CountError, match="are NaN, all of them"):
+                mpired.locate(ranks, op, nan=nan, top=top)
+            return
+        found = mpired.locate(ranks, op, nan=nan, top=top)
+    assert [(each.rank, each.index[0]) for each in found] == wanted
+    bits = [ranks[rank][element].tobytes() for rank, element in wanted]
+    assert [each.value.tobytes() for each in found] == bits
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("code", ["i4", "f8"])
+def test_an_index_is_that_of_argmax(order, code):
+    draw = np.random.default_rng(7)
+    for shape in ((), (5,), (4, 3), (3, 1, 4), (2, 3, 4)):
+        array = np.array(draw.integers(0, 3, shape), code, order=order)
+        ranks = [np.full(2, 1, code), array]
+        for op, function in (("maxloc", np.argmax), ("minloc", np.argmin)):
+            found = mpired.locate(ranks[1:], op)
+            assert found.index == tuple(map(int, np.unravel_index(function(array), shape)))
+            assert found.value == array[found.index]
+            assert found.rank == 0
+
+
+def test_the_same_answer_for_any_workers_and_blocks(cut, tmp_path):
+    draw = np.random.default_rng(1)
+    paths = []
+    for rank, count in enumerate((50, 7)):
+        paths.append(tmp_path / f"r{rank}.parquet")
+        table = pa.table({name: draw.integers(0, 50, count) * 0.5 for name in "xy"})
+        pq.write_table(table, paths[-1], row_group_size=20)
+        paths.append(tmp_path / f"r{rank}.npy")
+        np.save(paths[-1], np.asfortranarray(draw.integers(0, 60, (count, 3)) * 0.5))
+
+    def answers(jobs: int) -> list[str]:
+        return [str(mpired.locate(paths, op, top=top, jobs=jobs)) for op in ("maxloc", "minloc") for top in (1, 20)]
+
+    whole = in_child(lambda: answers(1))
+    for nbytes, jobs in ((8 * 13, 2), (8 * 20, 1)):
+        cut(nbytes)
+        assert in_child(lambda jobs=jobs: answers(jobs)) == whole
+
+
+def test_columns_and_what_is_printed(tmp_path):
+    pq.write_table(pa.table({"x": [1.0, 9.0, 3.0], "y": [0.5, 9.0, 9.0], "n": [7, 8, 9]}), tmp_path / "a.parquet")
+    np.save(tmp_path / "b.npy", np.array([[9.0, 2.0], [10.0, -np.inf]]))
+    words = ("--columns", "x,y", "a.parquet", "b.npy")
+    outcome = run("locate", "--op", "MPI_MAXLOC", "--top", "4", *words, cwd=tmp_path)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert outcome.out.decode().splitlines() == [
+        "10.0 in rank 1, b.npy, at [1, 0]",
+        "9.0 in rank 0, a.parquet, at x[1]",
+        "9.0 in rank 0, a.parquet, at y[1]",
+        "9.0 in rank 0, a.parquet, at y[2]",
+    ]
+    outcome = run("locate", "--json", "--op", "minloc", *words, cwd=tmp_path)
+    assert json.loads(outcome.out) == [{"value": "-inf", "rank": 1, "file": "b.npy", "index": [1, 1], "column": ""}]
+    refused(run("locate", "--op", "maxloc", "a.parquet", cwd=tmp_path), 3, "n: MPI_INT64_T", "--columns x")
+
+
+def test_times_have_an_order(tmp_path):
+    table = pa.table({"t": pa.array(["2024-05-01T02:00:00", "2024-05-01T01:00:00"]).cast(pa.timestamp("s"))})
+    pq.write_table(table, tmp_path / "a.parquet")
+    outcome = run("locate", "--op", "minloc", "--columns", "t", "a.parquet", cwd=tmp_path)
+    assert outcome == (0, b"2024-05-01T01:00:00.000 in rank 0, a.parquet, at t[1]\n", "")
+
+
+@pytest.mark.parametrize("dtype", ["M8[D]", "m8[ns]"])
+@pytest.mark.parametrize("op", ["maxloc", "minloc"])
+def test_nat_is_the_nan_of_times(op, dtype):
+    ranks = [np.array([4, -2, 9], dtype), np.array([5, "NaT", 9, "NaT", -2], dtype)]
+    whole = np.concatenate(ranks)
+    function = np.argmax if op == "maxloc" else np.argmin
+    assert function(whole) == 4  # NaT, as NumPy has it
+    for top in (1, 3):
+        found = mpired.locate(ranks, op, top=top)
+        assert [(each.rank, each.index) for each in found[:2]] == [(1, (1,)), (1, (3,))][:top]
+        assert np.isnat([each.value for each in found[:2]]).all()
+        left = mpired.locate(ranks, op, nan="ignore", top=top)
+        numbers = np.sort(whole[~np.isnat(whole)])
+        assert [each.value for each in left] == list(numbers[::-1] if op == "maxloc" else numbers)[:top]
+    with pytest.raises(CountError, match="are NaT, all of them"):
+        mpired.locate([whole[4:5]], op, nan="ignore")
+
+
+def test_raw_files_of_any_length(tmp_path):
+    for name, numbers in (("a", [1, -5]), ("b", [-5, -5, 2])):
+        np.array(numbers, ">i2").tofile(tmp_path / name)
+    outcome = run("locate", "--op", "minloc", "--type", ">i2", "b", "a", cwd=tmp_path)
+    assert outcome == (0, b"-5 in rank 0, b, at [0]\n", "")
+
+
+def test_a_doubtful_order_is_told(tmp_path):
+    for name in ("rank10", "rank2"):
+        np.save(tmp_path / f"{name}.npy", np.zeros(1))
+    outcome = run("locate", "--op", "maxloc", "rank10.npy", "rank2.npy", cwd=tmp_path)
+    assert outcome.status == 0
+    assert "rank10.npy came before rank2.npy" in outcome.err
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "reasons"),
+    [
+        (("--op", "sum", "a.npy"), 3, ("MPI_SUM", "give maxloc or minloc")),
+        (("--op", "most", "a.npy"), 2, ("most", "is not an MPI op")),
+        (("--op", "maxloc"), 2, ("there are none",)),
+        (("a.npy",), 2, ("Missing option '--op'",)),
+        (("--op", "maxloc", "missing.npy"), 4, ("missing.npy", "No such file")),
+        (("--op", "maxloc", "."), 3, ("is a directory",)),
+        (("--op", "maxloc", "a.npy", "empty.npy"), 3, ("empty.npy", "rank 1 has no elements", "leave it out")),
+        (("--op", "maxloc", "a.npy", "i.npy"), 3, ("i.npy", "rank 1 has datatype MPI_INT64_T", "MPI_DOUBLE")),
+        (("--op", "maxloc", "flags.npy"), 3, ("flags.npy", "MPI_C_BOOL", "logical")),
+        (("--op", "maxloc", "pairs.npy"), 3, ("pairs.npy", "MPI_DOUBLE_INT", "combines pairs")),
+        (("--op", "maxloc", "z.npy"), 3, ("z.npy", "complex")),
+        (("--op", "maxloc", "raw"), 2, ("raw", "give --type")),
+        (("--op", "minloc", "--nan", "ignore", "nan.npy"), 3, ("are NaN, all of them",)),
+        (("--op", "maxloc", "--nan", "mpi", "a.npy"), 2, ("--nan", "'mpi'")),
+        (("--op", "maxloc", "--top", "0", "a.npy"), 2, ("--top", "0 is not between 1")),
+        (("--op", "maxloc", "-", "-"), 2, ("standard input",)),
+    ],
+    ids=lambda each: " ".join(each) if isinstance(each, tuple) else str(each),
+)
+def test_refusals(words, status, reasons, tmp_path):
+    arrays = {
+        "a": np.zeros(3), "i": np.zeros(3, int), "empty": np.zeros((2, 0)), "flags": np.zeros(3, bool),
+        "nan": np.full(3, np.nan), "z": np.zeros(3, complex), "pairs": np.zeros(2, [("value", "f8"), ("index", "i4")]),
+    }  # fmt: skip
+    for name, array in arrays.items():
+        np.save(tmp_path / f"{name}.npy", array)
+    (tmp_path / "raw").write_bytes(bytes(8))
+    refused(run("locate", *words, cwd=tmp_path), status, *reasons)
+
+
+def test_what_python_gives():
+    assert mpired.locate([np.arange(3)], mpired.MINLOC).value == 0
+    with pytest.raises(OpError, match="give maxloc or minloc"):
+        mpired.locate([np.arange(3)], max)
+    with pytest.raises(UsageError, match="is one array"):
+        mpired.locate(np.arange(3), "maxloc")
+    with pytest.raises(UsageError, match="there are none"):
+        mpired.locate([], "maxloc")

@@ -1,0 +1,268 @@
+"""Histograms of `mpired show` as text, and pictures: with NumPy's counts, and opened by another reader."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command import installed, refused, run, unchanged
+
+import mpired
+import mpired.cli.bars
+import mpired.queries.drawing
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Files of several kinds."""
+    draw = np.random.default_rng(5)
+    normal = draw.normal(size=500) * 1e-3
+    normal[:5] = [np.nan, np.inf, -np.inf, np.inf, np.nan]
+    np.save(tmp_path / "normal.npy", normal)
+    np.save(tmp_path / "whole.npy", draw.integers(-(2**62), 2**62, 300))
+    pairs = np.zeros((30, 40), np.dtype([("value", "f8"), ("index", "i4")], align=True))
+    pairs["value"], pairs["index"] = draw.normal(size=(30, 40)), draw.integers(0, 5, (30, 40))
+    np.save(tmp_path / "pairs.npy", pairs.ravel())
+    np.save(tmp_path / "map of pairs.npy", pairs)
+    np.save(tmp_path / "wide.npy", np.outer(np.arange(5.0), np.sin(np.arange(3000) / 50)))
+    np.save(tmp_path / "narrow.npy", np.arange(4000.0).reshape(2000, 2))
+    fields = [pa.field("dose $a_b$", pa.float32(), metadata={"units": "Gy/h"}), pa.field("t", pa.timestamp("s"))]
+    columns = [pa.array(draw.normal(size=50), pa.float32()), pa.array(range(50), pa.timestamp("s"))]
+    pq.write_table(pa.table(columns, schema=pa.schema(fields)), tmp_path / "dose.parquet")
+    return tmp_path
+
+
+@pytest.mark.parametrize("bins", [1, 7, 20])
+def test_counts_are_those_of_numpy(bins, folder):
+    normal = np.load(folder / "normal.npy")
+    edges, counts = mpired.show(folder / "normal.npy", bins=bins).buffers[0].parts[0].histogram
+    expected = np.histogram(normal[np.isfinite(normal)], bins)
+    assert (list(edges), list(counts)) == (expected[1].tolist(), expected[0].tolist())
+
+
+@pytest.mark.parametrize("bins", [1, 7, 20])
+@pytest.mark.parametrize("code", ["i8", "u8", "i1", "u1"])
+def test_bins_of_integers_have_as_many_numbers_each(code, bins, tmp_path):
+    limits = np.iinfo(code)
+    draw = np.random.default_rng(6)
+    numbers = draw.integers(limits.min, limits.max, 200, code, endpoint=True)
+    numbers[:2] = limits.min, limits.max
+    np.save(tmp_path / "a.npy", numbers)
+    edges, counts = mpired.show(tmp_path / "a.npy", bins=bins).buffers[0].parts[0].histogram
+    assert len({b - a for a, b in itertools.pairwise(edges)}) == 1
+    assert len(counts) <= bins
+    whole = numbers.tolist()
+    assert list(counts) == [sum(a <= each < b for each in whole) for a, b in itertools.pairwise(edges)]
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [3.0],
+        [1.0, np.nextafter(1, 2)],
+        [-1.7e308, 0.0, 1.7e308],
+        [-3.0, 1.797e308],
+        [5e-324, 1e-323],
+        [1e300] * 3,
+        [-0.0, 0.0],
+    ],
+    ids=str,
+)
+def test_numbers_that_are_close_or_far_apart_are_all_counted(numbers, tmp_path):
+    np.save(tmp_path / "a.npy", numbers)
+    edges, counts = mpired.show(tmp_path / "a.npy", bins=20).buffers[0].parts[0].histogram
+    assert sum(counts) == len(numbers)
+    assert len(edges) == len(counts) + 1
+    assert edges[0] <= min(numbers) <= max(numbers) <= edges[-1]
+
+
+def histogram_of(folder, *words, width=80, **environment):
+    """Return the lines of the histogram below its heading."""
+    variables = {"COLUMNS": str(width), "LC_ALL": "C.UTF-8", **environment}
+    outcome = run("show", "--histogram", *words, cwd=folder, env=variables)
+    assert (outcome.status, outcome.err) == (0, "")
+    return outcome.out.decode().partition("histogram of")[2].split("\n\n")[0].splitlines()
+
+
+@pytest.mark.parametrize("locale", ["C.UTF-8", "C"])
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("name", ["normal.npy", "whole.npy"])
+def test_histogram_fits_the_terminal(name, width, locale, folder):
+    heading, *lines = histogram_of(folder, name, width=width, LC_ALL=locale)
+    assert max(map(len, lines)) <= width
+    assert "\x1b" not in "".join(lines)
+    assert "".join(lines).isascii() == (locale == "C")
+    lines = lines[-20:]  # a heading may have two
+    counts = [int(re.match(r" *\S+( +-?[\d.e+-]+)? +(\d+)( |$)", line)[2]) for line in lines]
+    assert counts == list(mpired.show(folder / name, bins=20).buffers[0].parts[0].histogram.counts)
+    longest = [len(re.search(r"[^\d]*$", line)[0].strip()) for line in lines]
+    assert np.argmax(longest) == np.argmax(counts)
+    assert longest[int(np.argmax(counts))] > (6 if width == 40 else width // 3)
+    assert heading == (" value, without 2 NaN and 3" if name == "normal.npy" else " value")[: width - 12] or width > 40
+
+
+def test_pairs_have_a_histogram_of_values_and_one_of_indices(folder):
+    out = run("show", "--histogram", "--bins", "5", "pairs.npy", cwd=folder).out.decode()
+    assert re.findall("^histogram of (.*)$", out, re.MULTILINE) == ["value", "index"]
+    indices = np.load(folder / "pairs.npy")["index"]
+    rows = [line.split()[:3] for line in out.split("\n\n")[-1].splitlines()[2:]]
+    assert rows == [[str(i), str(i + 1), str((indices == i).sum())] for i in range(5)]
+
+
+def pixels(path):
+    """Return the picture as another program reads it."""
+    from PIL import Image
+
+    with Image.open(path) as image:
+        image.load()
+        assert image.format == "PNG"
+        return np.asarray(image.convert("RGB"))
+
+
+@pytest.mark.parametrize(
+    ("name", "panels"),
+    [("normal.npy", 1), ("pairs.npy", 2), ("map of pairs.npy", 2), ("narrow.npy", 1)],
+)
+def test_picture(name, panels, folder):
+    outcome = run("show", name, "--png", "x.png", cwd=folder)
+    assert (outcome.status, outcome.err) == (0, "")
+    image = pixels(folder / "x.png")
+    assert image.shape == (504, 720 * panels, 3)
+    for panel in np.split(image, panels, axis=1):
+        colors = np.unique(panel.reshape(-1, 3), axis=0)
+        assert len(colors) > 5
+        saturated = np.ptp(panel.astype(int), axis=2) > 60
+        assert saturated.mean() > 0.02  # something is drawn that is not text
+
+
+def test_a_map_shows_the_elements_where_they_are(tmp_path):
+    array = np.zeros((40, 40))
+    array[5, 30] = 1
+    np.save(tmp_path / "a.npy", array)
+    mpired.show(tmp_path / "a.npy", png=tmp_path / "a.png")
+    image = pixels(tmp_path / "a.png").astype(int)
+    dark = (np.abs(image - (68, 1, 84)) < 3).all(axis=2)  # the colours of viridis for the least and the greatest
+    bright = (np.abs(image - (253, 231, 37)) < 3).all(axis=2)
+    row = image.shape[0] // 2
+    left = np.flatnonzero(dark[row])[0]
+    right = left + np.argmin(dark[row, left:])
+    top, bottom = np.flatnonzero(dark[:, left + 5])[[0, -1]]
+    rows, columns = np.nonzero(bright[:, :right])  # the scale is beside
+    assert (rows.mean() - top) / (bottom - top) == pytest.approx(5.5 / 40, abs=0.02)
+    assert (columns.mean() - left) / (right - left) == pytest.approx(30.5 / 40, abs=0.02)
+
+
+def texts_of(monkeypatch, path, **options):
+    """Return the texts of a picture."""
+    from matplotlib.figure import Figure
+    from matplotlib.text import Text
+
+    found = []
+    save = Figure.savefig
+
+    def saved(figure, *words, **settings):
+        save(figure, *words, **settings)
+        found.extend(each.get_text() for each in figure.findobj(Text))
+
+    monkeypatch.setattr(Figure, "savefig", saved)
+    mpired.show(path, **options)
+    return set(found)
+
+
+def test_axes_name_the_column_the_datatype_and_the_unit(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    texts = texts_of(monkeypatch, "dose.parquet", png="x.png")
+    assert {"dose.parquet", "dose $a_b$ (float32) [Gy/h]", "elements"} <= texts
+    texts = texts_of(monkeypatch, "map of pairs.npy", png="y.png")
+    assert {"value (MPI_DOUBLE_INT)", "index (MPI_DOUBLE_INT)", "axis 0", "axis 1", "0", "4"} <= texts
+    texts = texts_of(monkeypatch, "dose.parquet", columns="t", png="z.png")
+    assert "t (timestamp[ms])" in texts
+    out = run("show", "dose.parquet", cwd=folder).out.decode()
+    assert re.search(r"^ +unit +Gy/h$", out, re.MULTILINE)
+
+
+def test_a_picture_appears_as_every_result(folder):
+    (folder / "x.png").write_text("something else")
+    with unchanged(folder):
+        refused(
+            run("show", "wide.npy", "--png", "x.png", cwd=folder), 2, "x.png: is there already; --force replaces it"
+        )
+        refused(run("show", "wide.npy", "--png", "missing/x.png", cwd=folder), 4, "missing/x.png")
+    assert run("show", "wide.npy", "--png", "x.png", "-f", cwd=folder).status == 0
+    first = (folder / "x.png").read_bytes()
+    assert run("show", "wide.npy", "--png", "x.png", "-f", cwd=folder).status == 0
+    assert (folder / "x.png").read_bytes() == first
+    (folder / "a.png").symlink_to("wide.npy")
+    refused(run("show", "wide.npy", "--png", "a.png", "-f", cwd=folder), 2, "is the file of what is shown")
+
+
+@pytest.mark.parametrize(("package", "words"), [("matplotlib", ("--png", "x.png")), ("rich", ("--histogram",))])
+def test_without_the_extra(package, words, folder, tmp_path_factory):
+    """The rest works without, and what needs it says how to get it."""
+    blocked = tmp_path_factory.mktemp("blocked")
+    (blocked / f"{package}.py").write_text("raise ImportError('not installed')")
+    variables = {"PYTHONPATH": str(blocked)}
+    with unchanged(folder):
+        outcome = installed("show", "wide.npy", *words, cwd=folder, env=os.environ | variables)
+        refused(outcome, 2, f"{words[0]}: needs {package}", "`pip install 'mpired[plot]'`")
+    assert installed("show", "wide.npy", cwd=folder, env=os.environ | variables).status == 0
+
+
+EXTREME = {
+    "huge": np.array([1e308, -1e308, 1.7e308, 0]),
+    "equal": np.full(4, -1.7e308),
+    "subnormal": np.array([5e-324, 1e-323, 0, 5e-324]),
+    "tiny": np.array([2e-300, 0, 1e-300, 0]),
+    "close": np.array([1, np.nextafter(1, 2), 1, 1]),
+    "not finite": np.array([np.inf, -np.inf, np.nan, np.inf]),
+    "long double": np.array(["1e4000", "1", "-1e4000", "2"], np.longdouble),
+    "int64": np.array([-(2**63), 2**63 - 1, 0, 1]),
+    "uint64": np.array([2**64 - 1, 2**64 - 2, 2**64 - 1, 2**64 - 3], np.uint64),
+    "dates": np.array(["2020-01-01", "NaT", "2020-01-01", "2021-05-06"], "M8[D]"),
+    "far dates": np.array([-(2**63) + 1, 2**63 - 1, 0, 1], "M8[D]"),
+    "margins of dates": np.array(["0001-01-01", "9999-12-31", "NaT", "2000-01-01"], "M8[s]"),
+    "close dates": np.array([1, 2, 3, 4], "M8[ns]"),
+    "no date": np.full(4, "NaT", "M8[us]"),
+    "durations": np.array([-(2**63) + 1, 2**63 - 1, 0, "NaT"], "m8[s]"),
+}
+
+
+@pytest.mark.parametrize("name", EXTREME)
+def test_extreme_numbers_are_drawn(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(mpired.queries.drawing, "_DPI", 20)
+    numbers = EXTREME[name]
+    for dims in (1, 2):
+        np.save(tmp_path / f"{dims}.npy", numbers if dims == 1 else numbers.reshape(2, 2))
+        texts = texts_of(monkeypatch, tmp_path / f"{dims}.npy", png=tmp_path / f"{dims}.png")
+        assert pixels(tmp_path / f"{dims}.png").size
+        if name in {"huge", "subnormal", "tiny", "uint64"}:  # the ends of the axis, or of the scale
+            assert str(numbers.min()) in texts
+            assert str(int(numbers.max()) + 1 if name == "uint64" and dims == 1 else numbers.max()) in texts
+
+
+def test_times_of_day_are_drawn(tmp_path):
+    pq.write_table(pa.table({"t": pa.array([1, 5, None], pa.time64("us"))}), tmp_path / "a.parquet")
+    mpired.show(tmp_path / "a.parquet", columns="t", png=tmp_path / "a.png")
+    assert pixels(tmp_path / "a.png").size
+
+
+def test_examples_of_help_run_without_the_extra(tmp_path):
+    for package in ("matplotlib", "rich"):
+        (tmp_path / f"{package}.py").write_text("raise ImportError('not installed')")
+    examples = re.findall(r"^ +mpired (show .*)$", run("show", "--help", cwd=tmp_path).out.decode(), re.MULTILINE)
+    assert len(examples) > 2
+    root = Path(mpired.__file__).parent.parent
+    for example in examples:
+        done = subprocess.run(
+            f"{sys.executable} -m mpired {example}", shell=True, cwd=root,
+            env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert (done.returncode, done.stderr) == (0, ""), example

@@ -1,0 +1,80 @@
+"""A `mpired` for shells that starts in a hundredth of a second: a server forks for each command.
+
+Most of the time of a small command is the start of Python and NumPy. The server has imported them, takes the words,
+the folder, the environment and the three streams of a client, and becomes the command in a child. The client is no
+parent of it, so what asks for limits or signals of the process needs the installed command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+_CLIENT = """#!{python} -IS
+import json, os, socket, sys
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({path!r})
+    words = json.dumps([sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
+    socket.send_fds(server, [len(words).to_bytes(8, "little")], [0, 1, 2])
+    server.sendall(words)
+    status = server.recv(1)
+os._exit(status[0] if status else 70)
+"""
+
+
+@contextlib.contextmanager
+def commands(folder: Path) -> Iterator[Path]:
+    """Serve, and give the folder of the client, which is called `mpired`."""
+    path = str(folder / "socket")
+    client = folder / "mpired"
+    client.write_text(_CLIENT.format(python=sys.executable, path=path))
+    client.chmod(0o755)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(path)
+        listening.listen(64)
+        words = [sys.executable, __file__, str(listening.fileno())]
+        server = subprocess.Popen(words, pass_fds=[listening.fileno()], stdin=subprocess.DEVNULL)
+        try:
+            yield folder
+        finally:
+            server.kill()
+            server.wait()
+
+
+def _serve(listening: socket.socket) -> None:
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # so that no child has to be waited for
+    while True:
+        connection, _ = listening.accept()
+        if os.fork() == 0:
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            connection.sendall(bytes([_status_of_command(connection)]))
+            os._exit(0)
+        connection.close()
+
+
+def _status_of_command(connection: socket.socket) -> int:
+    """Run the command of a client in a child, and return its exit status as a shell has it."""
+    size, streams, _, _ = socket.recv_fds(connection, 8, 3)
+    text = b""
+    while len(text) < int.from_bytes(size, "little"):
+        text += connection.recv(1 << 16)
+    words, folder, environment = json.loads(text)
+    pid = os.fork()
+    if pid == 0:
+        os.environ.clear()
+        command.become_command(words, folder, streams, environment)
+    status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return status if status >= 0 else 128 - status
+
+
+if __name__ == "__main__":
+    import command
+
+    _serve(socket.socket(fileno=int(sys.argv[1])))
