@@ -7,6 +7,7 @@ import random
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -33,6 +34,10 @@ pytest.register_assert_rewrite(
     "updates",
     "user_ops",
 )
+
+# xarray loads Dask where it is installed, and that changes how this process pickles errors and finds packages. What
+# tests Dask starts processes of its own.
+sys.modules["dask"] = None  # type: ignore[assignment]
 
 # Users have modules compiled once; without that most of the time of a command would be the compiler's.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

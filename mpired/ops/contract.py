@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
 import os
 import signal
@@ -24,12 +23,9 @@ _WIDEST = 64  # elements: a register of 512 bits has as many bytes
 _FOR_NUMBERS = ("truth value of an array", "can be converted to Python scalars")
 # Seconds that a timer of the kernel can be set to; 0 would be none.
 _SHORTEST, _LONGEST = 1e-6, 1e8
-# Where the frames between a worker and the op's own code are: mpired, and what imports.
-_OUR_FRAMES = (
-    f"{os.path.dirname(os.path.dirname(__file__))}/",
-    f"{os.path.dirname(importlib.__file__)}/",
-    "<frozen importlib",
-)
+# Packages whose lines stand between a worker and the op's own code: mpired, and what imports; the last takes the
+# place of the one before as soon as a library loads it, as Dask does.
+_BETWEEN = {"mpired", "importlib", "importlib_metadata"}
 
 
 class Properties(NamedTuple):
@@ -291,8 +287,11 @@ def raised(error: BaseException) -> str:
     import traceback  # noqa: PLC0415 - only for an error
 
     text = _text(error)
-    frames = [(frame.f_code.co_filename, line) for frame, line in traceback.walk_tb(error.__traceback__)]
-    foreign = [each for each in frames if not each[0].startswith(_OUR_FRAMES)]
+    foreign = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _BETWEEN
+    ]
     lines = [line for path, line in foreign if path == foreign[0][0]]
     where = f" ({os.path.basename(foreign[0][0])}, line {lines[-1]})" if lines else ""
     arrays = any(words in text for words in _FOR_NUMBERS)

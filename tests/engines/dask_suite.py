@@ -24,6 +24,7 @@ import mpired
 from mpired.collectives import plan as planning
 from mpired.errors import UsageError, UserOpError, WorkerError
 
+del sys.modules["dask"]  # which conftest.py blocks, for the tests that share a process
 distributed = pytest.importorskip("distributed")
 # Its connections are closed when they are forgotten.
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")

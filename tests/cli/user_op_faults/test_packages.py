@@ -1,5 +1,6 @@
 """Ops of installed packages, most of which are broken."""
 
+import importlib
 import json
 import os
 import subprocess
@@ -49,6 +50,17 @@ def test_list_of_ops_beside_broken_packages(workshop, site):
         f"sum (good_package:f): {hidden}",
     ]
     assert len(listed) == 11
+
+
+def test_another_loader_of_packages(workshop, site):
+    """Once a library has loaded importlib_metadata, that finds and loads entry points for everybody."""
+
+    def setup() -> None:
+        importlib.import_module("importlib_metadata")
+        seeing(site)()
+
+    outcome = run("reduce", "--op", "raising", "-o", "-", *RANKS, cwd=workshop, setup=setup)
+    refused(outcome, 7, "raised ValueError: at import (raising_package.py, line 1)")
 
 
 def test_list_of_ops_as_json_beside_broken_packages(workshop, site):
