@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Protocol, TypeAlias, TypeVar
@@ -11,6 +12,25 @@ from mpired.errors import UsageError
 
 Progress: TypeAlias = Callable[[Iterable[int], int], Iterable[int]]
 """Watches the bytes as they are done, out of so many in all."""
+
+
+PERIOD = 0.1
+"""Seconds between two times that a worker tells how far it is: each wakes the process that shows it."""
+
+
+class Pace:
+    """The times at which a worker tells how far it is."""
+
+    def __init__(self) -> None:
+        self._next = time.monotonic() + PERIOD
+
+    def is_due(self) -> bool:
+        """Tell whether it is time again."""
+        now = time.monotonic()
+        due = now >= self._next
+        if due:
+            self._next = now + PERIOD
+        return due
 
 
 def unwatched(done: Iterable[int], _total: int) -> Iterable[int]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mpired.datatypes import DATATYPES, Datatype, Group, beside
-from mpired.datatypes.times import TIMES, dtype_name
+from mpired.datatypes import DATATYPES, TIMES, Datatype, Group, beside
+from mpired.datatypes.times import dtype_name
 from mpired.errors import OverflowWarning
 from mpired.ops import OPS, Op, Use
 

@@ -3,6 +3,7 @@
 import sys
 
 import mpired.__main__
+from mpired import progress
 from mpired.collectives import fold, plan
 
 SIZES = {
@@ -16,6 +17,7 @@ SIZES = {
 if __name__ == "__main__":
     for name, nbytes in SIZES.items():
         setattr(plan, name, nbytes)
-    fold.__dict__["_PIECE_BYTES"] = 1 << 16  # of workers, too
+    fold.__dict__["_MADE_BYTES"] = 1 << 16  # of workers, too
+    progress.__dict__["PERIOD"] = 0
     sys.argv[0] = "mpired"
     mpired.__main__.run()

@@ -12,8 +12,8 @@ from mpired import attempts
 from mpired.attempts import Held, Planned
 from mpired.buffers import FlatBuffer, Model
 from mpired.buffers.flat import in_form, lies_as
-from mpired.datatypes import Datatype
-from mpired.datatypes.times import TIMES, as_times
+from mpired.datatypes import TIMES, Datatype
+from mpired.datatypes.times import as_times
 from mpired.progress import Progress
 
 Arrays: TypeAlias = np.ndarray | dict[str, np.ndarray]

@@ -24,9 +24,9 @@ from mpired.buffers.names import check_pair, missing, picked
 from mpired.buffers.rank import Other, RankFile, Values, choice, element_text, ways_out
 from mpired.buffers.streamed import ColumnBuffer, ColumnFile
 from mpired.codecs.arrow import pa
-from mpired.datatypes import Datatype, Group, agrees, counterparts, from_dtype, with_fields
+from mpired.datatypes import TIMES, Datatype, Group, agrees, counterparts, from_dtype, with_fields
 from mpired.datatypes.pairs import FIELDS
-from mpired.datatypes.times import TIMES, as_times, time_type
+from mpired.datatypes.times import as_times, time_type
 from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
 from mpired.progress import counted
 from mpired.sources.source import Source

@@ -14,8 +14,8 @@ from mpired.buffers.declared import Declared
 from mpired.buffers.flat import ArrayLayout, FlatBuffer, FlatLayout
 from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile
-from mpired.datatypes import Datatype
-from mpired.datatypes.times import TIMES, is_of_numpy
+from mpired.datatypes import TIMES, Datatype
+from mpired.datatypes.times import is_of_numpy
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
 from mpired.sources.source import Source
 from mpired.storage import calls, interruptions

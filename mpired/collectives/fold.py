@@ -29,14 +29,15 @@ from mpired.ops import Op, neutral
 from mpired.ops.overflow import Overflow, total
 from mpired.ops.rules import Rules
 from mpired.ops.state import Elements, State
+from mpired.progress import Pace
 from mpired.storage import calls
 
 if TYPE_CHECKING:
     from mpired.buffers.ahead import Ahead
     from mpired.buffers.indexed import IndexedBuffer
 
-# How far the work is, is told after so many bytes: seldom enough to cost nothing.
-_PIECE_BYTES = 32 << 20
+# Results are sent back when there are so many bytes of them.
+_MADE_BYTES = 32 << 20
 
 
 class Region(NamedTuple):
@@ -182,6 +183,7 @@ class Fold:
         if segment.start == 0:
             op.begin()
         found: list[Overflow | None] = []
+        pace = Pace()
         with (
             _Readers(
                 list(map(what_is_read, ranks)) if state.counts_indices else ranks,
@@ -197,7 +199,7 @@ class Fold:
                 found.append(_left_fold(state, readers, start, count, sinks))
                 start += count
                 nbytes += count * len(ranks) * what_is_read(ranks[0]).datatype.itemsize
-                if nbytes >= _PIECE_BYTES or made.nbytes >= _PIECE_BYTES:
+                if pace.is_due() or made.nbytes >= _MADE_BYTES:
                     yield _part(nbytes, found, segment, start)._replace(made=made.taken())
                     nbytes, found = 0, []
             readers.check_ends()
@@ -232,13 +234,14 @@ def _left_fold(state: State, readers: _Readers, start: int, count: int, sinks: _
         if overflowed is not None:
             found.append(Overflow.at(overflowed, start, rank))
 
+    again = partial(readers.again, start, count)
     state.begin(start, count)
     with state.watching():
         if BEFORE in sinks:
             sinks[BEFORE](np.full(count, neutral(state.op, state.datatype)), 0, None)
         for rank in range(len(readers)):
             there = readers.read(rank, start, state.room())
-            tell(state.add(partial(readers.again, start, count), there), rank)
+            tell(state.add(again, there), rank)
             if rank in sinks:
                 results, lost = state.result()
                 tell(lost, rank)

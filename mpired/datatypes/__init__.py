@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mpired.datatypes import pickling  # noqa: F401 - it tells pickle how datatypes are sent
-from mpired.datatypes.datatype import Datatype, Group, beside
+from mpired.datatypes.datatype import TIMES, Datatype, Group, beside
 from mpired.datatypes.dtypes import DATATYPES, agrees, as_numbers, counterparts, from_dtype, get, unit_of, with_fields
 from mpired.datatypes.pairs import value_index
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DATATYPES",
+    "TIMES",
     "Datatype",
     "Group",
     "agrees",

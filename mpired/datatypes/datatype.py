@@ -44,8 +44,11 @@ class Group(enum.Flag):
         return ", ".join(_PROPER_NAMES.get(name, name) for name in names)
 
 
+TIMES = Group.TIME | Group.DURATION
+"""The groups of times, which MPI does not have."""
 _PROPER_NAMES = {"c integer": "C integer", "fortran integer": "Fortran integer", "pair": "value-index pair"}
-
+# NumPy's form of times, whatever their unit: its ufuncs let NaT propagate.
+_WITH_NAT = np.dtype("m8")
 
 DATATYPE_NULL = 0x200
 """The handle of no datatype in the MPI-5.0 ABI; types without a name of their own have no other."""
@@ -236,6 +239,16 @@ class Datatype:
     def component(self) -> np.dtype:
         """The NumPy form of the real and of the imaginary part of a complex type."""
         return np.empty(0, self.form).real.dtype if self.form.fields is None else self.form[0]
+
+    @cached_property
+    def compared(self) -> np.dtype:
+        """The NumPy form that elements are compared in: times of any unit in the one whose NaT propagates."""
+        return _WITH_NAT if self.group in TIMES and self.itemsize == _WITH_NAT.itemsize else self.form
+
+    @cached_property
+    def added(self) -> np.dtype:
+        """The NumPy form that elements are added in: complex ones by component."""
+        return self.component if self.group is Group.COMPLEX else self.compared
 
     @cached_property
     def padding(self) -> tuple[slice, ...]:

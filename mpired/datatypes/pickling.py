@@ -8,9 +8,9 @@ from __future__ import annotations
 import copyreg
 from collections.abc import Callable
 
-from mpired.datatypes.datatype import Datatype
+from mpired.datatypes.datatype import TIMES, Datatype
 from mpired.datatypes.dtypes import derived, get
-from mpired.datatypes.times import TIMES, time_type
+from mpired.datatypes.times import time_type
 
 
 def _reduced(datatype: Datatype) -> tuple[Callable[..., Datatype], tuple[object, ...]]:

@@ -11,10 +11,8 @@ import functools
 
 import numpy as np
 
-from mpired.datatypes.datatype import DATATYPE_NULL, Datatype, Group
+from mpired.datatypes.datatype import DATATYPE_NULL, TIMES, Datatype, Group
 
-TIMES = Group.TIME | Group.DURATION
-"""The groups of these datatypes."""
 FAMILIES = {
     Group.TIME: ("timestamp", "date32", "date64", "time32", "time64", "datetime64"),
     Group.DURATION: ("duration", "timedelta64"),

@@ -18,10 +18,6 @@ from mpired.datatypes import Datatype, Group
 
 Kernel: TypeAlias = Callable[[np.ndarray, np.ndarray, Datatype], np.ndarray]
 
-_TIMES = Group.TIME | Group.DURATION
-# NumPy's form of times, whatever their unit: its ufuncs let NaT propagate.
-_WITH_NAT = np.dtype("m8")
-
 # Complex elements multiplied at a time: the temporaries stay in the first-level caches.
 _PRODUCT_STEP = 4096
 
@@ -38,8 +34,8 @@ def elementwise(ufunc: np.ufunc) -> Kernel:
 
 def add(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
     """Add; complex numbers by component."""
-    numbers = datatype.component if datatype.group is Group.COMPLEX else compared(datatype)
-    np.add(invec.view(numbers), inoutvec.view(numbers), out=inoutvec.view(numbers))
+    sums = inoutvec.view(datatype.added)
+    np.add(invec.view(datatype.added), sums, out=sums)
     return inoutvec
 
 
@@ -73,8 +69,8 @@ def extreme(ufunc: np.ufunc) -> Kernel:
     """
 
     def kernel(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
-        form = compared(datatype)
-        ufunc(inoutvec.view(form), invec.view(form), out=inoutvec.view(form))
+        extremes = inoutvec.view(datatype.compared)
+        ufunc(extremes, invec.view(datatype.compared), out=extremes)
         if datatype.group is not Group.FLOATING_POINT:
             return inoutvec
         doubtful = np.equal(inoutvec, 0)
@@ -126,13 +122,8 @@ def _are_nan(elements: np.ndarray, datatype: Datatype) -> np.ndarray:
     if datatype.group is Group.COMPLEX:
         nan: np.ndarray = np.isnan(elements.view(datatype.component)).reshape(len(elements), -1).any(axis=1)
         return nan
-    values = elements[datatype.form.names[0]] if datatype.form.names else elements.view(compared(datatype))
+    values = elements[datatype.form.names[0]] if datatype.form.names else elements.view(datatype.compared)
     return np.isnan(values) if values.dtype.kind in "fmM" else np.zeros(len(elements), np.bool_)
-
-
-def compared(datatype: Datatype) -> np.dtype:
-    """Return the form that elements are compared and added in."""
-    return _WITH_NAT if datatype.group in _TIMES and datatype.itemsize == _WITH_NAT.itemsize else datatype.form
 
 
 def logical(ufunc: np.ufunc) -> Kernel:

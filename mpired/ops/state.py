@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from mpired.datatypes import Datatype, Group
-from mpired.datatypes.times import TIMES, is_of_numpy
-from mpired.ops.kernels import compared
+from mpired.datatypes import TIMES, Datatype, Group
+from mpired.datatypes.times import is_of_numpy
 from mpired.ops.overflow import Steps, steps
 
 if TYPE_CHECKING:
@@ -313,7 +312,7 @@ def valid_of(elements: np.ndarray, there: np.ndarray | None, datatype: Datatype,
     numbers = numbers_of(elements, datatype)
     out = np.zeros(len(numbers), np.bool_)
     if rules.nan == "ignore" and datatype.group in TIMES:
-        out |= np.isnan(numbers.view(compared(datatype)))  # which is so of NaT
+        out |= np.isnan(numbers.view(datatype.compared))  # which is so of NaT
     elif rules.nan == "ignore" and numbers.dtype.kind == "f":
         np.isnan(numbers, out=out)
     if rules.missing is not None:

@@ -7,6 +7,7 @@ through the ranks in order and round as said here, so that the bits are the same
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import starmap
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -59,8 +60,8 @@ class _Numbers(Planes):
         return np.dtype((self.wide, (2,))) if self.datatype.group is Group.COMPLEX else self.wide
 
     def wide_of(self, elements: np.ndarray) -> np.ndarray:
-        """Return the numbers of elements, wide, in the shape of a plane."""
-        numbers = numbers_of(elements, self.datatype).astype(self.wide)
+        """Return the numbers of elements, wide, in the shape of a plane; they are the elements if these are wide."""
+        numbers = numbers_of(elements, self.datatype).astype(self.wide, copy=False)
         return numbers.reshape(len(elements), 2) if self.datatype.group is Group.COMPLEX else numbers
 
     def divisor(self) -> int | np.ndarray:
@@ -297,7 +298,7 @@ class Range(_Extremes):
 
     def step(self, elements: np.ndarray) -> None:
         """Keep the extremes; NaN propagates."""
-        elements = elements.astype(self.within.form)
+        elements = elements.astype(self.within.form, copy=False)
         for plane, extreme in zip(self.planes, (np.minimum, np.maximum), strict=True):
             if isinstance(self.n, int) and self.n > 1:
                 extreme(plane, elements, out=plane)
@@ -326,7 +327,7 @@ class Magnitude(_Extremes):
 
     def step(self, elements: np.ndarray) -> np.ndarray | None:
         """Keep the extreme of the magnitudes; the smallest integer has none."""
-        magnitudes = np.abs(elements.astype(self.within.form))
+        magnitudes = np.abs(elements.astype(self.within.form, copy=False))
         (plane,) = self.planes
         if isinstance(self.n, int) and self.n > 1:
             self._extreme(plane, magnitudes, out=plane)
@@ -435,13 +436,12 @@ class ExactVariance(_Gathered):
 
     def variance(self) -> np.ndarray:
         """Return the variance in wide numbers."""
-        rows = [numbers if mask is None else _zeroed(numbers, mask) for numbers, mask in self.kept()]
+        rows = list(starmap(_zeroed, self.kept()))
         mean = _exact_sum(rows) / self.divisor()
         squares = [(row - mean) ** 2 for row in rows]
-        for square, (_, mask) in zip(squares, self.kept(), strict=True):
-            if mask is not None:
-                _zeroed(square, mask)
-        return self.divided(_exact_sum(squares))
+        return self.divided(
+            _exact_sum([_zeroed(each, mask) for each, (_, mask) in zip(squares, self.kept(), strict=True)])
+        )
 
 
 class ExactDeviation(ExactVariance):
@@ -452,10 +452,13 @@ class ExactDeviation(ExactVariance):
         return self.without_infinite(np.sqrt(self.variance()))
 
 
-def _zeroed(numbers: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Let the numbers that are left out be 0, and return all."""
-    numbers[~valid] = 0
-    return numbers
+def _zeroed(numbers: np.ndarray, valid: np.ndarray | None) -> np.ndarray:
+    """Return numbers with 0 in the place of those that are left out."""
+    if valid is None:
+        return numbers
+    zeroed = numbers.copy()
+    zeroed[~valid] = 0
+    return zeroed
 
 
 def _exact_sum(rows: list[np.ndarray]) -> np.ndarray:

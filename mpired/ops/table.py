@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mpired.datatypes import Datatype, Group
+from mpired.datatypes import TIMES, Datatype, Group
 from mpired.datatypes.named import canonical
-from mpired.datatypes.times import TIMES
 from mpired.errors import OpError, UnknownOpError, shortened
 from mpired.ops import identity, kernels, loc, statistics
 from mpired.ops.kernels import Kernel

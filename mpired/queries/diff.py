@@ -23,13 +23,12 @@ from mpired.datatypes.times import dtype_name
 from mpired.errors import CountError, DatatypeError, UsageError
 from mpired.ops.table import NO_OP
 from mpired.options import DiffOptions, checked
-from mpired.progress import Progress
+from mpired.progress import Pace, Progress
 from mpired.queries.measures import Part, Tolerance, differing, distance, parts, ulps
 from mpired.ranks import check_use, compare, in_one_order
 
 # What is looked at closer at a time, so that what is made of it is in the cache.
 _CLOSE_BYTES = 128 << 10
-_PIECE_BYTES = 32 << 20
 
 
 class Place(NamedTuple):
@@ -187,7 +186,7 @@ class _Comparison:
         """Compare the elements of a segment, and yield what is found in its pieces."""
         ranks, step = self.plan.buffers[segment.buffer], self.plan.block_counts[segment.buffer]
         datatype = ranks[0].datatype
-        found = _Found(segment.buffer)
+        found, pace = _Found(segment.buffer), Pace()
         with ExitStack() as stack:
             readers = [stack.enter_context(closing(rank.open())) for rank in ranks]
             octets = [bytearray(0), bytearray(0)]
@@ -202,7 +201,7 @@ class _Comparison:
                 found = found._replace(nbytes=found.nbytes + 2 * nbytes)
                 if not same or self._may_differ(blocks, datatype):
                     found = self.merged(found, self._looked_closer(segment.buffer, start, blocks, datatype))
-                if found.nbytes >= _PIECE_BYTES:
+                if pace.is_due():
                     yield found
                     found = _Found(segment.buffer)
         yield found

@@ -11,8 +11,7 @@ import numpy as np
 from mpired.buffers import RankBuffer
 from mpired.buffers.decoding import Decoder
 from mpired.buffers.textual import components
-from mpired.datatypes import Datatype, Group
-from mpired.datatypes.times import TIMES
+from mpired.datatypes import TIMES, Datatype, Group
 
 Read: TypeAlias = Callable[[int, int], tuple[np.ndarray, np.ndarray | None]]
 """Gives the elements from a position on, so many, and which of them are missing; None if none is."""

@@ -17,20 +17,19 @@ from mpired.buffers.memory import paths
 from mpired.buffers.rank import choice, in_order, ways_out
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import worked
-from mpired.datatypes import Group
-from mpired.datatypes.times import TIMES, as_times
+from mpired.datatypes import TIMES, Group
+from mpired.datatypes.times import as_times
 from mpired.errors import CountError, DatatypeError, OpError, UsageError
 from mpired.ops import Op
 from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, LocateOptions, checked
-from mpired.progress import Progress
+from mpired.progress import Pace, Progress
 from mpired.queries.elements import are_nan, with_nat
 from mpired.ranks import check_use, gathered, left_out, open_each, unnatural
 from mpired.steps import step
 
 # The op on plain elements that each is.
 _PLAIN = dict(zip(EXTREMES, (MAX, MIN), strict=True))
-_PIECE_BYTES = 32 << 20
 _MANY = 1 << 15  # elements
 
 
@@ -99,6 +98,7 @@ class _Search:
         form = with_nat(rank.datatype)
         best = nothing(form)
         found: list[_Best] = []
+        pace = Pace()
         with closing(rank.open()) as reader:
             for start in range(segment.start, segment.stop, step):
                 current = block[: segment.stop - start]
@@ -109,12 +109,12 @@ class _Search:
                 places["rank"], places["element"] = self.ranks[segment.buffer], start + at
                 places["buffer"] = segment.buffer
                 found.append(_Best(current.nbytes, current[at], places))
-                nbytes = best.nbytes + sum(each.nbytes for each in found)
+                due = pace.is_due()
                 # Sorting pays only for many.
-                if nbytes >= _PIECE_BYTES or sum(len(each.values) for each in found) >= max(self.number, _MANY):
+                if due or sum(len(each.values) for each in found) >= max(self.number, _MANY):
                     best, found = self.best_of((best, *found)), []
-                if best.nbytes >= _PIECE_BYTES:
-                    yield best
+                if due:  # the best so far are compared with the rest first
+                    yield nothing(form)._replace(nbytes=best.nbytes)
                     best = best._replace(nbytes=0)
         yield self.best_of((best, *found))
 

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpired.datatypes import Datatype, Group
-from mpired.datatypes.times import TIMES, as_times
+from mpired.datatypes import TIMES, Datatype, Group
+from mpired.datatypes.times import as_times
 
 _EXACT = Group.LOGICAL | Group.BYTE | Group.CHARACTER | TIMES
 _X87_FRACTION = 63  # bits of the fraction of x87's long double, without the integer bit

@@ -16,8 +16,8 @@ from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import Declared, RankBuffer, RankFile, Source, open_rank
 from mpired.buffers.decoding import Decoder
 from mpired.buffers.textual import column_names, component_names
-from mpired.datatypes import Datatype, Group, beside
-from mpired.datatypes.times import TIMES, as_times, dtype_name
+from mpired.datatypes import TIMES, Datatype, Group, beside
+from mpired.datatypes.times import as_times, dtype_name
 from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped
 from mpired.options import ShowKeywords
 from mpired.progress import Progress

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from mpired.datatypes import Datatype
+from mpired.datatypes import TIMES, Datatype
 from mpired.datatypes.datatype import Group
-from mpired.datatypes.times import TIMES, numpy_form
+from mpired.datatypes.times import numpy_form
 from mpired.errors import UsageError
 
 _TRUTHS = {"true": 1, "false": 0}
