@@ -272,8 +272,11 @@ class FlatReader:
 
     def _fill(self, start: int, octets: np.ndarray) -> None:
         buffer = self._buffer
-        with calls.blaming(buffer.source.name):
+        try:  # cheaper than a context: it is done for each block of each rank
             got = self.file.read_into(octets.data, self._position(start))
+        except OSError as error:
+            error.filename = buffer.source.name
+            raise
         missing = len(octets) - got
         if missing:
             if buffer.source.is_forward and missing > buffer.datatype.tail:

@@ -296,7 +296,7 @@ class _Readers(AbstractContextManager["_Readers"]):
         return (self._ahead.read if self._ahead else self._read)(rank, start, block)
 
     def _read(self, rank: int, start: int, block: np.ndarray) -> np.ndarray | None:
-        if (kept := self._reader(rank)) is not None:
+        if (kept := self._open.get(rank) or self._reader(rank)) is not None:
             return kept.read(start, block)
         with closing(self._ranks[rank].open()) as reader:
             return reader.read(start, block)

@@ -108,7 +108,7 @@ class _IntegerSteps(Steps):
             low, high = self._reach(bounds or self._range(invec), upper)
             if self._low <= low and high <= self._high:
                 self._bounds = low, high
-                return super().__call__(invec, inoutvec, again)
+                return self.op.kernel(invec, inoutvec, self._datatype), None
         self._bounds = None
         exact = self._exact(invec.astype(np.float64), inoutvec.astype(np.float64))
         result = self.op.kernel(invec, inoutvec, self._datatype)
@@ -143,7 +143,7 @@ class _FloatSteps(Steps):
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, again: Again) -> tuple[np.ndarray, np.ndarray | None]:
         """Combine, and look at each element if the processor has noted an overflow."""
         self._flagged = False
-        result, _ = super().__call__(invec, inoutvec, again)
+        result = self.op.kernel(invec, inoutvec, self._datatype)
         if not self._flagged:
             return result, None
         infinite = self._finite(invec) & self._finite(again()) & ~self._finite(result)
