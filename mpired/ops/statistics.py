@@ -7,6 +7,7 @@ through the ranks in order and round as said here, so that the bits are the same
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 from itertools import starmap
 from typing import TYPE_CHECKING
 
@@ -46,7 +47,7 @@ def integer(_datatype: Datatype) -> Datatype:
 class _Numbers(Planes):
     """The base of statistics that compute in wide numbers: double, or long double for elements of that."""
 
-    @property
+    @cached_property
     def wide(self) -> np.dtype:
         """The form that is computed in."""
         if self.op.rules.within is not None:
@@ -54,7 +55,7 @@ class _Numbers(Planes):
         form = self.datatype.component if self.datatype.group is Group.COMPLEX else self.datatype.form
         return form if form.kind == "f" and form.itemsize > np.dtype("f8").itemsize else np.dtype("f8")
 
-    @property
+    @cached_property
     def lanes(self) -> np.dtype:
         """The form of a plane: one wide number for an element, two for a complex one."""
         return np.dtype((self.wide, (2,))) if self.datatype.group is Group.COMPLEX else self.wide
