@@ -334,7 +334,7 @@ def recognised(source: Source, declared: Declared) -> tuple[Source, Format]:
         raise BufferFileError(source.name, f"{reason}; rename it, as to {source.name}{codec.suffix}")
     from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - most ranks lie in files as they are
 
-    source = CompressedSource(source, codec.name, declared.stream_limit)
+    source = CompressedSource(source, codec.name, codec.unpacking_of(start), declared.stream_limit)
     return source, form or recognise(source, declared)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from mpired.errors import UsageError
@@ -12,7 +12,8 @@ from mpired.errors import UsageError
 Read: TypeAlias = Callable[[int], bytes]
 """Gives the next bytes, at most so many; none at the end."""
 _CHUNK_NBYTES = 64 << 10
-_XZ_MEMORY = 256 << 20  # a file says how much is needed: 65 MiB at level 9
+# The most that is decompressed, a file says how much it needs: 65 MiB with level 9 of xz; zstd's library takes no more.
+_MOST_MEMORY = 256 << 20
 
 
 class Unpacker(Protocol):
@@ -59,10 +60,14 @@ class Codec(NamedTuple):
         Makes what decompresses.
     packer
         Makes what compresses, with a level.
-    unpacking, packing
-        Bytes of memory that decompressing a file takes, as it is made with the usual level, and making one with that.
+    unpacking
+        Bytes of memory that decompressing a file takes, beside its window.
+    packing
+        Megabytes of memory that making one takes, from each of these levels on.
     library
         Bytes of memory that the library takes, unless it is there.
+    window
+        Returns the bytes of the window that the first bytes of a file ask for; None if it is in `unpacking`.
     """
 
     name: str
@@ -74,12 +79,21 @@ class Codec(NamedTuple):
     unpacker: Callable[[Read], Unpacker]
     packer: Callable[[int], Packer]
     unpacking: int
-    packing: int
+    packing: Mapping[int, int]
     library: int = 0
+    window: Callable[[bytes], int] | None = None
 
     def begins(self, head: bytes) -> bool:
         """Tell whether bytes begin as compressed ones."""
         return head.startswith(self.magic) and re.match(self.begin, head, re.DOTALL) is not None
+
+    def unpacking_of(self, head: bytes) -> int:
+        """Return the memory that decompressing a file takes that begins so; if it is damaged that is told later."""
+        try:
+            window = self.window(_first_frame(head)) if self.window else 0
+        except IndexError:
+            window = 0
+        return self.unpacking + min(window, _MOST_MEMORY)
 
     def checked_level(self, level: int | None) -> int:
         """Return a level, the usual one for None.
@@ -208,7 +222,7 @@ def _unpack_xz(read: Read) -> Unpacker:
     import lzma  # noqa: PLC0415
 
     def make() -> lzma.LZMADecompressor:
-        return lzma.LZMADecompressor(lzma.FORMAT_XZ, _XZ_MEMORY)
+        return lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY)
 
     return _Members(make, lzma.LZMAError, read)
 
@@ -243,6 +257,36 @@ def _pack_lz4(level: int) -> Packer:
     return Framing("lz4", level)
 
 
+def _xz_window(head: bytes) -> int:
+    """Return the dictionary of the last filter of the first block, LZMA2 (The .xz File Format, 3.1, 5.3.1)."""
+    flags, at = head[13], 14
+    for present in (flags & 0x40, flags & 0x80):  # the sizes, if they are there
+        at = _behind_number(head, at) if present else at
+    for _ in range(flags & 3):
+        at = _behind_number(head, at)
+        at += 1 + head[at]
+    bits = head[_behind_number(head, at) + 1] & 0x3F
+    return (2 | bits & 1) << (bits // 2 + 11)
+
+
+def _behind_number(head: bytes, at: int) -> int:
+    """Return the place behind a number of seven bits a byte."""
+    while head[at] & 0x80:
+        at += 1
+    return at + 1
+
+
+def _zstd_window(head: bytes) -> int:
+    """Return what the first frame says (RFC 8878, 3.1.1.1)."""
+    descriptor = head[4]
+    if not descriptor & 0x20:
+        exponent, mantissa = divmod(head[5], 8)
+        return (8 + mantissa) << (exponent + 7)
+    start = 5 + (0, 1, 2, 4)[descriptor & 3]
+    nbytes = 1 << (descriptor >> 6)  # the content in one segment is the window
+    return int.from_bytes(head[start : start + nbytes], "little") + (256 if nbytes == 2 else 0)  # noqa: PLR2004
+
+
 _ARROW = 32 << 20
 _ROWS = (
     Codec(
@@ -250,30 +294,65 @@ _ROWS = (
         ".gz",
         b"\x1f\x8b\x08",
         rb"...[\0-\x1f].{5}[\0-\x0d\xff]",
-        range(1, 10),
-        6,
-        _unpack_gzip,
-        _pack_gzip,
-        1 << 20,
-        1 << 20,
+        levels=range(1, 10),
+        level=6,
+        unpacker=_unpack_gzip,
+        packer=_pack_gzip,
+        unpacking=1 << 20,
+        packing={1: 1},
     ),
     Codec(
         "bzip2",
         ".bz2",
         b"BZh",
         rb"BZh[1-9](1AY&SY|\x17rE8P\x90)",
-        range(1, 10),
-        9,
-        _unpack_bzip2,
-        _pack_bzip2,
-        4 << 20,
-        8 << 20,
+        levels=range(1, 10),
+        level=9,
+        unpacker=_unpack_bzip2,
+        packer=_pack_bzip2,
+        unpacking=4 << 20,
+        packing={1: 8},
     ),
-    Codec("xz", ".xz", b"\xfd7zXZ\0", b"", range(10), 6, _unpack_xz, _pack_xz, 9 << 20, 95 << 20),
     Codec(
-        "zstd", ".zst", b"\x28\xb5\x2f\xfd", b"", range(1, 23), 3, _unpack_zstd, _pack_zstd, 8 << 20, 20 << 20, _ARROW
+        "xz",
+        ".xz",
+        b"\xfd7zXZ\0",
+        b"",
+        levels=range(10),
+        level=6,
+        unpacker=_unpack_xz,
+        packer=_pack_xz,
+        unpacking=1 << 20,
+        packing={0: 4, 1: 10, 2: 18, 3: 33, 4: 49, 5: 95, 7: 187, 8: 371, 9: 675},
+        window=_xz_window,
     ),
-    Codec("lz4", ".lz4", b"\x04\x22\x4d\x18", b"", range(1, 13), 1, _unpack_lz4, _pack_lz4, 5 << 20, 8 << 20, _ARROW),
+    Codec(
+        "zstd",
+        ".zst",
+        b"\x28\xb5\x2f\xfd",
+        b"",
+        levels=range(1, 23),
+        level=3,
+        unpacker=_unpack_zstd,
+        packer=_pack_zstd,
+        unpacking=6 << 20,
+        packing={1: 20, 4: 32, 10: 88},
+        library=_ARROW,
+        window=_zstd_window,
+    ),
+    Codec(
+        "lz4",
+        ".lz4",
+        b"\x04\x22\x4d\x18",
+        b"",
+        levels=range(1, 13),
+        level=1,
+        unpacker=_unpack_lz4,
+        packer=_pack_lz4,
+        unpacking=5 << 20,
+        packing={1: 8},
+        library=_ARROW,
+    ),
 )
 CODECS = {row.name: row for row in _ROWS}
 # A frame that zstd and lz4 skip, as pzstd and tools that index write first: 4 bytes, the length, the content.
@@ -288,9 +367,15 @@ def by_content(head: bytes) -> Codec | None:
     """Return the codec of bytes that begin so, None if they are not compressed."""
     if not head or head[0] not in _FIRST_BYTES:
         return None
+    head = _first_frame(head)
+    return next((row for row in _ROWS if row.begins(head)), None)
+
+
+def _first_frame(head: bytes) -> bytes:
+    """Return what is behind frames that are skipped."""
     while head.startswith(_SKIPPED) and len(head) > 8 + (nbytes := int.from_bytes(head[4:8], "little")):
         head = head[8 + nbytes :]
-    return next((row for row in _ROWS if row.begins(head)), None)
+    return head
 
 
 def by_suffix(path: str) -> Codec | None:
@@ -298,10 +383,13 @@ def by_suffix(path: str) -> Codec | None:
     return _BY_SUFFIX.get(os.path.splitext(path)[1].lower()) if path.lower().endswith(_SUFFIXES) else None
 
 
-def packing_nbytes(path: str) -> int:
+def packing_nbytes(path: str, level: int | None) -> int:
     """Return the memory that compressing a result takes, 0 if the ending of its name does not mean a codec."""
     codec = by_suffix(path)
-    return 0 if codec is None else codec.packing + codec.library
+    if codec is None:
+        return 0
+    chosen = codec.checked_level(level)
+    return codec.library + (max(megabytes for least, megabytes in codec.packing.items() if least <= chosen) << 20)
 
 
 def stripped(path: str) -> str:

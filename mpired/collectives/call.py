@@ -289,7 +289,11 @@ def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nl
     jobs, max_memory = options["jobs"], options["max_memory"]
     noutputs = len(deal.shares)
     encoding = max(
-        (format_named(result.format).encoding + codecs.packing_nbytes(result.path) for result in results), default=0
+        (
+            format_named(result.format).encoding + codecs.packing_nbytes(result.path, options["level"])
+            for result in results
+        ),
+        default=0,
     )
     plan = make_plan(request.op, deal.senders, jobs, max_memory, noutputs=noutputs, nlocked=nlocked, encoding=encoding)
     return Course(plan, results)

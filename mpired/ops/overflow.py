@@ -103,6 +103,7 @@ class _IntegerSteps(Steps):
 
     def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, again: Again) -> tuple[np.ndarray, np.ndarray | None]:
         """Combine, and look at each element if the bounds of the operands do not exclude that one wraps."""
+        del again
         upper = self._range(inoutvec)
         for bounds in (self._bounds, None):
             low, high = self._reach(bounds or self._range(invec), upper)

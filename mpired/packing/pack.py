@@ -162,7 +162,7 @@ def plan_pack(file: PathLike, output: str, options: PackOptions, *, terminal: bo
     check_records(source, said.offset)
     records = Records.of(source, datatype, said.offset, said.count)
     chosen = output_format(output, options["to"], RAW.name, terminal=terminal)
-    memory.check(memory.BASE_NBYTES + chosen.encoding + codecs.packing_nbytes(output))
+    memory.check(memory.BASE_NBYTES + chosen.encoding + codecs.packing_nbytes(output, None))
     if said.is_external and not chosen.needs_type:
         raise UsageError("`datarep`", f"external32 is a form of raw results, not of {chosen.name}; add `to='raw'`")
     packed = Packed.of(said, datatype, as_bytes=chosen.needs_type and not said.is_external)

@@ -31,6 +31,8 @@ class CompressedSource:
         The compressed bytes.
     codec
         The name of the codec.
+    takes
+        Bytes of memory that decompressing takes.
     limit
         The most bytes that are wanted of a stream; None for all.
     threads
@@ -40,9 +42,10 @@ class CompressedSource:
     is_forward = True
     nbytes = 0
 
-    def __init__(self, packed: Source, codec: str, limit: int | None = None, threads: int = 0) -> None:
+    def __init__(self, packed: Source, codec: str, takes: int, limit: int | None = None, threads: int = 0) -> None:
         self.packed = packed.unlimited() if isinstance(packed, StreamSource) else packed
         self.codec = codec
+        self.takes = takes
         self._limit = limit
         self._threads = threads
         # What was read of a stream has gone, and so has what decompressed it.
@@ -51,7 +54,7 @@ class CompressedSource:
     def __reduce__(self) -> tuple[Any, ...]:
         if self._only is not None:
             return self.kept().__reduce__()  # type: ignore[return-value]
-        return CompressedSource, (self.packed, self.codec, self._limit, self._threads)
+        return CompressedSource, (self.packed, self.codec, self.takes, self._limit, self._threads)
 
     @property
     def name(self) -> str:
@@ -78,7 +81,7 @@ class CompressedSource:
 
     def reading_ahead(self, threads: int) -> CompressedSource:
         """Return it, with some threads of the process that opens it; a stream as it is."""
-        return self if self._only else CompressedSource(self.packed, self.codec, self._limit, threads)
+        return self if self._only else CompressedSource(self.packed, self.codec, self.takes, self._limit, threads)
 
     def kept(self) -> Source:
         """Return what is decompressed: in a scratch file that stays or, if there are many, in one while it is read."""
@@ -165,8 +168,8 @@ class UnpackedSource:
 
 def unpacking_nbytes(sources: Iterable[Source]) -> int:
     """Return the memory that decompressing some sources at the same time takes."""
-    used = [CODECS[source.codec] for source in sources if isinstance(source, CompressedSource)]
-    return sum(codec.unpacking for codec in used) + max((codec.library for codec in used), default=0)
+    used = [source for source in sources if isinstance(source, CompressedSource)]
+    return sum(source.takes for source in used) + max((CODECS[source.codec].library for source in used), default=0)
 
 
 _LEAST_AHEAD = 32 << 10  # what is less is a header

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
+import lzma
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -73,6 +75,36 @@ def test_memory_is_kept_for_what_is_compressed(suffix, tmp_path):
         peaks = watched(*words, *[name] * NRANKS, "-o", output, "--max-memory", allowed, cwd=tmp_path)
         assert peaks.status == 0, peaks.err
         assert peaks.memory <= nbytes(allowed)
+
+
+def long_xz(data: bytes) -> bytes:
+    return lzma.compress(data, filters=[{"id": lzma.FILTER_LZMA2, "preset": 0, "dict_size": 64 << 20}])
+
+
+def long_zstd(data: bytes) -> bytes:
+    return subprocess.run(["zstd", "-1", "--long=27", "-c"], input=data, capture_output=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    ("pack", "suffix", "least"),
+    [(long_xz, ".xz", 256), pytest.param(long_zstd, ".zst", 495, marks=pytest.mark.needs("zstd"))],
+)
+def test_memory_is_kept_for_long_windows(pack, suffix, least, tmp_path):
+    """Each rank has its window, whose length stands in the file, and fills it."""
+    (tmp_path / f"r.bin{suffix}").write_bytes(pack(bytes(150 << 20)))
+    words = ("reduce", "--op", "sum", "--type", "double", *[f"r.bin{suffix}"] * NRANKS, "-o", "sum.bin")
+    with unchanged(tmp_path):
+        refused(run(*words, "--max-memory", f"{least - 1}M", cwd=tmp_path), 2, f"one process needs {least}M")
+    peaks = watched(*words, "--max-memory", f"{least}M", cwd=tmp_path)
+    assert peaks.status == 0, peaks.err
+    assert peaks.memory <= least << 20
+
+
+def test_memory_for_a_level_of_a_result(tmp_path):
+    np.zeros(8).tofile(tmp_path / "r.bin")
+    words = ("reduce", "--op", "sum", "--type", "double", "r.bin", "-o", "r.bin.xz", "--level", "9")
+    with unchanged(tmp_path):
+        refused(run(*words, "--max-memory", "700M", cwd=tmp_path), 2, "one process needs 735M")
 
 
 @pytest.mark.parametrize("to", ["parquet", "arrow"])
