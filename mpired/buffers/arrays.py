@@ -8,7 +8,6 @@ carried from the first rank's file into the result, and have to be the same in a
 from __future__ import annotations
 
 import fnmatch
-import hashlib
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
@@ -400,6 +399,8 @@ def is_kept(name: str, declared: Declared) -> bool:
 
 def digest(*parts: object) -> bytes:
     """Return the digest of what an array is: texts by their letters, and bytes."""
+    import hashlib  # noqa: PLC0415 - with it comes OpenSSL
+
     found = hashlib.blake2b(digest_size=16)
     for part in parts:
         octets = part if isinstance(part, bytes | memoryview) else repr(part).encode()

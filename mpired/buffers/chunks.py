@@ -7,13 +7,15 @@ import math
 import zlib
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import h5py
 import numpy as np
 from h5py import h5t
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 _WAITING_NBYTES = 8 << 20
 
@@ -97,6 +99,8 @@ class Chunks:
 @contextmanager
 def compressing(dataset: h5py.Dataset, nthreads: int) -> Iterator[Chunks]:
     """Give what takes the elements of a dataset, whose chunks some threads compress; at the end all are written."""
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - only where chunks are compressed
+
     with ThreadPoolExecutor(nthreads) as threads:
         chunks = Chunks(dataset, threads)
         yield chunks
