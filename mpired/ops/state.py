@@ -150,6 +150,7 @@ class Planes(State):
         super().__init__(op, datatype, nranks)
         self.planes: list[np.ndarray] = []
         self.rank = -1
+        self._form_of_n = np.min_scalar_type(-nranks - 1)  # short: all are gone through for each rank
         self._elements = block_of(0, datatype.form)
         self.count = 0
         self._flagged = False
@@ -223,7 +224,7 @@ class Planes(State):
         if len(lacking) * _ONE_IN <= self.count:
             return self._step_but(lacking, elements)
         (chosen,) = valid.nonzero()
-        planes, n = self.planes, np.full(self.count, self.n) if isinstance(self.n, int) else self.n
+        planes, n = self.planes, np.full(self.count, self.n, self._form_of_n) if isinstance(self.n, int) else self.n
         n[chosen] += 1
         if not len(chosen):
             self.n = n
@@ -245,7 +246,7 @@ class Planes(State):
         filled = elements.copy()  # the room may be what is kept
         filled[lacking] = np.zeros((), elements.dtype)
         before = [plane[lacking] for plane in self.planes]
-        self.n = np.full(self.count, self.n + 1) if isinstance(self.n, int) else self.n + 1
+        self.n = np.full(self.count, self.n + 1, self._form_of_n) if isinstance(self.n, int) else self.n + 1
         overflowed = self.step(filled)
         self.n[lacking] -= 1
         for plane, old in itertools.zip_longest(self.planes, before):
