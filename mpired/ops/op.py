@@ -84,6 +84,8 @@ class Op(NamedTuple):
         The kernel that MPI's libraries have, where that treats NaN in another way.
     extreme
         The function of the values, of an op on pairs.
+    ufunc
+        What combines numbers, or the parts of complex ones in a sum, of an op that rounds.
     rules
         What the user has chosen.
     """
@@ -110,6 +112,7 @@ class Op(NamedTuple):
     takes: frozenset[str] = frozenset()
     mpi_kernel: Kernel | None = None
     extreme: np.ufunc | None = None
+    ufunc: np.ufunc | None = None
     rules: Rules = Rules()
 
     def result(self, datatype: Datatype) -> Datatype:

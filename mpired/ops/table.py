@@ -94,6 +94,7 @@ OPS: tuple[Op, ...] = (
         lower=kernels.canonical_nan,
         takes=_SUMS,
         mpi_kernel=kernels.add,
+        ufunc=np.add,
     ),
     Op(
         "PROD",
@@ -109,6 +110,7 @@ OPS: tuple[Op, ...] = (
         lower=kernels.canonical_nan,
         takes=_WIDER,
         mpi_kernel=kernels.multiply,
+        ufunc=np.multiply,
     ),
     Op("LAND", kernels.logical(np.logical_and), _TRUTH, "logical and; 0 or 1", "6.9.2", identity.one, None),
     Op("BAND", kernels.elementwise(np.bitwise_and), _BITS, "bitwise and", "6.9.2", identity.all_bits, None),

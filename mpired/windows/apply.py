@@ -13,10 +13,11 @@ from mpired.buffers import FlatBuffer
 from mpired.buffers.flat import convert, in_form, lies_as
 from mpired.datatypes import Datatype
 from mpired.ops.overflow import Overflow, steps, total
+from mpired.ops.running import run
 from mpired.storage import calls
 from mpired.storage.update import Update
 from mpired.windows.origin import Origin, gathered, scattered
-from mpired.windows.runs import Access, Batch, Round
+from mpired.windows.runs import Access, Batch, Chain, Round
 
 
 class Share(NamedTuple):
@@ -87,7 +88,10 @@ def fold(
                 fetched[turn.index] = elements if turn.where is None else elements[turn.where]
         for rank, origin in enumerate(origins):
             for turn in batch.rounds:
-                elements, overflowed = _one_round(elements, turn, op, origin, fetched)
+                if isinstance(turn, Chain):
+                    elements, overflowed = _chained(elements, turn, op, origin, fetched)
+                else:
+                    elements, overflowed = _one_round(elements, turn, op, origin, fetched)
                 if overflowed is not None:
                     first = int(np.arange(origin.count)[turn.index][overflowed.argmax()])
                     found.append(Overflow(int(np.count_nonzero(overflowed)), 0, first, rank))
@@ -141,6 +145,23 @@ def _one_round(
     if turn.where is None:
         return new, overflowed
     elements[turn.where] = new
+    return elements, overflowed
+
+
+def _chained(
+    elements: np.ndarray, chain: Chain, op: ops.Op, origin: Origin, fetched: np.ndarray | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return the elements after one of them was combined with all of a chain, and which of these steps overflowed."""
+    read = partial(origin.read, chain.index)
+    before = np.concatenate([elements[chain.where : chain.where + 1], read()[:-1]])
+    making = steps(op, origin.datatype)
+    with making.watching():
+        run(op, before, origin.datatype)
+        if fetched is not None:
+            fetched[chain.index] = before
+        # All steps again, each for itself, tell which of them overflow.
+        new, overflowed = making(before, read(), read)
+    elements[chain.where] = new[-1]
     return elements, overflowed
 
 

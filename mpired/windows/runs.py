@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -25,6 +25,8 @@ Index: TypeAlias = slice | np.ndarray
 _BATCH_NBYTES = 1 << 20
 # Neighbours closer than this are read and written together with what lies between.
 _GAP_NBYTES = 512
+# So many elements are enough for a round; and so many rounds at least there may be.
+_FEW = 32
 # What was measured to be held of each run, and of each entry of a map.
 _RUN_NBYTES, _ENTRY_NBYTES = 104, 88
 
@@ -45,6 +47,22 @@ class Round:
     index: Index
 
 
+@dataclass(frozen=True)
+class Chain:
+    """An element of a batch that is combined with many of the origin, one after another.
+
+    Parameters
+    ----------
+    where
+        Which element of the batch, by position.
+    index
+        Which elements of the origin, in order.
+    """
+
+    where: int
+    index: np.ndarray
+
+
 class Batch(NamedTuple):
     """Elements that are read, combined and written together.
 
@@ -60,7 +78,7 @@ class Batch(NamedTuple):
 
     ranges: list[tuple[int, int]]
     at: np.ndarray | None
-    rounds: list[Round]
+    rounds: Sequence[Round | Chain]
 
 
 class Access(Protocol):
@@ -257,19 +275,30 @@ class Map:
             ranges, at = _laid_out(self._targets[group], ones[group], self._itemsize)
             yield Batch(ranges, at, self._rounds(group))
 
-    def _rounds(self, group: slice) -> list[Round]:
-        """Return first what comes to each element first, then what comes to it second, and so on."""
+    def _rounds(self, group: slice) -> list[Round | Chain]:
+        """Return first what comes to each element first, then what comes to it second, and so on.
+
+        To few elements may come much more than to the others: that is a chain for each.
+        """
         bounds = self._bounds[group.start : group.stop + 1]
         counts = np.diff(bounds)
+        deepest = np.sort(counts)[-_FEW:][0]
+        nrounds = max(_FEW, deepest if len(counts) >= _FEW else 0)
+        chains = [
+            Chain(i, self._index[bounds[i] + nrounds : bounds[i + 1]])
+            for i in np.flatnonzero(counts > nrounds).tolist()
+        ]
+        counts = np.minimum(counts, nrounds)
         where = np.repeat(np.arange(len(counts)), counts)
-        turn = np.arange(bounds[0], bounds[-1]) - np.repeat(bounds[:-1], counts)
+        turn = _expanded(np.zeros_like(counts), counts, 1)
         order = np.argsort(turn, kind="stable")
         ends = np.cumsum(np.bincount(turn))
-        index = self._index[bounds[0] : bounds[-1]]
-        return [
+        index = self._index[_expanded(bounds[:-1], counts, 1)]
+        rounds = [
             Round(where[order[start:end]], index[order[start:end]])
             for start, end in zip((0, *ends[:-1]), ends, strict=True)
         ]
+        return [*rounds, *chains]
 
 
 def _starts_counts(

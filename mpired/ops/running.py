@@ -1,0 +1,35 @@
+"""What an op makes of one element after another of an array, all partial results of it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mpired.datatypes import Datatype, Group
+from mpired.ops.op import Op
+
+
+def run(op: Op, block: np.ndarray, datatype: Datatype) -> None:
+    """Combine each element of a block with all before it, in place: `block[i] = block[i - 1] op block[i]`.
+
+    The bits are those of one step after another, also where the steps are taken otherwise: NumPy's `accumulate` goes
+    from element to element, and where nothing is rounded the operands may be grouped in any way.
+    """
+    as_propagated = not op.user and op.rules.nan == "propagate"
+    if as_propagated and op.ufunc is not None and (datatype.group is not Group.COMPLEX or op.ufunc is np.add):
+        numbers = block.view(datatype.added)
+        width = len(numbers) // max(1, len(block))
+        for lane in range(width):  # the parts of complex numbers
+            op.ufunc.accumulate(numbers[lane::width], out=numbers[lane::width])
+    elif as_propagated and datatype.group not in op.rounds:
+        _double(op, block, datatype)
+    else:
+        for i in range(1, len(block)):
+            block[i : i + 1] = op.kernel(block[i - 1 : i].copy(), block[i : i + 1].copy(), datatype)
+
+
+def _double(op: Op, block: np.ndarray, datatype: Datatype) -> None:
+    """Do it in steps that each double how many elements a result is of."""
+    step = 1
+    while step < len(block):
+        block[step:] = op.kernel(block[:-step].copy(), block[step:].copy(), datatype)
+        step *= 2
