@@ -12,7 +12,7 @@ from mpired.ops import OPS, Op, Use
 
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
     from mpired.buffers import RankBuffer, RankFile
-    from mpired.buffers.rank import Other
+    from mpired.buffers.model import Other
     from mpired.collectives.call import Call
     from mpired.packing.pack import Packing
     from mpired.packing.unpack import Unpacking

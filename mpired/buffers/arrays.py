@@ -19,9 +19,9 @@ import numpy as np
 from mpired.buffers.declared import ORDERS, Declared
 from mpired.buffers.flat import FlatBuffer, byte_order, encoded
 from mpired.buffers.missing import Missing
-from mpired.buffers.model import Kept
+from mpired.buffers.model import Kept, Other
 from mpired.buffers.names import check_pair, picked
-from mpired.buffers.rank import Other, RankBuffer, RankFile, Values, choice, dtype_text, element_text, ways_out
+from mpired.buffers.rank import RankBuffer, RankFile, Values, choice, dtype_text, element_text, ways_out
 from mpired.buffers.streamed import ColumnBuffer, ColumnFile, explaining
 from mpired.datatypes import Datatype, agrees, as_numbers, from_dtype, with_fields
 from mpired.datatypes.pairs import FIELDS

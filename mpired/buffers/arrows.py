@@ -14,8 +14,9 @@ from mpired.buffers.columns import Column, Contents, explaining
 from mpired.buffers.columns import inspect as inspect_columns
 from mpired.buffers.declared import Declared
 from mpired.buffers.format import Encoder
+from mpired.buffers.missing import null_error
 from mpired.buffers.model import Model
-from mpired.buffers.rank import RankFile, null_error
+from mpired.buffers.rank import RankFile
 from mpired.buffers.streamed import ColumnBuffer, NullsError
 from mpired.codecs.arrow import pa
 from mpired.errors import BufferFileError, CountError

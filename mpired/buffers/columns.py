@@ -19,9 +19,9 @@ import numpy as np
 from mpired.buffers import streamed
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, FlatReader
-from mpired.buffers.model import BufferModel, Model, Noted
+from mpired.buffers.model import BufferModel, Model, Noted, Other
 from mpired.buffers.names import check_pair, missing, picked
-from mpired.buffers.rank import Other, RankFile, Values, choice, element_text, ways_out
+from mpired.buffers.rank import RankFile, Values, choice, element_text, ways_out
 from mpired.buffers.streamed import ColumnBuffer, ColumnFile
 from mpired.codecs.arrow import pa
 from mpired.datatypes import TIMES, Datatype, Group, agrees, counterparts, from_dtype, with_fields

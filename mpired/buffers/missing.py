@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpired.buffers.rank import null_error
+from mpired.errors import DatatypeError
 from mpired.sources.source import Source
 
 
@@ -52,3 +52,10 @@ class Missing(NamedTuple):
         if self.high is not None:
             lacks |= block > self.high
         return ~lacks if lacks.any() else None
+
+
+def null_error(source: Source, columns: Sequence[str], nulls: int, what: str = "nulls") -> DatatypeError:
+    """Return the error for a column with missing values."""
+    what = what.removesuffix("s") if nulls == 1 else what
+    reason = f"{nulls} {what} in column {','.join(columns)!r}, and MPI has no missing values"
+    return DatatypeError(source.name, f"{reason}; leave them out with `nulls='ignore'`, or fill them first")

@@ -3,16 +3,50 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from mpired.buffers.flat import Order
-from mpired.datatypes import Datatype
+from mpired.datatypes import Datatype, Group
 from mpired.sources.source import Source
 
-if TYPE_CHECKING:
-    from mpired.buffers.rank import Other
+
+class Other(NamedTuple):
+    """What of a file is no buffer.
+
+    Parameters
+    ----------
+    name
+        The column's name.
+    type
+        What its elements are.
+    reason
+        Why it is none, for an error of the file.
+    count, shape
+        How many elements there are, and their dimensions, of an array.
+    label
+        What its elements are, in words; "" for the type.
+    way_out
+        What can be done to make it one; "" for nothing.
+    group
+        The group of its datatype if it is a buffer when it is chosen, None if it cannot be one.
+    nulls
+        How many values are missing; None if that is not known.
+    keeps
+        Whether results can carry it.
+    """
+
+    name: str
+    type: str
+    reason: str
+    count: int | None = None  # type: ignore[assignment]  # tuples are not counted
+    shape: tuple[int, ...] | None = None
+    label: str = ""
+    way_out: str = ""
+    group: Group | None = None
+    nulls: int | None = None
+    keeps: bool = True
 
 
 class BufferModel(NamedTuple):

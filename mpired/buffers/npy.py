@@ -20,8 +20,8 @@ import numpy as np
 from mpired.buffers.declared import ORDERS, Declared
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, FlatLayout
 from mpired.buffers.literal import Literal
-from mpired.buffers.model import BufferModel, Model
-from mpired.buffers.rank import Other, RankFile, dtype_text, element_text
+from mpired.buffers.model import BufferModel, Model, Other
+from mpired.buffers.rank import RankFile, dtype_text, element_text
 from mpired.datatypes import TIMES, Datatype, agrees, as_numbers, from_dtype, with_fields
 from mpired.datatypes.times import is_of_numpy, numpy_form
 from mpired.errors import BufferFileError, DatatypeError

@@ -11,7 +11,8 @@ import numpy as np
 
 from mpired.buffers.declared import ORDERS
 from mpired.buffers.flat import FlatBuffer, Order
-from mpired.buffers.model import BufferModel, Kept, Model
+from mpired.buffers.missing import null_error
+from mpired.buffers.model import BufferModel, Kept, Model, Other
 from mpired.datatypes import Datatype, Group, from_dtype
 from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped
 from mpired.sources.source import Source
@@ -130,43 +131,6 @@ def within_budget(buffer: RankBuffer) -> RankBuffer:
     return within_memory(buffer, spare)
 
 
-class Other(NamedTuple):
-    """What of a file is no buffer.
-
-    Parameters
-    ----------
-    name
-        The column's name.
-    type
-        What its elements are.
-    reason
-        Why it is none, for an error of the file.
-    count, shape
-        How many elements there are, and their dimensions, of an array.
-    label
-        What its elements are, in words; "" for the type.
-    way_out
-        What can be done to make it one; "" for nothing.
-    group
-        The group of its datatype if it is a buffer when it is chosen, None if it cannot be one.
-    nulls
-        How many values are missing; None if that is not known.
-    keeps
-        Whether results can carry it.
-    """
-
-    name: str
-    type: str
-    reason: str
-    count: int | None = None  # type: ignore[assignment]  # tuples are not counted
-    shape: tuple[int, ...] | None = None
-    label: str = ""
-    way_out: str = ""
-    group: Group | None = None
-    nulls: int | None = None
-    keeps: bool = True
-
-
 class RankFile(NamedTuple):
     """A rank: its file, and its buffers in order.
 
@@ -281,13 +245,6 @@ def ways_out(*ways: str) -> str:
     """Return the end of a message that says what can be done, perhaps nothing."""
     there = list(filter(None, ways))
     return f"; {', or '.join(there)}" if there else ""
-
-
-def null_error(source: Source, columns: Sequence[str], nulls: int, what: str = "nulls") -> DatatypeError:
-    """Return the error for a column with missing values."""
-    what = what.removesuffix("s") if nulls == 1 else what
-    reason = f"{nulls} {what} in column {','.join(columns)!r}, and MPI has no missing values"
-    return DatatypeError(source.name, f"{reason}; leave them out with `nulls='ignore'`, or fill them first")
 
 
 def element_text(dtype: np.dtype) -> str:

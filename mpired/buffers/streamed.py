@@ -12,8 +12,8 @@ from typing import Any, ClassVar, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from mpired.buffers.missing import Missing
-from mpired.buffers.rank import Values, null_error
+from mpired.buffers.missing import Missing, null_error
+from mpired.buffers.rank import Values
 from mpired.datatypes import Datatype, counterparts
 from mpired.errors import BufferFileError, MpiredError
 from mpired.sources.source import Source
