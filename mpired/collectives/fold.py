@@ -287,16 +287,17 @@ class _Readers(AbstractContextManager["_Readers"]):
 
     def _reader(self, rank: int) -> Reader | None:
         """Return what reads a rank, if that stays open: a source that is read forward would begin anew."""
-        if rank not in self._open and (rank < self._max_open or self._ranks[rank].source.is_forward):
-            self._open[rank] = self._ranks[rank].open()
-        return self._open.get(rank)
+        reader = self._open.get(rank)
+        if reader is None and (rank < self._max_open or self._ranks[rank].source.is_forward):
+            reader = self._open[rank] = self._ranks[rank].open()
+        return reader
 
     def read(self, rank: int, start: int, block: np.ndarray) -> np.ndarray | None:
         """Fill `block` with the elements of one rank, from `start` on, and return which are there; None for all."""
         return (self._ahead.read if self._ahead else self._read)(rank, start, block)
 
     def _read(self, rank: int, start: int, block: np.ndarray) -> np.ndarray | None:
-        if (kept := self._open.get(rank) or self._reader(rank)) is not None:
+        if (kept := self._reader(rank)) is not None:
             return kept.read(start, block)
         with closing(self._ranks[rank].open()) as reader:
             return reader.read(start, block)
