@@ -104,7 +104,7 @@ _threads: ContextVar[int] = ContextVar("threads", default=1)
 
 @contextlib.contextmanager
 def compressing(workers: int) -> Iterator[None]:
-    """Let results be compressed by as many threads as there were workers, if there are processors, in the block."""
+    """Let as many threads as there were workers, if there are processors, compress results and sum their bytes up."""
     token = _threads.set(min(workers, usable_cores()))
     try:
         yield
@@ -113,7 +113,7 @@ def compressing(workers: int) -> Iterator[None]:
 
 
 def threads() -> int:
-    """Return how many threads compress a result."""
+    """Return how many threads compress a result, or make its checksum."""
     return _threads.get()
 
 

@@ -20,7 +20,9 @@ import numpy as np
 
 from mpired.buffers import arrays, npy
 from mpired.buffers.arrays import Array, Field, KeptArrays, Library, digest, is_kept
+from mpired.buffers.checksum import crc32
 from mpired.buffers.declared import Declared
+from mpired.buffers.decoding import threads
 from mpired.buffers.flat import ArrayLayout, FlatBuffer, encoded
 from mpired.buffers.format import Encoder
 from mpired.buffers.local import Extent, Spliced
@@ -302,9 +304,7 @@ def _finish(new: Sequence[_New], kept: Sequence[str], source: Source | None, fd:
     places = _places(new, _kept(kept, source))
     directory = b""
     for place in places:
-        crc = 0
-        for block in calls.blocks(fd, place.data, place.data + place.nbytes):
-            crc = zlib.crc32(block, crc)
+        crc = crc32(fd, place.data, place.data + place.nbytes, threads())
         calls.pwrite_all(fd, _local(place, crc), place.header)
         directory += _central(place, crc)
     at, number = places[-1].data + places[-1].nbytes, len(places)

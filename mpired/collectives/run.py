@@ -234,7 +234,7 @@ def _complete(layout: Layout, draft: Output | Draft, plan: Plan) -> None:
         with draft.created() as fd:
             calls.pwrite_all(fd, layout.head_of(plan.found), 0)
     if isinstance(layout, ArrayLayout) and layout.finish:
-        with step("completing results"), calls.blaming(draft.name):
+        with step("completing results"), calls.blaming(draft.name), decoding.compressing(plan.jobs):
             fd = draft.shared.open()
             try:
                 layout.finish(fd)
