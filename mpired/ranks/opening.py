@@ -174,7 +174,7 @@ def each_good(
         raise RanksError(len(words), errors, what)
     if len(good) < least:
         wrong = f": {RanksError(len(words), errors, what).reason}" if errors else ""
-        raise CountError(what, f"{len(good)} can be used, and `min_inputs` is {least}{wrong}")
+        raise CountError(what, f"{len(good)} can be used, and `min_inputs` is {least}{wrong}", errors)
     return good, used, tuple(skipped)
 
 
