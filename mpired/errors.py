@@ -129,9 +129,21 @@ class DefinitionError(UnknownDatatypeError):
 
 
 class CountError(MpiredError, ValueError):
-    """Raised when counts or shapes differ between ranks or do not fit a file."""
+    """Raised when counts or shapes differ between ranks or do not fit a file, or too few ranks can be used.
+
+    Parameters
+    ----------
+    subject, reason
+        As for every error.
+    errors
+        What is wrong with those that cannot be used.
+    """
 
     mpi_class = "MPI_ERR_COUNT"
+
+    def __init__(self, subject: str, reason: str, errors: Sequence[MpiredError | OSError] = ()) -> None:
+        super().__init__(subject, reason)
+        self.errors = tuple(errors)
 
 
 class DisplacementError(MpiredError, ValueError):

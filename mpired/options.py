@@ -124,6 +124,8 @@ class Option(NamedTuple):
         Whether the command needs it.
     multiple
         Whether it may be given several times.
+    once
+        What to do instead of giving it again; without it the last one counts.
     section
         What it is needed for: one of `SECTIONS`.
     """
@@ -136,6 +138,7 @@ class Option(NamedTuple):
     hidden: bool = False
     required: bool = False
     multiple: bool = False
+    once: str = ""
     section: str = RUNNING
 
     @property
@@ -356,6 +359,7 @@ class Listing(TypedDict, total=False):
             Path(),
             "A list of ranks, one a line, that follow those that are named; `-` is standard input.",
             environment=False,
+            once="name several lists as @LIST",
             section=RANKS,
         ),
     ]
@@ -411,6 +415,7 @@ class Numbered(TypedDict, total=False):
             RankNumbers(),
             "The numbers for the %d of a RANK, as out.%04d --ranks 0-511.",
             environment=False,
+            once="write all numbers in one, as 0-10,20",
             section=RANKS,
         ),
     ]

@@ -28,6 +28,15 @@ class Option(click.Option):
         shown, note = super().get_help_record(ctx), getattr(self.type, "note", None)
         return (shown[0], f"{shown[1]} {note()}") if shown and note else shown
 
+    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
+        """Return the value in its type; of an option that may be given once, the one there is."""
+        found = super().type_cast_value(ctx, value)
+        if self.row is None or not self.row.once or not isinstance(found, tuple):
+            return found
+        if len(found) > 1 and not ctx.resilient_parsing:
+            raise click.BadOptionUsage(self.opts[-1], f"{self.opts[-1]}: can be given once; {self.row.once}", ctx)
+        return found[0] if found else None
+
     def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, click.core.ParameterSource]:
         """Return the value, and where it is from."""
         value, source = super().consume_value(ctx, opts)

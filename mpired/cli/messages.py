@@ -17,7 +17,7 @@ import click
 
 from mpired import __version__
 from mpired.cli.wanted import Wanted, leaves_free
-from mpired.errors import MpiredError, MpiredWarning, RanksError, escaped, exit_status, parts
+from mpired.errors import CountError, MpiredError, MpiredWarning, RanksError, escaped, exit_status, parts
 from mpired.options import flags
 
 if TYPE_CHECKING:
@@ -168,7 +168,8 @@ class Failure(NamedTuple):
     def of(cls, error: MpiredError | OSError) -> Failure:
         """Return what is to be said of an error."""
         mpi_class = error.mpi_class if isinstance(error, MpiredError) else "MPI_ERR_IO"
-        ranks = [cls.of(each)._asdict() for each in error.errors] if isinstance(error, RanksError) else ()
+        bad = error.errors if isinstance(error, (RanksError, CountError)) else ()
+        ranks = [cls.of(each)._asdict() for each in bad]
         subject, reason = parts(error)
         return cls(type(error).__name__, mpi_class, exit_status(error), in_flags(subject), in_flags(reason), ranks)
 

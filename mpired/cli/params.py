@@ -242,7 +242,7 @@ def _parameter(name: str, row: Option, place: str | None) -> Callable[[_F], _F]:
         "hidden": row.hidden,
         "row": row,
         "required": row.required,
-        "multiple": row.multiple,
+        "multiple": row.multiple or bool(row.once),
         "expose_value": place is None,
         "callback": partial(_kept, place) if place else _none_if_empty if row.multiple else None,
     }

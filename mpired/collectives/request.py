@@ -66,7 +66,8 @@ class Request(NamedTuple):
     @property
     def doubtful_order(self) -> list[OrderWarning]:
         """A warning of two ranks that are probably in the wrong order, if the order shows in the results."""
-        rounds = any(buffer.datatype.group in self.op.rounds for buffer in self.groups[0][0].buffers)
+        groups = [buffer.datatype.group for buffer in self.groups[0][0].buffers]
+        rounds = not self.op.rules.exact and any(group in self.op.rounds for group in groups)
         numbered = self.options["index"] in {"rank", "global"}
         chosen = self.options["sort"] != "given" or self.options["rank_regex"] is not None
         if chosen or (not rounds and not numbered and self.collective.alike):

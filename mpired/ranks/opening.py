@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import os
+import stat
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -83,6 +87,7 @@ def open_groups(
         raise UsageError("ranks", "there are none; name at least one file")
     if words.count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
+    _check_fifos(words)
 
     def check(file: RankFile, rank: int, first: tuple[int, RankFile]) -> None:
         file.check_complete(declared.taken, keeps=True)
@@ -97,6 +102,15 @@ def open_groups(
     check_use(declared, files, raw_result=raw_result)
     _check_pipes(files)
     return tuple(opened)
+
+
+def _check_fifos(words: Sequence[RankWord]) -> None:
+    """Raise `UsageError` if a FIFO is named twice: to open it again would wait for a writer that never comes."""
+    named = Counter(os.path.normpath(word) for word in words if isinstance(word, str))
+    for name in (name for name, times in named.items() if times > 1):
+        with contextlib.suppress(OSError):  # what cannot be looked at is told with the other ranks
+            if stat.S_ISFIFO(os.stat(name).st_mode):
+                raise UsageError(name, "is the same pipe for several ranks, and can be one rank only")
 
 
 def _check_pipes(files: Sequence[RankFile]) -> None:
@@ -174,7 +188,7 @@ def each_good(
         raise RanksError(len(words), errors, what)
     if len(good) < least:
         wrong = f": {RanksError(len(words), errors, what).reason}" if errors else ""
-        raise CountError(what, f"{len(good)} can be used, and `min_inputs` is {least}{wrong}")
+        raise CountError(what, f"{len(good)} can be used, and `min_inputs` is {least}{wrong}", errors)
     return good, used, tuple(skipped)
 
 

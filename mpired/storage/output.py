@@ -20,6 +20,7 @@ from typing import NamedTuple, Protocol, Self
 from mpired import codecs
 from mpired.codecs import Codec
 from mpired.errors import OutputExistsError, UnconfirmedError, UsageError
+from mpired.steps import step
 from mpired.storage import calls, interruptions, metadata
 from mpired.storage.lock import Target
 from mpired.storage.temporary import open_temporary
@@ -68,9 +69,10 @@ class Packing(NamedTuple):
     def pack(self, source: int, target: int) -> None:
         """Compress a file into an empty one."""
         done = 0
-        for block in self.blocks(source):
-            calls.pwrite_all(target, block, done)
-            done += len(block)
+        with step("compressing results"):
+            for block in self.blocks(source):
+                calls.pwrite_all(target, block, done)
+                done += len(block)
 
 
 class _Single:

@@ -85,10 +85,12 @@ class Draft:
             fd = folder.open(self.number, os.O_RDWR)
             try:
                 if self._packing is not None:
+                    made = os.fstat(fd).st_mtime_ns  # a record beside the result is made after that
                     with Scratch(self.directory, self.name) as packed:
                         self._packing.pack(fd, packed.fd)
                         calls.set_size(fd, 0)
                         copying.copy_file(packed.fd, fd)
+                    os.utime(fd, ns=(made, made))
                 existing = folder.status_beside(self.base)
                 if existing is not None and stat.S_ISREG(existing.st_mode):
                     with calls.located(self.base, folder.dirfd) as path:

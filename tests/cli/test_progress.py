@@ -47,6 +47,14 @@ def test_bar_shows_how_far_the_work_is(monkeypatch):
     assert "GB/s" in text
 
 
+def test_what_has_no_known_end_shows_no_share(monkeypatch):
+    with terminal(monkeypatch) as shown:
+        assert list(progress.bar([10, 20, 70], 0)) == [10, 20, 70]
+        text = shown()
+    assert "GB/s" in text
+    assert "%" not in text
+
+
 @pytest.mark.parametrize("end", [KeyboardInterrupt, MemoryError, None])
 def test_the_cursor_comes_back(end, monkeypatch):
     def work() -> Iterator[int]:

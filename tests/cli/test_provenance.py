@@ -56,6 +56,7 @@ def test_a_result_says_where_it_comes_from(suffix, folder):
     if suffix in {"npy", "bin", "csv"}:
         assert (folder / f"plain.{suffix}").read_bytes() == (folder / f"out.{suffix}").read_bytes()
     told = run("info", *(["--type", "double"] if suffix == "bin" else []), f"out.{suffix}", cwd=folder)
+    assert b"older than" not in told.out
     if suffix != "csv":
         assert f"by {shlex.join(['mpired', *words])}\n" in told.out.decode()
     assert "made by" not in run("info", "a.npy", cwd=folder).out.decode()

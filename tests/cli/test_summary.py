@@ -6,6 +6,7 @@ import json
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from command import run
 from three_ranks import A, B
 
@@ -35,6 +36,12 @@ def test_quiet_and_verbose(folder):
         assert all(line.startswith("mpired: ") for line in lines)
         assert "segment" in lines[1]
         assert lines[-1].endswith(" s in all")
+
+
+@pytest.mark.parametrize("words", [("reduce", "-o", "out.npy.xz"), ("scan", "-o", "out_{rank}.npy.gz")])
+def test_verbose_names_the_compressing(words, folder):
+    outcome = run(*words, "-v", "--op", "sum", "a.npy", "b.npy", cwd=folder)
+    assert (outcome.status, outcome.err.count(" s compressing results\n")) == (0, 1)
 
 
 def test_verbose_names_the_steps_in_their_order(folder, cut_into):

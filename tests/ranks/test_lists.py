@@ -121,6 +121,8 @@ def test_lists_through_pipes(shell, folder):
         (b"\n# nothing\n", "@list", 2, ["there are none"]),
         (b"sub\n", "@list", 3, ["sub", "is a directory", "sub/*.npy"]),
         (b"a0.npy", "@list --null", 2, ["--null", "--files-from"]),
+        (b"a0.npy", "--files-from list --files-from list", 2, ["--files-from", "once", "@LIST"]),
+        (b"", "a%d.npy --ranks 0 --ranks 1", 2, ["--ranks", "once", "0-10,20"]),
         (b"", "@none", 4, ["none", "No such file"]),
         (b"", "sub", 3, ["is a directory", "sub/*.npy"]),
         (b"", "z*.npy", 4, ["z*.npy", "No such file or directory, and no file matches"]),

@@ -1,5 +1,6 @@
 """A pipe is one rank, by however many names it is known."""
 
+import os
 import subprocess
 import sys
 
@@ -13,3 +14,13 @@ def test_a_pipe_cannot_be_two_ranks(names: list[str]) -> None:
     done = subprocess.run([*command, *names], input=bytes(1600000), capture_output=True, check=False)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"is the same pipe as" in done.stderr
+
+
+@pytest.mark.parametrize("again", ["fifo", "./fifo", "sub/../fifo"])
+def test_a_fifo_that_is_named_again_is_not_waited_for(again: str, tmp_path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "sub").mkdir()
+    command = [sys.executable, "-m", "mpired", "reduce", "-k", "--op", "sum", "--type", "double", "fifo", again]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=30)
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"is the same pipe" in done.stderr

@@ -114,6 +114,14 @@ def test_an_order_that_was_chosen_is_no_cause_for_a_warning(call, folder):
         getattr(mpired, call)(names, "sum", **options)
 
 
+def test_a_sum_that_is_rounded_once_is_no_cause_for_a_warning(folder):
+    names = ["r10.npy", "r2.npy"]
+    np.save("r10.npy", np.zeros(2))
+    mpired.reduce(names, "sum", exact=True)
+    with pytest.warns(OrderWarning, match="shows in the results"):
+        mpired.scan(names, "sum", exact=True)
+
+
 def test_what_has_no_name_cannot_be_sorted(folder):
     with pytest.raises(UsageError, match="`sort='name'`: is for files, and rank 1 has no name"):
         mpired.reduce(["r2.npy", np.zeros(2)], "sum", sort="name")

@@ -73,6 +73,16 @@ def test_all_are_in_the_json(folder):
     assert json.loads(run("reduce", "--op", "sum", *GOOD, "-o", "o.npy", "--json", cwd=folder).out)["skipped"] == []
 
 
+def test_too_few_are_in_the_json_of_the_error(folder):
+    outcome = run("reduce", "--op", "sum", "-k", "--min-inputs", "4", *WORDS, "-o", "out.npy", "--json", cwd=folder)
+    found = json.loads(outcome.out)
+    assert (outcome.status, found["error"]) == (3, "CountError")
+    assert [each["subject"] for each in found["ranks"]] == [name for name in WORDS if name in BAD]
+    with pytest.raises(CountError) as error:
+        mpired.reduce(WORDS, "sum", skip_bad=True, min_inputs=4)
+    assert len(error.value.errors) == len(BAD)
+
+
 def test_other_calls(folder):
     assert run("scan", "-q", "--op", "sum", "-k", *WORDS, "-o", "sum_{rank}_{stem}.npy", cwd=folder).status == 9
     assert sorted(map(str, Path().glob("sum_*"))) == ["sum_0_g0.npy", "sum_1_g1.npy", "sum_2_g2.npy"]
