@@ -166,6 +166,8 @@ def _of_list(lines: _List) -> Iterator[RankWord]:
         name = os.fsdecode(record)
         if by_line:
             name = name.removesuffix("\r")
+            if number == 1:
+                name = name.removeprefix("\ufeff")  # what some editors write before a text
             if not name.strip() or name.lstrip().startswith("#"):
                 continue
         if len(record) > _LONGEST or "\0" in name or not name:

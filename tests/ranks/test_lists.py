@@ -89,6 +89,8 @@ def test_lists(folder):
     Path("sub/deep/last").write_text("c1.npy\n../../b0.npy\n")
     names = ("a0.npy", "sub/c0.npy", "sub/deep/c1.npy", "b0.npy", "a1.npy")
     assert run("reduce", "-q", "--op", "sum", "@all.txt", "--to", "raw") == (0, sum_of(*names), "")
+    Path("bom.txt").write_text("a0.npy\n", encoding="utf-8-sig")
+    assert run("reduce", "-q", "--op", "sum", "@bom.txt", "--to", "raw")[1] == sum_of("a0.npy")
     os.chdir("sub")  # the names of @LIST are beside it, and those of --files-from here
     assert run("reduce", "-q", "--op", "sum", "@../all.txt", "--to", "raw")[0] == 0
     refused(run("reduce", "-q", "--op", "sum", "--files-from", "../all.txt"), 4, "No such file")
