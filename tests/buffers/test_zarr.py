@@ -15,6 +15,7 @@ from command import refused, run, succeeded, unchanged
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
+    import numcodecs
     import xarray as xr
     import zarr
 
@@ -175,6 +176,29 @@ def test_damaged(tmp_path, whole, damage):
     shutil.copytree(whole, tmp_path / "r.zarr")
     DAMAGES[damage](tmp_path)
     refused(run("reduce", "-q", "--op", "sum", "r.zarr", cwd=tmp_path), 3, "r.zarr")
+
+
+@VERSIONS
+def test_a_chunk_of_blosc_that_is_cut_off(tmp_path, version):
+    codec = zarr.codecs.BloscCodec() if version == 3 else numcodecs.Blosc()
+    values = np.random.default_rng(3).standard_normal((2, 12)).astype("f4")
+    for i, name in enumerate(("whole", "cut")):
+        data = zarr.create_array(
+            tmp_path / f"{name}.zarr",
+            name="a",
+            shape=(12,),
+            chunks=(12,),
+            dtype="f4",
+            compressors=codec,
+            zarr_format=version,
+        )
+        data[:] = values[i]
+    reduced = mpired.reduce([str(tmp_path / "whole.zarr"), str(tmp_path / "cut.zarr")], op="sum")
+    np.testing.assert_array_equal(reduced, values[0] + values[1])
+    chunk = tmp_path / ("cut.zarr/a/c/0" if version == 3 else "cut.zarr/a/0")
+    for nbytes in (24, 10):
+        os.truncate(chunk, nbytes)
+        refused(run("reduce", "-q", "--op", "sum", "whole.zarr", "cut.zarr", cwd=tmp_path), 3, "cut.zarr", "cut off")
 
 
 @VERSIONS
