@@ -221,6 +221,7 @@ def _buffer(
         grain=array.grain,
         storage=array.storage,
         shape=array.shape,
+        fortran_order=array.fortran_order and len(array.shape) > 1,
         byte_order="=" if array.fixed_order else byte_order(stored),
     )
 

@@ -333,6 +333,8 @@ def prepare(model: Model) -> Encoder:
         If zarr is not installed.
     """
     _check_there("`to='zarr'`")
+    if any(buffer.fortran_order for buffer in model.buffers):
+        raise DatatypeError("arrays in Fortran order", "have no form in Zarr; use `to='npy'` or `to='npz'`")
     old: list[Node] = []
     if model.source is not None:
         with explaining(model.source.name, *ERRORS):
