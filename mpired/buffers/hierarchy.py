@@ -353,7 +353,26 @@ class _Looking(NamedTuple):
         if elsewhere and (self.window or not self.follow):
             where = plist.get_external(0)[0] if plist.get_external_count() else b"a virtual dataset"
             return self._elsewhere(found.name, text_of(bytes(where)))
+        if elsewhere:
+            self._check_there(found.name, dataset, plist)
         return self._described(found.name, dataset, attributes, is_carried=is_carried)
+
+    def _check_there(self, name: str, dataset: h5py.Dataset, plist: Any) -> None:
+        """Raise `BufferFileError` if elements are in no file: the library would read zeros or a fill value."""
+        folder = os.path.dirname(os.path.realpath(self.opened.file.filename))
+        lacking, left = "", math.prod(dataset.shape or ()) * dataset.dtype.itemsize
+        for number in range(plist.get_external_count()):
+            octets, offset, size = plist.get_external(number)
+            path = os.path.join(folder, text_of(bytes(octets)))
+            end = offset + min(size, left)
+            left -= min(size, left)
+            if (nbytes := os.path.getsize(path) if os.path.exists(path) else 0) < end:
+                lacking = lacking or f"{text_of(bytes(octets))!r} has {nbytes} bytes of {end}"
+        for source in dataset.virtual_sources() if dataset.is_virtual else ():
+            if source.file_name != "." and "%" not in source.file_name + source.dset_name:
+                lacking = lacking or _lacking(folder, source.file_name, source.dset_name)
+        if lacking:
+            raise BufferFileError(self.source.name, f"array {name!r} lies in other files, and {lacking}")
 
     def _elsewhere(self, name: str, where: str) -> Array:
         reason = f"array {name!r} lies in another file ({where})"
@@ -422,6 +441,17 @@ class _Looking(NamedTuple):
             )
             found = digest(found, plain)
         return found
+
+
+def _lacking(folder: str, name: str, dataset: str) -> str:
+    """Say what a virtual dataset lacks; "" if the one that it leads to is there."""
+    # The library looks beside the file, too, for one that is not where its whole path says.
+    places = [os.path.join(folder, each) for each in (name, os.path.basename(name))]
+    path = next((each for each in places if os.path.exists(each)), None)
+    if path is None:
+        return f"there is no {name!r}"
+    with h5py.File(path, "r", locking=False) as file:
+        return "" if dataset in file else f"{name!r} has no array {dataset!r}"
 
 
 def _form(name: str, dataset: h5py.Dataset, attributes: Attributes) -> tuple[np.dtype | None, str, str]:

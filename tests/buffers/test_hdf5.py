@@ -223,6 +223,20 @@ def test_files_elsewhere_are_read_only_if_that_is_wanted(tmp_path):
         words = ("accumulate", "--op", "sum", "--follow-links", "--columns", name, "links.h5", "links.h5")
         with unchanged(tmp_path):
             refused(run(*words, cwd=tmp_path), 3, "which are no part of a target")
+    words = ("reduce", "--op", "sum", "--follow-links", "links.h5", "--columns")
+    (tmp_path / "bytes").write_bytes(bytes(10))
+    refused(
+        run(*words, "stored", cwd=tmp_path), 3, "array 'stored' lies in other files, and 'bytes' has 10 bytes of 32"
+    )
+    (tmp_path / "bytes").write_bytes(bytes(32))
+    with h5py.File(tmp_path / "links.h5", "a") as file:
+        del file["out"]
+    with h5py.File(tmp_path / "other.h5", "a") as other:
+        other.move("z", "y")
+        del other["hard"]
+    refused(run(*words, "virtual", cwd=tmp_path), 3, "lies in other files, and 'other.h5' has no array 'z'")
+    (tmp_path / "other.h5").unlink()
+    refused(run(*words, "virtual", cwd=tmp_path), 3, "lies in other files, and there is no 'other.h5'")
 
 
 def test_info(members, tmp_path):
