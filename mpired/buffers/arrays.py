@@ -175,7 +175,17 @@ def _other(array: Array) -> Other:
     """Describe an array that is no buffer."""
     label = array.label or ("elements of no datatype" if array.dtype is None else element_text(array.dtype))
     reason = array.reason or f"array {array.name!r} holds {label}, no numbers"
-    return Other(array.name, label, reason, array.count, array.shape, label, keeps=bool(array.digest))
+    return Other(
+        array.name,
+        label,
+        reason,
+        array.count,
+        array.shape,
+        label,
+        keeps=bool(array.digest),
+        unit=array.unit,
+        storage=array.storage,
+    )
 
 
 def _buffer(

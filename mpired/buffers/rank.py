@@ -153,6 +153,8 @@ class Other(NamedTuple):
         How many values are missing; None if that is not known.
     keeps
         Whether results can carry it.
+    unit, storage
+        The unit of the values of an array, and how they are stored, in a few words.
     """
 
     name: str
@@ -165,6 +167,8 @@ class Other(NamedTuple):
     group: Group | None = None
     nulls: int | None = None
     keeps: bool = True
+    unit: str = ""
+    storage: str = ""
 
 
 class RankFile(NamedTuple):

@@ -313,7 +313,7 @@ def test_info_of_arrays(tmp_path):
     outcome = run("info", "r.npz", cwd=tmp_path)
     assert outcome.out.decode().splitlines()[1:] == [
         "  x: 6 x MPI_FLOAT (float32), shape (2, 3), C order, little-endian, deflated",
-        "  no: 1 x Python objects (|O), shape (1,); no op takes it",
-        "  names: 2 x texts (<U3), shape (2,); carried into results as it is",
-        "  when: 2 x datetime64[D], shape (2,); carried into results as it is",
+        "  no: 1 x Python objects (|O), shape (1,), deflated; no op takes it",
+        "  names: 2 x texts (<U3), shape (2,), deflated; carried into results as it is",
+        "  when: 2 x datetime64[D], shape (2,), deflated; carried into results as it is",
     ]
