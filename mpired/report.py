@@ -392,6 +392,8 @@ def describe_file(file: RankFile) -> dict[str, Any]:
                 "count": other.count,
                 "shape": None if other.shape is None else list(other.shape),
                 "nulls": other.nulls,
+                "unit": other.unit or None,
+                "storage": other.storage or None,
                 "label": other.label or other.type,
                 "use": use,
             }

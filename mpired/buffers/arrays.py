@@ -174,7 +174,17 @@ def _other(array: Array) -> Other:
     """Describe an array that is no buffer."""
     label = array.label or ("elements of no datatype" if array.dtype is None else element_text(array.dtype))
     reason = array.reason or f"array {array.name!r} holds {label}, no numbers"
-    return Other(array.name, label, reason, array.count, array.shape, label, keeps=bool(array.digest))
+    return Other(
+        array.name,
+        label,
+        reason,
+        array.count,
+        array.shape,
+        label,
+        keeps=bool(array.digest),
+        unit=array.unit,
+        storage=array.storage,
+    )
 
 
 def _buffer(
@@ -220,6 +230,7 @@ def _buffer(
         grain=array.grain,
         storage=array.storage,
         shape=array.shape,
+        fortran_order=array.fortran_order and len(array.shape) > 1,
         byte_order="=" if array.fixed_order else byte_order(stored),
     )
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
-from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5s, h5t
+from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
 
 from mpired.buffers import conventions
 from mpired.buffers.chunks import compressing
@@ -23,6 +23,7 @@ from mpired.buffers.hierarchy import (
     address,
     attributes_of,
     each_attribute,
+    is_plain,
     links,
     selections,
     text_of,
@@ -80,8 +81,12 @@ def _is_unchanged(like: h5py.Dataset | None, new: New) -> bool:
 
 
 def _type(like: h5py.Dataset | None, new: New) -> Any:
-    """Return the type of a result: that of the file, if its elements are as they were there."""
-    if like is not None and _is_unchanged(like, new):
+    """Return the type of a result: that of the file, if its elements are as they were there.
+
+    Numbers of a type that NumPy has not, as bfloat16 or 12 bits of an integer, are combined in a wider one, which the
+    result has.
+    """
+    if like is not None and _is_unchanged(like, new) and is_plain(like):
         return like.id.get_type().copy()
     order: Any = new.order if new.order in "<>" else "="
     return h5t.py_create(new.dtype.newbyteorder(order), logical=True)
@@ -102,7 +107,22 @@ def _creation(like: h5py.Dataset, new: New, tid: Any) -> Any:
         old.set_fill_value(changed)
     if like.chunks and not _is_unchanged(like, new):
         old.set_chunk(like.chunks)  # which knew how long an element was
-    return old
+    return _exact(old, new)
+
+
+def _exact(plist: Any, new: New) -> Any:
+    """Change how a dataset is created so that it holds any elements: scale-offset leaves bits out, and digits."""
+    filters = [plist.get_filter(number) for number in range(plist.get_nfilters())]
+    if h5z.FILTER_SCALEOFFSET not in [code for code, *_ in filters]:
+        return plist
+    for code, *_ in filters:
+        plist.remove_filter(code)
+    for code, flags, values, _ in filters:
+        if code != h5z.FILTER_SCALEOFFSET:
+            plist.set_filter(code, flags, values)
+        elif new.dtype.kind in "iu":
+            plist.set_scaleoffset(h5z.SO_INT, 0)  # as many bits as the elements of each chunk need
+    return plist
 
 
 class _File(NamedTuple):

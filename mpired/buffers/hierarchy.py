@@ -307,7 +307,7 @@ def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array
                     continue
                 dims = _dims(each, attributes, scales)
                 entries.append((each, attributes))
-                variables.append(Variable(each.name, dims, each.object.dtype, attributes))
+                variables.append(Variable(each.name, dims, _dtype(each.object), attributes))
             elif each.outside:
                 entries.append((each, {}))
         carried = conventions.carried(variables)
@@ -353,7 +353,26 @@ class _Looking(NamedTuple):
         if elsewhere and (self.window or not self.follow):
             where = plist.get_external(0)[0] if plist.get_external_count() else b"a virtual dataset"
             return self._elsewhere(found.name, text_of(bytes(where)))
+        if elsewhere:
+            self._check_there(found.name, dataset, plist)
         return self._described(found.name, dataset, attributes, is_carried=is_carried)
+
+    def _check_there(self, name: str, dataset: h5py.Dataset, plist: Any) -> None:
+        """Raise `BufferFileError` if elements are in no file: the library would read zeros or a fill value."""
+        folder = os.path.dirname(os.path.realpath(self.opened.file.filename))
+        lacking, left = "", math.prod(dataset.shape or ()) * dataset.dtype.itemsize
+        for number in range(plist.get_external_count()):
+            octets, offset, size = plist.get_external(number)
+            path = os.path.join(folder, text_of(bytes(octets)))
+            end = offset + min(size, left)
+            left -= min(size, left)
+            if (nbytes := os.path.getsize(path) if os.path.exists(path) else 0) < end:
+                lacking = lacking or f"{text_of(bytes(octets))!r} has {nbytes} bytes of {end}"
+        for source in dataset.virtual_sources() if dataset.is_virtual else ():
+            if source.file_name != "." and "%" not in source.file_name + source.dset_name:
+                lacking = lacking or _lacking(folder, source.file_name, source.dset_name)
+        if lacking:
+            raise BufferFileError(self.source.name, f"array {name!r} lies in other files, and {lacking}")
 
     def _elsewhere(self, name: str, where: str) -> Array:
         reason = f"array {name!r} lies in another file ({where})"
@@ -366,7 +385,7 @@ class _Looking(NamedTuple):
         if shape is None:
             return Array(name, None, (), label="empty", reason=f"array {name!r} has no elements")
         count, chunk = math.prod(shape), dataset.chunks
-        nbytes = count * max(1, dataset.dtype.itemsize)
+        nbytes = count * max(1, _dtype(dataset.id).itemsize)
         if not self.follow and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self.source.nbytes:
             said = f"array {name!r} claims {nbytes} bytes, and the file has {self.source.nbytes}"
             raise BufferFileError(self.source.name, f"{said}; it is damaged, or made to fill the memory")
@@ -375,7 +394,10 @@ class _Looking(NamedTuple):
         packed = None if dtype is None or is_carried else conventions.packing(name, attributes, dtype)
         missing = None if dtype is None else conventions.missing(attributes, dtype)
         offset = None if dtype is None or packed is not None else self._offset(dataset, dtype, nbytes)
-        if packed is not None and (not self.unpack or self.window):
+        narrow = _narrow(dataset) if self.window and dtype is not None else ""
+        if narrow:
+            dtype, reason = None, f"array {name!r} has {narrow}, which new ones may not fit"
+        elif packed is not None and (not self.unpack or self.window):
             dtype, reason = None, conventions.refusal(f"array {name!r}", attributes)
         elif packed is not None:
             dtype = packed.dtype
@@ -384,7 +406,7 @@ class _Looking(NamedTuple):
             dtype,
             shape,
             offset,
-            label=label or ("" if dtype is not None else dtype_text(dataset.dtype)),
+            label=label or ("" if dtype is not None else dtype_text(_dtype(dataset.id))),
             reason=reason,
             carried=is_carried,
             digest=self._digest(dataset, attributes) if is_carried else b"",
@@ -402,7 +424,7 @@ class _Looking(NamedTuple):
         if not plain or dataset.file != self.opened.file or not nbytes:
             return None
         offset = dataset.id.get_offset()
-        if offset is None or not dataset.id.get_type().equal(h5t.py_create(dtype, logical=True)):
+        if offset is None or not _has_form(dataset.id.get_type(), dtype):
             return None
         if offset + nbytes > self.source.nbytes:
             reason = f"array {dataset.name!r} ends at byte {offset + nbytes}, and the file has {self.source.nbytes}"
@@ -421,6 +443,17 @@ class _Looking(NamedTuple):
         return found
 
 
+def _lacking(folder: str, name: str, dataset: str) -> str:
+    """Say what a virtual dataset lacks; "" if the one that it leads to is there."""
+    # The library looks beside the file, too, for one that is not where its whole path says.
+    places = [os.path.join(folder, each) for each in (name, os.path.basename(name))]
+    path = next((each for each in places if os.path.exists(each)), None)
+    if path is None:
+        return f"there is no {name!r}"
+    with h5py.File(path, "r", locking=False) as file:
+        return "" if dataset in file else f"{name!r} has no array {dataset!r}"
+
+
 def _form(name: str, dataset: h5py.Dataset, attributes: Attributes) -> tuple[np.dtype | None, str, str]:
     """Return the form of an array of numbers, else what its elements are, and why it is no buffer."""
     tid = dataset.id.get_type()
@@ -430,7 +463,9 @@ def _form(name: str, dataset: h5py.Dataset, attributes: Attributes) -> tuple[np.
         h5t.TypeTimeID: "times",
     }  # fmt: skip
     label = next((text for kind, text in kinds.items() if isinstance(tid, kind)), "")
-    dtype = dataset.dtype
+    dtype = _dtype(dataset.id)
+    if not label and dtype.kind == "V" and not dtype.names:
+        label = f"elements of {8 * dtype.itemsize} bits of a type that NumPy has not"
     if isinstance(tid, h5t.TypeEnumID) and dtype != np.bool_:
         label = "an enumeration"
     if not label and conventions.text(attributes, "_Unsigned").lower() == "true" and dtype.kind == "i":
@@ -445,6 +480,38 @@ def _form(name: str, dataset: h5py.Dataset, attributes: Attributes) -> tuple[np.
     except DatatypeError as error:
         return None, dtype_text(dtype), f"array {name!r}: {error.reason}"
     return dtype, "", ""
+
+
+def _dtype(identifier: h5d.DatasetID) -> np.dtype:
+    """Return NumPy's form of the elements of an array; that of so many bytes if it has none."""
+    try:
+        found: np.dtype = identifier.dtype
+    except TypeError:
+        return np.dtype(f"V{identifier.get_type().get_size()}")
+    return found
+
+
+def _has_form(tid: Any, dtype: np.dtype) -> bool:
+    """Tell whether elements of a type are, bit by bit, what NumPy has in a form."""
+    plain: bool = tid.equal(h5t.py_create(dtype, logical=True))
+    return plain
+
+
+def is_plain(dataset: h5py.Dataset) -> bool:
+    """Tell whether NumPy has the type of an array, if that is a number, and not only a wider one."""
+    tid = dataset.id.get_type()
+    return not isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID) or _has_form(tid, dataset.dtype)
+
+
+def _narrow(dataset: h5py.Dataset) -> str:
+    """Say that the elements of an array have fewer bits than those of its form; "" if they have not."""
+    tid = dataset.id.get_type()
+    bits = tid.get_precision() if isinstance(tid, h5t.TypeIntegerID) else 0
+    scaled = dataset.id.get_create_plist().get_filter_by_id(h5py.h5z.FILTER_SCALEOFFSET)
+    if scaled is not None:
+        kind, fixed, *_ = scaled[1]
+        bits = fixed if kind == h5py.h5z.SO_INT and fixed else bits
+    return f"elements of {bits} bits" if 0 < bits < 8 * dataset.dtype.itemsize else ""
 
 
 def _dense(dtype: np.dtype) -> bool:

@@ -35,6 +35,8 @@ class Other(NamedTuple):
         How many values are missing; None if that is not known.
     keeps
         Whether results can carry it.
+    unit, storage
+        The unit of the values of an array, and how they are stored, in a few words.
     """
 
     name: str
@@ -47,6 +49,8 @@ class Other(NamedTuple):
     group: Group | None = None
     nulls: int | None = None
     keeps: bool = True
+    unit: str = ""
+    storage: str = ""
 
 
 class BufferModel(NamedTuple):

@@ -53,6 +53,7 @@ from mpired.storage import calls
 _EVERY_NBYTES = 64 << 20
 _CHUNK_NBYTES = 4 << 20
 _CARRIED_NBYTES = 1 << 30
+_BLOSC_NBYTES = 16  # of a header, which ends with how many bytes all are
 _DATE = (1980, 1, 1, 0, 0, 0)
 _PACKED_BY = tuple(zip(PACKING, (1, 0), strict=True))
 _TEXTS = frozenset({"vlen-utf8", "vlen-bytes"})
@@ -65,7 +66,23 @@ def _library() -> Any:
     warnings.filterwarnings("ignore", module="numcodecs")
     # Each worker has one core. A chunk of -0.0 is not one of the fill value 0.0, so every chunk is written.
     zarr.config.set({"threading.max_workers": 1, "async.concurrency": 1, "array.write_empty_chunks": True})
+    _check_blosc()
     return zarr
+
+
+@functools.cache
+def _check_blosc() -> None:
+    """Let no chunk of Blosc be decoded that is cut off: the library would read what is behind it in memory."""
+    blosc: Any = importlib.import_module("numcodecs.blosc").Blosc
+    decode = blosc.decode
+
+    def decode_whole(self: Any, buf: Any, out: Any = None) -> Any:
+        octets = memoryview(buf).cast("B")
+        if len(octets) < _BLOSC_NBYTES or int.from_bytes(octets[12:_BLOSC_NBYTES], "little") > len(octets):
+            raise ValueError("a chunk of Blosc is cut off")
+        return decode(self, buf, out)
+
+    blosc.decode = decode_whole
 
 
 def _check_there(source: Source | str) -> None:
@@ -316,6 +333,8 @@ def prepare(model: Model) -> Encoder:
         If zarr is not installed.
     """
     _check_there("`to='zarr'`")
+    if any(buffer.fortran_order for buffer in model.buffers):
+        raise DatatypeError("arrays in Fortran order", "have no form in Zarr; use `to='npy'` or `to='npz'`")
     old: list[Node] = []
     if model.source is not None:
         with explaining(model.source.name, *ERRORS):

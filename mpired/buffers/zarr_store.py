@@ -11,7 +11,7 @@ from base64 import standard_b64decode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -57,16 +57,12 @@ class Keys(Mapping[str, bytes]):
                 self._names, self._read = dict.fromkeys(self._file.names()), self._of_directory
             else:
                 self._zip = zipfile.ZipFile(Spliced(self._file, [Extent(0, source.nbytes)]))
+                # Of several members of one name the last counts, as zarr adds one for each change of a document.
                 infos = [info for info in self._zip.infolist() if not info.is_dir()]
                 self._names, self._read = dict.fromkeys(info.filename for info in infos), self._of_zip
-                if len(self._names) < len(infos):
-                    self._name_twice()
         except BaseException:
             self._file.close()
             raise
-
-    def _name_twice(self) -> NoReturn:
-        raise BufferFileError(self._name, "has two members of one name; not a valid Zarr store")
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)

@@ -176,6 +176,9 @@ class FileOrigin(Origin):
     def in_order(self, *, fortran_order: bool) -> Origin:
         """Return the same array with the elements in that order."""
         turned = in_order(self.buffer, fortran_order=fortran_order)
+        if turned.shape is not None and turned.fortran_order != fortran_order and turned.isolated:
+            reason = f"its format cannot be read in {'Fortran' if fortran_order else 'C'} order, as the target's is"
+            raise CountError(self.name, f"{reason}; save both in one order")
         if (spare := memory.spare(memory.BASE_NBYTES)) is not None and isinstance(turned, TransposedBuffer):
             turned = within_memory(turned, min(turned.memory, max(spare // 4, _BLOCK_NBYTES)))
         return self if turned is self.buffer else FileOrigin(turned, self._first, self.count)

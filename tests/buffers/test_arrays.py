@@ -243,6 +243,23 @@ def test_orders_of_npz_stay(tmp_path):
         assert zipfile.ZipFile(tmp_path / name).testzip() is None
 
 
+def test_deflated_arrays_in_fortran_order(tmp_path):
+    array = np.arange(12.0).reshape(3, 4)
+    for name, each in {"f0": np.asfortranarray(array), "f1": np.asfortranarray(array), "c": array}.items():
+        np.savez_compressed(tmp_path / f"{name}.npz", x=each)
+    np.savez(tmp_path / "stored.npz", x=array)
+    sum_ = ("-q", "--op", "sum")
+    for number, ranks in enumerate((("f0", "f1"), ("f0", "stored"))):
+        names = [f"{rank}.npz" for rank in ranks]
+        succeeded(run("reduce", *sum_, *names, "-o", f"s{number}.npz", cwd=tmp_path))
+        assert np.array_equal(np.load(tmp_path / f"s{number}.npz")["x"], array * 2)
+    for place in ("f0.npz", "stored.npz"):
+        succeeded(run("accumulate", *sum_, place, "f1.npz" if place == "f0.npz" else "c.npz", cwd=tmp_path))
+        assert np.array_equal(np.load(tmp_path / place)["x"], array * 2)
+    refused(run("accumulate", *sum_, "f1.npz", "c.npz", cwd=tmp_path), 3, "c.npz", "cannot be read in Fortran order")
+    refused(run("reduce", *sum_, "f1.npz", "-o", "r.zarr.zip", cwd=tmp_path), 3, "Fortran order", "no form in Zarr")
+
+
 def test_metadata_of_safetensors_stay(tmp_path):
     for rank in range(2):
         _safetensors(tmp_path / f"{rank}.safetensors", {"x": np.arange(3.0)})
@@ -296,7 +313,7 @@ def test_info_of_arrays(tmp_path):
     outcome = run("info", "r.npz", cwd=tmp_path)
     assert outcome.out.decode().splitlines()[1:] == [
         "  x: 6 x MPI_FLOAT (float32), shape (2, 3), C order, little-endian, deflated",
-        "  no: 1 x Python objects (|O), shape (1,); no op takes it",
-        "  names: 2 x texts (<U3), shape (2,); carried into results as it is",
-        "  when: 2 x datetime64[D], shape (2,); carried into results as it is",
+        "  no: 1 x Python objects (|O), shape (1,), deflated; no op takes it",
+        "  names: 2 x texts (<U3), shape (2,), deflated; carried into results as it is",
+        "  when: 2 x datetime64[D], shape (2,), deflated; carried into results as it is",
     ]

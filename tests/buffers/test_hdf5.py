@@ -136,6 +136,59 @@ def test_missing_and_packed_values(tmp_path, chunks):
         assert file["packed"].dtype == np.float64
 
 
+def low_level(file, name, tid, values):
+    made = h5py.h5d.create(file.id, name.encode(), tid, h5py.h5s.create_simple(values.shape))
+    made.write(h5py.h5s.ALL, h5py.h5s.ALL, values)
+
+
+def test_numbers_that_numpy_has_not(tmp_path):
+    short, odd = h5py.h5t.IEEE_F16LE.copy(), h5py.h5t.STD_I32LE.copy()
+    short.set_fields(15, 7, 8, 0, 7)
+    short.set_ebias(127)
+    odd.set_size(3)
+    values = np.array([1, 2.5, -3], "f4")
+    for i in range(2):
+        with h5py.File(tmp_path / f"m{i}.h5", "w") as file:
+            low_level(file, "bfloat16", short, values)
+    reduce("-o", "s.h5", "m0.h5", "m1.h5", cwd=tmp_path)
+    with h5py.File(tmp_path / "s.h5") as file:
+        assert file["bfloat16"][()].tolist() == [2, 5, -6]
+    succeeded(run("accumulate", "-q", "--op", "sum", "m0.h5", "m1.h5", cwd=tmp_path))
+    with h5py.File(tmp_path / "m0.h5", "a") as file:
+        assert file["bfloat16"][()].tolist() == [2, 5, -6]
+        low_level(file, "odd", odd, values.astype("i4"))
+    outcome = run("info", "m0.h5", cwd=tmp_path)
+    assert b"odd: 3 x elements of 24 bits of a type that NumPy has not" in outcome.out
+    reduce("-o", "t.h5", "--columns", "bfloat16", "m0.h5", "m1.h5", cwd=tmp_path)
+
+
+def test_filters_that_leave_bits_out(tmp_path):
+    whole, real = np.arange(8), np.linspace(0, 1, 8)
+    for i in range(3):
+        with h5py.File(tmp_path / f"m{i}.h5", "w") as file:
+            file.create_dataset("four", data=whole, chunks=(4,), scaleoffset=4)
+            file.create_dataset("free", data=whole, chunks=(4,), scaleoffset=0, compression="gzip")
+            file.create_dataset("digits", data=real, chunks=(4,), scaleoffset=2)
+    reduce("-o", "s.h5", "m0.h5", "m1.h5", "m2.h5", cwd=tmp_path)
+    succeeded(run("reduce", "-q", "--op", "mean", "-o", "m.h5", "m0.h5", "m1.h5", cwd=tmp_path))
+    with (
+        h5py.File(tmp_path / "s.h5") as total,
+        h5py.File(tmp_path / "m.h5") as mean,
+        h5py.File(tmp_path / "m0.h5") as one,
+    ):
+        for name in ("four", "free"):
+            assert total[name][()].tolist() == (whole * 3).tolist()
+            assert mean[name][()].tolist() == whole.tolist()
+            assert total[name].scaleoffset == 0
+        assert total["free"].compression == "gzip"
+        np.testing.assert_allclose(total["digits"][()], one["digits"][()] * 3, rtol=1e-15)
+    words = ("accumulate", "-q", "--op", "sum")
+    with unchanged(tmp_path / "m0.h5"):
+        reason = "array 'four' has elements of 4 bits, which new ones may not fit"
+        refused(run(*words, "--columns", "four", "m0.h5", "m1.h5", cwd=tmp_path), 3, reason)
+    succeeded(run(*words, "--columns", "free", "m0.h5", "m1.h5", cwd=tmp_path))
+
+
 def test_in_place_where_it_lies_or_by_a_new_file(members, tmp_path):
     before = bytearray((tmp_path / "m0.h5").read_bytes())
     for name in ("big", "deep/er/counts"):
@@ -170,6 +223,20 @@ def test_files_elsewhere_are_read_only_if_that_is_wanted(tmp_path):
         words = ("accumulate", "--op", "sum", "--follow-links", "--columns", name, "links.h5", "links.h5")
         with unchanged(tmp_path):
             refused(run(*words, cwd=tmp_path), 3, "which are no part of a target")
+    words = ("reduce", "--op", "sum", "--follow-links", "links.h5", "--columns")
+    (tmp_path / "bytes").write_bytes(bytes(10))
+    refused(
+        run(*words, "stored", cwd=tmp_path), 3, "array 'stored' lies in other files, and 'bytes' has 10 bytes of 32"
+    )
+    (tmp_path / "bytes").write_bytes(bytes(32))
+    with h5py.File(tmp_path / "links.h5", "a") as file:
+        del file["out"]
+    with h5py.File(tmp_path / "other.h5", "a") as other:
+        other.move("z", "y")
+        del other["hard"]
+    refused(run(*words, "virtual", cwd=tmp_path), 3, "lies in other files, and 'other.h5' has no array 'z'")
+    (tmp_path / "other.h5").unlink()
+    refused(run(*words, "virtual", cwd=tmp_path), 3, "lies in other files, and there is no 'other.h5'")
 
 
 def test_info(members, tmp_path):

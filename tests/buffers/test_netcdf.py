@@ -131,3 +131,17 @@ def test_damage_is_one_line(tmp_path, form):
             outcome = run(*words, cwd=tmp_path)
             assert outcome.status in {0, 3}, outcome.err
             assert outcome.err.count("\n") == (outcome.status != 0), outcome.err
+
+
+def test_info_of_what_is_carried_or_packed(tmp_path):
+    with netCDF4.Dataset(tmp_path / "m.nc", "w") as file:
+        file.createDimension("time", None)
+        time = file.createVariable("time", "f8", ("time",), chunksizes=(4,))
+        time.units = "days since 2000-01-01"
+        packed = file.createVariable("p", "i2", ("time",), chunksizes=(2,), zlib=True)
+        packed.units, packed.scale_factor = "mm", 0.5
+        time[:], packed[:] = [1, 2], [3, 4]
+    outcome = run("info", "m.nc", cwd=tmp_path)
+    text = outcome.out.decode()
+    assert "shape (2,), in days since 2000-01-01, chunks of (4,); carried into results as it is" in text
+    assert "shape (2,), in mm, chunks of (2,), shuffle, deflate 4; " in text

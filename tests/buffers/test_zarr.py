@@ -15,6 +15,7 @@ from command import refused, run, succeeded, unchanged
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
+    import numcodecs
     import xarray as xr
     import zarr
 
@@ -140,12 +141,6 @@ def _document(path, **changes):
     path.write_text(json.dumps(document | changes))
 
 
-def _twice(folder):
-    with zipfile.ZipFile(folder / "r.zarr.zip", "w") as archive, warnings.catch_warnings():
-        for _ in range(2):
-            archive.writestr("zarr.json", (folder / "r.zarr/zarr.json").read_bytes())
-
-
 DAMAGES = {
     "no JSON": lambda folder: (folder / "r.zarr/v/zarr.json").write_bytes(b"{"),
     "no object": lambda folder: (folder / "r.zarr/v/zarr.json").write_bytes(b"[]"),
@@ -166,7 +161,6 @@ DAMAGES = {
     "cycle": lambda folder: os.symlink("..", folder / "r.zarr/v/again"),
     "fifo": lambda folder: os.mkfifo(folder / "r.zarr/v/c/1"),
     "empty": lambda folder: (folder / "r.zarr/zarr.json").write_bytes(b""),
-    "twice": _twice,
 }
 
 
@@ -181,8 +175,48 @@ def whole(tmp_path_factory):
 def test_damaged(tmp_path, whole, damage):
     shutil.copytree(whole, tmp_path / "r.zarr")
     DAMAGES[damage](tmp_path)
-    name = "r.zarr.zip" if damage == "twice" else "r.zarr"
-    refused(run("reduce", "-q", "--op", "sum", name, cwd=tmp_path), 3, name)
+    refused(run("reduce", "-q", "--op", "sum", "r.zarr", cwd=tmp_path), 3, "r.zarr")
+
+
+@VERSIONS
+def test_a_chunk_of_blosc_that_is_cut_off(tmp_path, version):
+    codec = zarr.codecs.BloscCodec() if version == 3 else numcodecs.Blosc()
+    values = np.random.default_rng(3).standard_normal((2, 12)).astype("f4")
+    for i, name in enumerate(("whole", "cut")):
+        data = zarr.create_array(
+            tmp_path / f"{name}.zarr",
+            name="a",
+            shape=(12,),
+            chunks=(12,),
+            dtype="f4",
+            compressors=codec,
+            zarr_format=version,
+        )
+        data[:] = values[i]
+    reduced = mpired.reduce([str(tmp_path / "whole.zarr"), str(tmp_path / "cut.zarr")], op="sum")
+    np.testing.assert_array_equal(reduced, values[0] + values[1])
+    chunk = tmp_path / ("cut.zarr/a/c/0" if version == 3 else "cut.zarr/a/0")
+    for nbytes in (24, 10):
+        os.truncate(chunk, nbytes)
+        refused(run("reduce", "-q", "--op", "sum", "whole.zarr", "cut.zarr", cwd=tmp_path), 3, "cut.zarr", "cut off")
+
+
+@VERSIONS
+def test_archives_with_several_members_of_one_name(tmp_path, version):
+    for i in range(2):
+        store = zarr.storage.ZipStore(tmp_path / f"r{i}.zarr.zip", mode="w")
+        month(i).drop_vars("n").to_zarr(store, zarr_format=version)
+        zarr.open_group(store)["t"][0] = i + 1.5
+        store.close()
+    with zipfile.ZipFile(tmp_path / "r0.zarr.zip") as archive:
+        assert len(set(archive.namelist())) < len(archive.namelist())
+    outcome = run("info", "r0.zarr.zip", cwd=tmp_path)
+    assert b"t: 120 x MPI_FLOAT (float32), shape (6, 5, 4), C order, little-endian, in K" in outcome.out
+    words = ("--op", "sum", "-q", "--nan", "ignore")
+    succeeded(run("reduce", *words, "r0.zarr.zip", "r1.zarr.zip", "-o", "s.zarr.zip", cwd=tmp_path))
+    succeeded(run("accumulate", *words, "r0.zarr.zip", "r1.zarr.zip", cwd=tmp_path))
+    for name in ("s.zarr.zip", "r0.zarr.zip"):
+        assert (arrays_in(tmp_path / name)["t"][0] == 4).all()
 
 
 def test_pickles_are_never_loaded(tmp_path):
