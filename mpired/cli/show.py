@@ -25,7 +25,7 @@ from mpired.cli.info import lines_of
 from mpired.engines import pool
 from mpired.errors import MpiredError, RanksError, UsageError, escaped
 from mpired.options import ShowKeywords, ShowOptions, checked, part
-from mpired.queries.show import BINS, Figures, Part, Showing, Shown, Table, plan_show
+from mpired.queries.show import BINS, Figures, Part, Showing, Shown, Table, headings, plan_show
 from mpired.report import describe_file
 from mpired.storage import calls
 from mpired.storage.names import check_are_data
@@ -114,9 +114,9 @@ class _Page:
         attempts.carry_out(plan, work, lambda: [path], overwrite=options["overwrite"], timeout=timeout)
         self._end, self._files = os.lseek(self._output.fd, 0, os.SEEK_END), self._files + 1
 
-    def _tell(self, shown: Shown, table: Table) -> None:
+    def _tell(self, shown: Shown, tables: Sequence[Table]) -> None:
         as_json = self._options["as_json"]
-        lines = _json_lines(shown, table) if as_json else _lines(shown, table, with_bars=self._options["histogram"])
+        lines = _json_lines(shown, tables) if as_json else _lines(shown, tables, with_bars=self._options["histogram"])
         self._write(itertools.chain(("," if as_json else "",) if self._files else ("[",) if as_json else (), lines))
 
     def end(self) -> None:
@@ -131,24 +131,27 @@ class _Page:
         encoder(lambda _: iter(lines))((), self._output.fd)
 
 
-def _lines(shown: Shown, table: Table, *, with_bars: bool) -> Iterator[str]:
+def _lines(shown: Shown, tables: Sequence[Table], *, with_bars: bool) -> Iterator[str]:
     """Yield what is printed of a file."""
-    width = _width()
-    yield from lines_of(describe_file(table.file))
+    width, columns = _width(), headings(tables[0].file.buffers)
+    yield from lines_of(describe_file(tables[0].file))
     yield ""
-    is_matrix = len(table.selection.kept) == 2 and len(table.headings) == 1  # noqa: PLR2004 - rows and columns
-    yield from _aligned(_matrix(table, width) if is_matrix and table.selection.count else _list(table))
-    yield ""
-    yield from _aligned(_summary(shown, table.headings))
+    for table in tables:
+        is_matrix = len(table.selection.kept) == 2 and len(table.headings) == 1  # noqa: PLR2004 - rows and columns
+        if is_matrix and len(tables) > 1:
+            yield f"{table.headings[0]}:"
+        yield from _aligned(_matrix(table, width) if is_matrix and table.selection.count else _list(table))
+        yield ""
+    yield from _aligned(_summary(shown, columns))
     for figures in shown.buffers:
         if figures.indices:
             yield f"indices of {escaped(figures.name) or 'pairs'}: {_winners(figures)}"
     if with_bars:
-        headings = iter(table.headings)
+        names = iter(columns)
         for figures in shown.buffers:
             for each in figures.parts:
                 yield ""
-                yield from _bars(next(headings), each, each.without(figures.nulls), width)
+                yield from _bars(next(names), each, each.without(figures.nulls), width)
 
 
 def _aligned(rows: Iterable[Sequence[str]]) -> Iterator[str]:
@@ -225,13 +228,13 @@ def _parts(shown: Shown) -> list[Part]:
     return [each for figures in shown.buffers for each in figures.parts]
 
 
-def _summary(shown: Shown, headings: Sequence[str]) -> Iterator[list[str]]:
+def _summary(shown: Shown, columns: Sequence[str]) -> Iterator[list[str]]:
     """Yield figures, those of a column of the table below its heading."""
     of_buffer = [figures for figures in shown.buffers for _ in figures.parts]
     parts = _parts(shown)
     has_columns = any(figures.name for figures in of_buffer)
     is_float = [each.nan > 0 or isinstance(each.min, float | np.floating) for each in parts]
-    yield ["", *headings]
+    yield ["", *columns]
     if any(figures.unit for figures in of_buffer):
         yield ["unit", *(escaped(figures.unit) for figures in of_buffer)]
     yield ["count", *(str(figures.count) for figures in of_buffer)]
@@ -295,20 +298,22 @@ def _takes_utf8() -> bool:
     return encoding.lower().replace("-", "") == "utf8" and "utf8" in locale.lower().replace("-", "")
 
 
-def _json_lines(shown: Shown, table: Table) -> Iterator[str]:
-    """Yield what is known of a file as JSON."""
+def _json_lines(shown: Shown, tables: Sequence[Table]) -> Iterator[str]:
+    """Yield what is known of a file as JSON; of several tables an element says which columns its values are of."""
     head = {
         "file": shown.file,
         "format": shown.format,
         "buffers": [_json_buffer(figures) for figures in shown.buffers],
-        "columns": table.headings,
+        "columns": headings(tables[0].file.buffers),
     }
     yield json.dumps(head)[:-1] + ', "elements": ['
     previous = ""
-    for index, texts in table.rows(_wanted(table)):
-        if previous:
-            yield f"{previous},"
-        previous = f'{{"at": {list(index)}, "values": [{", ".join(map(_token, texts))}]}}'
+    for table in tables:
+        columns = f', "columns": {json.dumps(table.headings)}' if len(tables) > 1 else ""
+        for index, texts in table.rows(_wanted(table)):
+            if previous:
+                yield f"{previous},"
+            previous = f'{{"at": {list(index)}, "values": [{", ".join(map(_token, texts))}]{columns}}}'
     yield f"{previous}]}}"
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from types import ModuleType
@@ -292,13 +292,20 @@ def _shape(buffer: RankBuffer) -> tuple[int, ...]:
     return (buffer.count,) if buffer.shape is None else buffer.shape
 
 
+def headings(buffers: Sequence[RankBuffer]) -> list[str]:
+    """Return what the numbers of an element of each are called."""
+    return [escaped(name) for buffer in buffers for name in column_names(buffer)]
+
+
 class Table(NamedTuple):
-    """The elements of a file that are to be looked at one by one; the columns of a file have the same rows.
+    """The elements of a file that are to be looked at one by one: the columns of it, or its arrays of one shape.
 
     Parameters
     ----------
     file
         The file.
+    buffers
+        Those of one shape.
     selection
         Which elements are meant.
     is_chosen
@@ -308,6 +315,7 @@ class Table(NamedTuple):
     """
 
     file: RankFile
+    buffers: Sequence[RankBuffer]
     selection: Selection
     is_chosen: bool
     decoder: Decoder
@@ -315,7 +323,7 @@ class Table(NamedTuple):
     @property
     def headings(self) -> list[str]:
         """What the numbers of an element are called."""
-        return [escaped(name) for buffer in self.file.buffers for name in column_names(buffer)]
+        return headings(self.buffers)
 
     def rows(self, wanted: Sequence[range]) -> Iterator[tuple[tuple[int, ...], list[str | None]]]:
         """Yield the index of each element, and its numbers as texts, None for one that is null.
@@ -326,7 +334,7 @@ class Table(NamedTuple):
             Which elements of the selection, by their numbers.
         """
         with ExitStack() as stack:
-            readers = [(buffer, stack.enter_context(reading(buffer, self.decoder))) for buffer in self.file.buffers]
+            readers = [(buffer, stack.enter_context(reading(buffer, self.decoder))) for buffer in self.buffers]
             for block in blocks(wanted):
                 indices = self.selection.indices(block.start, block.stop)
                 picked = (_picked(buffer, read, self.selection, indices) for buffer, read in readers)
@@ -378,9 +386,9 @@ class Showing:
     file
         The file.
     tell
-        Gets the figures and the table, before a picture is in place.
-    selection
-        The elements of the table.
+        Gets the figures and the tables, before a picture is in place.
+    selections
+        The elements of each table, by their shape.
     is_chosen
         Whether the user has chosen them.
     bins
@@ -390,8 +398,8 @@ class Showing:
     """
 
     file: RankFile
-    tell: Callable[[Shown, Table], None]
-    selection: Selection
+    tell: Callable[[Shown, Sequence[Table]], None]
+    selections: Mapping[tuple[int, ...], Selection]
     is_chosen: bool
     bins: int | None
     png: str | None
@@ -422,7 +430,7 @@ class Showing:
                 pass
             shown = Shown(self.file.source.name, self.file.format, tuple(each.figures() for each in buffers))
             picture = b"" if self.png is None else self._drawn(shown, decoder)
-            self.tell(shown, Table(self.file, self.selection, self.is_chosen, decoder))
+            self.tell(shown, [self._table(shape, decoder) for shape in self.selections])
         self.file.source.check_unchanged()
         if self.png is not None:
             target = held.get(self.png)
@@ -437,6 +445,10 @@ class Showing:
             if self.bins is not None:
                 yield from each.count(self.bins)
 
+    def _table(self, shape: tuple[int, ...], decoder: Decoder) -> Table:
+        buffers = [buffer for buffer in self.file.buffers if _shape(buffer) == shape]
+        return Table(self.file, buffers, self.selections[shape], self.is_chosen, decoder)
+
     def _drawn(self, shown: Shown, decoder: Decoder) -> bytes:
         picture: bytes = _drawing().png(
             shown, [(buffer.datatype, _map(buffer, decoder)) for buffer in self.file.buffers]
@@ -445,7 +457,7 @@ class Showing:
 
 
 def plan_show(
-    path: str, options: ShowKeywords, tell: Callable[[Shown, Table], None], *, text: str | None = None
+    path: str, options: ShowKeywords, tell: Callable[[Shown, Sequence[Table]], None], *, text: str | None = None
 ) -> Showing:
     """Check what is to be shown; nothing is read but the header.
 
@@ -456,7 +468,7 @@ def plan_show(
     options
         As `mpired.options.checked` gives them.
     tell
-        Gets the figures and the table.
+        Gets the figures and the tables: one for each shape of arrays.
     text
         The elements of the table, as NumPy slices an array; None for all.
 
@@ -480,10 +492,12 @@ def plan_show(
         if len(file.buffers) > (most := _drawing().MOST_BUFFERS):
             reason = f"has {len(file.buffers)} columns, and a picture shows {most}; choose some with `columns`"
             raise UsageError(file.source.name, reason)
-    shape = _shape(file.buffers[0])
-    selection = Selection.everything(shape) if text is None else Selection.of(text, shape)
+    shapes = list(dict.fromkeys(map(_shape, file.buffers)))
+    if text is not None and len(shapes) > 1:
+        raise UsageError("`slice`", "is of arrays of one shape, and these have several; choose some with `columns`")
+    selections = {shape: Selection.everything(shape) if text is None else Selection.of(text, shape) for shape in shapes}
     bins = options["bins"] or (None if png is None else BINS)
-    return Showing(file, tell, selection, text is not None, bins, png)
+    return Showing(file, tell, selections, text is not None, bins, png)
 
 
 def _check_numbers(file: RankFile) -> None:

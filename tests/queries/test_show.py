@@ -398,3 +398,21 @@ def test_nat_is_the_nan_of_times(dtype, tmp_path):
     outcome = run("show", "--histogram", "a.npy", cwd=tmp_path)
     assert outcome.err == ""
     assert b"histogram of value, without 2 NaN\n" in outcome.out
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_arrays_of_several_shapes_have_a_table_each(save, tmp_path):
+    save(tmp_path / "a.npz", x=np.arange(4.0), y=np.array([8.0]), z=np.arange(4.0, 8.0), m=np.array([[1.0, 2], [3, 4]]))
+    tables = run("show", "a.npz", cwd=tmp_path).out.decode().split("\n\n")[1:-1]
+    assert [table.split() for table in tables] == [
+        ["element", "x", "z", "0", "0.0", "4.0", "1", "1.0", "5.0", "2", "2.0", "6.0", "3", "3.0", "7.0"],
+        ["element", "y", "0", "8.0"],
+        ["m:", "0", "1", "0", "1.0", "2.0", "1", "3.0", "4.0"],
+    ]
+    elements = json.loads(run("show", "--json", "a.npz", cwd=tmp_path).out)[0]["elements"]
+    assert elements[3:5] == [
+        {"at": [3], "values": [3.0, 7.0], "columns": ["x", "z"]},
+        {"at": [0], "values": [8.0], "columns": ["y"]},
+    ]
+    refused(run("show", "--slice", "0", "a.npz", cwd=tmp_path), 2, "--slice: is of arrays of one shape")
+    assert b"3.0  7.0" in run("show", "--slice", "3", "--columns", "x,z", "a.npz", cwd=tmp_path).out
