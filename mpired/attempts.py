@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
 from mpired import cautions
+from mpired.buffers.decoding import one_worker
 from mpired.engines import usual
 from mpired.errors import ChangedError, UsageError
 from mpired.progress import Progress
@@ -81,7 +82,7 @@ def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words, *, 
     ChangedError
         If a file changes again and again.
     """
-    with lock.waiting_as(lock.with_timeout(timeout)):
+    with lock.waiting_as(lock.with_timeout(timeout)), one_worker():
         end, attempts = time.monotonic() + _SECONDS, 0
         while True:
             attempts += 1
@@ -173,7 +174,7 @@ def rehearsed(
         if is_stream(os.fspath(word)):
             name = STANDARD_INPUT if word == "-" else os.fspath(word)
             raise UsageError(name, "is a stream, which can be read only once; `dry_run` looks at files")
-    with lock.waiting_as(lock.with_timeout(timeout)), looking.only():
+    with lock.waiting_as(lock.with_timeout(timeout)), one_worker(), looking.only():
         _enter(words())
         planned = plan()
         results = list(paths(planned))

@@ -85,6 +85,7 @@ class _Worker:
             with far_end:
                 self._pid, self._sent_first = _start(function, far_end)
             self.ended = os.pidfd_open(self._pid)
+            _alive.add(self._pid)
         except OSError as error:  # EAGAIN of fork
             if self._pid:
                 os.kill(self._pid, signal.SIGKILL)
@@ -141,6 +142,7 @@ class _Worker:
                 kill(self._pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):
             os.waitpid(self._pid, 0)
+        _alive.discard(self._pid)
         self.connection.close()
         os.close(self.ended)
 
@@ -211,6 +213,7 @@ def _end(workers: Iterable[_Worker]) -> None:
 
 _adopting = False
 _spared: frozenset[int] = frozenset()
+_alive: set[int] = set()  # the workers of other runs, as one that decodes beside those that fold
 
 
 def adopt_orphans() -> None:
@@ -226,7 +229,7 @@ def adopt_orphans() -> None:
 def _end_adopted() -> None:
     """End what workers started in process groups of its own, and then what that leaves, a few generations down."""
     for _ in range(_GENERATIONS):
-        for pid in set(_children()) - _spared:
+        for pid in set(_children()) - _spared - _alive:
             with contextlib.suppress(ProcessLookupError, ChildProcessError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
                 os.waitpid(pid, 0)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from mpired import codecs
-from mpired.buffers import Declared, RankBuffer, RankFile, decoding, format_named, open_rank
+from mpired.buffers import Declared, RankBuffer, RankFile, format_named, open_rank
 from mpired.buffers.flat import UNKNOWN_COUNT
 from mpired.buffers.memory import RankInFile, UnusableRank, check_holds_several
 from mpired.buffers.rank import in_order, reordered
@@ -170,17 +170,16 @@ def each_good(
     used: list[_W] = []
     errors: list[MpiredError | OSError] = []
     skipped: list[Skipped] = []
-    with decoding.one_worker():
-        for rank, word in enumerate(counted(words, f"checking {what}")):
-            try:
-                good.append(opened(word, rank))
-                used.append(word)
-            except (MpiredError, OSError) as error:
-                if skips and not _is_of_rank(error):
-                    raise
-                errors.append(error.with_traceback(None) if skips else error)
-                subject, reason = parts(error)
-                skipped.append(Skipped(rank, subject, reason))
+    for rank, word in enumerate(counted(words, f"checking {what}")):
+        try:
+            good.append(opened(word, rank))
+            used.append(word)
+        except (MpiredError, OSError) as error:
+            if skips and not _is_of_rank(error):
+                raise
+            errors.append(error.with_traceback(None) if skips else error)
+            subject, reason = parts(error)
+            skipped.append(Skipped(rank, subject, reason))
     is_usage = not good and all(isinstance(error, UsageError) for error in errors)
     if errors and (is_usage or not skips):
         if len(set(map(str, errors))) == 1:  # what is wrong with an option is told once
