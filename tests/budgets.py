@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from command import COMMAND, WITHOUT_PANDAS, children
+from command import COMMAND, children
 
 from mpired.storage import calls
 
@@ -31,7 +31,6 @@ def watched(*words: str, **settings: object) -> Peaks:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
-        env=os.environ | WITHOUT_PANDAS,
         **settings,
     ) as command:
         while command.poll() is None:

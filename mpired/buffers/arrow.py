@@ -10,14 +10,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from mpired.buffers.arrow_arrays import DTYPES, integers_of, is_time
 from mpired.buffers.columns import (
-    DTYPES,
     Column,
     Contents,
     Patch,
     explaining,
-    integers_of,
-    is_time,
     layout_like,
     note_in,
     too_large,

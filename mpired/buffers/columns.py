@@ -17,14 +17,15 @@ from typing import Any, ClassVar, NamedTuple, Protocol, cast
 import numpy as np
 
 from mpired.buffers import streamed
+from mpired.buffers.arrow_arrays import DTYPES, column_of, integers_of, is_time
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, FlatReader
 from mpired.buffers.model import BufferModel, Model, Noted, Other
 from mpired.buffers.names import check_pair, missing, picked
-from mpired.buffers.rank import RankFile, Values, choice, element_text, ways_out
+from mpired.buffers.rank import RankFile, choice, element_text, ways_out
 from mpired.buffers.streamed import ColumnBuffer, ColumnFile
 from mpired.codecs.arrow import pa
-from mpired.datatypes import TIMES, Datatype, Group, agrees, counterparts, from_dtype, with_fields
+from mpired.datatypes import TIMES, Datatype, Group, agrees, from_dtype, with_fields
 from mpired.datatypes.pairs import FIELDS
 from mpired.datatypes.times import as_times, time_type
 from mpired.errors import BufferFileError, DatatypeError, UsageError, shortened
@@ -33,24 +34,9 @@ from mpired.sources.source import Source
 
 _INT64_DIGITS = 18  # of which every number is an int64
 _KEPT_NBYTES = 64 << 20  # about the most of columns that are kept that is in memory
-DTYPES: dict[pa.DataType, np.dtype] = {
-    getattr(pa, name)(): np.dtype(name.rstrip("_"))
-    for name in ("bool_", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)))
-} | {getattr(pa, name)(): np.dtype(name) for name in ("float16", "float32", "float64")}
-"""The types of columns that are numbers, and NumPy's."""
 
 
 _TIME = re.compile(r"(?P<kind>\w+)\[(?P<unit>\w+)(, tz=(?P<zone>.*))?\]", re.DOTALL)
-
-
-def is_time(kind: pa.DataType) -> bool:
-    """Tell whether a type is that of times, which are integers with a unit; not of intervals of months."""
-    return pa.types.is_temporal(kind) and not pa.types.is_interval(kind)
-
-
-def integers_of(kind: pa.DataType) -> pa.DataType:
-    """Return the type of the integers that times are."""
-    return pa.int32() if kind.bit_width == 32 else pa.int64()  # noqa: PLR2004 - bits
 
 
 def _time_of(datatype: Datatype) -> pa.DataType:
@@ -309,24 +295,6 @@ def too_large(name: str, what: str, nbytes: int, limit: int) -> BufferFileError:
     return BufferFileError(name, f"{reason}; write it in smaller parts, or let `reduce` use more with `max_memory`")
 
 
-def values_of(column: pa.Array) -> np.ndarray:
-    """Return the values of an array of Arrow without nulls; truth values as bytes, times as integers."""
-    if is_time(column.type):
-        column = column.view(integers_of(column.type))
-    values: np.ndarray = column.to_numpy(zero_copy_only=False)
-    return values.view(np.uint8) if values.dtype == np.bool_ else values
-
-
-def nullable_values(column: pa.Array) -> Values:
-    """Return the values of an array of Arrow that may have nulls, with 0 for these, and which of them are there."""
-    if not column.null_count:
-        return values_of(column), None
-    there: np.ndarray = column.is_valid().to_numpy(zero_copy_only=False)
-    if is_time(column.type):
-        column = column.view(integers_of(column.type))
-    return values_of(column.fill_null(pa.scalar(0).cast(column.type))), there
-
-
 @dataclass(frozen=True, eq=False)
 class KeptColumns:
     """Columns of any type that results have as a file has them.
@@ -561,7 +529,7 @@ class Layout(NamedTuple):
                     block = np.empty(count, result.datatype.form)
                     there = reader.read(start, block)
                     for name, part in zip(names, [block] if len(names) == 1 else _parts(block), strict=True):
-                        arrays[name] = _column(part, self.schema.field(name).type, there)
+                        arrays[name] = column_of(part, self.schema.field(name).type, there)
                 yield pa.record_batch([arrays[field.name] for field in self.schema], schema=self.schema)
                 start += count
             next(steps, None)  # after the last one, so that a bar ends
@@ -641,19 +609,6 @@ def _parts(block: np.ndarray) -> list[np.ndarray]:
     return [block] if block.dtype.names is None else [block[name] for name in block.dtype.names]
 
 
-def _column(block: np.ndarray, kind: pa.DataType, there: np.ndarray | None = None) -> pa.Array:
-    """Build a column of elements, null where one is not `there`; structures give a part for each field."""
-    missing = None if there is None else ~there
-    if pa.types.is_struct(kind):
-        fields = [kind.field(i) for i in range(kind.num_fields)]
-        names = counterparts([field.name for field in fields], block.dtype.names or ())
-        arrays = [_column(block[name], field.type) for (_, name), field in zip(names, fields, strict=True)]
-        return pa.StructArray.from_arrays(arrays, fields=fields, mask=None if missing is None else pa.array(missing))
-    if is_time(kind):
-        return pa.array(block, integers_of(kind), mask=missing).view(kind)
-    return pa.array(block != 0 if pa.types.is_boolean(kind) else block, kind, mask=missing)
-
-
 class Patch:
     """New elements for some columns of a file, whose rows come by in order with all their columns.
 
@@ -681,6 +636,6 @@ class Patch:
         for number, (reader, datatype) in self._readers.items():
             block = np.empty(batch.num_rows, datatype.form)
             reader.read(self._at, block)
-            arrays[number] = _column(block, self._schema.field(number).type)
+            arrays[number] = column_of(block, self._schema.field(number).type)
         self._at += batch.num_rows
         return pa.record_batch(arrays, schema=self._schema)

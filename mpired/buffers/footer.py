@@ -23,6 +23,7 @@ _CODECS = ("NONE", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW") 
 _INT96 = 3  # Type
 _REPEATED = 2  # FieldRepetitionType
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3  # PageType
+_BY_DICTIONARY = {2, 8}  # Encoding: PLAIN_DICTIONARY, RLE_DICTIONARY
 _PAGE_HEADER_NBYTES = 256  # mostly enough; those with long statistics need more
 _PAGE_HEADER_LIMIT = 16 << 20
 _DEPTH = 64
@@ -40,6 +41,7 @@ _COLUMN = {
     9: Field("data"),
     11: Field("dictionary"),
     12: Field("statistics", {3: Field("nulls")}),
+    13: Field("pages", {1: Field("type"), 2: Field("encoding")}, many=True),
 }
 _CHUNK = {3: Field("column", _COLUMN), 6: Field("column_index"), 8: Field("crypto", raw=True)}
 _GROUP = {1: Field("chunks", _CHUNK, many=True), 2: Field("nbytes"), 3: Field("rows")}
@@ -81,7 +83,9 @@ class Chunk(NamedTuple):
         The number of their compression.
     nulls
         How many values are missing, if the statistics say so.
-    has_dictionary, has_statistics, has_index
+    has_dictionary
+        Whether all values are encoded by a dictionary, as far as the footer tells: a writer gives up a large one.
+    has_statistics, has_index
         Whether the footer tells of these.
     """
 
@@ -277,10 +281,15 @@ def _chunk(said: dict[str, Any], element: dict[str, Any]) -> Chunk:
         column["values"],
         column["codec"],
         column.get("statistics", {}).get("nulls"),
-        has_dictionary="dictionary" in column,
+        has_dictionary="dictionary" in column and not any(map(_is_plain, column.get("pages", ()))),
         has_statistics="statistics" in column,
         has_index="column_index" in said,
     )
+
+
+def _is_plain(pages: dict[str, Any]) -> bool:
+    """Tell whether what the footer says of some pages is that they have values, and no dictionary."""
+    return pages.get("type") in _VALUES and pages.get("encoding") not in _BY_DICTIONARY
 
 
 def _file(schema: thrift.Encoded, rows: int, groups: Sequence[thrift.Encoded], rest: Sequence[_Numbered]) -> bytes:

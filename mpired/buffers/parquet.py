@@ -7,17 +7,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
+from mpired.buffers.arrow_arrays import is_time, nullable_values, values_of
 from mpired.buffers.columns import (
     Column,
     Contents,
     Patch,
     explaining,
-    is_time,
     layout_like,
     note_in,
-    nullable_values,
     too_large,
-    values_of,
     with_note,
 )
 from mpired.buffers.columns import inspect as inspect_columns
@@ -227,7 +225,7 @@ def prepare(model: Model) -> Encoder:
     DatatypeError
         If parquet has no type for a datatype.
     """
-    schema, compression, rows = _like(model.source) if model.source else (None, "snappy", _ROW_GROUP_ROWS)
+    schema, rows, written = _like(model.source) if model.source else (None, _ROW_GROUP_ROWS, {})
     layout = layout_like(model, schema)
     if schema is None:
         _check_held(layout.schema)
@@ -238,7 +236,7 @@ def prepare(model: Model) -> Encoder:
         schema = with_note(layout.schema, model.note)
         with (
             os.fdopen(os.dup(fd), "wb") as file,
-            pq.ParquetWriter(file, schema, compression=compression, write_page_checksum=True) as writer,
+            pq.ParquetWriter(file, schema, write_page_checksum=True, **written) as writer,
             closing(layout.batches(results, rows)) as batches,
         ):
             for batch in batches:
@@ -260,10 +258,21 @@ def _check_held(schema: pa.Schema) -> None:
             raise DatatypeError(f"{field.type}", f"would be {found} in parquet; use `to='arrow'`")
 
 
-def _like(source: Source) -> tuple[pa.Schema, dict[str, str] | str, int]:
-    """Return schema, compression by column and the most rows of a row group of a parquet file."""
+def _like(source: Source) -> tuple[pa.Schema, int, dict[str, Any]]:
+    """Return the schema of a parquet file, the most rows of a row group, and how it is written."""
     with explaining(source.name), closing(WholeFile(source)) as file:
-        return file.schema, _compression(file.footer), max(file.footer.rows, default=0) or _ROW_GROUP_ROWS
+        return file.schema, max(file.footer.rows, default=0) or _ROW_GROUP_ROWS, _written(file.footer)
+
+
+def _written(footer: Footer) -> dict[str, Any]:
+    """Return how a file is written, as far as its footer tells, in the words of pyarrow."""
+    leaves = footer.leaves
+    return {
+        "compression": _compression(footer),
+        "use_dictionary": [leaf.name for leaf in leaves if any(chunk.has_dictionary for chunk in leaf.chunks)],
+        "write_statistics": [leaf.name for leaf in leaves if any(chunk.has_statistics for chunk in leaf.chunks)],
+        "write_page_index": any(chunk.has_index for leaf in leaves for chunk in leaf.chunks),
+    }
 
 
 def _compression(footer: Footer) -> dict[str, str] | str:
@@ -306,7 +315,7 @@ def rewriting(source: Source) -> int:
 
 
 def _kept(file: WholeFile) -> dict[str, Any]:
-    """Return how a file is written, as far as its footer tells.
+    """Return how a file is written again.
 
     Raises
     ------
@@ -316,13 +325,7 @@ def _kept(file: WholeFile) -> dict[str, Any]:
     leaves = file.footer.leaves
     check_copied(file.name, leaves)
     old_lists = any(leaf.name.endswith(".list.item") or ".list.item." in leaf.name for leaf in leaves)
-    return {
-        "compression": _compression(file.footer),
-        "use_dictionary": [leaf.name for leaf in leaves if any(chunk.has_dictionary for chunk in leaf.chunks)],
-        "write_statistics": [leaf.name for leaf in leaves if any(chunk.has_statistics for chunk in leaf.chunks)],
-        "write_page_index": any(chunk.has_index for leaf in leaves for chunk in leaf.chunks),
-        "use_compliant_nested_type": not old_lists,
-    }
+    return {**_written(file.footer), "use_compliant_nested_type": not old_lists}
 
 
 def check_copied(name: str, leaves: Sequence[Leaf]) -> None:
