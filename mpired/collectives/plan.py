@@ -437,7 +437,8 @@ def _engine(op: Op, files: Sequence[RankFile], *, alone: bool) -> Engine:
         return engine
     from mpired.engines import probe  # noqa: PLC0415 - of few commands
 
-    probe.check(cast("FarRunner", engine.runner), op, [file.source for file in files])
+    datatypes = (buffer.datatype for buffer in files[0].buffers)
+    probe.check(cast("FarRunner", engine.runner), op, [file.source for file in files], datatypes)
     return engine
 
 

@@ -219,6 +219,27 @@ def test_a_worker_with_other_mounts(elsewhere, here):
         assert np.array_equal(np.load("out.npy"), expected)
 
 
+@pytest.mark.parametrize(
+    ("op", "suffix", "warned"), [("ops.py:add", "npy", 1), ("sum", "npy", 0), ("ops.py:add", "i", 0)]
+)
+def test_processors_that_differ(op, suffix, warned, here):
+    """NumPy says so of a worker that may not use all that its processor can do."""
+    for rank in range(NRANKS):
+        with open(f"r{rank}.i", "wb") as file:
+            np.save(file, np.arange(COUNT))
+    ranks = [f"r{rank}.{suffix}" for rank in range(NRANKS)]
+    command = words(0, "reduce", "--engine", "mpi", "--op", op, "-o", "out.npy", *ranks)
+    older = ["env", "NPY_DISABLE_CPU_FEATURES=AVX2 FMA3 X86_V3 X86_V4", *command]
+    done = subprocess.run(
+        [MPIEXEC, "-n", "2", *command, ":", "-n", "1", *older], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    host = os.uname().nodename
+    said = re.findall(f"mpired: warning: the processor on {host} lacks .*: ops.py:add may round otherwise", done.stderr)
+    assert len(said) == warned, done.stderr
+    assert len(done.stderr.splitlines()) == 1 + warned
+
+
 @pytest.mark.needs("strace")
 def test_each_worker_opens_a_rank_once(here):
     """And once more to see whether it is the file that the command has looked at."""
