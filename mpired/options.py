@@ -61,7 +61,7 @@ Index: TypeAlias = str | int | slice | tuple[int | slice, ...]
 Indices: TypeAlias = "str | os.PathLike[str] | np.ndarray | Sequence[int] | None"
 DatatypeLike: TypeAlias = "str | MpiDatatype | np.dtype[Any] | type[np.generic]"
 AnyDatatype: TypeAlias = "str | MpiDatatype | np.dtype[Any] | type[np.generic] | None"
-EngineLike: TypeAlias = "str | SupportsSubmit"
+EngineLike: TypeAlias = "str | SupportsSubmit | SupportsEverywhere"
 
 
 OP = "Op and type"
@@ -95,6 +95,12 @@ class SupportsSubmit(Protocol):
     """An executor of `concurrent.futures`, or a client of Dask."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class SupportsEverywhere(Protocol):
+    """What `mpired.mpi` gives."""
+
+    def everywhere(self, function: Any, /) -> Any: ...
 
 
 class SupportsRead(Protocol):

@@ -203,8 +203,7 @@ def chosen(options: Mapping[str, Any]) -> Iterator[None]:
             except ModuleNotFoundError as error:
                 if not row.package or (error.name or "").partition(".")[0] not in {row.package, "dask"}:
                     raise
-                reason = f"{row.name} needs {row.package}, which is not installed; `pip install 'mpired[{row.extra}]'`"
-                raise UsageError("`engine`", reason) from None
+                raise UsageError("`engine`", not_installed(row)) from None
         token = _chosen.set(row)
         try:
             yield
@@ -212,8 +211,15 @@ def chosen(options: Mapping[str, Any]) -> Iterator[None]:
             _chosen.reset(token)
 
 
+def not_installed(row: Engine) -> str:
+    """Return what to say of an engine whose package is missing."""
+    return f"{row.name} needs {row.package}, which is not installed; `pip install 'mpired[{row.extra}]'`"
+
+
 def _row(value: Any) -> Engine:
-    """Return the engine that a name means, or an object of Dask or of concurrent.futures."""
+    """Return the engine that a name means, or an object of Dask, of `mpired.mpi` or of concurrent.futures."""
     if isinstance(value, str):
         return ENGINES[value]
+    if callable(getattr(value, "everywhere", None)):
+        return ENGINES["mpi"]
     return ENGINES["dask"] if type(value).__module__.partition(".")[0] == "distributed" else EXECUTOR
