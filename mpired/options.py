@@ -966,7 +966,8 @@ class Engines(TypedDict, total=False):
             "--engine",
             EngineName(ENGINES),
             "Who does the work. local, the default: processes of this machine; mpi: the processes that srun or mpiexec "
-            "has started; dask: the workers of --scheduler.",
+            "has started; dask: the workers of --scheduler. With the last two --jobs limits how many segments are "
+            "under way, and --max-memory is for each process.",
             "local",
         ),
     ]

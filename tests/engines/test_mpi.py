@@ -117,6 +117,13 @@ def test_every_collective_and_form_gives_the_same_bits(verb, suffix, options, he
     check_same(here, 3, verb, *options, *(f"r{i}.{suffix}" for i in range(NRANKS)))
 
 
+@pytest.mark.parametrize(("options", "nworkers"), [([], 3), (["--max-memory", "100M"], 3), (["-j", "2"], 2)])
+def test_limits_are_for_each_process(options, nworkers, here):
+    """On one machine 100M are for all together, which is too little for three workers."""
+    done = run(4, "reduce", "--op", "sum", *options, "-o", "out.npy", *(f"r{i}.npy" for i in range(NRANKS)))
+    assert f" {nworkers} workers on 1 machine (mpi)" in done.stderr
+
+
 def test_locate_gives_the_same_answer(here):
     command = ("locate", "--op", "maxloc", "--top", "3", *(f"r{i}.npy" for i in range(NRANKS)))
     expected = mpired.locate([f"r{i}.npy" for i in range(NRANKS)], "maxloc", top=3)
