@@ -26,8 +26,6 @@ _HEAD, _BODY, _STOP = 1, 2, 3
 _FUNCTION, _ITEM, _RESULT, _DONE, _ERROR, _END = "function", "item", "result", "done", "error", "end"
 _LEAST_PAUSE, _MOST_PAUSE = 20e-6, 1e-3  # seconds between two looks for a message
 _PATIENCE = 1.0  # seconds that a worker has to notice that what it does is not wanted any more
-# What launchers tell each process of how many there are.
-_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "PALS_SIZE")
 
 _running: Mpi | None = None
 _obstacle = ""
@@ -173,7 +171,7 @@ class Mpi:
 
     def check_launcher(self, words: str) -> None:
         """Raise `UsageError` if nothing has started processes, or another MPI has: each would be the command."""
-        sizes = {name: os.environ[name] for name in _SIZES if os.environ.get(name, "").isdecimal()}
+        sizes = {name: size for name, size in ENGINES["mpi"].started.items() if size.isdecimal()}
         if self._world.size > 1 or set(sizes.values()) == {"1"}:
             return
         if not sizes:

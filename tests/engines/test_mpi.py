@@ -257,5 +257,7 @@ def test_each_worker_opens_a_rank_once(here):
 
 
 def test_workers_are_listed(here):
+    started = subprocess.run(words(3, "engines"), capture_output=True, text=True, check=True)
+    assert started.stdout.count("and started: PMI_SIZE is 3") == 3  # without --engine each process is the command
     done = run(3, "engines", "r0.npy", "r1.npy")
     assert [line for line in done.stdout.splitlines() if "; sees 2 of 2 ranks" in line] == done.stdout.splitlines()[:2]
