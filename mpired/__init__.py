@@ -45,6 +45,7 @@ __all__ = [
     "exscan",
     "info",
     "locate",
+    "mpi",
     "op",
     "pack",
     "recover",
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
         reduce_scatter_block,
         scan,
     )
+    from mpired.api.mpi import mpi
     from mpired.api.pack import pack, unpack
     from mpired.api.queries import diff, info, locate, show
     from mpired.api.recover import recover
@@ -114,6 +116,7 @@ _HOMES = {
     "exscan": "mpired.api.collectives",
     "info": "mpired.api.queries",
     "locate": "mpired.api.queries",
+    "mpi": "mpired.api.mpi",
     "op": "mpired.ops.user",
     "pack": "mpired.api.pack",
     "recover": "mpired.api.recover",

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar
 
 from mpired import cautions
@@ -22,7 +22,7 @@ from mpired.errors import ChangedError, UsageError
 from mpired.progress import Progress
 from mpired.sources.local import holding
 from mpired.sources.source import STANDARD_INPUT, Source
-from mpired.storage import lock, looking, unfinished
+from mpired.storage import calls, lock, looking, unfinished
 from mpired.storage.lock import Target, lock_all, lock_replaced
 from mpired.storage.names import check_are_data
 from mpired.storage.output import check_new, is_stream, nothing, parted
@@ -124,7 +124,7 @@ def carry_out(
 
     def attempt(planned: _C) -> _C:
         _enter(planned.paths)
-        with _held(planned.paths if overwrite else ()) as held:
+        with _held(planned.paths if overwrite else (), planned.sources) as held:
             if held:
                 planned = _current(planned)
             cautions.tell(*cautions.hard_links(parted(planned.paths) if overwrite else ()))
@@ -194,11 +194,16 @@ def _has_stream(words: Words) -> bool:
 
 
 @contextlib.contextmanager
-def _held(paths: Iterable[str]) -> Iterator[Held]:
+def _held(paths: Iterable[str], sources: Iterable[Source]) -> Iterator[Held]:
     """Lock the files that are to be replaced, and finish what was begun with them."""
     existing = [path for path in paths if not is_stream(path) and os.path.isfile(path)]
     lock.check_descriptors(existing)
-    with lock_all(existing, lock.usual(), lock=lock_replaced, after=_recover) as held:
+    read = set(calls.real_paths(source.name for source in sources)) if existing else set()
+
+    def lock_one(name: str, waiting: lock.Waiting, *, held: Collection[lock.Inode]) -> Target | None:
+        return lock_replaced(name, waiting, held=held, updated=os.path.realpath(name) in read)
+
+    with lock_all(existing, lock.usual(), lock=lock_one, after=_recover) as held:
         yield held
 
 

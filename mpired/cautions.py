@@ -11,9 +11,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TypeVar
 
-from mpired.errors import HardLinkWarning, MpiredWarning, OrderWarning, SameFileWarning, UnusedWarning, shortened
+from mpired.errors import (
+    HardLinkWarning,
+    MpiredWarning,
+    OrderWarning,
+    ProcessorWarning,
+    SameFileWarning,
+    UnusedWarning,
+    shortened,
+)
 
 Listener = Callable[[MpiredWarning], None]
+_FEW = 3
 _W = TypeVar("_W", bound=MpiredWarning)
 
 
@@ -65,6 +74,18 @@ def order(first: str, second: str, where: str) -> OrderWarning:
 def hard_links(paths: Iterable[str]) -> list[HardLinkWarning]:
     """Warn of files that have other names than the one that is replaced."""
     return [HardLinkWarning(f"{path} is a hard link; its other names keep the old content") for path in paths]
+
+
+def processors(op: object, workers: Sequence[tuple[str, frozenset[str]]]) -> list[ProcessorWarning]:
+    """Warn of a user-defined op on real numbers if workers, of a machine with a processor each, have different ones."""
+    every = frozenset[str]().union(*(features for _, features in workers))
+    for host, there in workers:
+        if lacking := sorted(every - there):
+            what = f"the processor on {host} lacks {', '.join(lacking[:_FEW])}{', ...' if len(lacking) > _FEW else ''}"
+            return [
+                ProcessorWarning(f"{what}, which another worker's has: {shortened(str(op))} may round otherwise there")
+            ]
+    return []
 
 
 def same_files(targets: Sequence[object], origins: Sequence[object], indices: object = None) -> list[SameFileWarning]:

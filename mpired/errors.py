@@ -26,8 +26,8 @@
     └── WorkerError             8  MPI_ERR_INTERN    a worker died
 
 The number is the exit status of the command. Each class also inherits the fitting builtin. `MpiredWarning` is the base
-of the categories of warnings: OverflowWarning, OrderWarning, SkippedWarning, SameFileWarning, HardLinkWarning and
-UnusedWarning.
+of the categories of warnings: OverflowWarning, OrderWarning, SkippedWarning, SameFileWarning, HardLinkWarning,
+ProcessorWarning and UnusedWarning.
 """
 
 from __future__ import annotations
@@ -221,6 +221,13 @@ class HardLinkWarning(MpiredWarning):
     """The category of the warning that a file that is replaced has other names, which keep its old content."""
 
     label = ""
+
+
+class ProcessorWarning(MpiredWarning):
+    """The category of the warning that processors of workers differ, so that a user-defined op may round otherwise.
+
+    The predefined ops give the same bits on all.
+    """
 
 
 class UnusedWarning(MpiredWarning):

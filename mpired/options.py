@@ -61,7 +61,7 @@ Index: TypeAlias = str | int | slice | tuple[int | slice, ...]
 Indices: TypeAlias = "str | os.PathLike[str] | np.ndarray | Sequence[int] | None"
 DatatypeLike: TypeAlias = "str | MpiDatatype | np.dtype[Any] | type[np.generic]"
 AnyDatatype: TypeAlias = "str | MpiDatatype | np.dtype[Any] | type[np.generic] | None"
-EngineLike: TypeAlias = "str | SupportsSubmit"
+EngineLike: TypeAlias = "str | SupportsSubmit | SupportsEverywhere"
 
 
 OP = "Op and type"
@@ -95,6 +95,12 @@ class SupportsSubmit(Protocol):
     """An executor of `concurrent.futures`, or a client of Dask."""
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Any: ...
+
+
+class SupportsEverywhere(Protocol):
+    """What `mpired.mpi` gives."""
+
+    def everywhere(self, function: Any, /) -> Any: ...
 
 
 class SupportsRead(Protocol):
@@ -960,7 +966,8 @@ class Engines(TypedDict, total=False):
             "--engine",
             EngineName(ENGINES),
             "Who does the work. local, the default: processes of this machine; mpi: the processes that srun or mpiexec "
-            "has started; dask: the workers of --scheduler.",
+            "has started; dask: the workers of --scheduler. With the last two --jobs limits how many segments are "
+            "under way, and --max-memory is for each process.",
             "local",
         ),
     ]

@@ -22,7 +22,8 @@ if TYPE_CHECKING:  # a report of one command need not wait for the modules of al
 class Summary(NamedTuple):
     """A reduction in figures.
 
-    `nbytes` is what was read of the ranks, `skipped` has those left out, and `inputs` the names of the others.
+    `nbytes` is what was read of the ranks, `skipped` has those left out, and `inputs` the names of the others. `engine`
+    is who did the work, on so many `machines`; `repeated` is how many segments were begun again as a worker was lost.
     """
 
     op: str
@@ -43,6 +44,7 @@ class Summary(NamedTuple):
     inputs: Sequence[str] = ()
     engine: str = "local"
     machines: int = 1
+    repeated: int = 0
 
     def line(self) -> str:
         """Return the summary on one line."""
@@ -51,6 +53,8 @@ class Summary(NamedTuple):
         workers = f"{self.workers} worker{'s' if self.workers > 1 else ''}"
         if self.engine != "local":
             workers += f" on {self.machines} machine{'s' if self.machines > 1 else ''} ({self.engine})"
+        if self.repeated:
+            workers += f", {self.repeated} segment{'s' if self.repeated > 1 else ''} repeated"
         where = "standard output" if self.output == "-" else self.output
         if self.call != "MPI_Reduce":
             where = f"{self.noutputs} file{'' if self.noutputs == 1 else 's'}, {where}"
@@ -190,6 +194,7 @@ def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:
         inputs=[source.name for source in call.sources],
         engine=plans[0].engine.name,
         machines=max(plan.machines for plan in plans),
+        repeated=getattr(plans[0].engine.connected, "repeated", 0),
     )
 
 

@@ -158,7 +158,8 @@ class EngineName(Word):
 
     def check(self, value: Any) -> Any:
         """Return the name, or what takes tasks."""
-        return value if callable(getattr(value, "submit", None)) else super().check(value)
+        takes = any(callable(getattr(value, name, None)) for name in ("submit", "everywhere"))
+        return value if takes else super().check(value)
 
 
 class Integer(Kind):

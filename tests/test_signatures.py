@@ -186,6 +186,8 @@ with open("a.npy", "rb") as file:
     window.accumulate([file, np.zeros(3)], mpired.REPLACE)
 window = mpired.Window("t.npy", commit="journal")
 count: int = window.accumulate(np.ones(3), "sum", target_disp=4, at=None)
+with mpired.mpi() as engine:
+    assert_type(mpired.reduce(MANY, "sum", engine=engine), np.ndarray)
 try:
     print(mpired.info("a.npy").buffers[0].count)
     assert_type(mpired.show("a.npy", bins=3, png="a.png").buffers[0].count, int)
@@ -212,6 +214,7 @@ mpired.reduce(RANKS, "maxloc", split="v.npy")
 mpired.reduce(np.zeros(3), "sum")
 mpired.reduce(RANKS, "sum", progress=3)
 mpired.reduce(RANKS, 3)
+mpired.reduce(RANKS, "sum", engine=3)
 mpired.reduce(RANKS, "sum", type=float)
 mpired.reduce_scatter(RANKS, "sum")
 mpired.recover("a.npy", only_lists=True)

@@ -23,7 +23,7 @@ from mpired.options import Engines as EngineOptions
 @params.options(EngineOptions, Numbered, AsJson)
 @click.argument("ranks", nargs=-1, metavar="[RANK...]", type=params.FILE)
 def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Unpack[EngineOptions]) -> None:
-    """List the engines, which do the work of reductions, and what is installed for each.
+    """List the engines, which do the work of reductions, what is installed for each, and whether it is started.
 
     With --engine, say what each of its workers is, and whether it sees the RANKs as this machine does. The status is
     that of an error if a worker cannot be used.
@@ -66,6 +66,7 @@ def _row(engine: Engine) -> dict[str, Any]:
         "extra": engine.extra or None,
         "workers": workers,
         "usable": version is not None,
+        "started": engine.started,
     }
 
 
@@ -103,5 +104,7 @@ def _words(row: dict[str, Any]) -> Iterator[str]:
         yield f"{row['workers']} worker{'s' if row['workers'] > 1 else ''}"
     elif row["usable"]:
         yield f"{row['package']} {row['version']} is installed"
+        for name, value in row["started"].items():
+            yield f", and started: {name} is {value}"
     else:
         yield f"not installed: pip install 'mpired[{row['extra']}]' with {sys.executable}"

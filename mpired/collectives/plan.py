@@ -243,14 +243,21 @@ class _Work:
             pieces = max(pieces, -(-self.noutputs * max(self.sizes) // _RETURNED_BYTES))
         return pieces
 
-    def within(self, max_memory: int | None, jobs: int, block_bytes: int, nblocks: int) -> tuple[int, int]:
-        """Return how many workers and which blocks fit into the memory: smaller blocks first, then fewer workers."""
+    def within(
+        self, max_memory: int | None, jobs: int, block_bytes: int, nblocks: int, *, each: bool
+    ) -> tuple[int, int]:
+        """Return how many workers and which blocks fit into the memory: smaller blocks first, then fewer workers.
+
+        With `each` it is the memory of each process, else that of all together.
+        """
         if max_memory is None:
             return jobs, block_bytes
         # Of an op that needs all ranks at once an element of each.
         least = max(_MIN_BLOCK_BYTES, *self.widths)
         needed = self.base + nblocks * least
         memory.check(needed, max_memory)
+        if each:
+            return jobs, min(block_bytes, max((max_memory - self.base) // nblocks, least))
         # The parent waits beside its workers, so that n workers are n + 1 processes.
         fitting = 1 if jobs == 1 or max_memory < 3 * needed else min(jobs, max_memory // needed - 1)
         processes = fitting if fitting == 1 else fitting + 1
@@ -296,7 +303,8 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
     jobs
         The most workers; None for as many as the engine has.
     max_memory
-        The most bytes of memory for all processes together; None for the usual blocks.
+        The most bytes of memory for all processes together, or for each where the engine's may be on other machines;
+        None for the usual blocks.
     noutputs
         How many files take the results.
     nlocked
@@ -323,9 +331,10 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
     max_open -= (ahead := _depth(buffers, max_open))  # what is read ahead is open too
     nblocks = work.nblocks(max_open, ahead)
     memory.check(memory.BASE_NBYTES + encoding, max_memory)
-    jobs, block_bytes = work.within(max_memory, jobs, work.block_bytes(jobs, max_open), nblocks)
+    each = not engine.same_host
+    jobs, block_bytes = work.within(max_memory, jobs, work.block_bytes(jobs, max_open), nblocks, each=each)
     # What a process may have besides its blocks.
-    left = None if max_memory is None else max_memory // (1 if jobs == 1 else jobs + 1) - nblocks * block_bytes
+    left = None if max_memory is None else max_memory // (1 if jobs == 1 or each else jobs + 1) - nblocks * block_bytes
     buffers = work.reading_within(left, buffers, jobs, max_open, block_bytes)
     block_counts = tuple(max(1, block_bytes // width) for width in work.widths)
     segments = _cut(buffers, block_counts, work.pieces(engine, jobs))
@@ -437,7 +446,8 @@ def _engine(op: Op, files: Sequence[RankFile], *, alone: bool) -> Engine:
         return engine
     from mpired.engines import probe  # noqa: PLC0415 - of few commands
 
-    probe.check(cast("FarRunner", engine.runner), op, [file.source for file in files])
+    datatypes = (buffer.datatype for buffer in files[0].buffers)
+    probe.check(cast("FarRunner", engine.runner), op, [file.source for file in files], datatypes)
     return engine
 
 

@@ -7,6 +7,7 @@ import logging
 import os
 import queue
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import CancelledError
 from typing import Any, cast
@@ -84,6 +85,7 @@ class Dask(far.Tasks):
         self._timeout = timeout
         self._addresses: list[str] = []
         self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._keys: list[str] = []
         self._pinned: dict[str, str] = {}
         self._heard: dict[str, tuple[float, float]] = {}
         self._last_worker = time.monotonic()
@@ -108,6 +110,7 @@ class Dask(far.Tasks):
 
     def begin(self, octets: bytes) -> Any:
         """Return the pickled function as the result of a task, which can be made again where a worker is lost."""
+        self._keys = []
         return self._client.submit(bytes, octets, pure=False)
 
     def submit(self, function: Any, item: Any, *, alone: bool, worker: int | None = None) -> Any:
@@ -116,8 +119,17 @@ class Dask(far.Tasks):
         future = self._client.submit(far.work, function, item, alone, pure=False, **where)
         if worker is not None:
             self._pinned[future.key] = self._addresses[worker]
+        self._keys.append(future.key)
         future.add_done_callback(self._done.put)
         return future
+
+    def repeats(self) -> int:
+        """Return how many tasks were begun again, as the scheduler remembers; it is asked if a worker is gone."""
+        if self._workers().keys() >= set(self._addresses):
+            return 0
+        story = self._ask(self._client.scheduler.get_story, keys_or_stimuli=self._keys)
+        begun = Counter(key for key, before, after, *_ in story if before != after == "processing")
+        return sum(begun[key] > 1 for key in self._keys)
 
     def wait(self, futures: Collection[Any]) -> Collection[Any]:
         """Wait until one of the futures is done; meanwhile look whether scheduler and workers are there."""

@@ -71,7 +71,9 @@ def _loaded(octets: bytes) -> Callable[[Any], Any]:
 
 
 class Tasks(ABC):
-    """An engine that takes tasks one by one."""
+    """An engine that takes tasks one by one. `repeated` are those that were begun again, their worker being lost."""
+
+    repeated = 0
 
     @abstractmethod
     def begin(self, octets: bytes) -> Any:
@@ -109,8 +111,13 @@ class Tasks(ABC):
                     yield from found
                     if error is not None:
                         raise error
+            self.repeated += self.repeats()
         finally:
             self.cancel(waiting)
+
+    def repeats(self) -> int:
+        """Return how many tasks of the run that ends were begun again; 0 where an engine does not tell."""
+        return 0
 
     def each(self, function: Callable[[int], Any], workers: int) -> list[Any]:
         """Apply the function to the number of each of some workers, in that worker if the engine can."""

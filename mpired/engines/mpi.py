@@ -15,19 +15,17 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from mpired.engines import far, pool
-from mpired.engines.table import Limits
-from mpired.engines.worker import flush_streams, prepare, results
+from mpired.engines.table import ENGINES, Limits, not_installed
+from mpired.engines.worker import flush_streams, lent, prepare, results
 from mpired.errors import UsageError
 
 _HEAD, _BODY, _STOP = 1, 2, 3
 _FUNCTION, _ITEM, _RESULT, _DONE, _ERROR, _END = "function", "item", "result", "done", "error", "end"
 _LEAST_PAUSE, _MOST_PAUSE = 20e-6, 1e-3  # seconds between two looks for a message
 _PATIENCE = 1.0  # seconds that a worker has to notice that what it does is not wanted any more
-# What launchers tell each process of how many there are.
-_SIZES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "PALS_SIZE")
 
 _running: Mpi | None = None
 _obstacle = ""
@@ -48,6 +46,7 @@ def main(command: Callable[[], int]) -> int:
         return command()
     world = MPI.COMM_WORLD
     if world.rank:
+        prepare()
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -82,19 +81,41 @@ def connect(options: Mapping[str, Any]) -> Iterator[Mpi]:
     UsageError
         If there is no launcher, or the processes do not know of one another.
     """
-    del options
+    if isinstance(options["engine"], Mpi):  # of a block in a program, which ends the others
+        options["engine"].check_running()
+        yield options["engine"]
+        return
     import mpi4py  # noqa: F401, PLC0415 - to say that it is missing
 
     if _obstacle:
         raise UsageError("`engine`", f"{_obstacle}; install one, as by `pip install mpich`")
     if _running is None:
         reason = "mpi is for the command, started by srun or mpiexec, as `mpiexec -n 4 mpired reduce --engine mpi`"
-        raise UsageError("`engine`", f"{reason}; in Python hand over an executor of mpi4py.futures")
-    _running.check_launcher()
+        raise UsageError("`engine`", f"{reason}; in Python hand over that of `with mpired.mpi() as engine:`")
+    _running.check_launcher("mpired ...")
     try:
         yield _running
     finally:
         _running.ended()
+
+
+def joined() -> Mpi:
+    """Return the processes that run this program, with messages apart from those of the program.
+
+    Raises
+    ------
+    UsageError
+        As of `connect`.
+    """
+    try:
+        from mpi4py import MPI  # noqa: PLC0415 - of few programs
+    except ModuleNotFoundError:
+        raise UsageError("`engine`", not_installed(ENGINES["mpi"])) from None
+    except (ImportError, RuntimeError) as error:
+        reason = f"mpi4py finds no library of MPI ({' '.join(str(error).split())})"
+        raise UsageError("`engine`", f"{reason}; install one, as by `pip install mpich`") from None
+    Mpi(MPI.COMM_WORLD).check_launcher(f"python {os.path.basename(sys.argv[0]) or 'FILE'}")
+    return Mpi(MPI.COMM_WORLD.Dup())
 
 
 class Mpi:
@@ -103,19 +124,59 @@ class Mpi:
     def __init__(self, world: Any) -> None:
         self._world = world
         self._workers = list(range(1, world.size))
+        self._is_running = True
         self._stuck = False
         self._runs = 0
         self._stops: Counter[int] = Counter()
         self._places: list[far.Place] = []
 
-    def check_launcher(self) -> None:
+    @property
+    def is_worker(self) -> bool:
+        """Whether this process does what rank 0 asks for."""
+        return bool(self._world.rank)
+
+    def serve(self) -> None:
+        """Do what rank 0 asks for until it leaves the block.
+
+        Raises
+        ------
+        SystemExit
+            If an exception ended that.
+        """
+        self._is_running = False
+        with lent():
+            status = _serve(self._world)
+        if status is not None:
+            raise SystemExit(status)
+        self._world.Free()
+
+    def leave(self, error: BaseException | None) -> None:
+        """End the others, which leave the block as this process does."""
+        self._is_running = False
+        status = None if error is None else 1
+        if isinstance(error, SystemExit):
+            status = error.code if isinstance(error.code, int) else int(error.code is not None)
+        if not self.ended(status):
+            if error is not None:
+                traceback.print_exception(error)
+                sys.stderr.flush()
+            self._world.Abort(status or 1)
+        if status is None:
+            self._world.Free()
+
+    def check_running(self) -> None:
+        """Raise `UsageError` after the end of the block."""
+        if not self._is_running:
+            raise UsageError("`engine`", "is that of a block of `mpired.mpi` that has ended; use it in the block")
+
+    def check_launcher(self, words: str) -> None:
         """Raise `UsageError` if nothing has started processes, or another MPI has: each would be the command."""
-        sizes = {name: os.environ[name] for name in _SIZES if os.environ.get(name, "").isdecimal()}
+        sizes = {name: size for name, size in ENGINES["mpi"].started.items() if size.isdecimal()}
         if self._world.size > 1 or set(sizes.values()) == {"1"}:
             return
         if not sizes:
             reason = "mpi has one process, and no launcher has started it"
-            raise UsageError("`engine`", f"{reason}; write `mpiexec -n 4 mpired ...`, or srun")
+            raise UsageError("`engine`", f"{reason}; write `mpiexec -n 4 {words}`, or srun")
         from mpi4py import MPI  # noqa: PLC0415 - it is there
 
         name, size = next(iter(sizes.items()))
@@ -189,24 +250,24 @@ class Mpi:
         except TimeoutError:
             self._stuck = True
 
-    def ended(self) -> bool:
-        """End the workers, and tell whether all could be: a call of an op may go on."""
+    def ended(self, status: int | None = None) -> bool:
+        """End the workers, with a status if they end as processes; tell whether all could be: an op may go on."""
         while self._workers and not self._stuck:
             worker = self._workers.pop()
-            _send(self._world, (_END, self._stops[worker]), worker)
+            _send(self._world, (_END, (self._stops[worker], status)), worker)
         return not self._stuck
 
 
-def _serve(world: Any) -> None:
-    """Do what rank 0 asks for until it says that this is the end."""
-    prepare()
+def _serve(world: Any) -> int | None:
+    """Do what rank 0 asks for until it says that this is the end; return the status that it says with that."""
     octets, function, number, stops = b"", None, 0, 0
     while True:
         kind, value = _asked(world)
         if kind == _END:
-            for _ in range(value - stops):  # MPI ends only when nothing is under way
+            sent, status = value
+            for _ in range(sent - stops):  # MPI ends only when nothing is under way
                 world.recv(None, 0, _STOP)
-            return
+            return cast("int | None", status)
         if kind == _FUNCTION:
             (number, octets), function = value, None
             continue

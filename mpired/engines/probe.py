@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpired import __version__
+from mpired import __version__, cautions
+from mpired.datatypes import Datatype, Group
 from mpired.engines.table import FarRunner
 from mpired.errors import MpiredError, UsageError, UserOpError, parts
 from mpired.ops import Op
 from mpired.sources.source import Source
 
 _SAMPLES = 8
+# What may hold real numbers; an op on integers has no choice.
+_ROUNDED = Group.FLOATING_POINT | Group.COMPLEX | Group.PAIR | Group.DERIVED
 
 
 class Seen(NamedTuple):
@@ -32,12 +35,15 @@ class Seen(NamedTuple):
         For each file that it has looked at what is wrong with it, "" for nothing.
     op
         What is wrong with the file of the op.
+    features
+        What its processor can do, by NumPy's names.
     """
 
     host: str
     versions: dict[str, str]
     files: tuple[str, ...] = ()
     op: str = ""
+    features: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -58,7 +64,7 @@ class Probe:
     def __call__(self, _number: int) -> Seen:
         """Return what is seen here."""
         host = socket.gethostname()
-        return Seen(host, _versions(), tuple(map(_wrong, self.sources)), self._op())
+        return Seen(host, _versions(), tuple(map(_wrong, self.sources)), self._op(), _features())
 
     def _op(self) -> str:
         if self.kernel is None:
@@ -80,6 +86,14 @@ def _versions() -> dict[str, str]:
     }
 
 
+def _features() -> frozenset[str]:
+    """Return what NumPy finds that this processor can do: its kernels, and those of libraries of C, depend on it."""
+    from numpy._core import _multiarray_umath  # type: ignore[attr-defined]  # noqa: PLC0415 - not of its interface
+
+    found: dict[str, bool] = getattr(_multiarray_umath, "__cpu_features__", {})
+    return frozenset(name for name, there in found.items() if there)
+
+
 def _wrong(source: Source) -> str:
     """Return what is wrong with a file, "" if it is the one that the command has looked at."""
     try:
@@ -89,8 +103,10 @@ def _wrong(source: Source) -> str:
     return ""
 
 
-def check(runner: FarRunner, op: Op, sources: Sequence[Source]) -> None:
+def check(runner: FarRunner, op: Op, sources: Sequence[Source], datatypes: Iterable[Datatype]) -> None:
     """Let every worker look at some of the ranks, the first and the last among them.
+
+    It is warned of a user-defined op on real numbers where workers have different processors.
 
     Raises
     ------
@@ -103,6 +119,7 @@ def check(runner: FarRunner, op: Op, sources: Sequence[Source]) -> None:
     ranks = sorted({last * number // (_SAMPLES - 1) for number in range(_SAMPLES)})
     probe = Probe(tuple(sources[rank] for rank in ranks), op.kernel if op.user else None)
     own = _versions()
+    processors: list[tuple[str, frozenset[str]]] = []
     for seen in runner.everywhere(probe):
         for what, here in own.items():
             if (there := seen.versions.get(what)) != here:
@@ -115,6 +132,9 @@ def check(runner: FarRunner, op: Op, sources: Sequence[Source]) -> None:
                 raise UsageError(sources[rank].name, f"{reason}; put the ranks where all workers see them")
         if seen.op:
             raise UserOpError(str(op), f"{seen.op} (on {seen.host})")
+        processors.append((seen.host, seen.features))
+    if op.user and any(datatype.group & _ROUNDED for datatype in datatypes):
+        cautions.tell(*cautions.processors(op, processors))
 
 
 def described(runner: FarRunner, sources: Sequence[Source]) -> Iterator[Seen]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
@@ -91,6 +92,9 @@ class Engine(NamedTuple):
         Whether standard output is the command's alone: a launcher may write there, too.
     stops_ops
         Whether a worker can stop a call of an op: it needs a process whose main thread is its own.
+    told_by
+        Variables of the environment that say that something has started it: what a launcher tells each process of how
+        many there are, or where a scheduler is.
     connected
         What `connect` of the module has given, while the engine is used.
     """
@@ -105,10 +109,16 @@ class Engine(NamedTuple):
     takes: tuple[str, ...] = ()
     own_output: bool = True
     stops_ops: bool = True
+    told_by: tuple[str, ...] = ()
     connected: Runner | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Engine, (*self._replace(connected=None),)  # a worker has no workers
+
+    @property
+    def started(self) -> dict[str, str]:
+        """What the environment says of what has started it, by variable."""
+        return {name: os.environ[name] for name in self.told_by if os.environ.get(name)}
 
     @property
     def runner(self) -> Runner:
@@ -147,6 +157,7 @@ ENGINES = table(
             doc="the processes that srun or mpiexec has started",
             package="mpi4py",
             own_output=False,
+            told_by=("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "PALS_SIZE"),
         ),
         Engine(
             "dask",
@@ -158,6 +169,7 @@ ENGINES = table(
             package="distributed",
             takes=("scheduler", "engine_timeout"),
             stops_ops=False,
+            told_by=("DASK_SCHEDULER_ADDRESS",),
         ),
     ]
 )
@@ -203,8 +215,7 @@ def chosen(options: Mapping[str, Any]) -> Iterator[None]:
             except ModuleNotFoundError as error:
                 if not row.package or (error.name or "").partition(".")[0] not in {row.package, "dask"}:
                     raise
-                reason = f"{row.name} needs {row.package}, which is not installed; `pip install 'mpired[{row.extra}]'`"
-                raise UsageError("`engine`", reason) from None
+                raise UsageError("`engine`", not_installed(row)) from None
         token = _chosen.set(row)
         try:
             yield
@@ -212,8 +223,15 @@ def chosen(options: Mapping[str, Any]) -> Iterator[None]:
             _chosen.reset(token)
 
 
+def not_installed(row: Engine) -> str:
+    """Return what to say of an engine whose package is missing."""
+    return f"{row.name} needs {row.package}, which is not installed; `pip install 'mpired[{row.extra}]'`"
+
+
 def _row(value: Any) -> Engine:
-    """Return the engine that a name means, or an object of Dask or of concurrent.futures."""
+    """Return the engine that a name means, or an object of Dask, of `mpired.mpi` or of concurrent.futures."""
     if isinstance(value, str):
         return ENGINES[value]
+    if callable(getattr(value, "everywhere", None)):
+        return ENGINES["mpi"]
     return ENGINES["dask"] if type(value).__module__.partition(".")[0] == "distributed" else EXECUTOR

@@ -14,7 +14,7 @@ import pickle
 import resource
 import signal
 import sys
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, NoReturn
 
 _PR_SET_PDEATHSIG = 1
@@ -99,6 +99,25 @@ def prepare() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     keep_freed_memory()
+
+
+@contextlib.contextmanager
+def lent() -> Iterator[None]:
+    """Let this process be a worker while the block runs, and what it was before after that."""
+    flush_streams()
+    streams, kept = (sys.stdout, sys.stderr), [os.dup(number) for number in (0, 1)]
+    handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _redirect_streams()
+    keep_freed_memory()
+    try:
+        yield
+    finally:
+        flush_streams()
+        sys.stdout, sys.stderr = streams
+        for number, fd in enumerate(kept):
+            os.dup2(fd, number)
+            os.close(fd)
+        signal.signal(signal.SIGINT, signal.SIG_DFL if handler is None else handler)
 
 
 class _StandardError(io.FileIO):

@@ -248,7 +248,12 @@ def set_size(fd: int, nbytes: int) -> None:
 
 def filesystem_type(fd: int) -> str:
     """Return the name of the file system that `fd` lies on, "" if the system does not tell."""
-    return _type_of_device(os.fstat(fd).st_dev) or _type_by_magic(fd)
+    return mount_of_device(os.fstat(fd).st_dev).type or _type_by_magic(fd)
+
+
+def mount_options(fd: int) -> frozenset[str]:
+    """Return the options with which the file system of `fd` is mounted, none if the system does not tell."""
+    return mount_of_device(os.fstat(fd).st_dev).options
 
 
 def _type_by_magic(fd: int) -> str:
@@ -261,29 +266,38 @@ def time_granule(status: os.stat_result) -> int:
     """Return within how many nanoseconds two changes of a file may leave the same time of modification."""
     if status.st_mtime_ns % 1_000_000_000:
         return _TICK
-    return 2_000_000_000 if _type_of_device(status.st_dev) in _EVEN_SECONDS else 1_000_000_000
+    return 2_000_000_000 if mount_of_device(status.st_dev).type in _EVEN_SECONDS else 1_000_000_000
 
 
 def is_remote(path: str) -> bool:
     """Tell whether a file is on a file system of other machines, or of another process."""
     try:
-        return _type_of_device(os.stat(path).st_dev).partition(".")[0] in _REMOTE
+        return mount_of_device(os.stat(path).st_dev).type.partition(".")[0] in _REMOTE
     except OSError:  # it is told where the file is opened
         return False
 
 
+class Mount(NamedTuple):
+    """The type of a file system, and the options of its mount."""
+
+    type: str = ""
+    options: frozenset[str] = frozenset()
+
+
 @functools.lru_cache(maxsize=64)
-def _type_of_device(device: int) -> str:
+def mount_of_device(device: int) -> Mount:
+    """Return how a device is mounted, what is empty if the system does not tell."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:
         mounts = lines("/proc/self/mountinfo")
     except OSError:
-        return ""
+        return Mount()
     for mount in mounts:
         left, _, right = mount.partition(" - ")
         if left.split()[2] == wanted:
-            return right.split()[0]
-    return ""
+            kind, *_, of_all = right.split()
+            return Mount(kind, frozenset((left.split()[5] + "," + of_all).split(",")))
+    return Mount()
 
 
 def lines(path: str) -> list[str]:

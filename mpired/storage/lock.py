@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 
 from mpired.errors import LockError, UsageError
 from mpired.steps import step
-from mpired.storage import calls, descriptors
+from mpired.storage import calls, descriptors, reach
 from mpired.storage.remains import finish_staged
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two attempts
@@ -97,6 +97,10 @@ class NoLocksError(LockError):
     """Raised when a file system has no locks."""
 
 
+class ShortLocksError(NoLocksError):
+    """Raised when it has some, but does not show those of other machines."""
+
+
 Inode = tuple[int, int]
 """What a file is, whatever its name: its device and its number there."""
 
@@ -169,7 +173,9 @@ class Target(NamedTuple):
         _close(self.fd, self.dirfd)
 
 
-def lock_target(name: str, waiting: Waiting, *, shared: bool = False, held: Collection[Inode] = ()) -> Target:
+def lock_target(
+    name: str, waiting: Waiting, *, shared: bool = False, held: Collection[Inode] = (), alone: bool = False
+) -> Target:
     """Open and lock the file that `name` leads to.
 
     Parameters
@@ -182,11 +188,13 @@ def lock_target(name: str, waiting: Waiting, *, shared: bool = False, held: Coll
         Whether it is only read, with other readers.
     held
         The files that this process has locked already: one that has several names is locked once.
+    alone
+        Whether no other machine is at work there, if the file system does not show its locks.
 
     Raises
     ------
     LockError
-        If others hold the lock all the time, or the file system has no locks.
+        If others hold the lock all the time, or the file system has no locks, or does not show those of others.
     OSError
         If there is no such file, or it may not be changed.
     """
@@ -196,6 +204,8 @@ def lock_target(name: str, waiting: Waiting, *, shared: bool = False, held: Coll
         fd = calls.open_existing(path, name, writable=not shared)
         dirfd = -1
         try:
+            if not alone:
+                check_reach(fd, name)
             if inode(os.fstat(fd)) not in held:
                 acquire(fd, name, waiting, shared=shared)
             # While we waited the file may have been replaced: what we have locked then is no one's any more.
@@ -211,7 +221,13 @@ def lock_target(name: str, waiting: Waiting, *, shared: bool = False, held: Coll
         calls.let_go(fd, dirfd)
 
 
-def lock_replaced(name: str, waiting: Waiting, *, held: Collection[Inode] = ()) -> Target | None:
+def check_reach(fd: int, name: str) -> None:
+    """Raise `ShortLocksError` if the lock on an open file would not keep other machines from it."""
+    if found := reach.obstacle(fd):
+        raise ShortLocksError(name, f"{found.reason}, so no update is safe; {found.way_out}")
+
+
+def lock_replaced(name: str, waiting: Waiting, *, held: Collection[Inode] = (), updated: bool = False) -> Target | None:
     """Lock a file that is to be replaced, as far as that is possible.
 
     A file that may not be written to is locked as by a reader, which keeps those out that write to it. Where the file
@@ -221,14 +237,17 @@ def lock_replaced(name: str, waiting: Waiting, *, held: Collection[Inode] = ()) 
     Raises
     ------
     LockError
-        If others hold the lock all the time.
+        If others hold the lock all the time, or a file that is `updated`, because what replaces it depends on what it
+        holds, is where their locks are not seen.
     OSError
         If the system refuses.
     """
     for shared in (False, True):
         try:
             return lock_target(name, waiting, shared=shared, held=held)
-        except (NoLocksError, FileNotFoundError):
+        except (NoLocksError, FileNotFoundError) as error:
+            if updated and isinstance(error, ShortLocksError):
+                raise
             return None
         except OSError as error:
             if error.errno not in _NOT_WRITABLE:

@@ -114,7 +114,7 @@ def _recovered(name: str, heard: Sequence[_Heard], waiting: Waiting, how: Discar
     else:
         names.check_not_orphan(name)
         try:
-            with lock_target(name, waiting) as target:
+            with lock_target(name, waiting, alone=True) as target:
                 removed = recovery.clean(target)
                 journal = recovery.recover(target, discard=how)
         except NoLocksError:

@@ -339,8 +339,8 @@ def _retire(target: Target, place: _Place, mark: Mark | None) -> None:
 
 
 def clean(target: Target) -> tuple[str, ...]:
-    """Remove the temporary files that interrupted commands have left beside a target, and return their names."""
-    return tuple(os.fsdecode(name) for name in remove_dead(target.base, target.dirfd))
+    """Remove what interrupted commands have left beside a target, no other machine being at work; return the names."""
+    return tuple(os.fsdecode(name) for name in remove_dead(target.base, target.dirfd, alone=True))
 
 
 def finish_for_reading(name: str, waiting: Waiting) -> None:
@@ -385,7 +385,7 @@ def look(name: str) -> tuple[str, list[str]]:
 
 def _state(name: str) -> str:
     try:
-        with lock_target(name, Waiting(timeout=0)) as target:
+        with lock_target(name, Waiting(timeout=0), alone=True) as target:
             mark = marks.read(target.fd)
             if mark is not None and mark.begun:
                 with _opened_place(mark.journal) as place:

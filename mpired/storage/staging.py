@@ -19,7 +19,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from mpired.errors import BufferFileError, RanksError, UnconfirmedError
-from mpired.storage import calls, looking, notices
+from mpired.storage import calls, looking, notices, reach
 from mpired.storage.folder import Folder
 from mpired.storage.manifest import MANIFEST, Entry, Manifest, is_number, is_same, stamp
 from mpired.storage.names import is_staging, staging_in
@@ -27,6 +27,7 @@ from mpired.storage.names import is_staging, staging_in
 # What a staging directory holds besides drafts and the manifest. `home` is a link to the first one of the commit, by
 # its path, or in that one itself by its name. Only that one has a lock and can have the commit.
 LOCK, HOME, COMMIT = "lock", "home", "commit"
+_MARK_NBYTES = 256  # more than a name of a machine, of at most 64, and the number of its boot
 # Seconds to wait for a living process that puts its files in place.
 _PATIENCE, _PAUSE = 30.0, 0.005
 
@@ -263,7 +264,7 @@ def _finish_home(home: Folder, *, alone: bool) -> bool:
                 return False  # nothing waits here, and whoever may write here removes it
             raise
         try:
-            has_locks, free = taken(lock)
+            has_locks, free = _judged(lock)
             committed = home.status(COMMIT) is not None
             if free or (alone and not has_locks):
                 if committed:
@@ -282,7 +283,7 @@ def _finish_home(home: Folder, *, alone: bool) -> bool:
 
 _ENDLESS = {
     True: "a command that puts its results in place does not come to an end",
-    False: "results of a command wait here, and the file system has no locks that show whether it still runs; when it "
+    False: "results of a command wait here, and there are no locks that show whether it still runs; when it "
     "does not, `mpired recover` on a file in that directory finishes it",
 }
 
@@ -302,6 +303,14 @@ def taken(lock: int) -> tuple[bool, bool]:
         if error.errno not in calls.NO_LOCKS:
             raise
         return False, False
+
+
+def _judged(lock: int) -> tuple[bool, bool]:
+    """Take the lock of a commit, as `taken`; one that is free where that shows nothing is as if there were no locks."""
+    has_locks, free = taken(lock)
+    if free and not reach.is_conclusive(lock, calls.pread_some(lock, _MARK_NBYTES, 0).decode(), reach.machine()):
+        return False, False
+    return has_locks, free
 
 
 @contextlib.contextmanager

@@ -7,17 +7,18 @@ import os
 import re
 import stat
 
-from mpired.storage import calls
+from mpired.storage import calls, reach
 
-_NAME = rb"\.(?P<base>.*)\.[0-9a-f]{8}\.mpired-tmp"
-# So that a name of 255 bytes still has a temporary one beside it, of at most 121.
+_NAME = rb"\.(?P<base>.*)\.[0-9a-f]{8}(?P<machine>[0-9a-f]{8})?\.mpired-tmp"
+# So that a name of 255 bytes still has a temporary one beside it, of at most 129.
 _KEPT_OF_A_NAME = 100
 _ATTEMPTS = 100
 
 
-def temporary_name(base: bytes) -> bytes:
-    """Return a new name for a file that is to replace `base`."""
-    return b".%b.%b.mpired-tmp" % (base[:_KEPT_OF_A_NAME], os.urandom(4).hex().encode())
+def temporary_name(base: bytes, dirfd: int) -> bytes:
+    """Return a new name for a file that is to replace `base`; it ends with a mark of this machine where that counts."""
+    digits = os.urandom(4).hex() + reach.digits(reach.mark(dirfd))
+    return b".%b.%b.mpired-tmp" % (base[:_KEPT_OF_A_NAME], digits.encode())
 
 
 def open_temporary(base: bytes, dirfd: int, *, named: bool = False) -> tuple[int, bytes, bool]:
@@ -30,9 +31,9 @@ def open_temporary(base: bytes, dirfd: int, *, named: bool = False) -> tuple[int
     fd = None if named else calls.open_unnamed(dirfd)
     if fd is not None:
         _lock(fd)
-        return fd, temporary_name(base), False
+        return fd, temporary_name(base, dirfd), False
     for _ in range(_ATTEMPTS):
-        name = temporary_name(base)
+        name = temporary_name(base, dirfd)
         fd = calls.open_new(name, dirfd)
         try:
             # Between the opening and the lock another command may have taken the file for left behind.
@@ -65,14 +66,15 @@ def _has_name(fd: int, name: bytes, dirfd: int) -> bool:
     return False
 
 
-def remove_dead(base: bytes, dirfd: int) -> list[bytes]:
+def remove_dead(base: bytes, dirfd: int, *, alone: bool = False) -> list[bytes]:
     """Remove the temporary files for `base` that interrupted commands have left, and return their names.
 
     Only files of this user, for root of all users, and only those whose lock is free: a living command keeps its lock.
+    Where locks do not reach other machines, only those that this one has made in this boot, unless it works `alone`.
     That a folder cannot be listed is no error.
     """
     with contextlib.suppress(OSError):
-        return [name for name in leftovers(base, dirfd) if _remove_if_dead(name, dirfd)]
+        return [name for name in leftovers(base, dirfd) if _remove_if_dead(name, dirfd, alone=alone)]
     return []
 
 
@@ -83,7 +85,7 @@ def leftovers(base: bytes, dirfd: int) -> list[bytes]:
     return sorted(name for name, match in matches if match and match["base"] == base[:_KEPT_OF_A_NAME])
 
 
-def _remove_if_dead(name: bytes, dirfd: int) -> bool:
+def _remove_if_dead(name: bytes, dirfd: int, *, alone: bool) -> bool:
     try:
         fd = os.open(name, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=dirfd)
     except OSError:
@@ -91,7 +93,10 @@ def _remove_if_dead(name: bytes, dirfd: int) -> bool:
     try:
         status = os.fstat(fd)
         ours = os.geteuid() in {0, status.st_uid}
-        dead = stat.S_ISREG(status.st_mode) and ours and calls.lock(fd)
+        match = re.fullmatch(_NAME, name, re.DOTALL)
+        made = ((match and match["machine"]) or b"").decode()
+        shows = alone or reach.is_conclusive(dirfd, made, reach.digits(reach.machine()))
+        dead = stat.S_ISREG(status.st_mode) and ours and shows and calls.lock(fd)
         if dead and _has_name(fd, name, dirfd):
             calls.unlink(name, dirfd)
             return True

@@ -16,7 +16,7 @@ from typing import Self
 
 from mpired import codecs
 from mpired.errors import MpiredError, OutputExistsError, RanksError, UnconfirmedError, UsageError
-from mpired.storage import calls, copying, interruptions, manifest, metadata, staging
+from mpired.storage import calls, copying, interruptions, manifest, metadata, reach, staging
 from mpired.storage.folder import DraftFile, Folder, Place
 from mpired.storage.output import Packing, Scratch, existing_file, is_stream, nothing
 from mpired.storage.unfinished import recover_for_reading
@@ -192,6 +192,7 @@ class Together:
             calls.let_go(lock)
             return False
         self._lock = lock
+        calls.pwrite_all(lock, reach.mark(lock).encode(), 0)
         return True
 
     def commit(self) -> None:

@@ -30,7 +30,7 @@ from mpired.errors import OutputExistsError, UsageError
 from mpired.sources.local import LocalSource
 from mpired.sources.source import Source
 from mpired.storage import calls, journal, memory
-from mpired.storage.lock import Target, Waiting
+from mpired.storage.lock import Target, Waiting, check_reach
 from mpired.storage.output import FileOutput, Scratch
 from mpired.storage.update import Extent, Update, choose
 from mpired.windows import once
@@ -385,6 +385,7 @@ def make_target(name: str, filling: Filling, stack: ExitStack, *, durable: bool)
         output = stack.enter_context(FileOutput(name, overwrite=False, durable=durable))
     except OutputExistsError as error:
         raise Appeared from error
+    check_reach(output.fd, name)  # another machine may make it, too
     if not row.is_flat:
         return NewColumns(output, filling, stack)
     return NewTarget(output, row, filling)

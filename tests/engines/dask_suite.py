@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -188,9 +189,11 @@ def test_others_do_what_a_lost_worker_has_not_done(here, client):
 
     with ThreadPoolExecutor(1) as thread:
         killed = thread.submit(kill, None)
-        found = mpired.reduce(RANKS, "ops.py:first_waits", engine=client)
+        summary = mpired.reduce(RANKS, "ops.py:first_waits", output="out.npy", engine=client)
         killed.result()
-    assert np.array_equal(found, mpired.reduce(RANKS, "sum"))
+    assert np.array_equal(np.load("out.npy"), mpired.reduce(RANKS, "sum"))
+    assert summary.repeated >= 1
+    assert re.search(r"workers? on 1 machine \(dask\), \d segments? repeated -> out.npy", summary.line())
     client.wait_for_workers(2, timeout=60)
 
 
@@ -224,6 +227,14 @@ def test_the_command_finds_the_scheduler(here, address, client):
     assert re.search(r" workers? on 1 machine \(dask\) -> out.npy \(npy\)", done.stderr)
     assert len(done.stderr.splitlines()) == 1
     assert np.array_equal(np.load("out.npy"), mpired.reduce(RANKS, "sum"))
+    done = subprocess.run([*command, *words, "-f", "--json"], capture_output=True, text=True, check=True)
+    summary = json.loads(done.stdout)
+    assert {name: summary[name] for name in ("engine", "machines", "repeated")} == {
+        "engine": "dask",
+        "machines": 1,
+        "repeated": 0,
+    }
+    assert summary["workers"] >= 1
 
 
 @pytest.mark.parametrize(

@@ -117,6 +117,13 @@ def test_every_collective_and_form_gives_the_same_bits(verb, suffix, options, he
     check_same(here, 3, verb, *options, *(f"r{i}.{suffix}" for i in range(NRANKS)))
 
 
+@pytest.mark.parametrize(("options", "nworkers"), [([], 3), (["--max-memory", "100M"], 3), (["-j", "2"], 2)])
+def test_limits_are_for_each_process(options, nworkers, here):
+    """On one machine 100M are for all together, which is too little for three workers."""
+    done = run(4, "reduce", "--op", "sum", *options, "-o", "out.npy", *(f"r{i}.npy" for i in range(NRANKS)))
+    assert f" {nworkers} workers on 1 machine (mpi)" in done.stderr
+
+
 def test_locate_gives_the_same_answer(here):
     command = ("locate", "--op", "maxloc", "--top", "3", *(f"r{i}.npy" for i in range(NRANKS)))
     expected = mpired.locate([f"r{i}.npy" for i in range(NRANKS)], "maxloc", top=3)
@@ -219,6 +226,27 @@ def test_a_worker_with_other_mounts(elsewhere, here):
         assert np.array_equal(np.load("out.npy"), expected)
 
 
+@pytest.mark.parametrize(
+    ("op", "suffix", "warned"), [("ops.py:add", "npy", 1), ("sum", "npy", 0), ("ops.py:add", "i", 0)]
+)
+def test_processors_that_differ(op, suffix, warned, here):
+    """NumPy says so of a worker that may not use all that its processor can do."""
+    for rank in range(NRANKS):
+        with open(f"r{rank}.i", "wb") as file:
+            np.save(file, np.arange(COUNT))
+    ranks = [f"r{rank}.{suffix}" for rank in range(NRANKS)]
+    command = words(0, "reduce", "--engine", "mpi", "--op", op, "-o", "out.npy", *ranks)
+    older = ["env", "NPY_DISABLE_CPU_FEATURES=AVX2 FMA3 X86_V3 X86_V4", *command]
+    done = subprocess.run(
+        [MPIEXEC, "-n", "2", *command, ":", "-n", "1", *older], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0
+    host = os.uname().nodename
+    said = re.findall(f"mpired: warning: the processor on {host} lacks .*: ops.py:add may round otherwise", done.stderr)
+    assert len(said) == warned, done.stderr
+    assert len(done.stderr.splitlines()) == 1 + warned
+
+
 @pytest.mark.needs("strace")
 def test_each_worker_opens_a_rank_once(here):
     """And once more to see whether it is the file that the command has looked at."""
@@ -229,5 +257,7 @@ def test_each_worker_opens_a_rank_once(here):
 
 
 def test_workers_are_listed(here):
+    started = subprocess.run(words(3, "engines"), capture_output=True, text=True, check=True)
+    assert started.stdout.count("and started: PMI_SIZE is 3") == 3  # without --engine each process is the command
     done = run(3, "engines", "r0.npy", "r1.npy")
     assert [line for line in done.stdout.splitlines() if "; sees 2 of 2 ranks" in line] == done.stdout.splitlines()[:2]

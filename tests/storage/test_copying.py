@@ -125,7 +125,7 @@ def test_a_file_that_is_cut_while_it_is_copied_is_an_error(kind, sparse, monkeyp
 
 def test_the_file_system_is_known_where_the_mounts_are_not_listed(tmp_path, monkeypatch):
     """As in a chroot(2)."""
-    monkeypatch.setattr(calls, "_type_of_device", lambda _device: "")
+    monkeypatch.setattr(calls, "mount_of_device", lambda _device: calls.Mount())
     with (Path("/dev/shm") / tmp_path.name).open("wb") as file:
         os.unlink(file.name)
         assert calls.filesystem_type(file.fileno()) == "tmpfs"

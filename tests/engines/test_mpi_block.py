@@ -1,0 +1,156 @@
+"""`with mpired.mpi() as engine:` in programs that a real mpiexec runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import mpired
+
+MPIEXEC = os.path.join(sysconfig.get_path("scripts"), "mpiexec")
+NRANKS, COUNT = 4, 20_000
+# All ranks are large for these.
+BEGINNING = f"""\
+import os, sys
+sys.path[:0] = {[str(Path(__file__).parent.parent)]!r}
+import eager_command
+from mpired.collectives import plan
+for name, nbytes in eager_command.SIZES.items():
+    setattr(plan, name, nbytes)
+import mpired
+from mpired.errors import UserOpError
+from mpi4py import MPI
+RANK = MPI.COMM_WORLD.rank
+RANKS = [f"r{{rank}}.npy" for rank in range(4)]
+def say(text):
+    os.write(1, (text + "\\n").encode())
+"""
+OPS = """
+import os
+def refuse(invec, inoutvec):
+    raise ValueError("no")
+def add(invec, inoutvec):
+    print("in an op")
+    open(f"{os.getpid()}.ran", "w").close()
+    return invec + inoutvec
+"""
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    for rank in range(NRANKS):
+        np.save(f"r{rank}.npy", np.random.default_rng(rank).standard_normal(COUNT) * 10.0 ** (3 * rank))
+    Path("ops.py").write_text(OPS)
+    return tmp_path
+
+
+def run(nprocesses: int, program: str) -> subprocess.CompletedProcess[str]:
+    Path("program.py").write_text(BEGINNING + program)
+    start = [MPIEXEC, "-n", str(nprocesses)] if nprocesses else []
+    words = [*start, sys.executable, "program.py"]
+    return subprocess.run(words, check=False, capture_output=True, text=True, timeout=100)
+
+
+@pytest.mark.parametrize("nprocesses", [3, 1, 2])
+def test_rank_0_runs_the_block_and_all_go_on(nprocesses, here):
+    """The others lend what they have, and a second block is like the first; the program's own messages work."""
+    done = run(
+        nprocesses,
+        """
+import signal
+before = sys.stdout, signal.getsignal(signal.SIGINT), os.readlink("/proc/self/fd/0"), sys.gettrace()
+for op, output in (("sum", "sum.npy"), ("ops.py:add", "user.npy")):
+    with mpired.mpi() as engine:
+        say(f"in {RANK}")
+        summary = mpired.reduce(RANKS, op, output=output, engine=engine)
+    say(f"after {RANK}")
+with mpired.mpi() as engine: mpired.scan(RANKS, "sum", output="scan{rank}.npy", engine=engine)
+assert before == (sys.stdout, signal.getsignal(signal.SIGINT), os.readlink("/proc/self/fd/0"), sys.gettrace())
+found = MPI.COMM_WORLD.allgather(RANK)
+sys.stdout.write(" ".join(["end", *map(str, found)]) + "\\n")
+sys.stdout.flush()
+if not RANK:
+    say(f"{summary.engine} {summary.workers}")
+    try:
+        mpired.reduce(RANKS, "sum", engine=engine)
+    except mpired.MpiredError as error:
+        say(str(error))
+""",
+    )
+    assert (done.returncode, done.stderr.replace("in an op\n", "")) == (0, "")
+    said = done.stdout.splitlines()
+    assert said.count("in 0") == 2
+    assert not [line for line in said if line.startswith("in ") and line not in {"in 0", "in an op"}]
+    for rank in range(nprocesses):
+        assert said.count(f"after {rank}") == 2
+    assert said.count(" ".join(["end", *map(str, range(nprocesses))])) == nprocesses
+    assert f"mpi {max(1, nprocesses - 1)}" in said
+    assert "`engine`: is that of a block of `mpired.mpi` that has ended; use it in the block" in said
+    expected = mpired.reduce([f"r{rank}.npy" for rank in range(NRANKS)], "sum")
+    for name in ("sum.npy", "user.npy", "scan3.npy"):
+        assert np.array_equal(np.load(name), expected)
+    assert len(list(here.glob("*.ran"))) == max(1, nprocesses - 1)
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        ('mpired.reduce(RANKS, "ops.py:refuse", output="out.npy", engine=engine)', 1, "raised ValueError: no"),
+        ('raise KeyError("mine")', 1, "KeyError: 'mine'"),
+        ("sys.exit(3)", 3, ""),
+        ('sys.exit("mine")', 1, "mine"),
+        ("sys.exit()", 0, ""),
+    ],
+)
+def test_an_exception_in_the_block_ends_all(body, status, said, here):
+    done = run(3, f'with mpired.mpi() as engine:\n    {body}\nsay("after")')
+    assert (done.returncode, done.stdout) == (status, "")
+    assert done.stderr.count(said) == 1 if said else not done.stderr
+    assert done.stderr.count("Traceback") == (1 if "raise" in said or "Key" in said else 0)
+    assert not list(here.glob("out*"))
+
+
+def test_an_error_that_the_block_handles(here):
+    done = run(
+        3,
+        """
+with mpired.mpi() as engine:
+    try:
+        mpired.reduce(RANKS, "ops.py:refuse", output="out.npy", engine=engine)
+    except UserOpError:
+        mpired.reduce(RANKS, "sum", output="out.npy", engine=engine)
+say("after")
+""",
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "after\n" * 3, "")
+    assert np.array_equal(np.load("out.npy"), mpired.reduce([f"r{rank}.npy" for rank in range(NRANKS)], "sum"))
+
+
+def test_what_is_no_with_statement(here):
+    """The others end, without a word."""
+    stack = "import contextlib\nwith contextlib.ExitStack() as stack:\n    engine = stack.enter_context(mpired.mpi())\n"
+    done = run(3, stack + '    mpired.reduce(RANKS, "sum", output="out.npy", engine=engine)\nsay(f"after {RANK}")')
+    assert (done.returncode, done.stdout, done.stderr) == (0, "after 0\n", "")
+    assert Path("out.npy").exists()
+
+
+def test_without_a_launcher(here):
+    done = run(
+        0, 'try:\n    with mpired.mpi() as engine:\n        say("in")\nexcept mpired.MpiredError as e:\n    say(str(e))'
+    )
+    reason = "mpi has one process, and no launcher has started it"
+    assert done.stdout == f"`engine`: {reason}; write `mpiexec -n 4 python program.py`, or srun\n"
+
+
+def test_a_launcher_of_another_mpi(here, monkeypatch):
+    monkeypatch.setenv("OMPI_COMM_WORLD_SIZE", "8")
+    done = run(0, "with mpired.mpi() as engine:\n    pass")
+    assert done.returncode == 1
+    assert "UsageError: `engine`: the launcher has started 8 processes (OMPI_COMM_WORLD_SIZE), and each" in done.stderr

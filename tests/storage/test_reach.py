@@ -1,0 +1,231 @@
+"""Mounts on which the locks of other machines are not seen: what is taken for dead there, and what is refused."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import COMMAND, refused, run, succeeded, unchanged
+
+from mpired.storage import calls, reach, staging
+
+RANKS = [f"r{rank}.npy" for rank in range(3)]
+# The type, the options of the mount and of the file system, and whether locks of other machines are seen.
+MOUNTS = [
+    ("ext4", "rw,relatime", "rw", True),
+    ("lustre", "rw", "rw,flock,lazystatfs", True),
+    ("lustre", "rw", "rw,localflock", False),
+    ("lustre", "rw", "rw,noflock", False),
+    ("nfs4", "rw,relatime", "rw,vers=4.2,hard,proto=tcp,local_lock=none,addr=10.0.0.1", True),
+    ("nfs4", "rw,relatime", "rw,vers=4.2,local_lock=all", False),
+    ("nfs", "rw", "rw,vers=3,nolock,local_lock=all", False),
+    ("nfs", "rw", "rw,vers=3,local_lock=posix", False),
+    ("nfs", "rw", "rw,vers=3,local_lock=flock", True),  # ours are those of POSIX
+    ("xfs", "rw", "rw,nolock,localflock", True),  # words of others
+    ("cifs", "rw", "rw,vers=3.1.1", False),
+    ("smb3", "rw", "rw", False),
+    ("9p", "rw", "rw,access=client,trans=virtio", False),
+    ("fuse.sshfs", "rw,nosuid", "rw,user_id=0", False),
+    ("fuse.glusterfs", "rw", "rw", True),
+    ("gpfs", "rw", "rw", True),
+]
+
+
+def line(folder: Path, kind: str, options: str, of_all: str) -> str:
+    """A line of mountinfo, with the device of a folder."""
+    device = os.stat(folder).st_dev
+    place = f"{os.major(device)}:{os.minor(device)}"
+    return f"36 35 {place} / /da\\040ta {options} shared:1 - {kind} server:/e\\040x {of_all}"
+
+
+def mounted(folder: Path, kind: str = "lustre", of_all: str = "rw,localflock") -> Callable[[], None]:
+    """Let a process find the folder mounted so."""
+
+    def setup() -> None:
+        original, text = calls.lines, line(folder, kind, "rw", of_all)
+        calls.mount_of_device.cache_clear()
+        calls.lines = lambda path: [text] if path == "/proc/self/mountinfo" else original(path)
+
+    return setup
+
+
+def elsewhere(folder: Path) -> Callable[[], None]:
+    """The same on another machine, which sees no lock of this one."""
+
+    def setup() -> None:
+        mounted(folder)()
+        reach.machine = lambda: "other 1234"
+        original = fcntl.fcntl
+
+        def free(fd: int, request: int, *arguments: object) -> object:
+            return b"" if request == fcntl.F_OFD_SETLK else original(fd, request, *arguments)
+
+        fcntl.fcntl = free
+
+    return setup
+
+
+def lock(path: Path) -> int:
+    """Lock a file as a command that lives."""
+    fd = os.open(path, os.O_RDWR)
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    return fd
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    yield
+    calls.mount_of_device.cache_clear()
+
+
+@pytest.fixture
+def here(tmp_path) -> Path:
+    for rank, name in enumerate(RANKS):
+        np.save(tmp_path / name, np.full(8, rank + 1.0))
+    return tmp_path
+
+
+@pytest.mark.parametrize(("kind", "options", "of_all", "seen"), MOUNTS)
+def test_the_table_of_mounts(kind, options, of_all, seen, tmp_path, monkeypatch):
+    lines = ["22 1 0:9 / /other rw - lustre a@b:/x rw,localflock", line(tmp_path, kind, options, of_all)]
+    monkeypatch.setattr(calls, "lines", lambda _path: lines)
+    calls.mount_of_device.cache_clear()
+    fd = os.open(tmp_path, os.O_RDONLY)
+    assert (reach.obstacle(fd) is None) == seen
+    assert calls.filesystem_type(fd) == kind
+    os.close(fd)
+
+
+@pytest.mark.parametrize("mount", [("lustre", "rw,localflock"), ("nfs", "rw,nolock,local_lock=all"), ("9p", "rw")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("accumulate", "--op", "sum", "r0.npy", "r1.npy"),
+        ("accumulate", "--op", "sum", "--create", "new.npy", "r1.npy"),
+        ("get-accumulate", "--op", "sum", "r0.npy", "r1.npy"),
+        ("fetch-and-op", "--op", "sum", "r0.npy", "1"),
+        ("compare-and-swap", "r0.npy", "1", "2"),
+        ("scan", "--op", "sum", *RANKS, "--in-place"),
+        ("reduce", "--op", "sum", *RANKS, "--in-place", "--root", "0"),
+        ("reduce-local", "--op", "sum", "r0.npy", "r1.npy"),
+    ],
+)
+def test_an_update_is_refused(words, mount, here):
+    with unchanged(here):
+        outcome = run(*words, cwd=here, setup=mounted(here, *mount))
+        refused(
+            outcome, 5, "does not show the locks of other machines, so no update is safe", "copy the file elsewhere"
+        )
+
+
+def test_the_way_out_is_said(here):
+    outcome = run("accumulate", "--op", "sum", "r0.npy", "r1.npy", cwd=here, setup=mounted(here))
+    refused(outcome, 5, "r0.npy: its file system (lustre with `localflock`)", "mount it with `-o flock`, or copy")
+
+
+@pytest.mark.parametrize("name", ["new.npy", "r0.npy"])
+def test_results_are_written(name, here):
+    """An existing file is replaced, as one that is no target of updates there."""
+    succeeded(run("reduce", "-q", "-f", "--op", "sum", *RANKS[1:], "-o", name, cwd=here, setup=mounted(here)))
+    assert np.load(here / name).tolist() == [5.0] * 8
+    succeeded(run("scan", "-q", "-f", "--op", "sum", *RANKS[1:], "-o", "s{rank}.npy", cwd=here, setup=mounted(here)))
+    assert np.load(here / "s1.npy").tolist() == [5.0] * 8
+    assert not list(here.glob(".*"))
+
+
+@pytest.mark.parametrize("committed", [False, True])
+def test_a_staging_directory(committed, here):
+    """It is kept on another machine, and cleared on this one when its command is dead, or where that is asked for."""
+
+    def setup() -> None:
+        mounted(here)()
+        if committed:
+            os.replace = os.link = lambda *_, **__: os._exit(99)
+        else:
+            os.pwrite = lambda fd, data, offset, write=os.pwrite: (
+                os._exit(99) if bytes(data).startswith(b"\x93NUMPY") else write(fd, data, offset)
+            )
+
+    words = ("scan", "-q", "--op", "sum", *RANKS, "-o", "s{rank}.npy")
+    assert run(*words, cwd=here, setup=setup).status == 99
+    (left,) = here.glob(".*.mpired-together")
+    assert (left / "lock").read_text() == reach.machine()
+    other = run("info", "r0.npy", cwd=here, setup=lambda: (elsewhere(here)(), impatient()))
+    assert left.exists()
+    if committed:
+        refused(other, 4, "there are no locks that show whether it still runs", "`mpired recover`")
+    else:
+        assert other.status == 0
+    if not committed:
+        held = lock(left / "lock")
+        assert run("info", "r0.npy", cwd=here, setup=mounted(here)).status == 0
+        assert left.exists()
+        os.close(held)
+    assert run("info", "r0.npy", cwd=here, setup=mounted(here)).status == 0
+    assert not left.exists()
+    assert (here / "s2.npy").exists() == committed
+
+
+def impatient() -> None:
+    staging._PATIENCE = 0.01  # noqa: SLF001 - in the process of the command
+
+
+def test_recover_says_that_no_other_machine_is_at_work(here):
+    left = here / ".01234567.mpired-together"
+    left.mkdir(mode=0o700)
+    (left / "home").symlink_to(left.name)
+    (left / "lock").write_text("other 1234")
+    dead = here / ".r0.npy.0123456789abcdef.mpired-tmp"
+    dead.touch()
+    succeeded(run("reduce", "-q", "-f", "--op", "sum", *RANKS[1:], "-o", "r0.npy", cwd=here, setup=mounted(here)))
+    assert dead.exists()
+    assert left.exists()
+    assert run("recover", "r0.npy", cwd=here, setup=mounted(here)).status == 0
+    assert not list(here.glob(".*"))
+
+
+@pytest.mark.parametrize(
+    ("digits", "removed"),
+    [("01234567", False), ("0123456789abcdef", False), ("01234567MACHINE", True)],
+    ids=["of a mount with locks", "another machine", "this machine"],
+)
+def test_a_temporary_file(digits, removed, here):
+    """What another machine has made is kept; so is what one with another mount has."""
+    digits = digits.replace("MACHINE", reach.digits(reach.machine()))
+    left = here / f".out.npy.{digits}.mpired-tmp"
+    left.touch()
+    words = ("reduce", "-q", "-f", "--op", "sum", *RANKS, "-o", "out.npy")
+    succeeded(run(*words, cwd=here, setup=mounted(here)))
+    assert left.exists() != removed
+    if "abcdef" in digits:  # nor does a machine take it that has another mount
+        succeeded(run(*words, cwd=here))
+        assert left.exists()
+
+
+def test_a_temporary_file_of_a_living_command(here):
+    left = here / f".out.npy.01234567{reach.digits(reach.machine())}.mpired-tmp"
+    left.touch()
+    held = lock(left)
+    for setup in (mounted(here), lambda: None):
+        succeeded(run("reduce", "-q", "-f", "--op", "sum", *RANKS, "-o", "out.npy", cwd=here, setup=setup))
+        assert left.exists()
+    os.close(held)
+
+
+@pytest.mark.needs("mount")
+def test_the_system_says_how_it_is_mounted(here):
+    """The whole command, with another list of mounts."""
+    (here / "mounts").write_text(line(here, "nfs4", "rw", "rw,local_lock=all") + "\n")
+    script = 'mount --bind mounts /proc/$$/mountinfo && exec "$@"'
+    words = [COMMAND, "accumulate", "--op", "sum", "r0.npy", "r1.npy"]
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", *words], cwd=here, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 5
+    assert "(nfs4 with `local_lock=all`) does not show the locks of other machines" in done.stderr
