@@ -30,7 +30,7 @@ from mpired.errors import (
 from mpired.options import Cutting, Ranking, Skipping
 from mpired.progress import counted
 from mpired.ranks.order import RankWord
-from mpired.sources.open import open_source
+from mpired.sources.open import looked_at_ahead, open_source
 from mpired.sources.source import of_file
 
 _T = TypeVar("_T")
@@ -170,7 +170,7 @@ def each_good(
     used: list[_W] = []
     errors: list[MpiredError | OSError] = []
     skipped: list[Skipped] = []
-    with decoding.one_worker():
+    with decoding.one_worker(), looked_at_ahead(words):
         for rank, word in enumerate(counted(words, f"checking {what}")):
             try:
                 good.append(opened(word, rank))

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mpired.errors import ChangedError
 
 STANDARD_INPUT = "standard input"
 STORE_HEAD = b"\0a store of arrays in a directory\n"
 """What a directory of arrays gives for its first bytes, so that its format is recognised as that of a file is."""
+
+
+class Distance(NamedTuple):
+    """How far bytes are: how many blocks of them are asked for at a time, and of how many bytes a block is at least."""
+
+    depth: int
+    block: int
 
 
 class OpenSource:
@@ -76,6 +83,12 @@ class Source(Protocol):
 
     def changed(self) -> ChangedError:
         """Return the error for bytes that changed."""
+
+
+def distance_of(source: Source) -> Distance | None:
+    """Return how far the bytes of a source are, None if they are on this machine or on a file system."""
+    found: Distance | None = getattr(source, "distance", None)  # a `RemoteSource` alone has one
+    return found
 
 
 def of_file(source: Source) -> Source:
