@@ -23,7 +23,9 @@ from mpired.storage.stores import Version
 _PAGE_NBYTES = 64 << 10
 # What follows what was read before is read in longer and longer pages.
 _LONGEST_PAGE_NBYTES = 1 << 20
-_KEPT_NBYTES = 16 << 20
+# As long as a request takes so many bytes arrive: a gap of them is no reason for another request.
+_GAP_NBYTES = 512 << 10
+_KEPT_NBYTES = 8 << 20
 # About as much as is known of a rank besides.
 _FEW_BYTES = 1 << 10
 # How many objects are looked at before it is their turn.
@@ -91,7 +93,7 @@ class RemoteSource(NamedTuple):
     @property
     def distance(self) -> Distance:
         """How far it is."""
-        return Distance(16, 4 << 20)
+        return Distance(16, 4 << 20, _PAGE_NBYTES)
 
     def open(self) -> OpenSource:
         """Open it for reading: nothing is asked for before bytes are."""
@@ -124,7 +126,7 @@ class _OpenRemote(OpenSource):
         found: bytes | memoryview
         if source.content is not None:
             found = source.content[offset : offset + count]
-        elif count < _PAGE_NBYTES:
+        elif count <= _LONGEST_PAGE_NBYTES:
             found = self._paged(offset, count)
         else:
             found = self._got(offset, count)
@@ -137,8 +139,12 @@ class _OpenRemote(OpenSource):
         key = source.url, source.version
         page, wanted = _pages.holding(key, offset, count)
         if page is None:
-            page = self._got(offset, min(max(count, wanted), source.nbytes - offset))
-            _pages.keep(key, offset, page)
+            start, stop = offset, offset + count
+            if count <= _PAGE_NBYTES:  # what is short is followed by more, and the end by what is before it
+                start, stop = min(offset, max(0, source.nbytes - _PAGE_NBYTES)), max(stop, offset + wanted)
+            page = self._got(start, min(stop, source.nbytes) - start)
+            _pages.keep(key, start, page)
+            page = page[offset - start :]
         return page[:count]
 
     def _got(self, offset: int, count: int) -> memoryview:
@@ -171,7 +177,7 @@ class _Pages:
                 if start <= offset and offset + count <= start + len(page):
                     self._known.move_to_end(place)
                     return page[offset - start :], 0
-                if start <= offset <= start + len(page):
+                if start <= offset <= start + len(page) + _GAP_NBYTES:
                     wanted = max(wanted, min(2 * len(page), _LONGEST_PAGE_NBYTES))
         return None, wanted
 
@@ -253,11 +259,10 @@ def matching(pattern: str) -> list[str]:
     FileNotFoundError
         If none matches.
     """
-    scheme = urls.SCHEMES[pattern.partition("://")[0]]
-    if not scheme.lists:
-        reason = f"is a glob, and a server of {scheme.name} does not list its files"
-        raise UsageError(pattern, f"{reason}; write a range, as {{0..9}}, or a list of URLs")
     place = urls.place_of(pattern)
+    if not place.scheme.lists:
+        reason = f"is a glob, and a server of {place.scheme.name} does not list its files"
+        raise UsageError(pattern, f"{reason}; write a range, as {{0..9}}, or a list of URLs")
     pattern_parts = place.key.split("/")
     within = list(itertools.takewhile(lambda part: not _MAGIC.intersection(part), pattern_parts[:-1]))
     is_deep = len(within) + 1 < len(pattern_parts) or pattern_parts[-1] == _ANY_FOLDERS

@@ -12,10 +12,21 @@ STORE_HEAD = b"\0a store of arrays in a directory\n"
 
 
 class Distance(NamedTuple):
-    """How far bytes are: how many blocks of them are asked for at a time, and of how many bytes a block is at least."""
+    """How bytes are read that are far away.
+
+    Parameters
+    ----------
+    depth
+        How many blocks of ranks are asked for at a time.
+    block
+        How many bytes a block has, if there is memory.
+    head
+        How many bytes at the start are known when an object is looked at.
+    """
 
     depth: int
     block: int
+    head: int
 
 
 class OpenSource:

@@ -15,25 +15,31 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from mpired.errors import BufferFileError, UsageError
-from mpired.storage.urls import Place, place_of
+from mpired.storage.urls import place_of
 
 _T = TypeVar("_T")
 
 THREADS = 32
 """How many requests of the command itself are under way at most."""
-_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI")
-_KEYS += ("AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_SKIP_SIGNATURE")
+_KEYS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_SKIP_SIGNATURE",
+)
 _PROFILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
 _WAYS_IN = {
     "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile of ~/.aws with boto3 installed,"
     " or AWS_SKIP_SIGNATURE=true for a public bucket",
     "gs": "set GOOGLE_SERVICE_ACCOUNT to a file of credentials, or GOOGLE_SKIP_SIGNATURE=true for a public bucket",
     "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or a token of AZURE_STORAGE_SAS_KEY",
-    "http": "",
-    "https": "",
 }
 # Where machines of a cloud get credentials, which is asked last.
-_NO_CREDENTIALS = re.compile(r"169\.254\.169\.254|metadata\.google|token request|Missing(Account|Credential)", re.ASCII)
+_NO_CREDENTIALS = re.compile(
+    r"169\.254\.169\.254|metadata\.google|token request|Missing ?(Account|Credential|AccessKeyId|SecretAccessKey)",
+    re.ASCII,
+)
 _STATUS = re.compile(r"Server returned non-2xx status code: (\d{3} ?[^:\n]*)")
 _RETRIES = re.compile(r"after (\d+) retries")
 _INNERMOST = re.compile(r'(?:error|message): "([^"]+)"')
@@ -43,7 +49,7 @@ _KINDS = {
     "Timeout": "does not answer in time",
     "Interrupted": "ends its answers in the middle",
 }
-_NOTHING_THERE = "416"
+_NO_RANGE = "416"
 
 
 class Version(NamedTuple):
@@ -75,6 +81,10 @@ class ThereError(Exception):
 
 class NothingThereError(Exception):
     """Raised when no byte of an object is in the range that was asked for."""
+
+
+_OF_VERSIONS = {"PreconditionError": ReplacedError, "NotModifiedError": ReplacedError, "AlreadyExistsError": ThereError}
+_DENIED = {"PermissionDeniedError": "access is denied", "UnauthenticatedError": "the credentials are not valid"}
 
 
 def get(url: str, start: int, stop: int, version: Version | None = None) -> tuple[memoryview, Version]:
@@ -226,37 +236,26 @@ def _profile() -> Any:
 
 def _raise_again(url: str, error: Exception) -> NoReturn:
     """Raise an error of the library in words of ours."""
-    import obstore.exceptions as kinds  # noqa: PLC0415 - as above
-
-    text, place = str(error), place_of(url)
-    if isinstance(error, kinds.PreconditionError | kinds.NotModifiedError):
-        raise ReplacedError from None
-    if isinstance(error, kinds.AlreadyExistsError):
-        raise ThereError from None
+    text, kind = str(error), type(error).__name__
+    if kind in _OF_VERSIONS:
+        raise _OF_VERSIONS[kind] from None
     if isinstance(error, FileNotFoundError):
         what = "there is no such bucket" if "NoSuchBucket" in text else "there is no such object"
         raise FileNotFoundError(errno.ENOENT, what, url) from None
-    if isinstance(error, kinds.PermissionDeniedError):
-        raise PermissionError(errno.EACCES, _denied("access is denied", place), url) from None
-    if isinstance(error, kinds.UnauthenticatedError):
-        raise PermissionError(errno.EACCES, _denied("the credentials are not valid", place), url) from None
-    if isinstance(error, kinds.NotSupportedError):
+    denied = _DENIED.get(kind) or (_NO_CREDENTIALS.search(text) and "there are no credentials")
+    if denied:
+        way_in = _WAYS_IN.get(place_of(url).scheme.name)
+        raise PermissionError(errno.EACCES, f"{denied}; {way_in}" if way_in else denied, url) from None
+    if kind == "NotSupportedError":
         raise BufferFileError(url, "its server sends no ranges of bytes; write it to a file first") from None
     if isinstance(error, ValueError) and "parse path" in text:
         raise UsageError(url, "has a name with an empty part, `.` or `..`, which cannot be asked for") from None
-    if not isinstance(error, kinds.BaseError):
+    if kind != "GenericError":
         raise error
-    if _NO_CREDENTIALS.search(text):
-        raise PermissionError(errno.EACCES, _denied("there are no credentials", place), url) from None
     status = _STATUS.search(text)
-    if status and status[1].startswith(_NOTHING_THERE):
+    if status and status[1].startswith(_NO_RANGE):
         raise NothingThereError from None
     raise OSError(errno.EIO, _failure(text, status), url) from None
-
-
-def _denied(what: str, place: Place) -> str:
-    way_in = _WAYS_IN[place.scheme.name]
-    return f"{what}; {way_in}" if way_in else what
 
 
 def _failure(text: str, status: re.Match[str] | None) -> str:

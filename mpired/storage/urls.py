@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from mpired.errors import UsageError
@@ -86,6 +87,14 @@ def identity(url: str) -> tuple[int, int]:
     import hashlib  # noqa: PLC0415 - with it comes OpenSSL
 
     return _DEVICE, int.from_bytes(hashlib.blake2b(url.encode(errors="surrogateescape"), digest_size=8).digest())
+
+
+def check_are_files(paths: Iterable[object]) -> None:
+    """Raise `UsageError` if one of the paths of what is to be changed is a URL."""
+    for path in paths:
+        if isinstance(path, str) and is_url(path):
+            reason = "is an object of a store, of which no part can be changed, and which cannot be locked"
+            raise UsageError(path, f"{reason}; copy it to a file, and change that")
 
 
 def check_scheme(path: str) -> None:
