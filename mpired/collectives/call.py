@@ -312,8 +312,9 @@ def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nl
         default=0,
     )
     if any(is_url(result.path) for result in results):
-        from mpired.storage.upload import SENDING_NBYTES  # noqa: PLC0415 - most results are files
+        from mpired.storage.upload import sending_nbytes  # noqa: PLC0415 - most results are files
 
-        encoding = max(encoding, SENDING_NBYTES)
+        buffers = deal.senders[0].buffers
+        encoding = max(encoding, sending_nbytes(sum(each.count * each.datatype.itemsize for each in buffers)))
     plan = make_plan(request.op, deal.senders, jobs, max_memory, noutputs=noutputs, nlocked=nlocked, encoding=encoding)
     return Course(plan, results)

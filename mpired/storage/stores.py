@@ -21,6 +21,8 @@ _T = TypeVar("_T")
 
 THREADS = 32
 """How many requests of the command itself are under way at most."""
+RETRYING = {"max_retries": 10}
+"""How often a request is repeated, with pauses that take some seconds together."""
 _KEYS = (
     "AWS_ACCESS_KEY_ID",
     "AWS_WEB_IDENTITY_TOKEN_FILE",
@@ -202,7 +204,7 @@ def _store(root: str) -> Any:
     from obstore.store import from_url  # noqa: PLC0415 - as above
 
     scheme = root.partition("://")[0]
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"retry_config": RETRYING}
     if scheme == "http":
         options["client_options"] = {"allow_http": True}
     if scheme == "s3" and (provider := _profile()) is not None:

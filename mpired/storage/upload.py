@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import mmap
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
@@ -19,8 +18,6 @@ _SINGLE_NBYTES = 64 << 20
 _PART_NBYTES = 8 << 20
 _PARTS_AT_A_TIME = 4
 _MOST_PARTS = 9_000  # stores take 10,000
-SENDING_NBYTES = (_PARTS_AT_A_TIME + 1) * _PART_NBYTES
-"""The memory that sending a result takes; what is put by one request is mapped from its file."""
 # Seconds that a request which may make the object has to end in after an interruption.
 _PATIENCE = 20
 
@@ -149,12 +146,9 @@ class _Content:
 
     def put(self, url: str, overwrite: bool) -> None:  # noqa: FBT001 - called by position in a thread
         """Put all of it."""
-        if not self._nbytes:
-            stores.put(url, b"", mode="overwrite" if overwrite else "create", use_multipart=False)
-            return
         if self._nbytes <= _SINGLE_NBYTES:
-            with mmap.mmap(self._fd, self._nbytes, access=mmap.ACCESS_READ) as mapped:
-                stores.put(url, mapped, mode="overwrite" if overwrite else "create", use_multipart=False)
+            whole = calls.pread_some(self._fd, self._nbytes, 0)
+            stores.put(url, whole, mode="overwrite" if overwrite else "create", use_multipart=False)
             return
         part = max(_PART_NBYTES, -(-self._nbytes // _MOST_PARTS))
         stores.put(url, self._blocks(), chunk_size=part, max_concurrency=_PARTS_AT_A_TIME)
@@ -180,6 +174,11 @@ class _Content:
         for block in calls.blocks(self._fd, 0, self._nbytes):
             digest.update(block)
         return f'"{digest.hexdigest()}"'
+
+
+def sending_nbytes(nbytes: int) -> int:
+    """Return the memory that sending a result takes whose elements have so many bytes: it is as long, or as text."""
+    return min(2 * nbytes + _PART_NBYTES, max(_SINGLE_NBYTES, (_PARTS_AT_A_TIME + 1) * _PART_NBYTES))
 
 
 def check_new(url: str, *, overwrite: bool) -> Version | None:

@@ -1,0 +1,412 @@
+"""Ranks that are objects of a store: the same bits as of files, one version of each, few requests, one error."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command import COMMAND, reduce, run, wait_until
+from running import running
+
+from mpired.collectives import plan as planning
+from mpired.storage import stores, urls
+
+MEBIBYTE = 1 << 20
+RANKS = [np.arange(1000.0) * 3**rank + 0.1 for rank in range(5)]
+
+
+@pytest.fixture
+def ranks(store, tmp_path):
+    """Put ranks as npy, raw, parquet and arrow, in the folder and in the bucket."""
+    for rank, values in enumerate(RANKS):
+        np.save(tmp_path / f"r{rank}.npy", values)
+        values.tofile(tmp_path / f"r{rank}.bin")
+        table = pa.table({"x": values, "y": values.astype("i4")})
+        pq.write_table(table, tmp_path / f"r{rank}.parquet")
+        with pa.ipc.new_file(tmp_path / f"r{rank}.arrow", table.schema) as file:
+            file.write_table(table)
+    for path in tmp_path.glob("r*"):
+        store.put(f"run 7/{path.name}", path.read_bytes())
+    return tmp_path
+
+
+def big(store, nranks, nbytes):
+    """Put ranks of single bytes, and return their exclusive or."""
+    draw = np.random.default_rng(nranks)
+    arrays = [draw.integers(0, 256, nbytes, np.uint8) for _ in range(nranks)]
+    for rank, array in enumerate(arrays):
+        store.put(f"r{rank}.bin", array.tobytes())
+    return np.bitwise_xor.reduce(arrays).tobytes()
+
+
+BYTES = ("--op", "bxor", "--type", "uint8_t")
+
+
+def less_patient():
+    stores.RETRYING["max_retries"] = 2
+
+
+@pytest.mark.parametrize("suffix", ["npy", "bin", "parquet", "arrow"])
+def test_the_same_bits_as_of_files(store, ranks, suffix):
+    words = ["--op", "sum", *(["--type", "double"] if suffix == "bin" else [])]
+    told = reduce(
+        *words, "-o", "told", "--to", "npz", f"s3://bucket/run 7/r*.{suffix}", cwd=ranks, env=store.environment
+    )
+    here = reduce(*words, "-o", "here", "--to", "npz", *(f"r{rank}.{suffix}" for rank in range(5)), cwd=ranks)
+    assert (told.status, told.err, here.status) == (0, "", 0)
+    assert (ranks / "told").read_bytes() == (ranks / "here").read_bytes()
+
+
+@pytest.mark.parametrize("suffix", ["npy.gz", "npy.zst", "npz", "safetensors", "h5", "nc", "zarr.zip", "arrows"])
+def test_what_mpired_writes_is_read_again_from_a_store(store, ranks, suffix):
+    url = f"s3://bucket/out.{suffix}"
+    written = reduce("--op", "sum", "-o", url, *(f"r{rank}.npy" for rank in range(5)), cwd=ranks, env=store.environment)
+    assert (written.status, written.err) == (0, "")
+    read = reduce("--op", "sum", "-o", "-", "--to", "csv", url, cwd=ranks, env=store.environment)
+    assert (read.status, read.err) == (0, "")
+    values = [float(line) for line in read.out.split()[1:]]
+    assert values == list(RANKS[0] + RANKS[1] + RANKS[2] + RANKS[3] + RANKS[4])
+
+
+def test_requests_are_one_a_rank_for_the_checks_and_one_a_block(store, tmp_path):
+    expected = big(store, 3, 9 * MEBIBYTE)
+    store.log()
+    done = reduce(*BYTES, "-o", "out", "s3://bucket/r{0..2}.bin", cwd=tmp_path, env=store.environment)
+    assert (done.status, done.err) == (0, "")
+    assert (tmp_path / "out").read_bytes() == expected
+    log = store.log()
+    for rank in range(3):
+        mine = [each for each in log if f"r{rank}.bin" in each["of"]]
+        ranges = [tuple(map(int, re.findall(r"\d+", each["of"].rpartition("=")[2]))) for each in mine]
+        assert ranges[0] == (0, 65535)
+        assert sorted(ranges[1:]) == [(at << 20, (min(at + 4, 9) << 20) - 1) for at in (0, 4, 8)]
+        assert [each["if_match"] is not None for each in mine] == [False, True, True, True]
+
+
+def test_small_ranks_are_asked_for_once(store, tmp_path):
+    for rank in range(40):
+        store.put(f"r{rank}.bin", bytes([rank]))
+    store.log()
+    done = reduce(*BYTES, "-o", "-", "s3://bucket/r{0..39}.bin", cwd=tmp_path, env=store.environment)
+    assert (done.status, done.out) == (0, bytes([0]))
+    assert len(store.asked()) == 40
+
+
+def test_2500_keys_by_a_glob(store, tmp_path):
+    store.tell("many/run/r%04d.bin/2500", b"\1\2\0\0")
+    store.tell("many/other/r%04d.bin/3", b"\7\7")
+    store.log()
+    done = reduce(
+        "--op", "sum", "--type", "int32_t", "-o", "-", "s3://bucket/run/r*.bin", cwd=tmp_path, env=store.environment
+    )
+    assert (done.status, done.err) == (0, "")
+    assert done.out == np.array([0x0201 * 2500], "<i4").tobytes()
+    lists = [each for each in store.asked() if "list-type" in each]
+    assert len(lists) == 3
+
+
+@pytest.mark.parametrize(
+    ("pattern", "names"),
+    [
+        ("s3://bucket/*", ["top.bin"]),
+        ("s3://bucket/a/?.bin", ["a/1.bin", "a/2.bin"]),
+        ("s3://bucket/a/[2-9].bin", ["a/2.bin"]),
+        ("s3://bucket/*/1.bin", ["a/1.bin", "b/1.bin"]),
+        ("s3://bucket/**/1.bin", ["a/1.bin", "a/deep/1.bin", "b/1.bin"]),
+        ("s3://bucket/a/**", ["a/1.bin", "a/2.bin", "a/deep/1.bin"]),
+        ("s3://bucket/b/with[1].bin", ["b/with[1].bin"]),
+    ],
+)
+def test_globs_are_those_of_files(store, tmp_path, pattern, names):
+    every = ["top.bin", "a/1.bin", "a/2.bin", "a/deep/1.bin", "a/.hidden", "b/1.bin", "b/with[1].bin", "b/with1.bin"]
+    for name in every:
+        store.put(name, b"\1")
+    done = run("reduce", *BYTES, "--dry-run", "--json", pattern, cwd=tmp_path, env=store.environment)
+    assert (done.status, done.err) == (0, "")
+    assert [each for each in every if f's3://bucket/{each}"' in done.out.decode()] == sorted(names, key=every.index)
+
+
+def test_lists_in_files_and_in_stores(store, tmp_path):
+    for rank in range(4):
+        store.put(f"run/{rank}.bin", bytes([1 << rank]))
+    (tmp_path / "list").write_text("s3://bucket/run/0.bin\ns3://bucket/run/1.bin\n")
+    store.put("run/list", b"2.bin\ns3://bucket/run/3.bin\n")
+    words = [*BYTES, "-o", "-", "@list", "@s3://bucket/run/list"]
+    done = reduce(*words, cwd=tmp_path, env=store.environment)
+    assert (done.status, done.err, done.out) == (0, "", b"\x0f")
+
+
+def test_ranks_in_one_object(store, tmp_path):
+    store.put("all.bin", bytes([1, 2, 3, 4, 5, 6]))
+    done = reduce(*BYTES, "-o", "-", "--ranks-in-file", "3", "s3://bucket/all.bin", cwd=tmp_path, env=store.environment)
+    assert (done.status, done.err, done.out) == (0, "", bytes([1 ^ 3 ^ 5, 2 ^ 4 ^ 6]))
+
+
+def test_the_order_of_ranks_is_that_of_paths(store, tmp_path):
+    for rank in range(12):
+        store.put(f"r{rank}.bin", bytes([rank]))
+    words = [*BYTES[2:], "--op", "maxloc", "--index", "rank", "--to", "csv", "s3://bucket/r*.bin"]
+    plain = reduce(*words, cwd=tmp_path, env=store.environment)
+    natural = reduce(*words, "--sort", "natural", "--expect-ranks", "0-11", cwd=tmp_path, env=store.environment)
+    assert (plain.out.split()[1], natural.out.split()[1], natural.status) == (b"11,3", b"11,11", 0)
+
+
+def test_an_empty_object_is_an_empty_rank(store, tmp_path):
+    store.put("empty.bin", b"")
+    done = reduce(*BYTES, "-o", "-", "s3://bucket/empty.bin", cwd=tmp_path, env=store.environment)
+    assert (done.status, done.err, done.out) == (0, "", b"")
+
+
+def test_several_workers_ask_for_themselves(store, tmp_path):
+    expected = big(store, 2, 9 * MEBIBYTE)
+
+    def little_is_enough():
+        vars(planning)["_SMALL_BYTES"] = 0
+
+    words = [*BYTES, "-j", "2", "-o", "out", "s3://bucket/r0.bin", "s3://bucket/r1.bin"]
+    done = run("reduce", *words, cwd=tmp_path, env=store.environment, setup=little_is_enough)
+    assert done.status == 0, done.err
+    assert ", 2 workers" in done.err
+    assert (tmp_path / "out").read_bytes() == expected
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"status": 503, "times": 3},
+        {"cut": 1000, "times": 2},
+        {"stall": 70_000, "seconds": 20, "times": 1},
+        {"slow": 3, "times": 1},
+    ],
+)
+def test_right_bytes_whatever_happens_on_the_way(store, tmp_path, fault):
+    expected = big(store, 3, 9 * MEBIBYTE)
+    store.faults({"method": "GET", "after": 4, **fault})
+    environment = {**store.environment, "AWS_TIMEOUT": "2s"}
+    done = reduce(*BYTES, "-o", "out", "s3://bucket/r{0..2}.bin", cwd=tmp_path, env=environment)
+    assert (done.status, done.err) == (0, "")
+    assert (tmp_path / "out").read_bytes() == expected
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ({"status": 503}, "the store answers 503 Service Unavailable, after 2 repetitions"),
+        ({"status": 403}, "access is denied; set AWS_ACCESS_KEY_ID"),
+        ({"status": 400}, "the store answers 400 Bad Request"),
+        ({"cut": 100}, "the store ends its answers in the middle"),
+    ],
+)
+def test_or_one_error(store, tmp_path, fault, reason):
+    big(store, 2, 5 * MEBIBYTE)
+    store.faults({"method": "GET", "of": "bytes=41[0-9]{5}-", "times": 999, **fault})
+    words = [*BYTES, "-o", "out", "s3://bucket/r{0..1}.bin"]
+    done = reduce(*words, cwd=tmp_path, env=store.environment, setup=less_patient)
+    assert done.status == 4
+    assert re.fullmatch(r"mpired: s3://bucket/r[01]\.bin: .*\n", done.err)
+    assert reason in done.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_object_that_is_replaced_meanwhile_is_read_again(store, tmp_path):
+    big(store, 2, 5 * MEBIBYTE)
+    store.faults({"method": "GET", "of": "r1.bin.*bytes=4194304", "fresh": 5 * MEBIBYTE})
+    done = reduce(*BYTES, "-o", "out", "s3://bucket/r{0..1}.bin", cwd=tmp_path, env=store.environment)
+    assert (done.status, done.err) == (0, "")
+    now = (np.frombuffer(store.get(f"r{rank}.bin"), np.uint8) for rank in (0, 1))
+    assert (tmp_path / "out").read_bytes() == np.bitwise_xor.reduce(list(now)).tobytes()
+
+
+def test_one_that_is_replaced_again_and_again_is_an_error(store, tmp_path):
+    big(store, 2, 5 * MEBIBYTE)
+    store.faults({"method": "GET", "of": "r1.bin.*bytes=4194304", "fresh": 5 * MEBIBYTE, "times": 999})
+    done = reduce(*BYTES, "-o", "out", "s3://bucket/r{0..1}.bin", cwd=tmp_path, env=store.environment)
+    assert done.status == 3
+    assert done.err == (
+        "mpired: s3://bucket/r1.bin: was replaced while being read; run again when its writer has finished\n"
+    )
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "message"),
+    [
+        ("s3://bucket/none.npy", 4, "s3://bucket/none.npy: there is no such object"),
+        ("s3://elsewhere/a.npy", 4, "s3://elsewhere/a.npy: there is no such bucket"),
+        ("s3://bucket/none*", 4, "s3://bucket/none*: no object matches"),
+        ("s3://bucket", 2, "s3://bucket: names no object; write s3://bucket/NAME"),
+        ("s3://bucket/a//b", 2, "s3://bucket/a//b: has a name with an empty part, `.` or `..`"),
+        ("hdfs://host/a.npy", 2, "hdfs://host/a.npy: is a URL of the scheme hdfs, and those of s3, gs, az, https"),
+        ("https://host/*.npy", 2, "https://host/*.npy: is a glob, and a server of https does not list its files"),
+        ("https://host/a.npy?x=1", 2, "https://host/a.npy?x=1: has a query"),
+    ],
+)
+def test_what_cannot_be_a_rank(store, tmp_path, word, status, message):
+    done = reduce("--op", "sum", "-o", "out", word, cwd=tmp_path, env=store.environment)
+    assert done.status == status
+    assert done.err.startswith(f"mpired: {message}")
+    assert done.err.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_all_bad_ranks_are_told_and_can_be_left_out(store, tmp_path):
+    store.put("good.bin", b"\5")
+    words = [*BYTES, "s3://bucket/bad1", "s3://bucket/good.bin", "s3://bucket/bad2", "-o", "-"]
+    refused = reduce(*words, cwd=tmp_path, env=store.environment)
+    assert (refused.status, refused.err) == (
+        4,
+        "mpired: 2 of 3 ranks: there is no such object: s3://bucket/bad1, s3://bucket/bad2\n",
+    )
+    skipped = run("reduce", *words, "--skip-bad", cwd=tmp_path, env=store.environment)
+    assert (skipped.status, skipped.out) == (9, b"\5")
+
+
+def test_a_server_that_gives_no_bytes_for_nothing(store, tmp_path):
+    environment = {**store.environment, "AWS_ENDPOINT_URL": "http://127.0.0.1:9"}
+    done = reduce(*BYTES, "s3://bucket/x", cwd=tmp_path, env=environment, setup=less_patient)
+    assert done.status == 4
+    assert done.err.startswith("mpired: s3://bucket/x: the store cannot be reached (Connection refused)")
+
+
+def test_without_obstore_the_extra_is_named(tmp_path):
+    def hide():
+        sys.modules["obstore"] = None
+
+    for words in (["s3://bucket/x"], ["/dev/null", "--type", "int", "--count", "0", "-o", "s3://bucket/x"]):
+        done = reduce("--op", "sum", *words, cwd=tmp_path, setup=hide)
+        assert (done.status, done.err) == (
+            2,
+            "mpired: a URL: needs the library obstore; install it with `pip install 'mpired[remote]'`\n",
+        )
+
+
+def test_http_is_read_without_credentials(store, tmp_path):
+    expected = big(store, 2, 5 * MEBIBYTE)
+    store.put("with space.bin", b"\3")
+    words = [*BYTES, "-o", "out"]
+    done = reduce(*words, f"{store.url}/bucket/r{{0..1}}.bin", cwd=tmp_path, env=store.environment)
+    assert (done.status, done.err) == (0, "")
+    assert (tmp_path / "out").read_bytes() == expected
+    assert not any(each["authorization"] for each in store.log())
+    spaced = reduce(*words[:-1], "-", f"{store.url}/bucket/with%20space.bin", cwd=tmp_path, env=store.environment)
+    assert (spaced.status, spaced.out) == (0, b"\3")
+
+
+def test_the_credentials_of_a_profile(store, tmp_path):
+    pytest.importorskip("boto3")
+    store.put("r.bin", b"\6")
+    (tmp_path / "credentials").write_text("[mine]\naws_access_key_id = OFPROFILE\naws_secret_access_key = secret\n")
+    environment = {
+        **store.environment,
+        "AWS_ACCESS_KEY_ID": None,
+        "AWS_SECRET_ACCESS_KEY": None,
+        "AWS_SHARED_CREDENTIALS_FILE": str(tmp_path / "credentials"),
+        "AWS_PROFILE": "mine",
+    }
+    words = [*BYTES, "-o", "-", "s3://bucket/r.bin"]
+    done = reduce(*words, cwd=tmp_path, env=environment)
+    assert (done.status, done.err, done.out) == (0, "", b"\6")
+    assert "Credential=OFPROFILE/" in store.log()[-1]["authorization"]
+    unknown = reduce(*words, cwd=tmp_path, env={**environment, "AWS_PROFILE": "other"})
+    assert unknown.status == 2
+    assert unknown.err.startswith("mpired: AWS_PROFILE: gives no credentials (The config profile (other) could not")
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_does_not_wait_for_an_answer(store, tmp_path, how, monkeypatch):
+    big(store, 2, 5 * MEBIBYTE)
+    for name, value in store.environment.items():
+        monkeypatch.delenv(name, raising=False) if value is None else monkeypatch.setenv(name, value)
+    store.faults({"method": "GET", "of": "bytes=0-4194303", "stall": 100, "seconds": 25, "times": 9})
+    with running("reduce", *BYTES, "-o", "out", "s3://bucket/r{0..1}.bin", cwd=tmp_path) as command:
+        wait_until(lambda: any("4194303" in each["of"] for each in store.log(kept=True)))
+        os.kill(command.pid, how)
+        status, out, _ = command.end()
+    assert (status, out) == (-how, b"")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_queries_take_urls(store, ranks):
+    store.put("a.npy", (ranks / "r0.npy").read_bytes())
+    told = run("info", "s3://bucket/a.npy", cwd=ranks, env=store.environment)
+    assert told.out.decode().startswith("s3://bucket/a.npy: npy, 8128 bytes\n")
+    same = run("diff", "s3://bucket/a.npy", "r0.npy", cwd=ranks, env=store.environment)
+    assert (same.status, run("diff", "s3://bucket/a.npy", "r1.npy", cwd=ranks, env=store.environment).status) == (0, 1)
+    place = run("locate", "--op", "maxloc", "s3://bucket/a.npy", "r1.npy", cwd=ranks, env=store.environment)
+    assert (place.status, b"r1.npy" in place.out) == (0, True)
+    shown = run("show", "s3://bucket/a.npy", cwd=ranks, env=store.environment)
+    assert (shown.status, b"999.1" in shown.out) == (0, True)
+    packed = run("pack", "--type", "double", "-o", "-", "s3://bucket/run 7/r0.bin", cwd=ranks, env=store.environment)
+    assert (packed.status, packed.out) == (0, RANKS[0].tobytes())
+
+
+def test_python_takes_urls(store, ranks):
+    program = (
+        "import mpired, numpy as np\n"
+        "urls = [f's3://bucket/run 7/r{rank}.npy' for rank in range(5)]\n"
+        "mpired.reduce(urls, 'sum', output='s3://bucket/out.npy')\n"
+        "print(mpired.reduce(['s3://bucket/out.npy'], 'sum')[999])\n"
+    )
+    environment = {**os.environ, **{name: value for name, value in store.environment.items() if value is not None}}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    assert done.stderr == ""
+    assert (done.stderr, float(done.stdout)) == ("", float(sum(values[999] for values in RANKS)))
+
+
+def test_an_object_is_an_origin_but_no_target(store, ranks):
+    url = "s3://bucket/run 7/r1.npy"
+    done = run("accumulate", "-q", "--op", "sum", "r0.npy", url, cwd=ranks, env=store.environment)
+    assert (done.status, done.err) == (0, "")
+    assert np.array_equal(np.load(ranks / "r0.npy"), RANKS[0] + RANKS[1])
+    for words in (
+        ["accumulate", "--op", "sum", url, "r0.npy"],
+        ["get-accumulate", "--op", "sum", "r0.npy", "r1.npy", "--fetch", "s3://bucket/old.npy"],
+        ["fetch-and-op", "--op", "sum", url, "1"],
+        ["compare-and-swap", url, "0", "1"],
+        ["unpack", "--type", "double", "--into", url, "r0.bin"],
+        ["reduce", "--op", "sum", "--in-place", url, "r0.npy"],
+        ["allreduce", "--op", "sum", "--in-place", "r0.npy", url],
+    ):
+        refused = run(*words, cwd=ranks, env=store.environment)
+        assert refused.status == 2, words
+        assert "is an object of a store, of which no part can be changed" in refused.err, words
+        assert refused.err.count("\n") == 1
+
+
+def test_commands_on_files_load_nothing_of_it(ranks):
+    script = (
+        "import sys; sys.argv = ['mpired', 'reduce', '-q', '--op', 'sum', '-o', 'out.npy', 'r0.npy', 'r1.npy']\n"
+        "from mpired.cli import main; main(); print([name for name in sys.modules if 'obstore' in name"
+        " or name in ('mpired.storage.stores', 'mpired.storage.upload', 'mpired.sources.remote')])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ranks, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_a_source_is_sent_without_credentials(store, ranks):
+    program = (
+        "import pickle; from mpired.sources.open import open_source\n"
+        "sent = pickle.dumps(open_source('s3://bucket/run 7/r0.npy')); assert b'secret' not in sent; print(len(sent))"
+    )
+    environment = {**os.environ, **{name: value for name, value in store.environment.items() if value is not None}}
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)
+    assert int(done.stdout) < 1000
+
+
+def test_a_result_may_not_replace_what_is_read(store, ranks):
+    url = "s3://bucket/run 7/r0.npy"
+    done = reduce("--op", "sum", "-f", "-o", url, url, "r1.npy", cwd=ranks, env=store.environment)
+    assert done.status == 2
+    assert done.err.startswith(f"mpired: {url}: is the file of rank 0, an input of this command")
+
+
+def test_every_scheme_says_what_it_can():
+    assert {row.name for row in urls.SCHEMES.values() if row.takes} == {"s3", "gs", "az"}
+    assert all(urls.is_url(f"{name}://a/b") for name in urls.SCHEMES)
+    assert not any(map(urls.is_url, ["a/b", "./s3://a", "s3:/a/b", "file://a", "s3"]))
+    assert COMMAND
