@@ -147,7 +147,8 @@ class _Content:
     def put(self, url: str, overwrite: bool) -> None:  # noqa: FBT001 - called by position in a thread
         """Put all of it."""
         if self._nbytes <= _SINGLE_NBYTES:
-            whole = calls.pread_some(self._fd, self._nbytes, 0)
+            whole = bytearray(self._nbytes)
+            calls.pread_into(self._fd, memoryview(whole), 0)
             stores.put(url, whole, mode="overwrite" if overwrite else "create", use_multipart=False)
             return
         part = max(_PART_NBYTES, -(-self._nbytes // _MOST_PARTS))

@@ -1,5 +1,6 @@
 """Ranks that are objects of a store: the same bits as of files, one version of each, few requests, one error."""
 
+import json
 import os
 import re
 import signal
@@ -410,3 +411,42 @@ def test_every_scheme_says_what_it_can():
     assert all(urls.is_url(f"{name}://a/b") for name in urls.SCHEMES)
     assert not any(map(urls.is_url, ["a/b", "./s3://a", "s3:/a/b", "file://a", "s3"]))
     assert COMMAND
+
+
+def of_google(store):
+    """Return the environment in which `gs` leads to the server, which understands the requests for ranks too."""
+    key = {
+        "gcs_base_url": store.url,
+        "disable_oauth": True,
+        "client_email": "",
+        "private_key": "",
+        "private_key_id": "",
+    }
+    return {"GOOGLE_SERVICE_ACCOUNT_KEY": json.dumps(key), "GOOGLE_ALLOW_HTTP": "true", "GOOGLE_SKIP_SIGNATURE": "true"}
+
+
+def of_azure(store):
+    """Return the environment in which `az` leads to the server."""
+    names = {"AZURE_STORAGE_ACCOUNT_NAME": "account", "AZURE_STORAGE_ENDPOINT": store.url}
+    return {**names, "AZURE_ALLOW_HTTP": "true", "AZURE_SKIP_SIGNATURE": "true"}
+
+
+@pytest.mark.parametrize(("scheme", "surroundings"), [("gs", of_google), ("az", of_azure)])
+def test_other_schemes_lead_to_their_stores(store, tmp_path, scheme, surroundings):
+    expected = big(store, 2, 5 * MEBIBYTE)
+    ranks = [f"{scheme}://bucket/r*.bin"] if scheme == "gs" else [f"{scheme}://bucket/r{{0..1}}.bin"]
+    environment = {"no_proxy": "127.0.0.1", **surroundings(store)}
+    store.log()
+    done = reduce(*BYTES, "-o", "out", *ranks, cwd=tmp_path, env=environment)
+    assert (done.status, done.err) == (0, "")
+    assert (tmp_path / "out").read_bytes() == expected
+    later = [each for each in store.log() if re.search("bytes=[1-9]", each["of"])]
+    assert later
+    assert all(each["if_match"] for each in later)
+
+
+def test_an_account_that_is_not_named(tmp_path):
+    unset = dict.fromkeys(name for name in os.environ if name.startswith("AZURE_"))
+    done = reduce(*BYTES, "az://container/x", cwd=tmp_path, env=unset)
+    assert done.status == 4
+    assert done.err.startswith("mpired: az://container/x: there are no credentials; set AZURE_STORAGE_ACCOUNT_NAME")
