@@ -22,6 +22,9 @@ from pathlib import Path
 from typing import Any
 
 BUCKET = "bucket"
+MEBIBYTE = 1 << 20
+BYTES = ("--op", "bxor", "--type", "uint8_t")
+"""The words for ranks of single bytes."""
 _CONTROL = "/_/"
 
 
@@ -208,6 +211,17 @@ class Store:
     def asked(self) -> list[str]:
         """Return the requests since the last time, each in a few words."""
         return [f"{each['method']} {each['of'].removeprefix(f'/{BUCKET}')}".strip() for each in self.log()]
+
+
+def big(store: Store, nranks: int, nbytes: int) -> bytes:
+    """Put ranks of single bytes, r0.bin and so on, and return their exclusive or."""
+    import numpy as np
+
+    draw = np.random.default_rng(nranks)
+    arrays = [draw.integers(0, 256, nbytes, np.uint8) for _ in range(nranks)]
+    for rank, array in enumerate(arrays):
+        store.put(f"r{rank}.bin", array.tobytes())
+    return np.bitwise_xor.reduce(arrays).tobytes()
 
 
 @contextlib.contextmanager

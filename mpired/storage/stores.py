@@ -180,7 +180,7 @@ def _threads() -> ThreadPoolExecutor:
 
 def _called(url: str, request: Callable[[], _T]) -> _T:
     """Return what a request gives. The main thread waits for another one: only so a signal ends its waiting."""
-    _obstore()
+    _obstore(url)
     try:
         if threading.current_thread() is threading.main_thread():
             return begun(request).result()
@@ -189,12 +189,12 @@ def _called(url: str, request: Callable[[], _T]) -> _T:
         _raise_again(url, error)
 
 
-def _obstore() -> Any:
+def _obstore(url: str = "") -> Any:
     try:
         import obstore  # noqa: PLC0415 - an extra
     except ImportError:
         reason = "needs the library obstore; install it with `pip install 'mpired[remote]'`"
-        raise UsageError("a URL", reason) from None
+        raise UsageError(url, reason) from None
     return obstore
 
 

@@ -7,11 +7,11 @@ import signal
 import numpy as np
 import pytest
 from command import reduce, run, wait_until
+from object_store import BYTES, MEBIBYTE
 from running import running
 
 from mpired.storage import stores, upload
 
-MEBIBYTE = 1 << 20
 OLD = b"the old result"
 
 
@@ -33,7 +33,7 @@ def less_patient():
 
 
 SMALL = ("--op", "sum", "a.npy")
-BIG = ("--op", "bxor", "--type", "uint8_t", "big.bin")
+BIG = (*BYTES, "big.bin")
 HOW = pytest.mark.parametrize(("words", "setup"), [(SMALL, less_patient), (BIG, in_parts)], ids=["single", "parts"])
 
 
