@@ -13,7 +13,8 @@ OLDEST_TESTS := tests/test_options.py $(addprefix tests/cli/test_,environment.py
 	$(addprefix tests/cli/bad_inputs/test_,npy.py parquet.py refusals.py) \
 	$(addprefix tests/collectives/test_,input_formats.py output_formats.py reduce.py) \
 	$(addprefix tests/buffers/test_,columns_at_length.py formats.py hostile_columns.py npy.py sources.py textual.py \
-	transposed.py)
+	transposed.py) tests/sources/test_remote_failures.py \
+	tests/sources/test_remote_ranks.py tests/storage/test_uploads.py
 
 # Where Python cannot put pip into an environment, that of $(PYTHON) works on it from outside. What a wheel has besides the
 # package is not made for an editable installation.
@@ -105,11 +106,13 @@ $(VENV)/.docs: $(VENV)/.made pyproject.toml
 # Every bound `>=` in pyproject.toml becomes `==`.
 $(OLDEST)/.made: $(VENV)/.made pyproject.toml
 	$(PYTHON) -m venv $(OLDEST) || $(PYTHON) -m venv --without-pip $(OLDEST)
-	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['dependencies'], \
-		sep='\n')" | sed 's/>=/==/' > $(OLDEST)/oldest.txt
-	@echo "pip install -e '.[hdf5,ml,zarr]' -c $(OLDEST)/oldest.txt"
+	$(BIN)/python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+		print(*project['dependencies'], *project['optional-dependencies']['remote'], sep='\n')" \
+		| sed 's/>=/==/' > $(OLDEST)/oldest.txt
+	@echo "pip install -e '.[hdf5,ml,remote,zarr]' -c $(OLDEST)/oldest.txt"
 	@if [ -x $(OLDEST)/bin/pip ]; then pip="$(OLDEST)/bin/python -m pip"; \
 		else pip="$(PYTHON) -m pip --python $(OLDEST)/bin/python"; fi; \
 		HATCH_BUILD_NO_HOOKS=true $$pip --disable-pip-version-check --quiet install -c $(OLDEST)/oldest.txt \
-		-e '.[hdf5,ml,zarr]' hatchling hypothesis netCDF4 'pytest>=8' pytest-timeout pytest-xdist safetensors
+		-e '.[hdf5,ml,remote,zarr]' boto3 flask flask-cors hatchling hypothesis 'moto[s3]>=5.1' netCDF4 'pytest>=8' \
+		pytest-timeout pytest-xdist safetensors
 	@touch $@

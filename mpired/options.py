@@ -660,7 +660,11 @@ class Output(TypedDict, total=False):
     output: Annotated[
         str,
         Option(
-            "-o --output", Path("PATH"), "The file to write; `-`, the default, is standard output.", "-", section=RESULT
+            "-o --output",
+            Path("PATH"),
+            "The file or the URL to write; `-`, the default, is standard output.",
+            "-",
+            section=RESULT,
         ),
     ]
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import object_store
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -200,3 +201,16 @@ def cut_into(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
         monkeypatch.setattr("mpired.collectives.plan._SMALL_BYTES", 0)
 
     return cut
+
+
+@pytest.fixture(scope="session")
+def _object_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object_store.Store]:
+    with object_store.served(tmp_path_factory.mktemp("objects")) as store:
+        yield store
+
+
+@pytest.fixture
+def store(_object_server: object_store.Store) -> object_store.Store:
+    """An S3 server on loopback with an empty bucket, in a process of its own; `env=store.environment` leads there."""
+    _object_server.tell("clear")
+    return _object_server

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TypeAlias
 
 import numpy as np
 
 _Read: TypeAlias = Callable[[int, int, np.ndarray], "np.ndarray | None"]
+_Block: TypeAlias = tuple[np.ndarray, "np.ndarray | None"]
+_PATIENCE = 1.0  # seconds
 
 
 class Ahead:
@@ -30,7 +32,7 @@ class Ahead:
         self._depth = depth
         self._threads = ThreadPoolExecutor(depth)
         self._place = -1, -1
-        self._waiting: dict[int, Future[tuple[np.ndarray, np.ndarray | None]]] = {}
+        self._waiting: dict[int, Future[_Block]] = {}
 
     def read(self, rank: int, start: int, block: np.ndarray) -> np.ndarray | None:
         """Fill `block` with elements of one rank, from `start` on; an error is raised when it is the rank's turn."""
@@ -43,16 +45,17 @@ class Ahead:
         block[...], there = self._waiting.pop(rank).result()
         return there
 
-    def _one(self, rank: int, start: int, count: int, form: np.dtype) -> tuple[np.ndarray, np.ndarray | None]:
+    def _one(self, rank: int, start: int, count: int, form: np.dtype) -> _Block:
         block = np.empty(count, form)
         return block, self._read(rank, start, block)
 
-    def _forget(self) -> None:
-        for future in self._waiting.values():
-            future.cancel()
+    def _forget(self) -> list[Future[_Block]]:
+        """Ask for nothing more, and return what cannot be stopped."""
+        under_way = [future for future in self._waiting.values() if not future.cancel()]
         self._waiting.clear()
+        return under_way
 
     def close(self) -> None:
-        """End the threads."""
-        self._forget()
-        self._threads.shutdown(cancel_futures=True)
+        """End the threads. One that is left waits for an answer that may never come, and only reads."""
+        wait(self._forget(), _PATIENCE)
+        self._threads.shutdown(wait=False, cancel_futures=True)

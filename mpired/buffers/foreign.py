@@ -270,7 +270,9 @@ def _all_magics() -> dict[int, tuple[bytes, ...]]:
 _MAGICS = _all_magics()
 
 
-def by_content(head: bytes, nbytes: int, read: Callable[[int, int], bytes] | None = None) -> Foreign | None:
+def by_content(
+    head: bytes, nbytes: int, read: Callable[[int, int], bytes] | None = None, reach: int | None = None
+) -> Foreign | None:
     """Return the kind of a file by its content; None if it is of none.
 
     Parameters
@@ -281,21 +283,23 @@ def by_content(head: bytes, nbytes: int, read: Callable[[int, int], bytes] | Non
         The size of the file.
     read
         Returns so many bytes from an offset on, the two arguments; needed unless `head` is the whole file.
+    reach
+        How far it is searched for what may begin anywhere; None for the whole file.
     """
     file = _File(head, nbytes, read or (lambda count, start: head[start : start + count]))
     if any(head.startswith(magics, place) for place, magics in _MAGICS.items()):
         found = next((each for each in FOREIGN if each.sign.is_in(file)), None)
         if found is not None:
             return found
-    if _has_large_user_block(file):
+    if _has_large_user_block(file, nbytes if reach is None else min(nbytes, reach)):
         return HDF5
     return _OLD_ARROW_STREAM if _is_old_arrow_stream(file) else None
 
 
-def _has_large_user_block(file: _File) -> bool:
+def _has_large_user_block(file: _File, reach: int) -> bool:
     """Tell whether HDF5 begins behind the first bytes: few short reads, each a chance of 2**-64 for numbers."""
     at = HEAD_NBYTES
-    while at + len(_HDF5_MAGIC) <= file.nbytes:
+    while at + len(_HDF5_MAGIC) <= reach:
         if file.read(len(_HDF5_MAGIC), at) == _HDF5_MAGIC:
             return True
         at *= 2

@@ -16,7 +16,7 @@ from mpired.buffers.rank import RankFile
 from mpired.errors import BufferFileError, NotReadError, UsageError
 from mpired.sources.local import HEAD_NBYTES, peek
 from mpired.sources.open import open_source
-from mpired.sources.source import STORE_HEAD, Source, of_file
+from mpired.sources.source import STORE_HEAD, Source, distance_of, of_file
 from mpired.storage import calls
 
 _ARROW = 192 << 20
@@ -410,7 +410,8 @@ def _by_content(
         nbytes = len(start) if len(start) < HEAD_NBYTES else _ANY_NBYTES
         kind = foreign.by_content(start, nbytes)
     else:
-        kind = foreign.by_content(start, source.nbytes, read)
+        far = distance_of(source)
+        kind = foreign.by_content(start, source.nbytes, read, far and far.head)
     if kind is None:
         return start, None, None
     rows = [row for row in _ROWS if row.told_by is kind] + [row for row in reversed(_ROWS) if kind in row.holds]

@@ -11,7 +11,7 @@ import io
 import os
 import stat
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -179,8 +179,7 @@ class RankInFile(AtHand):
 
     def named(self, source: Source) -> Source:
         """Return the bytes of the file with a name for messages that says where the rank lies."""
-        assert isinstance(source, LocalSource)  # noqa: S101 - as was checked
-        return source._replace(name=self.name)
+        return cast("LocalSource", source)._replace(name=self.name)  # or an object of a store, which has one, too
 
     def declared(self, said: Declared) -> Declared:
         """Return what is declared of it, where `said` is declared of all ranks."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mpired import __version__, codecs, ops
 from mpired.attempts import NOTHING_HELD, Held
-from mpired.buffers import AtHand, RankFile, format_named
+from mpired.buffers import FORMATS, AtHand, RankFile, format_named
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.request import Request, read_request
 from mpired.collectives.results import Deal, check_different, deals, paths_of, results_of
@@ -22,6 +22,7 @@ from mpired.ranks import Skipped
 from mpired.sources.source import Source
 from mpired.storage.names import check_are_data
 from mpired.storage.output import Output, Packing, is_stream, nothing, open_output
+from mpired.storage.urls import is_url
 
 if TYPE_CHECKING:
     from mpired.provenance import Note
@@ -186,6 +187,7 @@ def plan_call(
     outputs = _outputs(collective, output, options)
     check_are_data(outputs)
     _check_streams(outputs)
+    _check_objects(collective, outputs)
     request = read_request(collective, ranks, op, options, outputs)
     dealt = [(deal, paths_of(deal, request, outputs)) for deal in deals(request)]
     paths = [path for _, each in dealt for path in each]
@@ -222,6 +224,10 @@ def _check_beside(call: Call) -> None:
             raise UsageError(
                 "`provenance`", "is recorded in or beside a file, and this result is a stream; name a file"
             )
+        if is_url(path) and len(call.paths) > 1:
+            formats = ", ".join(row.name for row in FORMATS.values() if row.has_notes)
+            reason = f"is recorded beside {call.paths[0]}, and a store takes objects one by one"
+            raise UsageError("`provenance`", f"{reason}; choose a format that has a place for it ({formats})")
     if twice := next((path for path in call.beside if call.paths.count(path) > 1), None):
         raise UsageError(twice, "would be a result and the record of another one; name another output")
 
@@ -231,6 +237,16 @@ def _check_streams(outputs: Sequence[str]) -> None:
     if not (engine := usual()).own_output and "-" in outputs:
         reason = f"is standard output, which the launcher of {engine.name} may write to; name a file"
         raise UsageError("`output`", reason)
+
+
+def _check_objects(collective: Collective, outputs: Sequence[str]) -> None:
+    """Raise `UsageError` if one of several results is an object of a store: they could not appear together."""
+    url = next(filter(is_url, outputs), None)
+    if url is None or (collective.to_root and len(outputs) == 1):
+        return
+    what = "one of two results" if collective.to_root else f"the place of the results of {collective.name}"
+    reason = f"is {what}, and a store takes objects one by one, not together; write to files, and copy these"
+    raise UsageError(url, reason)
 
 
 def _check_packing(paths: Sequence[str], options: CallOptions) -> None:
@@ -295,5 +311,10 @@ def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nl
         ),
         default=0,
     )
+    if any(is_url(result.path) for result in results):
+        from mpired.storage.upload import sending_nbytes  # noqa: PLC0415 - most results are files
+
+        buffers = deal.senders[0].buffers
+        encoding = max(encoding, sending_nbytes(sum(each.count * each.datatype.itemsize for each in buffers)))
     plan = make_plan(request.op, deal.senders, jobs, max_memory, noutputs=noutputs, nlocked=nlocked, encoding=encoding)
     return Course(plan, results)

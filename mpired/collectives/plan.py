@@ -16,6 +16,7 @@ from mpired.engines.table import FarRunner
 from mpired.errors import UsageError
 from mpired.ops import Op
 from mpired.sources.local import LocalSource
+from mpired.sources.source import distance_of, of_file
 from mpired.storage import calls, descriptors, memory
 from mpired.storage.lock import descriptors_of
 
@@ -189,6 +190,7 @@ class _Work:
         firsts = [ranks[0] for ranks in self.buffers]
         self.nranks = len(self.buffers[0])
         self.streamed = any(rank.isolated for rank in each[0])
+        self.far = distance_of(of_file(what_is_read(firsts[0]).source))
         self.long = self.streamed or any(rank.datatype.is_spread for rank in firsts)
         self.sizes = [rank.count * rank.datatype.itemsize for rank in firsts]
         self.widths = [_width(op, rank.datatype, self.nranks) for rank in firsts]
@@ -215,6 +217,8 @@ class _Work:
     def block_bytes(self, jobs: int, max_open: int) -> int:
         """Return the bytes of a block without a limit of memory."""
         wanted = _STREAMED_BLOCK_BYTES if self.long else _BLOCK_BYTES
+        if self.far is not None:
+            wanted = max(wanted, self.far.block)
         if max(self.nranks, self.noutputs) > max_open:
             wanted = max(wanted, _REOPENING_BLOCK_BYTES)
         if self.noutputs > 1:  # however large a block may be, there is one for each worker
@@ -228,6 +232,7 @@ class _Work:
     def nblocks(self, max_open: int, ahead: int) -> int:
         """Return how many blocks a worker holds at a time."""
         nturned = min(max_open, self.nturned)
+        ahead *= 1 if self.far is None else 2  # what arrives, and its copy
         nblocks = ahead + (_STATES_IN_MEMORY if self.kept else _BLOCKS_IN_MEMORY)
         return nblocks + _BLOCKS_AHEAD * nturned + _BLOCKS_FORWARD * self.nforward
 
@@ -373,10 +378,12 @@ def _depth(buffers: Sequence[Sequence[RankBuffer]], max_open: int) -> int:
     What is decoded in sequence reads ahead by itself.
     """
     source = buffers[0][0].source
-    if max_open <= 2 * _DEPTH or not isinstance(source, LocalSource) or not calls.is_remote(source.path):
+    far = distance_of(source)
+    is_far = far is not None or (isinstance(source, LocalSource) and calls.is_remote(source.path))
+    if max_open <= 2 * _DEPTH or not is_far:
         return 0
     flat = all(type(rank) is FlatBuffer and not rank.source.is_forward for ranks in buffers for rank in ranks)
-    return min(_DEPTH, len(buffers[0])) if flat and len(buffers[0]) > 1 else 0
+    return min(far.depth if far else _DEPTH, len(buffers[0])) if flat and len(buffers[0]) > 1 else 0
 
 
 def _width(op: Op, datatype: Datatype, nranks: int) -> int:

@@ -31,6 +31,7 @@ from mpired.sources.source import Source, local_fd
 from mpired.storage import calls, copying, memory
 from mpired.storage.names import check_are_data
 from mpired.storage.output import Output, is_stream, nothing, open_output
+from mpired.storage.urls import check_are_files
 
 _MAX_END = 2**63 - 1
 """The most bytes of a file, whatever the file system."""
@@ -197,6 +198,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: U
         raise UsageError("`into`", "names the file to write; leave `output` out")
     if is_stream(path):
         raise UsageError("`into`", f"{path} is a stream; give a file")
+    check_are_files([path])
     target = open_source(path).kept()
     check_records(target, said.offset)
     records.check_inside(target)

@@ -18,6 +18,7 @@ from mpired.ranks.order import RankWord, ordered
 from mpired.sources.open import open_source
 from mpired.sources.source import Source
 from mpired.storage import calls
+from mpired.storage.urls import is_url
 
 _W = TypeVar("_W")
 
@@ -122,6 +123,10 @@ def _range(first: str, last: str, step: str | None) -> tuple[range, int]:
 
 def _matching(pattern: str) -> list[str]:
     """Return the files that a glob matches, by name; directories are none."""
+    if is_url(pattern):
+        from mpired.sources import remote  # noqa: PLC0415 - most ranks are files
+
+        return remote.matching(pattern)
     import glob  # noqa: PLC0415 - mostly the shell has done it
 
     found = sorted(path for path in glob.iglob(pattern, recursive=True) if not os.path.isdir(path))
@@ -174,9 +179,14 @@ def _of_list(lines: _List) -> Iterator[RankWord]:
             reason = "is no name of a file; a list has one a line, or with `null` one before each NUL"
             raise UsageError(source.name, f"{number}: {escaped(name[:40])!r} {reason}")
         if by_line and name.startswith("@"):
-            yield from _of_list(_List(os.path.join(folder, name[1:]), outer=outer))
+            yield from _of_list(_List(_within(folder, name[1:]), outer=outer))
         else:
-            yield _in_list(os.path.join(folder, "./-" if name == "-" else name))
+            yield _in_list(_within(folder, "./-" if name == "-" else name))
+
+
+def _within(folder: str, name: str) -> str:
+    """Return what a name in a list means; a URL is whole."""
+    return name if is_url(name) else os.path.join(folder, name)
 
 
 def _in_list(path: str) -> RankWord:

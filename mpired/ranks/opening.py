@@ -30,7 +30,7 @@ from mpired.errors import (
 from mpired.options import Cutting, Ranking, Skipping
 from mpired.progress import counted
 from mpired.ranks.order import RankWord
-from mpired.sources.open import open_source
+from mpired.sources.open import looked_at_ahead, open_source
 from mpired.sources.source import of_file
 
 _T = TypeVar("_T")
@@ -170,16 +170,17 @@ def each_good(
     used: list[_W] = []
     errors: list[MpiredError | OSError] = []
     skipped: list[Skipped] = []
-    for rank, word in enumerate(counted(words, f"checking {what}")):
-        try:
-            good.append(opened(word, rank))
-            used.append(word)
-        except (MpiredError, OSError) as error:
-            if skips and not _is_of_rank(error):
-                raise
-            errors.append(error.with_traceback(None) if skips else error)
-            subject, reason = parts(error)
-            skipped.append(Skipped(rank, subject, reason))
+    with looked_at_ahead(words):
+        for rank, word in enumerate(counted(words, f"checking {what}")):
+            try:
+                good.append(opened(word, rank))
+                used.append(word)
+            except (MpiredError, OSError) as error:
+                if skips and not _is_of_rank(error):
+                    raise
+                errors.append(error.with_traceback(None) if skips else error)
+                subject, reason = parts(error)
+                skipped.append(Skipped(rank, subject, reason))
     is_usage = not good and all(isinstance(error, UsageError) for error in errors)
     if errors and (is_usage or not skips):
         if len(set(map(str, errors))) == 1:  # what is wrong with an option is told once

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from mpired.errors import BufferFileError, ChangedError, UsageError
 from mpired.sources.source import STORE_HEAD, OpenSource
 from mpired.storage import calls
+from mpired.storage.urls import check_are_files
 
 _MARKS = frozenset({".zgroup", ".zarray", "zarr.json"})
 _DOCUMENTS = _MARKS | {".zattrs", ".zmetadata"}
@@ -23,7 +24,8 @@ def is_store(path: str) -> bool:
 
 
 def check_one_file(name: str) -> None:
-    """Raise `UsageError` if what is to be changed or replaced is a store in a directory."""
+    """Raise `UsageError` if what is to be changed or replaced is a store in a directory, or an object of a store."""
+    check_are_files([name])
     if is_store(name):
         reason = "is a directory, whose many files cannot be replaced as one"
         raise UsageError(name, f"{reason}; pack it into a zip archive, or write to another file with `output`")

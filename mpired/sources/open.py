@@ -1,4 +1,4 @@
-"""The door from a path to its bytes, and what no result may replace."""
+"""The door from a path or a URL to its bytes, and what no result may replace."""
 
 from __future__ import annotations
 
@@ -7,26 +7,27 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mpired.errors import BufferFileError, UsageError
 from mpired.sources.local import LocalSource, held_source, may_hold, recovered_status
 from mpired.sources.source import STANDARD_INPUT, Source
 from mpired.storage import calls
 from mpired.storage.names import check_is_data, check_not_orphan
+from mpired.storage.urls import check_scheme, identity, is_url
 
 _STANDARD_INPUTS = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 
 
 def open_source(word: str, limit: int | None = None) -> Source:
-    """Look at the file that a word of the command line names; `-` is standard input.
+    """Look at the file, or the object of a store, that a word of the command line names; `-` is standard input.
 
     A pipe, FIFO or device is read forward; `Source.kept` makes a copy that is read by ranges.
 
     Parameters
     ----------
     word
-        A path, or `-`.
+        A path, a URL, or `-`.
     limit
         The most bytes that are wanted of a stream; None for all.
 
@@ -41,6 +42,10 @@ def open_source(word: str, limit: int | None = None) -> Source:
     MpiredError
         If an update of it is half done and cannot be finished now.
     """
+    if is_url(word):
+        from mpired.sources.remote import RemoteSource  # noqa: PLC0415 - most ranks are files
+
+        return RemoteSource.of(word)
     name = STANDARD_INPUT if word == "-" else word
     status, is_link = (None, False) if word == "-" else _seen(word)
     if word != "-":
@@ -75,6 +80,16 @@ def open_source(word: str, limit: int | None = None) -> Source:
         return StreamSource.of_descriptor(name, fd, limit)
 
 
+def looked_at_ahead(words: Sequence[object]) -> contextlib.AbstractContextManager[None]:
+    """Let the objects among words be looked at in their order in the block, several at a time; files are near."""
+    urls = [word for word in words if isinstance(word, str) and is_url(word)]
+    if len(urls) < 2:  # noqa: PLR2004 - several
+        return contextlib.nullcontext()
+    from mpired.sources import remote  # noqa: PLC0415 - most ranks are files
+
+    return remote.looked_at_ahead(urls)
+
+
 def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], way_out: str) -> None:
     """Check that no result replaces what the same command reads: a repetition would combine its own result.
 
@@ -95,8 +110,8 @@ def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], w
     known = {source.inode: what for source, what in inputs if source.inode is not None}
     for path in paths:
         with contextlib.suppress(OSError):  # there is no file yet, or the error is told where it is opened
-            status = os.stat(path)
-            if what := known.get((status.st_dev, status.st_ino)):
+            status = None if is_url(path) else os.stat(path)
+            if what := known.get((status.st_dev, status.st_ino) if status else identity(path)):
                 raise UsageError(path, f"is the file of {what}, an input of this command; {way_out}")
 
 
@@ -136,4 +151,5 @@ def _status(path: str) -> os.stat_result:
         return os.stat(path)
     except FileNotFoundError:
         check_not_orphan(path)
+        check_scheme(path)
         raise

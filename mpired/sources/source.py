@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from mpired.errors import ChangedError
 
 STANDARD_INPUT = "standard input"
 STORE_HEAD = b"\0a store of arrays in a directory\n"
 """What a directory of arrays gives for its first bytes, so that its format is recognised as that of a file is."""
+
+
+class Distance(NamedTuple):
+    """How bytes are read that are far away.
+
+    Parameters
+    ----------
+    depth
+        How many blocks of ranks are asked for at a time.
+    block
+        How many bytes a block has, if there is memory.
+    head
+        How many bytes at the start are known when an object is looked at.
+    """
+
+    depth: int
+    block: int
+    head: int
 
 
 class OpenSource:
@@ -76,6 +94,12 @@ class Source(Protocol):
 
     def changed(self) -> ChangedError:
         """Return the error for bytes that changed."""
+
+
+def distance_of(source: Source) -> Distance | None:
+    """Return how far the bytes of a source are, None if they are on this machine or on a file system."""
+    found: Distance | None = getattr(source, "distance", None)  # a `RemoteSource` alone has one
+    return found
 
 
 def of_file(source: Source) -> Source:

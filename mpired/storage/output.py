@@ -25,6 +25,7 @@ from mpired.storage import calls, interruptions, metadata
 from mpired.storage.lock import Target
 from mpired.storage.temporary import open_temporary
 from mpired.storage.unfinished import recover_for_reading
+from mpired.storage.urls import check_scheme, is_url
 
 # Paths that mean a descriptor of this process: to be written to, never to be replaced.
 _NAMED_DESCRIPTORS = {"/dev/stdout": 1, "/dev/stderr": 2}
@@ -448,6 +449,7 @@ def existing_file(path: str) -> os.stat_result | None:
     except FileNotFoundError:
         if path.endswith("/"):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
+        check_scheme(path)
         return None
     if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -466,6 +468,11 @@ def check_new(paths: Iterable[str], *, overwrite: bool) -> None:
         if path == "-" and sys.__stdout__ is None:
             raise _closed_stdout()
         if is_stream(path):
+            continue
+        if is_url(path):
+            from mpired.storage import upload  # noqa: PLC0415 - most results are files
+
+            upload.check_new(path, overwrite=overwrite)
             continue
         if existing_file(path) is not None and not overwrite:
             raise _exists(path)
@@ -540,7 +547,7 @@ def open_output(
     named: bool = False,
     level: int | None = None,
 ) -> Output:
-    """Open the output that `path` asks for: `-` is standard output, anything but a file is a stream.
+    """Open the output that `path` asks for: `-` is standard output, a URL an object, anything but a file a stream.
 
     `target` is the file that is replaced, if this process has it locked; `named` is as of `FileOutput` and `Scratch`.
     The suffix of the path may ask for a codec, and `level` is that of the compression, None for the usual one.
@@ -553,6 +560,10 @@ def open_output(
         If there is no such level.
     """
     packing = Packing.of(path, level)
+    if is_url(path):
+        from mpired.storage.upload import RemoteOutput  # noqa: PLC0415 - most results are files
+
+        return RemoteOutput(path, overwrite=overwrite, on_commit=on_commit, named=named, packing=packing)
     if path == "-":
         if sys.__stdout__ is None:  # closed by the caller; descriptor 1 may be any file by now
             raise _closed_stdout()

@@ -34,6 +34,7 @@ from mpired.ranks import RankWord, Skipped, check_formats, each_good, left_out, 
 from mpired.steps import step
 from mpired.storage.names import check_are_data
 from mpired.storage.output import nothing
+from mpired.storage.urls import check_are_files
 from mpired.windows.options import (
     place,
     policy,
@@ -109,6 +110,7 @@ def plan_accumulate(
     check_once(len(origins), options)
     chosen = resolve(op, ops.Use.ACCUMULATE, part(WindowValues, options))
     check_are_data([*windows, *origins, options["map"]])
+    check_are_files(windows)
     doubts: Sequence[MpiredWarning] = cautions.same_files(windows, list(map(_path, origins)), options["map"])
     if (where := options["map"]) is not None:  # once: what it holds is part of the key, and a stream gives it only once
         options = {**options, "map": read_map(where)}
@@ -199,6 +201,7 @@ def _on_one_element(
         raise UsageError("TARGET", "is missing; name the file to change")
     read = values if op.origin else ()
     check_are_data([*windows, *read, compare])
+    check_are_files(windows)
     said = Declared.of(part(Inputs, options))._replace(taken=op.groups)
     where = checked(Where, part(Target, options) | {"at": options["at"]})
     if where["at"] is None:
@@ -245,6 +248,7 @@ def _request(
 ) -> tuple[Request, tuple[Skipped, ...]]:
     """Open the origins, and say where they go; also return those that are left out."""
     check_are_data([*windows, *origins, options["map"]])
+    check_are_files(windows)
     said = Declared.of(options)
     component, target, derived = sides(options, said)
     said = said._replace(datatype=component, taken=op.groups)

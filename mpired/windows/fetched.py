@@ -16,6 +16,7 @@ from mpired.errors import MpiredError, UnconfirmedError, UsageError
 from mpired.sources.local import LocalSource
 from mpired.storage import calls, memory
 from mpired.storage.output import FileOutput, Output, Scratch, StreamOutput, is_fifo, open_output
+from mpired.storage.urls import check_are_files
 from mpired.windows.request import Done
 
 
@@ -69,6 +70,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         self._windows = windows
         self._to = to
         self._terminal = terminal
+        check_are_files([path])
         self._output: Output = open_output(path, overwrite=overwrite)
         self._in_place = False
 

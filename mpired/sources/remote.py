@@ -1,0 +1,289 @@
+"""Objects of a store, by their URLs, which must not be replaced while they are read."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fnmatch
+import itertools
+import os
+import threading
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from contextvars import ContextVar
+from typing import Any, NamedTuple
+
+from mpired.errors import ChangedError, UsageError
+from mpired.sources.source import Distance, OpenSource, Source
+from mpired.storage import stores, urls
+from mpired.storage.stores import Version
+
+# What is read at least: a request costs about as much as so many bytes.
+_PAGE_NBYTES = 64 << 10
+# What follows what was read before is read in longer and longer pages.
+_LONGEST_PAGE_NBYTES = 1 << 20
+# As long as a request takes so many bytes arrive: a gap of them is no reason for another request.
+_GAP_NBYTES = 512 << 10
+_KEPT_NBYTES = 8 << 20
+# About as much as is known of a rank besides.
+_FEW_BYTES = 1 << 10
+# How many objects are looked at before it is their turn.
+_WINDOW = 2 * stores.THREADS
+_MAGIC = frozenset("*?[")
+_ANY_FOLDERS = "**"
+
+
+class RemoteSource(NamedTuple):
+    """An object of a store.
+
+    Parameters
+    ----------
+    name
+        What messages call it.
+    url
+        Where it is.
+    version
+        What it was when it was looked at.
+    content
+        Its bytes, if they are so few that they are kept when it is looked at.
+    """
+
+    name: str
+    url: str
+    version: Version
+    content: bytes | None = None
+
+    @classmethod
+    def of(cls, url: str) -> RemoteSource:
+        """Return the source of an object as it is now: one request tells that, and its first bytes.
+
+        Raises
+        ------
+        OSError, UsageError
+            If it is not there, or cannot be read.
+        """
+        waiting = _ahead.get()
+        head, version = waiting.taken(url) if waiting else _head(url)
+        if version.nbytes <= _FEW_BYTES:
+            return cls(url, url, version, bytes(head))
+        _pages.keep((url, version), 0, head)
+        return cls(url, url, version)
+
+    @property
+    def nbytes(self) -> int:
+        """How many bytes there are."""
+        return self.version.nbytes
+
+    @property
+    def inode(self) -> tuple[int, int]:
+        """What stands for device and inode."""
+        return urls.identity(self.url)
+
+    @property
+    def is_private(self) -> bool:
+        """False: every process can ask for it."""
+        return False
+
+    @property
+    def is_forward(self) -> bool:
+        """False: it is read in any order."""
+        return False
+
+    @property
+    def distance(self) -> Distance:
+        """How far it is."""
+        return Distance(16, 4 << 20, _PAGE_NBYTES)
+
+    def open(self) -> OpenSource:
+        """Open it for reading: nothing is asked for before bytes are."""
+        return _OpenRemote(self)
+
+    def kept(self) -> Source:
+        """Return itself."""
+        return self
+
+    def check_unchanged(self) -> None:
+        """Do nothing: every answer was about the object that was looked at, or an error."""
+
+    def changed(self) -> ChangedError:
+        """Return the error for an object that was replaced."""
+        return ChangedError(self.name, "was replaced while being read; run again when its writer has finished")
+
+
+class _OpenRemote(OpenSource):
+    """An object that is read in ranges."""
+
+    def __init__(self, source: RemoteSource) -> None:
+        self._source = source
+
+    def read_into(self, view: memoryview, offset: int) -> int:
+        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
+        source = self._source
+        count = max(0, min(len(view), source.nbytes - offset))
+        if not count:
+            return 0
+        found: bytes | memoryview
+        if source.content is not None:
+            found = source.content[offset : offset + count]
+        elif count <= _LONGEST_PAGE_NBYTES:
+            found = self._paged(offset, count)
+        else:
+            found = self._got(offset, count)
+        view[: len(found)] = found
+        return len(found)
+
+    def _paged(self, offset: int, count: int) -> memoryview:
+        """Return a few bytes, of a page that is kept for what is asked for next."""
+        source = self._source
+        key = source.url, source.version
+        page, wanted = _pages.holding(key, offset, count)
+        if page is None:
+            start, stop = offset, offset + count
+            if count <= _PAGE_NBYTES:  # what is short is followed by more, and the end by what is before it
+                start, stop = min(offset, max(0, source.nbytes - _PAGE_NBYTES)), max(stop, offset + wanted)
+            page = self._got(start, min(stop, source.nbytes) - start)
+            _pages.keep(key, start, page)
+            page = page[offset - start :]
+        return page[:count]
+
+    def _got(self, offset: int, count: int) -> memoryview:
+        source = self._source
+        try:
+            found, _ = stores.get(source.url, offset, offset + count, source.version)
+        except (stores.ReplacedError, stores.NothingThereError, FileNotFoundError):
+            raise source.changed() from None
+        if len(found) < count:
+            raise source.changed()
+        return found
+
+
+class _Pages:
+    """Pieces of objects that were read last, of several objects in turn."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._known: OrderedDict[Any, tuple[int, memoryview]] = OrderedDict()
+        self._nbytes = 0
+
+    def holding(self, key: object, offset: int, count: int) -> tuple[memoryview | None, int]:
+        """Return the bytes from `offset` on of a page with so many of them, or None and how long the next should be."""
+        wanted = _PAGE_NBYTES
+        with self._lock:
+            for place in reversed(self._known):
+                if place[0] != key:
+                    continue
+                start, page = self._known[place]
+                if start <= offset and offset + count <= start + len(page):
+                    self._known.move_to_end(place)
+                    return page[offset - start :], 0
+                if start <= offset <= start + len(page) + _GAP_NBYTES:
+                    wanted = max(wanted, min(2 * len(page), _LONGEST_PAGE_NBYTES))
+        return None, wanted
+
+    def keep(self, key: object, start: int, page: memoryview) -> None:
+        """Keep a page, and forget those that were not used for the longest time."""
+        with self._lock:
+            _, old = self._known.pop((key, start), (0, b""))
+            self._known[key, start] = start, page
+            self._nbytes += len(page) - len(old)
+            while self._nbytes > _KEPT_NBYTES:
+                _, (_, old) = self._known.popitem(last=False)
+                self._nbytes -= len(old)
+
+
+_pages = _Pages()
+
+
+def _head(url: str) -> tuple[memoryview, Version]:
+    """Return the first bytes of an object, and what it is."""
+    try:
+        return stores.get(url, 0, _PAGE_NBYTES)
+    except stores.NothingThereError:  # an empty one has no first byte
+        version = stores.look(url)
+        if version is None:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from None
+        return memoryview(b""), version
+
+
+class _Waiting:
+    """Objects that are looked at in turn; those that come next are asked for meanwhile."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = iter(names)
+        self._asked: deque[tuple[str, Future[tuple[memoryview, Version]]]] = deque()
+
+    def taken(self, url: str) -> tuple[memoryview, Version]:
+        """Return the first bytes of an object, and what it is."""
+        self._ask()
+        while self._asked and self._asked[0][0] != url and any(url == other for other, _ in self._asked):
+            self._asked.popleft()  # it was left out
+        if not self._asked or self._asked[0][0] != url:
+            return _head(url)
+        _, found = self._asked.popleft()
+        self._ask()
+        return found.result()
+
+    def _ask(self) -> None:
+        for url in itertools.islice(self._names, _WINDOW - len(self._asked)):
+            self._asked.append((url, stores.begun(_head, url)))
+
+    def forget(self) -> None:
+        """Ask for nothing more."""
+        for _, found in self._asked:
+            found.cancel()
+
+
+_ahead: ContextVar[_Waiting | None] = ContextVar("_ahead", default=None)
+
+
+@contextlib.contextmanager
+def looked_at_ahead(names: Sequence[str]) -> Iterator[None]:
+    """Let the objects of these URLs be looked at in this order in the block, several at a time."""
+    waiting = _Waiting(names)
+    token = _ahead.set(waiting)
+    try:
+        yield
+    finally:
+        _ahead.reset(token)
+        waiting.forget()
+
+
+def matching(pattern: str) -> list[str]:
+    """Return the URLs that a glob matches, by name; `*` stands for no slash, and `**` for any folders.
+
+    Raises
+    ------
+    UsageError
+        If the objects of that server cannot be listed.
+    FileNotFoundError
+        If none matches.
+    """
+    place = urls.place_of(pattern)
+    if not place.scheme.lists:
+        reason = f"is a glob, and a server of {place.scheme.name} does not list its files"
+        raise UsageError(pattern, f"{reason}; write a range, as {{0..9}}, or a list of URLs")
+    pattern_parts = place.key.split("/")
+    within = list(itertools.takewhile(lambda part: not _MAGIC.intersection(part), pattern_parts[:-1]))
+    is_deep = len(within) + 1 < len(pattern_parts) or pattern_parts[-1] == _ANY_FOLDERS
+    found = set(stores.names_under(pattern, "/".join(within), deep=is_deep))
+    if place.key in found:  # a name with such a character
+        return [pattern]
+    names = sorted(name for name in found if _fits(name.split("/"), pattern_parts))
+    if not names:
+        raise FileNotFoundError(errno.ENOENT, "no object matches", pattern)
+    return [f"{place.root}/{name}" for name in names]
+
+
+def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:
+    """Tell whether the parts of a name are those of a glob; as in one of files, `*` is for no dot at the start."""
+    if not pattern or not parts:
+        return not pattern and not parts
+    first, *rest = pattern
+    if first == _ANY_FOLDERS:
+        hidden = (number for number, part in enumerate(parts) if part.startswith("."))
+        visible = next(hidden, len(parts))
+        return any(_fits(parts[number:], rest) for number in range(visible + 1)) if rest else visible == len(parts)
+    if parts[0].startswith(".") and not first.startswith("."):
+        return False
+    return fnmatch.fnmatchcase(parts[0], first) and _fits(parts[1:], rest)

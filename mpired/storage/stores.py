@@ -1,0 +1,274 @@
+"""Object stores: what is asked of them, through obstore, and their errors in words.
+
+A store is made from the URL in each process that needs it, with the credentials that this process finds.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import re
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+from mpired.errors import BufferFileError, UsageError
+from mpired.storage.urls import place_of
+
+_T = TypeVar("_T")
+
+THREADS = 32
+"""How many requests of the command itself are under way at most."""
+RETRYING = {"max_retries": 10}
+"""How often a request is repeated, with pauses that take some seconds together."""
+_KEYS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_SKIP_SIGNATURE",
+)
+_PROFILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
+_WAYS_IN = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile of ~/.aws with boto3 installed,"
+    " or AWS_SKIP_SIGNATURE=true for a public bucket",
+    "gs": "set GOOGLE_SERVICE_ACCOUNT to a file of credentials, or GOOGLE_SKIP_SIGNATURE=true for a public bucket",
+    "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or a token of AZURE_STORAGE_SAS_KEY",
+}
+# Where machines of a cloud get credentials, which is asked last.
+_NO_CREDENTIALS = re.compile(
+    r"169\.254\.169\.254|metadata\.google|token request|Missing ?(Account|Credential|AccessKeyId|SecretAccessKey)",
+    re.ASCII,
+)
+_STATUS = re.compile(r"Server returned non-2xx status code: (\d{3} ?[^:\n]*)")
+_RETRIES = re.compile(r"after (\d+) retries")
+_INNERMOST = re.compile(r'(?:error|message): "([^"]+)"')
+_KIND = re.compile(r"kind: (Connect|Timeout|Interrupted|Decode|ConnectionRefused)")
+_KINDS = {
+    "Connect": "cannot be reached",
+    "Timeout": "does not answer in time",
+    "Interrupted": "ends its answers in the middle",
+}
+_NO_RANGE = "416"
+
+
+class Version(NamedTuple):
+    """What an object was when it was looked at: bytes, and what changes with them, as far as the store says it."""
+
+    nbytes: int
+    etag: str | None
+    modified: float
+
+    @classmethod
+    def of(cls, meta: Any) -> Version:
+        """Return that of the answer of a store."""
+        return cls(meta["size"], meta["e_tag"], meta["last_modified"].timestamp())
+
+    def is_like(self, other: Version) -> bool:
+        """Tell whether another answer is about the same bytes."""
+        if self.etag is None or other.etag is None:
+            return self[::2] == other[::2]
+        return self[:2] == other[:2]
+
+
+class ReplacedError(Exception):
+    """Raised when an object is not what it was when it was looked at."""
+
+
+class ThereError(Exception):
+    """Raised when an object is there that should not be."""
+
+
+class NothingThereError(Exception):
+    """Raised when no byte of an object is in the range that was asked for."""
+
+
+_OF_VERSIONS = {"PreconditionError": ReplacedError, "NotModifiedError": ReplacedError, "AlreadyExistsError": ThereError}
+_DENIED = {"PermissionDeniedError": "access is denied", "UnauthenticatedError": "the credentials are not valid"}
+
+
+def get(url: str, start: int, stop: int, version: Version | None = None) -> tuple[memoryview, Version]:
+    """Return the bytes of an object from `start` to `stop`, or those that there are, and what it is.
+
+    Parameters
+    ----------
+    url
+        The object.
+    start, stop
+        Which bytes, one at least.
+    version
+        What it has to be; None for anything.
+
+    Raises
+    ------
+    ReplacedError
+        If it is something else.
+    NothingThereError
+        If it has none of these bytes.
+    OSError, UsageError, BufferFileError
+        If it is not there, or cannot be read.
+    """
+    place = place_of(url)
+    options: dict[str, Any] = {"range": (start, stop)}
+    if version is not None and version.etag is not None and not version.etag.startswith("W/"):
+        options["if_match"] = version.etag
+
+    def answered() -> tuple[memoryview, Version]:
+        answer = _obstore().get(_store(place.root), place.key, options=options)
+        found = Version.of(answer.meta)
+        if version is not None and not version.is_like(found):
+            raise ReplacedError
+        return memoryview(answer.bytes()), found
+
+    return _called(url, answered)
+
+
+def look(url: str) -> Version | None:
+    """Return what an object is, None if there is none; errors as of `get`."""
+    place = place_of(url)
+    try:
+        return Version.of(_called(url, lambda: _obstore().head(_store(place.root), place.key)))
+    except FileNotFoundError:
+        return None
+
+
+def names_under(url: str, folder: str, *, deep: bool) -> Iterator[str]:
+    """Yield the names of the objects in a folder of the store of a URL, also those further down if it is `deep`.
+
+    Raises
+    ------
+    OSError
+        If the store does not tell them.
+    """
+    root = place_of(url).root
+
+    def listed() -> list[str]:
+        obstore = _obstore()
+        if deep:
+            pages = obstore.list(_store(root), folder or None, chunk_size=1000)
+            return [each["path"] for page in pages for each in page]
+        return [each["path"] for each in obstore.list_with_delimiter(_store(root), folder or None)["objects"]]
+
+    yield from _called(url, listed)
+
+
+def put(url: str, content: Any, **options: Any) -> None:
+    """Write an object; options as of `obstore.put`.
+
+    Raises
+    ------
+    ThereError
+        If it is there already, and `mode` is "create".
+    OSError
+        If it cannot be written.
+    """
+    place = place_of(url)
+    _called(url, lambda: _obstore().put(_store(place.root), place.key, content, **options))
+
+
+def begun(function: Callable[..., _T], *values: Any) -> Future[_T]:
+    """Let a thread call a function meanwhile."""
+    return _threads().submit(function, *values)
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(THREADS)
+
+
+def _called(url: str, request: Callable[[], _T]) -> _T:
+    """Return what a request gives. The main thread waits for another one: only so a signal ends its waiting."""
+    _obstore(url)
+    try:
+        if threading.current_thread() is threading.main_thread():
+            return begun(request).result()
+        return request()
+    except Exception as error:  # noqa: BLE001 - what is not of the library is raised again
+        _raise_again(url, error)
+
+
+def _obstore(url: str = "") -> Any:
+    try:
+        import obstore  # noqa: PLC0415 - an extra
+    except ImportError:
+        reason = "needs the library obstore; install it with `pip install 'mpired[remote]'`"
+        raise UsageError(url, reason) from None
+    return obstore
+
+
+@functools.cache
+def _store(root: str) -> Any:
+    """Return the store of a bucket or a server."""
+    from obstore.store import from_url  # noqa: PLC0415 - as above
+
+    scheme = root.partition("://")[0]
+    options: dict[str, Any] = {"retry_config": RETRYING}
+    if scheme == "http":
+        options["client_options"] = {"allow_http": True}
+    if scheme == "s3" and (provider := _profile()) is not None:
+        options["credential_provider"] = provider
+    return from_url(root, **options)
+
+
+def _profile() -> Any:
+    """Return what gives the credentials of a profile, which boto3 reads; None if the environment has others."""
+    named = os.environ.get("AWS_PROFILE")
+    if any(map(os.environ.get, _KEYS)):
+        return None
+    places = (os.environ.get(name, usual) for name, usual in _PROFILES.items())
+    if not named and not any(os.path.exists(os.path.expanduser(place)) for place in places):
+        return None
+    try:
+        import boto3  # noqa: PLC0415 - found if it is installed
+        from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - as above
+        from obstore.auth.boto3 import Boto3CredentialProvider  # noqa: PLC0415 - as above
+    except ImportError:
+        if not named:
+            return None
+        reason = f"names the profile {named!r}, which needs boto3; `pip install boto3`, or set AWS_ACCESS_KEY_ID"
+        raise UsageError("AWS_PROFILE", reason) from None
+    try:
+        session = boto3.Session()
+        return None if session.get_credentials() is None else Boto3CredentialProvider(session)
+    except BotoCoreError as error:
+        raise UsageError("AWS_PROFILE", f"gives no credentials ({error})") from None
+
+
+def _raise_again(url: str, error: Exception) -> NoReturn:
+    """Raise an error of the library in words of ours."""
+    text, kind = str(error), type(error).__name__
+    if kind in _OF_VERSIONS:
+        raise _OF_VERSIONS[kind] from None
+    if isinstance(error, FileNotFoundError):
+        what = "there is no such bucket" if "NoSuchBucket" in text else "there is no such object"
+        raise FileNotFoundError(errno.ENOENT, what, url) from None
+    denied = _DENIED.get(kind) or (_NO_CREDENTIALS.search(text) and "there are no credentials")
+    if denied:
+        way_in = _WAYS_IN.get(place_of(url).scheme.name)
+        raise PermissionError(errno.EACCES, f"{denied}; {way_in}" if way_in else denied, url) from None
+    if kind == "NotSupportedError":
+        raise BufferFileError(url, "its server sends no ranges of bytes; write it to a file first") from None
+    if isinstance(error, ValueError) and "parse path" in text:
+        raise UsageError(url, "has a name with an empty part, `.` or `..`, which cannot be asked for") from None
+    if kind != "GenericError":
+        raise error
+    status = _STATUS.search(text)
+    if status and status[1].startswith(_NO_RANGE):
+        raise NothingThereError from None
+    raise OSError(errno.EIO, _failure(text, status), url) from None
+
+
+def _failure(text: str, status: re.Match[str] | None) -> str:
+    """Return in a few words what the library says of a failure."""
+    retries = _RETRIES.search(text)
+    times = f", after {retries[1]} repetitions" if retries and retries[1] != "0" else ""
+    if status:
+        return f"the store answers {status[1].strip()}{times}"
+    words, _, details = text.partition("\n\nDebug source")
+    kind, inner = _KIND.search(details), _INNERMOST.findall(details)
+    if kind and kind[1] in _KINDS:
+        because = f" ({inner[-1]})" if inner else ""
+        return f"the store {_KINDS[kind[1]]}{because}{times}"
+    return f"the store fails ({' '.join(words.split())[:200]})"

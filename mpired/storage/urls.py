@@ -1,0 +1,106 @@
+"""URLs of objects: what is one, and what it is made of. Nothing here opens one."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from mpired.errors import UsageError
+
+_DEVICE = -2
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
+
+
+class Scheme(NamedTuple):
+    """A scheme of URLs: a row of the table.
+
+    Parameters
+    ----------
+    name
+        What stands before `://`.
+    lists
+        Whether a glob can be expanded: the store tells the names of its objects.
+    takes
+        Whether a result can go there: it appears whole or not at all.
+    encoded
+        Whether `%20` is a space, and `?` begins something else.
+    """
+
+    name: str
+    lists: bool = True
+    takes: bool = True
+    encoded: bool = False
+
+
+SCHEMES = {
+    row.name: row
+    for row in (
+        Scheme("s3"),
+        Scheme("gs"),
+        Scheme("az"),
+        Scheme("https", lists=False, takes=False, encoded=True),
+        Scheme("http", lists=False, takes=False, encoded=True),
+    )
+}
+
+
+class Place(NamedTuple):
+    """Where an object is: its scheme, what its store is called, and its name there."""
+
+    scheme: Scheme
+    root: str
+    key: str
+
+
+def is_url(path: str) -> bool:
+    """Tell whether a path is the URL of an object that can be read."""
+    return "://" in path and path.partition("://")[0] in SCHEMES
+
+
+def place_of(url: str) -> Place:
+    """Return where the object of a URL is.
+
+    Raises
+    ------
+    UsageError
+        If it names no object.
+    """
+    name, _, rest = url.partition("://")
+    scheme = SCHEMES[name]
+    host, _, key = rest.partition("/")
+    if scheme.encoded:
+        if "?" in key or "#" in key:
+            reason = "has a query, and objects are read by their paths alone"
+            raise UsageError(url, f"{reason}; write it to a file, or pipe it to a rank named `-`")
+        from urllib.parse import unquote  # noqa: PLC0415 - for these schemes only
+
+        key = unquote(key)
+    if not host or not key or key.endswith("/"):
+        raise UsageError(url, f"names no object; write {name}://{host or 'BUCKET'}/{key}NAME")
+    return Place(scheme, f"{name}://{host}", key)
+
+
+def identity(url: str) -> tuple[int, int]:
+    """Return what stands for the device and inode of an object: of its URL, so that two that are the same show."""
+    import hashlib  # noqa: PLC0415 - with it comes OpenSSL
+
+    return _DEVICE, int.from_bytes(hashlib.blake2b(url.encode(errors="surrogateescape"), digest_size=8).digest())
+
+
+def check_are_files(paths: Iterable[object]) -> None:
+    """Raise `UsageError` if one of the paths of what is to be changed is a URL."""
+    for path in paths:
+        if isinstance(path, str) and is_url(path):
+            reason = "is an object of a store, of which no part can be changed, and which cannot be locked"
+            raise UsageError(path, f"{reason}; copy it to a file, and change that")
+
+
+def check_scheme(path: str) -> None:
+    """Raise `UsageError` if a path that is not there is a URL of another scheme."""
+    match = _SCHEME.match(path)
+    if match and match[1] not in SCHEMES and not os.path.lexists(path):
+        *most, last = SCHEMES
+        reason = f"is a URL of the scheme {match[1]}, and those of {', '.join(most)} and {last} are read"
+        raise UsageError(path, f"{reason}; copy it to a file")
