@@ -1,7 +1,6 @@
 """HDF5 files among the ranks, compared with h5py and NumPy: links, filters, missing values, packing, damage."""
 
-from __future__ import gzip
-
+import gzip
 import json
 
 import h5py
