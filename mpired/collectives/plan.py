@@ -5,6 +5,7 @@ from __future__ import annotations
 import resource
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple, TypeAlias, cast
 
 from mpired.buffers import FlatBuffer, RankBuffer, RankFile, format_named
@@ -39,6 +40,10 @@ _SEGMENTS_PER_WORKER = 8
 _DEPTH = 32
 # What a worker on another machine sends back of a segment, at most.
 _RETURNED_BYTES = 64 << 20
+# Where workers may be on other machines the ranks are cut at multiples of so many bytes of their files: parallel file
+# systems deal files out in stripes of 1 to 4 MiB, and read whole pages ahead.
+_STRIPE_BYTES = 4 << 20
+_STRIPES = 8  # in a segment at least
 # A segment opens all files again: with many results it takes at least so much of each.
 _SEGMENT_BYTES = 1 << 20
 # Below this a pool costs more than it gives.
@@ -342,7 +347,7 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
     left = None if max_memory is None else max_memory // (1 if jobs == 1 or each else jobs + 1) - nblocks * block_bytes
     buffers = work.reading_within(left, buffers, jobs, max_open, block_bytes)
     block_counts = tuple(max(1, block_bytes // width) for width in work.widths)
-    segments = _cut(buffers, block_counts, work.pieces(engine, jobs))
+    segments = cut_segments(buffers, block_counts, work.pieces(engine, jobs), striped=not engine.same_host)
     jobs = max(1, min(jobs, len(segments)))
     resident = _RESIDENT_BYTES + max(format_named(file.format).decoding for file in files) + work.unpacking
     # The parent waits beside its workers.
@@ -505,13 +510,28 @@ def _grain(ranks: Sequence[RankBuffer]) -> int:
     return max(getattr(what_is_read(rank), "grain", 1) for rank in ranks)
 
 
-def _cut(buffers: _Buffers, block_counts: Sequence[int], pieces: int) -> tuple[Segment, ...]:
-    """Cut each buffer into about so many segments of whole blocks, or of what is decoded together."""
+def cut_segments(
+    buffers: _Buffers, block_counts: Sequence[int], pieces: int, *, striped: bool = False
+) -> tuple[Segment, ...]:
+    """Cut each buffer into about so many segments of whole blocks, of what is decoded together, or of whole stripes."""
     segments = []
     for i, (ranks, block_count) in enumerate(zip(buffers, block_counts, strict=True)):
         count, grain = ranks[0].count, _grain(ranks)
         unit = block_count if grain == 1 else grain
         units = -(-count // unit)
-        step = max(1, -(-units // pieces)) * unit
-        segments += [Segment(i, start, min(start + step, count)) for start in range(0, count, step)]
+        starts: Sequence[int] = range(0, count, max(1, -(-units // pieces)) * unit)
+        if striped and type(ranks[0]) is FlatBuffer:
+            starts = stripes(ranks[0], pieces) or starts
+        segments += [Segment(i, start, stop) for start, stop in pairwise([*starts, count])]
     return tuple(segments)
+
+
+def stripes(rank: FlatBuffer, pieces: int) -> list[int]:
+    """Return the first elements of about so many segments of whole stripes; none if these were too unequal."""
+    end = rank.offset + rank.count * rank.stored.itemsize
+    nstripes = -(-end // _STRIPE_BYTES)
+    if nstripes < _STRIPES * pieces:
+        return []
+    step = -(-nstripes // pieces) * _STRIPE_BYTES
+    cuts = (-(-(place - rank.offset) // rank.stored.itemsize) for place in range(step, end, step))
+    return [0, *(cut for cut in cuts if 0 < cut < rank.count)]
