@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, closing
+from contextlib import AbstractContextManager, ExitStack, closing
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
@@ -175,6 +175,10 @@ class Fold:
     def __init__(self, plan: Plan, targets: tuple[Target, ...], sent: tuple[int, ...] = ()) -> None:
         self.plan, self.targets, self.sent = plan, targets, sent
 
+    def sending(self) -> Fold:
+        """Return the fold whose results are sent back."""
+        return Fold(self.plan, (), tuple({target.share.last for target in self.targets}))
+
     def __call__(self, segment: Segment) -> Generator[Part, None, None]:
         """Fold one segment, and write its results or send them back; yield what came of each piece of it."""
         op, ranks = self.plan.op, self.plan.buffers[segment.buffer]
@@ -190,7 +194,9 @@ class Fold:
                 self.plan.max_open,
                 self.plan.ahead,
             ) as readers,
-            _Writers(self.targets, segment.buffer, self.plan.max_open) as writers,
+            _Writers(
+                self.targets, segment.buffer, self.plan.max_open, durable=not self.plan.engine.same_host
+            ) as writers,
         ):
             made = _Returned(segment.buffer, self.sent)
             start = segment.start
@@ -386,10 +392,14 @@ class Receiver(AbstractContextManager["Receiver"]):
 
 
 class _Writers(AbstractContextManager["_Writers"]):
-    """The files that take the results of one buffer, the first `max_open` kept open, the others opened in turn."""
+    """The files that take the results of one buffer, the first `max_open` kept open, the others opened in turn.
 
-    def __init__(self, targets: Sequence[Target], buffer: int, max_open: int) -> None:
+    With `durable` what is written is on the disk, where other machines see it, when a file is closed.
+    """
+
+    def __init__(self, targets: Sequence[Target], buffer: int, max_open: int, *, durable: bool = False) -> None:
         self._buffer = buffer
+        self._durable = durable
         self._max_open = max_open
         self._open: dict[calls.SharedFile, int] = {}
         self._by_last: dict[int, list[Target]] = {}
@@ -446,8 +456,16 @@ class _Writers(AbstractContextManager["_Writers"]):
                 if fd is None and len(self._open) < self._max_open:
                     self._open[target.file] = opened
                 elif fd is None:
-                    os.close(opened)
+                    self._end(opened)
+
+    def _end(self, fd: int) -> None:
+        try:
+            if self._durable:
+                calls.fsync(fd)
+        finally:
+            os.close(fd)
 
     def __exit__(self, *_: object) -> None:
-        for fd in self._open.values():
-            os.close(fd)
+        with ExitStack() as stack:
+            for fd in self._open.values():
+                stack.callback(self._end, fd)

@@ -25,6 +25,7 @@ from mpired.storage import calls
 from mpired.storage.output import Output, Scratch, StreamOutput
 
 if TYPE_CHECKING:
+    from mpired.engines.table import FarRunner
     from mpired.provenance import Note
     from mpired.storage.together import Draft, Together
 
@@ -328,10 +329,24 @@ def _regions(plan: Plan, shares: Sequence[Share]) -> tuple[dict[_Part, tuple[Sha
 def _fold(plan: Plan, targets: Sequence[Target], progress: Progress) -> None:
     with _decoded(plan) as decoded, Receiver(plan, targets) as receiver:
         fold = Fold(decoded, tuple(targets))
-        if plan.returns:
-            fold = Fold(decoded, (), sent=tuple({target.share.last for target in targets}))
+        if plan.returns and not _are_filled(plan, targets):
+            fold = fold.sending()
         parts = [receiver.written(part) for part in worked(plan, fold, progress)]
     _tell(plan, parts)
+
+
+def _are_filled(plan: Plan, targets: Sequence[Target]) -> bool:
+    """Tell whether workers on other machines fill the files of results: several, where all that they write arrives."""
+    if not plan.engine.fills_drafts:
+        return False
+    from mpired.engines import probe  # noqa: PLC0415 - for other machines only
+    from mpired.storage.folder import DraftFile  # noqa: PLC0415 - as above
+
+    drafts = [target.file for target in targets if isinstance(target.file, DraftFile)]
+    one_in_each = {draft.place: draft for draft in drafts}
+    if len(drafts) < max(2, len(targets)):
+        return False
+    return probe.all_write(cast("FarRunner", plan.engine.runner), list(one_in_each.values()))
 
 
 def _tell(plan: Plan, parts: Sequence[Part]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -16,8 +17,10 @@ from mpired.engines.table import FarRunner
 from mpired.errors import MpiredError, UsageError, UserOpError, parts
 from mpired.ops import Op
 from mpired.sources.source import Source
+from mpired.storage import calls
 
 _SAMPLES = 8
+_MARKER_NBYTES = 16
 # What may hold real numbers; an op on integers has no choice.
 _ROUNDED = Group.FLOATING_POINT | Group.COMPLEX | Group.PAIR | Group.DERIVED
 
@@ -135,6 +138,55 @@ def check(runner: FarRunner, op: Op, sources: Sequence[Source], datatypes: Itera
         processors.append((seen.host, seen.features))
     if op.user and any(datatype.group & _ROUNDED for datatype in datatypes):
         cautions.tell(*cautions.processors(op, processors))
+
+
+@dataclass(frozen=True)
+class _Marking:
+    """Writes a marker of this worker behind the end of files, which have these sizes."""
+
+    files: tuple[tuple[calls.SharedFile, int], ...]
+
+    def __call__(self, number: int) -> bytes:
+        """Return the marker; nothing if a file cannot be written to here."""
+        marker = os.urandom(_MARKER_NBYTES)
+        try:
+            for file, nbytes in self.files:
+                fd = file.open()
+                try:
+                    calls.pwrite_all(fd, marker, nbytes + number * _MARKER_NBYTES)
+                    calls.fsync(fd)
+                finally:
+                    os.close(fd)
+        except OSError:
+            return b""
+        return marker
+
+
+def all_write(runner: FarRunner, files: Sequence[calls.SharedFile]) -> bool:
+    """Tell whether what each worker writes into files of this command arrives there, which are then as before.
+
+    A name does not tell: over a directory that all machines share one may have a layer of its own (overlayfs).
+    """
+    fds = [file.open() for file in files]
+    sizes = [os.fstat(fd).st_size for fd in fds]
+    try:
+        markers = runner.everywhere(_Marking(tuple(zip(files, sizes, strict=True))))
+    finally:
+        for fd in fds:
+            os.close(fd)
+    found = [_taken(file, nbytes, len(markers)) for file, nbytes in zip(files, sizes, strict=True)]
+    return all(markers) and all(each == set(markers) for each in found)
+
+
+def _taken(file: calls.SharedFile, start: int, count: int) -> set[bytes]:
+    """Return the markers behind the end of a file, and cut them off; opened again, it shows what others wrote."""
+    fd = file.open()
+    try:
+        content = calls.pread_some(fd, count * _MARKER_NBYTES, start)
+        return {content[at : at + _MARKER_NBYTES] for at in range(0, count * _MARKER_NBYTES, _MARKER_NBYTES)}
+    finally:
+        calls.set_size(fd, start)
+        os.close(fd)
 
 
 def described(runner: FarRunner, sources: Sequence[Source]) -> Iterator[Seen]:

@@ -95,6 +95,9 @@ class Engine(NamedTuple):
     told_by
         Variables of the environment that say that something has started it: what a launcher tells each process of how
         many there are, or where a scheduler is.
+    fills_drafts
+        Whether its workers on other machines write several results where these are to be: a worker that is lost ends
+        the command, so that none writes later.
     connected
         What `connect` of the module has given, while the engine is used.
     """
@@ -110,6 +113,7 @@ class Engine(NamedTuple):
     own_output: bool = True
     stops_ops: bool = True
     told_by: tuple[str, ...] = ()
+    fills_drafts: bool = False
     connected: Runner | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -157,6 +161,7 @@ ENGINES = table(
             doc="the processes that srun or mpiexec has started",
             package="mpi4py",
             own_output=False,
+            fills_drafts=True,
             told_by=("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "PALS_SIZE"),
         ),
         Engine(

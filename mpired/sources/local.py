@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from mpired.errors import ChangedError
 from mpired.sources.source import OpenSource, Source
 from mpired.storage import calls, descriptors
+from mpired.storage.calls import ANY_DEVICE
 from mpired.storage.output import Scratch
 from mpired.storage.remains import has_journal
 from mpired.storage.unfinished import recover_for_reading
 
-ANY_DEVICE = -1
 _COARSEST = 2_000_000_000  # nanoseconds
 # About as much as is known of a rank besides.
 _FEW_BYTES = 1 << 10

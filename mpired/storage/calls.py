@@ -56,6 +56,10 @@ class blaming:  # noqa: N801 - used as a function; a generator would cost more t
             error.filename = self._name
 
 
+ANY_DEVICE = -1
+"""The device of a file in a task that another machine may do: it has another number there."""
+
+
 class SharedFile(Protocol):
     """A file that every process of this user can open to write ranges of it: what a task of the pool has of it."""
 

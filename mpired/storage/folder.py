@@ -11,9 +11,10 @@ import contextlib
 import errno
 import os
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from mpired.storage import calls, metadata
+from mpired.storage.calls import ANY_DEVICE
 
 # These show the owner and mode of their mount for every file, and let those in that the mount lets in.
 _WITHOUT_MODES = frozenset({"vfat", "exfat", "msdos", "ntfs", "ntfs3", "fuseblk", "cifs", "smb3"})
@@ -29,12 +30,16 @@ class Place(NamedTuple):
     name
         Its name there.
     inode
-        Its device and inode number.
+        Its device and inode number. Where it was sent to another process the device is `ANY_DEVICE`: its number is
+        another one on each machine.
     """
 
     directory: str
     name: str
     inode: tuple[int, int]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Place, (self.directory, self.name, (ANY_DEVICE, self.inode[1]))
 
     @property
     def path(self) -> str:
@@ -51,7 +56,8 @@ class Place(NamedTuple):
         """
         with calls.blaming(self.path):
             folder = Folder.at(self.path)
-            if folder.place != self:
+            device = folder.place.inode[0] if self.inode[0] == ANY_DEVICE else self.inode[0]
+            if folder.place.inode != (device, self.inode[1]):
                 folder.close()
                 raise OSError(errno.ESTALE, "is not the directory that this command made: something took its name")
         return folder

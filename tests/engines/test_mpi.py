@@ -226,6 +226,47 @@ def test_a_worker_with_other_mounts(elsewhere, here):
         assert np.array_equal(np.load("out.npy"), expected)
 
 
+@pytest.mark.needs("strace")
+def test_workers_write_results_of_several_ranks_where_they_are_to_be(here):
+    """And bring them to the disk; the command itself has no element to write."""
+    command = words(
+        0, "scan", "--engine", "mpi", "--op", "sum", "-o", "out{rank}.npy", *(f"r{i}.npy" for i in range(4))
+    )
+    traced = 'exec strace -f --seccomp-bpf -qq -y -e trace=pwrite64,fsync -o trace.$PMI_RANK "$@"'
+    subprocess.run([MPIEXEC, "-n", "3", "sh", "-c", traced, "sh", *command], check=True, capture_output=True)
+    expected = np.cumsum([np.load(f"r{i}.npy") for i in range(4)], axis=0)
+    assert all(np.array_equal(np.load(f"out{i}.npy"), expected[i]) for i in range(4))
+    for rank in range(3):
+        trace = Path(f"trace.{rank}").read_text()
+        written = sum(map(int, re.findall(r"pwrite64\(.* = (\d+)", trace)))
+        assert (written >= 8 * COUNT) == (rank > 0)
+        assert not rank or len(re.findall(r"fsync\(", trace)) >= 4
+
+
+@pytest.mark.needs("mount")
+@pytest.mark.parametrize("elsewhere", ["hidden", "layer"])
+def test_a_worker_whose_results_would_not_arrive_sends_them_back(elsewhere, here):
+    """Another file system lies over their directory, or a layer that takes what it writes there."""
+    (here / "results").mkdir()
+    (here / "upper").mkdir()
+    results = here / "results"
+    mount = f"mount -t tmpfs tmpfs {results}"
+    if elsewhere == "layer":
+        mount = (
+            f"mount -t tmpfs tmpfs {here}/upper && mkdir {here}/upper/u {here}/upper/w && "
+            f"mount -t overlay overlay -o lowerdir={results},upperdir={here}/upper/u,workdir={here}/upper/w {results}"
+        )
+    ranks = [f"r{i}.npy" for i in range(NRANKS)]
+    command = words(0, "scan", "--engine", "mpi", "--op", "sum", "-o", "results/out{rank}.npy", *ranks)
+    other = ["unshare", "--mount", "sh", "-c", f'{mount} && exec "$@"', "sh", *command]
+    done = subprocess.run(
+        [MPIEXEC, "-n", "2", *command, ":", "-n", "1", *other], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    expected = np.cumsum([np.load(name) for name in ranks], axis=0)
+    assert all(np.array_equal(np.load(results / f"out{i}.npy"), expected[i]) for i in range(NRANKS))
+
+
 @pytest.mark.parametrize(
     ("op", "suffix", "warned"), [("ops.py:add", "npy", 1), ("sum", "npy", 0), ("ops.py:add", "i", 0)]
 )
