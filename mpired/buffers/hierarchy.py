@@ -59,6 +59,7 @@ class HdfFile:
         self._bytes = source.open()
         try:
             where = self._path(outside=outside)
+            self.is_apart = where is None  # then the library would look for other files in this one
             if outside:
                 os.environ["HDF5_EXTFILE_PREFIX"] = os.environ["HDF5_VDS_PREFIX"] = "${ORIGIN}"
             options: dict[str, Any] = {"rdcc_nbytes": memory // 2, "rdcc_nslots": 10007, "rdcc_w0": 1}
@@ -341,7 +342,7 @@ class _Looking(NamedTuple):
     def array(self, found: Found, attributes: Attributes, *, is_carried: bool) -> Array:
         """Describe one."""
         if found.outside:
-            if not self.follow or self.window:
+            if not self._may_follow:
                 return self._elsewhere(found.name, found.outside)
             dataset = self.opened.file[found.name]
             if not isinstance(dataset, h5py.Dataset):
@@ -350,12 +351,16 @@ class _Looking(NamedTuple):
         dataset = h5py.Dataset(found.object)
         plist = found.object.get_create_plist()
         elsewhere = plist.get_layout() == h5d.VIRTUAL or plist.get_external_count()
-        if elsewhere and (self.window or not self.follow):
+        if elsewhere and not self._may_follow:
             where = plist.get_external(0)[0] if plist.get_external_count() else b"a virtual dataset"
             return self._elsewhere(found.name, text_of(bytes(where)))
         if elsewhere:
             self._check_there(found.name, dataset, plist)
         return self._described(found.name, dataset, attributes, is_carried=is_carried)
+
+    @property
+    def _may_follow(self) -> bool:
+        return self.follow and not self.window and not self.opened.is_apart
 
     def _check_there(self, name: str, dataset: h5py.Dataset, plist: Any) -> None:
         """Raise `BufferFileError` if elements are in no file: the library would read zeros or a fill value."""
@@ -376,7 +381,11 @@ class _Looking(NamedTuple):
 
     def _elsewhere(self, name: str, where: str) -> Array:
         reason = f"array {name!r} lies in another file ({where})"
-        way_out = "which are no part of a target" if self.window else "which are read only with `follow_links`"
+        way_out = "which are read only with `follow_links`"
+        if self.window:
+            way_out = "which are no part of a target"
+        elif self.follow:
+            way_out = "and what is compressed, a stream or an object of a store leads to no other; give it as a file"
         return Array(name, None, (), label="elsewhere", reason=f"{reason}, {way_out}")
 
     def _described(self, name: str, dataset: h5py.Dataset, attributes: Attributes, *, is_carried: bool) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import h5py
@@ -202,6 +203,19 @@ def test_in_place_where_it_lies_or_by_a_new_file(members, tmp_path):
         assert file["big"][()].tolist() == [0, 11, 22, 33, 44]
         np.testing.assert_array_equal(file["deep/er/counts"][()].reshape(-1), np.arange(70) * 11)
         assert file["z"][0, 1] == 1
+
+
+def test_what_is_no_file_of_its_own_leads_to_no_other(tmp_path):
+    for name, values in {"links.h5": np.arange(3.0) * 10, "other.h5": np.arange(3.0)}.items():
+        with h5py.File(tmp_path / name, "w") as file:
+            file["y"] = values
+    with h5py.File(tmp_path / "links.h5", "a") as file:
+        file["x"] = h5py.ExternalLink("other.h5", "y")
+    (tmp_path / "links.h5.gz").write_bytes(gzip.compress((tmp_path / "links.h5").read_bytes()))
+    words = ("reduce", "--op", "sum", "--follow-links", "--columns", "x", "-o", "s.npy", "links.h5.gz")
+    reason = "array 'x' lies in another file (other.h5:y), and what is compressed, a stream or an object of a store"
+    with unchanged(tmp_path):
+        refused(run(*words, cwd=tmp_path), 3, reason)
 
 
 def test_files_elsewhere_are_read_only_if_that_is_wanted(tmp_path):
