@@ -85,8 +85,11 @@ def test_all_errors_of_the_program_are_known_here():
         "Interrupted",
         "Misfit",
         "NotExactError",
+        "NothingThereError",
         "NullsError",
         "RefusedError",
+        "ReplacedError",
+        "ThereError",
     }
 
 

@@ -1,5 +1,7 @@
 """HDF5 files among the ranks, compared with h5py and NumPy: links, filters, missing values, packing, damage."""
 
+from __future__ import annotations
+
 import gzip
 import json
 
