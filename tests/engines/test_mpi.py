@@ -131,6 +131,17 @@ def test_locate_gives_the_same_answer(here):
     assert [line.split()[0] for line in found] == [str(each.value) for each in expected]
 
 
+def test_a_stream_is_refused_before_it_is_read(here):
+    os.mkfifo("fifo")
+    done = run(3, "reduce", "--op", "sum", "-o", "out.npy", "fifo", "r1.npy")  # nobody ever writes to it
+    assert done.returncode == 2
+    assert "fifo: is a stream of this process, which workers of the engine mpi cannot open; write it" in done.stderr
+    command = words(3, "reduce", "--engine", "mpi", "--op", "sum", "-o", "out.npy", "-", "r1.npy")
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "standard input: is a stream of this process" in done.stderr
+
+
 def test_an_error_is_told_once_with_its_status(here):
     with unchanged(here):
         done = run(3, "reduce", "--op", "ops.py:refuse", "-o", "out.npy", *(f"r{i}.npy" for i in range(NRANKS)))
