@@ -82,6 +82,8 @@ def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words, *, 
     ChangedError
         If a file changes again and again.
     """
+    if not usual().same_tree:
+        _refuse_streams(words)  # before they are read
     with lock.waiting_as(lock.with_timeout(timeout)), one_worker():
         end, attempts = time.monotonic() + _SECONDS, 0
         while True:
@@ -187,6 +189,12 @@ def rehearsed(
 def _enter(files: Iterable[str | os.PathLike[str]]) -> None:
     """Finish what interrupted commands have left of files, which may not be what such a command leaves."""
     finish_staged(check_are_data(files))
+
+
+def _refuse_streams(words: Words) -> None:
+    for word in (path for each in words() if is_stream(path := os.fspath(each))):
+        reason = f"is a stream of this process, which workers of the engine {usual().name} cannot open"
+        raise UsageError(STANDARD_INPUT if word == "-" else word, f"{reason}; write it to a file first")
 
 
 def _has_stream(words: Words) -> bool:

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -52,10 +54,9 @@ def first_waits(invec, inoutvec):
 """
 
 
-@pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """A scheduler, with a worker of one thread and one of three."""
-    folder = tmp_path_factory.mktemp("dask")
+@contextlib.contextmanager
+def cluster(folder: Path, *workers: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """A scheduler, whose file is `scheduler.json`, and workers with so many threads; what is started, in order."""
     environment = {
         **os.environ,
         "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1",
@@ -69,25 +70,40 @@ def address(tmp_path_factory):
         started.append(subprocess.Popen(command, cwd=folder, env=environment, **output))
 
     start("scheduler", "--host", "127.0.0.1", "--port", "0")
-    for nthreads in (1, 3):
+    for nthreads in workers:
         start("worker", "--nthreads", str(nthreads), "--death-timeout", "60", "--local-directory", str(folder))
-    yield str(folder / "scheduler.json")
-    for process in reversed(started):
-        process.terminate()
-    for process in started:
-        try:
-            process.wait(20)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+    try:
+        wait_for(folder / "scheduler.json")
+        yield started
+    finally:
+        for process in reversed(started):
+            process.terminate()
+        for process in started:
+            try:
+                process.wait(20)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def wait_for(path: Path) -> None:
+    """Wait until a file is there, with a line."""
+    until = time.monotonic() + 60
+    while not (path.exists() and path.read_text().endswith(("\n", "}"))):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """The file of a scheduler, with a worker of one thread and one of three."""
+    folder = tmp_path_factory.mktemp("dask")
+    with cluster(folder, 1, 3):
+        yield str(folder / "scheduler.json")
 
 
 @pytest.fixture(scope="module")
 def client(address):
-    until = time.monotonic() + 60
-    while not os.path.exists(address):
-        assert time.monotonic() < until
-        time.sleep(0.05)
     with distributed.Client(scheduler_file=address, timeout=60, set_as_default=False) as client:
         client.wait_for_workers(2, timeout=60)
         yield client
@@ -181,10 +197,7 @@ def test_an_op_that_ends_its_workers_is_to_blame(here, client):
 
 def test_others_do_what_a_lost_worker_has_not_done(here, client):
     def kill(_) -> None:
-        until = time.monotonic() + 60
-        while not (Path("in_it").exists() and Path("in_it").read_text().endswith("\n")):
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        wait_for(Path("in_it"))
         os.kill(int(Path("in_it").read_text()), signal.SIGKILL)
 
     with ThreadPoolExecutor(1) as thread:
@@ -199,10 +212,7 @@ def test_others_do_what_a_lost_worker_has_not_done(here, client):
 
 def test_a_worker_that_does_not_answer_is_an_error(here, client):
     def stop() -> int:
-        until = time.monotonic() + 60
-        while not (Path("in_it").exists() and Path("in_it").read_text().endswith("\n")):
-            assert time.monotonic() < until
-            time.sleep(0.01)
+        wait_for(Path("in_it"))
         pid = int(Path("in_it").read_text())
         os.kill(pid, signal.SIGSTOP)
         return pid
@@ -235,6 +245,60 @@ def test_the_command_finds_the_scheduler(here, address, client):
         "repeated": 0,
     }
     assert summary["workers"] >= 1
+
+
+@contextlib.contextmanager
+def in_an_op(address: str, *options: str) -> Iterator[subprocess.Popen[str]]:
+    """The command, at work in a call of an op that does not come back by itself."""
+    words = [
+        "reduce",
+        "--op",
+        "ops.py:first_waits",
+        *RANKS,
+        "--engine",
+        "dask",
+        "--scheduler",
+        address,
+        "-o",
+        "out.npy",
+    ]
+    command = [sys.executable, eager_command.__file__, *words, *options]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as started:
+        try:
+            wait_for(Path("in_it"))
+            yield started
+        finally:
+            started.kill()
+
+
+@pytest.mark.parametrize(
+    ("kill", "status", "said"),
+    [
+        (lambda _cluster, command: command.send_signal(signal.SIGINT), -2, "interrupted; no result was written"),
+        (lambda _cluster, command: command.terminate(), -15, ""),
+        (lambda _cluster, command: command.kill(), -9, ""),
+        (lambda cluster, _command: cluster[0].kill(), 8, "was lost, or has forgotten the tasks; nothing was written"),
+        (lambda cluster, _command: cluster[0].send_signal(signal.SIGSTOP), 8, "does not answer"),
+        (lambda cluster, _command: cluster[1].terminate(), 8, "has had no worker for 2 s; nothing was written"),
+    ],
+    ids=["SIGINT", "SIGTERM", "SIGKILL", "no scheduler", "a scheduler that stands", "no worker"],
+)
+def test_an_end_in_the_middle_leaves_nothing(kill, status, said, here):
+    (here / "dask").mkdir()
+    with (
+        cluster(here / "dask", 1) as started,
+        in_an_op(str(here / "dask" / "scheduler.json"), "--engine-timeout", "2") as it,
+    ):
+        kill(started, it)
+        _, messages = it.communicate(timeout=60)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(Path("in_it").read_text()), signal.SIGKILL)
+        started[0].send_signal(signal.SIGCONT)
+    assert it.returncode == status
+    assert said in messages
+    assert "Traceback" not in messages
+    assert not results(here)
+    assert not list(here.glob(".*"))
 
 
 @pytest.mark.parametrize(

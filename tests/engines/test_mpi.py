@@ -19,6 +19,7 @@ import pytest
 from command import unchanged
 
 import mpired
+from mpired.engines import probe
 
 MPIEXEC = os.path.join(sysconfig.get_path("scripts"), "mpiexec")
 EAGER = str(Path(__file__).parent.parent / "eager_command.py")
@@ -129,6 +130,17 @@ def test_locate_gives_the_same_answer(here):
     expected = mpired.locate([f"r{i}.npy" for i in range(NRANKS)], "maxloc", top=3)
     found = run(3, *command).stdout.splitlines()[:3]
     assert [line.split()[0] for line in found] == [str(each.value) for each in expected]
+
+
+def test_a_stream_is_refused_before_it_is_read(here):
+    os.mkfifo("fifo")
+    done = run(3, "reduce", "--op", "sum", "-o", "out.npy", "fifo", "r1.npy")  # nobody ever writes to it
+    assert done.returncode == 2
+    assert "fifo: is a stream of this process, which workers of the engine mpi cannot open; write it" in done.stderr
+    command = words(3, "reduce", "--engine", "mpi", "--op", "sum", "-o", "out.npy", "-", "r1.npy")
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "standard input: is a stream of this process" in done.stderr
 
 
 def test_an_error_is_told_once_with_its_status(here):
@@ -286,6 +298,48 @@ def test_processors_that_differ(op, suffix, warned, here):
     said = re.findall(f"mpired: warning: the processor on {host} lacks .*: ops.py:add may round otherwise", done.stderr)
     assert len(said) == warned, done.stderr
     assert len(done.stderr.splitlines()) == 1 + warned
+
+
+def beside(here: Path, *prefix: str) -> subprocess.CompletedProcess[str]:
+    """A reduction with a worker that is started as this one is, and one that has something before its command."""
+    command = words(0, "reduce", "--engine", "mpi", "--op", "sum", "-o", f"{here}/out.npy")
+    command += [f"{here}/r{rank}.npy" for rank in range(NRANKS)]
+    started = [MPIEXEC, "-n", "2", *command, ":", "-n", "1", *prefix, *command]
+    return subprocess.run(started, capture_output=True, text=True, check=False)
+
+
+def test_a_worker_with_another_directory_and_fewer_open_files(here):
+    done = beside(here, "sh", "-c", 'cd / && ulimit -n 48 && exec "$@"', "sh")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert " 2 workers on 1 machine (mpi)" in done.stderr
+    assert np.array_equal(np.load("out.npy"), mpired.reduce([f"r{rank}.npy" for rank in range(NRANKS)], "sum"))
+
+
+OTHER = "from mpired.engines import probe; own = probe._versions; probe._versions = lambda: own() | {%r: 'other'}"
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("import mpired; mpired.__version__ = 'other'", "mpired"),
+        ("import numpy; numpy.__version__ = 'other'", "NumPy"),
+        (OTHER % "the byte order", "the byte order"),
+        (OTHER % "long double", "long double"),
+    ],
+    ids=["mpired", "NumPy", "byte order", "long double"],
+)
+def test_a_worker_with_other_programs(change, what, here):
+    """Before any work, with both values and the machine."""
+    (here / "site").mkdir()
+    (here / "site" / "sitecustomize.py").write_text(change)
+    done = beside(here, "env", f"PYTHONPATH={here}/site")
+    assert done.returncode == 2
+    host, own = os.uname().nodename, probe.Probe()(0).versions[what]
+    assert (
+        done.stderr
+        == f"mpired: --engine: {what} is other in the worker on {host}, and {own} here; let all have the same\n"
+    )
+    assert not results(here)
 
 
 @pytest.mark.needs("strace")
