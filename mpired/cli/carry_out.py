@@ -13,7 +13,15 @@ from mpired.cli.messages import hearing, show, tell_cautions, tell_json, tell_pr
 from mpired.collectives.request import paths_of, ranks_of
 from mpired.collectives.table import COLLECTIVES
 from mpired.engines import chosen, pool, worker
-from mpired.errors import HardLinkWarning, MpiredWarning, OrderWarning, OverflowWarning, SkippedWarning, escaped
+from mpired.errors import (
+    HardLinkWarning,
+    MaskedWarning,
+    MpiredWarning,
+    OrderWarning,
+    OverflowWarning,
+    SkippedWarning,
+    escaped,
+)
 from mpired.options import CallOptions, Locking
 from mpired.ranks import RankWord
 
@@ -105,6 +113,7 @@ def carry_out(plan: Callable[[], Call], options: CallOptions, words: Words) -> N
         tell_cautions(cautions.of_kind(heard, SkippedWarning))
         params.tell(None if quiet else summarise(planned, overflow).line())
         tell_cautions(overflow)
+        tell_cautions(cautions.of_kind(heard, MaskedWarning))
         tell_cautions(() if quiet else cautions.of_kind(heard, OrderWarning))
     params.end_without(planned.skipped)
 
