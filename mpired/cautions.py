@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from mpired.errors import (
     HardLinkWarning,
+    MaskedWarning,
     MpiredWarning,
     OrderWarning,
     ProcessorWarning,
@@ -62,6 +63,15 @@ def heard(also: Listener | None = None) -> Iterator[list[MpiredWarning]]:
 def of_kind(cautions: Iterable[MpiredWarning], kind: type[_W]) -> list[_W]:
     """Return the warnings of one category."""
     return [each for each in cautions if isinstance(each, kind)]
+
+
+def masked(count: int, name: str, values: str) -> MaskedWarning:
+    """Warn of elements of a result with values that mean that elements are missing, in words."""
+    elements = "1 element" if count == 1 else f"{count} elements"
+    what = f"{elements} of {name} came out {values}, so that readers of the result take them as missing"
+    return MaskedWarning(
+        f"{what}; give its attributes other values, or use `to='npz'`", {"buffer": name, "count": count}
+    )
 
 
 def order(first: str, second: str, where: str) -> OrderWarning:

@@ -26,8 +26,8 @@
     └── WorkerError             8  MPI_ERR_INTERN    a worker died
 
 The number is the exit status of the command. Each class also inherits the fitting builtin. `MpiredWarning` is the base
-of the categories of warnings: OverflowWarning, OrderWarning, SkippedWarning, SameFileWarning, HardLinkWarning,
-ProcessorWarning and UnusedWarning.
+of the categories of warnings: OverflowWarning, MaskedWarning, OrderWarning, SkippedWarning, SameFileWarning,
+HardLinkWarning, ProcessorWarning and UnusedWarning.
 """
 
 from __future__ import annotations
@@ -245,6 +245,22 @@ class OverflowWarning(MpiredWarning, RuntimeWarning):
         How often, and where first.
     details
         The same as count, element, rank, file and buffer.
+    """
+
+    def __init__(self, text: str, details: dict[str, object] | None = None) -> None:
+        super().__init__(text)
+        self.details = details or {}
+
+
+class MaskedWarning(MpiredWarning):
+    """The category of the warning that readers of a result will take elements as missing that are there.
+
+    Parameters
+    ----------
+    text
+        How many, and the values that mean it.
+    details
+        The number as count, and the array as buffer.
     """
 
     def __init__(self, text: str, details: dict[str, object] | None = None) -> None:

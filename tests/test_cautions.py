@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import netCDF4
 import numpy as np
 import pytest
 from command import run, unchanged
@@ -98,6 +99,11 @@ CASES = {
         ("fetch-and-op", "--op", "no_op", "one.npy", "3"),
         errors.UnusedWarning,
     ),
+    "read as missing": Case(
+        lambda: mpired.reduce(["valid.nc", "valid.nc"], "sum", output="out.nc"),
+        ("reduce", "-q", "--op", "sum", "valid.nc", "valid.nc", "-o", "out.nc"),
+        errors.MaskedWarning,
+    ),
     "overflow": Case(
         lambda: mpired.reduce(["large.npy", "large.npy"], "prod"),
         ("reduce", "--op", "prod", "large.npy", "large.npy", "-o", "out.npy"),
@@ -117,6 +123,10 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
     os.link(tmp_path / "linked.bin", tmp_path / "other.bin")
     np.save(tmp_path / "one.npy", np.zeros(1))
     np.save(tmp_path / "large.npy", np.full(4, 1e300))
+    with netCDF4.Dataset(tmp_path / "valid.nc", "w", format="NETCDF3_CLASSIC") as file:
+        file.createDimension("x", 4)
+        file.createVariable("t", "f8", "x", fill_value=-1.0)[:] = 200
+        file["t"].valid_range = np.array([0.0, 330.0])
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -138,6 +138,8 @@ def reduce(
     -----
     mpired.errors.OverflowWarning
         If a sum or product overflows; with `overflow="error"` it is an error, with `overflow="wrap"` nothing.
+    mpired.errors.MaskedWarning
+        If elements of a result that is written have values that mean that they are missing.
 
     Examples
     --------

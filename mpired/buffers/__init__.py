@@ -1,7 +1,7 @@
 """Where elements lie: the formats, and one rank's buffers."""
 
 from mpired.buffers.declared import Declared
-from mpired.buffers.flat import ArrayLayout, FlatBuffer, FlatLayout
+from mpired.buffers.flat import ArrayLayout, FlatBuffer, FlatLayout, MarkingLayout
 from mpired.buffers.format import Encoder, Format, Layout
 from mpired.buffers.formats import (
     ARRAY,
@@ -35,6 +35,7 @@ __all__ = [
     "FlatLayout",
     "Format",
     "Layout",
+    "MarkingLayout",
     "Model",
     "RankBuffer",
     "RankFile",

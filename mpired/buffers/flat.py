@@ -61,6 +61,8 @@ class FlatBuffer(NamedTuple):
         How the file stores them, in a few words; "" if there is nothing to say.
     fixed_order
         Whether the format has one byte order for all, so that results in others do not take it over.
+    marked
+        Of a window, whose elements are all there: which values mean to readers of its file that one is missing.
     """
 
     source: Source
@@ -79,6 +81,7 @@ class FlatBuffer(NamedTuple):
     unit: str = ""
     storage: str = ""
     fixed_order: bool = False
+    marked: Missing | None = None
 
     @property
     def isolated(self) -> bool:
@@ -199,11 +202,14 @@ class ArrayLayout(NamedTuple):
         The NumPy form of the elements of each as they are to lie in the file.
     finish
         Completes the file when the elements are there; None if it is complete.
+    missing
+        Which values of each mean to readers of the file that an element is missing; None if none does.
     """
 
     lay: Callable[[int], Sequence[int]]
     stored: tuple[np.dtype, ...]
     finish: Callable[[int], None] | None = None
+    missing: tuple[Missing | None, ...] = ()
 
     def __call__(self, results: Sequence[FlatBuffer], fd: int) -> None:
         """Write results to an open file."""
@@ -215,6 +221,25 @@ class ArrayLayout(NamedTuple):
                 done += len(octets)
         if self.finish is not None:
             self.finish(fd)
+
+
+class MarkingLayout(NamedTuple):
+    """How results are encoded as arrays with values that mean that an element is missing.
+
+    Parameters
+    ----------
+    encode
+        Writes results to an open file.
+    missing
+        As of `ArrayLayout`.
+    """
+
+    encode: Callable[[Sequence[FlatBuffer], int], None]
+    missing: tuple[Missing | None, ...]
+
+    def __call__(self, results: Sequence[FlatBuffer], fd: int) -> None:
+        """Write results to an open file."""
+        self.encode(results, fd)
 
 
 _BLOCK_NBYTES = 1 << 20

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol, TypeAlias, cast
 
 from mpired import installed
 from mpired.buffers.declared import Declared
-from mpired.buffers.flat import ArrayLayout, FlatBuffer, FlatLayout
+from mpired.buffers.flat import ArrayLayout, FlatBuffer, FlatLayout, MarkingLayout
 from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile
 from mpired.datatypes import TIMES, Datatype
@@ -24,7 +24,7 @@ _FEW = 8
 _OWN = contextlib.nullcontext()  # one for all: each of many ranks passes here
 Encoder: TypeAlias = Callable[[Sequence[FlatBuffer], int], None]
 """Writes results, given as flat buffers of native elements, to an open file in some other form."""
-Layout: TypeAlias = FlatLayout | ArrayLayout | Encoder
+Layout: TypeAlias = FlatLayout | ArrayLayout | MarkingLayout | Encoder
 """How a result comes into its file."""
 
 

@@ -20,8 +20,8 @@ from mpired.buffers import arrays
 from mpired.buffers.arrays import Array, KeptArrays, Library
 from mpired.buffers.declared import Declared
 from mpired.buffers.decoding import apart, threads
-from mpired.buffers.flat import ArrayLayout, FlatBuffer
-from mpired.buffers.format import Encoder
+from mpired.buffers.flat import ArrayLayout, FlatBuffer, MarkingLayout
+from mpired.buffers.missing import Missing
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankFile
 from mpired.buffers.streamed import ColumnFile, explaining
@@ -136,7 +136,7 @@ class Plan(NamedTuple):
     has_history: bool
 
 
-def prepare(model: Model, *, has_history: bool = False) -> ArrayLayout | Encoder:
+def prepare(model: Model, *, has_history: bool = False) -> ArrayLayout | MarkingLayout:
     """Lay out results like `model`, whose arrays lie in one piece or in chunks as those of its file.
 
     Raises
@@ -154,20 +154,20 @@ def prepare(model: Model, *, has_history: bool = False) -> ArrayLayout | Encoder
     new = tuple(map(New.of, model.buffers))
     plan = Plan(new, model.source, kept, calling.history(""), has_history)
     subject = "the result" if model.source is None else model.source.name
-    stored = apart(subject, _stored, plan)
+    stored, missing = apart(subject, _stored, plan)
     if stored is None:
-        return functools.partial(_encode, plan)
-    return ArrayLayout(functools.partial(_lay, plan), stored)
+        return MarkingLayout(functools.partial(_encode, plan), missing)
+    return ArrayLayout(functools.partial(_lay, plan), stored, missing=missing)
 
 
 def _subject(plan: Plan) -> str:
     return "the result" if plan.source is None else plan.source.name
 
 
-def _stored(plan: Plan) -> tuple[np.dtype, ...] | None:
+def _stored(plan: Plan) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | None, ...]]:
     with explaining(_subject(plan), *ERRORS):
-        found: tuple[np.dtype, ...] | None = _results().stored_forms(plan)
-        return found
+        results = _results()
+        return results.stored_forms(plan), results.missing(plan)
 
 
 def _lay(plan: Plan, fd: int) -> list[int]:

@@ -29,6 +29,7 @@ from mpired.buffers.hierarchy import (
     text_of,
     walk,
 )
+from mpired.buffers.missing import Missing
 from mpired.buffers.streamed import DECODED_NBYTES
 from mpired.datatypes import as_numbers
 from mpired.progress import counted
@@ -52,6 +53,34 @@ def stored_forms(plan: Plan) -> tuple[np.dtype, ...] | None:
                 return None
             forms.append(as_numbers(_type(like, new).dtype))
         return tuple(forms)
+
+
+def missing(plan: Plan) -> tuple[Missing | None, ...]:
+    """Return which values of all results mean that an element is missing, by the attributes that they get."""
+    with ExitStack() as stack:
+        old = _old(plan, stack)
+        return tuple(_missing(_like(old, new), new) for new in plan.new)
+
+
+def _missing(like: h5py.Dataset | None, new: New) -> Missing | None:
+    attributes = {} if like is None else attributes_of(like.id)
+    form = as_numbers(_type(like, new).dtype)
+    own, left_out = _own(like, attributes, new, form)
+    kept = {name: value for name, value in attributes.items() if name not in left_out}
+    return conventions.missing({**kept, **own}, form)
+
+
+def _own(
+    like: h5py.Dataset | None, attributes: Attributes, new: New, form: np.dtype
+) -> tuple[dict[str, np.ndarray], Collection[str]]:
+    """Return the attributes that a result has in the form of its elements, and those of its model that it has not."""
+    unpacked = bool(
+        like is not None and like.dtype.kind in "iuf" and {conventions.SCALE, conventions.OFFSET} & attributes.keys()
+    )
+    if not (unpacked or new.nullable or not _is_unchanged(like, new)):
+        return {}, ()
+    own = conventions.of_result(attributes, form, unpacked=unpacked, nullable=new.nullable)
+    return own, {*conventions.OF_THE_TYPE, *([conventions.SCALE, conventions.OFFSET] if unpacked else [])}
 
 
 def _old(plan: Plan, stack: ExitStack) -> h5py.File | None:
@@ -168,14 +197,7 @@ class _File(NamedTuple):
 
     def _describe(self, like: h5py.Dataset, made: h5py.Dataset, new: New) -> None:
         """Copy the attributes of a dataset to the result: those of the type of its elements in their new form."""
-        attributes = attributes_of(like.id)
-        unpacked = bool(like.dtype.kind in "iuf" and {conventions.SCALE, conventions.OFFSET} & attributes.keys())
-        if unpacked or new.nullable or not _is_unchanged(like, new):
-            form = as_numbers(made.dtype)
-            own = conventions.of_result(attributes, form, unpacked=unpacked, nullable=new.nullable)
-            left_out = {*conventions.OF_THE_TYPE, *([conventions.SCALE, conventions.OFFSET] if unpacked else [])}
-        else:
-            own, left_out = {}, set()
+        own, left_out = _own(like, attributes_of(like.id), new, as_numbers(made.dtype))
         for attribute in each_attribute(like.id):
             name = text_of(attribute.name)
             if name in own:

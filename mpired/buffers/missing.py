@@ -53,6 +53,25 @@ class Missing(NamedTuple):
             lacks |= block > self.high
         return ~lacks if lacks.any() else None
 
+    def hidden(self, block: np.ndarray, there: np.ndarray | None) -> int:
+        """Return how many elements of a block are there, and have a value that means the opposite."""
+        present = self.present(block)
+        if present is None:
+            return 0
+        return int(np.count_nonzero(~present if there is None else there & ~present))
+
+    @property
+    def text(self) -> str:
+        """Which values mean it, in words."""
+        limits = {"from": self.low, "to": self.high}
+        limit = " ".join(f"{word} {_text(each)}" for word, each in limits.items() if each is not None)
+        outside = [f"outside of its valid range ({limit})"] if limit else []
+        return " or ".join([*outside, *(f"as its fill value ({_text(value)})" for value in self.values)])
+
+
+def _text(value: float) -> str:
+    return str(value) if isinstance(value, int) else f"{value:g}"
+
 
 def null_error(source: Source, columns: Sequence[str], nulls: int, what: str = "nulls") -> DatatypeError:
     """Return the error for a column with missing values."""

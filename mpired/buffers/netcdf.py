@@ -21,8 +21,7 @@ from mpired.buffers import arrays, conventions, hdf5
 from mpired.buffers.arrays import Array, KeptArrays, Library, digest
 from mpired.buffers.conventions import Attribute, Packed, Variable
 from mpired.buffers.declared import Declared
-from mpired.buffers.flat import ArrayLayout, FlatBuffer, convert
-from mpired.buffers.format import Encoder
+from mpired.buffers.flat import ArrayLayout, FlatBuffer, MarkingLayout, convert
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankFile, Values
 from mpired.buffers.streamed import Nullable, NullsError
@@ -410,7 +409,7 @@ class _Plan(NamedTuple):
     kept: tuple[tuple[_Leaf, _Leaf], ...]
 
 
-def prepare(model: Model) -> ArrayLayout | Encoder:
+def prepare(model: Model) -> ArrayLayout | MarkingLayout:
     """Lay out results like `model`, in the form of netCDF that its file has.
 
     Raises
@@ -425,9 +424,10 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
     plan = _plan(model)
     by_name = {each.name: each for each in plan.header.variables}
     leaves = [plan.header.leaf(by_name[each.var.name]) for each in plan.new]
+    missing = tuple(conventions.missing(each.var.values, each.var.form) for each in plan.new)
     if all(leaf.is_one for leaf in leaves) and not any(buffer.nullable for buffer in model.buffers):
-        return ArrayLayout(functools.partial(_lay, plan), tuple(leaf.form for leaf in leaves))
-    return functools.partial(_encode, plan)
+        return ArrayLayout(functools.partial(_lay, plan), tuple(leaf.form for leaf in leaves), missing=missing)
+    return MarkingLayout(functools.partial(_encode, plan), missing)
 
 
 def _plan(model: Model) -> _Plan:

@@ -25,8 +25,7 @@ from mpired.buffers.arrays import Array, Field, KeptArrays, Library, digest
 from mpired.buffers.columns import too_large
 from mpired.buffers.declared import Declared
 from mpired.buffers.decoding import apart
-from mpired.buffers.flat import FlatBuffer, convert, lies_as
-from mpired.buffers.format import Encoder
+from mpired.buffers.flat import FlatBuffer, MarkingLayout, convert, lies_as
 from mpired.buffers.missing import Missing
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankFile, Values, dtype_text
@@ -322,7 +321,7 @@ class _Plan(NamedTuple):
     kept: tuple[str, ...]
 
 
-def prepare(model: Model) -> Encoder:
+def prepare(model: Model) -> MarkingLayout:
     """Say how results like `model` are written: as the arrays of its file, or in chunks compressed by zstd.
 
     Raises
@@ -347,7 +346,8 @@ def prepare(model: Model) -> Encoder:
     for each in new:
         groups |= {path: groups.get(path) or _group(path, version) for path in _parents(each.node.path)}
     every = sorted([*groups.values(), *kept, *(each.node for each in new)], key=lambda node: node.path)
-    return functools.partial(_encode, _Plan(every, new, model.source, tuple(node.path for node in kept)))
+    plan = _Plan(every, new, model.source, tuple(node.path for node in kept))
+    return MarkingLayout(functools.partial(_encode, plan), tuple(each.node.missing() for each in new))
 
 
 def _parents(path: str) -> list[str]:

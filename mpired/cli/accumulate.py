@@ -137,7 +137,7 @@ def tell(updated: Updated, done: Done) -> None:
         say(f"{name}: already applied, left out")
     if len(updated.skipped) > _SHOWN and not quiet:
         say(f"{len(updated.skipped) - _SHOWN} more origins: already applied, left out")
-    tell_cautions(done.overflow)
+    tell_cautions([*done.overflow, *done.masked])
     params.tell(None if quiet else updated.line())
     for name, protocol, nbytes in zip(updated.windows, done.protocols, done.nbytes, strict=True) if verbose else ():
         say(f"{name}: {nbytes} bytes of elements, {protocol or 'not changed'}")

@@ -74,7 +74,7 @@ def fetch(
         tell_json(Updated.of(name, op, targets, words, done, output="-")._asdict() | _old(done), done.cautions)
     else:
         tell_cautions(() if params.report()["quiet"] else done.notes)
-        tell_cautions(done.overflow)
+        tell_cautions([*done.overflow, *done.masked])
     params.tell(None)
 
 

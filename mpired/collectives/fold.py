@@ -35,6 +35,7 @@ from mpired.storage import calls
 if TYPE_CHECKING:
     from mpired.buffers.ahead import Ahead
     from mpired.buffers.indexed import IndexedBuffer
+    from mpired.buffers.missing import Missing
 
 # Results are sent back when there are so many bytes of them.
 _MADE_BYTES = 32 << 20
@@ -55,6 +56,8 @@ class Region(NamedTuple):
         Where the file is to end or go on with something else, if the padding of the last element may go beyond.
     validity
         Where a byte for each element goes that says whether it is there; None if it stands for itself.
+    missing
+        Which values mean to readers of the result that an element is missing, if those that are there are counted.
     """
 
     offset: int
@@ -62,6 +65,7 @@ class Region(NamedTuple):
     kept: FlatBuffer | None = None
     end: int | None = None
     validity: int | None = None
+    missing: Missing | None = None
 
     def position(self, element: int) -> int:
         """Return the byte offset of an element."""
@@ -124,12 +128,15 @@ class Part(NamedTuple):
         Where it ended.
     made
         The results, if the worker does not write them.
+    hidden
+        How many elements of results of which buffer are there, and have a value that means the opposite.
     """
 
     nbytes: int
     overflow: Overflow | None
     stop: int = 0
     made: Sequence[Made] = ()
+    hidden: tuple[int, int] = (0, 0)
 
 
 class Target(NamedTuple):
@@ -206,10 +213,10 @@ class Fold:
                 start += count
                 nbytes += count * len(ranks) * what_is_read(ranks[0]).datatype.itemsize
                 if pace.is_due() or made.nbytes >= _MADE_BYTES:
-                    yield _part(nbytes, found, segment, start)._replace(made=made.taken())
+                    yield _part(nbytes, found, segment, start)._replace(made=made.taken(), hidden=writers.hidden())
                     nbytes, found = 0, []
             readers.check_ends()
-        yield _part(nbytes, found, segment, start)._replace(made=made.taken())
+        yield _part(nbytes, found, segment, start)._replace(made=made.taken(), hidden=writers.hidden())
 
 
 def _state(op: Op, ranks: Sequence[RankBuffer]) -> State:
@@ -380,6 +387,8 @@ class Receiver(AbstractContextManager["Receiver"]):
             datatype = self._plan.op.result(self._plan.buffers[made.buffer][0].datatype)
             block = made.block if made.block.flags.writeable else made.block.copy()
             self._writers[made.buffer].at(made.start, datatype)[made.last](block, made.n, made.there)
+        for writers in self._writers.values() if part.made else ():  # those of the buffer of the part
+            part = part._replace(hidden=writers.hidden())
         return part._replace(made=())
 
     def _close(self) -> None:
@@ -401,6 +410,7 @@ class _Writers(AbstractContextManager["_Writers"]):
         self._buffer = buffer
         self._durable = durable
         self._max_open = max_open
+        self._hidden = 0
         self._open: dict[calls.SharedFile, int] = {}
         self._by_last: dict[int, list[Target]] = {}
         for target in targets:
@@ -413,6 +423,11 @@ class _Writers(AbstractContextManager["_Writers"]):
             return lambda block, n, there: self._write(targets, start, block, n, there, datatype)
 
         return {last: sink(targets) for last, targets in self._by_last.items()}
+
+    def hidden(self) -> tuple[int, int]:
+        """Return how many elements of which buffer mean to readers that they are missing, and begin anew."""
+        hidden, self._hidden = self._hidden, 0
+        return self._buffer, hidden
 
     def _write(
         self,
@@ -435,6 +450,9 @@ class _Writers(AbstractContextManager["_Writers"]):
                     elements = np.broadcast_to(n, len(block))[low - start : high - start].astype(np.int64)
                 elif field:
                     elements = np.ascontiguousarray(elements[field])
+                if region.missing is not None:
+                    mine = None if there is None else there[low - start : high - start]
+                    self._hidden += region.missing.hidden(elements, mine)
                 data = region.encoded(elements, field_type(datatype, field), target.name, first)
                 self._write_to(target, data, region.position(first))
                 if region.validity is not None:

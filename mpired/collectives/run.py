@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
-from mpired.buffers import ArrayLayout, FlatBuffer, FlatLayout, Layout, decoding, format_named
+from mpired import cautions
+from mpired.buffers import ArrayLayout, FlatBuffer, FlatLayout, Layout, MarkingLayout, decoding, format_named
 from mpired.collectives.fold import Fold, Part, Receiver, Region, Target
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.table import Share
@@ -25,11 +27,14 @@ from mpired.storage import calls
 from mpired.storage.output import Output, Scratch, StreamOutput
 
 if TYPE_CHECKING:
+    from mpired.buffers.missing import Missing
     from mpired.engines.table import FarRunner
     from mpired.provenance import Note
     from mpired.storage.together import Draft, Together
 
 _ALIGNMENT = 64
+_Part: TypeAlias = tuple[int, int, int | None, str]
+_NOTHING_MISSING: Mapping[_Part, Sequence[Missing | None]] = {}
 
 
 class Result(NamedTuple):
@@ -109,6 +114,7 @@ def _fill(course: Course, drafts: Sequence[Output | Draft], progress: Progress, 
         return
     flat: list[Target] = []
     encoded: list[tuple[Result, Output | Draft]] = []
+    counted: set[object] = set()  # what several files have alike is counted once
     copied: list[tuple[Output | Draft, Output | Draft]] = []
     first: dict[object, Output | Draft] = {}
     for result, draft in zip(course.results, drafts, strict=True):
@@ -124,12 +130,17 @@ def _fill(course: Course, drafts: Sequence[Output | Draft], progress: Progress, 
                 _write_around(layout, fd, draft.name, end)
             flat.append(_target(result, layout, draft, end))
         elif isinstance(layout, ArrayLayout):
-            flat.append(_laid(result, layout, draft))
+            target = _laid(result, layout, draft)
+            flat.append(_unmarked(target) if result.share.part in counted else target)
         else:
             encoded.append((result, draft))
+        counted.add(result.share.part)
     place = drafts[0] if encoded else None
     shares = [result.share for result, _ in encoded]
-    with folded(course.plan, shares, place, progress, also=flat) as results:
+    missing = {
+        result.share.part: result.layout.missing for result, _ in encoded if isinstance(result.layout, MarkingLayout)
+    }
+    with folded(course.plan, shares, place, progress, also=flat, missing=missing) as results:
         for (result, draft), buffers in zip(encoded, results, strict=True):
             assert not isinstance(result.layout, FlatLayout)  # noqa: S101 - sorted so above
             with draft.created() as fd, step("encoding results"), decoding.compressing(course.plan.jobs):
@@ -226,7 +237,14 @@ def _laid(result: Result, layout: ArrayLayout, draft: Output | Draft) -> Target:
     """Write what a file of arrays has besides the elements, and return where these go."""
     with draft.created() as fd:
         places = layout.lay(fd)
-    return Target(draft.shared, draft.name, result.share, tuple(map(Region, places, layout.stored)), soon=True)
+    regions = tuple(map(Region, places, layout.stored))
+    if layout.missing:
+        regions = tuple(each._replace(missing=one) for each, one in zip(regions, layout.missing, strict=True))
+    return Target(draft.shared, draft.name, result.share, regions, soon=True)
+
+
+def _unmarked(target: Target) -> Target:
+    return target._replace(regions=tuple(region._replace(missing=None) for region in target.regions))
 
 
 def _complete(layout: Layout, draft: Output | Draft, plan: Plan) -> None:
@@ -268,6 +286,7 @@ def folded(
     progress: Progress,
     *,
     also: Sequence[Target] = (),
+    missing: Mapping[_Part, Sequence[Missing | None]] = _NOTHING_MISSING,
 ) -> Generator[list[list[FlatBuffer]], None, None]:
     """Fold all segments into a scratch file beside an output, and give each share of the result as native elements.
 
@@ -275,12 +294,14 @@ def folded(
     ----------
     also
         Files that take results as well.
+    missing
+        For each part of the result which values of each buffer mean that an element is missing.
     """
     if not shares:
         _fold(plan, also, progress)
         yield []
         return
-    regions, end = _regions(plan, shares)
+    regions, end = _regions(plan, shares, missing)
     place = (beside.directory, beside.name) if beside else ()
     with Scratch(*place, named=plan.named) as scratch:
         if not plan.is_open:
@@ -306,21 +327,20 @@ def folded(
         ]
 
 
-_Part: TypeAlias = tuple[int, int, int | None, str]
-
-
-def _regions(plan: Plan, shares: Sequence[Share]) -> tuple[dict[_Part, tuple[Share, tuple[Region, ...]]], int]:
+def _regions(
+    plan: Plan, shares: Sequence[Share], missing: Mapping[_Part, Sequence[Missing | None]]
+) -> tuple[dict[_Part, tuple[Share, tuple[Region, ...]]], int]:
     """Give every different part of the result a place in a scratch file; return these and the bytes of all."""
     regions: dict[_Part, tuple[Share, tuple[Region, ...]]] = {}
     end = 0
     for part, share in {share.part: share for share in shares}.items():
         each = []
-        for ranks in plan.buffers:
+        for ranks, marks in zip(plan.buffers, missing.get(part, repeat(None)), strict=False):
             form = field_type(plan.op.result(ranks[0].datatype), share.field).form
             count = share.count_of(ranks[0].count)
             after = end + -(-count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
             has_nulls = plan.op.rules.nulls != "error" and share.field != VALID
-            each.append(Region(end, form, validity=after if has_nulls else None))
+            each.append(Region(end, form, validity=after if has_nulls else None, missing=marks))
             end = after + (-(-count // _ALIGNMENT) * _ALIGNMENT if has_nulls else 0)
         regions[part] = share, tuple(each)
     return regions, end
@@ -333,6 +353,11 @@ def _fold(plan: Plan, targets: Sequence[Target], progress: Progress) -> None:
             fold = fold.sending()
         parts = [receiver.written(part) for part in worked(plan, fold, progress)]
     _tell(plan, parts)
+    for number, ranks in enumerate(plan.buffers):
+        count = sum(part.hidden[1] for part in parts if part.hidden[0] == number)
+        missing = next((each for target in targets if (each := target.regions[number].missing)), None)
+        if count and missing is not None:
+            cautions.tell(cautions.masked(count, ranks[0].name, missing.text))
 
 
 def _are_filled(plan: Plan, targets: Sequence[Target]) -> bool:

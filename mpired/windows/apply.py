@@ -58,10 +58,11 @@ class Share(NamedTuple):
 
 def fold(
     share: Share, op: ops.Op, origins: Sequence[Origin], update: Update, fetched: np.ndarray | None
-) -> Generator[int, None, Overflow | None]:
+) -> Generator[int, None, tuple[Overflow | None, int]]:
     """Combine origins into a window, one after another, and give the new bytes to an update.
 
-    Yields the bytes of the elements as an origin was combined into them, and returns what overflowed.
+    Yields the bytes of the elements as an origin was combined into them. Returns what overflowed, and how many elements
+    mean by their values to readers of the file that they are missing.
 
     Parameters
     ----------
@@ -79,6 +80,7 @@ def fold(
     window = share.window
     end = _end(window)
     found: list[Overflow] = []
+    hidden = 0
     for batch in share.access.batches():
         octets = _read(update.source, batch, window, end)
         old = gathered(octets, batch.at, window.stored)
@@ -99,9 +101,10 @@ def fold(
         if origins:
             with np.errstate(all="ignore"):
                 elements = op.lower(elements, window.datatype)
+            hidden += 0 if window.marked is None else window.marked.hidden(elements, None)
         scattered(octets, batch.at, _with_padding_of(old, elements, window.datatype))
         _write(update, octets, batch, window.offset, end)
-    return total(found)
+    return total(found), hidden
 
 
 def _end(window: FlatBuffer) -> int | None:

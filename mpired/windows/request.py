@@ -17,7 +17,15 @@ from mpired.buffers.rank import within_budget
 from mpired.cautions import of_kind
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap.typemap import Run
-from mpired.errors import CountError, DatatypeError, MpiredWarning, OverflowWarning, SkippedWarning, UsageError
+from mpired.errors import (
+    CountError,
+    DatatypeError,
+    MaskedWarning,
+    MpiredWarning,
+    OverflowWarning,
+    SkippedWarning,
+    UsageError,
+)
 from mpired.options import AccumulateOptions, FetchOptions, PathLike, Where, part
 from mpired.ranks import Skipped
 from mpired.windows import once
@@ -132,9 +140,14 @@ class Done(NamedTuple):
         return of_kind(self.cautions, OverflowWarning)
 
     @property
+    def masked(self) -> list[MaskedWarning]:
+        """The warnings of elements that readers take as missing."""
+        return of_kind(self.cautions, MaskedWarning)
+
+    @property
     def notes(self) -> list[MpiredWarning]:
         """All other warnings."""
-        return [each for each in self.cautions if not isinstance(each, OverflowWarning)]
+        return [each for each in self.cautions if not isinstance(each, OverflowWarning | MaskedWarning)]
 
 
 Keep = Callable[[np.ndarray, Model], None]

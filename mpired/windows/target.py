@@ -190,7 +190,13 @@ class _Columns:
             source = LocalSource.of_status(self.name, self._scratch.shared_path, self._status)
             shape = (column.count,) if column.shape is None else column.shape
             order = column.fortran_order
-            flat.append(FlatBuffer(source, column.datatype, column.count, form, end, shape, order, name=column.name))
+            # Those that are changed are all there.
+            marked = getattr(column, "missing", None)
+            flat.append(
+                FlatBuffer(
+                    source, column.datatype, column.count, form, end, shape, order, name=column.name, marked=marked
+                )
+            )
             end += -(-column.count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
         self.windows = flat
 

@@ -311,9 +311,11 @@ class Work:
             for share in part.shares if update else ():
                 origins = [self._ordered(self._origins[number][share.buffer], share) for number in part.origins]
                 assert update is not None  # noqa: S101 - else there are no shares
-                found = yield from fold(share, request.op, origins, update, self.fetched)
+                found, hidden = yield from fold(share, request.op, origins, update, self.fetched)
                 names = [origin.name for origin in origins]
                 overflow.tell(request.op, found, names, share.window.name if len(part.shares) > 1 else "")
+                if hidden and (marked := share.window.marked) is not None:
+                    cautions.tell(cautions.masked(hidden, share.window.name, marked.text))
 
     def _ordered(self, origin: Origin, share: Share) -> Origin:
         """Return an origin with its elements in the order of the window, if those of the same index are combined."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import netCDF4
 import numpy as np
 import pytest
@@ -85,6 +87,59 @@ def test_mean_of_integers_and_accumulate(tmp_path, form):
     new = all_of(names[0])
     np.testing.assert_array_equal(new["odd"][0], each[0] + each[1])
     np.testing.assert_array_equal(new["area"][0], areas[0] + areas[1])
+
+
+def of_range(path, form, values, fill=-9.0):
+    with netCDF4.Dataset(path, "w", format=form) as file:
+        file.createDimension("x", len(values))
+        file.createVariable("t", "f4", "x", fill_value=fill)[:] = values
+        file["t"].valid_range = np.array([0, 330], "f4")
+        file.createVariable("n", "i2", "x", fill_value=False)[:] = np.arange(len(values)) % 5
+        file["n"].missing_value = np.int16(6)
+    return str(path)
+
+
+OUT_OF_RANGE = "of t came out outside of its valid range (from 0 to 330) or as its fill value (-9), so that readers"
+AS_FILL = "of n came out as its fill value (6), so that readers of the result take them as missing"
+
+
+@every_form
+def test_elements_that_come_out_as_missing_ones_are_told_of(tmp_path, form):
+    first = of_range(tmp_path / "a.nc", form, np.ma.array([100, 200, 300, 1, 2], mask=[0, 0, 0, 0, 1]))
+    second = of_range(tmp_path / "b.nc", form, np.ma.array([100, 200, 100, 1, 2], mask=[0, 0, 0, 1, 1]))
+    words = ("--nulls", "ignore", "--op", "sum", "-o", "r.nc", first, second, first)
+    found = run("reduce", "-q", *words, cwd=tmp_path)
+    assert found.status == 0
+    assert (f"2 elements {OUT_OF_RANGE}" in found.err, f"1 element {AS_FILL}" in found.err) == (True, True)
+    with netCDF4.Dataset(tmp_path / "r.nc") as file:
+        assert np.ma.count_masked(file["t"][:]) == 3  # one is missing
+        assert np.ma.count_masked(file["n"][:]) == 1
+    (told,) = [json.loads(line) for line in run("reduce", "--json", "-f", *words, cwd=tmp_path).out.splitlines()]
+    assert [each.split(" of ")[0] for each in told["warnings"]] == ["2 elements", "1 element"]
+    for quiet in (("max", "r.nc"), ("sum", "r.csv")):
+        succeeded(
+            run(
+                "reduce", "-q", "-f", "--nulls", "ignore", "--op", quiet[0], "-o", quiet[1], first, second, cwd=tmp_path
+            )
+        )
+    assert run("scan", "-q", *words[:4], "-o", "s{rank}.nc", first, second, first, cwd=tmp_path).err.count(
+        "4 elements of t"
+    )
+    linked = ("allreduce", "-q", *words[:4], "-o", "s{rank}.nc", "-f", first, second, first)
+    assert run(*linked, cwd=tmp_path).err.count(f"2 elements {OUT_OF_RANGE}") == 1
+    whole = of_range(tmp_path / "c.nc", form, np.array([100, 200, 300, 1, 2]))
+    found = run("accumulate", "-q", "--op", "sum", whole, whole, cwd=tmp_path)
+    assert (found.status, f"2 elements {OUT_OF_RANGE}" in found.err) == (0, True)
+
+
+@pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF4"])
+def test_as_many_are_told_of_by_any_number_of_workers(tmp_path, form):
+    values = np.arange(7 << 20, dtype="f4") % 331
+    names = [of_range(tmp_path / f"{i}.nc", form, values) for i in range(2)]
+    expected = f"{np.count_nonzero(values > 165)} elements {OUT_OF_RANGE}"
+    for jobs in "13":
+        words = ("--op", "sum", "--columns", "t", "-j", jobs, "--nulls", "ignore", "-f", "-o", "r.nc")
+        assert expected in run("reduce", *words, *names, cwd=tmp_path).err
 
 
 @every_form

@@ -116,6 +116,17 @@ def test_packed(tmp_path, version):
     assert "scale_factor" not in result.encoding
 
 
+@VERSIONS
+def test_elements_that_come_out_as_missing_ones_are_told_of(tmp_path, version):
+    t = xr.DataArray([100.0, 200.0, 300.0], dims="x", attrs={"valid_min": 0, "valid_max": 330})
+    xr.Dataset({"t": t}).to_zarr(tmp_path / "r.zarr", zarr_format=version, encoding={"t": {"_FillValue": 200.0}})
+    words = ("reduce", "-q", "--nulls", "ignore", "-f", "-o", "r.zarr.zip", "r.zarr", "r.zarr", "--op")
+    found = run(*words, "sum", cwd=tmp_path)
+    said = "came out outside of its valid range (from 0 to 330) or as its fill value (200)"
+    assert (found.status, f"mpired: warning: 2 elements of t {said}" in found.err) == (0, True)
+    succeeded(run(*words, "max", cwd=tmp_path))
+
+
 def test_in_python(tmp_path):
     names, months = write(tmp_path, 2)
     found = mpired.reduce([tmp_path / name for name in names], op="count", nulls="ignore")
