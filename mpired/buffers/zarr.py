@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpired.buffers import arrays
+from mpired.buffers import arrays, zarr_codecs
 from mpired.buffers.arrays import Array, Field, KeptArrays, Library, digest
 from mpired.buffers.columns import too_large
 from mpired.buffers.declared import Declared
@@ -52,7 +52,6 @@ from mpired.storage import calls
 _EVERY_NBYTES = 64 << 20
 _CHUNK_NBYTES = 4 << 20
 _CARRIED_NBYTES = 1 << 30
-_BLOSC_NBYTES = 16  # of a header, which ends with how many bytes all are
 _DATE = (1980, 1, 1, 0, 0, 0)
 _PACKED_BY = tuple(zip(PACKING, (1, 0), strict=True))
 _TEXTS = frozenset({"vlen-utf8", "vlen-bytes"})
@@ -65,23 +64,8 @@ def _library() -> Any:
     warnings.filterwarnings("ignore", module="numcodecs")
     # Each worker has one core. A chunk of -0.0 is not one of the fill value 0.0, so every chunk is written.
     zarr.config.set({"threading.max_workers": 1, "async.concurrency": 1, "array.write_empty_chunks": True})
-    _check_blosc()
+    zarr_codecs.guard()
     return zarr
-
-
-@functools.cache
-def _check_blosc() -> None:
-    """Let no chunk of Blosc be decoded that is cut off: the library would read what is behind it in memory."""
-    blosc: Any = importlib.import_module("numcodecs.blosc").Blosc
-    decode = blosc.decode
-
-    def decode_whole(self: Any, buf: Any, out: Any = None) -> Any:
-        octets = memoryview(buf).cast("B")
-        if len(octets) < _BLOSC_NBYTES or int.from_bytes(octets[12:_BLOSC_NBYTES], "little") > len(octets):
-            raise ValueError("a chunk of Blosc is cut off")
-        return decode(self, buf, out)
-
-    blosc.decode = decode_whole
 
 
 def _check_there(source: Source | str) -> None:
@@ -150,11 +134,14 @@ class _Store:
             raise too_large(self._name, f"a row of chunks of array {node.name!r}", nbytes, self._memory)
         # What is stored of a chunk is hardly longer than its elements.
         self._keys.most = min(self._memory, 2 * nbytes + (1 << 16)) if not array.dtype.hasobject else self._memory
+        most = self._memory if array.dtype.hasobject else node.most_nbytes(array.dtype.itemsize)
         if not node.shape:
+            zarr_codecs.limit(node.name, most)
             yield np.asarray(array[()]).reshape(-1)[start:]
             return
         first, skipped = divmod(start, height * width) if width else (0, 0)
         for row in range(first * height, node.shape[0] if width else 0, height):
+            zarr_codecs.limit(node.name, most)  # another array may have been read meanwhile
             yield np.asarray(array[row : row + height]).reshape(-1)[skipped:]
             skipped = 0
 

@@ -30,6 +30,11 @@ V2_GROUP, V2_ARRAY, V2_ATTRIBUTES, V2_ALL, V3_NODE = ".zgroup", ".zarray", ".zat
 DOCUMENTS = frozenset({V2_GROUP, V2_ARRAY, V2_ATTRIBUTES, V2_ALL, V3_NODE})
 _MAX_DOCUMENT = 16 << 20
 _MAX_NDIM = 64
+_SAME_TYPE = frozenset(
+    {"bytes", "transpose", "blosc", "gzip", "zstd", "lz4", "zlib", "bz2", "lzma", "shuffle", "crc32c", "crc32"}
+)
+_LONGEST_NBYTES = 16
+_BESIDE_NBYTES = 64 << 10  # what a checksum and the like take
 _NAMES_OF_TYPES = {"bool", "float16", "float32", "float64", "complex64", "complex128"} | {
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
@@ -162,6 +167,15 @@ class Node:
         if self.version == 2:  # noqa: PLR2004 - the first of two versions
             return tuple(self.document["chunks"])
         return tuple(self.document["chunk_grid"]["configuration"]["chunk_shape"])
+
+    def most_nbytes(self, itemsize: int) -> int:
+        """Return how many bytes a chunk, or the index of a shard, unfolds to at most, in any step of its codecs."""
+        codecs = [*(self.document.get("filters") or ()), *(self.document.get("codecs") or ())]
+        names = {str(each.get("id", each.get("name"))).removeprefix("numcodecs.") for each in codecs}
+        # Filters may give elements of another type, the longest of which are complex numbers; so long is what an index
+        # has for each chunk.
+        widest = itemsize if names <= _SAME_TYPE else max(itemsize, _LONGEST_NBYTES)
+        return math.prod(self.chunk) * widest + _BESIDE_NBYTES
 
     @property
     def dtype(self) -> np.dtype | None:

@@ -10,6 +10,7 @@ import warnings
 import zipfile
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from command import refused, run, succeeded, unchanged
 
@@ -210,6 +211,53 @@ def test_a_chunk_of_blosc_that_is_cut_off(tmp_path, version):
     for nbytes in (24, 10):
         os.truncate(chunk, nbytes)
         refused(run("reduce", "-q", "--op", "sum", "whole.zarr", "cut.zarr", cwd=tmp_path), 3, "cut.zarr", "cut off")
+
+
+CODECS = {
+    "zstd": {"level": 1}, "lz4": {}, "blosc": {"cname": "zstd"}, "gzip": {"level": 1}, "zlib": {}, "bz2": {},
+    "lzma": {"preset": 1},
+}  # fmt: skip
+
+
+def with_chunks(path, version, codec, values, **settings):
+    """Write an array, and return the file of its only chunk, and what compresses such."""
+    compressor = numcodecs.get_codec({"id": codec, **settings})
+    if version == 3 and codec in {"zstd", "blosc", "gzip"}:
+        given = {"zstd": zarr.codecs.ZstdCodec, "blosc": zarr.codecs.BloscCodec, "gzip": zarr.codecs.GzipCodec}[codec]()
+    elif version == 3:
+        given = zarr.registry.get_codec_class(f"numcodecs.{codec}")(**settings)
+    else:
+        given = compressor
+    group = zarr.create_group(path, zarr_format=version)
+    array = group.create_array("v", shape=values.shape, chunks=values.shape, dtype=values.dtype, compressors=given)
+    array[...] = values
+    return path / ("v/c/0" if version == 3 else "v/0"), compressor
+
+
+@VERSIONS
+@pytest.mark.parametrize("codec", CODECS)
+def test_chunks_that_unfold_to_more_than_their_shape(tmp_path, version, codec):
+    values = DRAW.integers(0, 9, 1 << 16).astype("i4")
+    chunk, compressor = with_chunks(tmp_path / "r.zarr", version, codec, values, **CODECS[codec])
+    np.testing.assert_array_equal(mpired.reduce([tmp_path / "r.zarr"], "max"), values)
+    chunk.write_bytes(compressor.encode(np.zeros(16 << 20, "i1")))
+    reason = f"a chunk of array 'v' {'declares' if codec in ('zstd', 'lz4', 'blosc') else 'unfolds to'} "
+    refused(run("reduce", "-q", "--op", "max", "r.zarr", cwd=tmp_path), 3, "r.zarr: ", reason)
+    chunk.write_bytes(compressor.encode(values[:-1]))
+    refused(run("reduce", "-q", "--op", "max", "r.zarr", cwd=tmp_path), 3, "r.zarr: ")
+
+
+@VERSIONS
+def test_zstd_that_declares_nothing(tmp_path, version):
+    values = np.arange(1 << 14, dtype="i4")
+    chunk, _ = with_chunks(tmp_path / "r.zarr", version, "zstd", values)
+    for content, reason in ((values.tobytes(), None), (bytes(64 << 20), "a chunk of array 'v' unfolds to ")):
+        with pa.CompressedOutputStream(chunk, "zstd") as stream:
+            stream.write(content)
+        if reason is None:
+            np.testing.assert_array_equal(mpired.reduce([tmp_path / "r.zarr"], "max"), values)
+        else:
+            refused(run("reduce", "-q", "--op", "max", "r.zarr", cwd=tmp_path), 3, "r.zarr: ", reason)
 
 
 @VERSIONS
