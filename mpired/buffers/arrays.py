@@ -70,6 +70,8 @@ class Array:
         Whether the format has one byte order for all, so that results in others do not take it over.
     leaf
         What the library knows it by, which then tells the missing elements itself; None for its name.
+    unseen
+        Whether not even the shape is known.
     """
 
     name: str
@@ -88,6 +90,7 @@ class Array:
     storage: str = ""
     fixed_order: bool = False
     leaf: object = None
+    unseen: bool = False
 
     @property
     def count(self) -> int:
@@ -178,8 +181,8 @@ def _other(array: Array) -> Other:
         array.name,
         label,
         reason,
-        array.count,
-        array.shape,
+        None if array.unseen else array.count,
+        None if array.unseen else array.shape,
         label,
         keeps=bool(array.digest),
         unit=array.unit,
