@@ -72,6 +72,8 @@ class Array:
         What the library knows it by, which then tells the missing elements itself; None for its name.
     unseen
         Whether not even the shape is known.
+    unlimited
+        The name of each dimension along which records are added, "" for one of a fixed length; () if all are.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Array:
     fixed_order: bool = False
     leaf: object = None
     unseen: bool = False
+    unlimited: tuple[str, ...] = ()
 
     @property
     def count(self) -> int:
@@ -214,6 +217,7 @@ def _buffer(
             unit=array.unit,
             storage=array.storage,
             fixed_order=array.fixed_order,
+            unlimited=array.unlimited,
         )
     assert library is not None  # noqa: S101 - what does not lie as it is
     fields = array.dtype.names or ()
@@ -235,6 +239,7 @@ def _buffer(
         shape=array.shape,
         fortran_order=array.fortran_order and len(array.shape) > 1,
         byte_order="=" if array.fixed_order else byte_order(stored),
+        unlimited=array.unlimited,
     )
 
 

@@ -404,6 +404,7 @@ class _Looking(NamedTuple):
             unit=conventions.unit(attributes),
             storage=_storage(dataset),
             leaf=packed,
+            unlimited=_unlimited(dataset),
         )
 
     def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:
@@ -569,6 +570,15 @@ def _narrow(dataset: h5py.Dataset) -> str:
 def _dense(dtype: np.dtype) -> bool:
     """Tell whether the fields of a structure are all of it."""
     return sum(dtype[name].itemsize for name in dtype.names or ()) == dtype.itemsize
+
+
+def _unlimited(dataset: h5py.Dataset) -> tuple[str, ...]:
+    """Return the name of each dimension without a limit, of one without a scale its number, "" for the others."""
+    if dataset.maxshape is None or None not in dataset.maxshape:
+        return ()
+    scales = [[scale.name.rpartition("/")[2] for scale in each.values()] for each in dataset.dims]
+    names = [(*own, str(number))[0] for number, own in enumerate(scales)]
+    return tuple("" if most is not None else name for most, name in zip(dataset.maxshape, names, strict=True))
 
 
 def _storage(dataset: h5py.Dataset) -> str:

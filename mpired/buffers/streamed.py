@@ -110,6 +110,8 @@ class ColumnBuffer:
         The dimensions of an array; None of a column.
     byte_order
         That of the stored values, where the format has any.
+    unlimited
+        The name of each dimension along which records are added, "" for one of a fixed length; () if all are.
     """
 
     source: Source
@@ -131,6 +133,7 @@ class ColumnBuffer:
     fortran_order: bool = False
     byte_order: Literal["<", ">", "="] = "="
     datarep: str | None = None
+    unlimited: tuple[str, ...] = ()
     isolated: ClassVar[bool] = True
 
     @property

@@ -293,6 +293,14 @@ def test_arrays_that_lead_nowhere(tmp_path, case):
         assert "1 x" not in outcome.out.decode()
 
 
+def test_records_of_different_number(tmp_path):
+    for number in (3, 4):
+        with h5py.File(tmp_path / f"r{number}.h5", "w") as file:
+            file.create_dataset("t", data=np.zeros((2, number)), maxshape=(2, None))
+    reason = "rank 1 has 4 records along the record dimension '1' in column 't', but rank 0 ('r3.h5') has 3"
+    refused(run("reduce", "--op", "sum", "-o", "s.h5", "r3.h5", "r4.h5", cwd=tmp_path), 3, f"r4.h5: {reason}")
+
+
 def test_info(members, tmp_path):
     outcome = run("info", members[0], cwd=tmp_path)
     succeeded(outcome)

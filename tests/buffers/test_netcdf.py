@@ -145,7 +145,12 @@ def test_as_many_are_told_of_by_any_number_of_workers(tmp_path, form):
 @every_form
 def test_records_of_different_number(tmp_path, form):
     names = [make(tmp_path / f"m{i}.nc", form, i, times=3 + i) for i in range(2)]
-    refused(run("reduce", "--op", "sum", "--nulls", "ignore", "-o", "r.nc", *names, cwd=tmp_path), 3, "m1.nc", "rank 1")
+    reason = (
+        f"rank 1 has 4 records along the record dimension 'time' in column 'tas', but rank 0 ({names[0]!r}) has 3; "
+    )
+    refused(
+        run("reduce", "--op", "sum", "--nulls", "ignore", "-o", "r.nc", *names, cwd=tmp_path), 3, "m1.nc: " + reason
+    )
 
 
 def test_packed_records(tmp_path):
