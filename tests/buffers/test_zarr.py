@@ -278,6 +278,18 @@ def test_archives_with_several_members_of_one_name(tmp_path, version):
         assert (arrays_in(tmp_path / name)["t"][0] == 4).all()
 
 
+def test_archives_whose_documents_come_later(tmp_path):
+    """As `zip -r` makes them, and shutil: members of directories first."""
+    names, months = write(tmp_path, 3)
+    shutil.make_archive(tmp_path / "a.zarr", "zip", tmp_path / names[0])
+    with zipfile.ZipFile(tmp_path / "b.zarr.zip", "w") as archive:
+        for path in sorted(tmp_path.glob(f"{names[0]}/**/*"), key=lambda path: path.suffix == ".json"):
+            archive.write(path, path.relative_to(tmp_path / names[0]))
+    for name in ("a.zarr.zip", "b.zarr.zip"):
+        found = mpired.reduce([tmp_path / name], op="max", columns=["t"], nulls="ignore")
+        np.testing.assert_array_equal(found["t"], months[0].t)
+
+
 def test_pickles_are_never_loaded(tmp_path):
     zarr.create_group(tmp_path / "r.zarr", zarr_format=2).create_array("v", shape=(2,), dtype="f8")
     _document(tmp_path / "r.zarr/v/.zarray", dtype="|O", filters=[{"id": "pickle"}])
