@@ -364,9 +364,11 @@ class _Looking(NamedTuple):
 
     def _elsewhere(self, name: str, where: str, shape: tuple[int, ...] | None) -> Array:
         reason = f"array {name!r} lies in another file ({where})"
-        way_out = "which are no part of a target" if self.window else "which are read only with `follow_links`"
-        label = f"elements in another file ({where})"
-        return Array(name, None, shape or (), label=label, reason=f"{reason}, {way_out}", unseen=shape is None)
+        reason, way_out = (
+            (f"{reason}, which are no part of a target", "") if self.window else (reason, "read it with `follow_links`")
+        )
+        label, unseen = f"elements in another file ({where})", shape is None
+        return Array(name, None, shape or (), label=label, reason=reason, way_out=way_out, unseen=unseen)
 
     def _described(self, name: str, dataset: h5py.Dataset, attributes: Attributes, *, is_carried: bool) -> Array:
         shape = dataset.shape
@@ -380,14 +382,16 @@ class _Looking(NamedTuple):
             raise BufferFileError(self.source.name, f"{said}; it is damaged, or made to fill the memory")
         is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
         is_carried = is_carried or is_text
-        packed = None if dtype is None or is_carried else conventions.packing(name, attributes, dtype)
+        packed = None if dtype is None else conventions.packing(name, attributes, dtype)
         missing = None if dtype is None else conventions.missing(attributes, dtype)
         offset = None if dtype is None or packed is not None else self._offset(dataset, dtype, nbytes)
+        way_out, stored = "", dtype
         narrow = _narrow(dataset) if self.window and dtype is not None else ""
         if narrow:
             dtype, reason = None, f"array {name!r} has {narrow}, which new ones may not fit"
         elif packed is not None and (not self.unpack or self.window):
-            dtype, reason = None, conventions.refusal(f"array {name!r}", attributes)
+            reason, way_out = conventions.refusal(f"array {name!r}", attributes, window=self.window)
+            dtype = None
         elif packed is not None:
             dtype = packed.dtype
         return Array(
@@ -397,6 +401,8 @@ class _Looking(NamedTuple):
             offset,
             label=label or ("" if dtype is not None else dtype_text(_dtype(dataset.id))),
             reason=reason,
+            way_out=way_out,
+            packed=None if packed is None else stored,
             carried=is_carried,
             digest=self._digest(dataset, attributes) if is_carried else b"",
             chunk=chunk or (),

@@ -112,6 +112,8 @@ class ColumnBuffer:
         That of the stored values, where the format has any.
     unlimited
         The name of each dimension along which records are added, "" for one of a fixed length; () if all are.
+    packed
+        NumPy's name for the elements that stand for these in the file; "" if they are not packed.
     """
 
     source: Source
@@ -134,6 +136,7 @@ class ColumnBuffer:
     byte_order: Literal["<", ">", "="] = "="
     datarep: str | None = None
     unlimited: tuple[str, ...] = ()
+    packed: str = ""
     isolated: ClassVar[bool] = True
 
     @property

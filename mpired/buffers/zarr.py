@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpired.buffers import arrays, zarr_codecs
+from mpired.buffers import arrays, conventions, zarr_codecs
 from mpired.buffers.arrays import Array, Field, KeptArrays, Library, digest
 from mpired.buffers.columns import too_large
 from mpired.buffers.declared import Declared
@@ -115,10 +115,12 @@ class _Store:
     ----------
     unpack
         Whether packed values are computed as what they stand for.
+    window
+        Whether its elements are to be changed.
     """
 
-    def __init__(self, source: Source, memory: int, *, unpack: bool = False) -> None:
-        self._name, self._memory, self._unpack = source.name, memory, unpack
+    def __init__(self, source: Source, memory: int, *, unpack: bool = False, window: bool = False) -> None:
+        self._name, self._memory, self._unpack, self._window = source.name, memory, unpack, window
         self._keys = Keys(source, memory)
         self._buffers = _Buffers(self._keys)
         self._nodes = {node.name: node for node in nodes(self._keys)}
@@ -180,17 +182,26 @@ class _Store:
             number = None
         is_text = dtype.kind in "USTmM" or (dtype.kind == "O" and self._is_text(node))
         carried = is_coordinate or is_text or is_time(node)
-        packed = self._unpack and node.is_packed and number is not None
+        packed = number if node.is_packed else None
+        reason = way_out = ""
+        if packed is not None:
+            number = np.dtype(np.float64)
+            if not self._unpack or self._window:
+                said = f"array {node.name!r}", node.attributes
+                number, (reason, way_out) = None, conventions.refusal(*said, window=self._window)
         unit, missing = node.attributes.get("units"), node.missing()
         return Array(
             node.name,
-            np.dtype(np.float64) if packed else number,
+            number,
             node.shape,
             label="" if number is not None else "texts" if is_text else dtype_text(dtype),
+            reason=reason,
+            way_out=way_out,
+            packed=packed,
             carried=carried,
             digest=self._digest(node, dtype) if carried else b"",
             chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(node.chunk, node.shape, strict=True)),
-            missing=None if number is None else Missing() if packed and missing else missing,
+            missing=None if number is None else Missing() if packed is not None and missing else missing,
             unit=unit if isinstance(unit, str) else "",
             storage=_storage(node),
         )
@@ -252,8 +263,11 @@ def _storage(node: Node) -> str:
 _FAILURES = (Exception,)
 
 
-def _described(source: Source, unpack: bool) -> list[Array]:  # noqa: FBT001 - called by its position
-    with explaining(source.name, *_FAILURES), closing(_Store(source, _EVERY_NBYTES, unpack=unpack)) as store:
+def _described(source: Source, unpack: bool, window: bool) -> list[Array]:  # noqa: FBT001 - called by its position
+    with (
+        explaining(source.name, *_FAILURES),
+        closing(_Store(source, _EVERY_NBYTES, unpack=unpack, window=window)) as store,
+    ):
         return store.described()
 
 
@@ -274,22 +288,14 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     BufferFileError
         If it is damaged.
     DatatypeError
-        As of `arrays.inspect`, or if an array is packed, and that is not to be undone.
+        As of `arrays.inspect`.
     UsageError
         If zarr is not installed.
     """
     _check_there(source)
-    found = apart(source.name, _described, source, declared.unpack)
+    found = apart(source.name, _described, source, declared.unpack, declared.window)
     library = Library(functools.partial(_Store, unpack=declared.unpack), _FAILURES, _read)
-    file = arrays.inspect(source, declared, found, library)
-    if not declared.unpack and declared.taken is not None:
-        combined = {name for buffer in file.buffers for name in buffer.columns}
-        with explaining(source.name, *ERRORS):
-            packed = [node.name for node in all_nodes(source) if node.is_packed and node.name in combined]
-        if packed:
-            reason = f"array {packed[0]!r} is packed by scale_factor or add_offset, so its values are not its numbers"
-            raise DatatypeError(source.name, f"{reason}; compute what they stand for with `unpack=True`")
-    return file
+    return arrays.inspect(source, declared, found, library)
 
 
 class _New(NamedTuple):

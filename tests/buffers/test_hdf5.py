@@ -301,6 +301,21 @@ def test_records_of_different_number(tmp_path):
     refused(run("reduce", "--op", "sum", "-o", "s.h5", "r3.h5", "r4.h5", cwd=tmp_path), 3, f"r4.h5: {reason}")
 
 
+def test_what_is_packed_is_told(tmp_path):
+    with h5py.File(tmp_path / "p.h5", "w") as file:
+        file["t"] = np.arange(3, dtype=">i2")
+        file["t"].attrs["scale_factor"] = 0.5
+    text = run("info", "p.h5", cwd=tmp_path).out.decode()
+    told = "no op takes it, compute what it stands for with --unpack"
+    assert f"  t: 3 x packed MPI_INT16_T (int16), shape (3,); {told}\n" in text
+    words = ("--op", "max", "--unpack", "p.h5", "-f", "-o", "m.h5")
+    assert "NaN propagates, t unpacked and not packed again, 1 worker" in run("reduce", *words, cwd=tmp_path).err
+    assert json.loads(run("reduce", "--json", *words, cwd=tmp_path).out)["buffers"][0]["unpacked"] == "int16"
+    refused(
+        run("accumulate", "--op", "sum", "--unpack", "p.h5", "m.h5", cwd=tmp_path), 3, "packed elements are not updated"
+    )
+
+
 def test_info(members, tmp_path):
     outcome = run("info", members[0], cwd=tmp_path)
     succeeded(outcome)

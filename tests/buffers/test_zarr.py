@@ -109,12 +109,20 @@ def test_packed(tmp_path, version):
     encoding = {"t": {"dtype": "i2", "scale_factor": 0.01, "add_offset": 250.0, "_FillValue": -32768}}
     xr.Dataset({"t": ("x", t)}).to_zarr(tmp_path / "r.zarr", zarr_format=version, encoding=encoding)
     words = ("reduce", "-q", "--op", "sum", "-o", "sum.zarr.zip", "r.zarr", "r.zarr")
-    refused(run(*words, cwd=tmp_path), 3, "array 't' is packed", "--unpack")
+    refused(run(*words, cwd=tmp_path), 3, "array 't' is packed by `scale_factor` and `add_offset`", "--unpack")
+    text = run("info", "r.zarr", cwd=tmp_path).out.decode()
+    assert "t: 12 x packed MPI_INT16_T (int16), shape (12,), " in text
+    assert "; no op takes it, compute what it stands for with --unpack" in text
     refused(run(*words, "--unpack", cwd=tmp_path), 3, "1 null in column 't'")
     succeeded(run(*words, "--unpack", "--nulls", "ignore", cwd=tmp_path))
     result = opened(tmp_path / "sum.zarr.zip").t
     np.testing.assert_allclose(result, 2 * xr.open_zarr(tmp_path / "r.zarr").t, rtol=1e-12)
     assert "scale_factor" not in result.encoding
+    shutil.make_archive(tmp_path / "p.zarr", "zip", tmp_path / "r.zarr")
+    for more in ((), ("--unpack",)):
+        with unchanged(tmp_path):
+            words = ("accumulate", "--op", "sum", *more, "p.zarr.zip", "sum.zarr.zip")
+            refused(run(*words, cwd=tmp_path), 3, "array 't' is packed", "packed elements are not updated")
 
 
 @VERSIONS
