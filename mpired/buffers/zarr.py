@@ -54,6 +54,7 @@ _CHUNK_NBYTES = 4 << 20
 _CARRIED_NBYTES = 1 << 30
 _DATE = (1980, 1, 1, 0, 0, 0)
 _PACKED_BY = tuple(zip(PACKING, (1, 0), strict=True))
+_FAILURES = (Exception,)  # of the library
 _TEXTS = frozenset({"vlen-utf8", "vlen-bytes"})
 
 
@@ -100,6 +101,16 @@ class _Buffers(MutableMapping[str, Any]):
 
     def __contains__(self, key: object) -> bool:
         return key in self._keys
+
+    def check_group(self, node: Node) -> None:
+        """Raise `ValueError` if the library opens no group there, so that it would open no result with it either."""
+        zarr = _library()
+        try:
+            store = zarr.storage.MemoryStore(self, read_only=True)
+            zarr.open_group(store, path=node.path, mode="r", zarr_format=node.version)
+        except _FAILURES as error:
+            reason = str(error) or type(error).__name__
+            raise ValueError(f"the document of group {node.name!r} is damaged: {reason}") from None
 
     def array(self, node: Node, mode: str) -> Any:
         """Open an array with the library."""
@@ -166,6 +177,9 @@ class _Store:
 
     def described(self) -> list[Array]:
         """Describe the arrays."""
+        for node in self._nodes.values():
+            if not node.is_array:
+                self._buffers.check_group(node)
         carried = coordinates(list(self._nodes.values()))
         return [self._array(node, node.path in carried) for node in self._nodes.values() if node.is_array]
 
@@ -258,9 +272,6 @@ def _storage(node: Node) -> str:
         codecs = [each.get("name") for each in document.get("codecs", ()) if each.get("name") != "bytes"]
     words = ", ".join(str(each) for each in codecs if each)
     return f"chunks of {node.chunk}{f', {words}' if words else ''}"
-
-
-_FAILURES = (Exception,)
 
 
 def _described(source: Source, unpack: bool, window: bool) -> list[Array]:  # noqa: FBT001 - called by its position

@@ -298,6 +298,41 @@ def test_archives_whose_documents_come_later(tmp_path):
         np.testing.assert_array_equal(found["t"], months[0].t)
 
 
+@VERSIONS
+@pytest.mark.parametrize("text", ["{}", '{"zarr_format": 7}', "[]", "{"])
+def test_documents_of_groups_that_zarr_would_not_open(tmp_path, version, text):
+    group = zarr.create_group(tmp_path / "r.zarr", zarr_format=version)
+    group.create_array("grp/v", data=np.arange(3.0))
+    (tmp_path / "r.zarr/grp" / (".zgroup" if version == 2 else "zarr.json")).write_text(text)
+    with unchanged(tmp_path):
+        refused(run("reduce", "--op", "max", "r.zarr", "-o", "s.zarr.zip", cwd=tmp_path), 3, "r.zarr: ", "'grp/")
+
+
+STALE = {
+    "an attribute": lambda group: group["grp/v"].attrs.update(scale_factor=2.0),
+    "an array more": lambda group: group.create_array("grp/w", data=np.arange(3)),
+    "an array less": lambda group: group.__delitem__("grp/v"),
+    "a longer array": lambda group: group["grp/v"].resize((4,)),
+}
+
+
+@VERSIONS
+@pytest.mark.parametrize("change", STALE)
+def test_consolidated_metadata_that_are_not_those_of_the_nodes(tmp_path, version, change):
+    group = zarr.create_group(tmp_path / "r.zarr", zarr_format=version)
+    group.create_array("grp/v", data=np.arange(3.0), fill_value=np.nan)
+    group["grp/v"].attrs["limit"] = float("nan")
+    zarr.consolidate_metadata(tmp_path / "r.zarr")
+    succeeded(run("reduce", "-q", "--op", "max", "r.zarr", "-o", "s.zarr.zip", cwd=tmp_path))
+    STALE[change](zarr.open_group(tmp_path / "r.zarr", use_consolidated=False))
+    words = ("reduce", "-f", "--op", "max", "r.zarr", "-o", "s.zarr.zip")
+    reason = "r.zarr: the consolidated metadata of the root is not what the documents say of 'grp/"
+    refused(run(*words, cwd=tmp_path), 3, reason, "write it again with `zarr.consolidate_metadata`")
+    zarr.consolidate_metadata(tmp_path / "r.zarr")
+    if change == "a longer array":
+        succeeded(run(*words, "-q", cwd=tmp_path))
+
+
 def test_pickles_are_never_loaded(tmp_path):
     zarr.create_group(tmp_path / "r.zarr", zarr_format=2).create_array("v", shape=(2,), dtype="f8")
     _document(tmp_path / "r.zarr/v/.zarray", dtype="|O", filters=[{"id": "pickle"}])
