@@ -19,6 +19,9 @@ if TYPE_CHECKING:  # a report of one command need not wait for the modules of al
     from mpired.windows.request import Done
 
 
+_SHOWN_NAMES = 3
+
+
 class Summary(NamedTuple):
     """A reduction in figures.
 
@@ -49,7 +52,7 @@ class Summary(NamedTuple):
     def line(self) -> str:
         """Return the summary on one line."""
         what = _elements(self.buffers)
-        policy = _policy(self.nan, self.rules)
+        policy = _policy(self.nan, self.rules) + _unpacked(self.buffers)
         workers = f"{self.workers} worker{'s' if self.workers > 1 else ''}"
         if self.engine != "local":
             workers += f" on {self.machines} machine{'s' if self.machines > 1 else ''} ({self.engine})"
@@ -68,6 +71,14 @@ class Summary(NamedTuple):
 def _policy(nan: str | None, rules: Sequence[str]) -> str:
     """Return how values were treated, in words."""
     return "".join(f", {rule}" for rule in (*([f"NaN {nan}"] if nan else []), *rules))
+
+
+def _unpacked(buffers: Sequence[dict[str, Any]]) -> str:
+    """Return which results are of unpacked elements, and are not packed again, in words."""
+    names = [buffer["name"] for buffer in buffers if buffer["unpacked"]]
+    if len(names) > _SHOWN_NAMES:
+        names[_SHOWN_NAMES:] = [f"{len(names) - _SHOWN_NAMES} more"]
+    return f", {', '.join(names)} unpacked and not packed again" if names else ""
 
 
 def _elements(buffers: Sequence[dict[str, Any]]) -> str:
@@ -165,6 +176,8 @@ class Updated(NamedTuple):
 
 def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:
     """Return the summary of a collective; `overflow` has the warnings of that."""
+    from mpired.buffers.rank import what_is_read  # noqa: PLC0415 - as above
+
     plans, files = call.plans, [file for group in call.collective.combined(call.groups) for file in group]
     model, op = call.groups[0][call.root], plans[0].op
     return Summary(
@@ -176,6 +189,7 @@ def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:
                 **_names(buffer.datatype),
                 "count": plans[0].found if plans[0].is_open else buffer.count,
                 "stored": getattr(buffer, "shortened", None),
+                "unpacked": getattr(what_is_read(buffer), "packed", "") or None,
             }
             for buffer in model.buffers
         ],

@@ -54,6 +54,8 @@ class Array:
         What its elements are, in the words of the format; "" for those of NumPy.
     reason
         Why it is no buffer, for an error of the file.
+    way_out
+        What makes it one, if anything does.
     carried
         Whether it is carried into results unless it is chosen.
     digest
@@ -70,6 +72,12 @@ class Array:
         Whether the format has one byte order for all, so that results in others do not take it over.
     leaf
         What the library knows it by, which then tells the missing elements itself; None for its name.
+    unseen
+        Whether not even the shape is known.
+    unlimited
+        The name of each dimension along which records are added, "" for one of a fixed length; () if all are.
+    packed
+        The form of the elements in the file, where they are packed; None of others.
     """
 
     name: str
@@ -80,6 +88,7 @@ class Array:
     fortran_order: bool = False
     label: str = ""
     reason: str = ""
+    way_out: str = ""
     carried: bool = False
     digest: bytes = b""
     chunk: tuple[int, ...] = ()
@@ -88,6 +97,9 @@ class Array:
     storage: str = ""
     fixed_order: bool = False
     leaf: object = None
+    unseen: bool = False
+    unlimited: tuple[str, ...] = ()
+    packed: np.dtype | None = None
 
     @property
     def count(self) -> int:
@@ -173,14 +185,17 @@ def inspect(source: Source, declared: Declared, arrays: Sequence[Array], library
 def _other(array: Array) -> Other:
     """Describe an array that is no buffer."""
     label = array.label or ("elements of no datatype" if array.dtype is None else element_text(array.dtype))
+    if array.packed is not None:
+        label = f"packed {element_text(array.packed)}"
     reason = array.reason or f"array {array.name!r} holds {label}, no numbers"
     return Other(
         array.name,
         label,
         reason,
-        array.count,
-        array.shape,
+        None if array.unseen else array.count,
+        None if array.unseen else array.shape,
         label,
+        array.way_out,
         keeps=bool(array.digest),
         unit=array.unit,
         storage=array.storage,
@@ -193,7 +208,8 @@ def _buffer(
     """Return an array of numbers as a buffer."""
     if array.dtype is None:
         numbers = [(each.name, from_dtype(each.dtype).group) for each in arrays if each.dtype is not None]
-        raise DatatypeError(source.name, f"{_other(array).reason}{ways_out(choice(numbers, declared.taken))}")
+        ways = ways_out(array.way_out, choice(numbers, declared.taken))
+        raise DatatypeError(source.name, f"{_other(array).reason}{ways}")
     datatype = _datatype(source, declared, array.name, array.dtype)
     missing = array.missing and array.missing._replace(nullable=declared.nullable)
     stored = as_numbers(array.stored or array.dtype)
@@ -211,6 +227,7 @@ def _buffer(
             unit=array.unit,
             storage=array.storage,
             fixed_order=array.fixed_order,
+            unlimited=array.unlimited,
         )
     assert library is not None  # noqa: S101 - what does not lie as it is
     fields = array.dtype.names or ()
@@ -232,6 +249,8 @@ def _buffer(
         shape=array.shape,
         fortran_order=array.fortran_order and len(array.shape) > 1,
         byte_order="=" if array.fixed_order else byte_order(stored),
+        unlimited=array.unlimited,
+        packed="" if array.packed is None else array.packed.newbyteorder("=").name,
     )
 
 

@@ -188,7 +188,9 @@ def fill(attributes: Attributes, dtype: np.dtype) -> np.ndarray | None:
     return default_fill(dtype)
 
 
-def refusal(what: str, attributes: Attributes) -> str:
-    """Return why a packed array is not combined."""
+def refusal(what: str, attributes: Attributes | Mapping[str, object], *, window: bool) -> tuple[str, str]:
+    """Return why a packed array is not combined, or as a window not changed, and the way out."""
     said = " and ".join(f"`{key}`" for key in (SCALE, OFFSET) if key in attributes)
-    return f"{what} is packed by {said}; compute what it stands for with `unpack`"
+    if window:
+        return f"{what} is packed by {said}, and packed elements are not updated", ""
+    return f"{what} is packed by {said}", "compute what it stands for with `unpack`"

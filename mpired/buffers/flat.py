@@ -61,6 +61,8 @@ class FlatBuffer(NamedTuple):
         How the file stores them, in a few words; "" if there is nothing to say.
     fixed_order
         Whether the format has one byte order for all, so that results in others do not take it over.
+    unlimited
+        The name of each dimension along which records are added, "" for one of a fixed length; () if all are.
     marked
         Of a window, whose elements are all there: which values mean to readers of its file that one is missing.
     """
@@ -81,6 +83,7 @@ class FlatBuffer(NamedTuple):
     unit: str = ""
     storage: str = ""
     fixed_order: bool = False
+    unlimited: tuple[str, ...] = ()
     marked: Missing | None = None
 
     @property

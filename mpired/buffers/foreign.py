@@ -112,9 +112,19 @@ def _is_npz(file: _File) -> bool:
 
 
 def _is_zarr(file: _File) -> bool:
-    """Tell whether the first member of a zip archive is a document of a Zarr store by its name."""
+    """Tell whether a zip archive has a document of a Zarr store: as its first member, or that of the root among all."""
     name = file.head[30 : 30 + file.number(26, 2)]
-    return name.endswith((b"zarr.json", b".zgroup", b".zarray", b".zattrs", b".zmetadata"))
+    if name.endswith((b"zarr.json", b".zgroup", b".zarray", b".zattrs", b".zmetadata")):
+        return True
+    tail = file.read(_END_NBYTES, max(0, file.nbytes - _END_NBYTES))
+    end, end64 = tail.rfind(b"PK\5\6"), tail.rfind(b"PK\6\6")
+    size, start = (int.from_bytes(tail[end + at : end + at + 4], "little") for at in (12, 16))
+    if end64 >= 0 and _LONG in (size, start):
+        size, start = (int.from_bytes(tail[end64 + at : end64 + at + 8], "little") for at in (40, 48))
+    if end < 0 or start + size > file.nbytes:
+        return False
+    directory = file.read(min(size, _MOST_NBYTES), start)
+    return re.search(rb"PK\x01\x02.{42}(zarr\.json|\.zgroup|\.zarray)", directory, re.DOTALL) is not None
 
 
 def _is_arrow_stream(file: _File) -> bool:
@@ -192,6 +202,9 @@ _PICKLE_ENDS = (
     (rb"[VS]", rb"\np[01]\n\.\Z"),  # a text
 )
 _TAIL_NBYTES = 16
+_LONG = 0xFFFFFFFF  # in the place of a number that stands elsewhere
+_MOST_NBYTES = 16 << 20  # of the directory of a zip archive
+_END_NBYTES = 22 + 20 + 56  # of its end, as archives of more than 4 GiB have it
 # The last field of the last message of ORC, and the length of that.
 _ORC_END = rb".*\x82\xf4\x03\x03ORC.\Z"
 

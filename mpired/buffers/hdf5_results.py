@@ -300,10 +300,7 @@ class _Copy(NamedTuple):
             self.result.create(to, link, self.new[name], h5py.Dataset(found), early=self.early)
         elif name not in self.left_out:
             self.made[at] = name
-            plist = h5p.create(h5p.OBJECT_COPY)
-            plist.set_copy_object(h5o.COPY_WITHOUT_ATTR_FLAG)
-            h5o.copy(found, b".", to, link, plist)
-            made = h5o.open(to, link)
+            made = _copied(found, to, link)
             for attribute in each_attribute(found):
                 copy_attribute(attribute, made)
 
@@ -334,6 +331,23 @@ class _Copy(NamedTuple):
                 copy_attribute(attribute, to)
         if plan.has_history and not has_history:
             _text(to, _HISTORY, plan.line, None)
+
+
+def _copied(found: Any, to: Any, link: bytes) -> Any:
+    """Copy an object but for its attributes, and return the copy."""
+    tid = found.get_type() if isinstance(found, h5d.DatasetID) else None
+    if isinstance(tid, h5t.TypeStringID) and tid.is_variable_str():
+        # The library copies the fill value of such as a place in the old file.
+        plist = found.get_create_plist()
+        plist.set_obj_track_times(False)
+        old, made = h5py.Dataset(found), h5py.Dataset(h5d.create(to, link, tid.copy(), found.get_space(), plist))
+        for _, selection in selections(old.shape or (), old.chunks, tid.get_size(), 0, DECODED_NBYTES):
+            made[selection] = old[selection]
+        return made.id
+    plist = h5p.create(h5p.OBJECT_COPY)
+    plist.set_copy_object(h5o.COPY_WITHOUT_ATTR_FLAG)
+    h5o.copy(found, b".", to, link, plist)
+    return h5o.open(to, link)
 
 
 def _is_dimension(found: Any) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
@@ -27,6 +28,9 @@ from mpired.sources.source import Source
 
 _MAX_OBJECTS = 1 << 16
 _MAX_DEPTH = 200
+_MAX_VIRTUAL = 64
+_LIES = "lies in other files"
+_BLOCK_NUMBER = re.compile(r"%\d*b")
 _ATTRIBUTE_NBYTES = 1 << 20
 _BLOCK_NBYTES = 4 << 20
 _SMALL_NBYTES = 64 << 20
@@ -341,52 +345,37 @@ class _Looking(NamedTuple):
 
     def array(self, found: Found, attributes: Attributes, *, is_carried: bool) -> Array:
         """Describe one."""
+        if found.outside and not self._may_follow:
+            return self._elsewhere(found.name, found.outside, None)
         if found.outside:
-            if not self._may_follow:
-                return self._elsewhere(found.name, found.outside)
-            dataset = self.opened.file[found.name]
-            if not isinstance(dataset, h5py.Dataset):
-                return Array(found.name, None, (), label="a group", reason=f"{found.name!r} is a group of another file")
-            return self._described(found.name, dataset, attributes_of(dataset.id), is_carried=False)
-        dataset = h5py.Dataset(found.object)
-        plist = found.object.get_create_plist()
+            dataset, reason = _led_to(self.opened.file, found.name)
+            if dataset is None:
+                return _not_there(found.name, f"lies in another file ({found.outside}), {reason}")
+            attributes, is_carried = attributes_of(dataset.id), False
+        else:
+            dataset = h5py.Dataset(found.object)
+        plist = dataset.id.get_create_plist()
         elsewhere = plist.get_layout() == h5d.VIRTUAL or plist.get_external_count()
         if elsewhere and not self._may_follow:
             where = plist.get_external(0)[0] if plist.get_external_count() else b"a virtual dataset"
-            return self._elsewhere(found.name, text_of(bytes(where)))
-        if elsewhere:
-            self._check_there(found.name, dataset, plist)
+            return self._elsewhere(found.name, text_of(bytes(where)), dataset.shape)
+        if elsewhere and (lacking := _lacking(dataset, (), set())):
+            return _not_there(found.name, lacking)
         return self._described(found.name, dataset, attributes, is_carried=is_carried)
 
     @property
     def _may_follow(self) -> bool:
         return self.follow and not self.window and not self.opened.is_apart
 
-    def _check_there(self, name: str, dataset: h5py.Dataset, plist: Any) -> None:
-        """Raise `BufferFileError` if elements are in no file: the library would read zeros or a fill value."""
-        folder = os.path.dirname(os.path.realpath(self.opened.file.filename))
-        lacking, left = "", math.prod(dataset.shape or ()) * dataset.dtype.itemsize
-        for number in range(plist.get_external_count()):
-            octets, offset, size = plist.get_external(number)
-            path = os.path.join(folder, text_of(bytes(octets)))
-            end = offset + min(size, left)
-            left -= min(size, left)
-            if (nbytes := os.path.getsize(path) if os.path.exists(path) else 0) < end:
-                lacking = lacking or f"{text_of(bytes(octets))!r} has {nbytes} bytes of {end}"
-        for source in dataset.virtual_sources() if dataset.is_virtual else ():
-            if source.file_name != "." and "%" not in source.file_name + source.dset_name:
-                lacking = lacking or _lacking(folder, source.file_name, source.dset_name)
-        if lacking:
-            raise BufferFileError(self.source.name, f"array {name!r} lies in other files, and {lacking}")
-
-    def _elsewhere(self, name: str, where: str) -> Array:
-        reason = f"array {name!r} lies in another file ({where})"
-        way_out = "which are read only with `follow_links`"
+    def _elsewhere(self, name: str, where: str, shape: tuple[int, ...] | None) -> Array:
+        reason, way_out = f"array {name!r} lies in another file ({where})", "read it with `follow_links`"
         if self.window:
-            way_out = "which are no part of a target"
+            reason, way_out = f"{reason}, which are no part of a target", ""
         elif self.follow:
-            way_out = "and what is compressed, a stream or an object of a store leads to no other; give it as a file"
-        return Array(name, None, (), label="elsewhere", reason=f"{reason}, {way_out}")
+            what = "what is compressed, a stream or an object of a store leads to no other"
+            reason, way_out = f"{reason}, and {what}", "give it as a file"
+        label, unseen = f"elements in another file ({where})", shape is None
+        return Array(name, None, shape or (), label=label, reason=reason, way_out=way_out, unseen=unseen)
 
     def _described(self, name: str, dataset: h5py.Dataset, attributes: Attributes, *, is_carried: bool) -> Array:
         shape = dataset.shape
@@ -400,14 +389,16 @@ class _Looking(NamedTuple):
             raise BufferFileError(self.source.name, f"{said}; it is damaged, or made to fill the memory")
         is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
         is_carried = is_carried or is_text
-        packed = None if dtype is None or is_carried else conventions.packing(name, attributes, dtype)
+        packed = None if dtype is None else conventions.packing(name, attributes, dtype)
         missing = None if dtype is None else conventions.missing(attributes, dtype)
         offset = None if dtype is None or packed is not None else self._offset(dataset, dtype, nbytes)
+        way_out, stored = "", dtype
         narrow = _narrow(dataset) if self.window and dtype is not None else ""
         if narrow:
             dtype, reason = None, f"array {name!r} has {narrow}, which new ones may not fit"
         elif packed is not None and (not self.unpack or self.window):
-            dtype, reason = None, conventions.refusal(f"array {name!r}", attributes)
+            reason, way_out = conventions.refusal(f"array {name!r}", attributes, window=self.window)
+            dtype = None
         elif packed is not None:
             dtype = packed.dtype
         return Array(
@@ -417,6 +408,8 @@ class _Looking(NamedTuple):
             offset,
             label=label or ("" if dtype is not None else dtype_text(_dtype(dataset.id))),
             reason=reason,
+            way_out=way_out,
+            packed=None if packed is None else stored,
             carried=is_carried,
             digest=self._digest(dataset, attributes) if is_carried else b"",
             chunk=chunk or (),
@@ -424,6 +417,7 @@ class _Looking(NamedTuple):
             unit=conventions.unit(attributes),
             storage=_storage(dataset),
             leaf=packed,
+            unlimited=_unlimited(dataset),
         )
 
     def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:
@@ -452,15 +446,78 @@ class _Looking(NamedTuple):
         return found
 
 
-def _lacking(folder: str, name: str, dataset: str) -> str:
-    """Say what a virtual dataset lacks; "" if the one that it leads to is there."""
+def _not_there(name: str, reason: str) -> Array:
+    """Describe an array whose elements are in no file that can be read."""
+    return Array(name, None, (), label="elements in other files", reason=f"array {name!r} {reason}", unseen=True)
+
+
+def _led_to(file: h5py.File, name: str) -> tuple[h5py.Dataset | None, str]:
+    """Return the dataset that a link to another file leads to, or None, and why there is none."""
+    try:
+        found = file[name]
+    except (KeyError, OSError, RuntimeError) as error:
+        reason = " ".join(str(error.args[0] if error.args else error).split())
+        return None, f"which cannot be opened ({reason.rpartition('(')[2].rstrip(')')})"
+    return (found, "") if isinstance(found, h5py.Dataset) else (None, "and is a group there")
+
+
+def _lacking(dataset: h5py.Dataset, above: tuple[object, ...], known: set[object]) -> str:
+    """Say which elements of an array are in no file; "" if none.
+
+    The library would read zeros or a fill value for them.
+
+    Parameters
+    ----------
+    dataset
+        The array, of which external files or other arrays have the elements.
+    above
+        The arrays that are made of it. One that is made of itself would end the process that reads it.
+    known
+        Those of which no elements lack.
+    """
+    own = os.path.realpath(dataset.file.filename)
+    at = (own, address(dataset.id)[1])
+    if at in above:
+        return "is a virtual dataset that is made of itself"
+    if len(above) >= _MAX_VIRTUAL:
+        return f"is a virtual dataset of virtual ones, more than {_MAX_VIRTUAL} deep"
+    if at in known:
+        return ""
+    plist, folder = dataset.id.get_create_plist(), os.path.dirname(own)
+    left = math.prod(dataset.shape or ()) * dataset.dtype.itemsize
+    for number in range(plist.get_external_count()):
+        octets, offset, size = plist.get_external(number)
+        path = os.path.join(folder, text_of(bytes(octets)))
+        end = offset + min(size, left)
+        left -= min(size, left)
+        if (nbytes := os.path.getsize(path) if os.path.exists(path) else 0) < end:
+            return f"{_LIES}, and {text_of(bytes(octets))!r} has {nbytes} bytes of {end}"
+    for source in dataset.virtual_sources() if dataset.is_virtual else ():
+        # Of a pattern, which stands for many names, the library takes those that are there.
+        name, array = (_BLOCK_NUMBER.sub("0", text) for text in (source.file_name, source.dset_name))
+        lacking = _lacking_in(dataset, name, array, (above, at), known)
+        if lacking and ((name, array) == (source.file_name, source.dset_name) or not lacking.startswith(_LIES)):
+            return lacking
+    known.add(at)
+    return ""
+
+
+def _lacking_in(
+    dataset: h5py.Dataset, name: str, array: str, below: tuple[tuple[object, ...], object], known: set[object]
+) -> str:
+    """Say what lacks of one array that a virtual dataset is made of."""
+    above = (*below[0], below[1])
     # The library looks beside the file, too, for one that is not where its whole path says.
-    places = [os.path.join(folder, each) for each in (name, os.path.basename(name))]
-    path = next((each for each in places if os.path.exists(each)), None)
+    places = [
+        os.path.join(os.path.dirname(os.path.realpath(dataset.file.filename)), each)
+        for each in (name, os.path.basename(name))
+    ]
+    path = dataset.file.filename if name == "." else next((each for each in places if os.path.exists(each)), None)
     if path is None:
-        return f"there is no {name!r}"
+        return f"{_LIES}, and there is no {name!r}"
     with h5py.File(path, "r", locking=False) as file:
-        return "" if dataset in file else f"{name!r} has no array {dataset!r}"
+        found, _ = _led_to(file, array)
+        return f"{_LIES}, and {name!r} has no array {array!r}" if found is None else _lacking(found, above, known)
 
 
 def _form(name: str, dataset: h5py.Dataset, attributes: Attributes) -> tuple[np.dtype | None, str, str]:
@@ -526,6 +583,15 @@ def _narrow(dataset: h5py.Dataset) -> str:
 def _dense(dtype: np.dtype) -> bool:
     """Tell whether the fields of a structure are all of it."""
     return sum(dtype[name].itemsize for name in dtype.names or ()) == dtype.itemsize
+
+
+def _unlimited(dataset: h5py.Dataset) -> tuple[str, ...]:
+    """Return the name of each dimension without a limit, of one without a scale its number, "" for the others."""
+    if dataset.maxshape is None or None not in dataset.maxshape:
+        return ()
+    scales = [[scale.name.rpartition("/")[2] for scale in each.values()] for each in dataset.dims]
+    names = [(*own, str(number))[0] for number, own in enumerate(scales)]
+    return tuple("" if most is not None else name for most, name in zip(dataset.maxshape, names, strict=True))
 
 
 def _storage(dataset: h5py.Dataset) -> str:

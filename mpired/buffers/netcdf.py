@@ -356,11 +356,11 @@ def _array(source: Source, header: _Header, var: _Var, is_carried: bool, declare
     if var.code == _CHAR:
         kind, mine = "texts", _digest(source, leaf, shape, attributes)
         return Array(var.name, None, shape, label=kind, reason=f"{name} holds {kind}", carried=True, digest=mine)
-    packed = None if is_carried else conventions.packing(var.name, attributes, var.form)
+    packed = conventions.packing(var.name, attributes, var.form)
     form: np.dtype | None = var.form
-    reason = ""
+    reason = way_out = ""
     if packed is not None and (not declared.unpack or declared.window):
-        form, reason = None, conventions.refusal(name, attributes)
+        form, (reason, way_out) = None, conventions.refusal(name, attributes, window=declared.window)
     elif packed is not None:
         form = packed.dtype
     elif conventions.text(attributes, "_Unsigned").lower() == "true":
@@ -373,6 +373,8 @@ def _array(source: Source, header: _Header, var: _Var, is_carried: bool, declare
         var.form if packed is None else None,
         label="" if form is not None else var.form.str,
         reason=reason,
+        way_out=way_out,
+        packed=None if packed is None else var.form,
         carried=is_carried,
         digest=_digest(source, leaf, shape, attributes) if is_carried else b"",
         chunk=(1, *shape[1:]) if is_record else (1,) * len(shape),
@@ -381,6 +383,7 @@ def _array(source: Source, header: _Header, var: _Var, is_carried: bool, declare
         storage=storage,
         fixed_order=True,
         leaf=None if leaf.is_one and packed is None else leaf._replace(packed=packed),
+        unlimited=(header.dimensions[var.dims[0]].name, *[""] * (len(shape) - 1)) if is_record else (),
     )
 
 

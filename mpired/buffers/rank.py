@@ -198,7 +198,7 @@ class RankFile(NamedTuple):
                 groups += [(each.name, each.group) for each in self.others if each.group is not None and not each.nulls]
                 ways.append(choice(groups, taken))
             names = [each.name for each in self.others]
-            if keeps and ways[-1] and len(set(names)) == len(names):
+            if keeps and ways[-1] and len(set(names)) == len(names) and all(each.keeps for each in self.others):
                 ways.append(f"carry what is equal in all ranks with `keep='{listed(names)}'`")
             raise DatatypeError(self.source.name, f"{other.reason}{ways_out(*ways)}")
 

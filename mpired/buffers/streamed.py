@@ -110,6 +110,10 @@ class ColumnBuffer:
         The dimensions of an array; None of a column.
     byte_order
         That of the stored values, where the format has any.
+    unlimited
+        The name of each dimension along which records are added, "" for one of a fixed length; () if all are.
+    packed
+        NumPy's name for the elements that stand for these in the file; "" if they are not packed.
     """
 
     source: Source
@@ -131,6 +135,8 @@ class ColumnBuffer:
     fortran_order: bool = False
     byte_order: Literal["<", ">", "="] = "="
     datarep: str | None = None
+    unlimited: tuple[str, ...] = ()
+    packed: str = ""
     isolated: ClassVar[bool] = True
 
     @property

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpired.buffers import arrays
+from mpired.buffers import arrays, conventions, zarr_codecs
 from mpired.buffers.arrays import Array, Field, KeptArrays, Library, digest
 from mpired.buffers.columns import too_large
 from mpired.buffers.declared import Declared
@@ -52,9 +52,9 @@ from mpired.storage import calls
 _EVERY_NBYTES = 64 << 20
 _CHUNK_NBYTES = 4 << 20
 _CARRIED_NBYTES = 1 << 30
-_BLOSC_NBYTES = 16  # of a header, which ends with how many bytes all are
 _DATE = (1980, 1, 1, 0, 0, 0)
 _PACKED_BY = tuple(zip(PACKING, (1, 0), strict=True))
+_FAILURES = (Exception,)  # of the library
 _TEXTS = frozenset({"vlen-utf8", "vlen-bytes"})
 
 
@@ -65,23 +65,8 @@ def _library() -> Any:
     warnings.filterwarnings("ignore", module="numcodecs")
     # Each worker has one core. A chunk of -0.0 is not one of the fill value 0.0, so every chunk is written.
     zarr.config.set({"threading.max_workers": 1, "async.concurrency": 1, "array.write_empty_chunks": True})
-    _check_blosc()
+    zarr_codecs.guard()
     return zarr
-
-
-@functools.cache
-def _check_blosc() -> None:
-    """Let no chunk of Blosc be decoded that is cut off: the library would read what is behind it in memory."""
-    blosc: Any = importlib.import_module("numcodecs.blosc").Blosc
-    decode = blosc.decode
-
-    def decode_whole(self: Any, buf: Any, out: Any = None) -> Any:
-        octets = memoryview(buf).cast("B")
-        if len(octets) < _BLOSC_NBYTES or int.from_bytes(octets[12:_BLOSC_NBYTES], "little") > len(octets):
-            raise ValueError("a chunk of Blosc is cut off")
-        return decode(self, buf, out)
-
-    blosc.decode = decode_whole
 
 
 def _check_there(source: Source | str) -> None:
@@ -117,6 +102,16 @@ class _Buffers(MutableMapping[str, Any]):
     def __contains__(self, key: object) -> bool:
         return key in self._keys
 
+    def check_group(self, node: Node) -> None:
+        """Raise `ValueError` if the library opens no group there, so that it would open no result with it either."""
+        zarr = _library()
+        try:
+            store = zarr.storage.MemoryStore(self, read_only=True)
+            zarr.open_group(store, path=node.path, mode="r", zarr_format=node.version)
+        except _FAILURES as error:
+            reason = str(error) or type(error).__name__
+            raise ValueError(f"the document of group {node.name!r} is damaged: {reason}") from None
+
     def array(self, node: Node, mode: str) -> Any:
         """Open an array with the library."""
         zarr = _library()
@@ -131,10 +126,12 @@ class _Store:
     ----------
     unpack
         Whether packed values are computed as what they stand for.
+    window
+        Whether its elements are to be changed.
     """
 
-    def __init__(self, source: Source, memory: int, *, unpack: bool = False) -> None:
-        self._name, self._memory, self._unpack = source.name, memory, unpack
+    def __init__(self, source: Source, memory: int, *, unpack: bool = False, window: bool = False) -> None:
+        self._name, self._memory, self._unpack, self._window = source.name, memory, unpack, window
         self._keys = Keys(source, memory)
         self._buffers = _Buffers(self._keys)
         self._nodes = {node.name: node for node in nodes(self._keys)}
@@ -150,11 +147,14 @@ class _Store:
             raise too_large(self._name, f"a row of chunks of array {node.name!r}", nbytes, self._memory)
         # What is stored of a chunk is hardly longer than its elements.
         self._keys.most = min(self._memory, 2 * nbytes + (1 << 16)) if not array.dtype.hasobject else self._memory
+        most = self._memory if array.dtype.hasobject else node.most_nbytes(array.dtype.itemsize)
         if not node.shape:
+            zarr_codecs.limit(node.name, most)
             yield np.asarray(array[()]).reshape(-1)[start:]
             return
         first, skipped = divmod(start, height * width) if width else (0, 0)
         for row in range(first * height, node.shape[0] if width else 0, height):
+            zarr_codecs.limit(node.name, most)  # another array may have been read meanwhile
             yield np.asarray(array[row : row + height]).reshape(-1)[skipped:]
             skipped = 0
 
@@ -177,6 +177,9 @@ class _Store:
 
     def described(self) -> list[Array]:
         """Describe the arrays."""
+        for node in self._nodes.values():
+            if not node.is_array:
+                self._buffers.check_group(node)
         carried = coordinates(list(self._nodes.values()))
         return [self._array(node, node.path in carried) for node in self._nodes.values() if node.is_array]
 
@@ -193,17 +196,26 @@ class _Store:
             number = None
         is_text = dtype.kind in "USTmM" or (dtype.kind == "O" and self._is_text(node))
         carried = is_coordinate or is_text or is_time(node)
-        packed = self._unpack and node.is_packed and number is not None
+        packed = number if node.is_packed else None
+        reason = way_out = ""
+        if packed is not None:
+            number = np.dtype(np.float64)
+            if not self._unpack or self._window:
+                said = f"array {node.name!r}", node.attributes
+                number, (reason, way_out) = None, conventions.refusal(*said, window=self._window)
         unit, missing = node.attributes.get("units"), node.missing()
         return Array(
             node.name,
-            np.dtype(np.float64) if packed else number,
+            number,
             node.shape,
             label="" if number is not None else "texts" if is_text else dtype_text(dtype),
+            reason=reason,
+            way_out=way_out,
+            packed=packed,
             carried=carried,
             digest=self._digest(node, dtype) if carried else b"",
             chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(node.chunk, node.shape, strict=True)),
-            missing=None if number is None else Missing() if packed and missing else missing,
+            missing=None if number is None else Missing() if packed is not None and missing else missing,
             unit=unit if isinstance(unit, str) else "",
             storage=_storage(node),
         )
@@ -262,11 +274,11 @@ def _storage(node: Node) -> str:
     return f"chunks of {node.chunk}{f', {words}' if words else ''}"
 
 
-_FAILURES = (Exception,)
-
-
-def _described(source: Source, unpack: bool) -> list[Array]:  # noqa: FBT001 - called by its position
-    with explaining(source.name, *_FAILURES), closing(_Store(source, _EVERY_NBYTES, unpack=unpack)) as store:
+def _described(source: Source, unpack: bool, window: bool) -> list[Array]:  # noqa: FBT001 - called by its position
+    with (
+        explaining(source.name, *_FAILURES),
+        closing(_Store(source, _EVERY_NBYTES, unpack=unpack, window=window)) as store,
+    ):
         return store.described()
 
 
@@ -287,22 +299,14 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     BufferFileError
         If it is damaged.
     DatatypeError
-        As of `arrays.inspect`, or if an array is packed, and that is not to be undone.
+        As of `arrays.inspect`.
     UsageError
         If zarr is not installed.
     """
     _check_there(source)
-    found = apart(source.name, _described, source, declared.unpack)
+    found = apart(source.name, _described, source, declared.unpack, declared.window)
     library = Library(functools.partial(_Store, unpack=declared.unpack), _FAILURES, _read)
-    file = arrays.inspect(source, declared, found, library)
-    if not declared.unpack and declared.taken is not None:
-        combined = {name for buffer in file.buffers for name in buffer.columns}
-        with explaining(source.name, *ERRORS):
-            packed = [node.name for node in all_nodes(source) if node.is_packed and node.name in combined]
-        if packed:
-            reason = f"array {packed[0]!r} is packed by scale_factor or add_offset, so its values are not its numbers"
-            raise DatatypeError(source.name, f"{reason}; compute what they stand for with `unpack=True`")
-    return file
+    return arrays.inspect(source, declared, found, library)
 
 
 class _New(NamedTuple):

@@ -30,6 +30,11 @@ V2_GROUP, V2_ARRAY, V2_ATTRIBUTES, V2_ALL, V3_NODE = ".zgroup", ".zarray", ".zat
 DOCUMENTS = frozenset({V2_GROUP, V2_ARRAY, V2_ATTRIBUTES, V2_ALL, V3_NODE})
 _MAX_DOCUMENT = 16 << 20
 _MAX_NDIM = 64
+_SAME_TYPE = frozenset(
+    {"bytes", "transpose", "blosc", "gzip", "zstd", "lz4", "zlib", "bz2", "lzma", "shuffle", "crc32c", "crc32"}
+)
+_LONGEST_NBYTES = 16
+_BESIDE_NBYTES = 64 << 10  # what a checksum and the like take
 _NAMES_OF_TYPES = {"bool", "float16", "float32", "float64", "complex64", "complex128"} | {
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
@@ -49,7 +54,7 @@ class Keys(Mapping[str, bytes]):
     """
 
     def __init__(self, source: Source, most: int) -> None:
-        self._name, self.most = source.name, most
+        self.name, self.most = source.name, most
         self._file = source.open()
         self._read: Callable[[str], bytes]
         try:
@@ -90,7 +95,7 @@ class Keys(Mapping[str, bytes]):
 
     def _within(self, key: str, content: bytes, nbytes: int) -> bytes:
         if nbytes > self.most:
-            raise too_large(self._name, f"{key!r}", nbytes, self.most)
+            raise too_large(self.name, f"{key!r}", nbytes, self.most)
         return content
 
     def document(self, key: str) -> dict[str, Any]:
@@ -105,9 +110,9 @@ class Keys(Mapping[str, bytes]):
             found = json.loads(self[key])
         except (ValueError, RecursionError) as error:
             reason = f"{key!r} is no JSON ({' '.join(str(error).split())[:100]})"
-            raise BufferFileError(self._name, f"{reason}; not a valid Zarr store") from None
+            raise BufferFileError(self.name, f"{reason}; not a valid Zarr store") from None
         if not isinstance(found, dict):
-            raise BufferFileError(self._name, f"{key!r} is no object; not a valid Zarr store")
+            raise BufferFileError(self.name, f"{key!r} is no object; not a valid Zarr store")
         return found
 
     def close(self) -> None:
@@ -162,6 +167,15 @@ class Node:
         if self.version == 2:  # noqa: PLR2004 - the first of two versions
             return tuple(self.document["chunks"])
         return tuple(self.document["chunk_grid"]["configuration"]["chunk_shape"])
+
+    def most_nbytes(self, itemsize: int) -> int:
+        """Return how many bytes a chunk, or the index of a shard, unfolds to at most, in any step of its codecs."""
+        codecs = [*(self.document.get("filters") or ()), *(self.document.get("codecs") or ())]
+        names = {str(each.get("id", each.get("name"))).removeprefix("numcodecs.") for each in codecs}
+        # Filters may give elements of another type, the longest of which are complex numbers; so long is what an index
+        # has for each chunk.
+        widest = itemsize if names <= _SAME_TYPE else max(itemsize, _LONGEST_NBYTES)
+        return math.prod(self.chunk) * widest + _BESIDE_NBYTES
 
     @property
     def dtype(self) -> np.dtype | None:
@@ -250,18 +264,58 @@ def nodes(keys: Keys) -> list[Node]:
     is_v3 = V3_NODE in keys
     for key in keys:
         path, _, last = key.rpartition("/")
-        if last == V3_NODE and (document := keys.document(key)).get("zarr_format") == 3:  # noqa: PLR2004
+        if last == V3_NODE:
+            document = _of_version(3, keys, key)
             attributes = document.get("attributes", {})
             is_array = document.get("node_type") == "array"
             found[path] = Node(path, 3, document if is_array else _without_shape(document), attributes)
         elif last in {V2_GROUP, V2_ARRAY} and not is_v3:
             beside = f"{path}/{V2_ATTRIBUTES}".lstrip("/")
             attributes = keys.document(beside) if beside in keys else {}
-            found[path] = Node(path, 2, keys.document(key), attributes)
+            found[path] = Node(path, 2, _of_version(2, keys, key), attributes)
     keys.most = most
     if not found:
         raise BufferFileError("", "has no documents of groups or arrays")
+    _check_consolidated(keys, found)
     return [found[path] for path in sorted(found)]
+
+
+def _of_version(version: int, keys: Keys, key: str) -> dict[str, Any]:
+    """Return a document, which has to be of a version."""
+    document = keys.document(key)
+    if document.get("zarr_format") != version:
+        raise BufferFileError(keys.name, f"{key!r} is no document of Zarr version {version}; not a valid Zarr store")
+    return document
+
+
+def _check_consolidated(keys: Keys, found: Mapping[str, Node]) -> None:
+    """Raise `BufferFileError` if the root has documents of all nodes that are not theirs.
+
+    zarr would read those of the root, and another library, or one that is asked to, those of the nodes.
+    """
+    root = found.get("")
+    if V2_ALL in keys:
+        listed = keys.document(V2_ALL).get("metadata", {})
+        real = {f"{path}/".lstrip("/"): node for path, node in found.items()}
+        theirs = {f"{prefix}{V2_ARRAY if node.is_array else V2_GROUP}": node.document for prefix, node in real.items()}
+        theirs |= {f"{prefix}{V2_ATTRIBUTES}": {"all": node.attributes} for prefix, node in real.items()}
+        mine: dict[str, Any] = {key: {"all": {}} for key in theirs if key.endswith(V2_ATTRIBUTES)}
+        mine |= {key: {"all": value} if key.endswith(V2_ATTRIBUTES) else value for key, value in listed.items()}
+    elif root is not None and (whole := root.document.get("consolidated_metadata")):
+        mine = {path: {"attributes": {}, **value} for path, value in whole["metadata"].items()}
+        theirs = {path: {**node.document, "attributes": node.attributes} for path, node in found.items() if path}
+    else:
+        return
+    for key in sorted(mine.keys() | theirs.keys()):
+        one, other = mine.get(key), theirs.get(key)
+        if one is None or other is None or any(_differ(one[name], other[name]) for name in one.keys() & other.keys()):
+            reason = f"the consolidated metadata of the root is not what the documents say of {key!r}"
+            raise BufferFileError(keys.name, f"{reason}; write it again with `zarr.consolidate_metadata`")
+
+
+def _differ(one: Any, other: Any) -> bool:
+    """Tell whether two values of documents differ, of which NaN is one."""
+    return json.dumps(one, sort_keys=True) != json.dumps(other, sort_keys=True)
 
 
 def _without_shape(document: dict[str, Any]) -> dict[str, Any]:

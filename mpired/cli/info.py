@@ -109,7 +109,7 @@ def lines_of(file: dict[str, Any]) -> list[str]:
     has_columns = file["obstacle"] is None and format_named(file["format"]).has_columns
     for each in [*file["buffers"], *file["other_columns"]]:
         name = _prefix(each["name"]) if has_columns else ""
-        use = f"; {escaped(each['use'])}" if each["use"] else ""
+        use = f"; {escaped(in_flags(each['use']))}" if each["use"] else ""
         lines.append(f"  {name}{', '.join(_details(each))}{use}")
     if has_columns and len(lines) == 1:
         lines.append("  no columns")

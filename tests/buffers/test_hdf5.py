@@ -253,6 +253,83 @@ def test_files_elsewhere_are_read_only_if_that_is_wanted(tmp_path):
     refused(run(*words, "virtual", cwd=tmp_path), 3, "lies in other files, and there is no 'other.h5'")
 
 
+def link(target):
+    return lambda file: file.__setitem__("a", h5py.ExternalLink(*target))
+
+
+def virtual(*sources):
+    """Make datasets, each of another one."""
+
+    def make_all(file):
+        for name, path, array in sources:
+            layout = h5py.VirtualLayout((4,), "f8")
+            layout[:] = h5py.VirtualSource(path, array, (4,))
+            file.create_virtual_dataset(name, layout)
+
+    return make_all
+
+
+ITSELF = "array 'a' is a virtual dataset that is made of itself"
+LEADING_NOWHERE = {
+    "no file": (link(("none.h5", "/v")), "array 'a' lies in another file (none.h5:/v), which cannot be opened"),
+    "no array": (link(("other.h5", "/w")), "array 'a' lies in another file (other.h5:/w), which cannot be opened"),
+    "circle of links": (link(("r.h5", "/a")), "array 'a' lies in another file (r.h5:/a), which cannot be opened"),
+    "group": (link(("other.h5", "/")), "array 'a' lies in another file (other.h5:/), and is a group there"),
+    "no source": (virtual(("a", "none.h5", "v")), "array 'a' lies in other files, and there is no 'none.h5'"),
+    "itself": (virtual(("a", "r.h5", "a")), ITSELF),
+    "itself, here": (virtual(("a", ".", "a")), ITSELF),
+    "each other": (virtual(("a", ".", "b"), ("b", ".", "a")), ITSELF),
+    "each other, by another file": (virtual(("a", "other.h5", "back")), ITSELF),
+    "a link to such": (link(("circle.h5", "/a")), ITSELF),
+}
+
+
+@pytest.mark.parametrize("case", LEADING_NOWHERE)
+def test_arrays_that_lead_nowhere(tmp_path, case):
+    """They are errors with their names, and the other arrays of the file can be chosen."""
+    build, reason = LEADING_NOWHERE[case]
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["v"] = np.arange(4.0)
+        virtual(("back", "r.h5", "a"))(file)
+    with h5py.File(tmp_path / "circle.h5", "w") as file:
+        virtual(("a", ".", "a"))(file)
+    with h5py.File(tmp_path / "r.h5", "w") as file:
+        file["ok"] = np.arange(4.0)
+        build(file)
+    words = ("reduce", "-q", "--op", "sum", "--follow-links", "-o", "s.h5", "r.h5", "r.h5")
+    with unchanged(tmp_path):
+        refused(run(*words, cwd=tmp_path), 3, f"r.h5: {reason}", "choose with --columns ok")
+        refused(run(*words, "--columns", "a", cwd=tmp_path), 3, f"r.h5: {reason}")
+    succeeded(run(*words, "--columns", "ok", cwd=tmp_path))
+    for more in ((), ("--follow-links",)):
+        outcome = run("info", *more, "r.h5", cwd=tmp_path)
+        succeeded(outcome)
+        assert "1 x" not in outcome.out.decode()
+
+
+def test_records_of_different_number(tmp_path):
+    for number in (3, 4):
+        with h5py.File(tmp_path / f"r{number}.h5", "w") as file:
+            file.create_dataset("t", data=np.zeros((2, number)), maxshape=(2, None))
+    reason = "rank 1 has 4 records along the record dimension '1' in column 't', but rank 0 ('r3.h5') has 3"
+    refused(run("reduce", "--op", "sum", "-o", "s.h5", "r3.h5", "r4.h5", cwd=tmp_path), 3, f"r4.h5: {reason}")
+
+
+def test_what_is_packed_is_told(tmp_path):
+    with h5py.File(tmp_path / "p.h5", "w") as file:
+        file["t"] = np.arange(3, dtype=">i2")
+        file["t"].attrs["scale_factor"] = 0.5
+    text = run("info", "p.h5", cwd=tmp_path).out.decode()
+    told = "no op takes it, compute what it stands for with --unpack"
+    assert f"  t: 3 x packed MPI_INT16_T (int16), shape (3,); {told}\n" in text
+    words = ("--op", "max", "--unpack", "p.h5", "-f", "-o", "m.h5")
+    assert "NaN propagates, t unpacked and not packed again, 1 worker" in run("reduce", *words, cwd=tmp_path).err
+    assert json.loads(run("reduce", "--json", *words, cwd=tmp_path).out)["buffers"][0]["unpacked"] == "int16"
+    refused(
+        run("accumulate", "--op", "sum", "--unpack", "p.h5", "m.h5", cwd=tmp_path), 3, "packed elements are not updated"
+    )
+
+
 def test_info(members, tmp_path):
     outcome = run("info", members[0], cwd=tmp_path)
     succeeded(outcome)

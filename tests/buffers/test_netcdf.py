@@ -74,6 +74,21 @@ def test_result_is_like_the_first_file(tmp_path, form, nulls):
         assert str(opened["time"].values[1]).startswith("2000-01-02")
 
 
+def test_texts_of_any_length(tmp_path):
+    texts = np.array(["", "a", "\xe9" * 300], object)
+    for i in range(2):
+        with netCDF4.Dataset(tmp_path / f"m{i}.nc", "w") as file:
+            file.createDimension("x", 3)
+            file.createVariable("name", str, "x")[:] = texts
+            file.createVariable("zipped", str, "x", zlib=True, fill_value="none")[:2] = texts[:2]
+            file.createVariable("one", str, ())[...] = "single"
+            file.createGroup("in").createVariable("v", "f8", "x")[:] = i
+    succeeded(run("reduce", "-q", "--op", "max", "m0.nc", "m1.nc", "-o", "r.nc", cwd=tmp_path))
+    with netCDF4.Dataset(tmp_path / "r.nc") as file:
+        assert (file["name"][:].tolist(), file["zipped"][:2].tolist()) == (texts.tolist(), texts[:2].tolist())
+        assert (file["one"][...], file["zipped"].getncattr("_FillValue"), file["in"]["v"][0]) == ("single", "none", 1)
+
+
 @every_form
 def test_mean_of_integers_and_accumulate(tmp_path, form):
     names = [make(tmp_path / f"m{i}.nc", form, i) for i in range(2)]
@@ -145,7 +160,12 @@ def test_as_many_are_told_of_by_any_number_of_workers(tmp_path, form):
 @every_form
 def test_records_of_different_number(tmp_path, form):
     names = [make(tmp_path / f"m{i}.nc", form, i, times=3 + i) for i in range(2)]
-    refused(run("reduce", "--op", "sum", "--nulls", "ignore", "-o", "r.nc", *names, cwd=tmp_path), 3, "m1.nc", "rank 1")
+    reason = (
+        f"rank 1 has 4 records along the record dimension 'time' in column 'tas', but rank 0 ({names[0]!r}) has 3; "
+    )
+    refused(
+        run("reduce", "--op", "sum", "--nulls", "ignore", "-o", "r.nc", *names, cwd=tmp_path), 3, "m1.nc: " + reason
+    )
 
 
 def test_packed_records(tmp_path):

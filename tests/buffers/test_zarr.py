@@ -10,6 +10,7 @@ import warnings
 import zipfile
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from command import refused, run, succeeded, unchanged
 
@@ -108,12 +109,20 @@ def test_packed(tmp_path, version):
     encoding = {"t": {"dtype": "i2", "scale_factor": 0.01, "add_offset": 250.0, "_FillValue": -32768}}
     xr.Dataset({"t": ("x", t)}).to_zarr(tmp_path / "r.zarr", zarr_format=version, encoding=encoding)
     words = ("reduce", "-q", "--op", "sum", "-o", "sum.zarr.zip", "r.zarr", "r.zarr")
-    refused(run(*words, cwd=tmp_path), 3, "array 't' is packed", "--unpack")
+    refused(run(*words, cwd=tmp_path), 3, "array 't' is packed by `scale_factor` and `add_offset`", "--unpack")
+    text = run("info", "r.zarr", cwd=tmp_path).out.decode()
+    assert "t: 12 x packed MPI_INT16_T (int16), shape (12,), " in text
+    assert "; no op takes it, compute what it stands for with --unpack" in text
     refused(run(*words, "--unpack", cwd=tmp_path), 3, "1 null in column 't'")
     succeeded(run(*words, "--unpack", "--nulls", "ignore", cwd=tmp_path))
     result = opened(tmp_path / "sum.zarr.zip").t
     np.testing.assert_allclose(result, 2 * xr.open_zarr(tmp_path / "r.zarr").t, rtol=1e-12)
     assert "scale_factor" not in result.encoding
+    shutil.make_archive(tmp_path / "p.zarr", "zip", tmp_path / "r.zarr")
+    for more in ((), ("--unpack",)):
+        with unchanged(tmp_path):
+            words = ("accumulate", "--op", "sum", *more, "p.zarr.zip", "sum.zarr.zip")
+            refused(run(*words, cwd=tmp_path), 3, "array 't' is packed", "packed elements are not updated")
 
 
 @VERSIONS
@@ -212,6 +221,53 @@ def test_a_chunk_of_blosc_that_is_cut_off(tmp_path, version):
         refused(run("reduce", "-q", "--op", "sum", "whole.zarr", "cut.zarr", cwd=tmp_path), 3, "cut.zarr", "cut off")
 
 
+CODECS = {
+    "zstd": {"level": 1}, "lz4": {}, "blosc": {"cname": "zstd"}, "gzip": {"level": 1}, "zlib": {}, "bz2": {},
+    "lzma": {"preset": 1},
+}  # fmt: skip
+
+
+def with_chunks(path, version, codec, values, **settings):
+    """Write an array, and return the file of its only chunk, and what compresses such."""
+    compressor = numcodecs.get_codec({"id": codec, **settings})
+    if version == 3 and codec in {"zstd", "blosc", "gzip"}:
+        given = {"zstd": zarr.codecs.ZstdCodec, "blosc": zarr.codecs.BloscCodec, "gzip": zarr.codecs.GzipCodec}[codec]()
+    elif version == 3:
+        given = zarr.registry.get_codec_class(f"numcodecs.{codec}")(**settings)
+    else:
+        given = compressor
+    group = zarr.create_group(path, zarr_format=version)
+    array = group.create_array("v", shape=values.shape, chunks=values.shape, dtype=values.dtype, compressors=given)
+    array[...] = values
+    return path / ("v/c/0" if version == 3 else "v/0"), compressor
+
+
+@VERSIONS
+@pytest.mark.parametrize("codec", CODECS)
+def test_chunks_that_unfold_to_more_than_their_shape(tmp_path, version, codec):
+    values = DRAW.integers(0, 9, 1 << 16).astype("i4")
+    chunk, compressor = with_chunks(tmp_path / "r.zarr", version, codec, values, **CODECS[codec])
+    np.testing.assert_array_equal(mpired.reduce([tmp_path / "r.zarr"], "max"), values)
+    chunk.write_bytes(compressor.encode(np.zeros(16 << 20, "i1")))
+    reason = f"a chunk of array 'v' {'declares' if codec in ('zstd', 'lz4', 'blosc') else 'unfolds to'} "
+    refused(run("reduce", "-q", "--op", "max", "r.zarr", cwd=tmp_path), 3, "r.zarr: ", reason)
+    chunk.write_bytes(compressor.encode(values[:-1]))
+    refused(run("reduce", "-q", "--op", "max", "r.zarr", cwd=tmp_path), 3, "r.zarr: ")
+
+
+@VERSIONS
+def test_zstd_that_declares_nothing(tmp_path, version):
+    values = np.arange(1 << 14, dtype="i4")
+    chunk, _ = with_chunks(tmp_path / "r.zarr", version, "zstd", values)
+    for content, reason in ((values.tobytes(), None), (bytes(64 << 20), "a chunk of array 'v' unfolds to ")):
+        with pa.CompressedOutputStream(chunk, "zstd") as stream:
+            stream.write(content)
+        if reason is None:
+            np.testing.assert_array_equal(mpired.reduce([tmp_path / "r.zarr"], "max"), values)
+        else:
+            refused(run("reduce", "-q", "--op", "max", "r.zarr", cwd=tmp_path), 3, "r.zarr: ", reason)
+
+
 @VERSIONS
 def test_archives_with_several_members_of_one_name(tmp_path, version):
     for i in range(2):
@@ -228,6 +284,53 @@ def test_archives_with_several_members_of_one_name(tmp_path, version):
     succeeded(run("accumulate", *words, "r0.zarr.zip", "r1.zarr.zip", cwd=tmp_path))
     for name in ("s.zarr.zip", "r0.zarr.zip"):
         assert (arrays_in(tmp_path / name)["t"][0] == 4).all()
+
+
+def test_archives_whose_documents_come_later(tmp_path):
+    """As `zip -r` makes them, and shutil: members of directories first."""
+    names, months = write(tmp_path, 3)
+    shutil.make_archive(tmp_path / "a.zarr", "zip", tmp_path / names[0])
+    with zipfile.ZipFile(tmp_path / "b.zarr.zip", "w") as archive:
+        for path in sorted(tmp_path.glob(f"{names[0]}/**/*"), key=lambda path: path.suffix == ".json"):
+            archive.write(path, path.relative_to(tmp_path / names[0]))
+    for name in ("a.zarr.zip", "b.zarr.zip"):
+        found = mpired.reduce([tmp_path / name], op="max", columns=["t"], nulls="ignore")
+        np.testing.assert_array_equal(found["t"], months[0].t)
+
+
+@VERSIONS
+@pytest.mark.parametrize("text", ["{}", '{"zarr_format": 7}', "[]", "{"])
+def test_documents_of_groups_that_zarr_would_not_open(tmp_path, version, text):
+    group = zarr.create_group(tmp_path / "r.zarr", zarr_format=version)
+    group.create_array("grp/v", data=np.arange(3.0))
+    (tmp_path / "r.zarr/grp" / (".zgroup" if version == 2 else "zarr.json")).write_text(text)
+    with unchanged(tmp_path):
+        refused(run("reduce", "--op", "max", "r.zarr", "-o", "s.zarr.zip", cwd=tmp_path), 3, "r.zarr: ", "'grp/")
+
+
+STALE = {
+    "an attribute": lambda group: group["grp/v"].attrs.update(scale_factor=2.0),
+    "an array more": lambda group: group.create_array("grp/w", data=np.arange(3)),
+    "an array less": lambda group: group.__delitem__("grp/v"),
+    "a longer array": lambda group: group["grp/v"].resize((4,)),
+}
+
+
+@VERSIONS
+@pytest.mark.parametrize("change", STALE)
+def test_consolidated_metadata_that_are_not_those_of_the_nodes(tmp_path, version, change):
+    group = zarr.create_group(tmp_path / "r.zarr", zarr_format=version)
+    group.create_array("grp/v", data=np.arange(3.0), fill_value=np.nan)
+    group["grp/v"].attrs["limit"] = float("nan")
+    zarr.consolidate_metadata(tmp_path / "r.zarr")
+    succeeded(run("reduce", "-q", "--op", "max", "r.zarr", "-o", "s.zarr.zip", cwd=tmp_path))
+    STALE[change](zarr.open_group(tmp_path / "r.zarr", use_consolidated=False))
+    words = ("reduce", "-f", "--op", "max", "r.zarr", "-o", "s.zarr.zip")
+    reason = "r.zarr: the consolidated metadata of the root is not what the documents say of 'grp/"
+    refused(run(*words, cwd=tmp_path), 3, reason, "write it again with `zarr.consolidate_metadata`")
+    zarr.consolidate_metadata(tmp_path / "r.zarr")
+    if change == "a longer array":
+        succeeded(run(*words, "-q", cwd=tmp_path))
 
 
 def test_pickles_are_never_loaded(tmp_path):

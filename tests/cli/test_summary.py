@@ -71,7 +71,9 @@ def test_summary_as_json(folder):
     summary = json.loads(outcome.out)
     expected = {
         "op": "MPI_SUM",
-        "buffers": [{"name": "", "datatype": "MPI_DOUBLE", "dtype": "float64", "count": 3, "stored": None}],
+        "buffers": [
+            {"name": "", "datatype": "MPI_DOUBLE", "dtype": "float64", "count": 3, "stored": None, "unpacked": None}
+        ],
         "nranks": 2,
         "nbytes": 48,
         "nan": "propagates",
