@@ -115,6 +115,11 @@ class Command(click.Command):
         settings.setdefault("epilog", EXIT_STATUS)
         super().__init__(**settings, help="\n\n".join([first, *ordered]))
 
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:
+        """Return the flags that show the help: those of all commands, because click keeps what is asked for first."""
+        del ctx
+        return ["-h", "--help"]
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, whose messages name its own options only."""
         know_flags(flag for each in self.params for flag in each.opts)

@@ -6,7 +6,12 @@ import click
 import pytest
 from command import refused, run
 
-from mpired.cli import cli
+from mpired.cli import cli, params
+
+
+def test_a_command_has_both_flags_for_help_without_the_one_above_it():
+    context = params.Command(name="other", callback=lambda: None, help="Do it.").make_context("other", [])
+    assert context.command.get_help_option(context).opts == ["-h", "--help"]
 
 
 @pytest.mark.parametrize(
