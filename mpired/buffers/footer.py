@@ -21,9 +21,10 @@ _ENCRYPTED = b"PARE"
 _TAIL_NBYTES = 8
 _CODECS = ("NONE", "SNAPPY", "GZIP", "LZO", "BROTLI", "LZ4", "ZSTD", "LZ4_RAW")  # CompressionCodec
 _INT96 = 3  # Type
-_REPEATED = 2  # FieldRepetitionType
+_OPTIONAL, _REPEATED = 1, 2  # FieldRepetitionType
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3  # PageType
-_BY_DICTIONARY = {2, 8}  # Encoding: PLAIN_DICTIONARY, RLE_DICTIONARY
+_PLAIN, _RLE, _BY_DICTIONARY = 0, 3, {2, 8}  # Encoding; by dictionary are PLAIN_DICTIONARY and RLE_DICTIONARY
+_TYPE_NBYTES = {1: 4, 2: 8, 4: 4, 5: 8}  # Type: INT32, INT64, FLOAT, DOUBLE
 _PAGE_HEADER_NBYTES = 256  # mostly enough; those with long statistics need more
 _PAGE_HEADER_LIMIT = 16 << 20
 _DEPTH = 64
@@ -57,7 +58,8 @@ _PAGE = {
     1: Field("type"),
     2: Field("uncompressed"),
     3: Field("compressed"),
-    5: Field("data", {1: Field("values")}),
+    4: Field("crc"),
+    5: Field("data", {1: Field("values"), 2: Field("encoding"), 3: Field("levels")}),
     8: Field("data_v2", {1: Field("values")}),
 }
 
@@ -117,6 +119,8 @@ class Leaf(NamedTuple):
         The elements of the schema that lead to it, encoded.
     type
         Its physical type.
+    is_optional
+        Whether its values may be null.
     repeated
         Whether it is within a list, so that a row may have many values or none.
     rows
@@ -127,16 +131,20 @@ class Leaf(NamedTuple):
         The program that wrote the file; some are known for their mistakes.
     time
         Arrow's type of its values if these are times, which parquet may have in another unit.
+    plain
+        NumPy's name of its elements if plain pages have them as they are; "" if a library has to decode them all.
     """
 
     path: tuple[bytes, ...]
     schema: tuple[thrift.Encoded, ...]
     type: int
+    is_optional: bool
     repeated: bool
     rows: tuple[int, ...]
     chunks: tuple[Chunk, ...]
     created_by: bytes
     time: Any = None
+    plain: str = ""
 
     @property
     def name(self) -> str:
@@ -152,6 +160,10 @@ class Leaf(NamedTuple):
     def is_int96(self) -> bool:
         """Whether its values are times of 96 bits."""
         return self.type == _INT96
+
+    def is_stored_as(self, nbytes: int) -> bool:
+        """Tell whether it is a column of the file itself, with so many bytes for each value in plain pages."""
+        return len(self.path) == 1 and not self.repeated and _TYPE_NBYTES.get(self.type) == nbytes
 
 
 class Footer(NamedTuple):
@@ -255,6 +267,7 @@ def _leaf(place: _Place, number: int, groups: Sequence[dict[str, Any]], created_
         path=tuple(each["name"] for each, _ in place),
         schema=(thrift.structure([(4, thrift.text(b"schema")), one_child]), *parents, encoded),
         type=element["type"],
+        is_optional=element.get("repetition") == _OPTIONAL,
         repeated=any(each.get("repetition") == _REPEATED for each, _ in place),
         rows=tuple(group["rows"] for group in groups),
         chunks=chunks,
@@ -310,11 +323,20 @@ class Page(NamedTuple):
         How many there are; of a dictionary none.
     decoded
         How many bytes it has when it is decompressed.
+    header_nbytes
+        How many bytes the header has.
+    crc
+        The checksum of what is behind the header, if that says it.
+    is_plain
+        Whether the values are not encoded, and which of them are null is told in front of them.
     """
 
     extent: Extent
     values: int
     decoded: int
+    header_nbytes: int = 0
+    crc: int | None = None
+    is_plain: bool = False
 
 
 class Pages(NamedTuple):
@@ -366,7 +388,9 @@ def pages(file: OpenSource, chunk: Chunk) -> Pages:
             raise ValueError(f"the header of the page at {at} lacks {error}") from None
         if min(decoded, compressed, values) < 0 or values > left:
             raise ValueError(f"the header of the page at {at} makes no sense")
-        page = Page(Extent(at, nbytes + compressed), values, decoded)
+        said = header.get("data", {})
+        is_plain = kind == _DATA and said.get("encoding") == _PLAIN and said.get("levels") == _RLE
+        page = Page(Extent(at, nbytes + compressed), values, decoded, nbytes, header.get("crc"), is_plain)
         if kind == _DICTIONARY:
             dictionary = page
         else:

@@ -7,7 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import Any
 
-from mpired.buffers.arrow_arrays import is_time, nullable_values, values_of
+import numpy as np
+
+from mpired.buffers import plain_pages
+from mpired.buffers.arrow_arrays import DTYPES, is_time, nullable_values, values_of
 from mpired.buffers.columns import (
     Column,
     Contents,
@@ -69,6 +72,10 @@ class ParquetFile:
         """Yield the values of a leaf from the row `start` on."""
         leaf = wanted.leaf if isinstance(wanted, Nullable) else wanted
         check_copied(self._name, [leaf])
+        if not isinstance(wanted, Nullable):
+            for values in self._plain(wanted, start):
+                yield values, None
+                start += len(values)
         for found in self._columns(leaf, start):
             column = found if leaf.time is None else found.cast(leaf.time)
             if isinstance(wanted, Nullable):
@@ -77,6 +84,18 @@ class ParquetFile:
             if column.null_count:
                 raise NullsError(sum(each.null_count for each in self._columns(leaf, 0)))
             yield values_of(column), None
+
+    def _plain(self, leaf: Leaf, start: int) -> Iterator[np.ndarray]:
+        """Yield the values of a leaf from the row `start` on, as far as they lie in the pages as they are."""
+        for skip, parts in self._stretches(leaf, start) if leaf.plain else ():
+            skipped = skip
+            for part in parts:
+                for page in part.data:
+                    values = plain_pages.values(self._bytes, leaf, part.chunk, page)
+                    if values is None:
+                        return
+                    yield values[skipped:]
+                    skipped = max(0, skipped - page.values)
 
     def _columns(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
         """Yield the values of a leaf from the row `start` on, nulls too."""
@@ -184,7 +203,7 @@ def _schema_of(footer: Footer) -> pa.Schema:
 def _look(source: Source) -> Contents:
     with closing(WholeFile(source)) as file:
         columns = [
-            tuple(leaf._replace(time=field.type if is_time(field.type) else None) for leaf in leaves)
+            tuple(_typed(leaf, field.type) for leaf in leaves)
             for field, leaves in zip(file.schema, file.footer.columns, strict=True)
         ]
         return Contents(
@@ -194,6 +213,14 @@ def _look(source: Source) -> Contents:
             [None if any(leaf.repeated for leaf in leaves) else _nulls(leaves) for leaves in columns],
             sum(file.footer.group_nbytes),
         )
+
+
+def _typed(leaf: Leaf, kind: pa.DataType) -> Leaf:
+    """Return a leaf with what the schema of Arrow tells of its values."""
+    if is_time(kind):
+        return leaf._replace(time=kind)
+    form = DTYPES.get(kind)
+    return leaf._replace(plain=form.name if form is not None and leaf.is_stored_as(form.itemsize) else "")
 
 
 def _nulls(leaves: Sequence[Leaf]) -> int | None:

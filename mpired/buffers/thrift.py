@@ -113,7 +113,7 @@ class Input:
 
     def _skip(self, kind: int, depth: int) -> None:
         if kind in _INTEGERS:
-            self._varint()
+            self.varint()
         elif kind == _STRUCT:
             self.structure({}, depth + 1)
         elif kind == _BINARY:
@@ -135,7 +135,7 @@ class Input:
     def _list(self) -> tuple[int, int]:
         """Return type and number of the elements of a list, each of which needs a byte at least."""
         head = self._byte()
-        count = head >> 4 if head >> 4 < _LONG_LIST else self._varint()
+        count = head >> 4 if head >> 4 < _LONG_LIST else self.varint()
         if count > len(self._data) - self.at:
             raise IndexError
         return head & 15, count
@@ -145,7 +145,8 @@ class Input:
         self.at += 1
         return byte
 
-    def _varint(self) -> int:
+    def varint(self) -> int:
+        """Return a number without a sign, seven bits a byte."""
         byte = self._data[self.at]
         self.at += 1
         value, shift = byte, 0
@@ -159,11 +160,14 @@ class Input:
         return value
 
     def _number(self) -> int:
-        value = self._varint()
+        value = self.varint()
         return (value >> 1) ^ -(value & 1)
 
     def _bytes(self) -> bytes:
-        nbytes = self._varint()
+        return self.take(self.varint())
+
+    def take(self, nbytes: int) -> bytes:
+        """Return the next bytes as they are."""
         start = self.at
         self._pass(nbytes)
         return self._data[start : self.at]
