@@ -59,7 +59,7 @@ def _decompressed(file: OpenSource, chunk: Chunk, page: Page) -> memoryview:
     body = np.empty(page.extent.nbytes - page.header_nbytes, np.uint8)
     read_into(file, body, page.extent.start + page.header_nbytes)
     if page.crc is not None and zlib.crc32(body.data) != page.crc & 0xFFFFFFFF:
-        raise ValueError(f"the page at {page.extent.start} has another checksum than its header says")
+        raise ValueError(f"the page at {page.extent.start} has another CRC than its header says")
     codec = _CODECS[chunk.compression]
     if codec == "snappy":
         _check_nbytes(page, _snappy_nbytes(body))
