@@ -256,6 +256,22 @@ def test_chunks_that_unfold_to_more_than_their_shape(tmp_path, version, codec):
 
 
 @VERSIONS
+def test_chunks_of_more_texts_than_they_have_room_for(tmp_path, version):
+    """Memory for all that a chunk declares would be taken before the first text is read."""
+    group = zarr.create_group(tmp_path / "r.zarr", zarr_format=version)
+    group.create_array("v", data=np.arange(3.0))
+    texts = group.create_array("t", shape=(2,), dtype=str, compressors=None)
+    texts[...] = np.array(["ab", "c"], object)
+    words = ("reduce", "-q", "-f", "--op", "max", "r.zarr", "-o", "s.zarr.zip")
+    succeeded(run(*words, cwd=tmp_path))
+    with zarr.storage.ZipStore(tmp_path / "s.zarr.zip", mode="r") as store:
+        assert zarr.open_group(store, mode="r")["t"][...].tolist() == ["ab", "c"]
+    chunk = tmp_path / "r.zarr" / ("t/c/0" if version == 3 else "t/0")
+    chunk.write_bytes((3).to_bytes(4, "little") + chunk.read_bytes()[4:])
+    refused(run(*words, cwd=tmp_path), 3, "a chunk of array 't' declares 3 texts, and has 15 bytes")
+
+
+@VERSIONS
 def test_zstd_that_declares_nothing(tmp_path, version):
     values = np.arange(1 << 14, dtype="i4")
     chunk, _ = with_chunks(tmp_path / "r.zarr", version, "zstd", values)
