@@ -75,7 +75,8 @@ class Array:
     unseen
         Whether not even the shape is known.
     unlimited
-        The name of each dimension along which records are added, "" for one of a fixed length; () if all are.
+        What each dimension is called along which elements are added, as "record dimension 'time'"; "" for one of a
+        fixed length; () if all are.
     packed
         The form of the elements in the file, where they are packed; None of others.
     """

@@ -62,7 +62,8 @@ class FlatBuffer(NamedTuple):
     fixed_order
         Whether the format has one byte order for all, so that results in others do not take it over.
     unlimited
-        The name of each dimension along which records are added, "" for one of a fixed length; () if all are.
+        What each dimension is called along which elements are added, as "record dimension 'time'"; "" for one of a
+        fixed length; () if all are.
     marked
         Of a window, whose elements are all there: which values mean to readers of its file that one is missing.
     """

@@ -620,11 +620,11 @@ def _dense(dtype: np.dtype) -> bool:
 
 
 def _unlimited(dataset: h5py.Dataset) -> tuple[str, ...]:
-    """Return the name of each dimension without a limit, of one without a scale its number, "" for the others."""
+    """Return what each dimension without a limit is called, by its scale if it has one, "" for the others."""
     if dataset.maxshape is None or None not in dataset.maxshape:
         return ()
     scales = [[scale.name.rpartition("/")[2] for scale in each.values()] for each in dataset.dims]
-    names = [(*own, str(number))[0] for number, own in enumerate(scales)]
+    names = [f"record dimension {own[0]!r}" if own else f"unlimited axis {axis}" for axis, own in enumerate(scales)]
     return tuple("" if most is not None else name for most, name in zip(dataset.maxshape, names, strict=True))
 
 

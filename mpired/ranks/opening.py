@@ -373,8 +373,8 @@ def _compare_buffers(this: str, buffer: RankBuffer, reference: tuple[str, RankFi
         raise DatatypeError(path, f"{this} has {how}, as {_named(reference)} has them")
     for name, mine, others in zip(getattr(buffer, "unlimited", ()), buffer.shape or (), like.shape or (), strict=False):
         if name and mine != others:
-            reason = f"{this} has {mine} records along the record dimension {name!r}{where}, but {_named(reference)}"
-            raise CountError(path, f"{reason} has {others}; give ranks with as many")
+            reason = f"{this} has length {mine} along the {name}{where}, but {_named(reference)} has {others}"
+            raise CountError(path, f"{reason}; give ranks of one length")
     if buffer.count != like.count and UNKNOWN_COUNT not in (buffer.count, like.count):
         raise CountError(path, f"{this} has count {buffer.count}{where}, but {_named(reference)} has {like.count}")
     if buffer.shape is not None and like.shape is not None and buffer.shape != like.shape:

@@ -317,4 +317,6 @@ def _with_create(request: Request, options: FetchOptions | ElementOptions) -> Re
         model = Model("", (BufferModel(datatype, math.prod(create), shape=create, byte_order=order),))
     elements = [ops.neutral(request.op, buffer.datatype).reshape(1) for buffer in model.buffers]
     whole = model.source is not None and is_whole(options)
-    return replace(request, create=Filling(elements, model, order, request.declared.datatype is not None, whole))
+    marked = [origin.marked for origin in request.origins[0]] if create is True else [None]
+    filling = Filling(elements, model, order, request.declared.datatype is not None, whole, marked)
+    return replace(request, create=filling)
