@@ -73,7 +73,7 @@ class Array:
     leaf
         What the library knows it by, which then tells the missing elements itself; None for its name.
     unseen
-        Whether not even the shape is known.
+        Whether not even a shape is known, or there is none.
     unlimited
         What each dimension is called along which elements are added, as "record dimension 'time'"; "" for one of a
         fixed length; () if all are.

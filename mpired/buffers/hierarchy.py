@@ -382,7 +382,7 @@ class _Looking(NamedTuple):
         shape = dataset.shape
         dtype, label, reason = _form(name, dataset, attributes)
         if shape is None:
-            return Array(name, None, (), label="empty", reason=f"array {name!r} has no elements")
+            return Array(name, None, (), label="no elements", reason=f"array {name!r} has no elements", unseen=True)
         count, chunk = math.prod(shape), dataset.chunks
         nbytes = count * max(1, _dtype(dataset.id).itemsize)
         if not self.follow and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self.source.nbytes:

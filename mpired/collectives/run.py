@@ -18,7 +18,7 @@ from mpired.datatypes import Group
 from mpired.datatypes.pairs import VALID, column_of, field_type
 from mpired.engines import pool
 from mpired.errors import WorkerError
-from mpired.ops import overflow
+from mpired.ops import overflow, stands_for_null
 from mpired.progress import Progress
 from mpired.sources.local import LocalSource
 from mpired.sources.source import local_fd
@@ -357,7 +357,9 @@ def _fold(plan: Plan, targets: Sequence[Target], progress: Progress) -> None:
         count = sum(part.hidden[1] for part in parts if part.hidden[0] == number)
         missing = next((each for target in targets if (each := target.regions[number].missing)), None)
         if count and missing is not None:
-            cautions.tell(cautions.masked(count, ranks[0].name, missing.text))
+            lacks = plan.op.rules.nulls != "error" and not stands_for_null(plan.op, ranks[0].datatype)
+            way_out = f"use `to='parquet'` with `columns={ranks[0].name!r}`" if lacks else "use `to='npz'`"
+            cautions.tell(cautions.masked(count, ranks[0].name, missing.text, way_out))
 
 
 def _are_filled(plan: Plan, targets: Sequence[Target]) -> bool:

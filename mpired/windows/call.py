@@ -265,6 +265,7 @@ def _request(
         opened, _, skipped = each_good(pieces(origins, said, ranking), open_next, ranking, "origins")
     placement = place(options, len(windows), target)
     given = common(opened, options)
+    named = {each.column: one for each, one in zip(opened[0], given, strict=True)} if given else {}
     if not given:  # as many elements as the target has, or as `target_count` says
         given = [Given("target", options["target_count"], whole=False)]
     formats = frozenset(origin.format for buffers in opened for origin in buffers if origin.format)
@@ -279,7 +280,7 @@ def _request(
         formats=formats,
         decoder=decoder,
         by_shape=placement.by_shape and given[0].whole,
-        place=lambda i, buffers: placement.shares(buffers, given[min(i, len(given) - 1)]),
+        place=lambda i, buffers: placement.shares(buffers, named.get(buffers[0].name, given[min(i, len(given) - 1)])),
     )
     return request, skipped
 

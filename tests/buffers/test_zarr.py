@@ -112,7 +112,7 @@ def test_packed(tmp_path, version):
     refused(run(*words, cwd=tmp_path), 3, "array 't' is packed by `scale_factor` and `add_offset`", "--unpack")
     text = run("info", "r.zarr", cwd=tmp_path).out.decode()
     assert "t: 12 x packed MPI_INT16_T (int16), shape (12,), " in text
-    assert "; no op takes it, compute what it stands for with --unpack" in text
+    assert "; compute what it stands for with --unpack, no op takes it as it is" in text
     refused(run(*words, "--unpack", cwd=tmp_path), 3, "1 null in column 't'")
     succeeded(run(*words, "--unpack", "--nulls", "ignore", cwd=tmp_path))
     result = opened(tmp_path / "sum.zarr.zip").t
