@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mpired.buffers.missing import Missing
     from mpired.engines.table import FarRunner
     from mpired.provenance import Note
+    from mpired.storage.changed import ChangedFile
     from mpired.storage.together import Draft, Together
 
 _ALIGNMENT = 64
@@ -78,7 +79,7 @@ class Course(NamedTuple):
 
 def run(
     courses: Sequence[Course],
-    outputs: Output | Together,
+    outputs: Output | ChangedFile | Together,
     progress: Progress,
     *,
     link: bool = False,

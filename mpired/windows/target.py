@@ -21,6 +21,7 @@ from mpired.buffers import (
     RankFile,
     format_named,
     format_to_create,
+    is_changed_there,
     recognise,
 )
 from mpired.buffers.decoding import Decoder, rewrite
@@ -137,15 +138,6 @@ def looked_at(source: Source, declared: Declared) -> RankFile:
     if not row.updatable:
         raise UsageError(source.name, f"is {row.name}, of which no file is updated; write its elements to another")
     return file
-
-
-def is_changed_there(file: RankFile) -> bool:
-    """Tell whether a file is changed where its elements lie; else it is written again."""
-    row = format_named(file.format)
-    # What may be missing is looked for first, which nothing does that changes elements where they lie.
-    return row.is_flat or (
-        row.in_place and all(isinstance(each, FlatBuffer) and each.missing is None for each in file.buffers)
-    )
 
 
 class _Columns:
