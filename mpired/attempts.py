@@ -13,7 +13,7 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 from mpired import cautions
 from mpired.buffers.decoding import one_worker
@@ -129,7 +129,7 @@ def carry_out(
         with _held(planned.paths if overwrite else (), planned.sources) as held:
             if held:
                 planned = _current(planned)
-            cautions.tell(*cautions.hard_links(parted(planned.paths) if overwrite else ()))
+            cautions.tell(*cautions.hard_links(parted(_renamed(planned, planned.paths)) if overwrite else ()))
             work(planned, held)
             return planned
 
@@ -182,8 +182,13 @@ def rehearsed(
         results = list(paths(planned))
         _enter(results)
         check_new(results, overwrite=overwrite)
-        cautions.tell(*cautions.hard_links(parted(results) if overwrite else ()))
+        cautions.tell(*cautions.hard_links(parted(_renamed(planned, results)) if overwrite else ()))
         return planned
+
+
+def _renamed(planned: object, results: Iterable[str]) -> Iterable[str]:
+    """Return the files that new ones take the place of: those of all results, unless the plan changes some in place."""
+    return cast("Iterable[str]", getattr(planned, "renamed", results))
 
 
 def _enter(files: Iterable[str | os.PathLike[str]]) -> None:

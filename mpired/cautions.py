@@ -65,13 +65,15 @@ def of_kind(cautions: Iterable[MpiredWarning], kind: type[_W]) -> list[_W]:
     return [each for each in cautions if isinstance(each, kind)]
 
 
-def masked(count: int, name: str, values: str) -> MaskedWarning:
-    """Warn of elements of a result with values that mean that elements are missing, in words."""
+def masked(count: int, name: str, values: str, way_out: str = "") -> MaskedWarning:
+    """Warn of elements of a result with values that mean that elements are missing, in words.
+
+    `way_out` says how they can be written to another format, "" if they cannot.
+    """
     elements = "1 element" if count == 1 else f"{count} elements"
     what = f"{elements} of {name} came out {values}, so that readers of the result take them as missing"
-    return MaskedWarning(
-        f"{what}; give its attributes other values, or use `to='npz'`", {"buffer": name, "count": count}
-    )
+    ways = f"give its attributes other values{way_out and ', or '}{way_out}"
+    return MaskedWarning(f"{what}; {ways}", {"buffer": name, "count": count})
 
 
 def order(first: str, second: str, where: str) -> OrderWarning:

@@ -370,7 +370,7 @@ def _use_of_other(other: Other, file: RankFile) -> str:
         return "other columns have this name, too"
     kept = f", `mpired reduce --keep {other.name}` carries it" if file.ncolumns and other.keeps else ""
     if other.group is None:
-        return f"no op takes it{other.way_out and f', {other.way_out}'}{kept}"
+        return f"{other.way_out}, no op takes it as it is{kept}" if other.way_out else f"no op takes it{kept}"
     if other.nulls:
         return f"{_LEFT_OUT}{kept}"
     return f"{_takers(other.group)} take it if `columns` names it"

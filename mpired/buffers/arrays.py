@@ -73,9 +73,10 @@ class Array:
     leaf
         What the library knows it by, which then tells the missing elements itself; None for its name.
     unseen
-        Whether not even the shape is known.
+        Whether not even a shape is known, or there is none.
     unlimited
-        The name of each dimension along which records are added, "" for one of a fixed length; () if all are.
+        What each dimension is called along which elements are added, as "record dimension 'time'"; "" for one of a
+        fixed length; () if all are.
     packed
         The form of the elements in the file, where they are packed; None of others.
     """

@@ -62,7 +62,8 @@ class FlatBuffer(NamedTuple):
     fixed_order
         Whether the format has one byte order for all, so that results in others do not take it over.
     unlimited
-        The name of each dimension along which records are added, "" for one of a fixed length; () if all are.
+        What each dimension is called along which elements are added, as "record dimension 'time'"; "" for one of a
+        fixed length; () if all are.
     marked
         Of a window, whose elements are all there: which values mean to readers of its file that one is missing.
     """
@@ -207,12 +208,26 @@ class ArrayLayout(NamedTuple):
         Completes the file when the elements are there; None if it is complete.
     missing
         Which values of each mean to readers of the file that an element is missing; None if none does.
+    there
+        The arrays of an existing file that the results take the place of, where these lie; () in a new file.
     """
 
     lay: Callable[[int], Sequence[int]]
     stored: tuple[np.dtype, ...]
     finish: Callable[[int], None] | None = None
     missing: tuple[Missing | None, ...] = ()
+    there: tuple[FlatBuffer, ...] = ()
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """Where results take the place of arrays of an existing file: offset and number of bytes, ascending."""
+        return sorted((each.offset, each.count * each.stored.itemsize) for each in self.there if each.count)
+
+    @classmethod
+    def in_place_of(cls, arrays: Sequence[FlatBuffer]) -> ArrayLayout:
+        """Return how results lie that take the place of arrays of a file."""
+        places = [each.offset for each in arrays]
+        return cls(lambda _: places, tuple(each.stored for each in arrays), there=tuple(arrays))
 
     def __call__(self, results: Sequence[FlatBuffer], fd: int) -> None:
         """Write results to an open file."""

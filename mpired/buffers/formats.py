@@ -10,6 +10,7 @@ from contextlib import closing
 from mpired import codecs
 from mpired.buffers import foreign, plugins
 from mpired.buffers.declared import Declared
+from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.format import Format
 from mpired.buffers.memory import ArrayRank, AtHand, RankInFile
 from mpired.buffers.rank import RankFile
@@ -519,3 +520,12 @@ def check_raw_suffix(path: str) -> None:
     """Raise `UsageError` if the suffix of a result that is always raw binary means something else."""
     if other := _other_format(path, lambda row: row is RAW):
         raise UsageError(path, f"would be {other} by its suffix, but records are raw binary; choose another name")
+
+
+def is_changed_there(file: RankFile) -> bool:
+    """Tell whether a file is changed where its elements lie; else it is written again."""
+    row = format_named(file.format)
+    # What may be missing is looked for first, which nothing does that changes elements where they lie.
+    return row.is_flat or (
+        row.in_place and all(isinstance(each, FlatBuffer) and each.missing is None for each in file.buffers)
+    )

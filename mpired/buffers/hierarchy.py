@@ -5,6 +5,7 @@ All of this is done in a worker, because the library may end the process that re
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 import re
@@ -30,7 +31,7 @@ _MAX_OBJECTS = 1 << 16
 _MAX_DEPTH = 200
 _MAX_VIRTUAL = 64
 _LIES = "lies in other files"
-_BLOCK_NUMBER = re.compile(r"%\d*b")
+_BLOCK_NUMBER = re.compile(r"%([%b])")  # "%%" is one "%"
 _ATTRIBUTE_NBYTES = 1 << 20
 _BLOCK_NBYTES = 4 << 20
 _SMALL_NBYTES = 64 << 20
@@ -326,8 +327,8 @@ def _dims(found: Found, attributes: Attributes, scales: dict[tuple[int, int], st
     if attributes.get("CLASS") == "DIMENSION_SCALE":
         return (own,)
     dataset = h5py.Dataset(found.object)
-    names: list[str] = [""] * len(dataset.shape or ())
-    if h5py.h5a.exists(found.object, b"DIMENSION_LIST"):
+    names: list[str] = [""] * len(_shape(dataset) or ())
+    if not dataset.is_virtual and h5py.h5a.exists(found.object, b"DIMENSION_LIST"):
         for number, dimension in enumerate(dataset.dims):
             for scale in dimension.values():
                 names[number] = scales.get(address(scale.id), "").rpartition("/")[2]
@@ -358,7 +359,7 @@ class _Looking(NamedTuple):
         elsewhere = plist.get_layout() == h5d.VIRTUAL or plist.get_external_count()
         if elsewhere and not self._may_follow:
             where = plist.get_external(0)[0] if plist.get_external_count() else b"a virtual dataset"
-            return self._elsewhere(found.name, text_of(bytes(where)), dataset.shape)
+            return self._elsewhere(found.name, text_of(bytes(where)), _shape(dataset))
         if elsewhere and (lacking := _lacking(dataset, (), set())):
             return _not_there(found.name, lacking)
         return self._described(found.name, dataset, attributes, is_carried=is_carried)
@@ -381,7 +382,7 @@ class _Looking(NamedTuple):
         shape = dataset.shape
         dtype, label, reason = _form(name, dataset, attributes)
         if shape is None:
-            return Array(name, None, (), label="empty", reason=f"array {name!r} has no elements")
+            return Array(name, None, (), label="no elements", reason=f"array {name!r} has no elements", unseen=True)
         count, chunk = math.prod(shape), dataset.chunks
         nbytes = count * max(1, _dtype(dataset.id).itemsize)
         if not self.follow and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self.source.nbytes:
@@ -461,6 +462,15 @@ def _led_to(file: h5py.File, name: str) -> tuple[h5py.Dataset | None, str]:
     return (found, "") if isinstance(found, h5py.Dataset) else (None, "and is a group there")
 
 
+def _shape(dataset: h5py.Dataset) -> tuple[int, ...] | None:
+    """Return the shape of an array; of a virtual one as it was made: for that of now the library opens other files."""
+    if not dataset.is_virtual:
+        shape: tuple[int, ...] | None = dataset.shape
+        return shape
+    plist = dataset.id.get_create_plist()
+    return tuple(plist.get_virtual_vspace(0).shape) if plist.get_virtual_count() else None
+
+
 def _lacking(dataset: h5py.Dataset, above: tuple[object, ...], known: set[object]) -> str:
     """Say which elements of an array are in no file; "" if none.
 
@@ -484,7 +494,7 @@ def _lacking(dataset: h5py.Dataset, above: tuple[object, ...], known: set[object
     if at in known:
         return ""
     plist, folder = dataset.id.get_create_plist(), os.path.dirname(own)
-    left = math.prod(dataset.shape or ()) * dataset.dtype.itemsize
+    left = math.prod(_shape(dataset) or ()) * dataset.dtype.itemsize
     for number in range(plist.get_external_count()):
         octets, offset, size = plist.get_external(number)
         path = os.path.join(folder, text_of(bytes(octets)))
@@ -493,20 +503,36 @@ def _lacking(dataset: h5py.Dataset, above: tuple[object, ...], known: set[object
         if (nbytes := os.path.getsize(path) if os.path.exists(path) else 0) < end:
             return f"{_LIES}, and {text_of(bytes(octets))!r} has {nbytes} bytes of {end}"
     for source in dataset.virtual_sources() if dataset.is_virtual else ():
-        # Of a pattern, which stands for many names, the library takes those that are there.
-        name, array = (_BLOCK_NUMBER.sub("0", text) for text in (source.file_name, source.dset_name))
-        lacking = _lacking_in(dataset, name, array, (above, at), known)
-        if lacking and ((name, array) == (source.file_name, source.dset_name) or not lacking.startswith(_LIES)):
+        if lacking := _lacking_in(dataset, source.file_name, source.dset_name, (*above, at), known):
             return lacking
     known.add(at)
     return ""
 
 
 def _lacking_in(
-    dataset: h5py.Dataset, name: str, array: str, below: tuple[tuple[object, ...], object], known: set[object]
+    dataset: h5py.Dataset, file_name: str, array: str, above: tuple[object, ...], known: set[object]
 ) -> str:
-    """Say what lacks of one array that a virtual dataset is made of."""
-    above = (*below[0], below[1])
+    """Say what lacks of the arrays that a virtual dataset is made of by one name, or by a pattern of names (`%b`)."""
+    both = _BLOCK_NUMBER.findall(file_name) + _BLOCK_NUMBER.findall(array)
+    for number in itertools.count():
+        name, path = (
+            _BLOCK_NUMBER.sub(lambda found, n=number: "%" if found[1] == "%" else str(n), text)  # type: ignore[misc]
+            for text in (file_name, array)
+        )
+        lacking, is_there = _lacking_of(dataset, name, path, above, known)
+        if "b" not in both:
+            return lacking
+        if not is_there:  # the library takes those that are there, up to the first that is not
+            return ""
+        if lacking:
+            return lacking
+    raise AssertionError  # numbers do not end
+
+
+def _lacking_of(
+    dataset: h5py.Dataset, name: str, array: str, above: tuple[object, ...], known: set[object]
+) -> tuple[str, bool]:
+    """Say what lacks of one array that a virtual dataset is made of, and whether there is one of that name."""
     # The library looks beside the file, too, for one that is not where its whole path says.
     places = [
         os.path.join(os.path.dirname(os.path.realpath(dataset.file.filename)), each)
@@ -514,10 +540,18 @@ def _lacking_in(
     ]
     path = dataset.file.filename if name == "." else next((each for each in places if os.path.exists(each)), None)
     if path is None:
-        return f"{_LIES}, and there is no {name!r}"
-    with h5py.File(path, "r", locking=False) as file:
+        return f"{_LIES}, and there is no {name!r}", False
+    if not os.path.isfile(path):
+        return f"{_LIES}, and {name!r} is no file", True
+    try:
+        opened = h5py.File(path, "r", locking=False)
+    except OSError as error:
+        return f"{_LIES}, and {name!r} cannot be opened ({' '.join(str(error).split())[:100]})", True
+    with closing(opened) as file:
         found, _ = _led_to(file, array)
-        return f"{_LIES}, and {name!r} has no array {array!r}" if found is None else _lacking(found, above, known)
+        if found is None:
+            return f"{_LIES}, and {name!r} has no array {array!r}", False
+        return _lacking(found, above, known), True
 
 
 def _form(name: str, dataset: h5py.Dataset, attributes: Attributes) -> tuple[np.dtype | None, str, str]:
@@ -586,11 +620,11 @@ def _dense(dtype: np.dtype) -> bool:
 
 
 def _unlimited(dataset: h5py.Dataset) -> tuple[str, ...]:
-    """Return the name of each dimension without a limit, of one without a scale its number, "" for the others."""
+    """Return what each dimension without a limit is called, by its scale if it has one, "" for the others."""
     if dataset.maxshape is None or None not in dataset.maxshape:
         return ()
     scales = [[scale.name.rpartition("/")[2] for scale in each.values()] for each in dataset.dims]
-    names = [(*own, str(number))[0] for number, own in enumerate(scales)]
+    names = [f"record dimension {own[0]!r}" if own else f"unlimited axis {axis}" for axis, own in enumerate(scales)]
     return tuple("" if most is not None else name for most, name in zip(dataset.maxshape, names, strict=True))
 
 

@@ -51,6 +51,18 @@ def missing(name: str, names: Sequence[str], what: str) -> str:
     return f"has no {what}{pattern}; its {what}s are {few}{more}"
 
 
+def lacking(this: str, mine: Sequence[str], other: str, theirs: Sequence[str]) -> str:
+    """Say which buffers each of two lacks that the other has, for the end of a message; "" if some have no names."""
+    if not all([*mine, *theirs]):
+        return ""
+    said = ""
+    for who, names, others in ((this, mine, theirs), (other, theirs, mine)):
+        if lacks := [repr(name) for name in others if name not in set(names)]:
+            more = f" and {len(lacks) - _FEW} more" if len(lacks) > _FEW else ""
+            said += f"; {who} lacks {', '.join(lacks[:_FEW])}{more}"
+    return said
+
+
 def check_pair(source: Source, pair: tuple[str, str], dtype: np.dtype, what: str) -> None:
     """Raise `DatatypeError` if two columns or arrays of numbers, `dtype` together, are no value and index."""
     if from_dtype(dtype).group is Group.PAIR:

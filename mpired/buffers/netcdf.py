@@ -383,7 +383,9 @@ def _array(source: Source, header: _Header, var: _Var, is_carried: bool, declare
         storage=storage,
         fixed_order=True,
         leaf=None if leaf.is_one and packed is None else leaf._replace(packed=packed),
-        unlimited=(header.dimensions[var.dims[0]].name, *[""] * (len(shape) - 1)) if is_record else (),
+        unlimited=(f"record dimension {header.dimensions[var.dims[0]].name!r}", *[""] * (len(shape) - 1))
+        if is_record
+        else (),
     )
 
 

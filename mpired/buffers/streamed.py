@@ -111,7 +111,8 @@ class ColumnBuffer:
     byte_order
         That of the stored values, where the format has any.
     unlimited
-        The name of each dimension along which records are added, "" for one of a fixed length; () if all are.
+        What each dimension is called along which elements are added, as "record dimension 'time'"; "" for one of a
+        fixed length; () if all are.
     packed
         NumPy's name for the elements that stand for these in the file; "" if they are not packed.
     """

@@ -192,7 +192,7 @@ class _Store:
         number: np.dtype | None = dtype
         try:
             from_dtype(dtype)
-        except DatatypeError:
+        except (DatatypeError, TypeError):  # NumPy's texts of any length have no byte order
             number = None
         is_text = dtype.kind in "USTmM" or (dtype.kind == "O" and self._is_text(node))
         carried = is_coordinate or is_text or is_time(node)

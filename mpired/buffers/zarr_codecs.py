@@ -1,8 +1,8 @@
 """The codecs of Zarr's chunks, by which no chunk unfolds to more than its elements take.
 
 numcodecs takes what a chunk declares, or yields, whatever the array is. Of zstd, lz4 and Blosc what they declare is
-looked at before anything is decoded; zstd that declares nothing, gzip, zlib, bzip2 and xz are decoded to a limit.
-Codecs of other packages (pcodec, zfpy, imagecodecs) are left to themselves.
+looked at before anything is decoded, as of texts how many they are; zstd that declares nothing, gzip, zlib, bzip2 and
+xz are decoded to a limit. Codecs of other packages (pcodec, zfpy, imagecodecs) are left to themselves.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from mpired.codecs.arrow import pa
 
 _BLOSC_NBYTES = 16  # of a header: how many bytes the elements take, and at its end how many bytes all are
 _LZ4_NBYTES = 4
+_COUNT_NBYTES = 4  # before the texts of a chunk how many they are, and before each its length
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _ZSTD_NBYTES = 14  # of the longest header but for the dictionary, which numcodecs has none of
 
@@ -56,6 +57,12 @@ def _blosc(_codec: Any, octets: bytes, _most: int) -> None:
 
 def _lz4(_codec: Any, octets: bytes, _most: int) -> None:
     _check(int.from_bytes(octets[:_LZ4_NBYTES], "little"), "declares")
+
+
+def _texts(_codec: Any, octets: bytes, _most: int) -> None:
+    count = int.from_bytes(octets[:_COUNT_NBYTES], "little")
+    if _COUNT_NBYTES * (count + 1) > len(octets):  # numcodecs would take the memory for so many first
+        raise ValueError(f"a chunk of array {_Limit.array!r} declares {count} texts, and has {len(octets)} bytes")
 
 
 def _zstd(_codec: Any, octets: bytes, most: int) -> bytes | None:
@@ -104,6 +111,8 @@ _DECODINGS: dict[str, tuple[str, _Decoding]] = {
     "GZip": ("gzip", lambda _, octets, most: _content(gzip.GzipFile(fileobj=io.BytesIO(octets)), most)),
     "BZ2": ("bz2", lambda _, octets, most: _content(bz2.BZ2File(io.BytesIO(octets)), most)),
     "LZMA": ("lzma", lambda codec, octets, most: _content(_xz(codec, octets), most)),
+    "VLenUTF8": ("vlen", _texts),
+    "VLenBytes": ("vlen", _texts),
 }
 
 

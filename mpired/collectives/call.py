@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mpired import __version__, codecs, ops
 from mpired.attempts import NOTHING_HELD, Held
-from mpired.buffers import FORMATS, AtHand, RankFile, format_named
+from mpired.buffers import FORMATS, ArrayLayout, AtHand, RankFile, format_named
 from mpired.collectives.plan import Plan, make_plan
 from mpired.collectives.request import Request, read_request
 from mpired.collectives.results import Deal, check_different, deals, paths_of, results_of
@@ -26,6 +26,7 @@ from mpired.storage.urls import is_url
 
 if TYPE_CHECKING:
     from mpired.provenance import Note
+    from mpired.storage.changed import ChangedFile
     from mpired.storage.together import Together
 
 
@@ -85,6 +86,17 @@ class Call(NamedTuple):
         return [*(result.path for result in self.results), *(self.beside)]
 
     @property
+    def _ranges(self) -> list[tuple[int, int]]:
+        """Where results lie in the file that they change; empty if they are files of their own."""
+        layouts = (result.layout for result in self.results)
+        return [each for layout in layouts if isinstance(layout, ArrayLayout) for each in layout.ranges]
+
+    @property
+    def renamed(self) -> list[str]:
+        """The files that new ones take the place of."""
+        return [] if self._ranges else self.paths
+
+    @property
     def beside(self) -> list[str]:
         """The files that say where results come from which have no place for that."""
         if self.note is None:
@@ -100,10 +112,15 @@ class Call(NamedTuple):
         held: Held = NOTHING_HELD,
     ) -> None:
         """Do it, and commit all results together; `held` has the files that they replace."""
-        outputs: Output | Together
+        outputs: Output | ChangedFile | Together
         if self.note is not None:
             self.note.write(self._said(), self._inputs(), max(plan.jobs for plan in self.plans))
-        if self.collective.to_root and len(self.paths) == 1:
+        if ranges := self._ranges:
+            from mpired.storage.changed import ChangedFile  # noqa: PLC0415 - few results are a part of a file
+
+            (path,), (plan,) = self.paths, self.plans
+            outputs = ChangedFile(path, held.get(path), ranges, on_commit=on_commit, named=plan.named)
+        elif self.collective.to_root and len(self.paths) == 1:
             (path,), (plan,) = self.paths, self.plans
             outputs = open_output(
                 path,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from mpired import codecs, ops
 from mpired.buffers import (
+    ArrayLayout,
     AtHand,
     BufferModel,
     FlatBuffer,
@@ -18,6 +20,7 @@ from mpired.buffers import (
     Model,
     RankFile,
     format_named,
+    is_changed_there,
     output_format,
 )
 from mpired.buffers.rank import what_is_read
@@ -26,7 +29,7 @@ from mpired.collectives.run import Result
 from mpired.collectives.table import BEFORE, Collective, Share, Task
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import FIELDS, VALID, column_of, field_type
-from mpired.errors import CountError, UsageError
+from mpired.errors import BufferFileError, CountError, UsageError
 from mpired.options import CallOptions
 from mpired.sources.source import STANDARD_INPUT, of_file
 from mpired.storage import calls
@@ -230,7 +233,8 @@ def _check_nulls(form: Format, model: Model, file: RankFile, request: Request) -
     for buffer, rank in zip(model.buffers, file.buffers, strict=True):
         if buffer.nullable and not form.has_nulls and not ops.stands_for_null(request.op, rank.datatype):
             reason = f"may give nulls of {buffer.datatype.label}, for which {form.name} has no value"
-            ways = "use `to='parquet'`, or say with `missing` which value stands for them"
+            chosen = f" with `columns={buffer.name!r}`" if len({each.count for each in model.buffers}) > 1 else ""
+            ways = f"use `to='parquet'`{chosen}, or say with `missing` which value stands for them"
             raise UsageError(f"`nulls={request.op.rules.nulls!r}`", f"{reason}; {ways}")
 
 
@@ -255,6 +259,10 @@ def _in_place(path: str, deal: Deal, receiver: Named, share: Share, request: Req
     form = format_named(file.format)
     model = model_of(deal, receiver, share, request)
     _check_nulls(form, model, file, request)
+    if request.collective.to_root and form.has_arrays and not any(each.nullable for each in model.buffers):
+        check_replaceable(file, request.options)
+        if is_changed_there(file) and any(each.count for each in file.buffers):
+            return Result(share, path, form.name, ArrayLayout.in_place_of(_apart(file)))
     layout = form.prepare(model)
     kept = keep_around(file, layout, request.options)
     # Another number of elements needs another header, where that has the number.
@@ -262,8 +270,24 @@ def _in_place(path: str, deal: Deal, receiver: Named, share: Share, request: Req
     return Result(share, path, form.name, kept if keeps else layout)
 
 
-def keep_around(file: RankFile, layout: Layout, options: CallOptions) -> Layout:
-    """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
+def _apart(file: RankFile) -> list[FlatBuffer]:
+    """Return the arrays of a file whose elements are changed where they lie.
+
+    Raises
+    ------
+    BufferFileError
+        If two of them have bytes in common, as in no file that a library writes.
+    """
+    found = [each for each in file.buffers if isinstance(each, FlatBuffer)]
+    for one, other in pairwise(sorted((each for each in found if each.count), key=lambda each: each.offset)):
+        if one.end > other.offset:
+            reason = f"arrays {one.name!r} and {other.name!r} have bytes in common; the file is damaged"
+            raise BufferFileError(file.source.name, reason)
+    return found
+
+
+def check_replaceable(file: RankFile, options: CallOptions) -> None:
+    """Raise `UsageError` if the root's file is none that a result can replace, or not in the format that is wanted."""
     packed = of_file(file.source) is not file.source
     if packed or file.source.inode is None or file.source.name == STANDARD_INPUT:
         raise UsageError(
@@ -272,6 +296,11 @@ def keep_around(file: RankFile, layout: Layout, options: CallOptions) -> Layout:
         )
     if options["to"] not in (None, file.format):
         raise UsageError("`in_place`", f"keeps the format of the root, {file.format}; leave `to` out")
+
+
+def keep_around(file: RankFile, layout: Layout, options: CallOptions) -> Layout:
+    """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
+    check_replaceable(file, options)
     buffer = file.buffers[0]
     if isinstance(layout, FlatLayout):
         # What is put in the place of an array that is read in the other order has the order of the root.

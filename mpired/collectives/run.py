@@ -18,7 +18,7 @@ from mpired.datatypes import Group
 from mpired.datatypes.pairs import VALID, column_of, field_type
 from mpired.engines import pool
 from mpired.errors import WorkerError
-from mpired.ops import overflow
+from mpired.ops import overflow, stands_for_null
 from mpired.progress import Progress
 from mpired.sources.local import LocalSource
 from mpired.sources.source import local_fd
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from mpired.buffers.missing import Missing
     from mpired.engines.table import FarRunner
     from mpired.provenance import Note
+    from mpired.storage.changed import ChangedFile
     from mpired.storage.together import Draft, Together
 
 _ALIGNMENT = 64
@@ -78,7 +79,7 @@ class Course(NamedTuple):
 
 def run(
     courses: Sequence[Course],
-    outputs: Output | Together,
+    outputs: Output | ChangedFile | Together,
     progress: Progress,
     *,
     link: bool = False,
@@ -357,7 +358,9 @@ def _fold(plan: Plan, targets: Sequence[Target], progress: Progress) -> None:
         count = sum(part.hidden[1] for part in parts if part.hidden[0] == number)
         missing = next((each for target in targets if (each := target.regions[number].missing)), None)
         if count and missing is not None:
-            cautions.tell(cautions.masked(count, ranks[0].name, missing.text))
+            lacks = plan.op.rules.nulls != "error" and not stands_for_null(plan.op, ranks[0].datatype)
+            way_out = f"use `to='parquet'` with `columns={ranks[0].name!r}`" if lacks else "use `to='npz'`"
+            cautions.tell(cautions.masked(count, ranks[0].name, missing.text, way_out))
 
 
 def _are_filled(plan: Plan, targets: Sequence[Target]) -> bool:

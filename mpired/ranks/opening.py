@@ -14,6 +14,7 @@ from mpired import codecs
 from mpired.buffers import Declared, RankBuffer, RankFile, format_named, open_rank
 from mpired.buffers.flat import UNKNOWN_COUNT
 from mpired.buffers.memory import RankInFile, UnusableRank, check_holds_several
+from mpired.buffers.names import lacking
 from mpired.buffers.rank import in_order, reordered
 from mpired.errors import (
     BufferFileError,
@@ -339,8 +340,11 @@ def compare(this: str, file: RankFile, reference: tuple[str, RankFile]) -> None:
     """Raise an error if a rank's buffers are not like those of the reference, (what it is, file)."""
     mine, theirs = file.buffers, reference[1].buffers
     if len(mine) != len(theirs):
-        reason = f"{this} has {len(mine)} buffers, but {_named(reference)} has {len(theirs)}"
-        raise CountError(file.source.name, reason)
+        reason = (
+            f"{this} has {len(mine)} buffer{'' if len(mine) == 1 else 's'}, but {_named(reference)} has {len(theirs)}"
+        )
+        names = [each.name for each in mine], reference[0], [each.name for each in theirs]
+        raise CountError(file.source.name, f"{reason}{lacking(this, *names)}")
     for buffer, like in zip(mine, theirs, strict=True):
         _compare_buffers(this, buffer, reference, like)
 
@@ -373,8 +377,8 @@ def _compare_buffers(this: str, buffer: RankBuffer, reference: tuple[str, RankFi
         raise DatatypeError(path, f"{this} has {how}, as {_named(reference)} has them")
     for name, mine, others in zip(getattr(buffer, "unlimited", ()), buffer.shape or (), like.shape or (), strict=False):
         if name and mine != others:
-            reason = f"{this} has {mine} records along the record dimension {name!r}{where}, but {_named(reference)}"
-            raise CountError(path, f"{reason} has {others}; give ranks with as many")
+            reason = f"{this} has length {mine} along the {name}{where}, but {_named(reference)} has {others}"
+            raise CountError(path, f"{reason}; give ranks of one length")
     if buffer.count != like.count and UNKNOWN_COUNT not in (buffer.count, like.count):
         raise CountError(path, f"{this} has count {buffer.count}{where}, but {_named(reference)} has {like.count}")
     if buffer.shape is not None and like.shape is not None and buffer.shape != like.shape:

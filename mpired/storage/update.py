@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
@@ -64,15 +64,17 @@ class Replacement:
         Whether the disk has to confirm it.
     output
         The new file, if it is open already.
+    named
+        As of `FileOutput`.
     """
 
     protocol = "rename"
 
-    def __init__(self, target: Target, *, durable: bool, output: FileOutput | None = None) -> None:
+    def __init__(self, target: Target, *, durable: bool, output: FileOutput | None = None, named: bool = False) -> None:
         self.source = target.fd
         self._target = target
         self._size = target.status.st_size
-        self._output = output or FileOutput(target.name, overwrite=True, durable=durable, target=target)
+        self._output = output or FileOutput(target.name, overwrite=True, durable=durable, target=target, named=named)
         self._copied = 0
         with calls.blaming(target.name), closing_on_error(self._output):
             if output is not None or copying.clone(target.fd, self._output.fd):
@@ -86,6 +88,15 @@ class Replacement:
             self._copy(offset)
             calls.pwrite_all(self._output.fd, data, offset)
             self._copied = max(self._copied, offset + len(data))
+
+    def all_but(self, ranges: Sequence[tuple[int, int]]) -> FileOutput:
+        """Copy all but some ranges, offset and bytes, which ascend, and return the new file for these."""
+        with calls.blaming(self._target.name):
+            for offset, nbytes in ranges:
+                self._copy(offset)
+                self._copied = max(self._copied, offset + nbytes)
+            self._copy(self._size)
+        return self._output
 
     def seal(self, keys: bytes) -> None:
         """Copy the rest, and bring the new file to the disk."""
@@ -317,15 +328,25 @@ def choose(target: Target, extent: Extent, commit: str, *, durable: bool) -> Upd
     durable
         Whether the disk has to confirm it.
     """
+    return replacement(target, extent, commit, durable=durable) or Journalled(target, extent, durable=durable)
+
+
+def replacement(
+    target: Target, extent: Extent, commit: str, *, durable: bool, named: bool = False
+) -> Replacement | None:
+    """Begin to replace a locked target, if `choose` would; None where it takes a journal.
+
+    One that may only be read is always replaced. `named` is as of `FileOutput`.
+    """
+    if target.shared:
+        commit = "rename"
     if commit == "journal" or (commit == "auto" and not _rename_keeps(target.status)):
-        return Journalled(target, extent, durable=durable)
+        return None
     size = target.status.st_size
     if commit == "rename" or size <= max(_SMALL_NBYTES, _LARGE_PART * extent.changed_nbytes):
-        return Replacement(target, durable=durable)
-    output = _cloned(target, durable=durable)
-    if output is None:
-        return Journalled(target, extent, durable=durable)
-    return Replacement(target, durable=durable, output=output)
+        return Replacement(target, durable=durable, named=named)
+    output = _cloned(target, durable=durable, named=named)
+    return None if output is None else Replacement(target, durable=durable, output=output)
 
 
 def _has_several_names(status: os.stat_result) -> bool:
@@ -341,10 +362,10 @@ def _rename_keeps(status: os.stat_result) -> bool:
     return status.st_uid == os.geteuid() and status.st_gid in {os.getegid(), *os.getgroups()}
 
 
-def _cloned(target: Target, *, durable: bool) -> FileOutput | None:
+def _cloned(target: Target, *, durable: bool, named: bool) -> FileOutput | None:
     """Return a new file that shares the blocks of the target; None where that is not possible."""
     try:
-        output = FileOutput(target.name, overwrite=True, durable=durable, target=target)
+        output = FileOutput(target.name, overwrite=True, durable=durable, target=target, named=named)
     except OSError:
         return None
     if copying.clone(target.fd, output.fd):

@@ -265,6 +265,7 @@ def _request(
         opened, _, skipped = each_good(pieces(origins, said, ranking), open_next, ranking, "origins")
     placement = place(options, len(windows), target)
     given = common(opened, options)
+    named = {each.column: one for each, one in zip(opened[0], given, strict=True)} if given else {}
     if not given:  # as many elements as the target has, or as `target_count` says
         given = [Given("target", options["target_count"], whole=False)]
     formats = frozenset(origin.format for buffers in opened for origin in buffers if origin.format)
@@ -279,7 +280,7 @@ def _request(
         formats=formats,
         decoder=decoder,
         by_shape=placement.by_shape and given[0].whole,
-        place=lambda i, buffers: placement.shares(buffers, given[min(i, len(given) - 1)]),
+        place=lambda i, buffers: placement.shares(buffers, named.get(buffers[0].name, given[min(i, len(given) - 1)])),
     )
     return request, skipped
 
@@ -317,4 +318,6 @@ def _with_create(request: Request, options: FetchOptions | ElementOptions) -> Re
         model = Model("", (BufferModel(datatype, math.prod(create), shape=create, byte_order=order),))
     elements = [ops.neutral(request.op, buffer.datatype).reshape(1) for buffer in model.buffers]
     whole = model.source is not None and is_whole(options)
-    return replace(request, create=Filling(elements, model, order, request.declared.datatype is not None, whole))
+    marked = [origin.marked for origin in request.origins[0]] if create is True else [None]
+    filling = Filling(elements, model, order, request.declared.datatype is not None, whole, marked)
+    return replace(request, create=filling)

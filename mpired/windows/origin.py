@@ -11,6 +11,7 @@ import numpy as np
 from mpired.buffers import BufferModel, FlatBuffer, Model, RankBuffer
 from mpired.buffers.decoding import Decoder
 from mpired.buffers.flat import in_form
+from mpired.buffers.missing import Missing
 from mpired.buffers.rank import Reader, element_text, in_order, within_memory
 from mpired.buffers.transposed import TransposedBuffer
 from mpired.datatypes import Datatype, agrees, as_numbers, from_dtype
@@ -56,6 +57,8 @@ class Origin:
     shape: tuple[int, ...] | None = None
     fortran_order = False
     fields: tuple[str, ...] = ()
+    marked: Missing | None = None
+    """Which values mean in its file that an element is missing."""
 
     def __init__(self, name: str, datatype: Datatype, count: int) -> None:
         self.name = name
@@ -157,6 +160,7 @@ class FileOrigin(Origin):
         super().__init__(buffer.source.name, buffer.datatype, count)
         self.buffer, self.column = buffer, buffer.name
         self.shape, self.fortran_order, self.fields = buffer.shape, buffer.fortran_order, buffer.fields
+        self.marked = getattr(buffer, "missing", None)
         self._first = first
         self._reader: Reader | None = None
         self.takes = _COLUMNS_NBYTES if buffer.isolated else 0

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from mpired.buffers import BufferModel, FlatBuffer, FlatLayout, Model, RankBuffer
+from mpired.buffers import BufferModel, FlatBuffer, FlatLayout, Model, RankBuffer, is_changed_there
 from mpired.errors import UsageError
 from mpired.sources.local import LocalSource, recovered_status
 from mpired.sources.source import Source
@@ -18,7 +18,7 @@ from mpired.windows import once
 from mpired.windows.call import Call
 from mpired.windows.fetched import laid_out
 from mpired.windows.request import Done, Request
-from mpired.windows.target import Filling, Policy, check_rewritten, is_changed_there, looked_at, rewriting
+from mpired.windows.target import Filling, Policy, check_rewritten, looked_at, rewriting
 from mpired.windows.transaction import Work, completed, tell_doubts
 
 

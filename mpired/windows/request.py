@@ -13,6 +13,7 @@ import numpy as np
 from mpired import ops
 from mpired.buffers import AtHand, Declared, FlatBuffer, Model, RankBuffer, open_rank
 from mpired.buffers.decoding import Decoder
+from mpired.buffers.names import lacking
 from mpired.buffers.rank import within_budget
 from mpired.cautions import of_kind
 from mpired.datatypes import Datatype
@@ -231,9 +232,13 @@ def check_like(origin: Sequence[Origin], other: Sequence[Origin], *, datatypes: 
 
     Their `datatypes` are compared with those of the target too, when that is locked.
     """
-    if datatypes and len(origin) != len(other):
-        raise CountError(origin[0].name, f"has {len(origin)} buffers, but {other[0].name!r} has {len(other)}")
-    for mine, theirs in zip(origin, other, strict=False):
+    if len(origin) != len(other):
+        reason = f"has {len(origin)} buffers, but {other[0].name!r} has {len(other)}"
+        names = [each.column for each in origin], "the other", [each.column for each in other]
+        raise CountError(origin[0].name, f"{reason}{lacking('it', *names)}")
+    own = {each.column: each for each in origin}
+    for number, theirs in enumerate(other):  # those of the same names may stand in another order
+        mine = own.get(theirs.column, origin[number])
         if datatypes and mine.datatype != theirs.datatype:
             reason = f"has datatype {mine.datatype.label}, but {theirs.name!r} has {theirs.datatype.label}"
             raise DatatypeError(mine.name, reason)

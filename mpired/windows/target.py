@@ -21,10 +21,12 @@ from mpired.buffers import (
     RankFile,
     format_named,
     format_to_create,
+    is_changed_there,
     recognise,
 )
 from mpired.buffers.decoding import Decoder, rewrite
 from mpired.buffers.flat import Order, in_form
+from mpired.buffers.missing import Missing
 from mpired.buffers.rank import blocks, within_budget
 from mpired.errors import OutputExistsError, UsageError
 from mpired.sources.local import LocalSource
@@ -138,15 +140,6 @@ def looked_at(source: Source, declared: Declared) -> RankFile:
     return file
 
 
-def is_changed_there(file: RankFile) -> bool:
-    """Tell whether a file is changed where its elements lie; else it is written again."""
-    row = format_named(file.format)
-    # What may be missing is looked for first, which nothing does that changes elements where they lie.
-    return row.is_flat or (
-        row.in_place and all(isinstance(each, FlatBuffer) and each.missing is None for each in file.buffers)
-    )
-
-
 class _Columns:
     """A target with columns: the elements of those that may change are elsewhere as native ones until all is written.
 
@@ -179,10 +172,18 @@ class _Columns:
         """Return about how many bytes are in memory at once when it is written."""
         return rewriting(self.format, self._like)
 
-    def _put(self, columns: Iterable[BufferModel | RankBuffer], elements: Iterable[Iterator[np.ndarray]]) -> None:
-        """Put the elements of the columns, which come in blocks, to where they are changed."""
+    def _put(
+        self,
+        columns: Iterable[BufferModel | RankBuffer],
+        elements: Iterable[Iterator[np.ndarray]],
+        marked: Iterable[Missing | None],
+    ) -> None:
+        """Put the elements of the columns, which come in blocks, to where they are changed.
+
+        `marked` says which values of each mean to readers of the file that an element is missing.
+        """
         flat, end = [], 0
-        for column, parts in zip(columns, elements, strict=True):
+        for column, parts, marks in zip(columns, elements, marked, strict=True):
             form, at = column.datatype.form, end
             for block in parts:
                 calls.pwrite_all(self._scratch.fd, block.view(np.uint8).data, at)
@@ -191,10 +192,9 @@ class _Columns:
             shape = (column.count,) if column.shape is None else column.shape
             order = column.fortran_order
             # Those that are changed are all there.
-            marked = getattr(column, "missing", None)
             flat.append(
                 FlatBuffer(
-                    source, column.datatype, column.count, form, end, shape, order, name=column.name, marked=marked
+                    source, column.datatype, column.count, form, end, shape, order, name=column.name, marked=marks
                 )
             )
             end += -(-column.count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
@@ -227,7 +227,7 @@ class ColumnTarget(_Columns):
         self._target = target
         buffers = list(map(decoder.decoding, map(within_budget, file.buffers)))
         steps = (max(1, _BLOCK_NBYTES // buffer.datatype.itemsize) for buffer in buffers)
-        self._put(buffers, map(blocks, buffers, steps))
+        self._put(buffers, map(blocks, buffers, steps), [getattr(each, "missing", None) for each in file.buffers])
 
     def remembered(self) -> list[bytes]:
         """Return the keys of what was combined into it before."""
@@ -334,6 +334,8 @@ class Filling(NamedTuple):
         Whether the datatype was declared, so that it is known of a file that does not say it.
     whole
         Whether it is like the whole file that is the source of the model.
+    marked
+        For each buffer of the model which values mean to readers of such a file that an element is missing.
     """
 
     elements: Sequence[np.ndarray]
@@ -341,6 +343,7 @@ class Filling(NamedTuple):
     raw_order: Order = "="
     declared: bool = False
     whole: bool = False
+    marked: Sequence[Missing | None] = ()
 
     def row(self, name: str) -> Format:
         """Return the format of a target of that name.
@@ -425,7 +428,7 @@ class NewColumns(_Columns):
         super().__init__(output.name, model.format, model.source, scratch)
         self._output = output
         counts = (buffer.count for buffer in model.buffers)
-        self._put(model.buffers, map(_repeated, filling.elements, counts))
+        self._put(model.buffers, map(_repeated, filling.elements, counts), filling.marked)
 
     def remembered(self) -> list[bytes]:
         """Return no keys: nothing was combined into it yet."""

@@ -17,6 +17,7 @@ import numpy as np
 
 from mpired import cautions, ops
 from mpired.buffers import BufferModel, Model, format_named
+from mpired.buffers.names import lacking
 from mpired.buffers.rank import reordered
 from mpired.errors import (
     BufferFileError,
@@ -265,9 +266,13 @@ class Work:
     @staticmethod
     def _compare(target: Opened, buffers: Sequence[Origin]) -> None:
         if len(buffers) != len(target.windows):
-            reason = f"has {len(buffers)} buffers, but the target has {len(target.windows)}; choose with `columns`"
-            raise CountError(buffers[0].name, reason)
+            reason = f"has {len(buffers)} buffers, but the target has {len(target.windows)}"
+            names = [each.column for each in buffers], "the target", [each.name for each in target.windows]
+            raise CountError(buffers[0].name, f"{reason}{lacking('it', *names)}; choose with `columns`")
         for origin, window in zip(buffers, target.windows, strict=True):
+            if len(buffers) > 1 and origin.column and window.name and origin.column != window.name:
+                reason = f"has column {origin.column!r} where the target has {window.name!r}"
+                raise DatatypeError(origin.name, f"{reason}; choose those of both with `columns`")
             if origin.datatype is not window.datatype:
                 reason = f"has datatype {origin.datatype.label}, but the target has {window.datatype.label}"
                 raise DatatypeError(origin.name, f"{reason}; both sides need the same one (MPI-4.1, 12.3.4)")

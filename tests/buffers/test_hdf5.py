@@ -311,7 +311,7 @@ def test_records_of_different_number(tmp_path):
     for number in (3, 4):
         with h5py.File(tmp_path / f"r{number}.h5", "w") as file:
             file.create_dataset("t", data=np.zeros((2, number)), maxshape=(2, None))
-    reason = "rank 1 has 4 records along the record dimension '1' in column 't', but rank 0 ('r3.h5') has 3"
+    reason = "rank 1 has length 4 along the unlimited axis 1 in column 't', but rank 0 ('r3.h5') has 3"
     refused(run("reduce", "--op", "sum", "-o", "s.h5", "r3.h5", "r4.h5", cwd=tmp_path), 3, f"r4.h5: {reason}")
 
 
@@ -320,7 +320,7 @@ def test_what_is_packed_is_told(tmp_path):
         file["t"] = np.arange(3, dtype=">i2")
         file["t"].attrs["scale_factor"] = 0.5
     text = run("info", "p.h5", cwd=tmp_path).out.decode()
-    told = "no op takes it, compute what it stands for with --unpack"
+    told = "compute what it stands for with --unpack, no op takes it as it is"
     assert f"  t: 3 x packed MPI_INT16_T (int16), shape (3,); {told}\n" in text
     words = ("--op", "max", "--unpack", "p.h5", "-f", "-o", "m.h5")
     assert "NaN propagates, t unpacked and not packed again, 1 worker" in run("reduce", *words, cwd=tmp_path).err
@@ -330,10 +330,30 @@ def test_what_is_packed_is_told(tmp_path):
     )
 
 
+def test_the_way_out_of_nulls_on_integers_is_one(tmp_path):
+    """In the warning and in the refusal: the same call with what they name goes through."""
+    for i in range(2):
+        with h5py.File(tmp_path / f"r{i}.h5", "w") as file:
+            file["a"] = np.array([[1, -2], [5 - i, 4]], "i4")
+            file["a"].attrs["missing_value"] = np.int32(-4)
+            file["b"] = np.arange(3, dtype="u1")
+    words = ("reduce", "-q", "-f", "--op", "sum", "--nulls", "ignore", "r0.h5", "r1.h5", "-o")
+    found = run(*words, "s.h5", cwd=tmp_path)
+    assert "of a came out as its fill value (-4)" in found.err
+    assert "use --to parquet with --columns a\n" in found.err
+    refused(run(*words, "s.npz", cwd=tmp_path), 2, "use --to parquet with --columns a, or say with --missing")
+    succeeded(run(*words, "s.parquet", "--to", "parquet", "--columns", "a", cwd=tmp_path))
+    found = run("accumulate", "-q", "--op", "sum", "r0.h5", "r1.h5", cwd=tmp_path)
+    assert found.err.endswith("give its attributes other values\n")
+
+
 def test_info(members, tmp_path):
+    with h5py.File(members[0], "a") as file:
+        file["nothing"] = h5py.Empty("f8")
     outcome = run("info", members[0], cwd=tmp_path)
     succeeded(outcome)
     text = outcome.out.decode()
+    assert "  nothing: no elements; no op takes it\n" in text
     assert "deep/er/counts: 70 x MPI_INT32_T" in text
     assert "chunks of (3, 4), shuffle, deflate 4, fletcher32" in text
     assert "in K" in text

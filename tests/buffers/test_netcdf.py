@@ -145,6 +145,9 @@ def test_elements_that_come_out_as_missing_ones_are_told_of(tmp_path, form):
     whole = of_range(tmp_path / "c.nc", form, np.array([100, 200, 300, 1, 2]))
     found = run("accumulate", "-q", "--op", "sum", whole, whole, cwd=tmp_path)
     assert (found.status, f"2 elements {OUT_OF_RANGE}" in found.err) == (0, True)
+    again = of_range(tmp_path / "d.nc", form, np.array([100, 200, 300, 1, 2]))
+    found = run("accumulate", "-q", "--op", "sum", "new.nc", again, again, "--create", cwd=tmp_path)
+    assert (found.status, f"2 elements {OUT_OF_RANGE}" in found.err) == (0, True)
 
 
 @pytest.mark.parametrize("form", ["NETCDF3_CLASSIC", "NETCDF4"])
@@ -160,9 +163,7 @@ def test_as_many_are_told_of_by_any_number_of_workers(tmp_path, form):
 @every_form
 def test_records_of_different_number(tmp_path, form):
     names = [make(tmp_path / f"m{i}.nc", form, i, times=3 + i) for i in range(2)]
-    reason = (
-        f"rank 1 has 4 records along the record dimension 'time' in column 'tas', but rank 0 ({names[0]!r}) has 3; "
-    )
+    reason = f"rank 1 has length 4 along the record dimension 'time' in column 'tas', but rank 0 ({names[0]!r}) has 3; "
     refused(
         run("reduce", "--op", "sum", "--nulls", "ignore", "-o", "r.nc", *names, cwd=tmp_path), 3, "m1.nc: " + reason
     )

@@ -95,13 +95,14 @@ def test_what_can_be_done_with_a_column(form, tmp_path):
     """In words, and what is said can be done."""
     name = f"t.{form}"
     (tmp_path / name).write_bytes(bytes_of(NESTED, form))
+    as_it_is = "no op takes it as it is"
     kept_by = "`mpired reduce --keep"
     assert lines(run("info", name, cwd=tmp_path)) == [
         "n: 1 x structures of i (int64), f (float64); user-defined ops take it",
         "text: 1 x structures of i (int64), s (string); no op takes it, `mpired reduce --keep text` carries it",
         "map: 1 x maps of string to int64; no op takes it, `mpired reduce --keep map` carries it",
         "word: 1 x string by a dictionary; no op takes it, `mpired reduce --keep word` carries it",
-        f"price: 1 x decimal128(9, 2); no op takes it, write it as int64 in units of 0.01, {kept_by} price` carries it",
+        f"price: 1 x decimal128(9, 2); write it as int64 in units of 0.01, {as_it_is}, {kept_by} price` carries it",
         "took: 1 x duration[s]; max, min, sum take it if --columns names it",
         f"gone: 1 x timestamp[us, tz=UTC], 1 null; `mpired reduce --nulls ignore` leaves nulls out, {kept_by} gone` carries it",  # noqa: E501
     ]

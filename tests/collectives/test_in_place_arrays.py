@@ -1,0 +1,184 @@
+"""`reduce --in-place` into arrays of a file, where they lie: all or none of them, and all else of the file stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+import safetensors.numpy
+from command import Outcome, refused, run, succeeded
+from faults import Counter, Fault, at, recover
+from values import folder_in_memory
+
+import mpired
+from mpired.storage import calls, update
+
+BASE, OTHER = "total.safetensors", "elsewhere/another.safetensors"
+COUNT = 1500  # elements: pages and a part of one
+OLD, NEW = 1.0, 3.0
+KILLS = [Fault("kill before"), Fault("kill after"), Fault("short, then kill")]
+WORDS = ("reduce", "-q", "--op", "sum", "--in-place", "--columns", "a,c")
+
+
+def arrays(value: float) -> dict[str, np.ndarray]:
+    """Return two arrays, and between them a large one that is not combined."""
+    return {"a": np.full(COUNT, value), "b": np.full(9 * COUNT, 7.0), "c": np.full(3, value)}
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with folder_in_memory() as outside:
+        safetensors.numpy.save_file(arrays(2.0), outside / "other.safetensors")
+        (outside / "targets").mkdir()
+        yield outside
+
+
+@pytest.fixture(params=["rename", "named", "journal", "linked"])
+def way(request, monkeypatch, folder) -> str:
+    """How it is changed; "named" is rename without files that have no name, "linked" is a file of two names."""
+    if request.param == "named":
+        monkeypatch.setattr(calls, "open_unnamed", lambda _dirfd: None)
+    if request.param == "journal":  # as of a large file of which a small part changes
+        monkeypatch.setattr(update, "_SMALL_NBYTES", 0)
+        monkeypatch.setattr(update.copying, "clone", lambda *_: False)
+    if request.param == "linked":
+        (folder / "elsewhere").mkdir()
+    return request.param
+
+
+def reset(folder: Path) -> None:
+    for path in (folder / "targets").iterdir():
+        path.unlink()
+    safetensors.numpy.save_file(arrays(OLD), folder / "targets" / BASE, {"made": "by hand"})
+    if (folder / "elsewhere").exists():
+        (folder / OTHER).unlink(missing_ok=True)
+        os.link(folder / "targets" / BASE, folder / OTHER)
+
+
+def value(folder: Path) -> float | None:
+    """Return the one value of all elements of the arrays that are combined, None if they differ."""
+    with safetensors.safe_open(folder / "targets" / BASE, "np") as file:
+        assert file.metadata() == {"made": "by hand"}
+        assert (file.get_tensor("b") == 7).all()
+        found = np.concatenate([file.get_tensor("a"), file.get_tensor("c")])
+    return float(found[0]) if (found == found[0]).all() else None
+
+
+def reduce(folder: Path, setup: Callable[[], None]) -> Outcome:
+    return run(*WORDS, f"targets/{BASE}", "other.safetensors", cwd=folder, setup=setup)
+
+
+def test_kill_at_any_call(way, long, folder):
+    counter, left, points = Counter(), set(), 0
+    reset(folder)
+    assert reduce(folder, at(0, Fault("none"), counter, BASE)) == (0, b"", "")
+    assert value(folder) == NEW
+    assert not (folder / "elsewhere").exists() or os.path.samefile(folder / OTHER, folder / "targets" / BASE)
+    last = counter.read()[0]
+    for number in range(1, last + 1):
+        for fault in KILLS if long else KILLS[number % 3 :: 3]:
+            if not long and number % 3:
+                continue
+            reset(folder)
+            counter.clear()
+            outcome = reduce(folder, at(number, fault, counter, BASE))
+            assert outcome.status in {-signal.SIGKILL, 0}, (fault, counter.read(), outcome.err)
+            found = value(folder)
+            assert found in {OLD, NEW} or way in {"journal", "linked"}, (fault, counter.read())
+            recover(folder / "targets" / BASE)
+            assert value(folder) in {OLD, NEW}, (fault, counter.read())
+            assert os.listdir(folder / "targets") == [BASE]
+            assert value(folder) == NEW or outcome.status
+            left.add(found)
+            points += 1
+    assert {OLD, NEW} <= left
+    assert points >= (60 if long else 7)
+
+
+def test_errors_tell_the_truth(way, long, folder):
+    counter, ends = Counter(), set()
+    reset(folder)
+    reduce(folder, at(0, Fault("none"), counter, BASE))
+    for number in range(1, counter.read()[0] + 1, 1 if long else 4):
+        reset(folder)
+        outcome = reduce(folder, at(number, Fault("error", 28), counter, BASE))
+        left = value(folder)
+        recover(folder / "targets" / BASE)
+        if outcome.status == 4:
+            assert (left, value(folder)) == (OLD, OLD), (counter.read(), outcome.err)
+        else:
+            assert outcome.status in {0, 6}, outcome.err
+            assert value(folder) == NEW, (counter.read(), outcome.err)
+        ends.add(outcome.status)
+    assert 4 in ends
+
+
+def made(path: Path, factor: float) -> str:
+    """Make a file with an array in one piece, one beside it, and what is no number."""
+    if path.suffix == ".h5":
+        with h5py.File(path, "w") as file:
+            file["grp/v"] = (np.arange(5) * factor).astype(">f4")
+            file["w"] = np.arange(3, dtype="i2")
+            file["names"] = np.array(["a", "bc"], dtype=h5py.string_dtype())
+            file["grp/v"].attrs["units"] = "K"
+    else:
+        with netCDF4.Dataset(path, "w", format="NETCDF3_64BIT_OFFSET") as file:
+            file.createDimension("x", 5)
+            file.createDimension("y", 3)
+            file.createVariable("v", "f4", "x")[:] = np.arange(5) * factor
+            file.createVariable("w", "i2", "y")[:] = np.arange(3)
+            file["v"].units, file.history = "K", "by hand"
+    return str(path)
+
+
+@pytest.mark.parametrize("suffix", [".h5", ".nc"])
+@pytest.mark.parametrize("linked", [False, True])
+def test_nothing_else_of_the_file_changes(tmp_path, suffix, linked):
+    first, second = made(tmp_path / f"a{suffix}", 1), made(tmp_path / f"b{suffix}", 10)
+    name = "grp/v" if suffix == ".h5" else "v"
+    before = bytearray(Path(first).read_bytes())
+    values = (np.arange(5) * 1).astype(">f4").tobytes()
+    assert before.count(values) == 1
+    if linked:
+        os.link(first, tmp_path / "link")
+    succeeded(run("reduce", "-q", "--op", "sum", "--in-place", "--columns", name, first, second, cwd=tmp_path))
+    at_ = before.index(values)
+    before[at_ : at_ + 20] = (np.arange(5) * 11).astype(">f4").tobytes()
+    assert Path(first).read_bytes() == before
+    assert not linked or (tmp_path / "link").samefile(first)
+
+
+def test_by_workers_and_to_another_rank_than_the_first(tmp_path):
+    names = []
+    for i in range(3):
+        names.append(str(tmp_path / f"r{i}.safetensors"))
+        safetensors.numpy.save_file({"v": np.arange(1 << 20) * (i + 1.0), "k": np.arange(9)}, names[-1])
+    done = mpired.reduce(names, "max", in_place=True, root=1, columns=["v"], jobs=2)
+    assert isinstance(done, mpired.Summary)
+    found = safetensors.numpy.load_file(names[1])
+    np.testing.assert_array_equal(found["v"], np.arange(1 << 20) * 3.0)
+    np.testing.assert_array_equal(found["k"], np.arange(9))
+
+
+def test_arrays_without_elements(tmp_path):
+    with h5py.File(tmp_path / "e.h5", "w") as file:
+        file.create_dataset("none", (0,), "f8")
+        file["names"] = "text"
+    succeeded(run("reduce", "-q", "--op", "sum", "--in-place", "e.h5", "e.h5", cwd=tmp_path))
+    with h5py.File(tmp_path / "e.h5") as file:
+        assert file["none"].shape == (0,)
+
+
+def test_what_cannot_be_replaced(tmp_path):
+    first = made(tmp_path / "a.h5", 1)
+    before = Path(first).read_bytes()
+    words = ("reduce", "--op", "sum", "--in-place", "--columns", "grp/v", first, first)
+    refused(run(*words, "--to", "npz", cwd=tmp_path), 2, "keeps the format of the root, hdf5")
+    refused(run(*words[:2], "mean", *words[3:4], "--columns", "w", first, cwd=tmp_path), 2, "needs an --output")
+    assert Path(first).read_bytes() == before
