@@ -202,11 +202,12 @@ class Mpi:
         if not self._workers:
             yield from pool.run(function, items, 1, isolated=isolated)
             return
-        rest, octets, busy = iter(items), pickle.dumps(function, 5), set[int]()
+        rest, octets, busy, given = iter(items), pickle.dumps(function, 5), set[int](), list[int]()
         self._runs += 1
         try:
             for worker, item in zip(self._workers[:jobs], rest, strict=False):  # the first of all have one each
                 _send(self._world, (_FUNCTION, (self._runs, octets)), worker)
+                given.append(worker)
                 _send(self._world, (_ITEM, item), worker)
                 busy.add(worker)
             while busy:
@@ -223,6 +224,8 @@ class Mpi:
                     break
         finally:
             self._stop(busy)
+            for worker in given:  # with the function it closes what it keeps open
+                _send(self._world, (_FUNCTION, (self._runs, b"")), worker)
 
     def _message(self, until: float | None = None) -> tuple[int, tuple[str, Any]]:
         """Wait for a message of a worker, and return the worker and what it says."""

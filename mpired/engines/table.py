@@ -95,6 +95,8 @@ class Engine(NamedTuple):
     told_by
         Variables of the environment that say that something has started it: what a launcher tells each process of how
         many there are, or where a scheduler is.
+    tells_ends
+        Whether a worker has a function no longer than a run takes, so that what it keeps open is closed then.
     fills_drafts
         Whether its workers on other machines write several results where these are to be: a worker that is lost ends
         the command, so that none writes later.
@@ -113,6 +115,7 @@ class Engine(NamedTuple):
     own_output: bool = True
     stops_ops: bool = True
     told_by: tuple[str, ...] = ()
+    tells_ends: bool = True
     fills_drafts: bool = False
     connected: Runner | None = None
 
@@ -185,6 +188,7 @@ EXECUTOR = Engine(
     same_tree=False,
     doc="an executor of concurrent.futures, in Python",
     stops_ops=False,
+    tells_ends=False,
 )
 """What a program hands over instead of a name."""
 

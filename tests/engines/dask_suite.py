@@ -94,6 +94,14 @@ def wait_for(path: Path) -> None:
         time.sleep(0.01)
 
 
+def read_link(link: Path) -> Path:
+    """Return where a descriptor leads; nowhere when it has been closed meanwhile."""
+    try:
+        return link.readlink()
+    except FileNotFoundError:
+        return Path()
+
+
 @pytest.fixture(scope="module")
 def address(tmp_path_factory):
     """The file of a scheduler, with a worker of one thread and one of three."""
@@ -172,6 +180,18 @@ def test_workers_that_stay_load_an_op_that_has_changed(here, client):
     assert np.array_equal(
         mpired.reduce(RANKS, "ops.py:add", engine=client), arrays[0] - arrays[1] - arrays[2] - arrays[3]
     )
+
+
+@pytest.mark.parametrize("op", ["sum", "ops.py:refuse"])
+def test_no_rank_stays_open_in_workers(op, here, client):
+    """They live on when a run is over."""
+    with contextlib.suppress(UserOpError):
+        mpired.reduce(RANKS, op, engine=client)
+    links = [f"/proc/{pid}/fd" for pid in client.run(os.getpid).values()]
+    until = time.monotonic() + 30
+    while any(path.name in RANKS for link in links for path in map(read_link, Path(link).iterdir())):
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 def test_an_error_of_an_op_is_that_error(here, client):
