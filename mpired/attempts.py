@@ -27,6 +27,7 @@ from mpired.storage.lock import Target, lock_all, lock_replaced
 from mpired.storage.names import check_are_data
 from mpired.storage.output import check_new, is_stream, nothing, parted
 from mpired.storage.remains import finish_staged
+from mpired.storage.urls import is_url
 
 _ATTEMPTS = 5
 _LIGHT_ATTEMPTS = 2  # then the files stay open: their writer replaces them faster than they are read
@@ -65,6 +66,8 @@ _C = TypeVar("_C", bound=Planned)
 def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words, *, timeout: object = None) -> _R:
     """Plan and work, and again if a file changed while it was read: its writer may have replaced it.
 
+    Not if it is an object of a store, or if workers may be on other machines.
+
     Parameters
     ----------
     plan
@@ -80,7 +83,7 @@ def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words, *, 
     Raises
     ------
     ChangedError
-        If a file changes again and again.
+        If a file changes again and again, or is not to be read again.
     """
     if not usual().same_tree:
         _refuse_streams(words)  # before they are read
@@ -92,8 +95,9 @@ def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words, *, 
                 _enter(words())
                 with holding(yes=attempts > _LIGHT_ATTEMPTS and usual().same_tree):
                     return work(plan())
-            except ChangedError:
-                if _has_stream(words) or (attempts >= _ATTEMPTS and time.monotonic() > end):
+            except ChangedError as error:
+                late = attempts >= _ATTEMPTS and time.monotonic() > end
+                if late or _has_stream(words) or _costs_much(error):
                     raise
 
 
@@ -184,6 +188,11 @@ def rehearsed(
         check_new(results, overwrite=overwrite)
         cautions.tell(*cautions.hard_links(parted(results) if overwrite else ()))
         return planned
+
+
+def _costs_much(error: ChangedError) -> bool:
+    """Tell whether to read all again is for the user to decide: objects are paid for, and many machines read."""
+    return is_url(error.subject) or not usual().same_host
 
 
 def _enter(files: Iterable[str | os.PathLike[str]]) -> None:

@@ -31,6 +31,9 @@ def add(invec, inoutvec):
     return invec + inoutvec
 def refuse(invec, inoutvec):
     raise ValueError("no")
+def touch(invec, inoutvec):
+    os.utime("r3.npy", ns=(0, 1))
+    return invec + inoutvec
 def wait(invec, inoutvec):
     with open(f"in_it.{os.getpid()}", "x"):
         time.sleep(100)
@@ -149,6 +152,15 @@ def test_an_error_is_told_once_with_its_status(here):
     assert done.returncode == 7
     assert done.stderr.count("raised ValueError: no") == 1
     assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_rank_that_changes_is_told_with_the_machine_and_not_read_again(here):
+    """It changes once, when the ranks before it are combined: a second attempt would succeed."""
+    done = run(3, "reduce", "--op", "ops.py:touch", "-o", "out.npy", *(f"r{i}.npy" for i in range(NRANKS)))
+    assert done.returncode == 3
+    said = "r3.npy: changed while being read; run again when its writer has finished"
+    assert done.stderr == f"mpired: {said} (on {os.uname().nodename})\n"
+    assert not results(here)
 
 
 def test_a_call_that_does_not_end_ends_with_the_error_of_another(here):
