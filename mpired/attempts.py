@@ -195,6 +195,12 @@ def _costs_much(error: ChangedError) -> bool:
     return is_url(error.subject) or not usual().same_host
 
 
+def check_reaches(planned: Planned) -> None:
+    """Raise `ShortLocksError` if a result would replace what is read where no machine sees the locks of others."""
+    for path in _updated(planned.paths, planned.sources):
+        lock.check_reaches(path)
+
+
 def _enter(files: Iterable[str | os.PathLike[str]]) -> None:
     """Finish what interrupted commands have left of files, which may not be what such a command leaves."""
     finish_staged(check_are_data(files))
@@ -210,15 +216,27 @@ def _has_stream(words: Words) -> bool:
     return any(is_stream(os.fspath(word)) for word in words())
 
 
+def _existing(paths: Iterable[str]) -> list[str]:
+    """Return those of some results that are files by now."""
+    return [path for path in paths if not is_stream(path) and os.path.isfile(path)]
+
+
+def _updated(paths: Iterable[str], sources: Iterable[Source]) -> list[str]:
+    """Return those of some results that replace what is read."""
+    existing = _existing(paths)
+    read = set(calls.real_paths(source.name for source in sources)) if existing else set()
+    return [path for path in existing if os.path.realpath(path) in read]
+
+
 @contextlib.contextmanager
 def _held(paths: Iterable[str], sources: Iterable[Source]) -> Iterator[Held]:
     """Lock the files that are to be replaced, and finish what was begun with them."""
-    existing = [path for path in paths if not is_stream(path) and os.path.isfile(path)]
+    existing = _existing(paths)
     lock.check_descriptors(existing)
-    read = set(calls.real_paths(source.name for source in sources)) if existing else set()
+    updated = set(_updated(existing, sources))
 
     def lock_one(name: str, waiting: lock.Waiting, *, held: Collection[lock.Inode]) -> Target | None:
-        return lock_replaced(name, waiting, held=held, updated=os.path.realpath(name) in read)
+        return lock_replaced(name, waiting, held=held, updated=name in updated)
 
     with lock_all(existing, lock.usual(), lock=lock_one, after=_recover) as held:
         yield held
