@@ -153,6 +153,9 @@ class Dask(far.Tasks):
         try:
             answer: far.Answer = self._client.gather(future, direct=True)
         except KilledWorker as error:
+            if alone:  # workers that do not come back had an end of their own, and the op is not to blame
+                time.sleep(_PATIENCE)
+                self.wait_for_workers()
             reason = (
                 f"a task has ended the process of its worker, {error.allowed_failures + 1} times; nothing was written"
             )
