@@ -179,6 +179,7 @@ ENGINES = table(
             own_output=False,
             fills_drafts=True,
             told_by=("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "PALS_SIZE"),
+            takes=("engine_timeout",),
             numbered_by=("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "PALS_RANKID"),
         ),
         Engine(

@@ -34,6 +34,9 @@ def refuse(invec, inoutvec):
 def touch(invec, inoutvec):
     os.utime("r3.npy", ns=(0, 1))
     return invec + inoutvec
+def slow(invec, inoutvec):
+    time.sleep(0.06)
+    return invec + inoutvec
 def wait(invec, inoutvec):
     with open(f"in_it.{os.getpid()}", "x"):
         time.sleep(100)
@@ -195,6 +198,41 @@ def test_nothing_is_left_of_what_is_killed(whom, sent, here):
         started.wait()
     assert not results(here)
     assert not list(here.glob(".*"))
+
+
+def test_a_worker_that_stands_still_is_an_error(here):
+    """It cannot be told from one that is at work, so that only the user can say how long is too long."""
+    ranks = [f"r{rank}.npy" for rank in range(NRANKS)]
+    options = ["--engine", "mpi", "--engine-timeout", "4", "--op", "ops.py:wait", "-o", "out.npy"]
+    started = subprocess.Popen(words(3, "reduce", *options, *ranks), stderr=subprocess.PIPE, text=True)
+    try:
+        while len(workers := [int(path.suffix[1:]) for path in here.glob("in_it.*")]) < 2:
+            assert started.poll() is None
+            time.sleep(0.01)
+        for pid in workers:
+            os.kill(pid, signal.SIGSTOP)
+        _, said = started.communicate(timeout=60)
+    finally:
+        started.kill()
+        started.wait()
+    assert started.returncode == 8
+    host = os.uname().nodename
+    assert re.match(
+        rf"mpired: the worker of rank [12] on {host}: has sent nothing for 4 s; nothing was written\n", said
+    )
+    until = time.monotonic() + 60
+    while any(os.path.exists(f"/proc/{pid}") for pid in workers):
+        assert time.monotonic() < until
+        time.sleep(0.01)
+    assert not results(here)
+
+
+def test_workers_that_send_something_take_as_long_as_they_need(here):
+    """All calls of the op together take longer."""
+    ranks = [f"r{rank}.npy" for rank in range(NRANKS)]
+    done = run(3, "reduce", "--engine-timeout", "2", "--op", "ops.py:slow", "-o", "out.npy", *ranks)
+    assert done.returncode == 0, done.stderr
+    assert np.array_equal(np.load("out.npy"), mpired.reduce(ranks, "sum"))
 
 
 @pytest.mark.parametrize(
