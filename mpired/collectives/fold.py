@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from mpired.buffers.indexed import IndexedBuffer
     from mpired.buffers.missing import Missing
 
-# Results are sent back when there are so many bytes of them.
-_MADE_BYTES = 32 << 20
+# Results are sent back when there are so many bytes of them; both processes hold twice as many.
+_MADE_BYTES = 4 << 20
 
 
 class Region(NamedTuple):

@@ -1,4 +1,4 @@
-"""What workers open: a rank once each, and nothing is open in them after a run; blocks as the file system wishes."""
+"""What workers open and hold: a rank once each, and nothing after a run; blocks as the file system wishes."""
 
 from __future__ import annotations
 
@@ -174,3 +174,33 @@ assert np.array_equal(found, np.arange(20_000) * sum(range(60)))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+PEAK = """\
+import sys
+import mpired.__main__
+from mpired.engines import mpi
+leave = mpi._leave
+def told(*words):
+    with open("/proc/self/status") as status:
+        sys.stderr.write(next(line for line in status if line.startswith("VmHWM")))
+    leave(*words)
+mpi._leave = told
+sys.argv[0] = "mpired"
+mpired.__main__.run()
+"""
+
+
+def test_each_process_holds_little_of_a_result_that_is_sent_back(tmp_path, monkeypatch):
+    """Less than the limit for each, which is less than half of the result."""
+    monkeypatch.chdir(tmp_path)
+    for rank in range(2):
+        with open(f"r{rank}.bin", "wb") as file:
+            file.truncate(160 << 20)
+    words = ["--engine", "mpi", "--type", "uint8_t", "--op", "bor", "--max-memory", "72M", "-o", "out.bin"]
+    command = [sys.executable, "-c", PEAK, "reduce", *words, "r0.bin", "r1.bin"]
+    done = subprocess.run([MPIEXEC, "-n", "3", *command], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    peaks = [int(kibibytes) << 10 for kibibytes in re.findall(r"VmHWM:\s+(\d+) kB", done.stderr)]
+    assert len(peaks) == 3
+    assert max(peaks) < 72 << 20
