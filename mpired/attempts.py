@@ -27,6 +27,7 @@ from mpired.storage.lock import Target, lock_all, lock_replaced
 from mpired.storage.names import check_are_data
 from mpired.storage.output import check_new, is_stream, nothing, parted
 from mpired.storage.remains import finish_staged
+from mpired.storage.urls import is_url
 
 _ATTEMPTS = 5
 _LIGHT_ATTEMPTS = 2  # then the files stay open: their writer replaces them faster than they are read
@@ -65,6 +66,8 @@ _C = TypeVar("_C", bound=Planned)
 def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words, *, timeout: object = None) -> _R:
     """Plan and work, and again if a file changed while it was read: its writer may have replaced it.
 
+    Not if it is an object of a store, or if workers may be on other machines.
+
     Parameters
     ----------
     plan
@@ -80,7 +83,7 @@ def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words, *, 
     Raises
     ------
     ChangedError
-        If a file changes again and again.
+        If a file changes again and again, or is not to be read again.
     """
     if not usual().same_tree:
         _refuse_streams(words)  # before they are read
@@ -92,8 +95,9 @@ def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words, *, 
                 _enter(words())
                 with holding(yes=attempts > _LIGHT_ATTEMPTS and usual().same_tree):
                     return work(plan())
-            except ChangedError:
-                if _has_stream(words) or (attempts >= _ATTEMPTS and time.monotonic() > end):
+            except ChangedError as error:
+                late = attempts >= _ATTEMPTS and time.monotonic() > end
+                if late or _has_stream(words) or _costs_much(error):
                     raise
 
 
@@ -191,6 +195,17 @@ def _renamed(planned: object, results: Iterable[str]) -> Iterable[str]:
     return cast("Iterable[str]", getattr(planned, "renamed", results))
 
 
+def _costs_much(error: ChangedError) -> bool:
+    """Tell whether to read all again is for the user to decide: objects are paid for, and many machines read."""
+    return is_url(error.subject) or not usual().same_host
+
+
+def check_reaches(planned: Planned) -> None:
+    """Raise `ShortLocksError` if a result would replace what is read where no machine sees the locks of others."""
+    for path in _updated(planned.paths, planned.sources):
+        lock.check_reaches(path)
+
+
 def _enter(files: Iterable[str | os.PathLike[str]]) -> None:
     """Finish what interrupted commands have left of files, which may not be what such a command leaves."""
     finish_staged(check_are_data(files))
@@ -206,15 +221,27 @@ def _has_stream(words: Words) -> bool:
     return any(is_stream(os.fspath(word)) for word in words())
 
 
+def _existing(paths: Iterable[str]) -> list[str]:
+    """Return those of some results that are files by now."""
+    return [path for path in paths if not is_stream(path) and os.path.isfile(path)]
+
+
+def _updated(paths: Iterable[str], sources: Iterable[Source]) -> list[str]:
+    """Return those of some results that replace what is read."""
+    existing = _existing(paths)
+    read = set(calls.real_paths(source.name for source in sources)) if existing else set()
+    return [path for path in existing if os.path.realpath(path) in read]
+
+
 @contextlib.contextmanager
 def _held(paths: Iterable[str], sources: Iterable[Source]) -> Iterator[Held]:
     """Lock the files that are to be replaced, and finish what was begun with them."""
-    existing = [path for path in paths if not is_stream(path) and os.path.isfile(path)]
+    existing = _existing(paths)
     lock.check_descriptors(existing)
-    read = set(calls.real_paths(source.name for source in sources)) if existing else set()
+    updated = set(_updated(existing, sources))
 
     def lock_one(name: str, waiting: lock.Waiting, *, held: Collection[lock.Inode]) -> Target | None:
-        return lock_replaced(name, waiting, held=held, updated=os.path.realpath(name) in read)
+        return lock_replaced(name, waiting, held=held, updated=name in updated)
 
     with lock_all(existing, lock.usual(), lock=lock_one, after=_recover) as held:
         yield held

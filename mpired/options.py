@@ -990,7 +990,7 @@ class Engines(TypedDict, total=False):
             "--engine-timeout",
             Seconds(zero=False),
             "How long to wait for the scheduler of --engine dask, for a worker of it, and for a worker that does not "
-            "answer; default 120.",
+            "answer; default 120. With mpi: for a worker that sends nothing; without it for ever.",
         ),
     ]
 

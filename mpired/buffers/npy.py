@@ -25,7 +25,7 @@ from mpired.buffers.rank import RankFile, dtype_text, element_text
 from mpired.datatypes import TIMES, Datatype, agrees, as_numbers, from_dtype, with_fields
 from mpired.datatypes.times import is_of_numpy, numpy_form
 from mpired.errors import BufferFileError, DatatypeError
-from mpired.sources.local import peek
+from mpired.sources.local import LocalSource, peek
 from mpired.sources.source import Source
 from mpired.storage import calls
 
@@ -47,9 +47,12 @@ _PADDING = re.compile(r"\|?V\d{1,10}", re.ASCII)
 class _Known(NamedTuple):
     """What the last header meant, which is mostly that of the next rank.
 
-    Those are its bytes, all else that its meaning depends on, and what makes the buffer of a source.
+    Those are its source, unless that keeps something open, its descr and its bytes, all else that its meaning depends
+    on, and what makes the buffer of a source.
     """
 
+    source: Source | None
+    descr: Any
     head: bytes
     nbytes: int
     declared: Declared
@@ -104,7 +107,9 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     )
     if not source.is_forward:
         with closing(peek(source)) as file, calls.blaming(source.name):
-            _last = _Known(file.read(offset, 0), source.nbytes, declared, buffer_of)
+            head = file.read(offset, 0)
+        kept = source if isinstance(source, LocalSource) and source.keep is None else None
+        _last = _Known(kept, fields["descr"], head, source.nbytes, declared, buffer_of)
     return RankFile(source, (buffer_of(source),))
 
 
@@ -310,13 +315,19 @@ def prepare(model: Model) -> FlatLayout:
         If NumPy has no type for the elements, which are times.
     """
     buffer = model.buffers[0]
-    descr = _read_header(model.source)[1]["descr"] if model.source else None
+    descr = _descr(model.source) if model.source else None
     stored, head = laid_out(buffer, descr)
 
     def head_of(count: int) -> bytes:
         return laid_out(buffer, descr, count=count, nbytes=len(head))[1]
 
     return FlatLayout(stored, head, head_of=head_of if buffer.count == UNKNOWN_COUNT else None)
+
+
+def _descr(source: Source) -> Any:
+    """Return the descr of a file, which is often known: that of the first rank."""
+    known = _last
+    return known.descr if known is not None and known.source is source else _read_header(source)[1]["descr"]
 
 
 def laid_out(buffer: BufferModel, descr: Any, *, count: int | None = None, nbytes: int = 0) -> tuple[np.dtype, bytes]:

@@ -52,9 +52,16 @@ def rehearse(
     plan: Callable[[], _P], described: Callable[[_P], Preview], words: Words, options: Locking, *, overwrite: bool
 ) -> None:
     """Check a call whose results are files, and say on standard output what it would do."""
+
+    def checked() -> _P:
+        planned = plan()
+        if overwrite:
+            attempts.check_reaches(planned)
+        return planned
+
     with cautions.heard() as heard:
         planned = attempts.rehearsed(
-            plan, lambda each: each.paths, words, overwrite=overwrite, timeout=options["lock_timeout"]
+            checked, lambda each: each.paths, words, overwrite=overwrite, timeout=options["lock_timeout"]
         )
     tell_rehearsal(described(planned), [source.name for source in planned.sources], heard)
     params.end_without(getattr(planned, "skipped", ()))

@@ -38,10 +38,11 @@ def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Unpack[EngineOp
         if usual() is LOCAL:
             if ranks:
                 raise UsageError("ranks", "are seen by this machine's processes as by all others; name an `engine`")
-            rows = list(map(_row, ENGINES.values()))
+            # Of processes that a launcher has started the first one speaks for all.
+            rows = list(map(_row, ENGINES.values())) if all(row.is_first for row in ENGINES.values()) else []
         else:
             rows, wrong = _looked(ranks)
-    if as_json:
+    if as_json and rows:
         show(json.dumps(rows, indent=1))
     else:
         for row in rows:

@@ -8,8 +8,8 @@ show in the result. Every partial result that somebody gets is written when the 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, closing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from mpired.buffers.indexed import IndexedBuffer
     from mpired.buffers.missing import Missing
 
-# Results are sent back when there are so many bytes of them.
-_MADE_BYTES = 32 << 20
+# Results are sent back when there are so many bytes of them; both processes hold twice as many.
+_MADE_BYTES = 4 << 20
 
 
 class Region(NamedTuple):
@@ -181,6 +181,14 @@ class Fold:
 
     def __init__(self, plan: Plan, targets: tuple[Target, ...], sent: tuple[int, ...] = ()) -> None:
         self.plan, self.targets, self.sent = plan, targets, sent
+        self._kept = _Kept()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Fold, (self.plan, self.targets, self.sent)
+
+    def close(self) -> None:
+        """Close what is open for the next segments."""
+        self._kept.close()
 
     def sending(self) -> Fold:
         """Return the fold whose results are sent back."""
@@ -196,11 +204,7 @@ class Fold:
         found: list[Overflow | None] = []
         pace = Pace()
         with (
-            _Readers(
-                list(map(what_is_read, ranks)) if state.counts_indices else ranks,
-                self.plan.max_open,
-                self.plan.ahead,
-            ) as readers,
+            self._kept.lent(segment.buffer, partial(self._opened, state, ranks)) as readers,
             _Writers(
                 self.targets, segment.buffer, self.plan.max_open, durable=not self.plan.engine.same_host
             ) as writers,
@@ -217,6 +221,10 @@ class Fold:
                     nbytes, found = 0, []
             readers.check_ends()
         yield _part(nbytes, found, segment, start)._replace(made=made.taken(), hidden=writers.hidden())
+
+    def _opened(self, state: State, ranks: Sequence[RankBuffer]) -> _Readers:
+        plain = list(map(what_is_read, ranks)) if state.counts_indices else ranks
+        return _Readers(plain, self.plan.max_open, self.plan.ahead, stay=self.plan.engine.tells_ends)
 
 
 def _state(op: Op, ranks: Sequence[RankBuffer]) -> State:
@@ -262,11 +270,54 @@ def _left_fold(state: State, readers: _Readers, start: int, count: int, sinks: _
     return total(found)
 
 
-class _Readers(AbstractContextManager["_Readers"]):
-    """One buffer of every rank, the first `max_open` kept open, the others opened in turn, some read ahead."""
+class _Kept:
+    """The readers of a buffer, which stay open from segment to segment: with the last use of this they are closed."""
 
-    def __init__(self, ranks: Sequence[RankBuffer], max_open: int, ahead: int = 0) -> None:
+    def __init__(self) -> None:
+        self._free: list[tuple[int, _Readers]] = []
+
+    @contextmanager
+    def lent(self, buffer: int, opened: Callable[[], _Readers]) -> Iterator[_Readers]:
+        """Lend the readers of a buffer to a segment; each of several threads has its own."""
+        readers = self._taken(buffer) or opened()
+        try:
+            yield readers
+        except BaseException:
+            readers.close()
+            raise
+        if readers.stay:
+            self._free.append((buffer, readers))
+        else:
+            readers.close()
+
+    def _taken(self, wanted: int) -> _Readers | None:
+        """Return free readers of a buffer, and close those of others: no more are open than those of one."""
+        while self._free:
+            try:
+                buffer, readers = self._free.pop()
+            except IndexError:  # another thread has taken them
+                return None
+            if buffer == wanted:
+                return readers
+            readers.close()
+        return None
+
+    def close(self) -> None:
+        """Close those that are free."""
+        self._taken(-1)
+
+    __del__ = close
+
+
+class _Readers:
+    """One buffer of every rank, the first `max_open` kept open, the others opened in turn, some read ahead.
+
+    With `stay` they may be used for another segment, unless one is read forward.
+    """
+
+    def __init__(self, ranks: Sequence[RankBuffer], max_open: int, ahead: int, *, stay: bool) -> None:
         self.datatype = ranks[0].datatype
+        self.stay = stay and not any(rank.source.is_forward for rank in ranks)
         self._ranks = ranks
         self._max_open = max_open
         self._open: dict[int, Reader] = {}
@@ -326,7 +377,8 @@ class _Readers(AbstractContextManager["_Readers"]):
             if self._ranks[rank].source.is_forward and not is_open(self._ranks):
                 cast("Any", reader).check_end()
 
-    def __exit__(self, *_: object) -> None:
+    def close(self) -> None:
+        """Close what is open."""
         if self._ahead is not None:
             self._ahead.close()
         for reader in self._open.values():

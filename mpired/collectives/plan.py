@@ -36,8 +36,11 @@ _PIPES, _FEW_WORKERS = 2, 4
 # An open column keeps a page and a read buffer.
 _MAX_OPEN_STREAMED = 16
 _SEGMENTS_PER_WORKER = 8
-# Blocks that are read ahead from other machines.
+# Blocks that are read ahead from other machines: so many, or fewer that have so many bytes.
 _DEPTH = 32
+_DEPTH_BYTES = 64 << 20
+# The longest blocks that a file system may wish for.
+_MOST_PREFERRED_BYTES = 16 << 20
 # What a worker on another machine sends back of a segment, at most.
 _RETURNED_BYTES = 64 << 20
 # Where workers may be on other machines the ranks are cut at multiples of so many bytes of their files: parallel file
@@ -219,9 +222,9 @@ class _Work:
         threads = jobs or limits.workers
         return tuple(tuple(_decompressed_ahead(rank, threads) for rank in ranks) for ranks in self.buffers)
 
-    def block_bytes(self, jobs: int, max_open: int) -> int:
-        """Return the bytes of a block without a limit of memory."""
-        wanted = _STREAMED_BLOCK_BYTES if self.long else _BLOCK_BYTES
+    def block_bytes(self, jobs: int, max_open: int, preferred: int) -> int:
+        """Return the bytes of a block without a limit of memory; the file system is best read by so many."""
+        wanted = _STREAMED_BLOCK_BYTES if self.long else max(_BLOCK_BYTES, preferred)
         if self.far is not None:
             wanted = max(wanted, self.far.block)
         if max(self.nranks, self.noutputs) > max_open:
@@ -335,14 +338,16 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
     buffers = work.read_by(jobs, limits)
     reserved = _reserved(files, nlocked)
     most = _least_limit(engine, limits)
+    pipes = _PIPES if engine.same_host else 0
     jobs, max_open = _max_open(
-        most, reserved, work.jobs(jobs, engine, limits), streamed=work.streamed, noutputs=noutputs
+        most, reserved, work.jobs(jobs, engine, limits), pipes, streamed=work.streamed, noutputs=noutputs
     )
-    max_open -= (ahead := _depth(buffers, max_open))  # what is read ahead is open too
+    preferred = _preferred_nbytes(buffers[0][0], engine)
+    max_open -= (ahead := _depth(buffers, max_open, preferred))  # what is read ahead is open too
     nblocks = work.nblocks(max_open, ahead)
     memory.check(memory.BASE_NBYTES + encoding, max_memory)
     each = not engine.same_host
-    jobs, block_bytes = work.within(max_memory, jobs, work.block_bytes(jobs, max_open), nblocks, each=each)
+    jobs, block_bytes = work.within(max_memory, jobs, work.block_bytes(jobs, max_open, preferred), nblocks, each=each)
     # What a process may have besides its blocks.
     left = None if max_memory is None else max_memory // (1 if jobs == 1 or each else jobs + 1) - nblocks * block_bytes
     buffers = work.reading_within(left, buffers, jobs, max_open, block_bytes)
@@ -362,7 +367,7 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
         engine,
         ended=[],
         memory=max(waiting + jobs * (resident + nblocks * block_bytes), _RESIDENT_BYTES + encoding),
-        open_files=reserved + _pipes(jobs) + work.nopen(max_open, ahead),
+        open_files=reserved + _piped(jobs, pipes) + work.nopen(max_open, ahead),
         machines=min(limits.machines, jobs),
         ahead=ahead,
     )
@@ -377,7 +382,15 @@ def _reserved(files: Sequence[RankFile], nlocked: int) -> int:
     return reserved
 
 
-def _depth(buffers: Sequence[Sequence[RankBuffer]], max_open: int) -> int:
+def _preferred_nbytes(rank: RankBuffer, engine: Engine) -> int:
+    """Return the bytes by which a file system of other machines wishes to be read; 0 of one of this machine."""
+    source = of_file(what_is_read(rank).source)
+    if not isinstance(source, LocalSource) or (engine.same_host and not calls.is_remote(source.path)):
+        return 0
+    return min(calls.preferred_nbytes(source.path), _MOST_PREFERRED_BYTES)
+
+
+def _depth(buffers: Sequence[Sequence[RankBuffer]], max_open: int, preferred: int) -> int:
     """Return how many blocks are read ahead: some of ranks that other machines have, if they lie flat in their files.
 
     What is decoded in sequence reads ahead by itself.
@@ -388,7 +401,8 @@ def _depth(buffers: Sequence[Sequence[RankBuffer]], max_open: int) -> int:
     if max_open <= 2 * _DEPTH or not is_far:
         return 0
     flat = all(type(rank) is FlatBuffer and not rank.source.is_forward for ranks in buffers for rank in ranks)
-    return min(far.depth if far else _DEPTH, len(buffers[0])) if flat and len(buffers[0]) > 1 else 0
+    depth = far.depth if far else min(_DEPTH, _DEPTH_BYTES // max(1, preferred))
+    return min(depth, len(buffers[0])) if flat and len(buffers[0]) > 1 else 0
 
 
 def _width(op: Op, datatype: Datatype, nranks: int) -> int:
@@ -485,24 +499,25 @@ def _check_reach(engine: Engine, op: Op, files: Sequence[RankFile]) -> None:
             raise UsageError(file.source.name, f"{reason}; write it to a file first")
 
 
-def _max_open(limit: int, reserved: int, jobs: int, *, streamed: bool, noutputs: int) -> tuple[int, int]:
+def _max_open(limit: int, reserved: int, jobs: int, pipes: int, *, streamed: bool, noutputs: int) -> tuple[int, int]:
     """Return how many workers, and how many ranks and results each keeps open, fit into a limit of open files.
 
-    `reserved` are those that are open for something else.
+    `reserved` are those that are open for something else, `pipes` those that the connection to a worker takes.
     """
     most = _MAX_OPEN_STREAMED if streamed else _MAX_OPEN
     if limit == resource.RLIM_INFINITY:
         return jobs, most
     least = 2 if noutputs > 1 else 1
     descriptors.check(reserved + least)
-    jobs = max(1, min(jobs, _FEW_WORKERS + (limit - reserved - least) // _PIPES))
-    allowed = limit - reserved - _pipes(jobs)
+    if pipes:
+        jobs = max(1, min(jobs, _FEW_WORKERS + (limit - reserved - least) // pipes))
+    allowed = limit - reserved - _piped(jobs, pipes)
     return jobs, max(1, min(allowed // least, most))
 
 
-def _pipes(jobs: int) -> int:
+def _piped(jobs: int, pipes: int) -> int:
     """Return how many open files the connections to workers take, which each inherits, beside those reserved."""
-    return _PIPES * max(0, jobs - _FEW_WORKERS)
+    return pipes * max(0, jobs - _FEW_WORKERS)
 
 
 def _grain(ranks: Sequence[RankBuffer]) -> int:

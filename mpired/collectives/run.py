@@ -352,7 +352,8 @@ def _fold(plan: Plan, targets: Sequence[Target], progress: Progress) -> None:
         fold = Fold(decoded, tuple(targets))
         if plan.returns and not _are_filled(plan, targets):
             fold = fold.sending()
-        parts = [receiver.written(part) for part in worked(plan, fold, progress)]
+        with closing(fold):
+            parts = [receiver.written(part) for part in worked(plan, fold, progress)]
     _tell(plan, parts)
     for number, ranks in enumerate(plan.buffers):
         count = sum(part.hidden[1] for part in parts if part.hidden[0] == number)

@@ -101,7 +101,8 @@ class Dask(far.Tasks):
     def limits(self) -> Limits:
         """Return what the workers may use; each thread of one is one here."""
         workers = self._workers()
-        return far.limits(self.everywhere(far.place), sum(each["nthreads"] for each in workers.values()))
+        threads = [each["nthreads"] for each in workers.values()]
+        return far.limits(self.everywhere(far.place), sum(threads), max(threads, default=1))
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
         """Apply the function once in each worker."""
@@ -111,7 +112,7 @@ class Dask(far.Tasks):
     def begin(self, octets: bytes) -> Any:
         """Return the pickled function as the result of a task, which can be made again where a worker is lost."""
         self._keys = []
-        return self._client.submit(bytes, octets, pure=False)
+        return self._client.submit(far.Sent, octets, pure=False)
 
     def submit(self, function: Any, item: Any, *, alone: bool, worker: int | None = None) -> Any:
         """Hand over a task."""
@@ -152,6 +153,9 @@ class Dask(far.Tasks):
         try:
             answer: far.Answer = self._client.gather(future, direct=True)
         except KilledWorker as error:
+            if alone:  # workers that do not come back had an end of their own, and the op is not to blame
+                time.sleep(_PATIENCE)
+                self.wait_for_workers()
             reason = (
                 f"a task has ended the process of its worker, {error.allowed_failures + 1} times; nothing was written"
             )

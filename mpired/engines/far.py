@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 from mpired.engines.table import Limits
 from mpired.engines.worker import keep_freed_memory, portable, results
 from mpired.errors import MpiredError
+from mpired.storage import descriptors
 
 Answer: TypeAlias = tuple[list[Any], BaseException | None]
 """The results of an item, and the error that ended them."""
@@ -35,9 +36,13 @@ def place(_number: int) -> Place:
     return Place(socket.gethostname(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
-def limits(places: Collection[Place], workers: int) -> Limits:
-    """Return what so many workers may use that are at these places: files as the one that may open fewest."""
-    finite = [each.descriptors for each in places if each.descriptors != resource.RLIM_INFINITY]
+def limits(places: Collection[Place], workers: int, threads: int = 1) -> Limits:
+    """Return what so many workers may use that are at these places: files as the one that may open fewest.
+
+    As many of them as `threads` may be one process.
+    """
+    of_all = (each.descriptors - descriptors.RESERVED for each in places if each.descriptors != resource.RLIM_INFINITY)
+    finite = [descriptors.RESERVED + each // threads for each in of_all]
     return Limits(workers, min(finite, default=resource.RLIM_INFINITY), len({each.host for each in places}))
 
 
@@ -52,22 +57,42 @@ def told(error: BaseException) -> BaseException:
     return portable(error)
 
 
-def work(octets: bytes, item: Any, alone: bool) -> Answer:  # noqa: FBT001 - of a task, which has no keywords
+class Sent:
+    """A pickled function, which a process loads once, and has as long as it has this."""
+
+    def __init__(self, octets: bytes) -> None:
+        self._octets, self._lock = octets, threading.Lock()
+        self._function: Callable[[Any], Any] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Sent, (self._octets,)
+
+    @property
+    def function(self) -> Callable[[Any], Any]:
+        """The function."""
+        with self._lock:
+            self._function = self._function or _loaded(self._octets)
+            return self._function
+
+
+def work(sent: Sent | bytes, item: Any, alone: bool) -> Answer:  # noqa: FBT001 - of a task, which has no keywords
     """Apply a pickled function to an item; `alone` is what may run in one thread of a process at a time."""
     found: list[Any] = []
     try:
         with _ONE if alone else contextlib.nullcontext():
-            found.extend(results(_loaded(octets), item))
+            found.extend(results(sent.function if isinstance(sent, Sent) else _loaded_last(sent), item))
     except BaseException as error:  # noqa: BLE001 - raised again by the command
         return found, told(error)
     return found, None
 
 
-@functools.lru_cache(maxsize=1)
 def _loaded(octets: bytes) -> Callable[[Any], Any]:
     keep_freed_memory()
     function: Callable[[Any], Any] = pickle.loads(octets)  # noqa: S301 - made by the command, of the same user
     return function
+
+
+_loaded_last = functools.lru_cache(maxsize=1)(_loaded)
 
 
 class Tasks(ABC):

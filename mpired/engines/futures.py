@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+    wait,
+)
 from typing import Any
 
 from mpired.engines import cores, far
@@ -27,7 +35,8 @@ class Futures(far.Tasks):
 
     def limits(self) -> Limits:
         """Return what the workers may use."""
-        return far.limits(self.everywhere(far.place), self._workers)
+        threads = self._workers if isinstance(self._executor, ThreadPoolExecutor) else 1
+        return far.limits(self.everywhere(far.place), self._workers, threads)
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
         """Apply the function as often as there are workers: an executor chooses the worker itself."""

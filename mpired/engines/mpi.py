@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import pickle
 import signal
@@ -20,7 +21,7 @@ from typing import Any, NoReturn, cast
 from mpired.engines import far, pool
 from mpired.engines.table import ENGINES, Limits, not_installed
 from mpired.engines.worker import flush_streams, lent, prepare, results
-from mpired.errors import UsageError
+from mpired.errors import UsageError, WorkerError
 
 _HEAD, _BODY, _STOP = 1, 2, 3
 _FUNCTION, _ITEM, _RESULT, _DONE, _ERROR, _END = "function", "item", "result", "done", "error", "end"
@@ -83,7 +84,8 @@ def connect(options: Mapping[str, Any]) -> Iterator[Mpi]:
     """
     if isinstance(options["engine"], Mpi):  # of a block in a program, which ends the others
         options["engine"].check_running()
-        yield options["engine"]
+        with options["engine"].patient(options["engine_timeout"]):
+            yield options["engine"]
         return
     import mpi4py  # noqa: F401, PLC0415 - to say that it is missing
 
@@ -94,7 +96,8 @@ def connect(options: Mapping[str, Any]) -> Iterator[Mpi]:
         raise UsageError("`engine`", f"{reason}; in Python hand over that of `with mpired.mpi() as engine:`")
     _running.check_launcher("mpired ...")
     try:
-        yield _running
+        with _running.patient(options["engine_timeout"]):
+            yield _running
     finally:
         _running.ended()
 
@@ -128,7 +131,8 @@ class Mpi:
         self._stuck = False
         self._runs = 0
         self._stops: Counter[int] = Counter()
-        self._places: list[far.Place] = []
+        self._places: dict[int, far.Place] = {}
+        self._timeout = math.inf
 
     @property
     def is_worker(self) -> bool:
@@ -184,12 +188,21 @@ class Mpi:
         reason = f"the launcher has started {size} processes ({name}), and each is alone: mpi4py is for another MPI"
         raise UsageError("`engine`", f"{reason} ({library}); use the mpiexec of that one, or build mpi4py for this one")
 
+    @contextlib.contextmanager
+    def patient(self, timeout: float | None) -> Iterator[None]:
+        """Wait in the block for a worker that sends nothing so many seconds at most; None for ever."""
+        before, self._timeout = self._timeout, math.inf if timeout is None else timeout
+        try:
+            yield
+        finally:
+            self._timeout = before
+
     def limits(self) -> Limits:
         """Return what the workers may use; without others this process is the one."""
         if not self._workers:
             return pool.limits()._replace(workers=1)
-        self._places = self._places or self.everywhere(far.place)
-        return far.limits(self._places, len(self._workers))
+        self._places = self._places or dict(self._answers(far.place, self._workers, len(self._workers)))
+        return far.limits(self._places.values(), len(self._workers))
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
         """Apply the function once in each worker."""
@@ -198,21 +211,39 @@ class Mpi:
     def run(
         self, function: Callable[[Any], Any], items: Iterable[Any], jobs: int, *, isolated: bool = False
     ) -> Generator[Any, None, None]:
-        """Apply the function to every item with at most `jobs` workers; yield the results as they come."""
+        """Apply the function to every item with at most `jobs` workers; yield the results as they come.
+
+        Raises
+        ------
+        WorkerError
+            If a worker sends nothing for the time of `patient`.
+        """
         if not self._workers:
             yield from pool.run(function, items, 1, isolated=isolated)
             return
-        rest, octets, busy = iter(items), pickle.dumps(function, 5), set[int]()
+        with contextlib.closing(self._answers(function, items, jobs)) as answers:
+            for _, value in answers:
+                yield value
+
+    def _answers(
+        self, function: Callable[[Any], Any], items: Iterable[Any], jobs: int
+    ) -> Generator[tuple[int, Any], None, None]:
+        """Apply the function to every item in the workers; yield the results as they come, each with its worker."""
+        rest, octets, busy, given = iter(items), pickle.dumps(function, 5), set[int](), list[int]()
+        heard = dict[int, float]()
         self._runs += 1
         try:
             for worker, item in zip(self._workers[:jobs], rest, strict=False):  # the first of all have one each
                 _send(self._world, (_FUNCTION, (self._runs, octets)), worker)
+                given.append(worker)
                 _send(self._world, (_ITEM, item), worker)
                 busy.add(worker)
+                heard[worker] = time.monotonic()
             while busy:
-                worker, (kind, value) = self._message()
+                worker, (kind, value) = self._answer({each: heard[each] for each in busy})
+                heard[worker] = time.monotonic()
                 if kind == _RESULT:
-                    yield value
+                    yield worker, value
                     continue
                 busy.discard(worker)
                 if kind == _ERROR:
@@ -223,6 +254,26 @@ class Mpi:
                     break
         finally:
             self._stop(busy)
+            for worker in given:  # with the function it closes what it keeps open
+                _send(self._world, (_FUNCTION, (self._runs, b"")), worker)
+
+    def _answer(self, heard: Mapping[int, float]) -> tuple[int, tuple[str, Any]]:
+        """Wait for a message of a worker; `heard` is when there was the last one of each that is busy.
+
+        Raises
+        ------
+        WorkerError
+            If there is none of one of them for long.
+        """
+        silent = min(heard, key=lambda each: heard[each])
+        if self._timeout == math.inf:
+            return self._message()
+        try:  # this process may have been away longer than the workers
+            return self._message(max(heard[silent] + self._timeout, time.monotonic() + _PATIENCE))
+        except TimeoutError:
+            where = f" on {self._places[silent].host}" if silent in self._places else ""
+            reason = f"has sent nothing for {self._timeout:g} s; nothing was written"
+            raise WorkerError(f"the worker of rank {silent}{where}", reason) from None
 
     def _message(self, until: float | None = None) -> tuple[int, tuple[str, Any]]:
         """Wait for a message of a worker, and return the worker and what it says."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -16,7 +17,7 @@ from mpired.datatypes import Datatype, Group
 from mpired.engines.table import FarRunner
 from mpired.errors import MpiredError, UsageError, UserOpError, parts
 from mpired.ops import Op
-from mpired.sources.source import Source
+from mpired.sources.source import Source, of_file
 from mpired.storage import calls
 
 _SAMPLES = 8
@@ -98,7 +99,15 @@ def _features() -> frozenset[str]:
 
 
 def _wrong(source: Source) -> str:
-    """Return what is wrong with a file, "" if it is the one that the command has looked at."""
+    """Return what is wrong with a file, "" if it is the one that the command has looked at.
+
+    It is opened only if that does not show otherwise: a machine may remember an old status of it.
+    """
+    path = getattr(of_file(source), "path", "")
+    with contextlib.suppress(MpiredError, OSError):
+        source.check_unchanged()
+        if path and os.access(path, os.R_OK):
+            return ""
     try:
         source.open().close()
     except (MpiredError, OSError) as error:

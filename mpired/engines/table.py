@@ -95,6 +95,10 @@ class Engine(NamedTuple):
     told_by
         Variables of the environment that say that something has started it: what a launcher tells each process of how
         many there are, or where a scheduler is.
+    numbered_by
+        For each of these the variable that says which of them a process is, from 0 on.
+    tells_ends
+        Whether a worker has a function no longer than a run takes, so that what it keeps open is closed then.
     fills_drafts
         Whether its workers on other machines write several results where these are to be: a worker that is lost ends
         the command, so that none writes later.
@@ -113,6 +117,8 @@ class Engine(NamedTuple):
     own_output: bool = True
     stops_ops: bool = True
     told_by: tuple[str, ...] = ()
+    numbered_by: tuple[str, ...] = ()
+    tells_ends: bool = True
     fills_drafts: bool = False
     connected: Runner | None = None
 
@@ -123,6 +129,16 @@ class Engine(NamedTuple):
     def started(self) -> dict[str, str]:
         """What the environment says of what has started it, by variable."""
         return {name: os.environ[name] for name in self.told_by if os.environ.get(name)}
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is the first of those that the same launcher has started, or there is none."""
+        numbers = [
+            os.environ.get(number)
+            for name, number in zip(self.told_by, self.numbered_by, strict=False)
+            if self.started.get(name, "1") != "1"
+        ]
+        return set(numbers) <= {None, "0"}
 
     @property
     def runner(self) -> Runner:
@@ -163,6 +179,8 @@ ENGINES = table(
             own_output=False,
             fills_drafts=True,
             told_by=("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "PALS_SIZE"),
+            takes=("engine_timeout",),
+            numbered_by=("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "PALS_RANKID"),
         ),
         Engine(
             "dask",
@@ -185,6 +203,7 @@ EXECUTOR = Engine(
     same_tree=False,
     doc="an executor of concurrent.futures, in Python",
     stops_ops=False,
+    tells_ends=False,
 )
 """What a program hands over instead of a name."""
 

@@ -281,6 +281,14 @@ def is_remote(path: str) -> bool:
         return False
 
 
+def preferred_nbytes(path: str) -> int:
+    """Return by how many bytes a file is best read and written (`st_blksize`)."""
+    try:
+        return os.stat(path).st_blksize
+    except OSError:  # as above
+        return 0
+
+
 class Mount(NamedTuple):
     """The type of a file system, and the options of its mount."""
 

@@ -227,6 +227,24 @@ def check_reach(fd: int, name: str) -> None:
         raise ShortLocksError(name, f"{found.reason}, so no update is safe; {found.way_out}")
 
 
+def check_reaches(name: str) -> None:
+    """Raise `ShortLocksError` if the lock on a file, or on one made in its place, would not keep other machines away.
+
+    Raises
+    ------
+    OSError
+        If there is neither the file nor a directory for it, or it may not be opened.
+    """
+    path = os.path.realpath(name)
+    with calls.blaming(name):
+        there = path if os.path.exists(path) else os.path.dirname(path)
+        fd = os.open(there, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        check_reach(fd, name)
+    finally:
+        calls.let_go(fd)
+
+
 def lock_replaced(name: str, waiting: Waiting, *, held: Collection[Inode] = (), updated: bool = False) -> Target | None:
     """Lock a file that is to be replaced, as far as that is possible.
 

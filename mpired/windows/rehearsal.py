@@ -12,6 +12,7 @@ from mpired.errors import UsageError
 from mpired.sources.local import LocalSource, recovered_status
 from mpired.sources.source import Source
 from mpired.storage import calls
+from mpired.storage.lock import check_reaches
 from mpired.storage.output import check_new, is_terminal
 from mpired.storage.update import Update
 from mpired.windows import once
@@ -127,9 +128,11 @@ def _look(name: str, request: Request, policy: Policy) -> Seen:
     """Look at a window, or at what it would be made of."""
     if request.create is not None and not os.path.exists(name):
         check_new([name], overwrite=False)
+        check_reaches(name)
         return _made(name, request.create)
     status = recovered_status(name, name)
     calls.let_go(calls.open_existing(os.path.realpath(name), name, writable=request.op.origin))
+    check_reaches(name)
     file = looked_at(LocalSource.of_status(name, name, status), request.declared)
     flat = [buffer for buffer in file.buffers if isinstance(buffer, FlatBuffer)]
     like = None

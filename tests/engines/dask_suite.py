@@ -43,6 +43,9 @@ def refuse(invec, inoutvec):
     raise ValueError("no")
 def end(invec, inoutvec):
     os.kill(os.getpid(), 11)
+def all_wait(invec, inoutvec):
+    open(os.path.join(os.path.dirname(__file__), f"in_it.{os.getpid()}"), "x").close()
+    time.sleep(100)
 def first_waits(invec, inoutvec):
     try:
         with open(os.path.join(os.path.dirname(__file__), "in_it"), "x") as file:
@@ -55,8 +58,11 @@ def first_waits(invec, inoutvec):
 
 
 @contextlib.contextmanager
-def cluster(folder: Path, *workers: int) -> Iterator[list[subprocess.Popen[bytes]]]:
-    """A scheduler, whose file is `scheduler.json`, and workers with so many threads; what is started, in order."""
+def cluster(folder: Path, *workers: int, nanny: bool = True) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """A scheduler, whose file is `scheduler.json`, and workers with so many threads; what is started, in order.
+
+    With `nanny` workers are started again when they are lost.
+    """
     environment = {
         **os.environ,
         "DASK_DISTRIBUTED__SCHEDULER__ALLOWED_FAILURES": "1",
@@ -71,7 +77,8 @@ def cluster(folder: Path, *workers: int) -> Iterator[list[subprocess.Popen[bytes
 
     start("scheduler", "--host", "127.0.0.1", "--port", "0")
     for nthreads in workers:
-        start("worker", "--nthreads", str(nthreads), "--death-timeout", "60", "--local-directory", str(folder))
+        again = "--nanny" if nanny else "--no-nanny"
+        start("worker", again, "--nthreads", str(nthreads), "--death-timeout", "60", "--local-directory", str(folder))
     try:
         wait_for(folder / "scheduler.json")
         yield started
@@ -92,6 +99,14 @@ def wait_for(path: Path) -> None:
     while not (path.exists() and path.read_text().endswith(("\n", "}"))):
         assert time.monotonic() < until
         time.sleep(0.01)
+
+
+def read_link(link: Path) -> Path:
+    """Return where a descriptor leads; nowhere when it has been closed meanwhile."""
+    try:
+        return link.readlink()
+    except FileNotFoundError:
+        return Path()
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +189,18 @@ def test_workers_that_stay_load_an_op_that_has_changed(here, client):
     )
 
 
+@pytest.mark.parametrize("op", ["sum", "ops.py:refuse"])
+def test_no_rank_stays_open_in_workers(op, here, client):
+    """They live on when a run is over."""
+    with contextlib.suppress(UserOpError):
+        mpired.reduce(RANKS, op, engine=client)
+    links = [f"/proc/{pid}/fd" for pid in client.run(os.getpid).values()]
+    until = time.monotonic() + 30
+    while any(path.name in RANKS for link in links for path in map(read_link, Path(link).iterdir())):
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
 def test_an_error_of_an_op_is_that_error(here, client):
     with unchanged(here), pytest.raises(UserOpError, match="raised ValueError: no"):
         mpired.reduce(RANKS, "ops.py:refuse", output="out.npy", engine=client)
@@ -193,6 +220,26 @@ def test_an_op_that_ends_its_workers_is_to_blame(here, client):
     with unchanged(here), pytest.raises(UserOpError, match="a task has ended the process of its worker, 2 times"):
         mpired.reduce(RANKS, "ops.py:end", output="out.npy", engine=client)
     client.wait_for_workers(2, timeout=60)
+
+
+def test_an_op_is_not_to_blame_when_all_workers_are_lost(here):
+    """One after another, each with tasks of the one before."""
+    (here / "dask").mkdir()
+    with cluster(here / "dask", 1, 1, 1, nanny=False) as (_, *workers), ThreadPoolExecutor(1) as thread:
+
+        def kill() -> None:
+            while len(list(here.glob("in_it.*"))) < len(workers):
+                time.sleep(0.01)
+            for worker in workers:
+                worker.kill()
+                time.sleep(1)
+
+        killed = thread.submit(kill)
+        options = {"engine": "dask", "scheduler": str(here / "dask" / "scheduler.json"), "engine_timeout": 3}
+        with pytest.raises(WorkerError, match="has had no worker for 3 s"):
+            mpired.reduce(RANKS, "ops.py:all_wait", output="out.npy", **options)
+        killed.result()
+    assert not results(here)
 
 
 def test_others_do_what_a_lost_worker_has_not_done(here, client):

@@ -116,9 +116,10 @@ def test_the_table_of_mounts(kind, options, of_all, seen, tmp_path, monkeypatch)
         ("reduce-local", "--op", "sum", "r0.npy", "r1.npy"),
     ],
 )
-def test_an_update_is_refused(words, mount, here):
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]], ids=["really", "dry-run"])
+def test_an_update_is_refused(words, mount, dry_run, here):
     with unchanged(here):
-        outcome = run(*words, cwd=here, setup=mounted(here, *mount))
+        outcome = run(*words, *dry_run, cwd=here, setup=mounted(here, *mount))
         refused(
             outcome, 5, "does not show the locks of other machines, so no update is safe", "copy the file elsewhere"
         )
