@@ -7,6 +7,7 @@ ARGS ?=
 WORKERS := $(shell expr $$(nproc) + 1)
 VENV := .venv
 BIN := $(VENV)/bin
+KERNELS := mpired/ops/native/kernels.c.so
 OLDEST := .venv-oldest
 OLDEST_TESTS := tests/test_options.py $(addprefix tests/cli/test_,environment.py info.py listings.py options.py \
 	progress.py starting.py summary.py terminals_and_pipes.py types.py usage.py) \
@@ -75,8 +76,12 @@ bench: $(VENV)/.test ## Compare the speed with other ways to do the same.
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
 clean: ## Remove .venv, caches and builds.
-	rm -rf $(VENV) $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/*.md.new
+	rm -rf $(VENV) $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/*.md.new $(KERNELS)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# Where there is no C compiler, it says so and makes none: mpired works without.
+$(KERNELS): mpired/ops/native/kernels.c build_kernels.py
+	@$(PYTHON) build_kernels.py
 
 # The stamps are newer than pyproject.toml when what it asks for is installed.
 $(VENV)/.made:
@@ -87,24 +92,24 @@ $(VENV)/.made:
 	$(PYTHON) -m venv $(VENV) || $(PYTHON) -m venv --without-pip $(VENV)
 	@touch $@
 
-$(VENV)/.run: $(VENV)/.made pyproject.toml
+$(VENV)/.run: $(VENV)/.made pyproject.toml | $(KERNELS)
 	$(call install,.)
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.made pyproject.toml
+$(VENV)/.test: $(VENV)/.made pyproject.toml | $(KERNELS)
 	$(call install,.[test])
 	@touch $(VENV)/.run $@
 
-$(VENV)/.dev: $(VENV)/.made pyproject.toml
+$(VENV)/.dev: $(VENV)/.made pyproject.toml | $(KERNELS)
 	$(call install,.[dev])
 	@touch $(VENV)/.run $(VENV)/.test $@
 
-$(VENV)/.docs: $(VENV)/.made pyproject.toml
+$(VENV)/.docs: $(VENV)/.made pyproject.toml | $(KERNELS)
 	$(call install,.[docs])
 	@touch $(VENV)/.run $@
 
 # Every bound `>=` in pyproject.toml becomes `==`.
-$(OLDEST)/.made: $(VENV)/.made pyproject.toml
+$(OLDEST)/.made: $(VENV)/.made pyproject.toml | $(KERNELS)
 	$(PYTHON) -m venv $(OLDEST) || $(PYTHON) -m venv --without-pip $(OLDEST)
 	$(BIN)/python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
 		print(*project['dependencies'], *project['optional-dependencies']['remote'], sep='\n')" \

@@ -22,6 +22,11 @@ END
 show 'mpired ops'
 cat <<'END'
 
+Some kernels are compiled from C when mpired is installed, if there is a C compiler: those for which NumPy goes through
+the elements several times, or one by one. `mpired ops --json` lists for which datatypes. All others are those of NumPy,
+and so are all without a compiler, for blocks of less than 4 KiB, and with the environment variable `MPIRED_NATIVE=0`.
+No bit of a result depends on it.
+
 ## Datatypes
 
 The size counts the bytes of the components; the extent includes the padding. In raw files an element

@@ -52,6 +52,7 @@ data. A program that is not installed is left out.
 | parquet is decoded and encoded | use npy or arrow for files that are read often |
 | a result is synced | nothing, if you want to find it after a loss of power; see [Durability](durability.md) |
 | a start takes about as long as importing NumPy | name many files in one command rather than few files in many |
+| pairs, max and min without compiled kernels | install a C compiler, then mpired again; see [`mpired ops`](ops.md) |
 | functions in Python are called for each block | use a ufunc of NumPy, or [an op in C](user-ops.md#in-c) |
 | a slow disk | nothing: the files are read once |
 """

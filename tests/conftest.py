@@ -23,6 +23,7 @@ from three_ranks import A, B, C
 from values import folder_in_memory
 
 from mpired.engines.worker import results
+from mpired.ops import native
 
 pytest.register_assert_rewrite(
     "bad_files",
@@ -168,6 +169,19 @@ def mounted(tmp_path: Path) -> Iterator[Callable[[str], Path]]:
     yield mount
     if os.path.ismount(folder):
         subprocess.run(["umount", folder], check=True)
+
+
+@pytest.fixture(params=["numpy", "c"])
+def either_kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The kernels of NumPy, then the compiled ones, which take blocks of any length here."""
+    if request.param == "c":
+        needs("gcc")
+    monkeypatch.setenv(native.VARIABLE, str(int(request.param == "c")))
+    monkeypatch.setattr(native, "LEAST_BYTES", 0)
+    native.forget()
+    assert (native.obstacle() == "") == (request.param == "c"), f"{native.obstacle()}; `make` compiles the kernels"
+    yield request.param
+    native.forget()
 
 
 @pytest.fixture

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import email
+import json
 import os
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from needs import needs
 
 from mpired.cli import cli
 
+LIBRARY = "ops/native/kernels.c.so"
 ROOT = Path(__file__).parent.parent
 COMMANDS = cli.list_commands(click.Context(cli))
 
@@ -27,13 +30,19 @@ def files_below(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in found}
 
 
+def built(folder: Path, **environment: str) -> Path:
+    """Build a wheel here, without a network, and return it."""
+    words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
+    subprocess.run(words, cwd=ROOT, check=True, capture_output=True, env=os.environ | environment)
+    (path,) = folder.glob("*.whl")
+    return path
+
+
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The content of a wheel that is built here, without a network."""
+    """The content of a wheel."""
     folder = tmp_path_factory.mktemp("wheel")
-    words = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder]
-    subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
-    (path,) = folder.glob("*.whl")
+    path = built(folder)
     with zipfile.ZipFile(path) as archive:
         archive.extractall(folder / "content")
     return folder / "content"
@@ -42,9 +51,56 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_package_is_whole(wheel):
     expected = files_below(ROOT / "mpired")
     found = files_below(wheel / "mpired")
+    for files in (expected, found):
+        files.pop(LIBRARY, None)
     assert {name: found.get(name) for name in expected} == expected
     assert "py.typed" in found
     assert {name.partition("/")[0] for name in found.keys() - expected.keys()} == {"_examples"}
+
+
+MAXLOC = """
+import json, sys, numpy as np, mpired
+ranks = np.zeros((2, 9000), np.dtype([("value", "f8"), ("index", "i4")], align=True))
+ranks["value"] = np.random.default_rng(1).integers(0, 9, ranks.shape)
+ranks["index"] = [[1], [0]]
+for rank in (0, 1):
+    ranks[rank].tofile(f"{rank}.bin")
+mpired.reduce(["0.bin", "1.bin"], "maxloc", output="most.bin", type="double_int")
+"""
+
+
+@pytest.mark.parametrize("compiler", ["cc", "false"])
+def test_a_wheel_built_with_and_without_a_compiler(compiler, tmp_path):
+    """The one is for machines of this kind, the other for all; both give the same results."""
+    needs("gcc")
+    path = built(tmp_path, CC=compiler)
+    tag = path.stem.split("-", 2)[2]
+    assert tag == "py3-none-any" if compiler == "false" else re.fullmatch(r"py3-none-linux_\w+", tag)
+    with zipfile.ZipFile(path) as archive:
+        archive.extractall(tmp_path / "content")
+    assert (tmp_path / "content/mpired" / LIBRARY).exists() == (compiler == "cc")
+    variables = os.environ | {"PYTHONPATH": str(tmp_path / "content"), "MPIRED_NATIVE": ""}
+    listing = [sys.executable, "-m", "mpired", "ops", "--json"]
+    listed = subprocess.run(listing, cwd=tmp_path, env=variables, check=True, capture_output=True)
+    assert any(row["compiled"] for row in json.loads(listed.stdout)) == (compiler == "cc")
+    results = []
+    for native in ("1", "0"):
+        words = [sys.executable, "-c", MAXLOC]
+        subprocess.run(words, cwd=tmp_path, env=variables | {"MPIRED_NATIVE": native}, check=True, capture_output=True)
+        results.append((tmp_path / "most.bin").read_bytes())
+        (tmp_path / "most.bin").unlink()
+    assert results[0] == results[1]
+    assert len(results[0]) == 9000 * 16
+
+
+def test_the_source_distribution_has_the_kernels_in_c(tmp_path):
+    words = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-d", tmp_path]
+    subprocess.run(words, cwd=ROOT, check=True, capture_output=True)
+    (path,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(path) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"build_kernels.py", "hatch_build.py", "mpired/ops/native/kernels.c"} <= names
+    assert f"mpired/{LIBRARY}" not in names
 
 
 def test_metadata(wheel):

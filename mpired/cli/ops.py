@@ -16,7 +16,7 @@ from mpired.datatypes import DATATYPES, Datatype, Group
 from mpired.datatypes.times import FAMILIES
 from mpired.engines import pool, userops
 from mpired.errors import UsageError, escaped
-from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, options_of
+from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, native, options_of
 from mpired.options import AsJson, flags
 
 
@@ -63,7 +63,8 @@ def _user_line(op: dict[str, Any]) -> str:
 
 
 def _user_row(op: dict[str, Any]) -> dict[str, Any]:
-    known = {"identity": _in_json(op["identity"]), "nan": None, "uses": ["reduce"], "groups": [], "options": []}
+    known = {"identity": _in_json(op["identity"]), "nan": None, "uses": ["reduce"]}
+    known |= {name: [] for name in ("groups", "options", "compiled")}
     return {name: (op | known)[name] for name in _row(OPS[0])}
 
 
@@ -102,6 +103,10 @@ def _rules() -> Iterator[tuple[str, list[str]]]:
     yield "--nan mpi treats NaN as MPI's libraries do", [op.name.lower() for op in ops if op.mpi_kernel]
     for name, purpose in PURPOSES.items():
         yield f"{flags()[name]} {purpose}", [op.name.lower() for op in ops if name in options_of(op)]
+    if obstacle := native.obstacle():
+        yield "no compiled kernels", [obstacle]
+    else:
+        yield "compiled kernels for some datatypes", [op.name.lower() for op in ops if _compiled(op)]
 
 
 _LETTERS = {
@@ -130,10 +135,16 @@ def _row(op: Op) -> dict[str, object]:
         "uses": [str(use.name).lower() for use in Use if use in op.uses],
         "groups": [group.title for group in op.groups],
         "options": [flags()[name] for name in options_of(op)],
-        "datatypes": [_type_name(row) for row in DATATYPES if row.group in op.groups and row.dtype is not None],
+        "datatypes": [str(row) for row in _datatypes(op)],
+        "compiled": _compiled(op),
         "error": None,
     }
 
 
-def _type_name(datatype: Datatype) -> str:
-    return str(datatype)
+def _datatypes(op: Op) -> list[Datatype]:
+    return [row for row in DATATYPES if row.group in op.groups and row.dtype is not None]
+
+
+def _compiled(op: Op) -> list[str]:
+    """Return the datatypes for which the kernel of an op is compiled, as they are used here."""
+    return [str(row) for row in _datatypes(op) if native.twin(op.name.lower(), row) is not None]

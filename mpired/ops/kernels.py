@@ -20,6 +20,12 @@ Kernel: TypeAlias = Callable[[np.ndarray, np.ndarray, Datatype], np.ndarray]
 
 # Complex elements multiplied at a time: the temporaries stay in the first-level caches.
 _PRODUCT_STEP = 4096
+# How bits of numbers of 16 bits that are integers in the same order compare, and where a NaN comes.
+_OF_HALVES: dict[np.ufunc, tuple[np.ufunc, int]] = {
+    np.maximum: (np.greater_equal, 0x7FFF),
+    np.minimum: (np.less_equal, -0x8000),
+}
+_INFINITE_HALF = 0x7C00
 
 
 def elementwise(ufunc: np.ufunc) -> Kernel:
@@ -69,6 +75,8 @@ def extreme(ufunc: np.ufunc) -> Kernel:
     """
 
     def kernel(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
+        if inoutvec.dtype == np.float16:
+            return _of_halves(ufunc, invec, inoutvec)
         extremes = inoutvec.view(datatype.compared)
         ufunc(extremes, invec.view(datatype.compared), out=extremes)
         if datatype.group is not Group.FLOATING_POINT:
@@ -77,20 +85,56 @@ def extreme(ufunc: np.ufunc) -> Kernel:
         doubtful |= np.isnan(inoutvec)
         if doubtful.any():
             doubtful &= np.equal(invec, inoutvec) | np.isnan(invec)
-            np.copyto(inoutvec, invec, where=doubtful)
+            return moved(invec, inoutvec, doubtful)
         return inoutvec
 
     return kernel
+
+
+def _of_halves(ufunc: np.ufunc, invec: np.ndarray, inoutvec: np.ndarray) -> np.ndarray:
+    """Choose among numbers of 16 bits, which NumPy would convert one by one.
+
+    The bits are chosen by a mask: `np.copyto(..., where=...)` takes five times as long where the choice is random.
+    """
+    comes_first, nan = _OF_HALVES[ufunc]
+    lower, upper = invec.view(np.int16), inoutvec.view(np.int16)
+    mask = comes_first(_ordered(lower, nan), _ordered(upper, nan)).astype(np.int16)
+    np.negative(mask, out=mask)
+    mask &= lower ^ upper
+    upper ^= mask
+    return inoutvec
+
+
+def _ordered(bits: np.ndarray, nan: int) -> np.ndarray:
+    """Return integers in the order of numbers of 16 bits: one for both zeros, and `nan` for every NaN."""
+    magnitude, sign = bits & 0x7FFF, bits >> 15
+    undefined = magnitude > _INFINITE_HALF
+    magnitude ^= sign
+    magnitude -= sign
+    if undefined.any():
+        magnitude[undefined] = nan
+    return magnitude
 
 
 def chosen(better: np.ufunc) -> Kernel:
     """Return the kernel of MAX or MIN that MPI's libraries have: `inout > in ? inout : in`, also where one is NaN."""
 
     def kernel(invec: np.ndarray, inoutvec: np.ndarray, _datatype: Datatype) -> np.ndarray:
-        np.copyto(inoutvec, invec, where=~better(inoutvec, invec))
-        return inoutvec
+        return moved(invec, inoutvec, ~better(inoutvec, invec))
 
     return kernel
+
+
+def moved(source: np.ndarray, target: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """Copy some elements to the other array, and return that.
+
+    By their places that takes a quarter of the time of `np.copyto` with a mask that is random.
+    """
+    # NumPy copies a structure field by field, but opaque bytes at once.
+    form = source.dtype if source.dtype.names is None else np.dtype(f"V{source.itemsize}")
+    (places,) = where.nonzero()
+    target.view(form)[places] = source.view(form)[places]
+    return target
 
 
 def swapped(kernel: Kernel) -> Kernel:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from mpired.datatypes import Datatype
-from mpired.ops.kernels import Kernel
+from mpired.ops.kernels import Kernel, moved
 
 
 def locate(better: np.ufunc) -> Kernel:
@@ -30,7 +30,7 @@ def locate(better: np.ufunc) -> Kernel:
             keeps = ~takes
             kept = np.count_nonzero(keeps)
         # The fewer winners come to the others.
-        return _moved(inoutvec, invec, keeps) if 2 * kept < len(keeps) else _moved(invec, inoutvec, takes)
+        return moved(inoutvec, invec, keeps) if 2 * kept < len(keeps) else moved(invec, inoutvec, takes)
 
     return kernel
 
@@ -47,7 +47,7 @@ def unordered(better: np.ufunc) -> Kernel:
         lower, upper = (np.ascontiguousarray(each[value]) for each in (invec, inoutvec))
         indices = inoutvec[index]
         np.copyto(indices, np.minimum(indices, invec[index]), where=lower == upper)
-        return _moved(invec, inoutvec, better(lower, upper))
+        return moved(invec, inoutvec, better(lower, upper))
 
     return kernel
 
@@ -56,11 +56,3 @@ def _let_nan_win(takes: np.ndarray, lower: np.ndarray, upper: np.ndarray) -> Non
     """Correct who wins where one value alone is NaN: it compares like a tie, but is none."""
     takes |= lower & ~upper
     takes &= lower | ~upper
-
-
-def _moved(source: np.ndarray, target: np.ndarray, where: np.ndarray) -> np.ndarray:
-    """Copy whole pairs to the other array, and return that."""
-    pairs = f"V{source.itemsize}"  # NumPy copies a structure field by field, but opaque bytes at once
-    (moved,) = where.nonzero()
-    target.view(pairs)[moved] = source.view(pairs)[moved]
-    return target

@@ -13,6 +13,7 @@ from mpired.datatypes.named import canonical
 from mpired.errors import OpError, UnknownOpError, shortened
 from mpired.ops import identity, kernels, loc, statistics
 from mpired.ops.kernels import Kernel
+from mpired.ops.native import twinned
 from mpired.ops.op import ANY_USE, Op, Use
 from mpired.ops.rules import Rules
 from mpired.ops.state import State
@@ -59,7 +60,7 @@ _SUMS = _WIDER | {"exact"}
 OPS: tuple[Op, ...] = (
     Op(
         "MAX",
-        kernels.extreme(np.maximum),
+        twinned("max", kernels.extreme(np.maximum)),
         _COMPARED,
         f"maximum; NaN {_PROPAGATES}",
         "6.9.2",
@@ -70,7 +71,7 @@ OPS: tuple[Op, ...] = (
     ),
     Op(
         "MIN",
-        kernels.extreme(np.minimum),
+        twinned("min", kernels.extreme(np.minimum)),
         _COMPARED,
         f"minimum; NaN {_PROPAGATES}",
         "6.9.2",
@@ -81,7 +82,7 @@ OPS: tuple[Op, ...] = (
     ),
     Op(
         "SUM",
-        kernels.add,
+        twinned("sum", kernels.add),
         _ADDED,
         "sum; integers wrap as in C",
         "6.9.2",
@@ -98,7 +99,7 @@ OPS: tuple[Op, ...] = (
     ),
     Op(
         "PROD",
-        kernels.multiply,
+        twinned("prod", kernels.multiply),
         _NUMBER,
         "product; integers wrap as in C",
         "6.9.2",
@@ -120,7 +121,7 @@ OPS: tuple[Op, ...] = (
     Op("BXOR", kernels.elementwise(np.bitwise_xor), _BITS, "bitwise exclusive or", "6.9.2", identity.zero, None),
     Op(
         "MAXLOC",
-        loc.locate(np.greater),
+        twinned("maxloc", loc.locate(np.greater)),
         Group.PAIR,
         "pair with the greatest value, then the smallest index",
         "6.9.4",
@@ -131,7 +132,7 @@ OPS: tuple[Op, ...] = (
     ),
     Op(
         "MINLOC",
-        loc.locate(np.less),
+        twinned("minloc", loc.locate(np.less)),
         Group.PAIR,
         "pair with the smallest value, then the smallest index",
         "6.9.4",

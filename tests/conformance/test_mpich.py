@@ -131,14 +131,14 @@ def test_sizes_and_extents_are_those_of_mpi(mpi, name):
 
 
 @pytest.mark.parametrize(("op", "name"), [pair for pair in matrix.LEGAL_PAIRS if pair not in MPICH_DIFFERS])
-def test_legal_pair_gives_the_bytes_of_mpi(mpi, directory, op, name):
+def test_legal_pair_gives_the_bytes_of_mpi(mpi, directory, either_kernel, op, name):
     ranks = buffers(name)
     result = mpired_reduce(directory, op, name, ranks)
     assert padding_is_zero(name, result)
     assert result == without_padding(name, left_fold(mpi, op, name, ranks))
 
 
-def test_mpich_multiplies_complex4_with_one_rounding_and_mpired_rounds_every_step(mpi, directory):
+def test_mpich_multiplies_complex4_with_one_rounding_and_mpired_rounds_every_step(mpi, directory, either_kernel):
     ranks = buffers("COMPLEX4")
     (a, b), *others = (np.frombuffer(rank, np.float16).astype(np.float32).reshape(-1, 2).T for rank in ranks)
     for c, d in others:
@@ -239,19 +239,19 @@ def test_nan_wins_in_maxloc_and_minloc_whatever_its_index(directory, op, values,
     assert pair(mpired_reduce(directory, op, "DOUBLE_INT", ranks)) == ("nan", index)
 
 
-def test_nan_wins_in_maxloc_where_mpich_loses_it(mpi, directory):
+def test_nan_wins_in_maxloc_where_mpich_loses_it(mpi, directory, either_kernel):
     ranks = pairs((NAN, 9), (5.0, 8), (1.0, 7))
     assert pair(left_fold(mpi, "MAXLOC", "DOUBLE_INT", ranks)) == ("5.0", 8)
     assert pair(mpired_reduce(directory, "MAXLOC", "DOUBLE_INT", ranks)) == ("nan", 9)
 
 
-def test_the_pair_of_a_tie_is_one_ranks_pair_where_mpich_mixes_two(mpi, directory):
+def test_the_pair_of_a_tie_is_one_ranks_pair_where_mpich_mixes_two(mpi, directory, either_kernel):
     ranks = pairs((-0.0, 0), (0.0, 1))
     assert pair(mpired_reduce(directory, "MAXLOC", "DOUBLE_INT", ranks)) == ("-0.0", 0)
     assert pair(left_fold(mpi, "MAXLOC", "DOUBLE_INT", ranks)) == ("0.0", 0)
 
 
-def test_the_lower_ranks_zero_stays_in_a_tie(mpi, directory):
+def test_the_lower_ranks_zero_stays_in_a_tie(mpi, directory, either_kernel):
     ranks = floats([-0.0, 0.0], [0.0, -0.0])
     for op in ("MAX", "MIN"):
         assert doubles(mpired_reduce(directory, op, "DOUBLE", ranks)) == ["-0.0", "0.0"]

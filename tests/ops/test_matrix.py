@@ -54,7 +54,7 @@ def test_the_twin_knows_every_available_datatype():
 
 
 @pytest.mark.parametrize(("op", "name"), matrix.LEGAL_PAIRS)
-def test_legal_pair_gives_the_bits_of_the_twin(directory, op, name):
+def test_legal_pair_gives_the_bits_of_the_twin(directory, either_kernel, op, name):
     ranks = values.ranks(name, NRANKS, COUNT)
     assert reduced(directory, op, name, ranks).hex(" ") == reference.reduce(op, name, ranks).hex(" ")
 

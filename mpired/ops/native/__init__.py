@@ -1,0 +1,104 @@
+"""The compiled twins of kernels: C where NumPy needs several passes or has no SIMD, the same bits.
+
+kernels.c is compiled when mpired is installed, if there is a C compiler. Nothing is compiled later, and the library is
+loaded when the first block is combined that is worth it. Without it, and with `MPIRED_NATIVE=0`, all kernels are those
+of NumPy, which the twins are compared with.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from collections.abc import Callable
+from typing import TypeAlias
+
+import numpy as np
+
+from mpired.datatypes import Datatype, Group
+from mpired.errors import UsageError
+from mpired.ops.kernels import Kernel
+
+VARIABLE = "MPIRED_NATIVE"
+"""The variable of the environment that chooses the kernels of NumPy."""
+LEAST_BYTES = 4096
+"""Blocks with fewer bytes are left to NumPy: a twin would save less than loading it takes."""
+
+Twin: TypeAlias = Callable[[int, int, int], int]
+
+_CHOICES = {"": True, "0": False, "1": True, "false": False, "true": True, "no": False, "yes": True}
+_CHOICES |= {"off": False, "on": True}
+# The dot keeps Python from taking it for a module.
+_FILE = os.path.join(os.path.dirname(__file__), "kernels.c.so")
+_GREATEST = np.full(1, np.finfo(np.float64).max)
+
+
+def twinned(name: str, kernel: Kernel) -> Kernel:
+    """Return the kernel that leaves to the twins of this name the datatypes for which there are some."""
+
+    def faster(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
+        compute = twin(name, datatype) if inoutvec.nbytes >= LEAST_BYTES else None
+        if compute is None or not (_is_plain(invec) and _is_plain(inoutvec)):
+            return kernel(invec, inoutvec, datatype)
+        if compute(invec.ctypes.data, inoutvec.ctypes.data, len(inoutvec)):
+            np.add(_GREATEST, _GREATEST)  # so that NumPy tells of the overflow, as the context wants it
+        return inoutvec
+
+    return faster
+
+
+def _is_plain(block: np.ndarray) -> bool:
+    return block.flags.c_contiguous and block.flags.aligned
+
+
+@functools.lru_cache(maxsize=512)
+def twin(name: str, datatype: Datatype) -> Twin | None:
+    """Return the compiled function for an op and a datatype; None if there is none, or this processor cannot run it."""
+    library, _ = _loaded()
+    function = getattr(library, f"{name}_{_code(datatype)}", None)
+    if function is None:
+        return None
+    function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    return function if function(None, None, 0) >= 0 else None
+
+
+def obstacle() -> str:
+    """Return why no twin is used at all, "" if they are."""
+    return _loaded()[1]
+
+
+def forget() -> None:
+    """Forget what was loaded, and read the environment again."""
+    twin.cache_clear()
+    _loaded.cache_clear()
+
+
+@functools.cache
+def _loaded() -> tuple[ctypes.CDLL | None, str]:
+    """Return the library and "", or None and the reason.
+
+    Raises
+    ------
+    UsageError
+        If the environment says neither yes nor no.
+    """
+    word = os.environ.get(VARIABLE, "")
+    if word.lower() not in _CHOICES:
+        raise UsageError(VARIABLE, f"is {word!r}; set it to 0 for the kernels of NumPy, or unset it")
+    if not _CHOICES[word.lower()]:
+        return None, f"{VARIABLE} is {word}"
+    if not os.path.exists(_FILE):
+        return None, "there was no C compiler when mpired was installed"
+    try:
+        return ctypes.CDLL(_FILE), ""
+    except OSError as error:  # of another kind of machine, or of a file system that runs no programs
+        return None, f"the library cannot be loaded ({error})"
+
+
+def _code(datatype: Datatype) -> str:
+    """Return what names the form of an element in kernels.c: f8, c16, f8_i4."""
+    form = datatype.form
+    if datatype.group is Group.COMPLEX:
+        return f"c{form.itemsize}"
+    parts = [form[name] for name in form.names or ()] if datatype.group is Group.PAIR else [form]
+    return "_".join(f"{part.kind}{part.itemsize}" for part in parts)

@@ -1,0 +1,232 @@
+"""The compiled twins of kernels: the bits of NumPy's kernels, and NumPy's kernels wherever there are none."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import random
+import runpy
+import shutil
+import warnings
+from pathlib import Path
+
+import matrix
+import numpy as np
+import pytest
+import values
+from command import run
+from needs import needs
+
+import mpired
+from mpired.datatypes import Datatype, get
+from mpired.datatypes.pairs import value_index
+from mpired.errors import OverflowWarning, UsageError
+from mpired.ops import native
+
+LENGTHS = (*range(71), 1000)
+INDICES = ("INT8_T", "UINT8_T", "INT16_T", "UINT16_T", "INT32_T", "UINT32_T", "INT64_T", "UINT64_T")
+NUMBERS = (*INDICES, "REAL2", "FLOAT", "DOUBLE", "LONG_DOUBLE")
+UNNAMED = [(value, index) for value in NUMBERS for index in INDICES]
+# Where C gains clearly; integers, bits, and the sums of wide numbers are as fast in NumPy.
+TWINS = {
+    "MAX": {*matrix.FLOATING_POINT},
+    "MIN": {*matrix.FLOATING_POINT},
+    "SUM": {"REAL2", "COMPLEX4"},
+    "PROD": {"REAL2", *matrix.COMPLEX},
+    "MAXLOC": {*matrix.PAIR},
+    "MINLOC": {*matrix.PAIR},
+}
+
+
+def elements(datatype: Datatype, count: int, seed: int) -> np.ndarray:
+    """Return elements that bite, with ties, and anything in the padding."""
+    draw, choose = random.Random(seed), np.random.default_rng(seed)
+    block = np.frombuffer(choose.bytes(count * datatype.form.itemsize), datatype.form).copy()
+    for field, part in zip(("value", "index"), datatype.parts, strict=False):
+        pool = np.frombuffer(b"".join(values.element(part.name, draw) for _ in range(60)), part.form)
+        block[field] = choose.choice(pool, count)
+    if not datatype.parts:
+        pool = b"".join(values.element(datatype.name, draw) for _ in range(60))
+        block[...] = choose.choice(np.frombuffer(pool, datatype.form), count)
+    return block
+
+
+def at_offset(block: np.ndarray, offset: int) -> np.ndarray:
+    """Return a copy that lies so many bytes behind a boundary of 64 bytes."""
+    room = np.empty(block.nbytes + 128, np.uint8)
+    start = -room.ctypes.data % 64 + offset
+    copy = room[start : start + block.nbytes].view(block.dtype)
+    copy[...] = block
+    return copy
+
+
+def combined(op: str, datatype: Datatype, lower: np.ndarray, upper: np.ndarray) -> bytes:
+    """Return what the kernel in use makes of two blocks, with the bits defined that kernels leave open."""
+    row = next(row for row in mpired.OPS if row.name == op)
+    with np.errstate(all="ignore"):
+        result = row.lower(row.kernel(lower, upper, datatype), datatype)
+    datatype.clear_padding(result)
+    return result.tobytes()
+
+
+@pytest.fixture
+def by_numpy(monkeypatch):
+    """Combine as NumPy's kernels do."""
+
+    def combine(*operands):
+        with monkeypatch.context() as patch:
+            patch.setattr(native, "LEAST_BYTES", 1 << 40)
+            return combined(*operands)
+
+    return combine
+
+
+@pytest.fixture
+def compiled(monkeypatch):
+    needs("gcc")
+    monkeypatch.setenv(native.VARIABLE, "1")
+    monkeypatch.setattr(native, "LEAST_BYTES", 0)
+    native.forget()
+    assert native.obstacle() == "", "`make` compiles the kernels"
+    yield
+    native.forget()
+
+
+def test_what_has_a_twin(compiled, tmp_path):
+    rows = json.loads(run("ops", "--json", cwd=tmp_path).out)
+    listed = {row["name"].removeprefix("MPI_"): row["compiled"] for row in rows}
+    found = {op: {name.removeprefix("MPI_") for name in names} for op, names in listed.items() if names}
+    assert found == TWINS
+
+
+def has_bits_of_numpy(op, datatype, by_numpy):
+    assert native.twin(op.lower(), datatype) is not None
+    for count in LENGTHS:
+        lower, upper = elements(datatype, count, 2 * count), elements(datatype, count, 2 * count + 1)
+        offset = count * datatype.form.alignment % 64
+        pairs = [tuple(at_offset(block, offset) for block in (lower, upper)) for _ in range(2)]
+        assert combined(op, datatype, *pairs[0]) == by_numpy(op, datatype, *pairs[1]), count
+
+
+@pytest.mark.parametrize(("op", "name"), [(op, name) for op, names in TWINS.items() for name in sorted(names)])
+def test_twin_has_the_bits_of_numpy(op, name, compiled, by_numpy):
+    has_bits_of_numpy(op, get(name), by_numpy)
+
+
+@pytest.mark.parametrize("op", ["MAXLOC", "MINLOC"])
+@pytest.mark.parametrize(("value", "index"), UNNAMED)
+def test_twin_of_an_unnamed_pair_has_the_bits_of_numpy(op, value, index, compiled, by_numpy):
+    has_bits_of_numpy(op, value_index(get(value), get(index)), by_numpy)
+
+
+@pytest.mark.parametrize("op", TWINS)
+def test_halves_of_all_bits(op, compiled, by_numpy):
+    """Each number of 16 bits with some others of all kinds."""
+    if "REAL2" not in TWINS[op]:
+        return
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    for bits in (0, 0x8000, 1, 0x83FF, 0x0400, 0x3C00, 0xBC01, 0x3555, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E05, 0xFC01):
+        other = np.full_like(every, np.uint16(bits).view(np.float16))
+        for lower, upper in ((every, other), (other, every)):
+            both = [(lower.copy(), upper.copy()) for _ in range(2)]
+            assert combined(op, get("REAL2"), *both[0]) == by_numpy(op, get("REAL2"), *both[1]), hex(bits)
+
+
+@pytest.mark.parametrize(("op", "name"), [(op, min(names)) for op, names in TWINS.items()])
+def test_nothing_is_written_beside_the_elements(op, name, compiled):
+    datatype = get(name)
+    compute = native.twin(op.lower(), datatype)
+    for count in range(20):
+        nbytes = count * datatype.form.itemsize
+        room = np.full(nbytes + 128, 0xA5, np.uint8)
+        start = 64 - room.ctypes.data % 64
+        lower = elements(datatype, count, 1)
+        before = lower.tobytes()
+        room[start : start + nbytes] = elements(datatype, count, 2).view(np.uint8)
+        compute(lower.ctypes.data, room[start:].ctypes.data, count)
+        assert set(room[:start]) | set(room[start + nbytes :]) == {0xA5}
+        assert lower.tobytes() == before
+
+
+@pytest.mark.parametrize(
+    ("op", "name"), [("PROD", "COMPLEX4"), ("PROD", "REAL2"), ("SUM", "REAL2"), ("PROD", "COMPLEX16")]
+)
+def test_overflow_is_told_alike(op, name, tmp_path, either_kernel):
+    form = get(name).form
+    part = np.float16 if name in {"COMPLEX4", "REAL2"} else np.float64
+    greatest = np.finfo(part).max
+    paths = [tmp_path / f"{rank}.bin" for rank in range(2)]
+    for path in paths:
+        numbers = np.ones(1000 * form.itemsize // np.dtype(part).itemsize, part)
+        numbers[600] = greatest
+        numbers[700] = np.inf
+        path.write_bytes(numbers.tobytes())
+    with pytest.warns(OverflowWarning) as caught:
+        mpired.reduce(paths, op, type=name)
+    assert [each.message.details["count"] for each in caught] == [1]
+    assert caught[0].message.details["element"] == 600 * np.dtype(part).itemsize // form.itemsize
+    for path in paths:
+        path.write_bytes(np.full(4000, np.inf, part).tobytes())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        mpired.reduce(paths, op, type=name)  # infinite operands overflow nothing
+
+
+def test_blocks_that_are_not_aligned_are_left_to_numpy(compiled):
+    datatype = get("LONG_DOUBLE_INT")
+    lower, upper = (elements(datatype, 50, seed) for seed in (1, 2))
+    expected = combined("MAXLOC", datatype, lower.copy(), upper.copy())
+    assert combined("MAXLOC", datatype, at_offset(lower, 8), at_offset(upper, 8)) == expected
+    assert not at_offset(lower, 8).flags.aligned
+
+
+def test_little_data_loads_nothing(monkeypatch):
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: pytest.fail("loaded"))
+    native.forget()
+    datatype = get("DOUBLE_INT")
+    combined("MAXLOC", datatype, elements(datatype, 200, 1), elements(datatype, 200, 2))
+
+
+@pytest.mark.parametrize("word", ["0", "no", "OFF", "false"])
+def test_the_environment_chooses_numpy(word, tmp_path):
+    native.forget()
+    told = run("ops", cwd=tmp_path, env={"MPIRED_NATIVE": word}).out.decode()
+    assert f"\nno compiled kernels: MPIRED_NATIVE is {word}\n" in told
+    rows = json.loads(run("ops", "--json", cwd=tmp_path, env={"MPIRED_NATIVE": word}).out)
+    assert not any(row["compiled"] for row in rows)
+
+
+def test_an_environment_that_says_neither_is_refused(monkeypatch):
+    monkeypatch.setenv(native.VARIABLE, "maybe")
+    native.forget()
+    with pytest.raises(UsageError, match=r"^MPIRED_NATIVE: is 'maybe'; set it to 0 "):
+        native.obstacle()
+    native.forget()
+
+
+@pytest.mark.parametrize("damage", ["missing", "of another machine"])
+def test_a_library_that_does_not_load_is_done_without(damage, tmp_path, monkeypatch):
+    library = tmp_path / "kernels.c.so"
+    if damage != "missing":
+        library.write_bytes(b"\x7fELF" + bytes(100))
+    monkeypatch.setattr(native, "_FILE", str(library))
+    monkeypatch.delenv(native.VARIABLE, raising=False)
+    native.forget()
+    assert native.obstacle().startswith(
+        {"missing": "there was no C compiler", "of another machine": "the library"}[damage]
+    )
+    datatype = get("DOUBLE_INT")
+    blocks = [elements(datatype, 1000, seed) for seed in (1, 2)]
+    assert len(combined("MINLOC", datatype, *blocks)) == 16000
+    native.forget()
+
+
+def test_without_a_compiler_no_library_is_left(tmp_path, monkeypatch):
+    build = runpy.run_path(str(Path(mpired.__file__).parent.parent / "build_kernels.py"))["build"]
+    library = tmp_path / "kernels.so"
+    library.write_bytes(b"of an older source")
+    monkeypatch.setenv("CC", str(tmp_path / "none"))
+    assert "No such file" in build(library)
+    monkeypatch.setenv("CC", shutil.which("false"))
+    assert "exit status 1" in build(library)
+    assert list(tmp_path.iterdir()) == []
