@@ -74,7 +74,7 @@ def reduce(folder: Path, setup: Callable[[], None]) -> Outcome:
     return run(*WORDS, f"targets/{BASE}", "other.safetensors", cwd=folder, setup=setup)
 
 
-def test_kill_at_any_call(way, long, folder):
+def test_kill_at_any_call(way, long, record_property, folder):
     counter, left, points = Counter(), set(), 0
     reset(folder)
     assert reduce(folder, at(0, Fault("none"), counter, BASE)) == (0, b"", "")
@@ -99,10 +99,11 @@ def test_kill_at_any_call(way, long, folder):
             points += 1
     assert {OLD, NEW} <= left
     assert points >= (60 if long else 7)
+    record_property("tried", points)
 
 
-def test_errors_tell_the_truth(way, long, folder):
-    counter, ends = Counter(), set()
+def test_errors_tell_the_truth(way, long, record_property, folder):
+    counter, ends, points = Counter(), set(), 0
     reset(folder)
     reduce(folder, at(0, Fault("none"), counter, BASE))
     for number in range(1, counter.read()[0] + 1, 1 if long else 4):
@@ -116,7 +117,9 @@ def test_errors_tell_the_truth(way, long, folder):
             assert outcome.status in {0, 6}, outcome.err
             assert value(folder) == NEW, (counter.read(), outcome.err)
         ends.add(outcome.status)
+        points += 1
     assert 4 in ends
+    record_property("tried", points)
 
 
 def made(path: Path, factor: float) -> str:
