@@ -134,7 +134,7 @@ def _look(name: str, request: Request, policy: Policy) -> Seen:
     flat = [buffer for buffer in file.buffers if isinstance(buffer, FlatBuffer)]
     like = None
     if not is_changed_there(file):
-        check_rewritten(name, policy)
+        check_rewritten(name, file.format, policy)
         flat, like = _decoded(file.source, file.buffers), file.source
     return Seen(name, file.format, flat, status.st_size, like=like)
 
