@@ -19,9 +19,9 @@ from mpired.buffers import (
     Model,
     RankBuffer,
     RankFile,
+    changed_there,
     format_named,
     format_to_create,
-    is_changed_there,
     recognise,
 )
 from mpired.buffers.decoding import Decoder, rewrite
@@ -124,8 +124,7 @@ def open_target(target: Target, declared: Declared, decoder: Decoder, stack: Exi
         If the file is damaged, is not of the datatype, or would lose something if it were written again.
     """
     file = looked_at(LocalSource.of_status(target.name, target.path, target.status), declared)
-    flat = [buffer for buffer in file.buffers if isinstance(buffer, FlatBuffer)]
-    if is_changed_there(file):
+    if flat := changed_there(file):
         return FlatTarget(target, flat, file.format)
     return ColumnTarget(target, file, decoder, stack)
 

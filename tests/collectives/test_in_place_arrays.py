@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import netCDF4
 import numpy as np
 import pytest
 import safetensors.numpy
-from command import Outcome, refused, run, succeeded
+from command import Outcome, refused, run, succeeded, unchanged
 from faults import Counter, Fault, at, recover
 from values import folder_in_memory
 
@@ -176,6 +178,22 @@ def test_arrays_without_elements(tmp_path):
     succeeded(run("reduce", "-q", "--op", "sum", "--in-place", "e.h5", "e.h5", cwd=tmp_path))
     with h5py.File(tmp_path / "e.h5") as file:
         assert file["none"].shape == (0,)
+
+
+@pytest.mark.parametrize("words", ["reduce --in-place", "accumulate", "accumulate --commit journal"])
+def test_arrays_with_bytes_in_common(tmp_path, words):
+    """A file that no library writes: each array is within it, and the result would depend on the order."""
+    with h5py.File(tmp_path / "r.h5", "w", libver="earliest") as file:
+        file["a"], file["b"] = np.arange(10.0), np.arange(10.0)
+        first, second = (file[name].id.get_offset() for name in "ab")
+    whole = (tmp_path / "r.h5").read_bytes()
+    place = struct.pack("<QQ", second, 80)
+    assert whole.count(place) == 1
+    (tmp_path / "r.h5").write_bytes(whole.replace(place, struct.pack("<QQ", first + 40, 80)))
+    shutil.copy(tmp_path / "r.h5", tmp_path / "o.h5")
+    with unchanged(tmp_path):
+        outcome = run(*words.split(), "--op", "sum", "r.h5", "o.h5", cwd=tmp_path)
+        refused(outcome, 3, "r.h5: arrays 'a' and 'b' have bytes in common; the file is damaged")
 
 
 def test_what_cannot_be_replaced(tmp_path):
