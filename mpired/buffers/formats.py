@@ -6,6 +6,7 @@ import functools
 import os
 from collections.abc import Callable
 from contextlib import closing
+from itertools import pairwise
 
 from mpired import codecs
 from mpired.buffers import foreign, plugins
@@ -522,10 +523,22 @@ def check_raw_suffix(path: str) -> None:
         raise UsageError(path, f"would be {other} by its suffix, but records are raw binary; choose another name")
 
 
-def is_changed_there(file: RankFile) -> bool:
-    """Tell whether a file is changed where its elements lie; else it is written again."""
+def changed_there(file: RankFile) -> list[FlatBuffer]:
+    """Return the buffers of a file if they are changed where they lie; none if it is written again.
+
+    Raises
+    ------
+    BufferFileError
+        If two of them have bytes in common, as no library writes them.
+    """
     row = format_named(file.format)
+    found = [each for each in file.buffers if isinstance(each, FlatBuffer)]
     # What may be missing is looked for first, which nothing does that changes elements where they lie.
-    return row.is_flat or (
-        row.in_place and all(isinstance(each, FlatBuffer) and each.missing is None for each in file.buffers)
-    )
+    in_place = row.in_place and all(each.missing is None for each in found)
+    if len(found) < len(file.buffers) or not (row.is_flat or in_place):
+        return []
+    for one, other in pairwise(sorted((each for each in found if each.count), key=lambda each: each.offset)):
+        if one.end > other.offset:
+            reason = f"arrays {one.name!r} and {other.name!r} have bytes in common; the file is damaged"
+            raise BufferFileError(file.source.name, reason)
+    return found

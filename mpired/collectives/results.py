@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from mpired import codecs, ops
@@ -19,8 +18,8 @@ from mpired.buffers import (
     Layout,
     Model,
     RankFile,
+    changed_there,
     format_named,
-    is_changed_there,
     output_format,
 )
 from mpired.buffers.rank import what_is_read
@@ -29,7 +28,7 @@ from mpired.collectives.run import Result
 from mpired.collectives.table import BEFORE, Collective, Share, Task
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import FIELDS, VALID, column_of, field_type
-from mpired.errors import BufferFileError, CountError, UsageError
+from mpired.errors import CountError, UsageError
 from mpired.options import CallOptions
 from mpired.sources.source import STANDARD_INPUT, of_file
 from mpired.storage import calls
@@ -261,29 +260,14 @@ def _in_place(path: str, deal: Deal, receiver: Named, share: Share, request: Req
     _check_nulls(form, model, file, request)
     if request.collective.to_root and form.has_arrays and not any(each.nullable for each in model.buffers):
         check_replaceable(file, request.options)
-        if is_changed_there(file) and any(each.count for each in file.buffers):
-            return Result(share, path, form.name, ArrayLayout.in_place_of(_apart(file)))
+        there = changed_there(file)
+        if any(each.count for each in there):
+            return Result(share, path, form.name, ArrayLayout.in_place_of(there))
     layout = form.prepare(model)
     kept = keep_around(file, layout, request.options)
     # Another number of elements needs another header, where that has the number.
     keeps = request.collective.whole or form.needs_type
     return Result(share, path, form.name, kept if keeps else layout)
-
-
-def _apart(file: RankFile) -> list[FlatBuffer]:
-    """Return the arrays of a file whose elements are changed where they lie.
-
-    Raises
-    ------
-    BufferFileError
-        If two of them have bytes in common, as in no file that a library writes.
-    """
-    found = [each for each in file.buffers if isinstance(each, FlatBuffer)]
-    for one, other in pairwise(sorted((each for each in found if each.count), key=lambda each: each.offset)):
-        if one.end > other.offset:
-            reason = f"arrays {one.name!r} and {other.name!r} have bytes in common; the file is damaged"
-            raise BufferFileError(file.source.name, reason)
-    return found
 
 
 def check_replaceable(file: RankFile, options: CallOptions) -> None:

@@ -4,6 +4,7 @@ from mpired.ranks.lists import gathered, meant
 from mpired.ranks.opening import (
     Opened,
     Skipped,
+    check_fifos,
     check_formats,
     check_use,
     compare,
@@ -20,6 +21,7 @@ __all__ = [
     "Opened",
     "RankWord",
     "Skipped",
+    "check_fifos",
     "check_formats",
     "check_use",
     "compare",

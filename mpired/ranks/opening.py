@@ -88,7 +88,7 @@ def open_groups(
         raise UsageError("ranks", "there are none; name at least one file")
     if words.count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
-    _check_fifos(words)
+    check_fifos(words)
 
     def check(file: RankFile, rank: int, first: tuple[int, RankFile]) -> None:
         file.check_complete(declared.taken, keeps=True)
@@ -105,13 +105,24 @@ def open_groups(
     return tuple(opened)
 
 
-def _check_fifos(words: Sequence[RankWord]) -> None:
+def check_fifos(words: Sequence[object]) -> None:
     """Raise `UsageError` if a FIFO is named twice: to open it again would wait for a writer that never comes."""
     named = Counter(os.path.normpath(word) for word in words if isinstance(word, str))
-    for name in (name for name, times in named.items() if times > 1):
-        with contextlib.suppress(OSError):  # what cannot be looked at is told with the other ranks
-            if stat.S_ISFIFO(os.stat(name).st_mode):
-                raise UsageError(name, "is the same pipe for several ranks, and can be one rank only")
+    for name in (name for name, times in named.items() if times > 1 or os.path.islink(name)):
+        if (pipe := _fifo(name)) is None:
+            continue
+        other = next((each for each in named if each != name and _fifo(each) == pipe), None)
+        if other is not None or named[name] > 1:
+            what = "for several ranks" if other is None else f"as {other!r}"
+            raise UsageError(name, f"is the same pipe {what}, and can be one rank only")
+
+
+def _fifo(path: str) -> tuple[int, int] | None:
+    """Return device and inode of a FIFO; None of anything else, and of what cannot be seen."""
+    with contextlib.suppress(OSError):  # which is told with the other ranks
+        status = os.stat(path)
+        return (status.st_dev, status.st_ino) if stat.S_ISFIFO(status.st_mode) else None
+    return None
 
 
 def _check_pipes(files: Sequence[RankFile]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
-from mpired.buffers import BufferModel, FlatBuffer, FlatLayout, Model, RankBuffer, is_changed_there
+from mpired.buffers import BufferModel, FlatBuffer, FlatLayout, Model, RankBuffer, changed_there
 from mpired.errors import UsageError
 from mpired.sources.local import LocalSource, recovered_status
 from mpired.sources.source import Source
@@ -134,10 +134,9 @@ def _look(name: str, request: Request, policy: Policy) -> Seen:
     calls.let_go(calls.open_existing(os.path.realpath(name), name, writable=request.op.origin))
     check_reaches(name)
     file = looked_at(LocalSource.of_status(name, name, status), request.declared)
-    flat = [buffer for buffer in file.buffers if isinstance(buffer, FlatBuffer)]
-    like = None
-    if not is_changed_there(file):
-        check_rewritten(name, policy)
+    flat, like = changed_there(file), None
+    if not flat:
+        check_rewritten(name, file.format, policy)
         flat, like = _decoded(file.source, file.buffers), file.source
     return Seen(name, file.format, flat, status.st_size, like=like)
 

@@ -19,9 +19,9 @@ from mpired.buffers import (
     Model,
     RankBuffer,
     RankFile,
+    changed_there,
     format_named,
     format_to_create,
-    is_changed_there,
     recognise,
 )
 from mpired.buffers.decoding import Decoder, rewrite
@@ -124,8 +124,7 @@ def open_target(target: Target, declared: Declared, decoder: Decoder, stack: Exi
         If the file is damaged, is not of the datatype, or would lose something if it were written again.
     """
     file = looked_at(LocalSource.of_status(target.name, target.path, target.status), declared)
-    flat = [buffer for buffer in file.buffers if isinstance(buffer, FlatBuffer)]
-    if is_changed_there(file):
+    if flat := changed_there(file):
         return FlatTarget(target, flat, file.format)
     return ColumnTarget(target, file, decoder, stack)
 
@@ -241,14 +240,20 @@ class ColumnTarget(_Columns):
         UsageError
             If the policy asks for a journal.
         """
-        check_rewritten(self.name, policy)
+        check_rewritten(self.name, self.format, policy)
         return _Rewritten(self._target, self._scratch, self._encode, durable=policy.durable)
 
 
-def check_rewritten(name: str, policy: Policy) -> None:
-    """Raise `UsageError` if a file with columns is to be changed in place."""
+def check_rewritten(name: str, form: str, policy: Policy) -> None:
+    """Raise `UsageError` if a file that is written again, of a format, is to be changed where it is."""
     if policy.commit == "journal":
-        raise UsageError("`commit='journal'`", f"changes raw and npy files; {name} is rewritten whole")
+        how = (
+            "have chunks, codecs or missing values"
+            if format_named(form).in_place
+            else f"are encoded or checked by {form}"
+        )
+        reason = f"changes elements where they lie, and those of {name} {how}"
+        raise UsageError("`commit='journal'`", f"{reason}; leave it out, which writes the file again")
 
 
 def rewriting(form: str, like: Source) -> int:

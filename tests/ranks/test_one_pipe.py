@@ -16,11 +16,14 @@ def test_a_pipe_cannot_be_two_ranks(names: list[str]) -> None:
     assert b"is the same pipe as" in done.stderr
 
 
-@pytest.mark.parametrize("again", ["fifo", "./fifo", "sub/../fifo"])
-def test_a_fifo_that_is_named_again_is_not_waited_for(again: str, tmp_path) -> None:
+@pytest.mark.parametrize("words", ["reduce -k", "accumulate target"])
+@pytest.mark.parametrize("again", ["fifo", "./fifo", "sub/../fifo", "link"])
+def test_a_fifo_that_is_named_again_is_not_waited_for(words: str, again: str, tmp_path) -> None:
     os.mkfifo(tmp_path / "fifo")
+    (tmp_path / "link").symlink_to("fifo")
     (tmp_path / "sub").mkdir()
-    command = [sys.executable, "-m", "mpired", "reduce", "-k", "--op", "sum", "--type", "double", "fifo", again]
+    (tmp_path / "target").write_bytes(bytes(8))
+    command = [sys.executable, "-m", "mpired", *words.split(), "--op", "sum", "--type", "double", "fifo", again]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, check=False, timeout=30)
     assert (done.returncode, done.stdout) == (2, b"")
     assert b"is the same pipe" in done.stderr
