@@ -75,9 +75,11 @@ class ArrowFile:
     def arrays(self, wanted: Leaf | Nullable, start: int) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on."""
         leaf = wanted.leaf if isinstance(wanted, Nullable) else wanted
+        expected = False
         for message in self._batches():
             batch = self._messages.batch(message)
             if start < batch.rows:
+                expected = expected or self._expect(message, batch, leaf)
                 if not any(self._nulls(batch, leaf)):
                     self._check_valid(batch, leaf)
                     yield from ((values, None) for values in self._values(batch, leaf, start))
@@ -89,6 +91,16 @@ class ArrowFile:
 
     def _batches(self) -> Iterator[Message]:
         return iter(self._messages.batches)
+
+    def _expect(self, message: Message, batch: Batch, leaf: Leaf) -> bool:
+        """Say what will be read: of this record batch the leaf, or if that is most of it all that comes; tell which."""
+        extent = _packed(self._messages, batch, leaf).extent
+        if 2 * extent.nbytes < message.body.nbytes:
+            self._bytes.expect([extent])
+            return False
+        whole = (each for each in self._messages.batches if each.header >= message.header)
+        self._bytes.expect((each.header, each.body.start + each.body.nbytes - each.header) for each in whole)
+        return True
 
     def _nulls(self, batch: Batch, leaf: Leaf) -> list[int]:
         return [self._messages.nulls(batch, node) for node, _ in leaf.nodes]
@@ -339,6 +351,9 @@ class ArrivingFile(ArrowFile):
 
     def _batches(self) -> Iterator[Message]:
         return self._messages.arriving()
+
+    def _expect(self, _message: Message, _batch: Batch, _leaf: Leaf) -> bool:
+        return True  # all of it, as it comes
 
     def _count_nulls(self, leaf: Leaf, first: Batch) -> int:
         return max(self._nulls(first, leaf))

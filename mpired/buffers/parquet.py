@@ -112,6 +112,8 @@ class ParquetFile:
         """Yield the pages from the row `start` on, those of some row groups at a time, and the values to skip there."""
         parts: list[Pages] = []
         skipped = rows = 0
+        groups = zip(leaf.starts, leaf.rows, leaf.chunks, strict=False)
+        self._bytes.expect((chunk.start, chunk.nbytes) for first, count, chunk in groups if first + count > start)
         for first, count, chunk in zip(leaf.starts, leaf.rows, leaf.chunks, strict=False):
             if count == 0 or first + count <= start:
                 continue

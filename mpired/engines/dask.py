@@ -56,7 +56,8 @@ def connect(options: Mapping[str, Any]) -> Iterator[Dask]:
         reason = f"does not answer within {timeout:g} s ({' '.join(str(error).split()) or type(error).__name__})"
         raise WorkerError(f"dask scheduler {address}", reason) from None
     except ValueError as error:  # as an address of a protocol that there is not
-        raise UsageError("`scheduler`", f"{address!r} is no address of one ({' '.join(str(error).split())})") from None
+        reason = f"{address!r} is neither the address of one, as tcp://host:8786, nor the file that it writes"
+        raise UsageError("`scheduler`", f"{reason} ({' '.join(str(error).split())})") from None
     try:
         dask = Dask(client, address, timeout)
         dask.wait_for_workers()

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import errno
 import fnmatch
 import itertools
+import math
 import os
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import Any, NamedTuple
@@ -26,6 +28,11 @@ _LONGEST_PAGE_NBYTES = 1 << 20
 # As long as a request takes so many bytes arrive: a gap of them is no reason for another request.
 _GAP_NBYTES = 512 << 10
 _KEPT_NBYTES = 8 << 20
+# What is expected is read in blocks, shorter ones if many objects are open, so that those of all are kept: two of each.
+_BLOCK_NBYTES, _LEAST_BLOCK_NBYTES = 4 << 20, 256 << 10
+_KEPT_BLOCKS_NBYTES = 32 << 20
+# Objects up to here are read whole, if that can be kept.
+_WHOLE_NBYTES = 16 << 20
 # About as much as is known of a rank besides.
 _FEW_BYTES = 1 << 10
 # How many objects are looked at before it is their turn.
@@ -93,7 +100,7 @@ class RemoteSource(NamedTuple):
     @property
     def distance(self) -> Distance:
         """How far it is."""
-        return Distance(16, 4 << 20, _PAGE_NBYTES)
+        return Distance(16, _BLOCK_NBYTES, _PAGE_NBYTES)
 
     def open(self) -> OpenSource:
         """Open it for reading: nothing is asked for before bytes are."""
@@ -114,8 +121,42 @@ class RemoteSource(NamedTuple):
 class _OpenRemote(OpenSource):
     """An object that is read in ranges."""
 
+    _expecting = 0
+    """How many of these expect something."""
+
     def __init__(self, source: RemoteSource) -> None:
         self._source = source
+        self._expected: list[tuple[int, int]] = []
+
+    def expect(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Take notice of what will be read: it is asked for in blocks, and so are short gaps and short objects."""
+        _OpenRemote._expecting += not self._expected
+        nbytes = self._source.nbytes
+        if nbytes <= min(_WHOLE_NBYTES, _KEPT_BLOCKS_NBYTES // _OpenRemote._expecting):
+            ranges = [(0, nbytes)]
+        merged: list[tuple[int, int]] = []
+        for start, stop in sorted((start, min(start + count, nbytes)) for start, count in ranges):
+            if merged and start <= merged[-1][1] + _GAP_NBYTES:
+                merged[-1] = merged[-1][0], max(stop, merged[-1][1])
+            else:
+                merged.append((start, stop))
+        self._expected = merged or [(0, 0)]
+
+    @property
+    def _block_nbytes(self) -> int:
+        share = _KEPT_BLOCKS_NBYTES // (2 * max(1, _OpenRemote._expecting))
+        return max(_LEAST_BLOCK_NBYTES, min(_BLOCK_NBYTES, share))
+
+    def _range_of(self, offset: int) -> tuple[int, int]:
+        """Return the range that is expected and holds an offset; one without bytes if there is none."""
+        number = bisect.bisect_right(self._expected, (offset, math.inf)) - 1
+        start, stop = self._expected[number] if number >= 0 else (0, 0)
+        return (start, stop) if offset < stop else (0, 0)
+
+    def close(self) -> None:
+        """Expect nothing more."""
+        _OpenRemote._expecting -= bool(self._expected)
+        self._expected = []
 
     def read_into(self, view: memoryview, offset: int) -> int:
         """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
@@ -126,12 +167,30 @@ class _OpenRemote(OpenSource):
         found: bytes | memoryview
         if source.content is not None:
             found = source.content[offset : offset + count]
+        elif offset + count <= self._range_of(offset)[1]:
+            return self._fill_from_blocks(view[:count], offset)
         elif count <= _LONGEST_PAGE_NBYTES:
             found = self._paged(offset, count)
         else:
             found = self._got(offset, count)
         view[: len(found)] = found
         return len(found)
+
+    def _fill_from_blocks(self, view: memoryview, offset: int) -> int:
+        """Fill a view with bytes that are expected."""
+        key, done, (first, end) = (self._source.url, self._source.version), 0, self._range_of(offset)
+        while done < len(view):
+            at, count, length = offset + done, len(view) - done, self._block_nbytes
+            block, _ = _blocks.holding(key, at, 1)
+            if block is None:
+                start = at - (at - first) % length  # what was skipped is often read next
+                block = self._got(start, min(start + length, end) - start)
+                _blocks.keep(key, start, block)
+                block = block[at - start :]
+            count = min(count, len(block))
+            view[done : done + count] = block[:count]
+            done += count
+        return done
 
     def _paged(self, offset: int, count: int) -> memoryview:
         """Return a few bytes, of a page that is kept for what is asked for next."""
@@ -159,9 +218,10 @@ class _OpenRemote(OpenSource):
 
 
 class _Pages:
-    """Pieces of objects that were read last, of several objects in turn."""
+    """Pieces of objects that were read last, of several objects in turn: so many bytes of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int) -> None:
+        self._most = most
         self._lock = threading.Lock()
         self._known: OrderedDict[Any, tuple[int, memoryview]] = OrderedDict()
         self._nbytes = 0
@@ -187,12 +247,12 @@ class _Pages:
             _, old = self._known.pop((key, start), (0, b""))
             self._known[key, start] = start, page
             self._nbytes += len(page) - len(old)
-            while self._nbytes > _KEPT_NBYTES:
+            while self._nbytes > self._most:
                 _, (_, old) = self._known.popitem(last=False)
                 self._nbytes -= len(old)
 
 
-_pages = _Pages()
+_pages, _blocks = _Pages(_KEPT_NBYTES), _Pages(_KEPT_BLOCKS_NBYTES)
 
 
 def _head(url: str) -> tuple[memoryview, Version]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 from mpired.errors import ChangedError
@@ -43,6 +44,9 @@ class OpenSource:
         """Return `nbytes` bytes from `offset` on, or those that there are before the end."""
         content = bytearray(nbytes)
         return bytes(content[: self.read_into(memoryview(content), offset)])
+
+    def expect(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Take notice of what will be read, each a place and so many bytes: what is far asks for more at once."""
 
     def ahead(self, nbytes: int, offset: int) -> int:
         """Return how many of `nbytes` bytes from `offset` on are there before the end, of what is read forward."""

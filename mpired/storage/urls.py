@@ -73,13 +73,20 @@ def place_of(url: str) -> Place:
     if scheme.encoded:
         if "?" in key or "#" in key:
             reason = "has a query, and objects are read by their paths alone"
-            raise UsageError(url, f"{reason}; write it to a file, or pipe it to a rank named `-`")
+            raise UsageError(_shown(url), f"{reason}; write it to a file, or pipe it to a rank named `-`")
         from urllib.parse import unquote  # noqa: PLC0415 - for these schemes only
 
         key = unquote(key)
     if not host or not key or key.endswith("/"):
         raise UsageError(url, f"names no object; write {name}://{host or 'BUCKET'}/{key}NAME")
     return Place(scheme, f"{name}://{host}", key)
+
+
+def _shown(url: str) -> str:
+    """Return a URL for a message without its query, which may be a signature: who has that has the object."""
+    encoded = SCHEMES[url.partition("://")[0]].encoded
+    path, *query = re.split("[?#]", url, maxsplit=1) if encoded else [url]
+    return f"{path}?..." if query else path
 
 
 def identity(url: str) -> tuple[int, int]:
@@ -94,7 +101,7 @@ def check_are_files(paths: Iterable[object]) -> None:
     for path in paths:
         if isinstance(path, str) and is_url(path):
             reason = "is an object of a store, of which no part can be changed, and which cannot be locked"
-            raise UsageError(path, f"{reason}; copy it to a file, and change that")
+            raise UsageError(_shown(path), f"{reason}; copy it to a file, and change that")
 
 
 def check_scheme(path: str) -> None:

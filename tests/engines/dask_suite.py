@@ -352,6 +352,7 @@ def test_an_end_in_the_middle_leaves_nothing(kill, status, said, here):
     ("words", "status", "said"),
     [
         (["--engine", "dask"], 2, "--scheduler: is missing; start one by `dask scheduler`"),
+        (["--engine", "dask", "--scheduler", "none.json"], 2, "--scheduler: 'none.json' is neither the address of one"),
         (["--scheduler", "tcp://h:1"], 2, "--scheduler: is for the engine dask, and this one is local; leave it out"),
         (["--engine", "dask", "--scheduler", "tcp://127.0.0.1:1", "--engine-timeout", "0.2"], 8, "does not answer"),
     ],

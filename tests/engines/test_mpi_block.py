@@ -154,3 +154,16 @@ def test_a_launcher_of_another_mpi(here, monkeypatch):
     done = run(0, "with mpired.mpi() as engine:\n    pass")
     assert done.returncode == 1
     assert "UsageError: `engine`: the launcher has started 8 processes (OMPI_COMM_WORLD_SIZE), and each" in done.stderr
+
+
+def test_the_example_of_the_page_runs(here):
+    """That on the page of engines, which needs a launcher."""
+    page = (Path(__file__).parent.parent.parent / "docs" / "scaling.md").read_text()
+    program = page.split("```python\n# mpiexec -n 64 python sums.py\n")[1].split("```")[0]
+    (here / "run7").mkdir()
+    for rank in range(NRANKS):
+        (here / f"r{rank}.npy").rename(here / "run7" / f"rank{rank}.npy")
+    done = run(3, program)
+    assert (done.returncode, done.stderr) == (0, "")
+    expected = mpired.reduce([f"run7/rank{rank}.npy" for rank in range(NRANKS)], "sum")
+    assert np.array_equal(np.load("total.npy"), expected)

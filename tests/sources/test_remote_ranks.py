@@ -71,6 +71,32 @@ def test_requests_are_one_a_rank_for_the_checks_and_one_a_block(store, tmp_path)
         assert [each["if_match"] is not None for each in mine] == [False, True, True, True]
 
 
+@pytest.mark.parametrize("suffix", ["parquet", "arrow"])
+@pytest.mark.parametrize(("ncolumns", "ngroups"), [(1, 1), (1, 8), (4, 1), (4, 8)])
+def test_columns_are_read_in_few_requests(store, tmp_path, suffix, ncolumns, ngroups):
+    """Two for the checks, one for each record batch of arrow, and then about one for 4 MiB, not one for each page."""
+    count = (8 << 20) // 8 // ncolumns
+    arrays = [np.random.default_rng(rank).standard_normal(count) for rank in range(2)]
+    for rank, array in enumerate(arrays):
+        table = pa.table({f"x{column}": array for column in range(ncolumns)})
+        if suffix == "parquet":
+            pq.write_table(table, tmp_path / "rank", row_group_size=count // ngroups, compression="none")
+        else:
+            with pa.ipc.new_file(tmp_path / "rank", table.schema) as file:
+                file.write_table(table, max_chunksize=count // ngroups)
+        store.put(f"r{rank}.{suffix}", (tmp_path / "rank").read_bytes())
+    store.log()
+    words = ["--op", "sum", "-j", "1", "-o", "out.npz", f"s3://bucket/r{{0..1}}.{suffix}"]
+    done = reduce(*words, cwd=tmp_path, env=store.environment)
+    assert (done.status, done.err) == (0, "")
+    with np.load(tmp_path / "out.npz") as found:
+        assert all(np.array_equal(found[f"x{column}"], arrays[0] + arrays[1]) for column in range(ncolumns))
+    asked = [each for each in store.asked() if f"r1.{suffix}" in each]
+    assert len(asked) <= 2 + 3 + 2 * ncolumns + ngroups, asked
+    ranges = [tuple(map(int, re.findall(r"\d+", each.rpartition("=")[2]))) for each in asked]
+    assert sum(stop - start + 1 for start, stop in ranges) < 2.2 * (9 << 20)
+
+
 def test_small_ranks_are_asked_for_once(store, tmp_path):
     for rank in range(40):
         store.put(f"r{rank}.bin", bytes([rank]))
