@@ -6,6 +6,7 @@ with the kernels of NumPy alone.
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,8 @@ def build(library: Path = LIBRARY) -> str:
     """Compile, and return "", or why that was not possible; then no library is left."""
     compiler, given, linked = (shlex.split(os.environ.get(name, "")) for name in ("CC", "CFLAGS", "LDFLAGS"))
     draft = library.with_suffix(".draft")
-    words = [*(compiler or ["cc"]), *given, *_FLAGS, str(SOURCE), "-o", str(draft), *linked, "-s", "-lm"]
+    compiler = compiler or [next(filter(shutil.which, ("cc", "gcc", "clang")), "cc")]
+    words = [*compiler, *given, *_FLAGS, str(SOURCE), "-o", str(draft), *linked, "-s", "-lm"]
     try:
         subprocess.run(words, check=True, capture_output=True, text=True)  # noqa: S603 - what who installs has chosen
     except (OSError, subprocess.CalledProcessError) as error:

@@ -117,7 +117,7 @@ def test_every_block_size(directory, engine, cut_into, form, nbytes, ops):
 
 @pytest.mark.parametrize("form", FORMATS)
 @pytest.mark.parametrize("op", ["MAXLOC", "MINLOC"])
-def test_pairs_in_blocks(directory, engine, cut_into, form, op):
+def test_pairs_in_blocks(directory, engine, cut_into, either_kernel, form, op):
     ranks = ranks_of("DOUBLE_INT", 150)
     dtype = np.dtype([("value", "f8"), ("index", "i4")], align=True)
     paths = write(directory, form, ranks, dtype)
@@ -227,7 +227,7 @@ def awkward_ranks(name):
         if "COMPLEX" not in name or op in ("SUM", "PROD")
     ],
 )
-def test_bits_do_not_depend_on_the_position(directory, long, op, name):
+def test_bits_do_not_depend_on_the_position(directory, either_kernel, long, op, name):
     ranks = awkward_ranks(name)
     extent = reference.FORMS[name][1]
     expected = reference.reduce(op, name, ranks)
@@ -239,7 +239,7 @@ def test_bits_do_not_depend_on_the_position(directory, long, op, name):
 
 @pytest.mark.parametrize("name", ["REAL2", "FLOAT", "DOUBLE", "LONG_DOUBLE"])
 @pytest.mark.parametrize("op", ["MAX", "MIN"])
-def test_the_lower_ranks_zero_stays_at_every_position(directory, long, op, name):
+def test_the_lower_ranks_zero_stays_at_every_position(directory, either_kernel, long, op, name):
     code, extent = FLOATS[name], reference.FORMS[name][1]
     plus, minus = (zero.ljust(extent, b"\0") for zero in values.BITING[code][:2])
     for count in some(long)[1:]:
@@ -251,7 +251,7 @@ def test_the_lower_ranks_zero_stays_at_every_position(directory, long, op, name)
 
 @pytest.mark.parametrize("name", ["FLOAT_INT", "DOUBLE_INT", "LONG_DOUBLE_INT", "2REAL", "SHORT_INT", "2INT"])
 @pytest.mark.parametrize("op", ["MAXLOC", "MINLOC"])
-def test_pairs_do_not_depend_on_the_position(directory, long, op, name):
+def test_pairs_do_not_depend_on_the_position(directory, either_kernel, long, op, name):
     ranks = values.ranks(name, 3, 2 * LONGEST)
     extent = reference.FORMS[name][1]
     expected = reference.reduce(op, name, ranks)

@@ -85,7 +85,7 @@ def by_numpy(monkeypatch):
 def compiled(monkeypatch):
     needs("gcc")
     monkeypatch.setenv(native.VARIABLE, "1")
-    monkeypatch.setattr(native, "LEAST_BYTES", 0)
+    monkeypatch.setattr(native, "LEAST_BYTES", 1)
     native.forget()
     assert native.obstacle() == "", "`make` compiles the kernels"
     yield

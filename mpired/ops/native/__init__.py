@@ -38,17 +38,18 @@ def twinned(name: str, kernel: Kernel) -> Kernel:
 
     def faster(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
         compute = twin(name, datatype) if inoutvec.nbytes >= LEAST_BYTES else None
-        if compute is None or not (_is_plain(invec) and _is_plain(inoutvec)):
+        if compute is None or not (invec.flags.carray and inoutvec.flags.carray):
             return kernel(invec, inoutvec, datatype)
-        if compute(invec.ctypes.data, inoutvec.ctypes.data, len(inoutvec)):
+        if compute(_address(invec), _address(inoutvec), len(inoutvec)):
             np.add(_GREATEST, _GREATEST)  # so that NumPy tells of the overflow, as the context wants it
         return inoutvec
 
     return faster
 
 
-def _is_plain(block: np.ndarray) -> bool:
-    return block.flags.c_contiguous and block.flags.aligned
+def _address(block: np.ndarray) -> int:
+    # In half the time of block.ctypes.data. NumPy's annotations call it no buffer before Python 3.12.
+    return ctypes.addressof(ctypes.c_char.from_buffer(block))  # type: ignore[arg-type, unused-ignore]
 
 
 @functools.lru_cache(maxsize=512)
