@@ -32,7 +32,7 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-long test-oldest check docs site bench clean
+.PHONY: help run test test-long test-oldest check docs site bench bench-plot clean
 
 help: ## Show these lines.
 	@echo "Targets of this Makefile:"
@@ -60,20 +60,30 @@ check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which f
 	$(call compile,$(BIN))
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
-docs: $(VENV)/.run ## Write the pages and pictures that are made from tables: docs/ops.md, options.md, speed.md, pictures.
+docs: $(VENV)/.test ## Write the pages and pictures that are made from tables: docs/ops.md, options.md, speed.md, pictures.
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh docs/ops.sh > docs/ops.md.new
 	mv docs/ops.md.new docs/ops.md
 	$(BIN)/python docs/options.py > docs/options.md.new
 	mv docs/options.md.new docs/options.md
 	$(BIN)/python docs/speed.py > docs/speed.md.new
 	mv docs/speed.md.new docs/speed.md
+	$(BIN)/python docs/performance.py > docs/performance.md.new
+	mv docs/performance.md.new docs/performance.md
 	$(BIN)/python docs/pictures/draw.py docs/pictures
+	$(BIN)/python docs/plots/draw.py docs/plots
 
 site: $(VENV)/.docs ## Build the documentation as a site in build/site, strictly.
 	$(BIN)/python docs/site/build.py
 
 bench: $(VENV)/.test ## Compare the speed with other ways to do the same.
 	$(BIN)/python benchmarks/run.py $(ARGS)
+
+bench-plot: $(VENV)/.test ## Measure what a reduction costs, and draw it: docs/performance.md, docs/plots. Ten minutes, 9 GB.
+	$(call compile,$(BIN))
+	$(BIN)/python docs/plots/measure.py $(ARGS)
+	$(BIN)/python docs/performance.py > docs/performance.md.new
+	mv docs/performance.md.new docs/performance.md
+	$(BIN)/python docs/plots/draw.py docs/plots
 
 clean: ## Remove .venv, caches and builds.
 	rm -rf $(VENV) $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/*.md.new $(KERNELS)

@@ -16,6 +16,7 @@ import numpy as np
 Values = Callable[[np.random.Generator, int, int], np.ndarray]
 Fold = Callable[[np.ndarray, np.ndarray], None]
 Write = Callable[[Path, np.ndarray], None]
+Whole = Callable[[np.ndarray], np.ndarray]
 
 DOUBLE = np.dtype("f8")
 DOUBLE_INT = np.dtype([("value", "f8"), ("index", "i4")], align=True)
@@ -24,6 +25,7 @@ _RELATIVE_ERROR = 1e-12
 # What --quick leaves of a size.
 _QUICK = 16
 _LARGE_COUNT = 1 << 20
+_SYNCED_NBYTES = 1 << 20  # a file of so many bytes is synced by itself, smaller ones together
 
 
 def uniform(random: np.random.Generator, _rank: int, count: int) -> np.ndarray:
@@ -68,6 +70,19 @@ def write_parquet(path: Path, values: np.ndarray) -> None:
     pq.write_table(pa.table({"value": values}), path)
 
 
+def write_columns(ncolumns: int) -> Write:
+    """Return what writes the values as so many columns."""
+
+    def write(path: Path, values: np.ndarray) -> None:
+        import pyarrow as pa  # noqa: PLC0415 - as above
+        import pyarrow.parquet as pq  # noqa: PLC0415
+
+        columns = {f"c{number:04}": column for number, column in enumerate(np.split(values, ncolumns))}
+        pq.write_table(pa.table(columns), path)
+
+    return write
+
+
 def write_netcdf(path: Path, values: np.ndarray) -> None:
     """Write one variable in netCDF-3 with 64-bit offsets: a header of big-endian words, then the values."""
     absent, dimensions, variables, double = b"\0" * 8, 10, 11, 6
@@ -102,6 +117,8 @@ class Ranks:
         Combines them, in place.
     stored
         The NumPy form of an element in a file.
+    whole
+        Gives what is expected, from all ranks stacked, where that is not the fold: the result may differ by rounding.
     """
 
     name: str
@@ -112,6 +129,12 @@ class Ranks:
     values: Values = uniform
     fold: Fold = add
     stored: np.dtype = DOUBLE
+    whole: Whole | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements of all files."""
+        return self.nranks * self.count * self.stored.itemsize
 
     def smaller(self) -> Ranks:
         """Return the set for --quick: short ranks where they are long, else few where they are many."""
@@ -125,25 +148,42 @@ class Ranks:
         return [f"{self.name}/{rank:04}{self.suffix}" for rank in range(self.nranks)]
 
     def make(self, directory: Path) -> np.ndarray:
-        """Write the files that are not there yet, and return the left fold of all."""
+        """Write the files that are not there yet, and return what a program has to make of all."""
         acc: np.ndarray | None = None
+        stack, written = [], 0
         for rank, name in enumerate(self.files):
             values = self.values(np.random.default_rng(rank), rank, self.count)
-            self._keep(directory / name, values)
-            if acc is None:
+            written += self._keep(directory / name, values)
+            if self.whole is not None:
+                stack.append(values)
+            elif acc is None:
                 acc = values
             else:
                 self.fold(acc, values)
+        if written and self.count * self.stored.itemsize < _SYNCED_NBYTES:
+            os.sync()
+        (directory / f"{self.name}.txt").write_text("".join(f"{name}\n" for name in self.files))
+        if self.whole is not None:
+            return self.whole(np.stack(stack))
         assert acc is not None  # noqa: S101 - no set is empty
         return acc
 
-    def _keep(self, path: Path, values: np.ndarray) -> None:
+    def _keep(self, path: Path, values: np.ndarray) -> bool:
+        """Write a file if it is not there; else the disk would be busy with it while others are timed."""
         if path.exists():
-            return
+            return False
         path.parent.mkdir(exist_ok=True)
         self.write(path, values)
-        with path.open("rb") as file:
-            os.fsync(file.fileno())  # else the disk is busy with it while others are timed
+        if values.nbytes >= _SYNCED_NBYTES:
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+        return True
+
+    def evict(self, directory: Path) -> None:
+        """Let the kernel forget the contents of the files, which are on the disk."""
+        for name in self.files:
+            with (directory / name).open("rb") as file:
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def read_result(path: Path, ranks: Ranks) -> np.ndarray:
@@ -153,7 +193,7 @@ def read_result(path: Path, ranks: Ranks) -> np.ndarray:
     elif path.suffix == ".parquet":
         import pyarrow.parquet as pq  # noqa: PLC0415 - for two of the cases only
 
-        result = pq.read_table(path).column(0).to_numpy()
+        result = np.concatenate([column.to_numpy() for column in pq.read_table(path).columns])
     elif path.suffix == ".nc":
         # The one variable ends the file; what the header has grown to does not matter.
         start = path.stat().st_size - ranks.count * ranks.stored.itemsize

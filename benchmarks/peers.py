@@ -11,7 +11,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+
 Words = Callable[[Sequence[str], str], list[str]]
+Prepare = Callable[[Path], object]
 
 _HERE = Path(__file__).resolve().parent
 _SCRIPTS = sysconfig.get_path("scripts")
@@ -34,6 +37,61 @@ import numpy as np
 output, *paths = sys.argv[1:]
 ranks = [da.from_array(np.load(path, mmap_mode="r"), chunks=1 << 20) for path in paths]
 np.save(output, da.stack(ranks).sum(axis=0).compute())
+"""
+
+LISTED_SCRIPT = """
+import sys
+import numpy as np
+output, listing = sys.argv[1:3]
+first, *others = open(listing).read().split()
+acc = np.load(first)
+for path in others:
+    acc += np.load(path)
+np.save(output, acc)
+"""
+
+SCAN_SCRIPT = """
+import sys
+import numpy as np
+output, first, *others = sys.argv[1:]
+acc = np.load(first)
+np.save(output.format(rank=0), acc)
+for rank, path in enumerate(others, 1):
+    acc += np.load(path)
+    np.save(output.format(rank=rank), acc)
+"""
+
+STACK_SCRIPT = """
+import sys
+import numpy as np
+output, *paths = sys.argv[1:]
+np.save(output, {call}(np.stack([np.load(path) for path in paths]){more}, axis=0))
+"""
+
+UPDATE_SCRIPT = """
+import sys
+import numpy as np
+target, origin = (np.load(path, mmap_mode=mode) for path, mode in zip(sys.argv[1:], ("r+", "r")))
+np.maximum(target[:len(origin)], origin, out=target[:len(origin)])
+target.flush()
+"""
+
+UPDATE_COLUMN_SCRIPT = """
+import sys
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+target, origin = sys.argv[1:]
+columns = [pq.read_table(path).column("value").to_numpy() for path in (target, origin)]
+pq.write_table(pa.table({"value": np.maximum(*columns)}), target)
+"""
+
+RECORDS_SCRIPT = """
+import sys
+import numpy as np
+output, path = sys.argv[1:]
+form = np.dtype([("value", "f8"), ("index", "i4")], align=True)
+np.save(output, np.ascontiguousarray(np.fromfile(path, form)["value"]))
 """
 
 POLARS_SCRIPT = """
@@ -75,7 +133,9 @@ class Program(NamedTuple):
     words
         Gives the command for the ranks' files and the file to write.
     suffix
-        The ending of that file; empty for a program that writes none.
+        The ending of that file; empty for a program that writes none, or changes one.
+    stem
+        What its name begins with; `{rank}` in it for a file a rank, of which the last is looked at.
     needs
         What must be installed: programs, and modules as `import name`.
     prepare
@@ -86,7 +146,8 @@ class Program(NamedTuple):
     words: Words
     suffix: str = ""
     needs: tuple[str, ...] = ()
-    prepare: Callable[[Path], None] = nothing
+    prepare: Prepare = nothing
+    stem: str = "result"
 
     @property
     def missing(self) -> str:
@@ -99,13 +160,49 @@ def _is_installed(need: str) -> bool:
     return importlib.util.find_spec(module) is not None if module else find(need) is not None
 
 
-def mpired(*options: str, suffix: str = ".npy") -> Program:
-    """Return `mpired reduce` with some options."""
+def mpired(*options: str, command: str = "reduce", suffix: str = ".npy", stem: str = "result") -> Program:
+    """Return a command of mpired with some options, which writes a result."""
 
     def words(files: Sequence[str], output: str) -> list[str]:
-        return [find("mpired") or "mpired", "reduce", "-q", *options, "-o", output, *files]
+        return [find("mpired") or "mpired", command, "-q", *options, "-o", output, *files]
 
-    return Program("mpired", words, suffix)
+    return Program("mpired", words, suffix, stem=stem)
+
+
+def listed(program: Program, listing: str) -> Program:
+    """Return a program that finds the names of the ranks in a file, where they are too many for a command line."""
+    option = [] if program.title != "mpired" else ["--files-from"]
+    return program._replace(words=lambda _, output: program.words([*option, listing], output))
+
+
+def updating(target: str, prepare: Prepare, *options: str, title: str = "mpired") -> Program:
+    """Return `mpired accumulate` of a rank into a target, where a second run changes nothing."""
+
+    def words(files: Sequence[str], _: str) -> list[str]:
+        return [find("mpired") or "mpired", "accumulate", "-q", "--op", "max", *options, target, files[0]]
+
+    return Program(title, words, prepare=prepare)
+
+
+def target_of(count: int, name: str) -> Prepare:
+    """Return what writes a target of so many doubles, without holes."""
+    return lambda directory: np.save(directory / name, np.full(count, 0.25))
+
+
+def copy_of(rank: str, name: str) -> Prepare:
+    """Return what copies the file of a rank to a target."""
+    return lambda directory: shutil.copyfile(directory / rank, directory / name)
+
+
+def mapping(places: Callable[[int], np.ndarray], rank: str, name: str) -> Program:
+    """Return the update of a target like a rank, each element of it at a place of its own."""
+
+    def prepare(directory: Path) -> None:
+        copy_of(rank, f"{name}.npy")(directory)
+        count = len(np.load(directory / rank, mmap_mode="r"))
+        np.save(directory / f"{name}_map.npy", places(count))
+
+    return updating(f"{name}.npy", prepare, "--map", f"{name}_map.npy", title=f"mpired, {name}")
 
 
 def under_mpi(program: Program, nprocesses: int) -> Program:
@@ -118,13 +215,24 @@ def under_mpi(program: Program, nprocesses: int) -> Program:
     return program._replace(words=words)
 
 
-def script(title: str, source: str, suffix: str, *modules: str) -> Program:
+def script(title: str, source: str, suffix: str, *modules: str, stem: str = "result") -> Program:
     """Return a Python program that takes the output and the ranks."""
 
     def words(files: Sequence[str], output: str) -> list[str]:
         return [sys.executable, "-c", source, output, *files]
 
-    return Program(title, words, suffix, tuple(f"import {module}" for module in modules))
+    return Program(title, words, suffix, tuple(f"import {module}" for module in modules), stem=stem)
+
+
+def stacked(call: str, more: str = "") -> Program:
+    """Return a script that stacks all ranks, and lets NumPy make a statistic of them."""
+    return script("NumPy, stacked", STACK_SCRIPT.format(call=call, more=more), ".npy", "numpy")
+
+
+def update_script(target: str, source: str, *modules: str) -> Program:
+    """Return a script that changes the target that mpired changes."""
+    program = script("NumPy script", source, "", *modules)
+    return program._replace(words=lambda files, _: program.words(files[:1], target))
 
 
 def mpi(op: str) -> Program:
@@ -148,4 +256,10 @@ DUCKDB = script("duckdb", DUCKDB_SCRIPT, ".parquet", "duckdb")
 NCES = Program("nces -y ttl", lambda files, out: ["nces", "-O", "-y", "ttl", *files, out], ".nc", ("nces",))
 CDO = Program("cdo enssum", lambda files, out: ["cdo", "-s", "-P", "2", "enssum", *files, out], ".nc", ("cdo",))
 CAT = Program("cat to /dev/null", lambda files, _: ["cat", *files], "", ("cat",))
+CATS = Program(
+    "four cats",
+    lambda files, _: ["sh", "-c", 'printf "%s\\n" "$@" | xargs -n 4 -P 4 cat', "sh", *files],
+    "",
+    ("sh", "xargs", "cat"),
+)
 IMPORTS = Program("import numpy, click", lambda _, __: [sys.executable, "-c", "import numpy, click"])

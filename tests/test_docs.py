@@ -6,6 +6,7 @@ bottom in a copy of the sample data, and the output must be that of the page.
 
 import contextlib
 import doctest
+import hashlib
 import os
 import re
 import subprocess
@@ -203,6 +204,24 @@ def test_table_of_ops_is_fresh(elsewhere):
     status, output = shell(f"sh '{ROOT}/docs/ops.sh'")
     assert status == 0
     assert output == (ROOT / "docs" / "ops.md").read_text(), "docs/ops.md is stale; run `make docs`"
+
+
+def test_costs_are_fresh():
+    """A plot says of which measurement it is; its bytes depend on the version of matplotlib."""
+    command = [sys.executable, str(ROOT / "docs" / "performance.py")]
+    printed = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True).stdout
+    page = (ROOT / "docs" / "performance.md").read_text()
+    assert printed == page, "docs/performance.md is stale; run `make docs`"
+    digest = hashlib.sha256((ROOT / "docs" / "plots" / "measured.json").read_bytes()).hexdigest()
+    plots = {f"plots/{path.name}" for path in (ROOT / "docs" / "plots").glob("*.svg") if digest in path.read_text()}
+    assert plots == set(re.findall(r"\]\((plots/[^)]*)\)", page)), "plots are stale; run `make docs`"
+
+
+def test_plots_can_be_drawn(tmp_path):
+    command = [sys.executable, str(ROOT / "docs" / "plots" / "draw.py"), str(tmp_path)]
+    subprocess.run(command, stdin=subprocess.DEVNULL, check=True)
+    drawn = {path.name for path in tmp_path.iterdir()}
+    assert drawn == {path.name for path in (ROOT / "docs" / "plots").glob("*.svg")}
 
 
 def test_pictures_are_fresh(tmp_path):

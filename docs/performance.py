@@ -1,0 +1,201 @@
+"""Prints docs/performance.md, from docs/plots/measured.json; `make bench-plot` and `make docs` write it."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "plots"))
+
+from model import (
+    CLUSTER,
+    GB,
+    JOB,
+    MEASURED,
+    NODES,
+    elements,
+    machine,
+    ranks,
+    reading,
+)
+
+_FEW = 1_000  # ranks for which it is said what they cost
+
+PAGE = """# What a reduction costs
+
+Written by `make bench-plot` from what `docs/plots/measure.py` has measured; do not edit.
+
+A reduction reads every rank once, and nothing else grows with the data. So its time is a sum of three parts, each
+measured on one machine with {cores} cores and all files in memory:
+
+```text
+seconds = start + ranks x {rank:.0f} us + bytes / {gbytes:.0f} GB/s
+```
+
+| part | measured | what it is |
+| --- | --- | --- |
+| start | {start:.2f} s | Python, NumPy and mpired are loaded; the rest is milliseconds |
+| a rank | {rank:.0f} us | the file is opened, its header read, it is compared with the first rank, and read |
+| a byte | {gbytes:.1f} GB/s | all workers read and combine; one worker alone {worker:.1f} GB/s |
+| the result | {copy:.1f} GB/s | it is written once; on a disk it is also waited for, see [Durability](durability.md) |
+
+Beside other programs: [Speed and memory](speed.md). How each change was predicted and what came of it is in
+[benchmarks/NOTES.md](../benchmarks/NOTES.md).
+
+## Bytes moved
+
+A worker takes a block of {block} KiB of each rank, one rank after another. The block of the rank and the two of the
+state stay in the second-level cache. So of each byte of a rank
+
+- one copy is made, from the page cache of the kernel into the block; nothing is mapped, because page faults cost more
+  than copies;
+- one pass of the kernel of the op reads it there.
+
+The result moves once through memory when it is written. Results of several ranks, as those of `scan`, are written
+once for each. Parquet pages of plain numbers are decompressed, and copied once more; other columns are decoded by
+pyarrow, with two copies more. Byte orders that are not the machine's cost a pass.
+
+## Growth
+
+With the bytes of the ranks, whether they are longer or more of them, the time grows in proportion:
+
+![Seconds by gigabytes, in straight lines: longer ranks, more ranks and the model lie together](plots/growth.svg)
+
+| GB in all | 16 ranks, longer ones | model |
+| --- | --- | --- |
+{lengths}
+
+With the number of small ranks it grows in proportion, too; {few} ranks cost {few_seconds:.2f} s:
+
+![Seconds by the number of ranks of 4 KiB, from 2 to 100,000: level up to some hundred, then a straight
+line](plots/many.svg)
+
+| ranks of 4 KiB | measured, seconds | model |
+| --- | --- | --- |
+{small}
+
+With the workers it falls as long as memory can follow. {half:.1f} GB by one worker took {one:.2f} s, by {jobs}
+workers {all:.2f} s, which is {ratio:.2f} of it. The start is part of both.
+
+## Kernels
+
+How many bytes a worker combines in a second, of blocks that are in its caches. Where a kernel is faster than reading,
+the dashed line, it hides behind it; below the line, it is what takes the time.
+
+![GB/s by datatype, a mark for each op, and a line where files are read](plots/kernels.svg)
+
+Nanoseconds for an element. C marks [compiled kernels](ops.md); without a C compiler at the installation these are
+those of NumPy, which take two to ten times as long. The limit is what reading an element takes.
+
+| type | bytes | {ops} | limit |
+| --- | --- | {rules} | --- |
+{kernels}
+
+Ops not named here are as fast as one that is: min as max, minloc as maxloc, the other logical and bitwise ops as land
+and band. Rates of memory, GB/s of one worker: {memory}.
+
+## On many machines
+
+This was not measured. It is arithmetic with the constants above, and with these, which are assumed: {workers} workers
+on each machine, {fs:.0f} GB/s and {opens:,.0f} opens a second of the file system, {link:.0f} GB/s between machines.
+The job: {nranks:,} ranks of {nbytes:.0f} GB, {total:.0f} TB in all.
+
+```text
+reading  = bytes / min(file system, machines x min(link, workers x rate of a worker))
+elements = start + ranks x (machines x workers + 1) / opens a second + reading + result / link
+ranks    = start + ranks x (workers + 1) / opens a second + result / link
+           + max(reading, result / link) x (1 + (machines - 1) / chunks of 1 MiB in the part of a worker)
+```
+
+![Minutes by machines, from 1 to 1,000: reading falls to a limit, elements rise again](plots/nodes.svg)
+
+| machines | reading, s | `--spread elements`, s | `--spread ranks`, s |
+| --- | --- | --- | --- |
+{nodes}
+
+On 100 machines the job takes {hundred:.0f} minutes with `--spread ranks`, of which reading is
+{hundred_reading:.1f}; from there on the file system is the limit, and more machines do not help. Where each worker
+opens every rank, the opens take longer than the reading from {crossing} machines on. `--spread auto` therefore
+chooses ranks from 100,000 opens on; see [More than one machine](scaling.md).
+
+Measured on {date} with Python {python} and NumPy {numpy}, medians of {runs} runs of whole processes; kernels and
+memory are the best of seven rounds in one process.
+"""
+
+
+def _line(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _kernels(ops: list[str]) -> str:
+    rows = MEASURED["kernels"]
+    reading_rate = MEASURED["memory"]["reading by blocks"]
+    lines = []
+    for name in dict.fromkeys(row["type"] for row in rows):
+        mine = {row["op"]: row for row in rows if row["type"] == name}
+        itemsize = next(iter(mine.values()))["itemsize"]
+        cells = [
+            f"{1 / mine[op]['rate']:.2f}{' C' if mine[op]['compiled'] else ''}" if op in mine else "" for op in ops
+        ]
+        lines.append(_line(f"`{name}`", str(itemsize), *cells, f"{itemsize / reading_rate:.2f}"))
+    return "\n".join(lines)
+
+
+def _values() -> dict[str, object]:
+    """Return what the page says."""
+    one = machine()
+    lengths = {int(nbytes): taken for nbytes, taken in MEASURED["lengths"].items()}
+    small = {int(number): taken for number, taken in MEASURED["small"].items()}
+    jobs, workers = max(map(int, MEASURED["workers"])), MEASURED["workers"]
+    ops = list(dict.fromkeys(row["op"] for row in MEASURED["kernels"]))
+    dearer = (count for count in NODES if elements(JOB, count) > 2 * reading(JOB, count))
+    return MEASURED | {
+        "start": one.start, "rank": one.rank * 1e6, "gbytes": one.gbytes, "worker": one.worker_gbytes,
+        "copy": MEASURED["memory"]["copy of 256 MiB"], "block": 256, "few": f"{_FEW:,}", "few_seconds": _FEW * one.rank,
+        "lengths": "\n".join(
+            _line(f"{nbytes / GB:.2f}", f"{taken:.2f} s", f"{one.seconds(16, nbytes):.2f} s")
+            for nbytes, taken in lengths.items()
+        ),
+        "small": "\n".join(
+            _line(f"{number:,}", f"{taken:.2f}", f"{one.seconds(number, number * 4096):.2f}")
+            for number, taken in small.items()
+        ),
+        "half": max(lengths) / 2 / GB, "one": workers["1"], "jobs": jobs, "all": workers[str(jobs)],
+        "ratio": workers[str(jobs)] / workers["1"],
+        "ops": " | ".join(ops), "rules": " | ".join("---" for _ in ops), "kernels": _kernels(ops),
+        "memory": ", ".join(f"{what} {rate:.1f}" for what, rate in MEASURED["memory"].items()),
+        "workers": CLUSTER.workers, "fs": CLUSTER.gbytes, "opens": CLUSTER.opens,
+        "link": CLUSTER.link_gbytes, "nranks": JOB.nranks, "nbytes": JOB.nbytes / GB,
+        "total": JOB.nranks * JOB.nbytes / GB / 1000,
+        "nodes": "\n".join(
+            _line(f"{count:,}", *(f"{way(JOB, count):,.0f}" for way in (reading, elements, ranks))) for count in NODES
+        ),
+        "hundred": ranks(JOB, 100) / 60, "hundred_reading": reading(JOB, 100) / 60,
+        "crossing": next(dearer, max(NODES)),
+    }  # fmt: skip
+
+
+def main() -> None:
+    """Print the page."""
+    parts = PAGE.split("```")
+    # Paragraphs are broken anew, not tables and formulas.
+    filled = [
+        part.format_map(_values()) if number % 2 else _wrapped(part.format_map(_values()))
+        for number, part in enumerate(parts)
+    ]
+    print("```".join(filled), end="")
+
+
+def _wrapped(text: str) -> str:
+    parts = text.split("\n\n")
+    return "\n\n".join(part if part.strip()[:1] in "#|-!" else _broken(part) for part in parts)
+
+
+def _broken(part: str) -> str:
+    ends = part[len(part.rstrip("\n")) :]
+    return textwrap.fill(part, 120, break_long_words=False, break_on_hyphens=False) + ends if part.strip() else part
+
+
+if __name__ == "__main__":
+    main()
