@@ -80,6 +80,7 @@ def test_list_of_ops_as_json_beside_broken_packages(workshop, site):
         "uses": ["reduce"],
         "groups": [],
         "options": [],
+        "compiled": [],
         "datatypes": [],
         "error": None,
     }
