@@ -174,6 +174,7 @@ HEADERS = ("none", "copy")
 SORTS = ("given", "natural", "name")
 INDEX_WORDS = ("rank", "number", "global")
 ENGINES = ("local", "mpi", "dask")
+SPREADS = ("auto", "elements", "ranks")
 
 
 _COUNT = Integer(least=0, below=2**63)
@@ -995,6 +996,22 @@ class Engines(TypedDict, total=False):
     ]
 
 
+class Spread(TypedDict, total=False):
+    """How the work is divided."""
+
+    spread: Annotated[
+        str,
+        Option(
+            "--spread",
+            Word(SPREADS),
+            "What is spread over the workers of --engine mpi. elements: each reads its part of all ranks; ranks: each "
+            "machine reads some of the ranks, and hands what is combined to the next; auto, the default: ranks "
+            "where the workers would open more than 100,000 files. The bytes of the result are the same.",
+            "auto",
+        ),
+    ]
+
+
 # Windows
 
 
@@ -1419,6 +1436,7 @@ class CombineOptions(
     Level,
     Effort,
     Engines,
+    Spread,
     total=False,
 ):
     """What all calls that combine ranks and write results have."""

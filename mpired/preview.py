@@ -47,6 +47,8 @@ class Work(NamedTuple):
         For each buffer how many elements are read at a time.
     memory, open_files
         Bytes, and the most files that a process has open.
+    spread
+        What is divided among the workers, elements or ranks.
     """
 
     segments: int
@@ -54,6 +56,7 @@ class Work(NamedTuple):
     blocks: tuple[int, ...]
     memory: int
     open_files: int
+    spread: str = "elements"
 
 
 class Preview(NamedTuple):
@@ -92,8 +95,9 @@ class Preview(NamedTuple):
         if self.work is not None:
             work = self.work
             blocks = ", ".join(map(str, work.blocks))
+            workers = number(work.workers, "worker") + (", spread over ranks" if work.spread == "ranks" else "")
             lines += [
-                f"{number(work.segments, 'segment')}, {number(work.workers, 'worker')}, {blocks} elements in a block",
+                f"{number(work.segments, 'segment')}, {workers}, {blocks} elements in a block",
                 f"about {amount(work.memory)} of memory in all, at most {work.open_files} open files in a process",
             ]
         lines += [f"already applied, left out: {name}" for name in self.skipped[:_SHOWN]]
@@ -146,6 +150,7 @@ def of_collective(call: Call) -> Preview:
             ),
             memory=max(plan.memory for plan in plans),
             open_files=max(plan.open_files for plan in plans),
+            spread=plans[0].spread,
         ),
     )
 

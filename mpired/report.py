@@ -26,7 +26,8 @@ class Summary(NamedTuple):
     """A reduction in figures.
 
     `nbytes` is what was read of the ranks, `skipped` has those left out, and `inputs` the names of the others. `engine`
-    is who did the work, on so many `machines`; `repeated` is how many segments were begun again as a worker was lost.
+    is who did the work, on so many `machines`; `repeated` is how many segments were begun again as a worker was lost,
+    and `spread` what was divided among the workers, elements or ranks.
     """
 
     op: str
@@ -48,6 +49,7 @@ class Summary(NamedTuple):
     engine: str = "local"
     machines: int = 1
     repeated: int = 0
+    spread: str = "elements"
 
     def line(self) -> str:
         """Return the summary on one line."""
@@ -56,6 +58,8 @@ class Summary(NamedTuple):
         workers = f"{self.workers} worker{'s' if self.workers > 1 else ''}"
         if self.engine != "local":
             workers += f" on {self.machines} machine{'s' if self.machines > 1 else ''} ({self.engine})"
+        if self.spread == "ranks":
+            workers += ", spread over ranks"
         if self.repeated:
             workers += f", {self.repeated} segment{'s' if self.repeated > 1 else ''} repeated"
         where = "standard output" if self.output == "-" else self.output
@@ -209,6 +213,7 @@ def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:
         engine=plans[0].engine.name,
         machines=max(plan.machines for plan in plans),
         repeated=getattr(plans[0].engine.connected, "repeated", 0),
+        spread=plans[0].spread,
     )
 
 

@@ -36,6 +36,7 @@ from mpired.options import (
     Root,
     RootInPlace,
     Split,
+    Spread,
     UnpackOptions,
     UserOp,
     ValueOptions,
@@ -67,6 +68,7 @@ class Combining(
     Provenance,
     Effort,
     Engines,
+    Spread,
     Watched,
     total=False,
 ):

@@ -333,5 +333,14 @@ def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nl
 
         buffers = deal.senders[0].buffers
         encoding = max(encoding, sending_nbytes(sum(each.count * each.datatype.itemsize for each in buffers)))
-    plan = make_plan(request.op, deal.senders, jobs, max_memory, noutputs=noutputs, nlocked=nlocked, encoding=encoding)
+    plan = make_plan(
+        request.op,
+        deal.senders,
+        jobs,
+        max_memory,
+        noutputs=noutputs,
+        nlocked=nlocked,
+        encoding=encoding,
+        spread=options["spread"],
+    )
     return Course(plan, results)

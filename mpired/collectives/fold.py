@@ -24,6 +24,7 @@ from mpired.collectives.table import BEFORE, Share
 from mpired.datatypes import Datatype
 from mpired.datatypes.datatype import gaps
 from mpired.datatypes.pairs import VALID, field_type
+from mpired.engines import Link
 from mpired.errors import CountError
 from mpired.ops import Op, neutral
 from mpired.ops.overflow import Overflow, total
@@ -194,37 +195,51 @@ class Fold:
         """Return the fold whose results are sent back."""
         return Fold(self.plan, (), tuple({target.share.last for target in self.targets}))
 
-    def __call__(self, segment: Segment) -> Generator[Part, None, None]:
-        """Fold one segment, and write its results or send them back; yield what came of each piece of it."""
+    def __call__(self, segment: Segment, link: Link | None = None) -> Generator[Part, None, None]:
+        """Fold one segment, and write its results or send them back; yield what came of each piece of it.
+
+        Of a segment with a stage's ranks the link gives what is kept of the ranks before, and takes the same after it.
+        """
         op, ranks = self.plan.op, self.plan.buffers[segment.buffer]
         datatype, step = ranks[0].datatype, self.plan.block_counts[segment.buffer]
         state, result, nbytes = _state(op, ranks), op.result(datatype), 0
+        own = segment.own or range(len(ranks))
         if segment.start == 0:
             op.begin()
         found: list[Overflow | None] = []
         pace = Pace()
         with (
-            self._kept.lent(segment.buffer, partial(self._opened, state, ranks)) as readers,
+            self._kept.lent(segment.buffer, partial(self._opened, state, ranks, own)) as readers,
             _Writers(
-                self.targets, segment.buffer, self.plan.max_open, durable=not self.plan.engine.same_host
+                _of_stage(self.targets, own), segment.buffer, self.plan.max_open, durable=not self.plan.engine.same_host
             ) as writers,
         ):
-            made = _Returned(segment.buffer, self.sent)
+            made = _Returned(segment.buffer, [last for last in self.sent if _is_made(last, own)])
             start = segment.start
             while count := readers.there(start, min(step, segment.stop - start)):
                 sinks = made.at(start) if self.sent else writers.at(start, result)
-                found.append(_left_fold(state, readers, start, count, sinks))
+                found.append(_left_fold(state, readers, start, count, sinks, link))
                 start += count
-                nbytes += count * len(ranks) * what_is_read(ranks[0]).datatype.itemsize
+                nbytes += count * len(own) * what_is_read(ranks[0]).datatype.itemsize
                 if pace.is_due() or made.nbytes >= _MADE_BYTES:
                     yield _part(nbytes, found, segment, start)._replace(made=made.taken(), hidden=writers.hidden())
                     nbytes, found = 0, []
             readers.check_ends()
         yield _part(nbytes, found, segment, start)._replace(made=made.taken(), hidden=writers.hidden())
 
-    def _opened(self, state: State, ranks: Sequence[RankBuffer]) -> _Readers:
+    def _opened(self, state: State, ranks: Sequence[RankBuffer], own: range) -> _Readers:
         plain = list(map(what_is_read, ranks)) if state.counts_indices else ranks
-        return _Readers(plain, self.plan.max_open, self.plan.ahead, stay=self.plan.engine.tells_ends)
+        return _Readers(plain, own, self.plan.max_open, self.plan.ahead, stay=self.plan.engine.tells_ends)
+
+
+def _is_made(last: int, own: range) -> bool:
+    """Tell whether the partial result after a rank is made in the stage that has these ranks."""
+    return last in own or (last == BEFORE and own.start == 0)
+
+
+def _of_stage(targets: Sequence[Target], own: range) -> list[Target]:
+    """Return the targets of what is made in the stage that has these ranks."""
+    return [target for target in targets if _is_made(target.share.last, own)]
 
 
 def _state(op: Op, ranks: Sequence[RankBuffer]) -> State:
@@ -247,8 +262,10 @@ _Sinks: TypeAlias = Mapping[int, _Sink]
 """What takes, by rank, the partial result after it, how many ranks have each of its elements, and which are there."""
 
 
-def _left_fold(state: State, readers: _Readers, start: int, count: int, sinks: _Sinks) -> Overflow | None:
-    """Fold some elements of all ranks, from `start` on, and return what overflowed."""
+def _left_fold(
+    state: State, readers: _Readers, start: int, count: int, sinks: _Sinks, link: Link | None
+) -> Overflow | None:
+    """Fold some elements of all ranks, or of a stage's, from `start` on, and return what overflowed."""
     found: list[Overflow] = []
 
     def tell(overflowed: np.ndarray | None, rank: int) -> None:
@@ -257,16 +274,20 @@ def _left_fold(state: State, readers: _Readers, start: int, count: int, sinks: _
 
     again = partial(readers.again, start, count)
     state.begin(start, count)
+    if link is not None and readers.own.start > 0:
+        state.go_on(link.taken())
     with state.watching():
         if BEFORE in sinks:
             sinks[BEFORE](np.full(count, neutral(state.op, state.datatype)), 0, None)
-        for rank in range(len(readers)):
+        for rank in readers.own:
             there = readers.read(rank, start, state.room())
             tell(state.add(again, there), rank)
             if rank in sinks:
                 results, lost = state.result()
                 tell(lost, rank)
                 sinks[rank](results, state.n, state.there())
+    if link is not None and readers.own.stop < len(readers):
+        link.hand(state.handed())
     return total(found)
 
 
@@ -312,11 +333,13 @@ class _Kept:
 class _Readers:
     """One buffer of every rank, the first `max_open` kept open, the others opened in turn, some read ahead.
 
-    With `stay` they may be used for another segment, unless one is read forward.
+    `own` are those that are read here; of the others only what has to be seen again. With `stay` they may be used for
+    another segment, unless one is read forward.
     """
 
-    def __init__(self, ranks: Sequence[RankBuffer], max_open: int, ahead: int, *, stay: bool) -> None:
+    def __init__(self, ranks: Sequence[RankBuffer], own: range, max_open: int, ahead: int, *, stay: bool) -> None:
         self.datatype = ranks[0].datatype
+        self.own = own
         self.stay = stay and not any(rank.source.is_forward for rank in ranks)
         self._ranks = ranks
         self._max_open = max_open
@@ -325,7 +348,7 @@ class _Readers:
         if ahead:
             from mpired.buffers.ahead import Ahead  # noqa: PLC0415 - of few commands
 
-            self._ahead = Ahead(self._read, len(ranks), ahead)
+            self._ahead = Ahead(self._read, own.stop, ahead)
 
     def __len__(self) -> int:
         return len(self._ranks)
@@ -352,7 +375,7 @@ class _Readers:
     def _reader(self, rank: int) -> Reader | None:
         """Return what reads a rank, if that stays open: a source that is read forward would begin anew."""
         reader = self._open.get(rank)
-        if reader is None and (rank < self._max_open or self._ranks[rank].source.is_forward):
+        if reader is None and (rank in self.own[: self._max_open] or self._ranks[rank].source.is_forward):
             reader = self._open[rank] = self._ranks[rank].open()
         return reader
 

@@ -13,7 +13,7 @@ from mpired.buffers.rank import changed, what_is_read, with_reading, within_memo
 from mpired.collectives.counts import is_open
 from mpired.datatypes import Datatype
 from mpired.engines import LOCAL, Engine, Limits, usual
-from mpired.engines.table import FarRunner
+from mpired.engines.table import IN_FLIGHT, ChainRunner, FarRunner, Lines
 from mpired.errors import UsageError
 from mpired.ops import Op
 from mpired.sources.local import LocalSource
@@ -67,14 +67,20 @@ _BLOCKS_AHEAD = 2
 _BLOCKS_FORWARD = 2  # what is kept of a stream, and what is decompressed meanwhile
 _AHEAD_BYTES = 32 << 20
 _AHEAD_BYTES_IN_ALL = 256 << 20
+# The opens of all workers from which on each rank is opened in one place: at 50,000 a second, as many metadata servers
+# do, they take seconds.
+_MANY_OPENS = 100_000
+# Of what a stage hands on: what waits for the next one, and what comes from the one before.
+_BLOCKS_HANDED = IN_FLIGHT + 2
 
 
 class Segment(NamedTuple):
-    """A task of the pool: the elements from `start` to `stop` of one buffer of all ranks."""
+    """A task of the pool: the elements from `start` to `stop` of one buffer of all ranks, or of a stage's `own`."""
 
     buffer: int
     start: int
     stop: int
+    own: range | None = None
 
 
 class Plan(NamedTuple):
@@ -106,6 +112,9 @@ class Plan(NamedTuple):
         On how many machines the workers are.
     ahead
         How many blocks of ranks a worker reads ahead.
+    lines
+        The workers of each line of stages, where the ranks are spread over them: each has some of the elements, and
+        each stage some of the ranks, in rank order. None where all workers read all ranks.
     """
 
     op: Op
@@ -120,6 +129,24 @@ class Plan(NamedTuple):
     open_files: int = 0
     machines: int = 1
     ahead: int = 0
+    lines: Lines = ()
+
+    @property
+    def spread(self) -> str:
+        """What is spread over the workers."""
+        return "ranks" if self.lines else "elements"
+
+    @property
+    def tasks(self) -> list[list[list[Segment]]]:
+        """What each stage of each line does, one segment after another."""
+        nranks = len(self.buffers[0])
+        return [
+            [
+                [segment._replace(own=own) for segment in self.segments[number :: len(self.lines)]]
+                for own in _stages(nranks, len(line))
+            ]
+            for number, line in enumerate(self.lines)
+        ]
 
     @property
     def returns(self) -> bool:
@@ -304,6 +331,7 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
     nlocked: int = 0,
     encoding: int = 0,
     apart: bool = False,
+    spread: str = "elements",
 ) -> Plan:
     """Cut a reduction into segments.
 
@@ -326,6 +354,8 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
         The memory that this process takes in the end to encode results.
     apart
         Whether every buffer is read by itself, whatever the others hold.
+    spread
+        What is spread over the workers, "auto" for what opens fewer files.
 
     Raises
     ------
@@ -344,7 +374,8 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
     )
     preferred = _preferred_nbytes(buffers[0][0], engine)
     max_open -= (ahead := _depth(buffers, max_open, preferred))  # what is read ahead is open too
-    nblocks = work.nblocks(max_open, ahead)
+    lines = lines_for(spread, engine, limits, jobs, work.nranks)
+    nblocks = work.nblocks(max_open, ahead) + (_BLOCKS_HANDED if lines else 0)
     memory.check(memory.BASE_NBYTES + encoding, max_memory)
     each = not engine.same_host
     jobs, block_bytes = work.within(max_memory, jobs, work.block_bytes(jobs, max_open, preferred), nblocks, each=each)
@@ -352,8 +383,10 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
     left = None if max_memory is None else max_memory // (1 if jobs == 1 or each else jobs + 1) - nblocks * block_bytes
     buffers = work.reading_within(left, buffers, jobs, max_open, block_bytes)
     block_counts = tuple(max(1, block_bytes // width) for width in work.widths)
-    segments = cut_segments(buffers, block_counts, work.pieces(engine, jobs), striped=not engine.same_host)
-    jobs = max(1, min(jobs, len(segments)))
+    pieces = len(lines) or work.pieces(engine, jobs)
+    segments = cut_segments(buffers, block_counts, pieces, striped=not engine.same_host)
+    lines = lines[: len(segments)]
+    jobs = sum(map(len, lines)) or max(1, min(jobs, len(segments)))
     resident = _RESIDENT_BYTES + max(format_named(file.format).decoding for file in files) + work.unpacking
     # The parent waits beside its workers.
     waiting = resident if jobs > 1 or is_isolated(op, buffers) else 0
@@ -370,7 +403,24 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
         open_files=reserved + _piped(jobs, pipes) + work.nopen(max_open, ahead),
         machines=min(limits.machines, jobs),
         ahead=ahead,
+        lines=lines,
     )
+
+
+def lines_for(spread: str, engine: Engine, limits: Limits, jobs: int, nranks: int) -> Lines:
+    """Return the workers of each line of stages, none if the elements are spread.
+
+    Without being told to, ranks are spread where the workers would open too many files, and each machine has a rank.
+    """
+    many = jobs * nranks > _MANY_OPENS and nranks >= limits.machines
+    if not engine.chains or not (spread == "ranks" or (spread == "auto" and many)):
+        return ()
+    return cast("ChainRunner", engine.runner).lines(jobs, nranks)
+
+
+def _stages(nranks: int, nstages: int) -> list[range]:
+    """Return the ranks of each stage, as many for each as possible."""
+    return [range(*pair) for pair in pairwise(nranks * stage // nstages for stage in range(nstages + 1))]
 
 
 def _reserved(files: Sequence[RankFile], nlocked: int) -> int:

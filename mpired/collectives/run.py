@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, nullcontext
 from functools import partial
 from itertools import repeat
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from mpired import cautions
 from mpired.buffers import ArrayLayout, FlatBuffer, FlatLayout, Layout, MarkingLayout, decoding, format_named
@@ -28,7 +28,7 @@ from mpired.storage.output import Output, Scratch, StreamOutput
 
 if TYPE_CHECKING:
     from mpired.buffers.missing import Missing
-    from mpired.engines.table import FarRunner
+    from mpired.engines.table import ChainRunner, FarRunner
     from mpired.provenance import Note
     from mpired.storage.changed import ChangedFile
     from mpired.storage.together import Draft, Together
@@ -409,12 +409,11 @@ def worked(plan: Plan, work: Callable[[Segment], Iterator[_P]], progress: Progre
         If a worker died, of a file that it decoded.
     """
     planned(plan.text)
-    run_segments = plan.engine.runner.run
     parts: list[_P] = []
     with (
         step("combining the ranks"),
         _deaths_explained(plan),
-        closing(run_segments(work, plan.segments, plan.jobs, isolated=plan.isolated)) as working,
+        closing(_begun(plan, work)) as working,
     ):
 
         def done() -> Iterator[int]:
@@ -429,6 +428,13 @@ def worked(plan: Plan, work: Callable[[Segment], Iterator[_P]], progress: Progre
     sources = (buffer.source for ranks in plan.buffers for buffer in ranks)
     for source in {id(source): source for source in sources}.values():
         source.check_unchanged()
+
+
+def _begun(plan: Plan, work: Callable[[Segment], Iterator[_P]]) -> Generator[_P, None, None]:
+    """Let workers take one segment after another, or each be a stage of a line."""
+    if plan.lines:
+        return cast("ChainRunner", plan.engine.runner).chain(cast("Any", work), plan.tasks, plan.lines)
+    return plan.engine.runner.run(work, plan.segments, plan.jobs, isolated=plan.isolated)
 
 
 @contextmanager

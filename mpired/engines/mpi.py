@@ -15,17 +15,18 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, NoReturn, cast
 
 from mpired.engines import far, pool
-from mpired.engines.table import ENGINES, Limits, not_installed
+from mpired.engines.chain import Neighbours, Stopped, Stops, Task, host, lines_of
+from mpired.engines.messages import HEAD, STOP, received, send, wait
+from mpired.engines.table import ENGINES, Limits, Lines, Link, not_installed
 from mpired.engines.worker import flush_streams, lent, prepare, results
 from mpired.errors import UsageError, WorkerError
 
-_HEAD, _BODY, _STOP = 1, 2, 3
 _FUNCTION, _ITEM, _RESULT, _DONE, _ERROR, _END = "function", "item", "result", "done", "error", "end"
-_LEAST_PAUSE, _MOST_PAUSE = 20e-6, 1e-3  # seconds between two looks for a message
 _PATIENCE = 1.0  # seconds that a worker has to notice that what it does is not wanted any more
 
 _running: Mpi | None = None
@@ -221,22 +222,50 @@ class Mpi:
         if not self._workers:
             yield from pool.run(function, items, 1, isolated=isolated)
             return
-        with contextlib.closing(self._answers(function, items, jobs)) as answers:
-            for _, value in answers:
-                yield value
+        yield from self._values(self._answers(function, items, jobs))
+
+    def lines(self, jobs: int, most: int) -> Lines:
+        """Return lines of workers, whose stages are the machines; or the workers, if these are on one."""
+        hosts = dict(self.everywhere(host)) if self._workers else {}
+        return lines_of([hosts[number] for number in range(min(jobs, len(hosts)))], most) if hosts else ()
+
+    def chain(
+        self, function: Callable[[Any, Link], Any], items: Sequence[Sequence[Iterable[Any]]], lines: Lines
+    ) -> Generator[Any, None, None]:
+        """Apply the function to the items of each stage of each line; yield the results as they come."""
+        first = []
+        for line, stages in zip(lines, items, strict=True):
+            workers = [self._workers[number] for number in line]
+            neighbours = zip([None, *workers[:-1]], [*workers[1:], None], strict=True)
+            tasks = (Task(tuple(own), *pair) for own, pair in zip(stages, neighbours, strict=True))
+            first += list(zip(workers, tasks, strict=True))
+        yield from self._values(self._given(function, first, iter(())))
 
     def _answers(
         self, function: Callable[[Any], Any], items: Iterable[Any], jobs: int
     ) -> Generator[tuple[int, Any], None, None]:
         """Apply the function to every item in the workers; yield the results as they come, each with its worker."""
-        rest, octets, busy, given = iter(items), pickle.dumps(function, 5), set[int](), list[int]()
-        heard = dict[int, float]()
+        rest = iter(items)
+        first = zip(self._workers[:jobs], rest, strict=False)  # the first of all have one each
+        yield from self._given(function, first, rest)
+
+    @staticmethod
+    def _values(answers: Generator[tuple[int, Any], None, None]) -> Generator[Any, None, None]:
+        with contextlib.closing(answers):
+            for _, value in answers:
+                yield value
+
+    def _given(
+        self, function: Callable[..., Any], first: Iterable[tuple[int, Any]], rest: Iterator[Any]
+    ) -> Generator[tuple[int, Any], None, None]:
+        """Give workers their first items, and each that is done one of the rest; yield each result with its worker."""
+        octets, busy, given, heard = pickle.dumps(function, 5), set[int](), list[int](), dict[int, float]()
         self._runs += 1
         try:
-            for worker, item in zip(self._workers[:jobs], rest, strict=False):  # the first of all have one each
-                _send(self._world, (_FUNCTION, (self._runs, octets)), worker)
+            for worker, item in first:
+                send(self._world, (_FUNCTION, (self._runs, octets)), worker)
                 given.append(worker)
-                _send(self._world, (_ITEM, item), worker)
+                send(self._world, (_ITEM, item), worker)
                 busy.add(worker)
                 heard[worker] = time.monotonic()
             while busy:
@@ -249,13 +278,13 @@ class Mpi:
                 if kind == _ERROR:
                     raise value
                 for item in rest:
-                    _send(self._world, (_ITEM, item), worker)
+                    send(self._world, (_ITEM, item), worker)
                     busy.add(worker)
                     break
         finally:
             self._stop(busy)
             for worker in given:  # with the function it closes what it keeps open
-                _send(self._world, (_FUNCTION, (self._runs, b"")), worker)
+                send(self._world, (_FUNCTION, (self._runs, b"")), worker)
 
     def _answer(self, heard: Mapping[int, float]) -> tuple[int, tuple[str, Any]]:
         """Wait for a message of a worker; `heard` is when there was the last one of each that is busy.
@@ -279,18 +308,14 @@ class Mpi:
         """Wait for a message of a worker, and return the worker and what it says."""
         from mpi4py import MPI  # noqa: PLC0415 - it is there
 
-        status, pause = MPI.Status(), _LEAST_PAUSE
-        while not self._world.Iprobe(MPI.ANY_SOURCE, _HEAD, status):
-            if until is not None and time.monotonic() > until:
-                raise TimeoutError
-            time.sleep(pause)  # so that a process that waits takes no core
-            pause = min(2 * pause, _MOST_PAUSE)
-        return status.source, _received(self._world, status.source)
+        status = MPI.Status()
+        wait(lambda: self._world.Iprobe(MPI.ANY_SOURCE, HEAD, status), until)
+        return status.source, received(self._world, status.source)
 
     def _stop(self, busy: set[int]) -> None:
         """Let workers leave what they do, and wait a moment for them."""
         for worker in busy:
-            self._world.send(self._runs, worker, _STOP)
+            self._world.send(self._runs, worker, STOP)
             self._stops[worker] += 1
         until = time.monotonic() + _PATIENCE
         try:
@@ -305,73 +330,44 @@ class Mpi:
         """End the workers, with a status if they end as processes; tell whether all could be: an op may go on."""
         while self._workers and not self._stuck:
             worker = self._workers.pop()
-            _send(self._world, (_END, (self._stops[worker], status)), worker)
+            send(self._world, (_END, (self._stops[worker], status)), worker)
         return not self._stuck
 
 
 def _serve(world: Any) -> int | None:
     """Do what rank 0 asks for until it says that this is the end; return the status that it says with that."""
-    octets, function, number, stops = b"", None, 0, 0
+    octets, function, stops = b"", None, Stops(world)
     while True:
-        kind, value = _asked(world)
+        wait(lambda: world.iprobe(0, HEAD))
+        kind, value = received(world, 0)
         if kind == _END:
             sent, status = value
-            for _ in range(sent - stops):  # MPI ends only when nothing is under way
-                world.recv(None, 0, _STOP)
+            for _ in range(sent - stops.heard):  # MPI ends only when nothing is under way
+                world.recv(None, 0, STOP)
             return cast("int | None", status)
         if kind == _FUNCTION:
-            (number, octets), function = value, None
+            (stops.number, octets), function = value, None
             continue
         last: tuple[str, Any] = _DONE, None
+        link = Neighbours(world, value, stops) if isinstance(value, Task) else None
         try:
             function = function or pickle.loads(octets)  # noqa: S301 - of rank 0, which the same user has started
-            for result in results(function, value):
+            for result in results(function, value) if link is None else _of_stage(function, value, link):
                 flush_streams()
-                _send(world, (_RESULT, result), 0)
-                if world.iprobe(0, _STOP):
-                    stops += 1
-                    if world.recv(None, 0, _STOP) == number:  # not one of a run before
-                        break
+                send(world, (_RESULT, result), 0)
+                if stops.asked():
+                    break
+        except Stopped:
+            pass
         except BaseException as error:  # noqa: BLE001 - raised again by rank 0
             last = _ERROR, far.told(error)
         flush_streams()
-        _send(world, last, 0)
+        send(world, last, 0)
+        if link is not None:
+            link.end()
 
 
-def _asked(world: Any) -> tuple[str, Any]:
-    """Wait for the next message of rank 0."""
-    pause = _LEAST_PAUSE
-    while not world.iprobe(0, _HEAD):
-        time.sleep(pause)
-        pause = min(2 * pause, _MOST_PAUSE)
-    return _received(world, 0)
-
-
-def _send(world: Any, message: tuple[str, Any], to: int) -> None:
-    """Send a message, arrays in it without a copy."""
-    bodies: list[pickle.PickleBuffer] = []
-    head = pickle.dumps(message, 5, buffer_callback=bodies.append)
-    views = [body.raw() for body in bodies]
-    world.send((head, [view.nbytes for view in views]), to, _HEAD)
-    for view in views:
-        world.Send(_octets(view), to, _BODY)
-
-
-def _received(world: Any, source: int) -> tuple[str, Any]:
-    """Receive a message."""
-    head, sizes = world.recv(None, source, _HEAD)
-    bodies = []
-    if sizes:
-        import numpy as np  # noqa: PLC0415 - there are arrays
-
-        for nbytes in sizes:
-            bodies.append(np.empty(nbytes, np.uint8))
-            world.Recv(_octets(bodies[-1]), source, _BODY)
-    message: tuple[str, Any] = pickle.loads(head, buffers=bodies)  # noqa: S301 - as above
-    return message
-
-
-def _octets(view: Any) -> list[Any]:
-    from mpi4py import MPI  # noqa: PLC0415 - it is there
-
-    return [view, MPI.BYTE]
+def _of_stage(function: Callable[..., Any], task: Task, link: Link) -> Iterator[Any]:
+    """Apply the function to the items of a stage, and yield its results."""
+    for item in task.items:
+        yield from results(partial(function, link=link), item)

@@ -11,9 +11,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Any, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from mpired.errors import UsageError
 
@@ -67,6 +67,41 @@ class FarRunner(Runner, Protocol):
         """Apply the function once in each worker, to a number, and return the results; errors as of `run`."""
 
 
+Lines: TypeAlias = tuple[tuple[int, ...], ...]
+"""The workers of each line, in the order of its stages."""
+
+IN_FLIGHT = 4
+"""How many values wait at most between a stage and the next one."""
+
+
+class Link(Protocol):
+    """What a stage has of its neighbours."""
+
+    def taken(self) -> Any:
+        """Wait for the next value of the stage before, and return it."""
+
+    def hand(self, value: Any) -> None:
+        """Hand a value, which nobody changes any more, to the next stage; wait while too many are on the way."""
+
+
+class ChainRunner(FarRunner, Protocol):
+    """What an engine is whose workers can be the stages of lines, each of which hands values to the next one."""
+
+    def lines(self, jobs: int, most: int) -> Lines:
+        """Return lines of at most `jobs` workers with at most `most` stages each, all as long; none without workers.
+
+        A machine is a stage and each of its workers in another line; if there is one only, each worker is a stage.
+        """
+
+    def chain(
+        self, function: Callable[[_Item, Link], Any], items: Sequence[Sequence[Iterable[_Item]]], lines: Lines
+    ) -> Generator[Any, None, None]:
+        """Apply the function to the items of each stage of each line, in order; yield the results as they come.
+
+        The rest is as of `run`. A stage hands as many values as the next one takes.
+        """
+
+
 class Engine(NamedTuple):
     """An engine: a row of the table.
 
@@ -102,6 +137,8 @@ class Engine(NamedTuple):
     fills_drafts
         Whether its workers on other machines write several results where these are to be: a worker that is lost ends
         the command, so that none writes later.
+    chains
+        Whether its workers can be stages that hand values to one another: a `ChainRunner`.
     connected
         What `connect` of the module has given, while the engine is used.
     """
@@ -120,6 +157,7 @@ class Engine(NamedTuple):
     numbered_by: tuple[str, ...] = ()
     tells_ends: bool = True
     fills_drafts: bool = False
+    chains: bool = False
     connected: Runner | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -178,6 +216,7 @@ ENGINES = table(
             package="mpi4py",
             own_output=False,
             fills_drafts=True,
+            chains=True,
             told_by=("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "PALS_SIZE"),
             takes=("engine_timeout",),
             numbered_by=("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "PALS_RANKID"),
@@ -231,6 +270,10 @@ def chosen(options: Mapping[str, Any]) -> Iterator[None]:
         if options[name] is not None and name not in row.takes:
             engines = ", ".join(each.name for each in ENGINES.values() if name in each.takes)
             raise UsageError(f"`{name}`", f"is for the engine {engines}, and this one is {row.name}; leave it out")
+    if options.get("spread") == "ranks" and not row.chains:
+        engines = ", ".join(each.name for each in ENGINES.values() if each.chains)
+        reason = f"ranks is for the engine {engines}, whose workers hand blocks to one another, and this one is"
+        raise UsageError("`spread`", f"{reason} {row.name}; leave it out")
     with contextlib.ExitStack() as stack:
         if row is not LOCAL:
             connect = importlib.import_module(row.module).connect

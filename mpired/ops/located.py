@@ -29,6 +29,7 @@ class Located(State):
     """
 
     counts_indices = True
+    keeps: tuple[str, ...] = ("n", "_best", "_from")
 
     def __init__(self, op: Op, datatype: Datatype, firsts: Sequence[int], *, counting: bool) -> None:
         super().__init__(op, datatype, len(firsts))

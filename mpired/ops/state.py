@@ -6,9 +6,10 @@ elements, and adds them. The result may be asked for after each rank.
 
 from __future__ import annotations
 
+import copy
 import itertools
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -59,6 +60,8 @@ class State:
     """Whether there is a result where every element is left out."""
     counts_indices = False
     """Whether it takes the values of pairs alone, and knows their indices."""
+    keeps: tuple[str, ...]
+    """The attributes that are all it knows of the ranks so far: with them another process goes on."""
 
     def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
         self.op = op
@@ -93,6 +96,15 @@ class State:
         """Return which of these results are no nulls; None for all."""
         return None
 
+    def handed(self) -> dict[str, Any]:
+        """Return what it knows of the ranks so far, in arrays of their own, which can be pickled."""
+        return {name: copy.deepcopy(getattr(self, name)) for name in self.keeps}
+
+    def go_on(self, handed: Mapping[str, Any]) -> None:
+        """Go on after the ranks that another state of the same block was given; this one has begun with it."""
+        for name, value in handed.items():
+            setattr(self, name, value)
+
 
 class Combined(State):
     """The elements of the ranks so far, combined: all that an op of MPI needs.
@@ -100,6 +112,8 @@ class Combined(State):
     There are two blocks. The one in which a kernel leaves its result is the lower rank's for the next; the other one
     is read into.
     """
+
+    keeps: tuple[str, ...] = ("n", "_running")
 
     def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
         super().__init__(op, datatype, nranks)
@@ -145,6 +159,8 @@ class Planes(State):
     Elements that are to be left out are not added. `n` is the number of the ranks added: one for all elements, as
     long as it is the same for all, or an array.
     """
+
+    keeps: tuple[str, ...] = ("n", "rank", "planes", "_told", "_nulls")
 
     def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
         super().__init__(op, datatype, nranks)

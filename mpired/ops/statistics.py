@@ -6,10 +6,10 @@ through the ranks in order and round as said here, so that the bits are the same
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from itertools import starmap
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -345,6 +345,8 @@ class Magnitude(_Extremes):
 class _Gathered(_Numbers):
     """The base of statistics that need the elements of all ranks at once: a plane is a rank's."""
 
+    keeps: tuple[str, ...] = (*Planes.keeps, "_there")
+
     @property
     def itemsize(self) -> int:  # type: ignore[override] # as of the base
         """Bytes of an element of each rank, the same wide, and the temporaries of that."""
@@ -372,6 +374,17 @@ class _Gathered(_Numbers):
 
     def step(self, elements: np.ndarray) -> None:
         """Do nothing: they are kept where they were read."""
+
+    def handed(self) -> dict[str, Any]:
+        """Return the elements of the ranks so far, too."""
+        return super().handed() | {"_all": self._all[: self.rank + 1].copy()}
+
+    def go_on(self, handed: Mapping[str, Any]) -> None:
+        """Go on, with room for the ranks to come."""
+        room = self._all
+        super().go_on(handed)
+        room[: self.rank + 1] = self._all
+        self._all = room
 
     def kept(self) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
         """Yield the elements of each rank so far, wide, and which of them are not left out."""

@@ -131,7 +131,7 @@ class LocalSource(NamedTuple):
     @property
     def is_private(self) -> bool:
         """Whether its path is of a descriptor of this process."""
-        return self.path.startswith(("/proc/", "/dev/"))
+        return self.path.startswith(("/proc/", "/dev/")) and not self.path.startswith("/dev/shm/")  # noqa: S108 - no name of ours
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker keeps nothing, and may have another working directory.

@@ -1,0 +1,404 @@
+"""`--spread ranks` under a real mpiexec: workers are stages, and hand what is kept of their ranks to the next one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from pathlib import Path
+
+import command as command_line
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from command import unchanged
+from needs import needs
+from pyarrow import feather
+
+from mpired.collectives import plan as planning
+from mpired.engines import ENGINES, LOCAL, Limits
+from mpired.engines.chain import lines_of
+
+TESTS = Path(__file__).parent.parent
+MPIEXEC = os.path.join(sysconfig.get_path("scripts"), "mpiexec")
+EAGER = str(TESTS / "eager_command.py")
+NRANKS, COUNT = 7, 9100
+NAMES = [f"r{rank}.npy" for rank in range(NRANKS)]
+
+OPS = """
+import os, time
+def halves(invec, inoutvec):
+    return invec - inoutvec / 3
+def middle_refuses(invec, inoutvec):
+    if inoutvec[0] == float(os.environ["BAD"]) and len(inoutvec) > 1:
+        raise ValueError("no")
+    return invec + inoutvec
+def waits(invec, inoutvec):
+    if invec[0] != 0 and inoutvec[0] == float(os.environ["BAD"]) and len(inoutvec) > 1:
+        with open(f"in_it.{os.getpid()}", "x"):
+            time.sleep(100)
+    return invec + inoutvec
+"""
+LIBRARY = """
+void turned(double *invec, double *inoutvec, int *len, void *type)
+{
+    (void)type;
+    for (int i = 0; i < *len; i++)
+        inoutvec[i] = invec[i] / 2 - inoutvec[i];
+}
+"""
+# The collective, the suffix of the ranks and of the results, the op, its options.
+MATRIX: list[tuple[str, str, str, str, dict[str, object]]] = [
+    ("reduce", "npy", "npy", "sum", {}),
+    ("reduce", "npy", "csv", "prod", {"overflow": "wrap"}),
+    ("reduce", "npy", "npy", "ops.py:halves", {}),
+    ("reduce", "npy", "npy", "./ops.so:turned", {}),
+    ("scan", "npy", "npy", "ops.py:halves", {}),
+    ("scan", "npy", "npy", "./ops.so:turned", {}),
+    ("exscan", "npy", "npy", "ops.py:halves", {}),
+    ("exscan", "npy", "npy", "sum", {"exscan_first": "identity"}),
+    ("exscan", "npy", "parquet", "sum", {"exscan_first": "identity"}),
+    ("allreduce", "npy", "npy", "sum", {}),
+    ("allreduce", "npy", "arrow", "ops.py:halves", {}),
+    ("reduce_scatter_block", "npy", "npy", "sum", {}),
+    ("reduce_scatter", "npy", "npy", "ops.py:halves", {}),
+    ("scan", "parquet", "parquet", "sum", {"nulls": "ignore"}),
+    ("reduce", "parquet", "parquet", "max", {"nulls": "propagate"}),
+    ("reduce", "arrow", "arrow", "min", {"nulls": "ignore"}),
+    ("reduce", "parquet", "npy", "count", {"nulls": "ignore", "columns": ["x"]}),
+    ("scan", "bin", "bin", "maxloc", {"type": "double_int"}),
+    ("reduce", "npy", "npy", "minloc", {"index": "rank"}),
+    ("scan", "npy", "npy", "maxloc", {"index": "number"}),
+    ("reduce", "complex.npy", "npy", "prod", {}),
+    ("scan", "complex.npy", "npy", "mean", {}),
+    ("reduce", "int.npy", "npy", "sum", {}),
+    ("scan", "int.npy", "npy", "prod", {}),
+    ("reduce", "float.npy", "npy", "sum", {}),
+    ("scan", "float.npy", "npy", "sum", {"exact": True}),
+    ("scan", "float.npy", "npy", "mean", {}),
+    ("reduce", "int.npy", "npy", "sum", {"accumulate_in": "double"}),
+    ("reduce", "nan.npy", "npy", "sum", {"nan": "ignore"}),
+    ("scan", "nan.npy", "npy", "max", {"nan": "mpi"}),
+    ("scan", "nan.npy", "npy", "sum", {"exact": True, "nan": "ignore"}),
+    ("scan", "nan.npy", "npy", "var", {"nan": "ignore"}),
+    ("scan", "nan.npy", "npy", "median", {"nan": "ignore"}),
+    ("reduce", "npy", "npy", "std", {}),
+    ("reduce", "npy", "npy", "std", {"exact": True}),
+    ("scan", "npy", "npy", "rms", {}),
+    ("scan", "npy", "npy", "quantile:0.3", {}),
+    ("reduce", "npy", "npy", "range", {}),
+    ("reduce", "npy", "npy", "first", {}),
+    ("reduce", "npy", "npy", "last", {}),
+    ("scan", "npy", "npy", "absmax", {}),
+    ("reduce", "npy", "npy", "mean", {"weights": list(range(1, NRANKS + 1))}),
+]
+
+PROGRAM = f"""\
+import json, os, sys, warnings
+sys.path[:0] = {[str(TESTS)]!r}
+import eager_command
+from mpired.collectives import fold, plan
+for name, nbytes in eager_command.SIZES.items():
+    setattr(plan, name, nbytes)
+fold._MADE_BYTES = 1 << 16
+import mpired
+def all_of_it(folder, **engine):
+    os.mkdir(folder)
+    said = []
+    for number, (function, suffix, to, op, options) in enumerate(json.load(open("matrix.json"))):
+        name = f"{{folder}}/{{number}}" + ("" if function == "reduce" else "-{{rank}}") + "." + to
+        counts = [[4000, 0, 1000, 1000, 1500, 1400, 200]] if function == "reduce_scatter" else []
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            done = getattr(mpired, function)(
+                [f"r{{rank}}.{{suffix}}" for rank in range({NRANKS})], op, *counts, output=name, **options, **engine
+            )
+        said.append([str(each.message) for each in caught])
+        assert done.spread == ("ranks" if engine and int(sys.argv[1]) > 1 else "elements"), (function, op)
+    json.dump(said, open(f"{{folder}}/said.json", "w"))
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Ranks in all formats and of many types, ops in Python and C, and what one machine makes of the matrix."""
+    needs("gcc")
+    folder = tmp_path_factory.mktemp("ranks")
+    (folder / "ops.py").write_text(OPS)
+    (folder / "ops.c").write_text(LIBRARY)
+    gcc = ["gcc", "-Wall", "-Werror", "-O2", "-ffp-contract=off", "-shared", "-fPIC", "-o"]
+    subprocess.run([*gcc, folder / "ops.so", folder / "ops.c"], check=True)
+    random = np.random.default_rng(1)
+    for rank in range(NRANKS):
+        array = random.standard_normal(COUNT) * 10.0 ** (3 * rank - 9)
+        np.save(folder / f"r{rank}.npy", array)
+        np.save(folder / f"r{rank}.complex.npy", array + 1j * random.permutation(array))
+        np.save(folder / f"r{rank}.int.npy", random.integers(-(2**31), 2**31, COUNT, np.int32))
+        huge = random.standard_normal(COUNT) * np.where(random.random(COUNT) < 0.02, 3e38, 1)
+        np.save(folder / f"r{rank}.float.npy", np.clip(huge, -3.4e38, 3.4e38).astype("f4"))
+        nothing = random.random(COUNT) < 0.2
+        np.save(folder / f"r{rank}.nan.npy", np.where(nothing, np.nan, array))
+        whole = pa.table({"x": pa.array(array, mask=nothing), "y": random.integers(0, 9, COUNT)})
+        pq.write_table(whole, folder / f"r{rank}.parquet", row_group_size=2000)
+        feather.write_feather(whole, folder / f"r{rank}.arrow", compression="uncompressed")
+        pairs = np.zeros(COUNT, np.dtype([("value", "f8"), ("index", "i4")], align=True))
+        pairs["value"], pairs["index"] = random.integers(0, 4, COUNT), rank
+        pairs.tofile(folder / f"r{rank}.bin")
+    (folder / "matrix.json").write_text(json.dumps(MATRIX))
+    (folder / "local.py").write_text(PROGRAM + "all_of_it('local')\n")
+    subprocess.run([sys.executable, "local.py", "1"], cwd=folder, check=True)
+    block = "with mpired.mpi() as engine:\n    all_of_it(sys.argv[1], engine=engine, spread='ranks')\n"
+    (folder / "program.py").write_text(PROGRAM + block)
+    return folder
+
+
+def words(nprocesses: int, *command: str) -> list[str]:
+    return [MPIEXEC, "-n", str(nprocesses), sys.executable, EAGER, *command]
+
+
+def ranks_spread(nprocesses: int, verb: str, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    said = words(nprocesses, verb, "--engine", "mpi", "--spread", "ranks", *command)
+    return subprocess.run(said, check=False, capture_output=True, text=True, timeout=100, env=os.environ | environment)
+
+
+@pytest.fixture
+def here(folder, tmp_path, monkeypatch) -> Path:
+    """A folder with ranks of doubles."""
+    for name in (*NAMES, "ops.py"):
+        (tmp_path / name).write_bytes((folder / name).read_bytes())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("nprocesses", [5, 1, 2, 3])
+def test_every_collective_op_and_form_gives_the_same_bits(nprocesses, folder):
+    """One call after another in the same processes, with what is warned of."""
+    done = subprocess.run(
+        [MPIEXEC, "-n", str(nprocesses), sys.executable, "program.py", str(nprocesses)],
+        cwd=folder, check=False, capture_output=True, text=True, timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    expected = {path.name: path.read_bytes() for path in (folder / "local").iterdir()}
+    found = {path.name: path.read_bytes() for path in (folder / str(nprocesses)).iterdir()}
+    assert [name for name in expected | found if expected.get(name) != found.get(name)] == []
+    assert len(expected) > len(MATRIX)
+    assert b"overflowed" in expected["said.json"]
+
+
+BLOCK = f"""\
+import os, sys
+sys.path[:0] = {[str(TESTS)]!r}
+import eager_command
+from mpired.collectives import plan
+for name, nbytes in eager_command.SIZES.items():
+    setattr(plan, name, nbytes)
+import mpired
+from mpired.errors import UserOpError
+with mpired.mpi() as engine:
+    for number, bad in enumerate(os.environ["ALL_BAD"].split()):
+        os.environ["BAD"] = bad
+        try:
+            mpired.reduce({NAMES!r}, f"ops.py:refuses_{{number}}", engine=engine, spread="ranks")
+        except UserOpError as error:
+            print("refused", "raised ValueError: no" in str(error))
+        mpired.scan({NAMES!r}, "sum", engine=engine, spread="ranks", output=f"out{{number}}-{{{{rank}}}}.npy")
+"""
+
+
+def firsts(*ranks: int) -> list[str]:
+    return [repr(float(np.load(NAMES[rank])[0])) for rank in ranks]
+
+
+def test_after_an_error_in_any_stage_the_same_processes_go_on(here):
+    """The first, one in the middle and the last of three stages, each while the others wait for it."""
+    bad = firsts(1, 3, 6)
+    (here / "ops.py").write_text(
+        "".join(
+            f"def refuses_{number}(invec, inoutvec):\n"
+            f"    if inoutvec[0] == {each} and len(inoutvec) > 1:\n        raise ValueError('no')\n"
+            "    return invec + inoutvec\n"
+            for number, each in enumerate(bad)
+        )
+    )
+    (here / "program.py").write_text(BLOCK)
+    done = subprocess.run(
+        [MPIEXEC, "-n", "4", sys.executable, "program.py"],
+        check=False, capture_output=True, text=True, timeout=100, env=os.environ | {"ALL_BAD": " ".join(bad)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "refused True\n" * 3), done.stderr
+    expected = np.cumsum([np.load(name) for name in NAMES], axis=0)
+    for number in range(3):
+        assert all(np.array_equal(np.load(f"out{number}-{rank}.npy"), expected[rank]) for rank in range(NRANKS))
+
+
+@pytest.mark.parametrize("rank", [3, 1, 6])
+@pytest.mark.sampled(3)
+def test_an_error_is_told_once_with_its_status(rank, here):
+    with unchanged(here):
+        options = ["--op", "ops.py:middle_refuses", "-o", "out.npy"]
+        done = ranks_spread(4, "reduce", *options, *NAMES, BAD=firsts(rank)[0])
+    assert done.returncode == 7
+    assert done.stderr.count("raised ValueError: no") == 1
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_rank_that_changes_is_an_error_of_its_stage(here):
+    """A file that is shorter than it says, seen only by the stage that reads it."""
+    (here / "ops.py").write_text(
+        "import os\n"
+        "def cuts(invec, inoutvec):\n"
+        f"    os.truncate({str(here / 'r6.npy')!r}, 5000)\n"
+        "    return invec + inoutvec\n"
+    )
+    done = ranks_spread(4, "reduce", "--op", "ops.py:cuts", "-o", "out.npy", *NAMES)
+    assert done.returncode == 3
+    assert "r6.npy" in done.stderr
+    assert not list(here.glob("out*"))
+
+
+@pytest.mark.parametrize(
+    ("rank", "whom", "sent"),
+    [(3, "stage", "SIGKILL"), (1, "stage", "SIGKILL"), (6, "stage", "SIGKILL"), (3, "stage", "SIGTERM"),
+     (3, "mpiexec", "SIGINT"), (3, "mpiexec", "SIGTERM")],
+)  # fmt: skip
+@pytest.mark.sampled(2)
+def test_nothing_is_left_of_what_is_killed(rank, whom, sent, here):
+    """In the middle: a stage is in an op, and the others wait for it."""
+    command = words(4, "reduce", "--engine", "mpi", "--spread", "ranks", "--op", "ops.py:waits", "-o", "out.npy")
+    started = subprocess.Popen(
+        [*command, *NAMES],
+        stderr=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        env=os.environ | {"BAD": firsts(rank)[0]},
+    )
+    try:
+        while not (stages := [int(path.suffix[1:]) for path in here.glob("in_it.*")]):
+            assert started.poll() is None
+            time.sleep(0.01)
+        os.kill(started.pid if whom == "mpiexec" else stages[0], getattr(signal, sent))
+        assert started.wait(60) != 0
+        until = time.monotonic() + 60
+        while os.path.exists(f"/proc/{stages[0]}"):
+            assert time.monotonic() < until
+            time.sleep(0.01)
+    finally:
+        started.kill()
+        started.wait()
+    assert not list(here.glob("out*"))
+    assert not list(here.glob(".*"))
+
+
+@pytest.mark.needs("strace")
+@pytest.mark.parametrize(("spread", "most"), [("ranks", 3), ("elements", 5)])
+def test_opens_of_a_rank(spread, most, here):
+    """For the checks, and by one stage or by each of four workers; up to eight ranks are opened by all to look at."""
+    ranks = [f"many{rank}.npy" for rank in range(20)]
+    for name in ranks:
+        (here / name).write_bytes((here / "r0.npy").read_bytes())
+    command = words(5, "reduce", "--engine", "mpi", "--spread", spread, "--op", "sum", "-o", "out.npy", *ranks)
+    subprocess.run(["strace", "-f", "--seccomp-bpf", "-qq", "-e", "trace=openat", "-o", "trace", *command], check=True)
+    trace = Path("trace").read_text()
+    opens = sorted(len(re.findall(rf'openat\([^"]*"[^"]*/?{name}"', trace)) for name in ranks)
+    assert opens[0] >= 2
+    assert opens[-9] <= most
+    if spread == "elements":
+        assert opens[0] == most
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ([], "--spread: ranks is for the engine mpi, whose workers hand blocks to one another, and this one is local"),
+        (["--engine", "dask", "--scheduler", "tcp://127.0.0.1:1"], "and this one is dask; leave it out"),
+    ],
+)
+def test_an_engine_that_cannot_chain_refuses_it(options, said, here):
+    with unchanged(here):
+        done = command_line.run(
+            "reduce", *options, "--spread", "ranks", "--op", "sum", "-o", "out.npy", *NAMES, cwd=here
+        )
+    assert done.status == 2
+    assert said in done.err
+    assert (
+        command_line.run("reduce", "--spread", "elements", "--op", "sum", "-o", "out.npy", *NAMES, cwd=here).status == 0
+    )
+
+
+def test_what_is_said_of_it(here):
+    said = ranks_spread(3, "reduce", "--dry-run", "--op", "sum", "-o", "out.npy", *NAMES)
+    assert "1 segment, 2 workers, spread over ranks, " in said.stdout
+    done = ranks_spread(3, "reduce", "--op", "sum", "-o", "out.npy", *NAMES, MPIRED_JSON="1")
+    assert json.loads(done.stdout or done.stderr)["spread"] == "ranks"
+    assert "2 workers on 1 machine (mpi), spread over ranks -> " in ranks_spread(
+        3, "reduce", "--op", "sum", "-o", "other.npy", *NAMES
+    ).stderr  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("hosts", "most", "lines"),
+    [
+        ("a", 9, [[0]]),
+        ("aaaa", 9, [[0, 1, 2, 3]]),
+        ("aaaa", 3, [[0, 1, 2]]),
+        ("aaaaa", 2, [[0, 2], [1, 3]]),
+        ("aabb", 9, [[0, 2], [1, 3]]),
+        ("abab", 9, [[0, 1], [2, 3]]),
+        ("aabbb", 9, [[0, 2], [1, 3]]),
+        ("aabbcc", 2, [[0, 2], [1, 3]]),
+    ],
+)
+def test_a_machine_is_a_stage_and_its_workers_are_in_different_lines(hosts, most, lines):
+    assert lines_of(hosts, most) == tuple(map(tuple, lines))
+
+
+@pytest.mark.parametrize(
+    ("spread", "jobs", "machines", "nranks", "is_spread"),
+    [
+        ("auto", 800, 100, 126, True),
+        ("auto", 800, 100, 125, False),  # exactly 100,000 opens
+        ("auto", 2000, 100, 99, False),  # some machines would have no rank
+        ("elements", 800, 100, 10_000, False),
+        ("ranks", 2, 1, 2, True),
+    ],
+)
+def test_when_ranks_are_spread(spread, jobs, machines, nranks, is_spread):
+    class Runner:
+        @staticmethod
+        def lines(jobs, most):
+            return lines_of([str(worker % machines) for worker in range(jobs)], most)
+
+    engine = ENGINES["mpi"]._replace(connected=Runner)
+    limits = Limits(jobs, 1024, machines)
+    assert bool(planning.lines_for(spread, engine, limits, jobs, nranks)) == is_spread
+    assert planning.lines_for(spread, LOCAL, limits, jobs, nranks) == ()
+
+
+def test_ranks_in_memory_are_no_streams_of_the_command(here):
+    """/dev/shm has files of this machine, not descriptors of a process."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as folder:
+        for name in NAMES:
+            (Path(folder) / name).write_bytes((here / name).read_bytes())
+        done = ranks_spread(3, "reduce", "--op", "sum", "-o", "out.npy", *(f"{folder}/{name}" for name in NAMES))
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.needs("mount")
+def test_two_machines_with_two_workers_each(here):
+    """Two stages, and two lines of them; machines by namespaces with another name."""
+    command = words(0, "scan", "--engine", "mpi", "--spread", "ranks", "--max-memory", "61M", "--op", "ops.py:halves")
+    command = [*command[3:], "-o", "out{rank}.npy", *NAMES]
+    other = ["unshare", "--uts", "sh", "-c", 'hostname another && exec "$@"', "sh", *command]
+    done = subprocess.run(
+        [MPIEXEC, "-n", "3", *command, ":", "-n", "2", *other], check=False, capture_output=True, text=True, timeout=100
+    )
+    assert done.returncode == 0, done.stderr
+    assert "4 workers on 2 machines (mpi), spread over ranks -> " in done.stderr
+    assert command_line.run("scan", "--op", "ops.py:halves", "-o", "one{rank}.npy", *NAMES, cwd=here).status == 0
+    assert [name for name in NAMES if Path(f"out{name[1:]}").read_bytes() != Path(f"one{name[1:]}").read_bytes()] == []
