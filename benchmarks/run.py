@@ -2,14 +2,13 @@
 
     python benchmarks/run.py [--case NAME ...] [--quick] [--runs N] [--dir DIRECTORY] [--keep] [--json FILE]
 
-Each case runs mpired and one peer in turn (A B A B), after one run of each that is not counted (but with
---quick). The
-ratio is the median over the pairs, with the least and the greatest beside it: other load on the
-machine changes the times, but both halves of a pair alike. Only where a core is busy all the time
-mpired lacks its second worker, and the ratios rise. Beside the time is that of all processors. Every
-result of mpired must have the bits of the left fold that `data.py` computes with NumPy; a peer's, and a
-statistic, may differ from NumPy's by rounding ("close"). A peer may be mpired itself, with other options
-or on other ranks; then the ratio is of the times a byte.
+Each case runs mpired and one peer in turn (A B A B), after one run of each that is not counted; with
+--quick there is one pair, and nothing before it. The ratio is the median over the pairs, with the least
+and the greatest beside it: other load on the machine changes the times, but both halves of a pair alike.
+Only where a core is busy all the time mpired lacks its second worker, and the ratios rise. Beside the
+time is that of all processors. Every result of mpired must have the bits of the left fold that `data.py`
+computes with NumPy; a peer's, and a statistic, may differ from NumPy's by rounding ("close"). A peer may
+be mpired itself, with other options or on other ranks; then the ratio is of the times a byte.
 
 The full set needs 10 GB of disk, as much page cache, and 4 GB of memory for MPI's processes; a case for
 which there is no room is left out. --json adds a line for each case to a file, for a history.

@@ -30,7 +30,7 @@ A reduction reads every rank once, and nothing else grows with the data. So its 
 measured on one machine with {cores} cores and all files in memory:
 
 ```text
-seconds = start + ranks x {rank:.0f} us + bytes / {gbytes:.0f} GB/s
+seconds = {start:.2f} + ranks x {rank:.0f} us + bytes / {gbytes:.1f} GB/s
 ```
 
 | part | measured | what it is |
