@@ -7,15 +7,19 @@ import errno
 import os
 import stat
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextvars import ContextVar, copy_context
 
 from mpired.errors import BufferFileError, UsageError
+from mpired.sources.in_turn import InTurn
 from mpired.sources.local import LocalSource, held_source, may_hold, recovered_status
 from mpired.sources.source import STANDARD_INPUT, Source
 from mpired.storage import calls
 from mpired.storage.names import check_is_data, check_not_orphan
 from mpired.storage.urls import check_scheme, identity, is_url
 
+_MANY = 64  # files for which it is worth to look at some ahead
+_THREADS = 32
 _STANDARD_INPUTS = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 
 
@@ -42,6 +46,12 @@ def open_source(word: str, limit: int | None = None) -> Source:
     MpiredError
         If an update of it is half done and cannot be finished now.
     """
+    ahead = _ahead.get()
+    found = None if ahead is None else ahead.taken(word)
+    return _opened(word, limit) if found is None else found
+
+
+def _opened(word: str, limit: int | None = None) -> Source:
     if is_url(word):
         from mpired.sources.remote import RemoteSource  # noqa: PLC0415 - most ranks are files
 
@@ -81,13 +91,42 @@ def open_source(word: str, limit: int | None = None) -> Source:
 
 
 def looked_at_ahead(words: Sequence[object]) -> contextlib.AbstractContextManager[None]:
-    """Let the objects among words be looked at in their order in the block, several at a time; files are near."""
-    urls = [word for word in words if isinstance(word, str) and is_url(word)]
-    if len(urls) < 2:  # noqa: PLR2004 - several
-        return contextlib.nullcontext()
-    from mpired.sources import remote  # noqa: PLC0415 - most ranks are files
+    """Let words be looked at in their order in the block, several at a time where other machines have the files."""
+    names = [word for word in words if isinstance(word, str)]
+    urls = [name for name in names if is_url(name)]
+    if len(urls) > 1:
+        from mpired.sources import remote  # noqa: PLC0415 - most ranks are files
 
-    return remote.looked_at_ahead(urls)
+        return remote.looked_at_ahead(urls)
+    if len(names) < _MANY or not calls.is_remote(names[0]):
+        return contextlib.nullcontext()
+    return _files_ahead(names)
+
+
+_ahead: ContextVar[InTurn[Source | None] | None] = ContextVar("_ahead", default=None)
+
+
+@contextlib.contextmanager
+def _files_ahead(paths: Sequence[str]) -> Iterator[None]:
+    """Let files be looked at in this order in the block; each look is some round trips to a server."""
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - of few commands
+
+    with ThreadPoolExecutor(_THREADS) as threads:
+        waiting = InTurn(paths, lambda path: threads.submit(copy_context().run, _looked_at, path), 2 * _THREADS)
+        token = _ahead.set(waiting)
+        try:
+            yield
+        finally:
+            _ahead.reset(token)
+            waiting.forget()
+
+
+def _looked_at(path: str) -> Source | None:
+    """Look at a file; None for what has to be opened in turn, as FIFOs, and for what is none."""
+    with contextlib.suppress(OSError):  # it is told in turn
+        if path != "-" and stat.S_ISREG(os.stat(path).st_mode):
+            return _opened(path)
+    return None
 
 
 def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], way_out: str) -> None:

@@ -10,13 +10,13 @@ import itertools
 import math
 import os
 import threading
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import Future
 from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from mpired.errors import ChangedError, UsageError
+from mpired.sources.in_turn import InTurn
 from mpired.sources.source import Distance, OpenSource, Source
 from mpired.storage import stores, urls
 from mpired.storage.stores import Version
@@ -71,7 +71,7 @@ class RemoteSource(NamedTuple):
             If it is not there, or cannot be read.
         """
         waiting = _ahead.get()
-        head, version = waiting.taken(url) if waiting else _head(url)
+        head, version = (waiting and waiting.taken(url)) or _head(url)
         if version.nbytes <= _FEW_BYTES:
             return cls(url, url, version, bytes(head))
         _pages.keep((url, version), 0, head)
@@ -266,41 +266,13 @@ def _head(url: str) -> tuple[memoryview, Version]:
         return memoryview(b""), version
 
 
-class _Waiting:
-    """Objects that are looked at in turn; those that come next are asked for meanwhile."""
-
-    def __init__(self, names: Sequence[str]) -> None:
-        self._names = iter(names)
-        self._asked: deque[tuple[str, Future[tuple[memoryview, Version]]]] = deque()
-
-    def taken(self, url: str) -> tuple[memoryview, Version]:
-        """Return the first bytes of an object, and what it is."""
-        self._ask()
-        while self._asked and self._asked[0][0] != url and any(url == other for other, _ in self._asked):
-            self._asked.popleft()  # it was left out
-        if not self._asked or self._asked[0][0] != url:
-            return _head(url)
-        _, found = self._asked.popleft()
-        self._ask()
-        return found.result()
-
-    def _ask(self) -> None:
-        for url in itertools.islice(self._names, _WINDOW - len(self._asked)):
-            self._asked.append((url, stores.begun(_head, url)))
-
-    def forget(self) -> None:
-        """Ask for nothing more."""
-        for _, found in self._asked:
-            found.cancel()
-
-
-_ahead: ContextVar[_Waiting | None] = ContextVar("_ahead", default=None)
+_ahead: ContextVar[InTurn[tuple[memoryview, Version]] | None] = ContextVar("_ahead", default=None)
 
 
 @contextlib.contextmanager
 def looked_at_ahead(names: Sequence[str]) -> Iterator[None]:
     """Let the objects of these URLs be looked at in this order in the block, several at a time."""
-    waiting = _Waiting(names)
+    waiting = InTurn(names, lambda url: stores.begun(_head, url), _WINDOW)
     token = _ahead.set(waiting)
     try:
         yield
