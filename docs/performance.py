@@ -41,7 +41,7 @@ seconds = {start:.2f} + ranks x {rank:.0f} us + bytes / {gbytes:.1f} GB/s
 | the result | {copy:.1f} GB/s | it is written once; on a disk it is also waited for, see [Durability](durability.md) |
 
 Beside other programs: [Speed and memory](speed.md). How each change was predicted and what came of it is in
-[benchmarks/NOTES.md](../benchmarks/NOTES.md).
+`benchmarks/NOTES.md`.
 
 ## Bytes moved
 

@@ -47,7 +47,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
 
 
 def _count(source: Source, declared: Declared, datatype: Datatype, stored: np.dtype) -> int:
-    if declared.count == 0 and (source.is_forward or declared.offset <= source.nbytes):
+    if declared.count == 0:
         return 0
     start = declared.start(datatype)
     if start < 0:

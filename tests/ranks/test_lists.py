@@ -207,8 +207,6 @@ def test_several_ranks_in_a_file_in_python(tmp_path, monkeypatch):
         ("--type double --ranks-in-file 5 d.bin d.bin", 3, ["192 bytes are no 5 ranks"]),
         ("--stride 8 d.bin", 2, ["--stride", "--type"]),
         ("--type double --stride 8 --offset 200 d.bin", 3, ["--offset 200"]),
-        ("--type double --offset 193 --count 0 d.bin", 3, ["192 bytes", "--offset 193"]),
-        ("--type double --count 0 @list", 3, ["d.bin:193", "192 bytes", "--offset 193"]),
         ("--type double --stride 64 --in-place d.bin", 2, ["--in-place", "d.bin:0"]),
         ("--type double --ranks-in-file 2 none.bin", 4, ["none.bin", "No such file"]),
     ],
@@ -217,7 +215,6 @@ def test_files_that_hold_no_such_ranks(words, status, reasons, tmp_path, monkeyp
     monkeypatch.chdir(tmp_path)
     np.arange(24.0).tofile(tmp_path / "d.bin")
     np.save(tmp_path / "d.npy", np.arange(24.0))
-    (tmp_path / "list").write_text("d.bin:193\n")
     words = words.replace("d.npy", "d.npy --type double") if "d.npy" in words else words
     with unchanged(tmp_path):
         refused(run("reduce", "-q", "--op", "sum", *words.split()), status, *reasons)
