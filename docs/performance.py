@@ -68,8 +68,7 @@ With the bytes of the ranks, whether they are longer or more of them, the time g
 
 With the number of small ranks it grows in proportion, too; {few} ranks cost {few_seconds:.2f} s:
 
-![Seconds by the number of ranks of 4 KiB, from 2 to 100,000: level up to some hundred, then a straight
-line](plots/many.svg)
+![Seconds by ranks of 4 KiB, from 2 to 100,000: level up to some hundred, then a line](plots/many.svg)
 
 | ranks of 4 KiB | measured, seconds | model |
 | --- | --- | --- |
@@ -119,7 +118,7 @@ On 100 machines the job takes {hundred:.0f} minutes with `--spread ranks`, of wh
 opens every rank, the opens take longer than the reading from {crossing} machines on. `--spread auto` therefore
 chooses ranks from 100,000 opens on; see [More than one machine](scaling.md).
 
-Measured on {date} with Python {python} and NumPy {numpy}, medians of {runs} runs of whole processes; kernels and
+Measured on {date} with Python {python} and NumPy {numpy}, the least of {runs} runs of whole processes; kernels and
 memory are the best of seven rounds in one process.
 """
 
