@@ -83,6 +83,7 @@ def test_all_errors_of_the_program_are_known_here():
         "Appeared",
         "ArgumentError",
         "Interrupted",
+        "Stopped",
         "_LeftError",
         "Misfit",
         "NotExactError",
