@@ -6,7 +6,6 @@ takes all.
 
 from __future__ import annotations
 
-import socket
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -71,7 +70,7 @@ class Neighbours:
         return value
 
     def hand(self, value: Any) -> None:
-        """Hand a value, which nobody changes any more, to the next stage; `Stopped` as of `taken`."""
+        """Hand a value, which does not change any more, to the next stage; `Stopped` as of `taken`."""
         self._wait(lambda: self._waiting() < IN_FLIGHT)
         self._post(_VALUE, value)
 
@@ -103,11 +102,6 @@ class Neighbours:
         while self._posted and all(request.Test() for request in self._posted[0]):
             self._posted.popleft()
         return len(self._posted)
-
-
-def host(number: int) -> tuple[int, str]:
-    """Return the number of a worker, and the machine that it is on."""
-    return number, socket.gethostname()
 
 
 def lines_of(hosts: Sequence[str], most: int) -> Lines:

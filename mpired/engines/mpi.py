@@ -20,7 +20,7 @@ from functools import partial
 from typing import Any, NoReturn, cast
 
 from mpired.engines import far, pool
-from mpired.engines.chain import Neighbours, Stopped, Stops, Task, host, lines_of
+from mpired.engines.chain import Neighbours, Stopped, Stops, Task, lines_of
 from mpired.engines.messages import HEAD, STOP, received, send, wait
 from mpired.engines.table import ENGINES, Limits, Lines, Link, not_installed
 from mpired.engines.worker import flush_streams, lent, prepare, results
@@ -202,8 +202,12 @@ class Mpi:
         """Return what the workers may use; without others this process is the one."""
         if not self._workers:
             return pool.limits()._replace(workers=1)
+        return far.limits(self._known_places().values(), len(self._workers))
+
+    def _known_places(self) -> dict[int, far.Place]:
+        """Return where each worker is, which is asked for once."""
         self._places = self._places or dict(self._answers(far.place, self._workers, len(self._workers)))
-        return far.limits(self._places.values(), len(self._workers))
+        return self._places
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
         """Apply the function once in each worker."""
@@ -226,8 +230,10 @@ class Mpi:
 
     def lines(self, jobs: int, most: int) -> Lines:
         """Return lines of workers, whose stages are the machines; or the workers, if these are on one."""
-        hosts = dict(self.everywhere(host)) if self._workers else {}
-        return lines_of([hosts[number] for number in range(min(jobs, len(hosts)))], most) if hosts else ()
+        if not self._workers:
+            return ()
+        places = self._known_places()
+        return lines_of([places[worker].host for worker in self._workers[:jobs]], most)
 
     def chain(
         self, function: Callable[[Any, Link], Any], items: Sequence[Sequence[Iterable[Any]]], lines: Lines

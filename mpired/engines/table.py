@@ -81,7 +81,7 @@ class Link(Protocol):
         """Wait for the next value of the stage before, and return it."""
 
     def hand(self, value: Any) -> None:
-        """Hand a value, which nobody changes any more, to the next stage; wait while too many are on the way."""
+        """Hand a value, which does not change any more, to the next stage; wait while too many are on the way."""
 
 
 class ChainRunner(FarRunner, Protocol):
