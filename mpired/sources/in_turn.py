@@ -46,8 +46,3 @@ class InTurn(Generic[_T]):
     def _ask(self) -> None:
         for name in itertools.islice(self._names, self._window - len(self._asked)):
             self._asked.append((name, self._begin(name)))
-
-    def forget(self) -> None:
-        """Ask for nothing more."""
-        for _, found in self._asked:
-            found.cancel()

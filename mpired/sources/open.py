@@ -90,43 +90,33 @@ def _opened(word: str, limit: int | None = None) -> Source:
         return StreamSource.of_descriptor(name, fd, limit)
 
 
-def looked_at_ahead(words: Sequence[object]) -> contextlib.AbstractContextManager[None]:
-    """Let words be looked at in their order in the block, several at a time where other machines have the files."""
-    names = [word for word in words if isinstance(word, str)]
-    urls = [name for name in names if is_url(name)]
-    if len(urls) > 1:
-        from mpired.sources import remote  # noqa: PLC0415 - most ranks are files
-
-        return remote.looked_at_ahead(urls)
-    if len(names) < _MANY or not calls.is_remote(names[0]):
-        return contextlib.nullcontext()
-    return _files_ahead(names)
-
-
 _ahead: ContextVar[InTurn[Source | None] | None] = ContextVar("_ahead", default=None)
 
 
 @contextlib.contextmanager
-def _files_ahead(paths: Sequence[str]) -> Iterator[None]:
-    """Let files be looked at in this order in the block; each look is some round trips to a server."""
+def looked_at_ahead(words: Sequence[object]) -> Iterator[None]:
+    """Let words be looked at in their order in the block, several at once where each look waits for other machines."""
+    names = [word for word in words if isinstance(word, str)]
+    urls = [name for name in names if is_url(name)]
+    if len(urls) < 2 and (len(names) < _MANY or not calls.is_remote(names[0])):  # noqa: PLR2004 - several
+        yield
+        return
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - of few commands
 
-    with ThreadPoolExecutor(_THREADS) as threads:
-        waiting = InTurn(paths, lambda path: threads.submit(copy_context().run, _looked_at, path), 2 * _THREADS)
-        token = _ahead.set(waiting)
-        try:
-            yield
-        finally:
-            _ahead.reset(token)
-            waiting.forget()
+    threads, is_done = ThreadPoolExecutor(_THREADS), False
+    waiting = InTurn(urls or names, lambda name: threads.submit(copy_context().run, _looked_at, name), 2 * _THREADS)
+    token = _ahead.set(waiting)
+    try:
+        yield
+        is_done = True
+    finally:
+        _ahead.reset(token)
+        threads.shutdown(wait=is_done, cancel_futures=True)  # one that is left waits for an answer that may never come
 
 
-def _looked_at(path: str) -> Source | None:
-    """Look at a file; None for what has to be opened in turn, as FIFOs, and for what is none."""
-    with contextlib.suppress(OSError):  # it is told in turn
-        if path != "-" and stat.S_ISREG(os.stat(path).st_mode):
-            return _opened(path)
-    return None
+def _looked_at(name: str) -> Source | None:
+    """Look at an object or a file; None for what has to be opened in turn, as FIFOs, and for what is none."""
+    return _opened(name) if is_url(name) or (name != "-" and os.path.isfile(name)) else None
 
 
 def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], way_out: str) -> None:

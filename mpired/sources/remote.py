@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bisect
-import contextlib
 import errno
 import fnmatch
 import itertools
@@ -11,12 +10,10 @@ import math
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
-from contextvars import ContextVar
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from mpired.errors import ChangedError, UsageError
-from mpired.sources.in_turn import InTurn
 from mpired.sources.source import Distance, OpenSource, Source
 from mpired.storage import stores, urls
 from mpired.storage.stores import Version
@@ -35,8 +32,6 @@ _KEPT_BLOCKS_NBYTES = 32 << 20
 _WHOLE_NBYTES = 16 << 20
 # About as much as is known of a rank besides.
 _FEW_BYTES = 1 << 10
-# How many objects are looked at before it is their turn.
-_WINDOW = 2 * stores.THREADS
 _MAGIC = frozenset("*?[")
 _ANY_FOLDERS = "**"
 
@@ -70,8 +65,7 @@ class RemoteSource(NamedTuple):
         OSError, UsageError
             If it is not there, or cannot be read.
         """
-        waiting = _ahead.get()
-        head, version = (waiting and waiting.taken(url)) or _head(url)
+        head, version = _head(url)
         if version.nbytes <= _FEW_BYTES:
             return cls(url, url, version, bytes(head))
         _pages.keep((url, version), 0, head)
@@ -264,21 +258,6 @@ def _head(url: str) -> tuple[memoryview, Version]:
         if version is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), url) from None
         return memoryview(b""), version
-
-
-_ahead: ContextVar[InTurn[tuple[memoryview, Version]] | None] = ContextVar("_ahead", default=None)
-
-
-@contextlib.contextmanager
-def looked_at_ahead(names: Sequence[str]) -> Iterator[None]:
-    """Let the objects of these URLs be looked at in this order in the block, several at a time."""
-    waiting = InTurn(names, lambda url: stores.begun(_head, url), _WINDOW)
-    token = _ahead.set(waiting)
-    try:
-        yield
-    finally:
-        _ahead.reset(token)
-        waiting.forget()
 
 
 def matching(pattern: str) -> list[str]:
