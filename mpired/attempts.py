@@ -202,7 +202,7 @@ def _costs_much(error: ChangedError) -> bool:
 
 def check_reaches(planned: Planned) -> None:
     """Raise `ShortLocksError` if a result would replace what is read where no machine sees the locks of others."""
-    for path in _updated(planned.paths, planned.sources):
+    for path in _updated(_existing(planned.paths), planned.sources):
         lock.check_reaches(path)
 
 
@@ -226,9 +226,8 @@ def _existing(paths: Iterable[str]) -> list[str]:
     return [path for path in paths if not is_stream(path) and os.path.isfile(path)]
 
 
-def _updated(paths: Iterable[str], sources: Iterable[Source]) -> list[str]:
-    """Return those of some results that replace what is read."""
-    existing = _existing(paths)
+def _updated(existing: Collection[str], sources: Iterable[Source]) -> list[str]:
+    """Return those of some existing results that replace what is read."""
     read = set(calls.real_paths(source.name for source in sources)) if existing else set()
     return [path for path in existing if os.path.realpath(path) in read]
 

@@ -114,7 +114,7 @@ class Plan(NamedTuple):
         How many blocks of ranks a worker reads ahead.
     lines
         The workers of each line of stages, where the ranks are spread over them: each has some of the elements, and
-        each stage some of the ranks, in rank order. None where all workers read all ranks.
+        each stage some of the ranks, in rank order. () where all workers read all ranks.
     """
 
     op: Op
