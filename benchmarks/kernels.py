@@ -25,10 +25,10 @@ def main() -> None:
     for op in (op for op in OPS if Use.REDUCE in op.uses and (not names or op.name in names)):
         for datatype in _forms(op):
             compiled = native.twin(op.name.lower(), datatype) is not None
-            by_numpy = _nanoseconds(op, datatype, sys.maxsize)
+            by_numpy = nanoseconds(op, datatype, sys.maxsize)
             line = f"{op.name.lower():8}{datatype.name.lower():26}{by_numpy:8.3f}"
             if compiled:
-                by_c = _nanoseconds(op, datatype, 1)
+                by_c = nanoseconds(op, datatype, 1)
                 line += f"{by_c:8.3f}{by_numpy / by_c:8.1f}"
             print(line)
 
@@ -39,7 +39,8 @@ def _forms(op: Op) -> list[Datatype]:
     return list({(str(row.form), row.group is Group.COMPLEX): row for row in reversed(rows)}.values())[::-1]
 
 
-def _nanoseconds(op: Op, datatype: Datatype, least_bytes: int) -> float:
+def nanoseconds(op: Op, datatype: Datatype, least_bytes: int = native.LEAST_BYTES) -> float:
+    """Return what the kernel takes for an element; blocks of fewer than `least_bytes` are left to NumPy."""
     native.LEAST_BYTES = least_bytes
     count = _BLOCK_BYTES // datatype.form.itemsize
     random = np.random.default_rng(1)

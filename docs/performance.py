@@ -40,7 +40,7 @@ seconds = {start:.2f} + ranks x {rank:.0f} us + bytes / {gbytes:.1f} GB/s
 | a byte | {gbytes:.1f} GB/s | all workers read and combine; one worker alone {worker:.1f} GB/s |
 | the result | {copy:.1f} GB/s | it is written once; on a disk it is also waited for, see [Durability](durability.md) |
 
-Beside other programs: [Speed and memory](speed.md). How each change was predicted and what came of it is in
+Beside other programs: [Speed and memory](speed.md). What was expected of each change and what came of it is in
 `benchmarks/NOTES.md`.
 
 ## Bytes moved
@@ -177,13 +177,9 @@ def _values() -> dict[str, object]:
 
 def main() -> None:
     """Print the page."""
-    parts = PAGE.split("```")
+    parts = PAGE.format_map(_values()).split("```")
     # Paragraphs are broken anew, not tables and formulas.
-    filled = [
-        part.format_map(_values()) if number % 2 else _wrapped(part.format_map(_values()))
-        for number, part in enumerate(parts)
-    ]
-    print("```".join(filled), end="")
+    print("```".join(part if number % 2 else _wrapped(part) for number, part in enumerate(parts)), end="")
 
 
 def _wrapped(text: str) -> str:

@@ -41,31 +41,30 @@ def kernels() -> Figure:
 
 def growth() -> Figure:
     """Draw the time of a sum as its ranks get longer, and as they get more."""
-    figure, axes = _figure(4.2)
-    for (colour, mark), what in zip(_MARKS, ("lengths", "ranks"), strict=False):
-        points = [(int(nbytes) / GB, taken) for nbytes, taken in MEASURED[what].items()]
-        label = {"lengths": "16 ranks, longer ones", "ranks": "more ranks of 34 MB"}[what]
-        axes.plot(*zip(*points, strict=True), mark, color=colour, label=label)
+    labels = {"lengths": "16 ranks, longer ones", "ranks": "more ranks of 34 MB"}
+    measured = {
+        label: {int(nbytes) / GB: taken for nbytes, taken in MEASURED[what].items()} for what, label in labels.items()
+    }
     sizes = sorted(int(nbytes) for nbytes in MEASURED["lengths"])
-    model = [machine().seconds(16, nbytes) for nbytes in sizes]
-    axes.plot([nbytes / GB for nbytes in sizes], model, color="#666666", linestyle="--", label="model")
-    axes.set_xscale("log")
-    axes.set_yscale("log")
-    _name_axes(axes, "GB in all", "seconds")
-    axes.legend(frameon=False)
-    return figure
+    return _beside_the_model(measured, {nbytes / GB: machine().seconds(16, nbytes) for nbytes in sizes}, "GB in all")
 
 
 def many() -> Figure:
     """Draw the time of a sum of small ranks."""
+    measured = {int(number): taken for number, taken in MEASURED["small"].items()}
+    model = {number: machine().seconds(number, number * 4096) for number in measured}
+    return _beside_the_model({"measured": measured}, model, "ranks of 4 KiB")
+
+
+def _beside_the_model(measured: dict[str, dict[float, float]], model: dict[float, float], across: str) -> Figure:
+    """Draw measured seconds, by label, and those of the model."""
     figure, axes = _figure(4.2)
-    points = [(int(number), taken) for number, taken in MEASURED["small"].items()]
-    axes.plot(*zip(*points, strict=True), "o", color=_MARKS[0][0], label="measured")
-    model = [machine().seconds(number, number * 4096) for number, _ in points]
-    axes.plot([number for number, _ in points], model, color="#666666", linestyle="--", label="model")
+    for (colour, mark), (label, points) in zip(_MARKS, measured.items(), strict=False):
+        axes.plot(list(points), list(points.values()), mark, color=colour, label=label)
+    axes.plot(list(model), list(model.values()), color="#666666", linestyle="--", label="model")
     axes.set_xscale("log")
     axes.set_yscale("log")
-    _name_axes(axes, "ranks of 4 KiB", "seconds")
+    _name_axes(axes, across, "seconds")
     axes.legend(frameon=False)
     return figure
 

@@ -28,6 +28,10 @@ from mpired.datatypes import get
 from mpired.ops import native
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent.parent / "benchmarks"))
+
+from kernels import nanoseconds  # noqa: E402 - found by the line above
+
 MIB, GIB = 1 << 20, 1 << 30
 FILES, FILE_NBYTES = 16, 512 * MIB
 RANK_NBYTES = (4 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 512 * MIB)
@@ -92,27 +96,18 @@ def memory(path: Path) -> dict[str, float]:
 
 def kernels() -> list[dict[str, object]]:
     """Return for each op and datatype that it takes how many elements a kernel combines in a nanosecond."""
-    rows = {row.name: row for row in mpired.OPS}
-    found = []
-    for name in TYPES:
-        datatype = get(name.upper())
-        count = BLOCK_NBYTES // datatype.form.itemsize
-        block = np.zeros(count, datatype.form)
-        values = np.random.default_rng(0).integers(0, 2, count)
-        for field in datatype.form.names or (None,):
-            (block if field is None else block[field])[...] = values
-        for op in OPS:
-            row = rows[op.upper()]
-            if datatype.group not in row.groups:
-                continue
-            lower, upper = block.copy(), np.roll(block, 1)
-            with np.errstate(all="ignore"):
-                rate = rate_of(lambda row=row, a=lower, b=upper, of=datatype: row.kernel(a, b, of), count)
-            compiled = native.twin(op, datatype) is not None
-            found.append(
-                {"op": op, "type": name, "itemsize": datatype.form.itemsize, "rate": rate, "compiled": compiled}
-            )
-    return found
+    return [
+        {
+            "op": op.name.lower(),
+            "type": name,
+            "itemsize": datatype.form.itemsize,
+            "rate": round(1 / nanoseconds(op, datatype), 4),
+            "compiled": native.twin(op.name.lower(), datatype) is not None,
+        }
+        for name in TYPES
+        for op in mpired.OPS
+        if op.name.lower() in OPS and (datatype := get(name.upper())).group in op.groups
+    ]
 
 
 def large(directory: Path, runs: int) -> dict[str, object]:
