@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import fcntl
 import math
 import os
 import pickle
 import signal
+import stat
 import sys
+import termios
 import time
 import traceback
 from collections import Counter
@@ -59,12 +62,28 @@ def main(command: Callable[[], int]) -> int:
         status = command()
     except BaseException:  # noqa: BLE001 - a bug; the others wait for messages
         traceback.print_exc()
-        sys.stderr.flush()
-        world.Abort(1)
-        raise SystemExit(1) from None
+        _abort(world, 1)
     if not _running.ended():
-        world.Abort(status or 1)
+        _abort(world, status or 1)
     return _leave(MPI, status)
+
+
+def _abort(world: Any, status: int) -> NoReturn:
+    """End all processes. MPICH's launcher may drop what it has not read of their streams, so it is waited for."""
+    flush_streams()
+    until = time.monotonic() + _PATIENCE
+    with contextlib.suppress(OSError):  # closed, or no pipes: what is written to a file is there
+        while any(_unread(stream) for stream in (1, 2)) and time.monotonic() < until:
+            time.sleep(0.001)
+    world.Abort(status)
+    raise AssertionError  # which does not return
+
+
+def _unread(stream: int) -> int:
+    """Return how many bytes of a pipe its reader has not taken."""
+    if not stat.S_ISFIFO(os.fstat(stream).st_mode):
+        return 0
+    return int.from_bytes(fcntl.ioctl(stream, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def _leave(mpi: Any, status: int) -> NoReturn:
@@ -164,8 +183,7 @@ class Mpi:
         if not self.ended(status):
             if error is not None:
                 traceback.print_exception(error)
-                sys.stderr.flush()
-            self._world.Abort(status or 1)
+            _abort(self._world, status or 1)
         if status is None:
             self._world.Free()
 

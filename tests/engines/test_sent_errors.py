@@ -5,6 +5,9 @@ from __future__ import annotations
 import copyreg
 import operator
 import os
+import subprocess
+import sys
+import time
 
 import pytest
 from command import in_child
@@ -46,3 +49,28 @@ def test_an_error_leaves_its_causes_behind(monkeypatch):
         copyreg.dispatch_table, WorkerError, lambda error: (_with_its_cause, (error.args, error.__cause__))
     )
     in_child(call)
+
+
+ABORT = """
+import os, sys
+from mpired.engines import mpi
+class World:
+    def Abort(self, status):
+        os._exit(status)
+mpi._PATIENCE = 60
+print("why", file=sys.stderr)
+open("written", "x").close()
+mpi._abort(World(), 7)
+"""
+
+
+def test_processes_of_mpi_end_after_the_launcher_has_read_the_error(tmp_path, monkeypatch):
+    """MPICH's launcher drops what is in the pipe when it hears of MPI_Abort."""
+    monkeypatch.chdir(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", ABORT], stderr=subprocess.PIPE) as started:
+        while not os.path.exists("written"):
+            time.sleep(0.01)
+        with pytest.raises(subprocess.TimeoutExpired):
+            started.wait(0.3)
+        assert os.read(started.stderr.fileno(), 100) == b"why\n"
+        assert started.wait(60) == 7
