@@ -70,43 +70,54 @@ class ParquetFile:
 
     def arrays(self, wanted: Leaf | Nullable, start: int) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on."""
-        leaf = wanted.leaf if isinstance(wanted, Nullable) else wanted
+        leaf, nullable = (wanted.leaf, True) if isinstance(wanted, Nullable) else (wanted, False)
         check_copied(self._name, [leaf])
-        if not isinstance(wanted, Nullable):
-            for values in self._plain(wanted, start):
-                yield values, None
-                start += len(values)
-        for found in self._columns(leaf, start):
-            column = found if leaf.time is None else found.cast(leaf.time)
-            if isinstance(wanted, Nullable):
-                yield nullable_values(column)
-                continue
-            if column.null_count:
-                raise NullsError(sum(each.null_count for each in self._columns(leaf, 0)))
-            yield values_of(column), None
-
-    def _plain(self, leaf: Leaf, start: int) -> Iterator[np.ndarray]:
-        """Yield the values of a leaf from the row `start` on, as far as they lie in the pages as they are."""
-        for skip, parts in self._stretches(leaf, start) if leaf.plain else ():
-            skipped = skip
-            for part in parts:
-                for page in part.data:
-                    values = plain_pages.values(self._bytes, leaf, part.chunk, page)
-                    if values is None:
-                        return
-                    yield values[skipped:]
-                    skipped = max(0, skipped - page.values)
-
-    def _columns(self, leaf: Leaf, start: int) -> Iterator[pa.Array]:
-        """Yield the values of a leaf from the row `start` on, nulls too."""
         for skip, parts in self._stretches(leaf, start):
             skipped = skip
-            for batch in _batches(Spliced(self._bytes, stretch(leaf, parts))):
-                column = batch.column(0)
-                while pa.types.is_struct(column.type):
-                    (column,) = column.flatten()  # nulls of a structure become nulls of its fields
-                yield column[skipped:]
-                skipped = max(0, skipped - len(column))
+            for found in self._columns(leaf, parts) if nullable else self._values(leaf, parts):
+                rest = found[skipped:]
+                skipped = max(0, skipped - len(found))
+                if isinstance(rest, np.ndarray):
+                    yield rest, None
+                elif nullable:
+                    yield nullable_values(rest)
+                elif rest.null_count:
+                    raise NullsError(self._null_count(leaf))
+                else:
+                    yield values_of(rest), None
+
+    def _values(self, leaf: Leaf, parts: Sequence[Pages]) -> Iterator[np.ndarray | pa.Array]:
+        """Yield the values of pages: those that lie there as they are, and columns of the others."""
+        others: list[Pages] = []
+        for part in parts:
+            start = 0  # of the pages in a row that the library decodes
+            for number, page in enumerate(part.data):
+                values = plain_pages.values(self._bytes, leaf, part.chunk, page)
+                if values is None:
+                    continue
+                if start < number:
+                    others.append(part._replace(data=part.data[start:number]))
+                if others:  # as a writer encodes by a dictionary until that is large
+                    yield from self._columns(leaf, others)
+                    others = []
+                yield values
+                start = number + 1
+            if start < len(part.data):
+                others.append(part._replace(data=part.data[start:]))
+        if others:
+            yield from self._columns(leaf, others)
+
+    def _columns(self, leaf: Leaf, parts: Sequence[Pages]) -> Iterator[pa.Array]:
+        """Yield the values of pages, nulls too."""
+        for batch in _batches(Spliced(self._bytes, stretch(leaf, parts))):
+            column = batch.column(0)
+            while pa.types.is_struct(column.type):
+                (column,) = column.flatten()  # nulls of a structure become nulls of its fields
+            yield column if leaf.time is None else column.cast(leaf.time)
+
+    def _null_count(self, leaf: Leaf) -> int:
+        """Return how many values of a leaf are missing."""
+        return sum(column.null_count for _, parts in self._stretches(leaf, 0) for column in self._columns(leaf, parts))
 
     def _stretches(self, leaf: Leaf, start: int) -> Iterator[tuple[int, list[Pages]]]:
         """Yield the pages from the row `start` on, those of some row groups at a time, and the values to skip there."""

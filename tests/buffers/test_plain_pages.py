@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import mpired
-from mpired.buffers import Declared, footer, open_rank, plain_pages
+from mpired.buffers import Declared, footer, open_rank, parquet, plain_pages
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.sources.local import LocalSource
 
@@ -73,6 +73,26 @@ def test_other_pages_are_decoded_by_the_library(options, tmp_path):
     path = written(pa.table({"x": given}), tmp_path / "x.parquet", **options)
     for start in (0, 10_001):
         assert read(path, start) == given[start:].tobytes()
+
+
+def test_pages_behind_a_large_dictionary_need_no_library(tmp_path, monkeypatch):
+    """A writer encodes the first pages of each row group by a dictionary until that is too large."""
+    given = column("float64")
+    path = written(pa.table({"x": given}), tmp_path / "x.parquet", use_dictionary=True, dictionary_pagesize_limit=5_000)
+    real, decoded = parquet._batches, 0  # noqa: SLF001 - what asks the library
+
+    def counted(file):
+        nonlocal decoded
+        for batch in real(file):
+            decoded += batch.num_rows
+            yield batch
+
+    monkeypatch.setattr(parquet, "_batches", counted)
+    for start in (0, 500, 6_999, 10_001):
+        assert read(path, start) == given[start:].tobytes()
+    decoded = 0
+    read(path)
+    assert 0 < decoded < COUNT / 2
 
 
 @pytest.mark.parametrize("statistics", [True, False])
