@@ -1,10 +1,16 @@
-"""Prints docs/performance.md, from docs/plots/measured.json; `make bench-plot` and `make docs` write it."""
+"""Prints docs/performance.md, from what docs/plots has measured; `make bench-plot` and `make docs` write it.
+
+docs/plots/pairs.jsonl has what `make bench ARGS='--json docs/plots/pairs.jsonl'` has added, of which the last line of a
+case counts.
+"""
 
 from __future__ import annotations
 
+import json
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any, NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "plots"))
 
@@ -20,6 +26,8 @@ from model import (
     reading,
 )
 
+_PAIRS = Path(__file__).resolve().parent / "plots" / "pairs.jsonl"
+_SMALL = 0.1  # a ratio that needs one digit more
 _FEW = 1_000  # ranks for which it is said what they cost
 
 PAGE = """# What a reduction costs
@@ -94,6 +102,20 @@ those of NumPy, which take two to ten times as long. The limit is what reading a
 Ops not named here are as fast as one that is: min as max, minloc as maxloc, the other logical and bitwise ops as land
 and band. Rates of memory, GB/s of one worker: {memory}.
 
+## Beside other programs
+
+mpired and another program, or another call of mpired, ran in turn. The ratio is the median of those of the pairs;
+least and greatest are behind it. What is above its limit has a note below. The files were in memory unless said, the
+results on a disk, where mpired waits until they are there and the others do not.
+
+| what, and beside what | mpired, s | the other, s | ratio | limit | processor time, ratio | mpired, MB |
+| --- | --- | --- | --- | --- | --- | --- |
+{pairs}
+
+{notes}
+
+Measured on {pairs_date} by `make bench`, with {pairs_runs} pairs of each.
+
 ## On many machines
 
 This was not measured. It is arithmetic with the constants above, and with these, which are assumed: {workers} workers
@@ -123,6 +145,103 @@ memory are the best of seven rounds in one process.
 """
 
 
+class _Pair(NamedTuple):
+    """A case of `make bench`: what it is called here, and why its ratio is what it is if that is above the limit."""
+
+    what: str
+    why: str = ""
+
+
+_LOOKING = (
+    "mpired looks at every rank before it combines one, and sees whether it is a link, whether its update was"
+    " interrupted, and at the end whether it has changed"
+)
+PAIRS = {
+    "start": _Pair(
+        "2 ranks of 80 bytes; `import numpy, click`",
+        "both load NumPy and click; mpired then loads about 70 modules of its own, and writes a result",
+    ),
+    "small": _Pair("5,000 ranks of 4 KiB, 64 descriptors; NumPy script", _LOOKING),
+    "many": _Pair("100,000 ranks of 256 bytes; NumPy script", _LOOKING),
+    "sum64-numpy": _Pair("sum of 64 ranks of 64 MiB; NumPy script"),
+    "sum64-cat": _Pair(
+        "sum of 64 ranks of 64 MiB; `cat` to /dev/null",
+        "the start of Python and the result, 0.2 s, are in it, and `cat` has neither; the two workers read faster",
+    ),
+    "sum64-jobs": _Pair(
+        "sum of 64 ranks of 64 MiB; with `-j 1`",
+        "the start and the result, which both have, are a third of the time with two workers",
+    ),
+    "sum16-numpy": _Pair("sum of 16 ranks of 64 MiB; NumPy script"),
+    "sum16-cold": _Pair(
+        "sum of 16 ranks of 64 MiB that are not in memory; four `cat`s at a time",
+        "the start is in it before the first file is read, and the result, which waits for the same disk, at the end",
+    ),
+    "sum-8gib": _Pair("8 GiB; 512 MiB, a byte"),
+    "sum16-mpi": _Pair("sum of 16 ranks of 64 MiB; `mpiexec -n 16`, MPI_Reduce in C"),
+    "maxloc16-mpi": _Pair(
+        "maxloc of `double_int`, 16 ranks of 64 MiB; `mpiexec -n 16`, MPI_Reduce in C",
+        "the start, the reading and the result, which the sum of as many bytes has too, take longer than that",
+    ),
+    "sum16-polars": _Pair("parquet, 16 ranks of 8 M doubles; polars"),
+    "sum16-duckdb": _Pair(
+        "parquet, 16 ranks of 8 M doubles; duckdb",
+        "a third of the time is the start with pyarrow, encoding and the disk; the rest are three copies of each byte,"
+        " and the headers of 46 pages in each row group",
+    ),
+    "columns": _Pair("parquet, 1,000 columns; 100 columns"),
+    "map": _Pair("`--map`, 3 million entries onto one element; onto all"),
+    "sum16-nces": _Pair("netCDF, 16 ranks of 64 MiB; `nces -y ttl`"),
+    "sum16-cdo": _Pair(
+        "netCDF, 16 ranks of 64 MiB; `cdo enssum`",
+        "the start is two thirds of that, and reading and the result take longer than the rest",
+    ),
+    "sum16-dask": _Pair("sum of 16 ranks of 64 MiB; dask.array"),
+    "sum64-engine": _Pair(
+        "sum of 64 ranks of 64 MiB, `mpiexec -n 3`; `-j 2`",
+        "`mpiexec` starts three processes on two cores, each of which loads NumPy and MPI, which takes 0.3 s whatever"
+        " the size of the ranks",
+    ),
+}
+
+
+def _measured() -> dict[str, Any]:
+    """Return what was measured of each case, the last of it."""
+    lines = _PAIRS.read_text().splitlines()
+    return {line["case"]: line for line in map(json.loads, lines)}
+
+
+def _ratio(number: float) -> str:
+    return f"{number:.2f}" if number >= _SMALL else f"{number:.3f}"
+
+
+def _of_pairs() -> dict[str, object]:
+    """Return the table of the pairs, and a note on each that is above its limit."""
+    found = _measured()
+    rows, notes = [], []
+    for case, (what, why) in PAIRS.items():
+        line, mark = found[case], ""
+        (limit,) = line["targets"]
+        if line["ratio"] > limit:
+            if not why:
+                raise LookupError(f"{case} is above its limit, and no reason is known")
+            seconds = f"the limit is {limit * line['theirs']['seconds']:.2f} s"
+            notes.append(f"{len(notes) + 1}. {what.replace(';', ', beside')}: {seconds}; {why}.")
+            mark = f" [{len(notes)}]"
+        rows.append(
+            _line(
+                f"{what}{mark}", f"{line['ours']['seconds']:.2f}", f"{line['theirs']['seconds']:.2f}",
+                f"{_ratio(line['ratio'])} ({_ratio(line['ratios'][0])} to {_ratio(line['ratios'][-1])})", f"{limit:g}",
+                _ratio(line["processor_ratio"]), f"{line['ours']['peak_mb']}",
+            )
+        )  # fmt: skip
+    runs = sorted({len(line["ratios"]) for line in found.values()})
+    return {
+        "pairs": "\n".join(rows), "notes": "\n\n".join(notes),
+        "pairs_date": max(line["time"] for line in found.values())[:10], "pairs_runs": " or ".join(map(str, runs)),
+    }  # fmt: skip
+
+
 def _line(*cells: str) -> str:
     return f"| {' | '.join(cells)} |"
 
@@ -149,7 +268,7 @@ def _values() -> dict[str, object]:
     jobs, workers = max(map(int, MEASURED["workers"])), MEASURED["workers"]
     ops = list(dict.fromkeys(row["op"] for row in MEASURED["kernels"]))
     dearer = (count for count in NODES if elements(JOB, count) > 2 * reading(JOB, count))
-    return MEASURED | {
+    return MEASURED | _of_pairs() | {
         "start": one.start, "rank": one.rank * 1e6, "gbytes": one.gbytes, "worker": one.worker_gbytes,
         "copy": MEASURED["memory"]["copy of 256 MiB"], "block": 256, "few": f"{_FEW:,}", "few_seconds": _FEW * one.rank,
         "lengths": "\n".join(

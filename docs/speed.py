@@ -74,7 +74,7 @@ def main() -> None:
         cells = (case["peer"], f".{case['format']}", f"{ours:.2f}", f"{theirs:.2f}", f"{case['ratio']:.1f}")
         print(f"| {' | '.join(cells)} | {least:.1f} to {greatest:.1f} | {our_mb} | {their_mb} |")
     close = ", ".join(case["peer"] for case in cases if case["bits"] == "close") or "none"
-    faster = ", ".join(case["peer"] for case in cases if case["ratio"] < 1) or "none"
+    faster = ", ".join(case["peer"] for case in cases if case["ratio"] < 1) or "none of them"
     versions = ", ".join(f"{name} {version}" for name, version in measured["versions"].items())
     print(
         "\n" + _filled(TAIL, measured | {"close": close, "faster": faster, "versions": versions, "offset": 88}), end=""
