@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import shutil
 import subprocess
@@ -153,6 +154,17 @@ class Program(NamedTuple):
     def missing(self) -> str:
         """The first thing that is not installed, empty if all is."""
         return next((need for need in self.needs if not _is_installed(need)), "")
+
+    def version(self) -> str:
+        """Return name and version of the first thing that it needs; empty if it needs none, or that does not say."""
+        name, _, module = next(iter(self.needs), "").partition("import ")
+        if module:
+            return f"{module} {importlib.metadata.version(module)}"
+        if not name:
+            return ""
+        done = subprocess.run([find(name) or name, "--version"], capture_output=True, text=True, check=False)
+        words = (done.stdout + done.stderr).split() if not done.returncode else []
+        return next((f"{name} {word}" for word in words if word[:1].isdigit() and "." in word), "")
 
 
 def _is_installed(need: str) -> bool:

@@ -1,16 +1,11 @@
-"""Prints docs/performance.md, from what docs/plots has measured; `make bench-plot` and `make docs` write it.
-
-docs/plots/pairs.jsonl has what `make bench ARGS='--json docs/plots/pairs.jsonl'` has added, of which the last line of a
-case counts.
-"""
+"""Prints docs/performance.md, from what docs/plots has measured; `make bench-plot` and `make docs` write it."""
 
 from __future__ import annotations
 
-import json
 import sys
 import textwrap
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "plots"))
 
@@ -25,8 +20,8 @@ from model import (
     ranks,
     reading,
 )
+from pairs import measured
 
-_PAIRS = Path(__file__).resolve().parent / "plots" / "pairs.jsonl"
 _SMALL = 0.1  # a ratio that needs one digit more
 _FEW = 1_000  # ranks for which it is said what they cost
 
@@ -145,7 +140,7 @@ memory are the best of seven rounds in one process.
 """
 
 
-class _Pair(NamedTuple):
+class Compared(NamedTuple):
     """A case of `make bench`: what it is called here, and why its ratio is what it is if that is above the limit."""
 
     what: str
@@ -156,59 +151,47 @@ _LOOKING = (
     "mpired looks at every rank before it combines one, and sees whether it is a link, whether its update was"
     " interrupted, and at the end whether it has changed"
 )
-PAIRS = {
-    "start": _Pair(
-        "2 ranks of 80 bytes; `import numpy, click`",
-        "both load NumPy and click; mpired then loads about 70 modules of its own, and writes a result",
-    ),
-    "small": _Pair("5,000 ranks of 4 KiB, 64 descriptors; NumPy script", _LOOKING),
-    "many": _Pair("100,000 ranks of 256 bytes; NumPy script", _LOOKING),
-    "sum64-numpy": _Pair("sum of 64 ranks of 64 MiB; NumPy script"),
-    "sum64-cat": _Pair(
+COMPARED = {
+    "start": Compared("2 ranks of 80 bytes; `import numpy, click`"),
+    "small": Compared("5,000 ranks of 4 KiB, 64 descriptors; NumPy script", _LOOKING),
+    "many": Compared("100,000 ranks of 256 bytes; NumPy script", _LOOKING),
+    "sum64-numpy": Compared("sum of 64 ranks of 64 MiB; NumPy script"),
+    "sum64-cat": Compared(
         "sum of 64 ranks of 64 MiB; `cat` to /dev/null",
         "the start of Python and the result, 0.2 s, are in it, and `cat` has neither; the two workers read faster",
     ),
-    "sum64-jobs": _Pair(
-        "sum of 64 ranks of 64 MiB; with `-j 1`",
-        "the start and the result, which both have, are a third of the time with two workers",
-    ),
-    "sum16-numpy": _Pair("sum of 16 ranks of 64 MiB; NumPy script"),
-    "sum16-cold": _Pair(
+    "sum64-jobs": Compared("sum of 64 ranks of 64 MiB; with `-j 1`"),
+    "sum16-numpy": Compared("sum of 16 ranks of 64 MiB; NumPy script"),
+    "sum16-cold": Compared(
         "sum of 16 ranks of 64 MiB that are not in memory; four `cat`s at a time",
         "the start is in it before the first file is read, and the result, which waits for the same disk, at the end",
     ),
-    "sum-8gib": _Pair("8 GiB; 512 MiB, a byte"),
-    "sum16-mpi": _Pair("sum of 16 ranks of 64 MiB; `mpiexec -n 16`, MPI_Reduce in C"),
-    "maxloc16-mpi": _Pair(
+    "sum-8gib": Compared("8 GiB; 512 MiB, a byte"),
+    "sum16-mpi": Compared("sum of 16 ranks of 64 MiB; `mpiexec -n 16`, MPI_Reduce in C"),
+    "maxloc16-mpi": Compared(
         "maxloc of `double_int`, 16 ranks of 64 MiB; `mpiexec -n 16`, MPI_Reduce in C",
         "the start, the reading and the result, which the sum of as many bytes has too, take longer than that",
     ),
-    "sum16-polars": _Pair("parquet, 16 ranks of 8 M doubles; polars"),
-    "sum16-duckdb": _Pair(
+    "sum16-polars": Compared("parquet, 16 ranks of 8 M doubles; polars"),
+    "sum16-duckdb": Compared(
         "parquet, 16 ranks of 8 M doubles; duckdb",
         "a third of the time is the start with pyarrow, encoding and the disk; the rest are three copies of each byte,"
         " and the headers of 46 pages in each row group",
     ),
-    "columns": _Pair("parquet, 1,000 columns; 100 columns"),
-    "map": _Pair("`--map`, 3 million entries onto one element; onto all"),
-    "sum16-nces": _Pair("netCDF, 16 ranks of 64 MiB; `nces -y ttl`"),
-    "sum16-cdo": _Pair(
+    "columns": Compared("parquet, 1,000 columns; 100 columns"),
+    "map": Compared("`--map`, 3 million entries onto one element; onto all"),
+    "sum16-nces": Compared("netCDF, 16 ranks of 64 MiB; `nces -y ttl`"),
+    "sum16-cdo": Compared(
         "netCDF, 16 ranks of 64 MiB; `cdo enssum`",
         "the start is two thirds of that, and reading and the result take longer than the rest",
     ),
-    "sum16-dask": _Pair("sum of 16 ranks of 64 MiB; dask.array"),
-    "sum64-engine": _Pair(
+    "sum16-dask": Compared("sum of 16 ranks of 64 MiB; dask.array"),
+    "sum64-engine": Compared(
         "sum of 64 ranks of 64 MiB, `mpiexec -n 3`; `-j 2`",
         "`mpiexec` starts three processes on two cores, each of which loads NumPy and MPI, which takes 0.3 s whatever"
         " the size of the ranks",
     ),
 }
-
-
-def _measured() -> dict[str, Any]:
-    """Return what was measured of each case, the last of it."""
-    lines = _PAIRS.read_text().splitlines()
-    return {line["case"]: line for line in map(json.loads, lines)}
 
 
 def _ratio(number: float) -> str:
@@ -217,9 +200,9 @@ def _ratio(number: float) -> str:
 
 def _of_pairs() -> dict[str, object]:
     """Return the table of the pairs, and a note on each that is above its limit."""
-    found = _measured()
+    found = measured()
     rows, notes = [], []
-    for case, (what, why) in PAIRS.items():
+    for case, (what, why) in COMPARED.items():
         line, mark = found[case], ""
         (limit,) = line["targets"]
         if line["ratio"] > limit:

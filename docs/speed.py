@@ -1,25 +1,30 @@
-"""Prints docs/speed.md, from docs/pictures/measured.json; `make docs` writes it."""
+"""Prints docs/speed.md, from docs/plots/pairs.jsonl; `make docs` writes it."""
 
-import json
+import statistics
+import sys
 import textwrap
 from pathlib import Path
 from typing import Any
 
-_MEASURED = Path(__file__).resolve().parent / "pictures" / "measured.json"
+sys.path.insert(0, str(Path(__file__).resolve().parent / "plots"))
+
+from pairs import beside_others
 
 HEAD = """# Speed and memory
 
-Written by `make docs` from what `docs/pictures/measure.py` has measured; do not edit.
+Written by `make docs` from what `make bench` has measured; do not edit.
 
 mpired reads every file once, in blocks, with all cores, and no array goes from one process to another. So its memory
 does not grow with the size of the files or their number.
 
 ## Beside other programs
 
-The pictures show the sum of {ranks} files with {millions:.1f} million doubles each, {megabytes:.0f} MB a file, in the
-format that both programs read. mpired and the other program ran in turn, {runs} times each, on a machine with {cores}
-cores, with all files in memory (tmpfs). The seconds are the medians, of whole processes from their start to their end.
-The memory is the greatest resident set of any one process; there are two of mpired, and {ranks} of MPI. {note}
+The pictures show the sum of {nranks} files with {millions:.1f} million doubles each, {megabytes:.0f} MB a file, in the
+format that both programs read. mpired and the other program ran in turn, {runs} times each after one time that does not
+count, on a machine with {cores} cores. The files were in memory, and the result went to a disk, where mpired waits
+until it is there and the others do not. The seconds are the medians, of whole processes from their start to their end.
+The memory is the greatest resident set of any one process; there are two of mpired, and {nranks} of MPI. More cases are
+in [What a reduction costs](performance.md#beside-other-programs).
 
 ![Seconds: two bars for each program, mpired and that program; the table has the numbers](pictures/speed.svg)
 
@@ -35,8 +40,7 @@ mpired had the bits of `total += np.load(file)` in the order of the files; those
 
 - The netCDF files were read by mpired as raw binary, with `--from raw --type '>f8' --offset {offset}`. They are
   netCDF-3 with one variable.
-- mpired had its defaults, which are all cores. On a disk it also waits until the result is there; the other programs do
-  not.
+- mpired had its defaults, which are all cores.
 
 Versions: {versions}. Measured on {date}.
 
@@ -66,19 +70,24 @@ def _filled(text: str, values: dict[str, Any]) -> str:
 
 def main() -> None:
     """Print the page."""
-    measured = json.loads(_MEASURED.read_text())
-    count, cases = measured["count"], measured["cases"]
-    print(_filled(HEAD, measured | {"millions": count / 1e6, "megabytes": count * 8 / 1e6}))
+    cases = beside_others()
+    first, runs = cases[0], sorted({len(case["ratios"]) for case in cases})
+    size = {"millions": first["count"] / 1e6, "megabytes": first["count"] * 8 / 1e6}
+    print(_filled(HEAD, first | size | {"runs": " or ".join(map(str, runs))}))
     for case in cases:
-        (ours, theirs), (least, greatest), (our_mb, their_mb) = case["seconds"], case["ratios"], case["peak_mb"]
-        cells = (case["peer"], f".{case['format']}", f"{ours:.2f}", f"{theirs:.2f}", f"{case['ratio']:.1f}")
-        print(f"| {' | '.join(cells)} | {least:.1f} to {greatest:.1f} | {our_mb} | {their_mb} |")
-    close = ", ".join(case["peer"] for case in cases if case["bits"] == "close") or "none"
-    faster = ", ".join(case["peer"] for case in cases if case["ratio"] < 1) or "none of them"
-    versions = ", ".join(f"{name} {version}" for name, version in measured["versions"].items())
-    print(
-        "\n" + _filled(TAIL, measured | {"close": close, "faster": faster, "versions": versions, "offset": 88}), end=""
-    )
+        ours, theirs, times = case["ours"], case["theirs"], sorted(1 / ratio for ratio in case["ratios"])
+        cells = (case["peer"], case["suffix"], f"{ours['seconds']:.2f}", f"{theirs['seconds']:.2f}",
+                 f"{statistics.median(times):.1f}", f"{times[0]:.1f} to {times[-1]:.1f}",
+                 ours["peak_mb"], theirs["peak_mb"])  # fmt: skip
+        print(f"| {' | '.join(map(str, cells))} |")
+    versions = dict.fromkeys(f"{name} {first[name]}" for name in ("python", "numpy", "pyarrow"))
+    versions |= dict.fromkeys(case["version"] for case in cases)
+    values = {
+        "close": ", ".join(case["peer"] for case in cases if case["bits"] == "close") or "none",
+        "faster": ", ".join(case["peer"] for case in cases if case["ratio"] > 1) or "none of them",
+        "versions": ", ".join(versions), "offset": 88, "date": max(case["time"] for case in cases)[:10],
+    }  # fmt: skip
+    print("\n" + _filled(TAIL, values), end="")
 
 
 if __name__ == "__main__":

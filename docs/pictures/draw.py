@@ -5,15 +5,17 @@ python docs/pictures/draw.py DIRECTORY
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from svg import Picture
 
-HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plots"))
+
+from pairs import beside_others
+
 _COUNTS = ((2, 6, 1, 5), (3, 7, 2, 6), (4, 8, 3, 7), (5, 0, 4, 8))  # the start of sample_data/counts_?.npy
 
 
@@ -181,10 +183,9 @@ def _steps(picture: Picture, steps: Sequence[str], start: float, end: float) -> 
     return ends
 
 
-def bars(measured: dict[str, Any], what: str, unit: str, number: str) -> Picture:
+def bars(cases: Sequence[Mapping[str, Any]], what: str, unit: str, number: str) -> Picture:
     """Draw what mpired and each peer took for the same files: a pair of bars for each peer."""
-    cases = measured["cases"]
-    most = max(max(case[what]) for case in cases)
+    most = max(case[who][what] for case in cases for who in ("ours", "theirs"))
     title = f"{unit} of mpired beside each of {', '.join(case['peer'] for case in cases)}; the table has the numbers"
     picture = Picture(520, 78 + 58 * len(cases), title)
     left, width = 150, 270
@@ -196,8 +197,9 @@ def bars(measured: dict[str, Any], what: str, unit: str, number: str) -> Picture
     for row, case in enumerate(cases):
         top = 68 + row * 58
         picture.words(16, top + 19, case["peer"])
-        picture.words(16, top + 37, f".{case['format']}", "soft")
-        for bar, value in enumerate(case[what]):
+        picture.words(16, top + 37, case["suffix"], "soft")
+        for bar, who in enumerate(("ours", "theirs")):
+            value = case[who][what]
             picture.box(left, top + 2 + bar * 22, max(width * value / most, 2), 20, f"c{bar}")
             text = f"{value:{number}}"
             picture.words(left + 6 + width * value / most, top + 17 + bar * 22, text, "mono")
@@ -210,9 +212,9 @@ def draw() -> dict[str, Picture]:
     pictures = {"fold": fold(), "places": places()}
     pictures |= {name: collective(name) for name in _COLLECTIVES}
     pictures |= {f"commit-{name}": commit(name) for name in _COMMITS}
-    measured = json.loads((HERE / "measured.json").read_text())
-    pictures["speed"] = bars(measured, "seconds", "seconds", ".2f")
-    pictures["memory"] = bars(measured, "peak_mb", "MB of memory at the peak", ".0f")
+    cases = beside_others()
+    pictures["speed"] = bars(cases, "seconds", "seconds", ".2f")
+    pictures["memory"] = bars(cases, "peak_mb", "MB of memory at the peak", ".0f")
     return pictures
 
 
