@@ -24,7 +24,7 @@ from mpired.sources.local import holding
 from mpired.sources.source import STANDARD_INPUT, Source
 from mpired.storage import calls, lock, looking, unfinished
 from mpired.storage.lock import Target, lock_all, lock_replaced
-from mpired.storage.names import check_are_data
+from mpired.storage.names import check_are_data, check_fifos
 from mpired.storage.output import check_new, is_stream, nothing, parted
 from mpired.storage.remains import finish_staged
 from mpired.storage.urls import is_url
@@ -208,7 +208,10 @@ def check_reaches(planned: Planned) -> None:
 
 def _enter(files: Iterable[str | os.PathLike[str]]) -> None:
     """Finish what interrupted commands have left of files, which may not be what such a command leaves."""
-    finish_staged(check_are_data(files))
+    paths = [os.fspath(file) for file in files]
+    followed = check_are_data(paths)
+    check_fifos(paths, followed)
+    finish_staged(followed)
 
 
 def _refuse_streams(words: Words) -> None:

@@ -4,7 +4,6 @@ from mpired.ranks.lists import gathered, meant
 from mpired.ranks.opening import (
     Opened,
     Skipped,
-    check_fifos,
     check_formats,
     check_use,
     compare,
@@ -21,7 +20,6 @@ __all__ = [
     "Opened",
     "RankWord",
     "Skipped",
-    "check_fifos",
     "check_formats",
     "check_use",
     "compare",

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import os
-import stat
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
@@ -31,7 +27,7 @@ from mpired.errors import (
 from mpired.options import Cutting, Ranking, Skipping
 from mpired.progress import counted
 from mpired.ranks.order import RankWord
-from mpired.sources.open import looked_at_ahead, open_source
+from mpired.sources.open import looked_at_together, open_source
 from mpired.sources.source import of_file
 
 _T = TypeVar("_T")
@@ -88,7 +84,6 @@ def open_groups(
         raise UsageError("ranks", "there are none; name at least one file")
     if words.count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
-    check_fifos(words)
 
     def check(file: RankFile, rank: int, first: tuple[int, RankFile]) -> None:
         file.check_complete(declared.taken, keeps=True)
@@ -103,26 +98,6 @@ def open_groups(
     check_use(declared, files, raw_result=raw_result)
     _check_pipes(files)
     return tuple(opened)
-
-
-def check_fifos(words: Sequence[object]) -> None:
-    """Raise `UsageError` if a FIFO is named twice: to open it again would wait for a writer that never comes."""
-    named = Counter(os.path.normpath(word) for word in words if isinstance(word, str))
-    for name in (name for name, times in named.items() if times > 1 or os.path.islink(name)):
-        if (pipe := _fifo(name)) is None:
-            continue
-        other = next((each for each in named if each != name and _fifo(each) == pipe), None)
-        if other is not None or named[name] > 1:
-            what = "for several ranks" if other is None else f"as {other!r}"
-            raise UsageError(name, f"is the same pipe {what}, and can be one rank only")
-
-
-def _fifo(path: str) -> tuple[int, int] | None:
-    """Return device and inode of a FIFO; None of anything else, and of what cannot be seen."""
-    with contextlib.suppress(OSError):  # which is told with the other ranks
-        status = os.stat(path)
-        return (status.st_dev, status.st_ino) if stat.S_ISFIFO(status.st_mode) else None
-    return None
 
 
 def _check_pipes(files: Sequence[RankFile]) -> None:
@@ -182,7 +157,7 @@ def each_good(
     used: list[_W] = []
     errors: list[MpiredError | OSError] = []
     skipped: list[Skipped] = []
-    with looked_at_ahead(words):
+    with looked_at_together(words):
         for rank, word in enumerate(counted(words, f"checking {what}")):
             try:
                 good.append(opened(word, rank))
@@ -299,6 +274,8 @@ def in_one_order(groups: Sequence[Sequence[RankFile]], root: int) -> tuple[tuple
         If a rank cannot be read in that order.
     """
     files = [*groups[0][root : root + 1], *(file for group in groups for file in group)]
+    if not any(buffer.fortran_order for file in files for buffer in file.buffers):
+        return tuple(map(tuple, groups))
     orders = [
         next((buffer.fortran_order for buffer in ranks if buffer.shape is not None), False)
         for ranks in zip(*(file.buffers for file in files), strict=True)

@@ -18,8 +18,8 @@ from mpired.storage.remains import has_journal
 from mpired.storage.unfinished import recover_for_reading
 
 _COARSEST = 2_000_000_000  # nanoseconds
-# About as much as is known of a rank besides.
-_FEW_BYTES = 1 << 10
+FEW_BYTES = 1 << 10
+"""About as much as is known of a rank besides."""
 
 
 class _LocalFile(OpenSource):
@@ -151,10 +151,10 @@ class LocalSource(NamedTuple):
             raise self.changed()
         return fd
 
-    def with_content(self) -> LocalSource:
-        """Return it with its bytes, if they are few: of many small ranks each is then opened once."""
+    def with_content(self, most: int = FEW_BYTES) -> LocalSource:
+        """Return it with its bytes, if they are `most` or fewer: of many small ranks each is then opened once."""
         nbytes = self.stamp[2]
-        if not 0 < nbytes <= _FEW_BYTES:
+        if not 0 < nbytes <= most:
             return self
         fd = self._descriptor()
         try:

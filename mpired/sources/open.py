@@ -12,14 +12,16 @@ from contextvars import ContextVar, copy_context
 
 from mpired.errors import BufferFileError, UsageError
 from mpired.sources.in_turn import InTurn
-from mpired.sources.local import LocalSource, held_source, may_hold, recovered_status
+from mpired.sources.local import FEW_BYTES, LocalSource, held_source, may_hold, recovered_status
 from mpired.sources.source import STANDARD_INPUT, Source
-from mpired.storage import calls
+from mpired.storage import calls, memory
 from mpired.storage.names import check_is_data, check_not_orphan
 from mpired.storage.urls import check_scheme, identity, is_url
 
 _MANY = 64  # files for which it is worth to look at some ahead
 _THREADS = 32
+_KEPT_NBYTES = 32 << 20  # of all small files together
+_MOST_KEPT_NBYTES = 16 << 10  # of one of them
 _STANDARD_INPUTS = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 
 
@@ -80,9 +82,8 @@ def _opened(word: str, limit: int | None = None) -> Source:
                 recovered_status(named, word)
                 return held_source(word)
             path = f"/proc/{os.getpid()}/fd/0" if named is None else word
-            return LocalSource.of_status(
-                name, path, recovered_status(named, path, status, is_link=is_link)
-            ).with_content()
+            status = recovered_status(named, path, status, is_link=is_link)
+            return LocalSource.of_status(name, path, status).with_content(_few_bytes.get())
         from mpired.sources.stream import StreamSource, check_has_end  # noqa: PLC0415 - as above
 
         check_has_end(name, status, limit)
@@ -91,11 +92,25 @@ def _opened(word: str, limit: int | None = None) -> Source:
 
 
 _ahead: ContextVar[InTurn[Source | None] | None] = ContextVar("_ahead", default=None)
+_few_bytes: ContextVar[int] = ContextVar("_few_bytes", default=FEW_BYTES)
 
 
 @contextlib.contextmanager
-def looked_at_ahead(words: Sequence[object]) -> Iterator[None]:
-    """Let words be looked at in their order in the block, several at once where each look waits for other machines."""
+def looked_at_together(words: Sequence[object]) -> Iterator[None]:
+    """Let words be looked at in the block: small files are read then and there, as far as there is room for all."""
+    spare = memory.spare(memory.STREAMED_BASE_NBYTES)
+    share = min(_KEPT_NBYTES, _KEPT_NBYTES if spare is None else spare) // max(1, len(words))
+    token = _few_bytes.set(max(FEW_BYTES, min(share, _MOST_KEPT_NBYTES)))
+    try:
+        with _looked_at_ahead(words):
+            yield
+    finally:
+        _few_bytes.reset(token)
+
+
+@contextlib.contextmanager
+def _looked_at_ahead(words: Sequence[object]) -> Iterator[None]:
+    """Look at words in their order, several at once where each look waits for other machines."""
     names = [word for word in words if isinstance(word, str)]
     urls = [name for name in names if is_url(name)]
     if len(urls) < 2 and (len(names) < _MANY or not calls.is_remote(names[0])):  # noqa: PLR2004 - several

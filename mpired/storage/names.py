@@ -5,13 +5,15 @@ What an interrupted command has left is seen by these. Most commands find nothin
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
 import stat
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from mpired.errors import BufferFileError
+from mpired.errors import BufferFileError, UsageError
 from mpired.storage import calls, metadata
 
 # No file of a directory can be looked at then, or it may not be listed; whoever opens a file there will say why.
@@ -120,6 +122,36 @@ def check_are_data(words: Iterable[object]) -> list[str]:
     where the paths lead.
     """
     return [check_is_data(os.fspath(word)) for word in words if isinstance(word, str | os.PathLike)]
+
+
+def check_fifos(paths: Iterable[str], followed: Iterable[str]) -> None:
+    """Raise `UsageError` if a FIFO is named twice: to open it again would wait for a writer that never comes.
+
+    Parameters
+    ----------
+    paths
+        All that is to be read.
+    followed
+        Where they lead, of each.
+    """
+    leads = [(os.path.normpath(path), end != path) for path, end in zip(paths, followed, strict=True)]
+    named = Counter(name for name, _ in leads)
+    doubtful = {name: None for name, is_link in leads if is_link or named[name] > 1}
+    for name in doubtful:
+        if (pipe := _fifo(name)) is None:
+            continue
+        other = next((each for each in named if each != name and _fifo(each) == pipe), None)
+        if other is not None or named[name] > 1:
+            what = "for several ranks" if other is None else f"as {other!r}"
+            raise UsageError(name, f"is the same pipe {what}, and can be one rank only")
+
+
+def _fifo(path: str) -> tuple[int, int] | None:
+    """Return device and inode of a FIFO; None of anything else, and of what cannot be seen."""
+    with contextlib.suppress(OSError):  # which is told where it is opened
+        status = os.stat(path)
+        return (status.st_dev, status.st_ino) if stat.S_ISFIFO(status.st_mode) else None
+    return None
 
 
 def is_orphan(path: str) -> bool:

@@ -30,7 +30,7 @@ from mpired.options import (
     part,
 )
 from mpired.progress import Progress, unwatched
-from mpired.ranks import RankWord, Skipped, check_fifos, check_formats, each_good, left_out, pieces
+from mpired.ranks import RankWord, Skipped, check_formats, each_good, left_out, pieces
 from mpired.steps import step
 from mpired.storage.names import check_are_data
 from mpired.storage.output import nothing
@@ -253,7 +253,6 @@ def _request(
     component, target, derived = sides(options, said)
     said = said._replace(datatype=component, taken=op.groups)
     decoder = Decoder()
-    check_fifos(origins)
     first: list[Origin] = []
 
     def open_next(origin: OriginLike | RankWord, _: int) -> list[Origin]:

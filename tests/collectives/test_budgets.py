@@ -58,6 +58,20 @@ def test_memory_is_kept_for_every_format(form, to, large):
     assert 30 << 20 < peaks.memory <= nbytes(allowed)
 
 
+@pytest.mark.parametrize("allowed", ["64M", "200M"])
+def test_memory_is_kept_for_many_small_ranks(allowed, tmp_path):
+    """They are read when they are looked at, but not if all of them are too much."""
+    words = []
+    for rank in range(3000):
+        np.full(2000, float(rank)).tofile(tmp_path / (name := f"r{rank}.bin"))
+        words.append(name)
+    peaks = watched("reduce", "--op", "sum", "--type", "double", *words, "-o", "sum.bin", "--max-memory", allowed,
+                    cwd=tmp_path)  # fmt: skip
+    assert peaks.status == 0, peaks.err
+    assert 30 << 20 < peaks.memory <= nbytes(allowed)
+    assert np.fromfile(tmp_path / "sum.bin").tolist() == [3000 * 2999 / 2] * 2000
+
+
 # For three compressed ranks, and for a compressed result.
 PACKED = {".gz": ("64M", "64M"), ".bz2": ("73M", "69M"), ".xz": ("88M", "156M"), ".zst": ("117M", "113M")}
 
@@ -142,7 +156,7 @@ def test_sparse_ranks_of_gigabytes(verb, long, tmp_path):
 
 
 MANY = 60
-LENGTH = 1000  # more than is read of a file when it is looked at
+LENGTH = 3000  # more than is read of a file when it is looked at
 
 
 @pytest.fixture(scope="module")

@@ -113,6 +113,22 @@ def test_local_workers_too(ranks):
     check_opened(ranks, 3, ".")
 
 
+@pytest.mark.needs("strace")
+@pytest.mark.parametrize(("count", "limit", "most"), [(500, [], 1), (500, ["--max-memory", "180M"], 2), (3000, [], 2)])
+def test_small_ranks_are_opened_once(count, limit, most, tmp_path, monkeypatch):
+    """They are read when they are looked at, if there is memory for all."""
+    monkeypatch.chdir(tmp_path)
+    ranks = [f"r{rank}.npy" for rank in range(100)]
+    for rank, name in enumerate(ranks):
+        np.save(name, np.full(count, float(rank)))
+    traced = ["strace", "-f", "-qq", "-e", "trace=openat", "-o", "trace.1"]
+    command = [sys.executable, "-m", "mpired", "reduce", "--op", "sum", *limit, "-o", "out.npy", *ranks]
+    subprocess.run([*traced, *command], check=True, capture_output=True)
+    opened = re.findall(r'openat\([^"]*"([^"]*)"[^=]*= \d', Path("trace.1").read_text())
+    assert {opened.count(name) for name in ranks} == {most}
+    assert np.load("out.npy").tolist() == [4950.0] * count
+
+
 def test_nothing_is_open_in_workers_after_a_run(ranks):
     """Neither after one with an error, nor of the buffer before the last."""
     del ranks
