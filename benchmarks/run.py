@@ -22,6 +22,7 @@ import importlib.metadata
 import json
 import os
 import platform
+import re
 import shutil
 import statistics
 import subprocess
@@ -78,6 +79,8 @@ from peers import (
 _MEASURE = Path(__file__).resolve().parent / "measure.py"
 _LEAST_RUNS = 5
 _QUICK_RUNS = 1
+_STEP_RUNS = 3
+_STEP = re.compile(r"^mpired: ([0-9.]+) s (.+)$", re.MULTILINE)
 
 DOUBLES = Ranks("doubles", 64, 8 << 20)
 DOUBLES_16 = replace(DOUBLES, nranks=16)
@@ -226,12 +229,13 @@ CASES = (
 
 
 class Run(NamedTuple):
-    """What one run took, and how its result compares: "same", "close", "wrong", or "" for none."""
+    """What one run took, how its result compares ("same", "close", "wrong", or "" for none), and seconds by steps."""
 
     seconds: float
     processor_seconds: float
     peak_mb: float
     bits: str
+    steps: dict[str, float]
 
 
 class BenchmarkError(Exception):
@@ -244,8 +248,10 @@ def environment(directory: Path) -> dict[str, str]:
     return without | {"PYTHONPYCACHEPREFIX": str(directory / "pycache")}
 
 
-def run_once(case: Case, program: Program, ranks: Ranks, directory: Path, expected: np.ndarray) -> Run:
-    """Run a program, compare its result and remove it.
+def run_once(
+    case: Case, program: Program, ranks: Ranks, directory: Path, expected: np.ndarray, *, steps: bool = False
+) -> Run:
+    """Run a program, compare its result and remove it; with `steps` it is mpired, and says what its steps took.
 
     Raises
     ------
@@ -254,6 +260,8 @@ def run_once(case: Case, program: Program, ranks: Ranks, directory: Path, expect
     """
     output = f"{program.stem}{program.suffix}"
     words = program.words(ranks.files, output)
+    if steps:
+        words = ["--verbose" if word == "-q" else word for word in words]
     measure = [sys.executable, "-I", "-S", str(_MEASURE), str(case.descriptors)]
     if case.is_cold:
         ranks.evict(directory)
@@ -270,7 +278,8 @@ def run_once(case: Case, program: Program, ranks: Ranks, directory: Path, expect
         bits = compare(read_result(directory / output.format(rank=ranks.nranks - 1), ranks), expected)
         for path in directory.glob(output.format(rank="*")):
             path.unlink()
-    return Run(seconds, processors, peak * 1024 / 1e6, bits)
+    told = {name: float(taken) for taken, name in _STEP.findall(done.stderr)}
+    return Run(seconds, processors, peak * 1024 / 1e6, bits, told)
 
 
 def run_pairs(case: Case, directory: Path, runs: int) -> Iterator[tuple[Run, Run]]:
@@ -287,11 +296,24 @@ def run_pairs(case: Case, directory: Path, runs: int) -> Iterator[tuple[Run, Run
             yield ours, peer
 
 
+def steps_of(case: Case, directory: Path) -> dict[str, float]:
+    """Return the seconds of each step of mpired, medians of a few more runs; the start is what is before them."""
+    expected = case.ranks.make(directory)
+    runs = [run_once(case, case.ours, case.ranks, directory, expected, steps=True) for _ in range(_STEP_RUNS)]
+    names = list(dict.fromkeys(name for run in runs for name in run.steps))
+    found = {name: statistics.median(run.steps.get(name, 0.0) for run in runs) for name in names}
+    if "in all" in found:
+        started = statistics.median(run.seconds - run.steps["in all"] for run in runs)
+        found = {"the start": round(started, 3), **found}
+    return found
+
+
 class Measured(NamedTuple):
-    """What the pairs of a case took."""
+    """What the pairs of a case took, and the seconds by steps of mpired."""
 
     case: Case
     pairs: list[tuple[Run, Run]]
+    steps: dict[str, float]
 
     def ratios(self, what: str) -> list[float]:
         """Return the ratios of the pairs, ascending: of "seconds" or "processor_seconds"."""
@@ -336,6 +358,7 @@ class Measured(NamedTuple):
             "ratio": round(self.ratio, 4),
             "ratios": [round(each, 4) for each in self.ratios("seconds")],
             "processor_ratio": round(statistics.median(self.ratios("processor_seconds")), 4),
+            "steps": self.steps,
             "targets": self.case.targets,
         }
 
@@ -357,7 +380,7 @@ def measure_case(case: Case, directory: Path, runs: int) -> Measured:
     right = {"same", ""} | ({"close"} if case.ranks.whole else set())
     if any(ours.bits not in right or peer.bits == "wrong" for ours, peer in pairs):
         raise BenchmarkError(f"the result is not what NumPy makes of the ranks: {[pair[0].bits for pair in pairs]}")
-    return Measured(case, pairs)
+    return Measured(case, pairs, steps_of(case, directory) if runs > 1 else {})
 
 
 def run_case(case: Case, directory: Path, runs: int, history: Path | None) -> bool:

@@ -6,6 +6,7 @@ takes all.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +14,10 @@ from typing import Any, NamedTuple
 from mpired.engines import messages
 from mpired.engines.table import IN_FLIGHT, Lines
 
+WAITING = "waiting"
+"""What a stage says to rank 0 again and again while it waits, so that another one is taken for the one that stands."""
 _VALUE, _END = "value", "end"
+_PERIOD = 0.5  # seconds between two times that it is said
 
 
 class Task(NamedTuple):
@@ -86,9 +90,15 @@ class Neighbours:
         return not self._waiting() and self._has_ended
 
     def _wait(self, ready: Callable[[], object]) -> None:
+        said = time.monotonic()
+
         def is_asked_or_ready() -> object:
+            nonlocal said
             if self._stops.asked():
                 raise Stopped
+            if time.monotonic() > said + _PERIOD:
+                messages.send(self._world, (WAITING, None), 0)
+                said = time.monotonic()
             return ready()
 
         messages.wait(is_asked_or_ready)

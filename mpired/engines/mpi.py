@@ -23,7 +23,7 @@ from functools import partial
 from typing import Any, NoReturn, cast
 
 from mpired.engines import far, pool
-from mpired.engines.chain import Neighbours, Stopped, Stops, Task, lines_of
+from mpired.engines.chain import WAITING, Neighbours, Stopped, Stops, Task, lines_of
 from mpired.engines.messages import HEAD, STOP, received, send, wait
 from mpired.engines.table import ENGINES, Limits, Lines, Link, not_installed
 from mpired.engines.worker import flush_streams, lent, prepare, results
@@ -295,8 +295,13 @@ class Mpi:
             while busy:
                 worker, (kind, value) = self._answer({each: heard[each] for each in busy})
                 heard[worker] = time.monotonic()
+                if kind == WAITING:
+                    continue
                 if kind == _RESULT:
+                    left = time.monotonic()
                     yield worker, value
+                    away = time.monotonic() - left  # in which nothing could be heard
+                    heard = {each: then + away for each, then in heard.items()}
                     continue
                 busy.discard(worker)
                 if kind == _ERROR:
@@ -321,8 +326,8 @@ class Mpi:
         silent = min(heard, key=lambda each: heard[each])
         if self._timeout == math.inf:
             return self._message()
-        try:  # this process may have been away longer than the workers
-            return self._message(max(heard[silent] + self._timeout, time.monotonic() + _PATIENCE))
+        try:
+            return self._message(heard[silent] + self._timeout)
         except TimeoutError:
             where = f" on {self._places[silent].host}" if silent in self._places else ""
             reason = f"has sent nothing for {self._timeout:g} s; nothing was written"

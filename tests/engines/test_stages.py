@@ -295,6 +295,16 @@ def test_nothing_is_left_of_what_is_killed(rank, whom, sent, here):
     assert not list(here.glob(".*"))
 
 
+@pytest.mark.parametrize(("rank", "worker"), [(1, 1), (3, 2), (6, 3)])
+def test_the_stage_that_stands_is_named(rank, worker, here):
+    """The others wait for it, and say so."""
+    options = ["--engine-timeout", "2", "--op", "ops.py:waits", "-o", "out.npy"]
+    done = ranks_spread(4, "reduce", *options, *NAMES, BAD=firsts(rank)[0])
+    assert done.returncode == 8
+    assert f"mpired: the worker of rank {worker} on {os.uname().nodename}: has sent nothing for 2 s" in done.stderr
+    assert not list(here.glob("out*"))
+
+
 @pytest.mark.needs("strace")
 @pytest.mark.parametrize(("spread", "most"), [("ranks", 3), ("elements", 5)])
 def test_opens_of_a_rank(spread, most, here):
