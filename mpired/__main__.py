@@ -40,7 +40,7 @@ def _run() -> None:
         if _is_for_mpi(sys.argv, posix.environ):
             from mpired.engines import mpi  # noqa: PLC0415 - its workers need no command line
 
-            posix._exit(mpi.main(lambda: _command(came)))  # noqa: SLF001 - as below
+            posix._exit(mpi.main(lambda: _command(came), _fold))  # noqa: SLF001 - as below
         from mpired.cli import main  # noqa: PLC0415 - most of the time of a start
     except (MemoryError, ImportError) as error:
         from mpired.errors import escaped, not_loaded  # noqa: PLC0415 - as above
@@ -58,6 +58,12 @@ def _command(came: list[int]) -> int:
     from mpired.cli import main  # noqa: PLC0415 - as above
 
     return main(came=came)
+
+
+def _fold() -> None:
+    """Import what workers do, and what most ranks need."""
+    import mpired.buffers.npy  # noqa: PLC0415 - as above
+    import mpired.collectives.fold  # noqa: F401, PLC0415 - as above
 
 
 def _is_for_mpi(words: list[str], environment: dict[bytes, bytes]) -> bool:

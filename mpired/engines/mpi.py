@@ -36,8 +36,11 @@ _running: Mpi | None = None
 _obstacle = ""
 
 
-def main(command: Callable[[], int]) -> int:
-    """Be the command, or a worker of it until it ends; return the exit status where there is no MPI."""
+def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
+    """Be the command, or a worker of it until it ends; return the exit status where there is no MPI.
+
+    A worker imports `ahead` what it will need: at that time the command looks at the files.
+    """
     global _running, _obstacle  # noqa: PLW0603 - properties of the process
     try:
         import mpi4py  # noqa: PLC0415 - only under a launcher
@@ -55,6 +58,8 @@ def main(command: Callable[[], int]) -> int:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        with contextlib.suppress(ImportError, MemoryError):  # it fails again where that can be told
+            ahead()
         _serve(world)
         return _leave(MPI, 0)
     _running = Mpi(world)

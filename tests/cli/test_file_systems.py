@@ -82,12 +82,12 @@ def small_inodes(open_folder: Path) -> Iterator[Path]:
 def test_two_changes_within_a_second_of_small_inodes_are_told_apart(small_inodes):
     """A change between the first rank and the second, which leaves the file the time that it had."""
     path = small_inodes / "t.npy"
-    np.save(path, np.zeros(512))
+    np.save(path, np.zeros(4096))
 
     def write(value: float) -> None:
         with path.open("r+b") as file:
-            file.seek(-4096, 2)
-            file.write(np.full(512, float(value)).tobytes())
+            file.seek(-4096 * 8, 2)
+            file.write(np.full(4096, float(value)).tobytes())
 
     def setup() -> None:
         original, reads = os.preadv, itertools.count()
@@ -103,7 +103,7 @@ def test_two_changes_within_a_second_of_small_inodes_are_told_apart(small_inodes
     write(10)
     assert path.stat().st_mtime_ns % 1_000_000_000 == 0
     outcome = run("reduce", "-q", "--op", "sum", "t.npy", "t.npy", "--to", "raw", cwd=small_inodes, setup=setup)
-    assert outcome == (0, np.full(512, 200.0).tobytes(), "")
+    assert outcome == (0, np.full(4096, 200.0).tobytes(), "")
 
 
 def no_locks(number: int) -> Callable[[], None]:
