@@ -33,7 +33,8 @@ class Door:
 
     A fault has a `method`, a pattern of what is asked for (`of`: path, query and range), a number of such requests to
     let pass (`after`) and then of `times` that it happens, and what happens: `slow` (a pause of some seconds before),
-    `fresh` (so many other bytes are under the key before), `status` (an answer of that status), `late` (an answer of
+    `fresh` (so many other bytes are under the key, or that which is named as `key`, before), `gone` (nothing is
+    under the key any more), `status` (an answer of that status), `late` (an answer of
     that status when all is done), `cut` (so many bytes of the body, and the connection ends), `stall` (so many bytes,
     and nothing more for some `seconds`).
     """
@@ -65,8 +66,11 @@ class Door:
 
     def _answer(self, fault: dict[str, Any], environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         time.sleep(fault.get("slow", 0))
+        key = environ["PATH_INFO"].removeprefix(f"/{BUCKET}/")
         if "fresh" in fault:
-            self.put(environ["PATH_INFO"].removeprefix(f"/{BUCKET}/"), os.urandom(fault["fresh"]))
+            self.put(fault.get("key", key), os.urandom(fault["fresh"]))
+        if "gone" in fault:
+            self._backend.delete_object(BUCKET, key)
         if "status" in fault:
             environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             return _failed(fault["status"], start)
@@ -201,6 +205,11 @@ class Store:
     def get(self, key: str) -> bytes | None:
         found = self.tell(f"get/{key}")
         return found[1:] if found else None
+
+    def put_folder(self, folder: Path, prefix: str) -> None:
+        """Put the files of a folder under a prefix."""
+        for path in filter(Path.is_file, folder.rglob("*")):
+            self.put(f"{prefix}/{path.relative_to(folder)}", path.read_bytes())
 
     def faults(self, *faults: dict[str, Any]) -> None:
         self.tell("faults", json.dumps(faults).encode())

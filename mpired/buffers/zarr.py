@@ -1,4 +1,4 @@
-"""Zarr stores of version 2 and 3, as directories or zip archives, as zarr and xarray write them.
+"""Zarr stores of version 2 and 3, as directories, objects or zip archives, as zarr and xarray write them.
 
 The documents of a store are read here, and its chunks by the library, in a worker: a row of chunks, or of shards, at a
 time. A chunk that is not there has the fill value. Results are zip archives.
@@ -148,6 +148,7 @@ class _Store:
         # What is stored of a chunk is hardly longer than its elements.
         self._keys.most = min(self._memory, 2 * nbytes + (1 << 16)) if not array.dtype.hasobject else self._memory
         most = self._memory if array.dtype.hasobject else node.most_nbytes(array.dtype.itemsize)
+        self._keys.expect(_chunks(node, array, start // (height * width) if width else 0))
         if not node.shape:
             zarr_codecs.limit(node.name, most)
             yield np.asarray(array[()]).reshape(-1)[start:]
@@ -248,6 +249,15 @@ class _Store:
     def close(self) -> None:
         """Close it."""
         self._keys.close()
+
+
+def _chunks(node: Node, array: Any, row: int) -> Iterator[str]:
+    """Yield the keys of the chunks of an array in their order, from a row of them on; it may declare any number."""
+    counts = [-(-length // step) for length, step in zip(node.shape, node.chunk, strict=True)]
+    prefix = f"{node.path}/" if node.path else ""
+    for number in range(row * math.prod(counts[1:]), math.prod(counts)):
+        place = np.unravel_index(number, counts) if counts else ()
+        yield prefix + array.metadata.encode_chunk_key(tuple(map(int, place)))
 
 
 def _valid(node: Node, values: np.ndarray) -> np.ndarray | None:
@@ -488,9 +498,10 @@ def _write(plan: _Plan, results: Sequence[FlatBuffer], fd: int) -> None:
                 documents |= consolidated(keys, plan.nodes)
             for key in sorted(documents, key=lambda key: (key.count("/"), key)):
                 archive.writestr(_info(key), documents[key])
-            for key in keys or ():
-                if any(_is_of(key, path) for path in plan.kept):
-                    assert keys is not None  # noqa: S101 - its key
+            if keys is not None:
+                carried = [key for key in keys if any(_is_of(key, path) for path in plan.kept)]
+                keys.expect(carried)
+                for key in carried:
                     archive.writestr(_info(key), keys[key])
         finally:
             if keys is not None:

@@ -1,4 +1,4 @@
-"""A Zarr store as its keys and their bytes, in a directory or a zip archive, and the documents that describe it."""
+"""A Zarr store as its keys and their bytes, in files, objects or a zip archive, and the documents that describe it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import struct
 import zipfile
 import zlib
 from base64 import standard_b64decode
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
@@ -19,15 +19,14 @@ from mpired.buffers.columns import too_large
 from mpired.buffers.local import Extent, Spliced
 from mpired.buffers.missing import Missing
 from mpired.errors import BufferFileError
-from mpired.sources.directory import OpenDirectory
-from mpired.sources.source import Source
+from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
 
 ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, RecursionError, struct.error, RuntimeError)
 """What the documents and the archive raise where they are damaged."""
 ROOT = "/"
 """What an array is called that is the whole store."""
 V2_GROUP, V2_ARRAY, V2_ATTRIBUTES, V2_ALL, V3_NODE = ".zgroup", ".zarray", ".zattrs", ".zmetadata", "zarr.json"
-DOCUMENTS = frozenset({V2_GROUP, V2_ARRAY, V2_ATTRIBUTES, V2_ALL, V3_NODE})
+DOCUMENTS = STORE_DOCUMENTS
 _MAX_DOCUMENT = 16 << 20
 _MAX_NDIM = 64
 _SAME_TYPE = frozenset(
@@ -58,8 +57,8 @@ class Keys(Mapping[str, bytes]):
         self._file = source.open()
         self._read: Callable[[str], bytes]
         try:
-            if isinstance(self._file, OpenDirectory):
-                self._names, self._read = dict.fromkeys(self._file.names()), self._of_directory
+            if isinstance(self._file, OpenStore):
+                self._names, self._read = dict.fromkeys(self._file.names()), self._of_store
             else:
                 self._zip = zipfile.ZipFile(Spliced(self._file, [Extent(0, source.nbytes)]))
                 # Of several members of one name the last counts, as zarr adds one for each change of a document.
@@ -83,7 +82,12 @@ class Keys(Mapping[str, bytes]):
             raise KeyError(key)
         return self._read(key)
 
-    def _of_directory(self, key: str) -> bytes:
+    def expect(self, keys: Iterable[str]) -> None:
+        """Take notice of what is read next: what is far asks for several at once. Some may not be there."""
+        if isinstance(self._file, OpenStore):
+            self._file.expect_names(keys, self.most)
+
+    def _of_store(self, key: str) -> bytes:
         content = self._file.content(key, self.most)  # type: ignore[attr-defined] # as was asked
         return self._within(key, content, len(content))
 
@@ -262,6 +266,7 @@ def nodes(keys: Keys) -> list[Node]:
     keys.most, most = _MAX_DOCUMENT, keys.most
     found: dict[str, Node] = {}
     is_v3 = V3_NODE in keys
+    keys.expect(key for key in keys if key.rpartition("/")[2] in DOCUMENTS)
     for key in keys:
         path, _, last = key.rpartition("/")
         if last == V3_NODE:

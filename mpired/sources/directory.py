@@ -10,17 +10,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mpired.errors import BufferFileError, ChangedError, UsageError
-from mpired.sources.source import STORE_HEAD, OpenSource
+from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, OpenStore
 from mpired.storage import calls
 from mpired.storage.urls import check_are_files
-
-_MARKS = frozenset({".zgroup", ".zarray", "zarr.json"})
-_DOCUMENTS = _MARKS | {".zattrs", ".zmetadata"}
 
 
 def is_store(path: str) -> bool:
     """Tell whether a directory is a store of arrays, by the documents that every one has."""
-    return any(os.path.isfile(os.path.join(path, mark)) for mark in _MARKS)
+    return any(os.path.isfile(os.path.join(path, mark)) for mark in STORE_MARKS)
 
 
 def check_one_file(name: str) -> None:
@@ -107,17 +104,11 @@ class DirectorySource(NamedTuple):
         return ChangedError(self.name, "changed while being read; run again when its writer has finished")
 
 
-class OpenDirectory(OpenSource):
+class OpenDirectory(OpenStore):
     """The files of a directory, by their paths within it."""
 
     def __init__(self, source: DirectorySource) -> None:
         self._source = source
-
-    def read_into(self, view: memoryview, offset: int) -> int:
-        """Fill a view with the bytes that stand for it."""
-        known = STORE_HEAD[offset : offset + len(view)]
-        view[: len(known)] = known
-        return len(known)
 
     def names(self) -> list[str]:
         """Return the paths of the files."""
@@ -125,13 +116,7 @@ class OpenDirectory(OpenSource):
             return sorted(name for name, _ in _files(self._source.name, self._source.path))
 
     def content(self, name: str, most: int) -> bytes:
-        """Return the bytes of a file, `most` and one more at most: a link is not followed.
-
-        Raises
-        ------
-        ChangedError
-            If it is not there any more.
-        """
+        """Return the bytes of a file, as of `OpenStore.content`: a link is not followed."""
         path = os.path.join(self._source.path, name)
         with calls.blaming(path):
             try:
@@ -176,7 +161,7 @@ def _stamp(name: str, path: str) -> tuple[tuple[int, int, bytes], os.stat_result
     top = newest = os.stat(path)
     found = [("", _times(top))]
     for within, entry in _entries(name, path):
-        if entry.name in _DOCUMENTS or entry.is_dir(follow_symlinks=False):
+        if entry.name in STORE_DOCUMENTS or entry.is_dir(follow_symlinks=False):
             status = entry.stat(follow_symlinks=False)
             newest = max(newest, status, key=lambda each: each.st_mtime_ns)
             found.append((within, _times(status)))

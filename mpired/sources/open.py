@@ -55,9 +55,9 @@ def open_source(word: str, limit: int | None = None) -> Source:
 
 def _opened(word: str, limit: int | None = None) -> Source:
     if is_url(word):
-        from mpired.sources.remote import RemoteSource  # noqa: PLC0415 - most ranks are files
+        from mpired.sources.prefix import object_or_store  # noqa: PLC0415 - most ranks are files
 
-        return RemoteSource.of(word)
+        return object_or_store(word)
     name = STANDARD_INPUT if word == "-" else word
     status, is_link = (None, False) if word == "-" else _seen(word)
     if word != "-":

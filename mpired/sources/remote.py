@@ -8,13 +8,14 @@ import fnmatch
 import itertools
 import math
 import os
+import re
 import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from mpired.errors import ChangedError, UsageError
-from mpired.sources.source import Distance, OpenSource, Source
+from mpired.sources.source import STORE_SUFFIX, Distance, OpenSource, Source
 from mpired.storage import stores, urls
 from mpired.storage.stores import Version
 
@@ -34,6 +35,7 @@ _WHOLE_NBYTES = 16 << 20
 _FEW_BYTES = 1 << 10
 _MAGIC = frozenset("*?[")
 _ANY_FOLDERS = "**"
+_STORE = re.compile(rf"{re.escape(STORE_SUFFIX)}/")
 
 
 class RemoteSource(NamedTuple):
@@ -263,6 +265,8 @@ def _head(url: str) -> tuple[memoryview, Version]:
 def matching(pattern: str) -> list[str]:
     """Return the URLs that a glob matches, by name; `*` stands for no slash, and `**` for any folders.
 
+    A folder that is called as a store of arrays is matches as an object does, and then nothing in it.
+
     Raises
     ------
     UsageError
@@ -277,13 +281,20 @@ def matching(pattern: str) -> list[str]:
     pattern_parts = place.key.split("/")
     within = list(itertools.takewhile(lambda part: not _MAGIC.intersection(part), pattern_parts[:-1]))
     is_deep = len(within) + 1 < len(pattern_parts) or pattern_parts[-1] == _ANY_FOLDERS
-    found = set(stores.names_under(pattern, "/".join(within), deep=is_deep))
+    found = set((stores.versions_under if is_deep else stores.names_in)(pattern, "/".join(within)))
     if place.key in found:  # a name with such a character
         return [pattern]
-    names = sorted(name for name in found if _fits(name.split("/"), pattern_parts))
+    found.update(*map(_stores_around, found))
+    names = {name for name in found if not name.endswith("/") and _fits(name.split("/"), pattern_parts)}
+    names = {name for name in names if names.isdisjoint(_stores_around(name))}
     if not names:
         raise FileNotFoundError(errno.ENOENT, "no object matches", pattern)
-    return [f"{place.root}/{name}" for name in names]
+    return [f"{place.root}/{name}" for name in sorted(names)]
+
+
+def _stores_around(name: str) -> list[str]:
+    """Return the folders around an object that are called as stores of arrays are: such a one is a rank."""
+    return [name[: each.end() - 1] for each in _STORE.finditer(name)]
 
 
 def _fits(parts: Sequence[str], pattern: Sequence[str]) -> bool:

@@ -10,6 +10,12 @@ from mpired.errors import ChangedError
 STANDARD_INPUT = "standard input"
 STORE_HEAD = b"\0a store of arrays in a directory\n"
 """What a directory of arrays gives for its first bytes, so that its format is recognised as that of a file is."""
+STORE_SUFFIX = ".zarr"
+"""How the names of stores of arrays end, as a rule."""
+STORE_MARKS = frozenset({".zgroup", ".zarray", "zarr.json"})
+"""The documents of which every store of arrays has one, and each array and group in it."""
+STORE_DOCUMENTS = STORE_MARKS | {".zattrs", ".zmetadata"}
+"""What describes the arrays of a store."""
 
 
 class Distance(NamedTuple):
@@ -54,6 +60,36 @@ class OpenSource:
 
     def close(self) -> None:
         """Close it."""
+
+
+class OpenStore(OpenSource):
+    """A store of arrays that is open: many files, or objects, by their names within it."""
+
+    def read_into(self, view: memoryview, offset: int) -> int:
+        """Fill a view with the bytes that stand for it."""
+        known = STORE_HEAD[offset : offset + len(view)]
+        view[: len(known)] = known
+        return len(known)
+
+    def names(self) -> list[str]:
+        """Return the names, in their order."""
+        raise NotImplementedError
+
+    def content(self, name: str, most: int) -> bytes:
+        """Return the bytes that have a name, `most` and one more at most.
+
+        Raises
+        ------
+        ChangedError
+            If they are not there any more.
+        """
+        raise NotImplementedError
+
+    def expect_names(self, names: Iterable[str], most: int) -> None:
+        """Take notice of what will be read next, in this order, if it has `most` bytes: what is far asks for several.
+
+        Some of the names may not be there.
+        """
 
 
 class Source(Protocol):

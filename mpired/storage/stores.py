@@ -10,7 +10,7 @@ import functools
 import os
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
@@ -51,7 +51,8 @@ _KINDS = {
     "Timeout": "does not answer in time",
     "Interrupted": "ends its answers in the middle",
 }
-_NO_RANGE = "416"
+_NOT_FOUND, _NO_RANGE = "404", "416"
+_PAGE_OF_LIST = 1000  # what stores send at most
 
 
 class Version(NamedTuple):
@@ -63,8 +64,11 @@ class Version(NamedTuple):
 
     @classmethod
     def of(cls, meta: Any) -> Version:
-        """Return that of the answer of a store."""
-        return cls(meta["size"], meta["e_tag"], meta["last_modified"].timestamp())
+        """Return that of the answer of a store; Azure leaves the quotes of an ETag (RFC 9110, 8.8.3) out in lists."""
+        etag = meta["e_tag"]
+        if etag and not etag.endswith('"'):
+            etag = f'"{etag}"'
+        return cls(meta["size"], etag, meta["last_modified"].timestamp())
 
     def is_like(self, other: Version) -> bool:
         """Tell whether another answer is about the same bytes."""
@@ -134,8 +138,8 @@ def look(url: str) -> Version | None:
         return None
 
 
-def names_under(url: str, folder: str, *, deep: bool) -> Iterator[str]:
-    """Yield the names of the objects in a folder of the store of a URL, also those further down if it is `deep`.
+def names_in(url: str, folder: str) -> list[str]:
+    """Return the names of the objects in a folder of the store of a URL, and of the folders there, with a slash.
 
     Raises
     ------
@@ -145,13 +149,33 @@ def names_under(url: str, folder: str, *, deep: bool) -> Iterator[str]:
     root = place_of(url).root
 
     def listed() -> list[str]:
-        obstore = _obstore()
-        if deep:
-            pages = obstore.list(_store(root), folder or None, chunk_size=1000)
-            return [each["path"] for page in pages for each in page]
-        return [each["path"] for each in obstore.list_with_delimiter(_store(root), folder or None)["objects"]]
+        found = _obstore().list_with_delimiter(_store(root), folder or None)
+        return [*(each["path"] for each in found["objects"]), *(f"{each}/" for each in found["common_prefixes"])]
 
-    yield from _called(url, listed)
+    return _called(url, listed)
+
+
+def versions_under(url: str, folder: str, most: int | None = None) -> dict[str, Version]:
+    """Return the names of all objects in a folder, those further down too, and what they are.
+
+    Raises
+    ------
+    BufferFileError
+        If there are more than `most`.
+    OSError
+        As of `names_in`.
+    """
+    root = place_of(url).root
+
+    def listed() -> dict[str, Version]:
+        found: dict[str, Version] = {}
+        for page in _obstore().list(_store(root), folder or None, chunk_size=_PAGE_OF_LIST):
+            found |= {each["path"]: Version.of(each) for each in page}
+            if most is not None and len(found) > most:
+                raise BufferFileError(url, f"has more than {most} objects under it; put them into fewer")
+        return found
+
+    return _called(url, listed)
 
 
 def put(url: str, content: Any, **options: Any) -> None:
@@ -241,7 +265,8 @@ def _raise_again(url: str, error: Exception) -> NoReturn:
     text, kind = str(error), type(error).__name__
     if kind in _OF_VERSIONS:
         raise _OF_VERSIONS[kind] from None
-    if isinstance(error, FileNotFoundError):
+    status = _STATUS.search(text)
+    if isinstance(error, FileNotFoundError) or (status and status[1].startswith(_NOT_FOUND)):
         what = "there is no such bucket" if "NoSuchBucket" in text else "there is no such object"
         raise FileNotFoundError(errno.ENOENT, what, url) from None
     denied = _DENIED.get(kind) or (_NO_CREDENTIALS.search(text) and "there are no credentials")
@@ -254,7 +279,6 @@ def _raise_again(url: str, error: Exception) -> NoReturn:
         raise UsageError(url, "has a name with an empty part, `.` or `..`, which cannot be asked for") from None
     if kind != "GenericError":
         raise error
-    status = _STATUS.search(text)
     if status and status[1].startswith(_NO_RANGE):
         raise NothingThereError from None
     raise OSError(errno.EIO, _failure(text, status), url) from None

@@ -46,6 +46,12 @@ SCHEMES = {
 }
 
 
+def listing() -> str:
+    """Return the names of the schemes whose stores tell which objects they have."""
+    *most, last = (row.name for row in SCHEMES.values() if row.lists)
+    return f"{', '.join(most)} and {last}"
+
+
 class Place(NamedTuple):
     """Where an object is: its scheme, what its store is called, and its name there."""
 

@@ -75,6 +75,7 @@ def test_an_object_that_is_replaced_meanwhile_is_an_error(store, tmp_path, times
     [
         ("s3://bucket/none.npy", 4, "s3://bucket/none.npy: there is no such object"),
         ("s3://elsewhere/a.npy", 4, "s3://elsewhere/a.npy: there is no such bucket"),
+        ("s3://elsewhere/a*", 4, "s3://elsewhere/a*: there is no such bucket"),
         ("s3://bucket/none*", 4, "s3://bucket/none*: no object matches"),
         ("s3://bucket", 2, "s3://bucket: names no object; write s3://bucket/NAME"),
         ("s3://bucket/a//b", 2, "s3://bucket/a//b: has a name with an empty part, `.` or `..`"),

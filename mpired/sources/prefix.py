@@ -1,0 +1,244 @@
+"""Stores of arrays that are many objects of a store under one prefix, of which each chunk is an object."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future
+from typing import ClassVar, NamedTuple
+
+from mpired.errors import BufferFileError, ChangedError
+from mpired.sources.remote import RemoteSource
+from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, STORE_SUFFIX, OpenStore, Source
+from mpired.storage import stores, urls
+from mpired.storage.stores import Version
+
+_MOST_OBJECTS = 1_000_000
+# Documents up to here are read when a store is looked at, and are sent to workers with the list of its objects.
+_DOCUMENTS_NBYTES = 1 << 20
+_DEPTH = 16
+_MOST_LOOKED_AT = 1024  # names at a time, of which an array that is hardly there has any number
+_AHEAD_NBYTES = 32 << 20  # of all stores that this process reads
+
+
+def object_or_store(url: str) -> Source:
+    """Return the source of a URL: an object, or a store of arrays whose objects it begins.
+
+    Raises
+    ------
+    BufferFileError
+        If there are objects under it that are no store of arrays.
+    OSError, UsageError
+        If nothing is there, or it cannot be read.
+    """
+    lists = urls.SCHEMES[url.partition("://")[0]].lists
+    if lists:
+        url = url.rstrip("/")
+    is_named = url.endswith(STORE_SUFFIX)
+    found = _listed(url) if lists and is_named else {}
+    if not STORE_MARKS.isdisjoint(found):
+        return RemoteStore.of(url, found)
+    try:
+        return RemoteSource.of(url)
+    except FileNotFoundError as error:
+        if is_named and not lists:
+            error.strerror = (
+                f"{error.strerror}; a Zarr store of many objects is read from {urls.listing()}, which list their"
+                " objects: pack it into a zip archive (.zarr.zip)"
+            )
+        if lists and not is_named:
+            with contextlib.suppress(FileNotFoundError, PermissionError):  # who may read need not be let list
+                found = _listed(url)
+        if not found:
+            raise
+    if STORE_MARKS.isdisjoint(found):
+        reason = "is a folder, and no Zarr store: it has no zarr.json, .zgroup or .zarray"
+        raise BufferFileError(url, f"{reason}; name the ranks in it, as '{url}/*.npy'")
+    return RemoteStore.of(url, found)
+
+
+class RemoteStore(NamedTuple):
+    """The objects under a prefix that are together a store of arrays.
+
+    Each is read as the list tells it, or not at all. What is added meanwhile shows at the end, in another list.
+
+    Parameters
+    ----------
+    name
+        What messages call it.
+    url
+        The prefix.
+    listing
+        The names of the objects under it, in their order, and what each of them was when it was looked at; in JSON,
+        because they may be many.
+    nbytes
+        The size of all objects in bytes.
+    documents
+        Names and bytes of the documents, unless they are long.
+    """
+
+    name: str
+    url: str
+    listing: bytes
+    nbytes: int
+    documents: tuple[tuple[str, bytes], ...] = ()
+
+    @classmethod
+    def of(cls, url: str, found: dict[str, Version]) -> RemoteStore:
+        """Return the source of the objects that were found under a URL, and read its documents.
+
+        Raises
+        ------
+        ChangedError
+            If one of them was replaced.
+        OSError
+            If one cannot be read.
+        """
+        source = cls(url, url, _dumped(found), sum(each.nbytes for each in found.values()))
+        names = [name for name in sorted(found) if name.rpartition("/")[2] in STORE_DOCUMENTS]
+        if sum(found[name].nbytes for name in names) > _DOCUMENTS_NBYTES:
+            return source
+        with contextlib.closing(_OpenRemoteStore(source)) as file:
+            file.expect_names(names, _DOCUMENTS_NBYTES)
+            documents = tuple((name, file.content(name, _DOCUMENTS_NBYTES)) for name in names)
+        return source._replace(documents=documents)
+
+    @property
+    def inode(self) -> tuple[int, int]:
+        """What stands for device and inode."""
+        return urls.identity(self.url)
+
+    @property
+    def is_private(self) -> bool:
+        """False: every process can ask for it."""
+        return False
+
+    @property
+    def is_forward(self) -> bool:
+        """False: it is read in any order."""
+        return False
+
+    def open(self) -> OpenStore:
+        """Open it for reading: nothing is asked for before bytes are."""
+        return _OpenRemoteStore(self)
+
+    def kept(self) -> Source:
+        """Return itself."""
+        return self
+
+    def check_unchanged(self) -> None:
+        """Raise `ChangedError` if there are other objects under the prefix: one that was not there was not read."""
+        if _dumped(_listed(self.url)) != self.listing:
+            raise self.changed()
+
+    def changed(self) -> ChangedError:
+        """Return the error for a store of which objects were replaced, added or removed."""
+        return ChangedError(self.name, "changed while being read; run again when its writer has finished")
+
+
+class _OpenRemoteStore(OpenStore):
+    """The objects under a prefix, by their names behind it, of which those that are expected are read ahead."""
+
+    _lock: ClassVar[threading.Lock] = threading.Lock()
+    _expecting: ClassVar[int] = 0
+    """How many of these expect something."""
+
+    def __init__(self, source: RemoteStore) -> None:
+        self._source = source
+        self._versions = {name: Version(*version) for name, *version in json.loads(source.listing)}
+        self._documents = dict(source.documents)
+        self._coming: Iterator[str] = iter(())
+        self._most = 0
+        self._is_expecting = False
+        self._asked: deque[tuple[str, Future[bytes]]] = deque()
+        self._last = "", b""  # an unfinished shard is asked for once for each chunk in it
+
+    def names(self) -> list[str]:
+        """Return the names, in their order."""
+        return list(self._versions)
+
+    def content(self, name: str, most: int) -> bytes:
+        """Return the bytes of an object, as of `OpenStore.content`."""
+        if name in self._documents:
+            return self._documents[name][: most + 1]
+        if self._last[0] != name:
+            self._ask()
+            self._last = name, self._taken(name) or self._got(name, most)
+        return self._last[1]
+
+    def expect_names(self, names: Iterable[str], most: int) -> None:
+        """Ask for some of these, and for more when they are taken; what was expected before and not taken is left."""
+        self._leave()
+        self._expect(yes=True)
+        self._coming, self._most = iter(names), most
+        self._ask()
+
+    def _expect(self, *, yes: bool) -> None:
+        with self._lock:
+            _OpenRemoteStore._expecting += yes - self._is_expecting
+            self._is_expecting = yes
+
+    def _ask(self) -> None:
+        """Ask for what comes next: several, but no more bytes than the share of this store, and one at least."""
+        share = _AHEAD_NBYTES // max(1, self._expecting)
+        waiting = sum(self._versions[name].nbytes for name, _ in self._asked)
+        for _ in range(_MOST_LOOKED_AT):
+            is_enough = len(self._asked) >= _DEPTH or (self._asked and waiting >= share)
+            if is_enough or (name := next(self._coming, None)) is None:
+                break
+            version = self._versions.get(name)
+            if version is not None and name not in self._documents and version.nbytes <= self._most:
+                self._asked.append((name, stores.begun(self._got, name, version.nbytes)))
+                waiting += version.nbytes
+
+    def _taken(self, name: str) -> bytes | None:
+        """Return what was asked for, None if it was not; what was asked for before it is left."""
+        if all(name != other for other, _ in self._asked):
+            return None
+        while self._asked:
+            other, found = self._asked.popleft()
+            if other == name:
+                self._ask()
+                return found.result()
+            found.cancel()
+        return None
+
+    def _got(self, name: str, most: int) -> bytes:
+        version = self._versions[name]
+        count = min(version.nbytes, most + 1)
+        if not count:
+            return b""
+        try:
+            found, _ = stores.get(f"{self._source.url}/{name}", 0, count, version)
+        except (stores.ReplacedError, stores.NothingThereError, FileNotFoundError):
+            raise self._source.changed() from None
+        if len(found) < count:
+            raise self._source.changed()
+        return bytes(found)
+
+    def _leave(self) -> None:
+        self._coming = iter(())
+        for _, found in self._asked:
+            found.cancel()
+        self._asked.clear()
+
+    def close(self) -> None:
+        """Expect nothing more."""
+        self._leave()
+        self._expect(yes=False)
+
+
+def _listed(url: str) -> dict[str, Version]:
+    """Return the objects under a prefix, by their names behind it."""
+    key = urls.place_of(url).key
+    found = stores.versions_under(url, key, _MOST_OBJECTS)
+    return {name.removeprefix(f"{key}/"): version for name, version in found.items()}
+
+
+def _dumped(found: dict[str, Version]) -> bytes:
+    """Return what was found as bytes that are the same as long as the objects have the same bytes."""
+    versions = ((name, one.nbytes, one.etag, one.modified if one.etag is None else 0) for name, one in found.items())
+    return json.dumps(sorted(versions)).encode()
