@@ -61,8 +61,7 @@ def _command(came: list[int]) -> int:
 
 
 def _fold() -> None:
-    """Import what workers do, and what most ranks need."""
-    import mpired.buffers.npy  # noqa: PLC0415 - as above
+    """Import what workers do."""
     import mpired.collectives.fold  # noqa: F401, PLC0415 - as above
 
 

@@ -146,7 +146,8 @@ def test_no_room_has_the_name_of_a_function():
 
 
 def test_main_runs_the_command():
-    assert imported_rooms("__main__.py") == {"cli", "engines", "errors"}
+    """And what workers of MPI do."""
+    assert imported_rooms("__main__.py") == {"cli", "collectives", "engines", "errors"}
 
 
 def test_the_rule_finds_an_import_upwards():
