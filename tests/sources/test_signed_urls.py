@@ -128,6 +128,9 @@ def test_nor_where_python_calls(store, ranks, tmp_path):
         "for bad in (url.replace('r1', 'none'), url.replace('sig', 'other')):\n"
         "    try: mpired.reduce([bad], 'sum')\n"
         "    except OSError as error: print(error, error.filename)\n"
+        "for wrong in ({'output': url}, {'to': url}, {'type': url}, {'files_from': url}):\n"
+        "    try: mpired.reduce([url], 'sum', **wrong)\n"
+        "    except mpired.MpiredError as error: print(error)\n"
     )
     environment = {**os.environ, **{name: value for name, value in store.environment.items() if value is not None}}
     words = [sys.executable, "-c", program, f"{url}/r1.npy{query}"]
