@@ -226,6 +226,19 @@ def test_a_store_by_another_name_in_lists_ranges_and_queries(store, tmp_path):
     refused(changed, 2, "s3://bucket/run/data1", "of which no part can be changed")
 
 
+def test_the_digest_of_a_store_is_that_of_the_digests_of_its_files(store, tmp_path):
+    """It is that of the list that coreutils make of them, in a directory and under a prefix."""
+    put_ranks(store, tmp_path)
+    words = ["reduce", "-q", "--provenance", "--op", "sum", "-o", "out.npz", "r0.zarr", "s3://bucket/run/r1.zarr"]
+    succeeded(run(*words, cwd=tmp_path, env=store.environment))
+    inputs = json.loads((tmp_path / "out.npz.json").read_text())["inputs"]
+    digests = r"find . -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
+    for rank, each in enumerate(inputs):
+        done = subprocess.run(["sh", "-c", digests], capture_output=True, cwd=tmp_path / f"r{rank}.zarr", check=True)
+        assert each["sha256"] == done.stdout.split()[0].decode()
+    assert inputs[0]["sha256"] != inputs[1]["sha256"]
+
+
 def test_an_etag_is_the_same_with_and_without_quotes():
     """Azure has quotes in its answers to GET, and none in its lists."""
     from datetime import UTC, datetime
