@@ -13,6 +13,7 @@ import pytest
 from command import reduce, refused, run, succeeded
 
 from mpired.collectives import plan as planning
+from mpired.sources import prefix
 from mpired.storage import stores
 from mpired.storage.stores import Version
 
@@ -105,6 +106,23 @@ def test_2500_chunks_of_one_store(store, tmp_path):
     assert done.out == np.full(2500, 3, "<i4").tobytes()
     asked = store.asked()
     assert (len([each for each in asked if "list-type" in each]), len(asked)) == (6, 2507)
+
+
+def test_limits(store, tmp_path):
+    """Long documents are not sent to workers, which read them themselves; a list has an end."""
+    put_plain(store, more=(1, 3))
+    words = ["--op", "sum", "--to", "csv", "s3://bucket/x.zarr"]
+
+    def all_are_long():
+        vars(prefix)["_DOCUMENTS_NBYTES"] = 0
+
+    def few_are_many():
+        vars(prefix)["_MOST_OBJECTS"] = 2
+
+    done = reduce(*words, cwd=tmp_path, env=store.environment, setup=all_are_long)
+    assert (done.status, done.out.split()[1:]) == (0, [b"7", b"1", b"7", b"3"])
+    done = reduce(*words, cwd=tmp_path, env=store.environment, setup=few_are_many)
+    refused(done, 3, "s3://bucket/x.zarr: has more than 2 objects under it")
 
 
 def test_chunks_that_are_not_there_have_the_fill_value(store, tmp_path):
