@@ -21,6 +21,7 @@ from mpired.engines import usual
 from mpired.errors import ChangedError, UsageError
 from mpired.progress import Progress
 from mpired.sources.local import holding
+from mpired.sources.open import check_unchanged
 from mpired.sources.source import STANDARD_INPUT, Source
 from mpired.storage import calls, lock, looking, unfinished
 from mpired.storage.lock import Target, lock_all, lock_replaced
@@ -139,8 +140,7 @@ def carry_out(
 
     def _current(planned: _C) -> _C:
         try:
-            for source in planned.sources:
-                source.check_unchanged()
+            check_unchanged([*planned.sources])
         except (ChangedError, FileNotFoundError):
             if _has_stream(words):
                 raise

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 
+from mpired.errors import without_queries
+
 _words: ContextVar[Sequence[str]] = ContextVar("_words", default=())
 
 
@@ -30,6 +32,6 @@ def history(before: str) -> str:
 
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     when = time.gmtime(int(epoch)) if epoch.isdecimal() else time.localtime()
-    words = _words.get()
+    words = [*map(without_queries, _words.get())]
     line = f"{time.asctime(when)}: {shlex.join(words) if words else 'mpired, called from Python'}"
     return f"{line}\n{before}" if before else line

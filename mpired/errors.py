@@ -56,7 +56,7 @@ class MpiredError(Exception):
     mpi_class = "MPI_ERR_OTHER"
 
     def __init__(self, subject: str, reason: str) -> None:
-        subject, reason = shortened(subject, LONGEST_REASON), shortened(reason, LONGEST_REASON)
+        subject, reason = (shortened(without_queries(text), LONGEST_REASON) for text in (subject, reason))
         super().__init__(subject, reason)
         self.subject = subject
         self.reason = reason
@@ -381,7 +381,8 @@ def parts(error: MpiredError | OSError) -> tuple[str, str]:
     if error.strerror is None or error.filename is None:
         return "", str(error) if error.strerror is None else error.strerror
     name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else str(error.filename)
-    return shortened(name, LONGEST_REASON) or repr(name), shortened(error.strerror, LONGEST_REASON)
+    name, reason = (shortened(without_queries(text), LONGEST_REASON) for text in (name, error.strerror))
+    return name or repr(name), reason
 
 
 _OWN_NUMBER = r"^rank \d+ "
@@ -446,6 +447,18 @@ def shortened(text: str, most: int = 300) -> str:
     """Return `text`, without its middle if it has more than so many characters."""
     half = (most - 5) // 2
     return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
+
+
+_QUERY = re.compile(
+    r"""(?<![a-z0-9+.-])(?!(?:s3|gs|az)://)  # in these `?` is of a name, or of a glob
+    ([a-z][a-z0-9+.-]*://[^\s?"]*\?)[^\s"]*[^\s"'`:;,.)]""",
+    re.ASCII | re.IGNORECASE | re.VERBOSE,
+)
+
+
+def without_queries(text: str) -> str:
+    """Return `text` without the queries of URLs in it, which may be signatures: who has one has the object."""
+    return _QUERY.sub(r"\1...", text) if "?" in text else text
 
 
 def escaped(text: str) -> str:

@@ -12,9 +12,9 @@ from contextvars import ContextVar
 from typing import Any
 
 from mpired.engines import pool
-from mpired.errors import escaped
+from mpired.errors import escaped, without_queries
 from mpired.progress import counted
-from mpired.sources.source import Source, of_file
+from mpired.sources.source import OpenStore, Source, of_file
 from mpired.sources.stream import StreamSource, digested
 from mpired.steps import step
 
@@ -83,7 +83,7 @@ class Note:
         record = {**how, **what, "inputs": read, "time": now, "host": os.uname().nodename}
         import json  # noqa: PLC0415 - here and below only where a record is made or read
 
-        return json.dumps(record, indent=1)
+        return without_queries(json.dumps(record, indent=1))
 
 
 def _digests(sources: Sequence[Source], jobs: int) -> list[str]:
@@ -109,10 +109,17 @@ def _digest(numbered: tuple[int, Source]) -> tuple[int, str]:
 
     digest, block = hashlib.sha256(), memoryview(bytearray(min(_BLOCK_BYTES, max(1, source.nbytes))))
     with closing(source.open()) as file:
-        at = 0
-        while got := file.read_into(block, at):
-            digest.update(block[:got])
-            at += got
+        if isinstance(file, OpenStore):  # as `sha256sum` lists its files, and that list
+            names = file.names()
+            file.expect_names(names, source.nbytes)
+            for name in names:
+                line = f"{hashlib.sha256(file.content(name, source.nbytes)).hexdigest()}  {name}\n"
+                digest.update(line.encode("utf-8", "surrogateescape"))
+        else:
+            at = 0
+            while got := file.read_into(block, at):
+                digest.update(block[:got])
+                at += got
     source.check_unchanged()
     return number, digest.hexdigest()
 

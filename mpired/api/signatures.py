@@ -14,6 +14,7 @@ from mpired.options import ONLY_ELEMENTS, CountValid, Indexing, Memory, Option, 
 from mpired.options import checked as known_good
 from mpired.steps import logged
 from mpired.storage import descriptors, memory
+from mpired.storage.urls import signed
 from mpired.values import Word
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -54,6 +55,7 @@ def with_options(function: _F) -> _F:
             window = called.startswith("Window.") and unknown in _OF_REDUCTIONS
             meant = f"it is for reductions, because {ONLY_ELEMENTS}" if window else _meant(unknown, taken)
             raise TypeError(f"{called}() has no keyword {unknown!r}; {meant}")
+        arguments, given = _signed(arguments), {name: _signed(value) for name, value in given.items()}
         most = given.get("max_open_files")
         budget = descriptors.limited(None if most is None else integer("`max_open_files`", most))
         keywords = {name: repr(value) for name, value in given.items()} if given.get("provenance") else {}
@@ -67,6 +69,13 @@ def with_options(function: _F) -> _F:
     )
     checked.__doc__ = _documented(inspect.cleandoc(function.__doc__ or ""), table)
     return cast("_F", checked)
+
+
+def _signed(value: Any) -> Any:
+    """Return an argument in which URLs with a query are as no message shows them; a list or tuple is another one."""
+    if isinstance(value, str):
+        return signed(value)
+    return type(value)(map(_signed, value)) if type(value) in {list, tuple} else value
 
 
 class _Shown(str):

@@ -28,9 +28,11 @@ from mpired.errors import (
     WorkerError,
     not_loaded,
     shortened,
+    without_queries,
 )
 from mpired.options import ONLY_ELEMENTS
 from mpired.storage import calls, lock, notices
+from mpired.storage.urls import signed
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -166,7 +168,7 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
     signals.begin([] if came is None else came)
     _fill_closed_descriptors()
     buffer_streams()
-    words = sys.argv[1:] if arguments is None else arguments
+    words = [*map(signed, sys.argv[1:] if arguments is None else arguments)]
     try:
         with signals.kept_apart(), notices.heard_by(finished), lock.waiting_as(lock.Waiting(tell=waits)):
             status = _run(words)
@@ -226,7 +228,7 @@ def _run(words: Sequence[str]) -> int:
     except click.ClickException as error:
         command = getattr(getattr(error, "ctx", None), "command_path", "mpired")
         elsewhere = _elsewhere(error) if isinstance(error, click.NoSuchOption) else ""
-        text = shortened(elsewhere or error.format_message().rstrip("."), LONGEST_REASON)
+        text = shortened(without_queries(elsewhere or error.format_message().rstrip(".")), LONGEST_REASON)
         failure = Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
         return _told(failure, words, f"see `{command} --help`")
     return 0

@@ -17,7 +17,16 @@ import click
 
 from mpired import __version__
 from mpired.cli.wanted import Wanted, leaves_free
-from mpired.errors import CountError, MpiredError, MpiredWarning, RanksError, escaped, exit_status, parts
+from mpired.errors import (
+    CountError,
+    MpiredError,
+    MpiredWarning,
+    RanksError,
+    escaped,
+    exit_status,
+    parts,
+    without_queries,
+)
 from mpired.options import flags
 
 if TYPE_CHECKING:
@@ -69,7 +78,7 @@ def show(text: str) -> None:
 
 def say(text: str) -> None:
     """Write one message to standard error."""
-    write(f"mpired: {escaped(in_flags(text))}")
+    write(f"mpired: {escaped(in_flags(without_queries(text)))}")
 
 
 def in_flags(text: str) -> str:
@@ -151,7 +160,8 @@ def json_line(told: Mapping[str, Any]) -> str:
     """Return a line of JSON, with what every line says."""
     import json  # noqa: PLC0415 - only where it is asked for
 
-    return json.dumps({"version": __version__, "seconds": round(time.monotonic() - _started, 3), **told})
+    line = json.dumps({"version": __version__, "seconds": round(time.monotonic() - _started, 3), **told})
+    return without_queries(line)
 
 
 class Failure(NamedTuple):

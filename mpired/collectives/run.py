@@ -21,6 +21,7 @@ from mpired.errors import WorkerError
 from mpired.ops import overflow, stands_for_null
 from mpired.progress import Progress
 from mpired.sources.local import LocalSource
+from mpired.sources.open import check_unchanged
 from mpired.sources.source import local_fd
 from mpired.steps import planned, step
 from mpired.storage import calls
@@ -426,8 +427,7 @@ def worked(plan: Plan, work: Callable[[Segment], Iterator[_P]], progress: Progre
             parts.clear()
     yield from parts
     sources = (buffer.source for ranks in plan.buffers for buffer in ranks)
-    for source in {id(source): source for source in sources}.values():
-        source.check_unchanged()
+    check_unchanged([*{id(source): source for source in sources}.values()])
 
 
 def _begun(plan: Plan, work: Callable[[Segment], Iterator[_P]]) -> Generator[_P, None, None]:

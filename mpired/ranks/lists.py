@@ -18,7 +18,7 @@ from mpired.ranks.order import RankWord, ordered
 from mpired.sources.open import open_source
 from mpired.sources.source import Source
 from mpired.storage import calls
-from mpired.storage.urls import is_url
+from mpired.storage.urls import is_url, signed, with_query_of
 
 _W = TypeVar("_W")
 
@@ -45,7 +45,7 @@ def gathered(words: Sequence[_W], options: Listing) -> list[_W | RankWord]:
     OSError
         If the list cannot be read.
     """
-    found: list[_W | RankWord] = [*words]
+    found: list[_W | RankWord] = [signed(word) if isinstance(word, str) else word for word in words]
     path, null = options["files_from"], options["null"]
     if path == "-" and any(isinstance(word, str) and word == "-" for word in words):
         raise UsageError("-", "is a rank, and the list of ranks too; give one of them as a file")
@@ -80,10 +80,11 @@ def meant(groups: Sequence[Sequence[str]], numbers: Sequence[int] | None = None)
 
 
 def _meant(word: str, numbers: Sequence[int] | None) -> Iterator[RankWord]:
+    word = signed(word)
     if word.startswith("@"):
-        yield from _of_list(_List(word[1:]))
+        yield from _of_list(_List(with_query_of(word, word[1:])))
         return
-    for name in _named(word, numbers):
+    for name in (with_query_of(word, name) for name in _named(word, numbers)):
         if _MAGIC.intersection(name) and not os.path.lexists(name):
             yield from _matching(name)
         else:
@@ -179,9 +180,9 @@ def _of_list(lines: _List) -> Iterator[RankWord]:
             reason = "is no name of a file; a list has one a line, or with `null` one before each NUL"
             raise UsageError(source.name, f"{number}: {escaped(name[:40])!r} {reason}")
         if by_line and name.startswith("@"):
-            yield from _of_list(_List(_within(folder, name[1:]), outer=outer))
+            yield from _of_list(_List(signed(_within(folder, name[1:])), outer=outer))
         else:
-            yield _in_list(_within(folder, "./-" if name == "-" else name))
+            yield _in_list(signed(_within(folder, "./-" if name == "-" else name)))
 
 
 def _within(folder: str, name: str) -> str:

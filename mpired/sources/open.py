@@ -129,6 +129,23 @@ def _looked_at_ahead(words: Sequence[object]) -> Iterator[None]:
         threads.shutdown(wait=is_done, cancel_futures=True)  # one that is left waits for an answer that may never come
 
 
+def check_unchanged(sources: Sequence[Source]) -> None:
+    """Raise `ChangedError` for the first source that is not what it was; of those in stores several are asked for."""
+    if sum(is_url(source.name) for source in sources) < 2:  # noqa: PLR2004 - several
+        for source in sources:
+            source.check_unchanged()
+        return
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - as above
+
+    threads, is_done = ThreadPoolExecutor(_THREADS), False
+    try:
+        for check in [threads.submit(copy_context().run, source.check_unchanged) for source in sources]:
+            check.result()
+        is_done = True
+    finally:
+        threads.shutdown(wait=is_done, cancel_futures=True)  # as above
+
+
 def _looked_at(name: str) -> Source | None:
     """Look at an object or a file; None for what has to be opened in turn, as FIFOs, and for what is none."""
     return _opened(name) if is_url(name) or (name != "-" and os.path.isfile(name)) else None

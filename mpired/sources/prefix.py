@@ -34,6 +34,7 @@ def object_or_store(url: str) -> Source:
     OSError, UsageError
         If nothing is there, or it cannot be read.
     """
+    url = urls.signed(url)
     lists = urls.SCHEMES[url.partition("://")[0]].lists
     if lists:
         url = url.rstrip("/")

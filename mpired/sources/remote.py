@@ -67,6 +67,7 @@ class RemoteSource(NamedTuple):
         OSError, UsageError
             If it is not there, or cannot be read.
         """
+        url = urls.signed(url)
         head, version = _head(url)
         if version.nbytes <= _FEW_BYTES:
             return cls(url, url, version, bytes(head))

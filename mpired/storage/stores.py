@@ -14,8 +14,8 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from mpired.errors import BufferFileError, UsageError
-from mpired.storage.urls import place_of
+from mpired.errors import BufferFileError, UsageError, without_queries
+from mpired.storage.urls import SCHEMES, place_of, query_of
 
 _T = TypeVar("_T")
 
@@ -42,6 +42,7 @@ _NO_CREDENTIALS = re.compile(
     r"169\.254\.169\.254|metadata\.google|token request|Missing ?(Account|Credential|AccessKeyId|SecretAccessKey)",
     re.ASCII,
 )
+_SIGN_AGAIN = "its signature is not valid, or not any more; ask for a new URL that is signed for GET"
 _STATUS = re.compile(r"Server returned non-2xx status code: (\d{3} ?[^:\n]*)")
 _RETRIES = re.compile(r"after (\d+) retries")
 _INNERMOST = re.compile(r'(?:error|message): "([^"]+)"')
@@ -51,6 +52,7 @@ _KINDS = {
     "Timeout": "does not answer in time",
     "Interrupted": "ends its answers in the middle",
 }
+_MOST_STORES = 256  # each URL with a query is one, of about 100 KiB and a connection
 _NOT_FOUND, _NO_RANGE = "404", "416"
 _PAGE_OF_LIST = 1000  # what stores send at most
 
@@ -132,8 +134,14 @@ def get(url: str, start: int, stop: int, version: Version | None = None) -> tupl
 def look(url: str) -> Version | None:
     """Return what an object is, None if there is none; errors as of `get`."""
     place = place_of(url)
+
+    def answered() -> Version:
+        store = _store(place.root)
+        # What is signed for GET is refused for HEAD.
+        return Version.of(_obstore().get(store, "").meta if query_of(url) else _obstore().head(store, place.key))
+
     try:
-        return Version.of(_called(url, lambda: _obstore().head(_store(place.root), place.key)))
+        return _called(url, answered)
     except FileNotFoundError:
         return None
 
@@ -222,10 +230,10 @@ def _obstore(url: str = "") -> Any:
     return obstore
 
 
-@functools.cache
+@functools.lru_cache(_MOST_STORES)
 def _store(root: str) -> Any:
-    """Return the store of a bucket or a server."""
-    from obstore.store import from_url  # noqa: PLC0415 - as above
+    """Return the store of a bucket or a server, or of one object with its query."""
+    from obstore.store import HTTPStore, from_url  # noqa: PLC0415 - as above
 
     scheme = root.partition("://")[0]
     options: dict[str, Any] = {"retry_config": RETRYING}
@@ -233,7 +241,8 @@ def _store(root: str) -> Any:
         options["client_options"] = {"allow_http": True}
     if scheme == "s3" and (provider := _profile()) is not None:
         options["credential_provider"] = provider
-    return from_url(root, **options)
+    # Of a host of Amazon or Azure the library would make a store that asks for credentials.
+    return (HTTPStore.from_url if SCHEMES[scheme].encoded else from_url)(root, **options)
 
 
 def _profile() -> Any:
@@ -262,7 +271,7 @@ def _profile() -> Any:
 
 def _raise_again(url: str, error: Exception) -> NoReturn:
     """Raise an error of the library in words of ours."""
-    text, kind = str(error), type(error).__name__
+    text, kind = without_queries(str(error)), type(error).__name__
     if kind in _OF_VERSIONS:
         raise _OF_VERSIONS[kind] from None
     status = _STATUS.search(text)
@@ -271,14 +280,14 @@ def _raise_again(url: str, error: Exception) -> NoReturn:
         raise FileNotFoundError(errno.ENOENT, what, url) from None
     denied = _DENIED.get(kind) or (_NO_CREDENTIALS.search(text) and "there are no credentials")
     if denied:
-        way_in = _WAYS_IN.get(place_of(url).scheme.name)
+        way_in = _SIGN_AGAIN if query_of(url) else _WAYS_IN.get(place_of(url).scheme.name)
         raise PermissionError(errno.EACCES, f"{denied}; {way_in}" if way_in else denied, url) from None
     if kind == "NotSupportedError":
         raise BufferFileError(url, "its server sends no ranges of bytes; write it to a file first") from None
     if isinstance(error, ValueError) and "parse path" in text:
         raise UsageError(url, "has a name with an empty part, `.` or `..`, which cannot be asked for") from None
     if kind != "GenericError":
-        raise error
+        raise error if not query_of(url) else OSError(errno.EIO, f"the store fails ({kind})", url) from None
     if status and status[1].startswith(_NO_RANGE):
         raise NothingThereError from None
     raise OSError(errno.EIO, _failure(text, status), url) from None

@@ -5,12 +5,72 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from mpired.errors import UsageError
 
 _DEVICE = -2
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
+
+
+class Signed(str):
+    """A URL with a query, which may be a signature: who has that has the object.
+
+    As a text it is the URL without the query, so that no message, record or file name has it.
+
+    Parameters
+    ----------
+    path
+        The URL up to the query.
+    query
+        What is behind `?`.
+    """
+
+    __slots__ = ("query",)
+    query: str
+
+    def __new__(cls, path: str, query: str = "") -> Self:
+        """Make one; without the query, which follows, where it is unpickled."""
+        self = super().__new__(cls, path)
+        self.query = query
+        return self
+
+    def __str__(self) -> Signed:
+        return self
+
+    def __eq__(self, other: object) -> bool:
+        return str.__eq__(self, other) and self.query == query_of(other)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    __hash__ = str.__hash__
+
+
+def signed(word: str) -> str:
+    """Return a word, which is `Signed` if it is a URL with a query, or names a list by one."""
+    if "?" not in word or not is_url(word.removeprefix("@")) or not SCHEMES[_name(word)].encoded:
+        return word
+    path, _, query = word.partition("?")
+    if "#" in path:  # which is refused
+        return word
+    return Signed(path, query) if query else path
+
+
+def with_query_of(word: str, text: str) -> str:
+    """Return a text with the query that a word has."""
+    query = query_of(word)
+    return Signed(text, query) if query else text
+
+
+def query_of(word: object) -> str:
+    """Return the query of a word, "" if it has none."""
+    query: str = getattr(word, "query", "")
+    return query
+
+
+def _name(url: str) -> str:
+    return url.removeprefix("@").partition("://")[0]
 
 
 class Scheme(NamedTuple):
@@ -53,7 +113,10 @@ def listing() -> str:
 
 
 class Place(NamedTuple):
-    """Where an object is: its scheme, what its store is called, and its name there."""
+    """Where an object is: its scheme, what its store is called, and its name there.
+
+    With a query the store is the one object of that URL, whose name in it is empty.
+    """
 
     scheme: Scheme
     root: str
@@ -73,19 +136,21 @@ def place_of(url: str) -> Place:
     UsageError
         If it names no object.
     """
+    url = signed(url)
+    query = query_of(url)
     name, _, rest = url.partition("://")
     scheme = SCHEMES[name]
     host, _, key = rest.partition("/")
     if scheme.encoded:
-        if "?" in key or "#" in key:
-            reason = "has a query, and objects are read by their paths alone"
-            raise UsageError(_shown(url), f"{reason}; write it to a file, or pipe it to a rank named `-`")
+        if "#" in key or "#" in query:
+            reason = "has a part behind `#`, which no server gets"
+            raise UsageError(_shown(url), f"{reason}; leave it out, or write %23 if it is of the name")
         from urllib.parse import unquote  # noqa: PLC0415 - for these schemes only
 
-        key = unquote(key)
+        key = key if query else unquote(key)
     if not host or not key or key.endswith("/"):
         raise UsageError(url, f"names no object; write {name}://{host or 'BUCKET'}/{key}NAME")
-    return Place(scheme, f"{name}://{host}", key)
+    return Place(scheme, f"{url}?{query}", "") if query else Place(scheme, f"{name}://{host}", key)
 
 
 def _shown(url: str) -> str:
@@ -96,10 +161,14 @@ def _shown(url: str) -> str:
 
 
 def identity(url: str) -> tuple[int, int]:
-    """Return what stands for the device and inode of an object: of its URL, so that two that are the same show."""
+    """Return what stands for the device and inode of an object: of its URL, so that two that are the same show.
+
+    The query is of the URL: it may choose a version, or be all that names the object.
+    """
     import hashlib  # noqa: PLC0415 - with it comes OpenSSL
 
-    return _DEVICE, int.from_bytes(hashlib.blake2b(url.encode(errors="surrogateescape"), digest_size=8).digest())
+    whole = f"{url}?{query_of(url)}".encode(errors="surrogateescape")
+    return _DEVICE, int.from_bytes(hashlib.blake2b(whole, digest_size=8).digest())
 
 
 def check_are_files(paths: Iterable[object]) -> None:

@@ -13,6 +13,7 @@ import pytest
 from command import reduce, refused, run, succeeded
 
 from mpired.collectives import plan as planning
+from mpired.sources import prefix
 from mpired.storage import stores
 from mpired.storage.stores import Version
 
@@ -105,6 +106,23 @@ def test_2500_chunks_of_one_store(store, tmp_path):
     assert done.out == np.full(2500, 3, "<i4").tobytes()
     asked = store.asked()
     assert (len([each for each in asked if "list-type" in each]), len(asked)) == (6, 2507)
+
+
+def test_limits(store, tmp_path):
+    """Long documents are not sent to workers, which read them themselves; a list has an end."""
+    put_plain(store, more=(1, 3))
+    words = ["--op", "sum", "--to", "csv", "s3://bucket/x.zarr"]
+
+    def all_are_long():
+        vars(prefix)["_DOCUMENTS_NBYTES"] = 0
+
+    def few_are_many():
+        vars(prefix)["_MOST_OBJECTS"] = 2
+
+    done = reduce(*words, cwd=tmp_path, env=store.environment, setup=all_are_long)
+    assert (done.status, done.out.split()[1:]) == (0, [b"7", b"1", b"7", b"3"])
+    done = reduce(*words, cwd=tmp_path, env=store.environment, setup=few_are_many)
+    refused(done, 3, "s3://bucket/x.zarr: has more than 2 objects under it")
 
 
 def test_chunks_that_are_not_there_have_the_fill_value(store, tmp_path):
@@ -224,6 +242,19 @@ def test_a_store_by_another_name_in_lists_ranges_and_queries(store, tmp_path):
     words = ["accumulate", "--op", "sum", "s3://bucket/run/data1", "s3://bucket/run/data2"]
     changed = run(*words, cwd=tmp_path, env=store.environment)
     refused(changed, 2, "s3://bucket/run/data1", "of which no part can be changed")
+
+
+def test_the_digest_of_a_store_is_that_of_the_digests_of_its_files(store, tmp_path):
+    """It is that of the list that coreutils make of them, in a directory and under a prefix."""
+    put_ranks(store, tmp_path)
+    words = ["reduce", "-q", "--provenance", "--op", "sum", "-o", "out.npz", "r0.zarr", "s3://bucket/run/r1.zarr"]
+    succeeded(run(*words, cwd=tmp_path, env=store.environment))
+    inputs = json.loads((tmp_path / "out.npz.json").read_text())["inputs"]
+    digests = r"find . -type f -printf '%P\0' | LC_ALL=C sort -z | xargs -0 sha256sum | sha256sum"
+    for rank, each in enumerate(inputs):
+        done = subprocess.run(["sh", "-c", digests], capture_output=True, cwd=tmp_path / f"r{rank}.zarr", check=True)
+        assert each["sha256"] == done.stdout.split()[0].decode()
+    assert inputs[0]["sha256"] != inputs[1]["sha256"]
 
 
 def test_an_etag_is_the_same_with_and_without_quotes():
