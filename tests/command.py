@@ -41,7 +41,7 @@ OF_EXTRAS = (
 )
 # What a run imports late is loaded before the fork, so that a child finds it whatever its user may read.
 for _name in (
-    "multiprocessing.connection",
+    "select",
     *(
         module.name
         for module in pkgutil.walk_packages(mpired.__path__, "mpired.")

@@ -11,9 +11,11 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import closing
 from typing import Any, TypeVar
 
 from mpired.engines import cores
+from mpired.engines.channel import Channel, channel
 from mpired.engines.table import Limits
 from mpired.engines.worker import flush_streams, results, work
 from mpired.errors import WorkerError
@@ -26,7 +28,7 @@ _GENERATIONS = 8
 # Seconds that a worker has to end in after its connection has failed.
 _PATIENCE = 1.0
 # What a new interpreter runs. Its module path is this process's before it imports anything of mpired.
-_START = "import sys; sys.path[:] = sys.argv[2:]; del sys.argv[2:]; from mpired.engines.worker import start; start()"
+_START = "import sys; sys.path[:] = sys.argv[4:]; del sys.argv[4:]; from mpired.engines.worker import start; start()"
 
 
 def is_crash(error: WorkerError) -> bool:
@@ -77,12 +79,10 @@ class _Worker:
     """
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
-        from multiprocessing.connection import Pipe  # noqa: PLC0415 - with it come sockets, which small jobs need not
-
         self._pid = 0
         try:
-            self.connection, far_end = Pipe()
-            with far_end:
+            self.connection, far_end = channel()
+            with closing(far_end):
                 self._pid, self._sent_first = _start(function, far_end)
             self.ended = os.pidfd_open(self._pid)
             _alive.add(self._pid)
@@ -117,9 +117,7 @@ class _Worker:
 
     def death(self, lost: Exception | None = None) -> WorkerError:
         """Return the error that says how the process ended, or else what `lost` the connection to it."""
-        from multiprocessing.connection import wait  # noqa: PLC0415 - as above
-
-        if not wait([self.ended], _PATIENCE):
+        if not _ready([self.ended], _PATIENCE):
             reason = f"the connection to a worker was lost ({lost or 'closed by it'}); nothing was written"
             return WorkerError("worker pool", reason)
         try:
@@ -147,7 +145,17 @@ class _Worker:
         os.close(self.ended)
 
 
-def _start(function: Callable[[Any], Any], connection: Any) -> tuple[int, tuple[Any, ...]]:
+def _ready(descriptors: Iterable[int], timeout: float | None = None) -> set[int]:
+    """Wait until some of the descriptors can be read, so many seconds at most, and return these."""
+    import select  # noqa: PLC0415 - small jobs wait for nothing
+
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return {descriptor for descriptor, _ in poll.poll(None if timeout is None else timeout * 1000)}
+
+
+def _start(function: Callable[[Any], Any], connection: Channel) -> tuple[int, tuple[Any, ...]]:
     """Start a worker; return its process and what it has to be sent before the first item.
 
     Fork is fastest, but only safe while there is a single thread: what another one holds is held in the child for ever.
@@ -162,7 +170,7 @@ def _start(function: Callable[[Any], Any], connection: Any) -> tuple[int, tuple[
     return pid, ()
 
 
-def _new_interpreter(parent: int, connection: Any) -> int:
+def _new_interpreter(parent: int, connection: Channel) -> int:
     """Start a worker in an interpreter of its own, which imports what this one would, but not the caller's script."""
     import subprocess  # noqa: PLC0415 - only where there are threads
 
@@ -170,20 +178,20 @@ def _new_interpreter(parent: int, connection: Any) -> int:
     if not program or getattr(sys, "frozen", False):
         raise OSError(errno.ENOENT, "there is no interpreter to run it")
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # noqa: SLF001 - as multiprocessing does
-    words = [program, *flags, "-P", "-c", _START, str(parent), *sys.path]
-    return os.posix_spawn(program, words, os.environ, file_actions=[(os.POSIX_SPAWN_DUP2, connection.fileno(), 0)])
+    ends = connection.incoming, connection.outgoing
+    words = [program, *flags, "-P", "-c", _START, *map(str, (parent, *ends)), *sys.path]
+    kept = [(os.POSIX_SPAWN_DUP2, end, end) for end in ends]  # it has them under the same numbers
+    return os.posix_spawn(program, words, os.environ, file_actions=kept)
 
 
 def _results(workers: list[_Worker], first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
     """Yield what the workers make of an item each, and of the rest, which goes to the next that is free."""
-    from multiprocessing.connection import wait  # noqa: PLC0415 - as above
-
     for worker, item in zip(workers, first, strict=True):
         worker.give(item)
-    busy = {worker.connection: worker for worker in workers}
+    busy = {worker.connection.fileno(): worker for worker in workers}
     deaths = {worker.ended: worker for worker in workers}
     while busy:
-        ready = wait([*busy, *deaths])
+        ready = _ready([*busy, *deaths])
         for connection in busy.keys() & ready:
             worker = busy[connection]
             if received := worker.received():

@@ -15,7 +15,10 @@ import resource
 import signal
 import sys
 from collections.abc import Callable, Generator, Iterable, Iterator
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from mpired.engines.channel import Channel
 
 _PR_SET_PDEATHSIG = 1
 _IOLBF = 1
@@ -23,7 +26,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES = 2 << 20  # more than a page of parquet as it is written most often, 1 MiB and its header
 
 
-def work(parent: int, connection: Any, function: Callable[[Any], Any] | None = None) -> NoReturn:
+def work(parent: int, connection: Channel, function: Callable[[Any], Any] | None = None) -> NoReturn:
     """Be a worker of the process `parent` until that kills this one; without a function it comes first.
 
     What goes wrong is the parent's to tell. Where even the connection fails this process ends without a word.
@@ -53,11 +56,13 @@ def results(function: Callable[[Any], Any], item: Any) -> Iterable[Any]:
 
 
 def start() -> NoReturn:
-    """Be a worker in an interpreter of its own, connected by its standard input."""
-    from multiprocessing.connection import Connection  # noqa: PLC0415 - a forked worker has its end already
+    """Be a worker in an interpreter of its own; the words are its parent, and the descriptors of its channel."""
+    from mpired.engines.channel import Channel  # noqa: PLC0415 - a forked worker has its end already
 
-    parent = int(sys.argv.pop(1))
-    work(parent, Connection(os.dup(0)))
+    parent, *ends = (int(sys.argv.pop(1)) for _ in range(3))
+    for end in ends:
+        os.set_inheritable(end, False)  # noqa: FBT003 - it takes no keyword
+    work(parent, Channel(*ends))
 
 
 def portable(error: BaseException) -> BaseException:

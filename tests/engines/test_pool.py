@@ -25,6 +25,7 @@ from command import alive, children, in_child, refused, run, wait_until
 import mpired
 from mpired.collectives import plan as planning
 from mpired.engines import pool
+from mpired.engines.channel import Channel
 from mpired.errors import WorkerError
 
 # How they work
@@ -239,9 +240,7 @@ def test_a_connection_that_fails_while_the_worker_lives(within, monkeypatch):
         def fail(_connection: object) -> None:
             raise OSError(5, "Input/output error")
 
-        from multiprocessing.connection import Connection
-
-        monkeypatch.setattr(Connection, "recv", fail)
+        monkeypatch.setattr(Channel, "recv", fail)
         monkeypatch.setattr("mpired.engines.pool._PATIENCE", 0.05)
         try:
             list(pool.run(time.sleep, [0, 60], 2))
