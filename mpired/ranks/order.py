@@ -16,6 +16,7 @@ from mpired.options import Listing
 RankWord: TypeAlias = str | AtHand
 _W = TypeVar("_W")
 _NUMBER = r"[0-9]+"
+_DIGITS = str.maketrans("123456789", "0" * 9)
 _SHOWN_NAMES = 3
 _SHOWN_RANGES = 8
 
@@ -143,6 +144,8 @@ def unnatural(words: Sequence[str]) -> tuple[str, str] | None:
     None if there are none, or if the words are in no order of letters either: then somebody chose the order.
     """
     if list(words) != sorted(words):
+        return None
+    if len({word.translate(_DIGITS) for word in words}) == 1:  # numbers of one width at one place
         return None
     keyed = itertools.pairwise((_natural(word), word) for word in words)
     return next(((one, two) for (key, one), (other, two) in keyed if key > other), None)
