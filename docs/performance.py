@@ -165,7 +165,7 @@ COMPARED = {
     "sum16-numpy": Compared("sum of 16 ranks of 64 MiB; NumPy script"),
     "sum16-cold": Compared(
         "sum of 16 ranks of 64 MiB that are not in memory; four `cat`s at a time",
-        "nothing is read from the disk in the start, nor while the result is brought there",
+        "nothing is read from the disk in the start",
     ),
     "sum-8gib": Compared("8 GiB; 512 MiB, a byte"),
     "sum16-mpi": Compared("sum of 16 ranks of 64 MiB; `mpiexec -n 16`, MPI_Reduce in C"),
