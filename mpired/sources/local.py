@@ -179,7 +179,12 @@ class LocalSource(NamedTuple):
 
     def changed(self) -> ChangedError:
         """Return the error for a file that changed."""
-        return ChangedError(self.name, "changed while being read; run again when its writer has finished")
+        return changed(self.name)
+
+
+def changed(name: str) -> ChangedError:
+    """Return the error for a file that changed."""
+    return ChangedError(name, "changed while being read; run again when its writer has finished")
 
 
 HEAD_NBYTES = 4096
@@ -212,7 +217,12 @@ def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def recovered_status(
-    name: str | None, path: str, status: os.stat_result | None = None, *, is_link: bool = True
+    name: str | None,
+    path: str,
+    status: os.stat_result | None = None,
+    *,
+    is_link: bool = True,
+    listed: bool = False,
 ) -> os.stat_result:
     """Return the status of a regular file whose every change will show, after an update of it was finished.
 
@@ -226,8 +236,10 @@ def recovered_status(
         What it was just before.
     is_link
         Whether the path may be a link.
+    listed
+        Whether the directory of the file is known to have no journal.
     """
-    if name is not None and has_journal(name, is_link=is_link):
+    if name is not None and has_journal(name, is_link=is_link, listed=listed):
         recover_for_reading(name)
         status = None
     return _watchable(status or os.stat(path), path)

@@ -7,15 +7,17 @@ import errno
 import os
 import stat
 import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar, copy_context
 
 from mpired.errors import BufferFileError, UsageError
 from mpired.sources.in_turn import InTurn
-from mpired.sources.local import FEW_BYTES, LocalSource, held_source, may_hold, recovered_status
+from mpired.sources.local import FEW_BYTES, LocalSource, changed, held_source, may_hold, recovered_status
 from mpired.sources.source import STANDARD_INPUT, Source
 from mpired.storage import calls, memory
-from mpired.storage.names import check_is_data, check_not_orphan
+from mpired.storage.names import check_is_data, check_not_orphan, without_journals
+from mpired.storage.remains import has_journal
 from mpired.storage.urls import check_scheme, identity, is_url
 
 _MANY = 64  # files for which it is worth to look at some ahead
@@ -82,7 +84,8 @@ def _opened(word: str, limit: int | None = None) -> Source:
                 recovered_status(named, word)
                 return held_source(word)
             path = f"/proc/{os.getpid()}/fd/0" if named is None else word
-            status = recovered_status(named, path, status, is_link=is_link)
+            listed = not is_link and os.path.dirname(word) in _without_journals.get()
+            status = recovered_status(named, path, status, is_link=is_link, listed=listed)
             return LocalSource.of_status(name, path, status).with_content(_few_bytes.get())
         from mpired.sources.stream import StreamSource, check_has_end  # noqa: PLC0415 - as above
 
@@ -93,19 +96,35 @@ def _opened(word: str, limit: int | None = None) -> Source:
 
 _ahead: ContextVar[InTurn[Source | None] | None] = ContextVar("_ahead", default=None)
 _few_bytes: ContextVar[int] = ContextVar("_few_bytes", default=FEW_BYTES)
+_without_journals: ContextVar[frozenset[str]] = ContextVar("_without_journals", default=frozenset())
 
 
 @contextlib.contextmanager
 def looked_at_together(words: Sequence[object]) -> Iterator[None]:
-    """Let words be looked at in the block: small files are read then and there, as far as there is room for all."""
+    """Let words be looked at in the block: small files are read then and there, as far as there is room for all.
+
+    Directories of many of them are searched for journals once before the looks and once after them, not for each.
+
+    Raises
+    ------
+    ChangedError
+        If one of them has a journal then: it may have been looked at in the middle of an update.
+    """
     spare = memory.spare(memory.STREAMED_BASE_NBYTES)
     share = min(_KEPT_NBYTES, _KEPT_NBYTES if spare is None else spare) // max(1, len(words))
-    token = _few_bytes.set(max(FEW_BYTES, min(share, _MOST_KEPT_NBYTES)))
+    folders = Counter(os.path.dirname(word) for word in words if isinstance(word, str) and not is_url(word))
+    listed = without_journals(folder for folder, number in folders.items() if number >= _MANY)
+    tokens = _few_bytes.set(max(FEW_BYTES, min(share, _MOST_KEPT_NBYTES))), _without_journals.set(listed)
     try:
         with _looked_at_ahead(words):
             yield
+        updating = listed - without_journals(listed)
+        for word in words if updating else ():
+            if isinstance(word, str) and os.path.dirname(word) in updating and has_journal(word):
+                raise changed(word)
     finally:
-        _few_bytes.reset(token)
+        _few_bytes.reset(tokens[0])
+        _without_journals.reset(tokens[1])
 
 
 @contextlib.contextmanager

@@ -35,6 +35,7 @@ _OWN_FILES = (
     ),
 )
 _LONGEST_BASE = 200
+_JOURNAL = ".mpired-journal"
 MARK = metadata.OWN_ATTRIBUTES + "journal"
 """The attribute of a file with several names that leads to its journal."""
 _NO_MARK = calls.UNSUPPORTED | {errno.ENODATA, errno.ENOENT, errno.ENOTDIR}
@@ -69,7 +70,17 @@ def journal_name(base: bytes) -> bytes:
         import hashlib  # noqa: PLC0415 - with it comes OpenSSL
 
         base = base[:100] + b"." + hashlib.blake2b(base, digest_size=16).hexdigest().encode()
-    return b".%b.mpired-journal" % base
+    return b".%b%b" % (base, _JOURNAL.encode())
+
+
+def without_journals(directories: Iterable[str]) -> frozenset[str]:
+    """Return those of some directories that can be listed and have no journal."""
+    found = []
+    for directory in directories:
+        with contextlib.suppress(OSError):  # whoever opens a file there will say why
+            if not any(name.endswith(_JOURNAL) for name in calls.names_in(directory or os.curdir)):
+                found.append(directory)
+    return frozenset(found)
 
 
 def journal_path(path: str, *, is_link: bool = True) -> str:

@@ -9,17 +9,18 @@ from collections.abc import Iterable
 from mpired.storage.names import journal_path, mark_of, staging_in, status
 
 
-def has_journal(path: str, *, is_link: bool = True) -> bool:
+def has_journal(path: str, *, is_link: bool = True, listed: bool = False) -> bool:
     """Tell whether there is something that may be a journal of the file that `path` leads to, perhaps as a link.
 
-    That is what has the name of one beside it, or what the mark of a file with several names leads to.
+    That is what has the name of one beside it, unless its directory is `listed` and has none; or what the mark of a
+    file with several names leads to.
 
     Raises
     ------
     OSError
         If that cannot be known.
     """
-    if status(journal_path(path, is_link=is_link)):
+    if not listed and status(journal_path(path, is_link=is_link)):
         return True
     if mark_of(path) is None:
         return False

@@ -1,0 +1,98 @@
+"""Updates that stand half done when many ranks of one directory are looked at together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import Child, Outcome, open_fifo, refused, run
+from protocols import JOURNAL
+from updates import pending, value
+
+NAMES = ["t.npy", *(f"r{rank}.npy" for rank in range(99))]
+WORDS = ("reduce", "-q", "--op", "sum", "--to", "raw")
+
+
+@pytest.fixture
+def ranks(folder: Path) -> Path:
+    for name in NAMES[1:]:
+        np.save(folder / "here" / name, np.full(500, 0.5))
+    return folder / "here"
+
+
+def half_done(ranks: Path) -> Callable[[], None]:
+    """Return what leaves an update in the middle: its journal, and half of the elements."""
+    journal = pending(ranks.parent)
+    (ranks / JOURNAL).unlink()
+
+    def leave() -> None:
+        (ranks / JOURNAL).write_bytes(journal)
+        with open(ranks / "t.npy", "r+b") as file:
+            file.seek(-4000, os.SEEK_END)
+            file.write(np.ones(250).tobytes())
+
+    return leave
+
+
+def at_look(ranks: Path, number: int) -> Callable[[], None]:
+    """Return a setup in which the update stands there just before a look at its target."""
+    leave = half_done(ranks)
+
+    def setup() -> None:
+        original, looks = os.lstat, []
+
+        def lstat(path: object, **settings: object) -> os.stat_result:
+            if path == "t.npy":
+                looks.append(path)
+                if len(looks) == number:
+                    leave()
+            return original(path, **settings)
+
+        os.lstat = lstat
+
+    return setup
+
+
+def check_finished(outcome: Outcome, ranks: Path) -> None:
+    assert outcome[:2] == (0, np.full(500, 50.5).tobytes())
+    assert outcome.err.startswith("mpired: t.npy: finished an update of 4000 bytes")
+    assert value(ranks.parent) == 1
+
+
+def test_an_update_that_was_interrupted_before(ranks):
+    half_done(ranks)()
+    outcome = run(*WORDS, *NAMES, cwd=ranks)
+    check_finished(outcome, ranks)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_an_update_that_is_interrupted_meanwhile(number, ranks):
+    """Before the directory is searched for journals, and between that and the look at the file."""
+    outcome = run(*WORDS, *NAMES, cwd=ranks, setup=at_look(ranks, number))
+    check_finished(outcome, ranks)
+
+
+def test_an_update_that_begins_behind_the_look(ranks):
+    """A FIFO cannot be read again."""
+    leave = half_done(ranks)
+    os.mkfifo(ranks / "slow.npy")
+    child = Child(*WORDS, *NAMES, "slow.npy", cwd=ranks)
+    with open_fifo(ranks / "slow.npy") as fifo:
+        leave()
+        fifo.write((ranks / "r0.npy").read_bytes())
+    refused(child.finish(), 3, "t.npy", "changed while being read")
+
+
+def test_an_update_of_another_file_is_none_of_a_rank(ranks):
+    """Its journal stays as it is."""
+    leave = half_done(ranks)
+    os.mkfifo(ranks / "slow.npy")
+    child = Child(*WORDS, *NAMES[1:], "slow.npy", cwd=ranks)
+    with open_fifo(ranks / "slow.npy") as fifo:
+        leave()
+        fifo.write((ranks / "r0.npy").read_bytes())
+    assert child.finish() == (0, np.full(500, 50.0).tobytes(), "")
+    assert (ranks / JOURNAL).exists()
