@@ -20,7 +20,6 @@ from mpired.storage.names import check_is_data, check_not_orphan, without_journa
 from mpired.storage.remains import has_journal
 from mpired.storage.urls import check_scheme, identity, is_url
 
-_MANY = 64  # files for which it is worth to look at some ahead
 _THREADS = 32
 _KEPT_NBYTES = 32 << 20  # of all small files together
 _MOST_KEPT_NBYTES = 16 << 10  # of one of them
@@ -84,7 +83,7 @@ def _opened(word: str, limit: int | None = None) -> Source:
                 recovered_status(named, word)
                 return held_source(word)
             path = f"/proc/{os.getpid()}/fd/0" if named is None else word
-            listed = not is_link and os.path.dirname(word) in _without_journals.get()
+            listed = not is_link and calls.folder_of(word) in _without_journals.get()
             status = recovered_status(named, path, status, is_link=is_link, listed=listed)
             return LocalSource.of_status(name, path, status).with_content(_few_bytes.get())
         from mpired.sources.stream import StreamSource, check_has_end  # noqa: PLC0415 - as above
@@ -112,15 +111,15 @@ def looked_at_together(words: Sequence[object]) -> Iterator[None]:
     """
     spare = memory.spare(memory.STREAMED_BASE_NBYTES)
     share = min(_KEPT_NBYTES, _KEPT_NBYTES if spare is None else spare) // max(1, len(words))
-    folders = Counter(os.path.dirname(word) for word in words if isinstance(word, str) and not is_url(word))
-    listed = without_journals(folder for folder, number in folders.items() if number >= _MANY)
+    folders = Counter(calls.folder_of(word) for word in words if isinstance(word, str) and not is_url(word))
+    listed = without_journals(folder for folder, number in folders.items() if number >= calls.MANY)
     tokens = _few_bytes.set(max(FEW_BYTES, min(share, _MOST_KEPT_NBYTES))), _without_journals.set(listed)
     try:
         with _looked_at_ahead(words):
             yield
         updating = listed - without_journals(listed)
         for word in words if updating else ():
-            if isinstance(word, str) and os.path.dirname(word) in updating and has_journal(word):
+            if isinstance(word, str) and calls.folder_of(word) in updating and has_journal(word):
                 raise changed(word)
     finally:
         _few_bytes.reset(tokens[0])
@@ -132,7 +131,7 @@ def _looked_at_ahead(words: Sequence[object]) -> Iterator[None]:
     """Look at words in their order, several at once where each look waits for other machines."""
     names = [word for word in words if isinstance(word, str)]
     urls = [name for name in names if is_url(name)]
-    if len(urls) < 2 and (len(names) < _MANY or not calls.is_remote(names[0])):  # noqa: PLR2004 - several
+    if len(urls) < 2 and (len(names) < calls.MANY or not calls.is_remote(names[0])):  # noqa: PLR2004 - several
         yield
         return
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - of few commands

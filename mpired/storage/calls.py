@@ -14,7 +14,8 @@ import os
 import resource
 import stat
 import struct
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 from mpired.steps import step
@@ -56,6 +57,8 @@ class blaming:  # noqa: N801 - used as a function; a generator would cost more t
             error.filename = self._name
 
 
+MANY = 64
+"""Files of one directory for which this is listed, rather than a look taken at each."""
 ANY_DEVICE = -1
 """The device of a file in a task that another machine may do: it has another number there."""
 
@@ -114,6 +117,31 @@ def absolute(path: str) -> str:
 def followed(path: str) -> str:
     """Return the path that a link leads to; one that is no link as it is, without a look at its directories."""
     return os.path.realpath(path) if os.path.islink(path) else path
+
+
+def followed_each(paths: Sequence[str]) -> list[str]:
+    """Return many paths as `followed` does; of a directory of many it is listed which names are links."""
+    folders = Counter(map(folder_of, paths))
+    links = {folder: _links_in(folder) for folder, number in folders.items() if number >= MANY}
+    found = []
+    for path in paths:
+        known = links.get(folder := folder_of(path))
+        found.append(path if known is not None and path[len(folder) :] not in known else followed(path))
+    return found
+
+
+def _links_in(folder: str) -> frozenset[str] | None:
+    """Return the names of the links in a directory; None if it cannot be listed."""
+    try:
+        with os.scandir(folder or os.curdir) as entries:
+            return frozenset(entry.name for entry in entries if entry.is_symlink())
+    except OSError:
+        return None
+
+
+def folder_of(path: str) -> str:
+    """Return the directory of a path, with its slash; "" for a name alone."""
+    return path[: path.rfind(os.sep) + 1]
 
 
 def real_paths(paths: Iterable[str]) -> list[str]:

@@ -119,11 +119,15 @@ def check_is_data(path: str, *, is_link: bool = True) -> str:
     Return where it leads, as `calls.followed` does.
     """
     followed = calls.followed(path) if is_link else path
+    _check_names(path, followed)
+    return followed
+
+
+def _check_names(path: str, followed: str) -> None:
     for each in (path, followed):
         for form, reason in _OWN_FILES if ".mpired-" in each else ():
             if match := re.fullmatch(form, os.path.basename(each.rstrip(os.sep)), re.DOTALL):
                 raise BufferFileError(path, reason.format(of=match.groupdict().get("of") or "a file"))
-    return followed
 
 
 def check_are_data(words: Iterable[object]) -> list[str]:
@@ -132,7 +136,11 @@ def check_are_data(words: Iterable[object]) -> list[str]:
     Else a file of such a name, which may be anything, could go with the recovery of the file that it is beside. Return
     where the paths lead.
     """
-    return [check_is_data(os.fspath(word)) for word in words if isinstance(word, str | os.PathLike)]
+    paths = [os.fspath(word) for word in words if isinstance(word, str | os.PathLike)]
+    followed = calls.followed_each(paths)
+    for each in zip(paths, followed, strict=True):
+        _check_names(*each)
+    return followed
 
 
 def check_fifos(paths: Iterable[str], followed: Iterable[str]) -> None:

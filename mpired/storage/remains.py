@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterable
 
+from mpired.storage import calls
 from mpired.storage.names import journal_path, mark_of, staging_in, status
 
 
@@ -56,7 +57,7 @@ def finish_staged(paths: Iterable[str], *, alone: bool = False) -> bool:
     """
     directories: list[str] = []
     with contextlib.suppress(FileNotFoundError):  # there may be no current directory
-        named = set(map(os.path.dirname, paths))
+        named = set(map(calls.folder_of, paths))
         directories += sorted({os.path.realpath(directory) for directory in named})
     found = [path for directory in directories for path in staging_in(directory)]
     if not found:
