@@ -37,21 +37,19 @@ def half_done(ranks: Path) -> Callable[[], None]:
     return leave
 
 
-def at_look(ranks: Path, number: int) -> Callable[[], None]:
-    """Return a setup in which the update stands there just before a look at its target."""
+def at_first(call: str, path: str, ranks: Path) -> Callable[[], None]:
+    """Return a setup in which the update stands there just before the first such call of the system for a path."""
     leave = half_done(ranks)
 
     def setup() -> None:
-        original, looks = os.lstat, []
+        original, left = getattr(os, call), [leave]
 
-        def lstat(path: object, **settings: object) -> os.stat_result:
-            if path == "t.npy":
-                looks.append(path)
-                if len(looks) == number:
-                    leave()
-            return original(path, **settings)
+        def called(name: object, **settings: object) -> object:
+            if name == path and left:
+                left.pop()()
+            return original(name, **settings)
 
-        os.lstat = lstat
+        setattr(os, call, called)
 
     return setup
 
@@ -68,10 +66,10 @@ def test_an_update_that_was_interrupted_before(ranks):
     check_finished(outcome, ranks)
 
 
-@pytest.mark.parametrize("number", [1, 2])
-def test_an_update_that_is_interrupted_meanwhile(number, ranks):
+@pytest.mark.parametrize(("call", "path"), [("scandir", "."), ("lstat", "t.npy")])
+def test_an_update_that_is_interrupted_meanwhile(call, path, ranks):
     """Before the directory is searched for journals, and between that and the look at the file."""
-    outcome = run(*WORDS, *NAMES, cwd=ranks, setup=at_look(ranks, number))
+    outcome = run(*WORDS, *NAMES, cwd=ranks, setup=at_first(call, path, ranks))
     check_finished(outcome, ranks)
 
 
