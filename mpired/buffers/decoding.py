@@ -17,7 +17,9 @@ from mpired.buffers.model import Kept
 from mpired.buffers.rank import RankBuffer, Values, blocks, changed, with_reading
 from mpired.engines import pool
 from mpired.engines.cores import usable_cores
+from mpired.engines.worker import portable
 from mpired.errors import BufferFileError, WorkerError
+from mpired.sources.open import behind
 from mpired.sources.source import Source
 from mpired.storage import calls
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from mpired.buffers.format import Format
 
 _BLOCK_NBYTES = 4 << 20
+_LOOKS = 64  # that a worker is asked for at once
 _T = TypeVar("_T")
 _Opener: TypeAlias = Callable[[Source, int], Any]
 _Task: TypeAlias = "tuple[int, _Stream | None, tuple[int, ...]]"
@@ -39,10 +42,31 @@ class _Apart:
     def __init__(self) -> None:
         self._tasks: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._results: Generator[Any, None, None] | None = None
+        self._looks: deque[tuple[Any, ...]] = deque()
 
     def do(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Return what a function gives; errors as of `apart`."""
+        while self._looks:  # the worker has begun them
+            name_of_look = self._looks.popleft()[1].name
+            with contextlib.suppress(BufferFileError):
+                self._next(name_of_look)
         self._tasks.append((function, args))
+        return self._next(name)
+
+    def look(self, function: Callable[..., Any], source: Source, *args: Any) -> Any:
+        """Return what a function gives of a file, as of `do`; the files behind it are looked at meanwhile."""
+        if self._looks and self._looks[0] == (function, source, args):
+            self._looks.popleft()
+            error, found = self._next(source.name)
+        else:
+            line = behind(source, _LOOKS)
+            error, found = self.do(source.name, _each, function, (source, *line), args)
+            self._looks.extend((function, other, args) for other in line)
+        if error is not None:
+            raise error
+        return found
+
+    def _next(self, name: str) -> Any:
         if self._results is None:
             self._results = pool.run(_done, iter(self._tasks.popleft, None), 1, isolated=True)
         try:
@@ -50,6 +74,7 @@ class _Apart:
                 return next(self._results)
         except BaseException:
             self._results = None  # the worker has ended
+            self._looks.clear()
             raise
 
     def close(self) -> None:
@@ -61,6 +86,16 @@ class _Apart:
 def _done(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
     function, args = task
     return function(*args)
+
+
+def _each(
+    function: Callable[..., Any], sources: Sequence[Source], args: tuple[Any, ...]
+) -> Iterator[tuple[BaseException | None, Any]]:
+    for source in sources:
+        try:
+            yield None, function(source, *args)
+        except Exception as error:  # noqa: BLE001 - raised where the result is asked for
+            yield portable(error), None
 
 
 _worker: ContextVar[_Apart | None] = ContextVar("worker", default=None)
@@ -97,6 +132,18 @@ def apart(name: str, function: Callable[..., _T], *args: Any) -> _T:
         return cast("_T", worker.do(name, function, *args))
     with closing(_Apart()) as worker:
         return cast("_T", worker.do(name, function, *args))
+
+
+def look_apart(function: Callable[..., _T], source: Source, *args: Any) -> _T:
+    """Let a worker look at a file by a function of a library, as `apart`, and then at the files that stand behind it.
+
+    Raises
+    ------
+    BufferFileError
+        As of `apart`.
+    """
+    worker = _worker.get()
+    return apart(source.name, function, source, *args) if worker is None else worker.look(function, source, *args)
 
 
 _threads: ContextVar[int] = ContextVar("threads", default=1)
@@ -274,7 +321,8 @@ def _blaming(name: str) -> Iterator[None]:
     except WorkerError as error:
         if not pool.is_crash(error):
             raise
-        raise BufferFileError(name, f"cannot be decoded, the file is damaged ({error.reason})") from None
+        how = error.reason.partition(";")[0]
+        raise BufferFileError(name, f"cannot be decoded, the file is damaged ({how})") from None
 
 
 def check(buffers: Iterable[RankBuffer]) -> None:

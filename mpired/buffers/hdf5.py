@@ -19,7 +19,7 @@ from mpired import calling
 from mpired.buffers import arrays
 from mpired.buffers.arrays import Array, KeptArrays, Library
 from mpired.buffers.declared import Declared
-from mpired.buffers.decoding import apart, threads
+from mpired.buffers.decoding import apart, look_apart, threads
 from mpired.buffers.flat import ArrayLayout, FlatBuffer, MarkingLayout
 from mpired.buffers.missing import Missing
 from mpired.buffers.model import BufferModel, Model
@@ -91,7 +91,7 @@ def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile
         As of `arrays.inspect`.
     """
     check_installed(source.name, extra)
-    found = apart(source.name, _look, source, declared.follow_links, declared.unpack, declared.window)
+    found = look_apart(_look, source, declared.follow_links, declared.unpack, declared.window)
     return arrays.inspect(source, declared, found, _OUTSIDE if declared.follow_links else _LIBRARY)
 
 

@@ -5,17 +5,18 @@ All of this is done in a worker, because the library may end the process that re
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import os
 import re
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
-from h5py import h5, h5d, h5g, h5o, h5p, h5t
+from h5py import h5, h5a, h5d, h5ds, h5f, h5g, h5o, h5p, h5s, h5t
 
 from mpired.buffers import conventions
 from mpired.buffers.arrays import Array, Field, digest
@@ -67,11 +68,12 @@ class HdfFile:
             self.is_apart = where is None  # then the library would look for other files in this one
             if outside:
                 os.environ["HDF5_EXTFILE_PREFIX"] = os.environ["HDF5_VDS_PREFIX"] = "${ORIGIN}"
-            options: dict[str, Any] = {"rdcc_nbytes": memory // 2, "rdcc_nslots": 10007, "rdcc_w0": 1}
             if where is None:
-                self.file = h5py.File(Spliced(self._bytes, [Extent(0, source.nbytes)]), "r", **options)
+                spliced = Spliced(self._bytes, [Extent(0, source.nbytes)])
+                options = dict(zip(("rdcc_nslots", "rdcc_nbytes", "rdcc_w0"), _cache(memory), strict=True))
+                self.file = h5py.File(spliced, "r", **options)
             else:
-                self.file = h5py.File(where, "r", locking=False, **options)
+                self.file = h5py.File(h5f.open(os.fsencode(where), h5f.ACC_RDONLY, _access(memory)))
         except BaseException:
             self._bytes.close()
             raise
@@ -82,7 +84,7 @@ class HdfFile:
         if fd is None:
             return None
         path = f"/proc/self/fd/{fd}"
-        real = os.path.realpath(path)
+        real = os.readlink(path)
         if not os.path.exists(real):
             return None
         return real if outside else path
@@ -108,6 +110,20 @@ class HdfFile:
         """Close it."""
         self.file.close()
         self._bytes.close()
+
+
+def _cache(memory: int) -> tuple[int, int, float]:
+    """Return the slots and bytes of a file's cache of chunks, and how soon those that were read leave it: at once."""
+    return 10007, memory // 2, 1.0
+
+
+@functools.cache
+def _access(memory: int) -> h5p.PropFAID:
+    """Return how files are opened; h5py makes that afresh for each, which takes as long as opening it."""
+    access = h5p.create(h5p.FILE_ACCESS)
+    access.set_cache(0, *_cache(memory))
+    access.set_file_locking(False, False)  # noqa: FBT003 - it takes no keywords
+    return access
 
 
 class OutsideFile(HdfFile):
@@ -187,10 +203,11 @@ def check_chunk(array: str, chunk: Sequence[int] | None, itemsize: int, memory: 
 
 
 class Found(NamedTuple):
-    """An object of a file: its name, what opens it, and a text that says where it leads; "" within the file."""
+    """An object of a file: its name, what opens it, its address, and where it leads if that is outside the file."""
 
     name: str
     object: Any
+    address: tuple[int, int] | None = None
     outside: str = ""
 
 
@@ -210,7 +227,7 @@ def walk(file: h5py.File) -> Iterator[Found]:
     BufferFileError
         If there are too many.
     """
-    seen = {address(file.id)}
+    seen: set[tuple[int, int] | None] = {address(file.id)}
     stack = [iter(_of_group(file["/"].id, ""))]
     count = 0
     while stack:
@@ -222,10 +239,9 @@ def walk(file: h5py.File) -> Iterator[Found]:
         if count > _MAX_OBJECTS or len(stack) > _MAX_DEPTH:
             raise ValueError(f"it has more than {_MAX_OBJECTS} objects, or groups in more than {_MAX_DEPTH} groups")
         if not found.outside:
-            at = address(found.object)
-            if at in seen:
+            if found.address in seen:
                 continue
-            seen.add(at)
+            seen.add(found.address)
             if isinstance(found.object, h5g.GroupID):
                 stack.append(iter(_of_group(found.object, f"{found.name}/")))
         yield found
@@ -242,10 +258,11 @@ def _of_group(group: h5g.GroupID, prefix: str) -> Iterator[Found]:
         full = prefix + text_of(name)
         info = group.links.get_info(name)
         if info.type == h5py.h5l.TYPE_HARD:
-            yield Found(full, h5o.open(group, name))
+            opened = h5o.open(group, name)
+            yield Found(full, opened, address(opened))
         elif info.type == h5py.h5l.TYPE_EXTERNAL:
             file, path = group.links.get_val(name)
-            yield Found(full, None, f"{text_of(file)}:{text_of(path)}")
+            yield Found(full, None, outside=f"{text_of(file)}:{text_of(path)}")
         # What a soft link leads to is read by its own name.
 
 
@@ -270,20 +287,20 @@ def attributes_of(identifier: Any) -> dict[str, Attribute]:
 def each_attribute(identifier: Any) -> Iterator[Any]:
     """Yield the attributes of an object, in the order in which they were made, or else of their letters."""
     names: list[bytes] = []
-    count = h5py.h5a.get_num_attrs(identifier)
+    count = h5a.get_num_attrs(identifier)
     for number in range(count):
         try:
-            yield h5py.h5a.open(identifier, index=number, index_type=h5.INDEX_CRT_ORDER, order=h5.ITER_INC)
+            yield h5a.open(identifier, index=number, index_type=h5.INDEX_CRT_ORDER, order=h5.ITER_INC)
         except (KeyError, RuntimeError, OSError):
             break
         names.append(b"")
     for number in range(len(names), count):
-        yield h5py.h5a.open(identifier, index=number, index_type=h5.INDEX_NAME, order=h5.ITER_INC)
+        yield h5a.open(identifier, index=number, index_type=h5.INDEX_NAME, order=h5.ITER_INC)
 
 
 def _value(attribute: Any, space: Any, tid: Any) -> Attribute | None:
     """Return the value of an attribute; None if it is neither numbers nor one text."""
-    if space.get_simple_extent_type() == h5py.h5s.NULL:
+    if space.get_simple_extent_type() == h5s.NULL:
         return None
     if isinstance(tid, h5t.TypeStringID):
         if space.get_simple_extent_npoints() != 1:
@@ -304,35 +321,43 @@ def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array
     """Describe all arrays of a file."""
     with closing(HdfFile(source, outside=follow)) as opened:
         found = list(walk(opened.file))
-        scales = {address(each.object): each.name for each in found if isinstance(each.object, h5d.DatasetID)}
-        entries, variables = [], []
+        scales = {each.address: each.name for each in found if isinstance(each.object, h5d.DatasetID)}
+        entries: list[tuple[Found, h5py.Dataset | None, Attributes]] = []
+        variables = []
         for each in found:
             if isinstance(each.object, h5d.DatasetID):
                 attributes = attributes_of(each.object)
                 if attributes.get("CLASS") == "DIMENSION_SCALE" and DIMENSION_ONLY in str(attributes.get("NAME")):
                     continue
-                dims = _dims(each, attributes, scales)
-                entries.append((each, attributes))
+                dataset = h5py.Dataset(each.object, readonly=True)  # it keeps what it was asked for
+                dims = _dims(each.name, dataset, attributes, scales)
+                entries.append((each, dataset, attributes))
                 variables.append(Variable(each.name, dims, _dtype(each.object), attributes))
             elif each.outside:
-                entries.append((each, {}))
+                entries.append((each, None, {}))
         carried = conventions.carried(variables)
         looking = _Looking(opened, source, follow=follow, unpack=unpack, window=window)
-        return [looking.array(each, attributes, is_carried=each.name in carried) for each, attributes in entries]
+        return [looking.array(*entry, is_carried=entry[0].name in carried) for entry in entries]
 
 
-def _dims(found: Found, attributes: Attributes, scales: dict[tuple[int, int], str]) -> tuple[str, ...]:
+def _dims(name: str, dataset: h5py.Dataset, attributes: Attributes, scales: Mapping[Any, str]) -> tuple[str, ...]:
     """Return the names of the dimensions of an array that is itself one, or has a scale for each."""
-    own = found.name.rpartition("/")[2]
     if attributes.get("CLASS") == "DIMENSION_SCALE":
-        return (own,)
-    dataset = h5py.Dataset(found.object)
+        return (name.rpartition("/")[2],)
     names: list[str] = [""] * len(_shape(dataset) or ())
-    if not dataset.is_virtual and h5py.h5a.exists(found.object, b"DIMENSION_LIST"):
-        for number, dimension in enumerate(dataset.dims):
-            for scale in dimension.values():
-                names[number] = scales.get(address(scale.id), "").rpartition("/")[2]
+    if not dataset.is_virtual and h5a.exists(dataset.id, b"DIMENSION_LIST"):
+        for number in range(len(names)):
+            for scale in _scales(dataset.id, number):
+                names[number] = scales.get(address(scale), "").rpartition("/")[2]
     return tuple(names)
+
+
+def _scales(identifier: h5d.DatasetID, dimension: int) -> list[h5d.DatasetID]:
+    """Return the scales of a dimension."""
+    found: list[h5d.DatasetID] = []
+    if h5ds.get_num_scales(identifier, dimension):
+        h5ds.iterate(identifier, dimension, found.append)
+    return found
 
 
 class _Looking(NamedTuple):
@@ -344,7 +369,7 @@ class _Looking(NamedTuple):
     unpack: bool
     window: bool
 
-    def array(self, found: Found, attributes: Attributes, *, is_carried: bool) -> Array:
+    def array(self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool) -> Array:
         """Describe one."""
         if found.outside and not self._may_follow:
             return self._elsewhere(found.name, found.outside, None)
@@ -353,8 +378,7 @@ class _Looking(NamedTuple):
             if dataset is None:
                 return _not_there(found.name, f"lies in another file ({found.outside}), {reason}")
             attributes, is_carried = attributes_of(dataset.id), False
-        else:
-            dataset = h5py.Dataset(found.object)
+        assert dataset is not None  # noqa: S101 - it is in this file
         plist = dataset.id.get_create_plist()
         elsewhere = plist.get_layout() == h5d.VIRTUAL or plist.get_external_count()
         if elsewhere and not self._may_follow:
@@ -362,7 +386,7 @@ class _Looking(NamedTuple):
             return self._elsewhere(found.name, text_of(bytes(where)), _shape(dataset))
         if elsewhere and (lacking := _lacking(dataset, (), set())):
             return _not_there(found.name, lacking)
-        return self._described(found.name, dataset, attributes, is_carried=is_carried)
+        return self._described(found, dataset, attributes, is_carried=is_carried)
 
     @property
     def _may_follow(self) -> bool:
@@ -378,8 +402,8 @@ class _Looking(NamedTuple):
         label, unseen = f"elements in another file ({where})", shape is None
         return Array(name, None, shape or (), label=label, reason=reason, way_out=way_out, unseen=unseen)
 
-    def _described(self, name: str, dataset: h5py.Dataset, attributes: Attributes, *, is_carried: bool) -> Array:
-        shape = dataset.shape
+    def _described(self, found: Found, dataset: h5py.Dataset, attributes: Attributes, *, is_carried: bool) -> Array:
+        name, shape = found.name, dataset.shape
         dtype, label, reason = _form(name, dataset, attributes)
         if shape is None:
             return Array(name, None, (), label="no elements", reason=f"array {name!r} has no elements", unseen=True)
@@ -392,7 +416,8 @@ class _Looking(NamedTuple):
         is_carried = is_carried or is_text
         packed = None if dtype is None else conventions.packing(name, attributes, dtype)
         missing = None if dtype is None else conventions.missing(attributes, dtype)
-        offset = None if dtype is None or packed is not None else self._offset(dataset, dtype, nbytes)
+        has_own = packed is None and not found.outside
+        offset = self._offset(dataset, dtype, nbytes) if dtype is not None and has_own else None
         way_out, stored = "", dtype
         narrow = _narrow(dataset) if self.window and dtype is not None else ""
         if narrow:
@@ -422,10 +447,9 @@ class _Looking(NamedTuple):
         )
 
     def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:
-        """Return where the elements lie in one piece as NumPy has them; None if they do not."""
+        """Return where the elements of an array of the file lie, in one piece as NumPy has them; else None."""
         plist = dataset.id.get_create_plist()
-        plain = plist.get_layout() == h5d.CONTIGUOUS and not plist.get_external_count()
-        if not plain or dataset.file != self.opened.file or not nbytes:
+        if plist.get_layout() != h5d.CONTIGUOUS or plist.get_external_count() or not nbytes:
             return None
         offset = dataset.id.get_offset()
         if offset is None or not _has_form(dataset.id.get_type(), dtype):

@@ -24,7 +24,7 @@ from mpired.buffers import arrays, conventions, zarr_codecs
 from mpired.buffers.arrays import Array, Field, KeptArrays, Library, digest
 from mpired.buffers.columns import too_large
 from mpired.buffers.declared import Declared
-from mpired.buffers.decoding import apart
+from mpired.buffers.decoding import apart, look_apart
 from mpired.buffers.flat import FlatBuffer, MarkingLayout, convert, lies_as
 from mpired.buffers.missing import Missing
 from mpired.buffers.model import BufferModel, Model
@@ -314,7 +314,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
         If zarr is not installed.
     """
     _check_there(source)
-    found = apart(source.name, _described, source, declared.unpack, declared.window)
+    found = look_apart(_described, source, declared.unpack, declared.window)
     library = Library(functools.partial(_Store, unpack=declared.unpack), _FAILURES, _read)
     return arrays.inspect(source, declared, found, library)
 

@@ -192,6 +192,9 @@ def _results(workers: list[_Worker], first: list[Any], rest: Iterator[Any]) -> I
     deaths = {worker.ended: worker for worker in workers}
     while busy:
         ready = _ready([*busy, *deaths])
+        for ended in deaths.keys() & ready:
+            if deaths[ended].connection.fileno() not in ready:  # else it had results before
+                raise deaths[ended].death()
         for connection in busy.keys() & ready:
             worker = busy[connection]
             if received := worker.received():
@@ -202,8 +205,6 @@ def _results(workers: list[_Worker], first: list[Any], rest: Iterator[Any]) -> I
                 break
             else:
                 del busy[connection], deaths[worker.ended]
-        for ended in deaths.keys() & ready:
-            raise deaths[ended].death()
 
 
 def _signal_name(number: int) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import io
 import os
 import pickle
@@ -93,7 +94,7 @@ def _prepare(parent: int) -> None:
         if signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
             signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:  # it ended before the line above
         os._exit(1)
 
@@ -152,8 +153,7 @@ def _redirect_streams() -> None:
         os.close(nothing)
     text = io.TextIOWrapper(io.BufferedWriter(_StandardError()), errors="backslashreplace", line_buffering=True)
     sys.stdout = sys.stderr = text
-    libc = ctypes.CDLL(None)
-    libc.setvbuf(ctypes.c_void_p.in_dll(libc, "stdout"), None, _IOLBF, 0)
+    _libc().setvbuf(_c_stdout(), None, _IOLBF, 0)
 
 
 def flush_streams() -> None:
@@ -161,8 +161,18 @@ def flush_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # an op may have done anything to them
             stream.flush()
-    libc = ctypes.CDLL(None)
-    libc.fflush(ctypes.c_void_p.in_dll(libc, "stdout"))
+    _libc().fflush(_c_stdout())
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
+@functools.cache
+def _c_stdout() -> ctypes.c_void_p:
+    """Return the stream `stdout` of the C library."""
+    return ctypes.c_void_p.in_dll(_libc(), "stdout")
 
 
 def keep_freed_memory() -> None:
@@ -171,6 +181,5 @@ def keep_freed_memory() -> None:
     By default glibc maps arrays from 128 KiB on afresh, which costs a kernel up to half its speed.
     """
     with contextlib.suppress(AttributeError):  # a C library without mallopt
-        libc = ctypes.CDLL(None)
-        libc.mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
-        libc.mallopt(_M_TRIM_THRESHOLD, 4 * _KEPT_BYTES)
+        _libc().mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
+        _libc().mallopt(_M_TRIM_THRESHOLD, 4 * _KEPT_BYTES)

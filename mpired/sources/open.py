@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import stat
 import sys
@@ -11,8 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar, copy_context
 
-from mpired.errors import BufferFileError, UsageError
-from mpired.sources.in_turn import InTurn
+from mpired.errors import BufferFileError, MpiredError, UsageError
+from mpired.sources.in_turn import Done, InTurn
 from mpired.sources.local import FEW_BYTES, LocalSource, changed, held_source, may_hold, recovered_status
 from mpired.sources.source import STANDARD_INPUT, Source
 from mpired.storage import calls, memory
@@ -132,7 +133,11 @@ def _looked_at_ahead(words: Sequence[object]) -> Iterator[None]:
     names = [word for word in words if isinstance(word, str)]
     urls = [name for name in names if is_url(name)]
     if len(urls) < 2 and (len(names) < calls.MANY or not calls.is_remote(names[0])):  # noqa: PLR2004 - several
-        yield
+        token = _ahead.set(InTurn(names, functools.partial(Done, _looked_at)))
+        try:
+            yield
+        finally:
+            _ahead.reset(token)
         return
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - of few commands
 
@@ -145,6 +150,19 @@ def _looked_at_ahead(words: Sequence[object]) -> Iterator[None]:
     finally:
         _ahead.reset(token)
         threads.shutdown(wait=is_done, cancel_futures=True)  # one that is left waits for an answer that may never come
+
+
+def behind(source: Source, most: int) -> list[Source]:
+    """Return up to so many files that are looked at next, if their suffix is that of this one and they can be read."""
+    ahead = _ahead.get()
+    suffix = os.path.splitext(source.name)[1]
+    found: list[Source] = []
+    for look in () if ahead is None else ahead.behind(source.name, most):
+        with contextlib.suppress(MpiredError, OSError):  # told when it is its turn
+            other = look.result()
+            if other is not None and os.path.splitext(other.name)[1] == suffix:
+                found.append(other)
+    return found
 
 
 def check_unchanged(sources: Sequence[Source]) -> None:
