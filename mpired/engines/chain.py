@@ -109,7 +109,7 @@ class Neighbours:
 
     def _waiting(self) -> int:
         """Return how many values the next stage has not taken."""
-        while self._posted and all(request.Test() for request in self._posted[0]):
+        while self._posted and messages.are_taken(self._posted[0]):
             self._posted.popleft()
         return len(self._posted)
 

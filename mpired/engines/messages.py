@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 HEAD, BODY, STOP = 1, 2, 3
@@ -36,6 +36,11 @@ def post(world: Any, message: tuple[str, Any], to: int) -> list[Any]:
     """
     head, views = _parts(message)
     return [world.issend(head, to, HEAD), *(world.Issend(view, to, BODY) for view in views)]
+
+
+def are_taken(requests: Iterable[Any]) -> bool:
+    """Tell whether what was posted is received."""
+    return all(request.Test() for request in requests)
 
 
 def received(world: Any, source: int) -> tuple[str, Any]:

@@ -24,9 +24,9 @@ from typing import Any, NoReturn, cast
 
 from mpired.engines import far, pool
 from mpired.engines.chain import WAITING, Neighbours, Stopped, Stops, Task, lines_of
-from mpired.engines.messages import HEAD, STOP, received, send, wait
+from mpired.engines.messages import HEAD, STOP, are_taken, post, received, send, wait
 from mpired.engines.table import ENGINES, Limits, Lines, Link, not_installed
-from mpired.engines.worker import flush_streams, lent, prepare, results
+from mpired.engines.worker import flush_streams, keep_freed_memory, lent, prepare, results
 from mpired.errors import UsageError, WorkerError
 
 _FUNCTION, _ITEM, _RESULT, _DONE, _ERROR, _END = "function", "item", "result", "done", "error", "end"
@@ -63,6 +63,7 @@ def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
         _serve(world)
         return _leave(MPI, 0)
     _running = Mpi(world)
+    keep_freed_memory()  # results are received in it
     try:
         status = command()
     except BaseException:  # noqa: BLE001 - a bug; the others wait for messages
@@ -383,12 +384,14 @@ def _serve(world: Any) -> int | None:
             (stops.number, octets), function = value, None
             continue
         last: tuple[str, Any] = _DONE, None
+        sent_last: list[Any] = []
         link = Neighbours(world, value, stops) if isinstance(value, Task) else None
         try:
             function = function or pickle.loads(octets)  # noqa: S301 - of rank 0, which the same user has started
             for result in results(function, value) if link is None else _of_stage(function, value, link):
                 flush_streams()
-                send(world, (_RESULT, result), 0)
+                wait(partial(are_taken, sent_last))
+                sent_last = post(world, (_RESULT, result), 0)  # taken while the next one is made
                 if stops.asked():
                     break
         except Stopped:
@@ -396,6 +399,7 @@ def _serve(world: Any) -> int | None:
         except BaseException as error:  # noqa: BLE001 - raised again by rank 0
             last = _ERROR, far.told(error)
         flush_streams()
+        wait(partial(are_taken, sent_last))
         send(world, last, 0)
         if link is not None:
             link.end()
