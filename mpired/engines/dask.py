@@ -84,7 +84,7 @@ class Dask(far.Tasks):
         self._client = client
         self._name = f"dask scheduler {name}"
         self._timeout = timeout
-        self._addresses: list[str] = []
+        self._addresses: list[str] = []  # of each worker, and then again for each thread that it has besides the first
         self._done: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._keys: list[str] = []
         self._pinned: dict[str, str] = {}
@@ -107,20 +107,24 @@ class Dask(far.Tasks):
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
         """Apply the function once in each worker."""
-        self._addresses = sorted(self._workers())
-        return self.each(function, len(self._addresses))
+        threads = {address: each["nthreads"] for address, each in sorted(self._workers().items())}
+        turns = range(max(threads.values(), default=0))
+        self._addresses = [address for turn in turns for address, count in threads.items() if turn < count]
+        return self.each(function, len(threads))
 
     def begin(self, octets: bytes) -> Any:
         """Return the pickled function as the result of a task, which can be made again where a worker is lost."""
         self._keys = []
         return self._client.submit(far.Sent, octets, pure=False)
 
-    def submit(self, function: Any, item: Any, *, alone: bool, worker: int | None = None) -> Any:
-        """Hand over a task."""
-        where = {} if worker is None else {"workers": [self._addresses[worker]], "allow_other_workers": False}
+    def submit(self, function: Any, item: Any, *, alone: bool, worker: int | None = None, only: bool = False) -> Any:
+        """Hand over a task. Left alone the scheduler lets the one worker that has the function do the first ones."""
+        where: dict[str, Any] = {}
+        if worker is not None and self._addresses:
+            where = {"workers": [self._addresses[worker % len(self._addresses)]], "allow_other_workers": not only}
         future = self._client.submit(far.work, function, item, alone, pure=False, **where)
-        if worker is not None:
-            self._pinned[future.key] = self._addresses[worker]
+        if only:
+            self._pinned[future.key] = where["workers"][0]
         self._keys.append(future.key)
         future.add_done_callback(self._done.put)
         return future

@@ -105,8 +105,8 @@ class Tasks(ABC):
         """Return the pickled function of a run as tasks have it."""
 
     @abstractmethod
-    def submit(self, function: Any, item: Any, *, alone: bool, worker: int | None = None) -> Any:
-        """Hand over a task, to a worker or to any, and return its future."""
+    def submit(self, function: Any, item: Any, *, alone: bool, worker: int | None = None, only: bool = False) -> Any:
+        """Hand over a task, and return its future: to any worker, or to the one of a number first, or only to that."""
 
     @abstractmethod
     def wait(self, futures: Collection[Any]) -> Collection[Any]:
@@ -126,7 +126,8 @@ class Tasks(ABC):
         """Apply the function to every item, at most `jobs` at a time; yield the results as they come."""
         rest = iter(items)
         sent = self.begin(pickle.dumps(function, 5))
-        waiting = {self.submit(sent, item, alone=isolated) for item in itertools.islice(rest, jobs)}
+        first = enumerate(itertools.islice(rest, jobs))
+        waiting = {self.submit(sent, item, alone=isolated, worker=number) for number, item in first}
         try:
             while waiting:
                 for future in self.wait(waiting):
@@ -147,7 +148,7 @@ class Tasks(ABC):
     def each(self, function: Callable[[int], Any], workers: int) -> list[Any]:
         """Apply the function to the number of each of some workers, in that worker if the engine can."""
         sent = self.begin(pickle.dumps(function, 5))
-        waiting = {self.submit(sent, number, alone=False, worker=number) for number in range(workers)}
+        waiting = {self.submit(sent, number, alone=False, worker=number, only=True) for number in range(workers)}
         found: list[Any] = []
         try:
             while waiting:

@@ -46,9 +46,11 @@ class Futures(far.Tasks):
         """Return the pickled function: it goes with each item."""
         return octets
 
-    def submit(self, function: Any, item: Any, *, alone: bool, worker: int | None = None) -> Future[far.Answer]:
-        """Hand over a task."""
-        del worker
+    def submit(
+        self, function: Any, item: Any, *, alone: bool, worker: int | None = None, only: bool = False
+    ) -> Future[far.Answer]:
+        """Hand over a task, to the worker that the executor chooses."""
+        del worker, only
         with _blaming():
             return self._executor.submit(far.work, function, item, alone)
 

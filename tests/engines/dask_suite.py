@@ -41,6 +41,9 @@ def add(invec, inoutvec):
     return invec + inoutvec
 def refuse(invec, inoutvec):
     raise ValueError("no")
+def sign(invec, inoutvec):
+    open(os.path.join(os.path.dirname(__file__), f"in_it.{os.getpid()}"), "w").close()
+    return invec + inoutvec
 def end(invec, inoutvec):
     os.kill(os.getpid(), 11)
 def all_wait(invec, inoutvec):
@@ -204,6 +207,16 @@ def test_no_rank_stays_open_in_workers(op, here, client):
 def test_an_error_of_an_op_is_that_error(here, client):
     with unchanged(here), pytest.raises(UserOpError, match="raised ValueError: no"):
         mpired.reduce(RANKS, "ops.py:refuse", output="out.npy", engine=client)
+
+
+def test_every_worker_has_something_to_do(here, client):
+    """The scheduler alone would give the first tasks to the worker that has the function already."""
+    for _ in range(3):
+        mpired.reduce(RANKS, "ops.py:sign", jobs=2, engine=client)
+        signatures = list(here.glob("in_it.*"))
+        assert len(signatures) == 2
+        for path in signatures:
+            path.unlink()
 
 
 def test_what_workers_do_not_have_is_refused(here, engine):
