@@ -56,7 +56,7 @@ class Door:
             return [answer]
         asked = f"{path}?{environ.get('QUERY_STRING', '')} {environ.get('HTTP_RANGE', '')}"
         heads = {name: environ.get(f"HTTP_{name.upper()}") for name in ("if_match", "if_none_match", "authorization")}
-        self._log.append({"method": method, "of": asked, **heads})
+        self._log.append({"method": method, "of": asked, "busy": self._busy, **heads})
         fault = self._fault(method, asked) or {}
         self._busy += 1
         try:

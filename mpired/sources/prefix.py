@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 from mpired.errors import BufferFileError, ChangedError
 from mpired.sources.remote import RemoteSource
 from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, STORE_SUFFIX, OpenStore, Source
-from mpired.storage import stores, urls
+from mpired.storage import memory, stores, urls
 from mpired.storage.stores import Version
 
 _MOST_OBJECTS = 1_000_000
@@ -21,7 +21,8 @@ _MOST_OBJECTS = 1_000_000
 _DOCUMENTS_NBYTES = 1 << 20
 _DEPTH = 16
 _MOST_LOOKED_AT = 1024  # names at a time, of which an array that is hardly there has any number
-_AHEAD_NBYTES = 32 << 20  # of all stores that this process reads
+_AHEAD_NBYTES = 32 << 20  # of all stores that a process reads
+_PART = 16  # of the memory that is left within a limit, which several workers share with what is decoded
 
 
 def object_or_store(url: str) -> Source:
@@ -79,6 +80,8 @@ class RemoteStore(NamedTuple):
         The size of all objects in bytes.
     documents
         Names and bytes of the documents, unless they are long.
+    ahead
+        How many bytes of all stores a process asks for before they are read.
     """
 
     name: str
@@ -86,6 +89,7 @@ class RemoteStore(NamedTuple):
     listing: bytes
     nbytes: int
     documents: tuple[tuple[str, bytes], ...] = ()
+    ahead: int = _AHEAD_NBYTES
 
     @classmethod
     def of(cls, url: str, found: dict[str, Version]) -> RemoteStore:
@@ -98,7 +102,9 @@ class RemoteStore(NamedTuple):
         OSError
             If one cannot be read.
         """
-        source = cls(url, url, _dumped(found), sum(each.nbytes for each in found.values()))
+        spare = memory.spare(memory.STREAMED_BASE_NBYTES)
+        ahead = _AHEAD_NBYTES if spare is None else min(_AHEAD_NBYTES, spare // _PART)
+        source = cls(url, url, _dumped(found), sum(each.nbytes for each in found.values()), ahead=ahead)
         names = [name for name in sorted(found) if name.rpartition("/")[2] in STORE_DOCUMENTS]
         if sum(found[name].nbytes for name in names) > _DOCUMENTS_NBYTES:
             return source
@@ -184,7 +190,7 @@ class _OpenRemoteStore(OpenStore):
 
     def _ask(self) -> None:
         """Ask for what comes next: several, but no more bytes than the share of this store, and one at least."""
-        share = _AHEAD_NBYTES // max(1, self._expecting)
+        share = self._source.ahead // max(1, self._expecting)
         waiting = sum(self._versions[name].nbytes for name, _ in self._asked)
         for _ in range(_MOST_LOOKED_AT):
             is_enough = len(self._asked) >= _DEPTH or (self._asked and waiting >= share)

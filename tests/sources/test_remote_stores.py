@@ -125,6 +125,26 @@ def test_limits(store, tmp_path):
     refused(done, 3, "s3://bucket/x.zarr: has more than 2 objects under it")
 
 
+@pytest.mark.parametrize(("limit", "least", "most"), [((), 7, 17), (("--max-memory", "250M"), 2, 6)])
+def test_chunks_ahead_are_within_the_memory(store, tmp_path, limit, least, most):
+    """16 chunks of 1 MiB without a limit; with one a part of what is left of it, and the chunk that exceeds that.
+
+    The one that is waited for comes to these.
+    """
+    values = np.arange(24 << 17, dtype="f8")
+    document = {"zarr_format": 2, "shape": [len(values)], "chunks": [1 << 17], "dtype": "<f8", "fill_value": 0}
+    document |= {"order": "C", "filters": None, "compressor": None}
+    store.put("x.zarr/.zarray", json.dumps(document).encode())
+    for number, chunk in enumerate(np.split(values, 24)):
+        store.put(f"x.zarr/{number}", chunk.tobytes())
+    store.log()
+    store.faults({"method": "GET", "of": r"x\.zarr/\d", "times": 1000, "slow": 0.5})
+    words = ["-q", "--op", "sum", *limit, "-o", "out.npy", "s3://bucket/x.zarr"]
+    succeeded(run("reduce", *words, "-j", "1", cwd=tmp_path, env=store.environment))
+    assert np.array_equal(np.load(tmp_path / "out.npy"), values)
+    assert least <= 1 + max(each["busy"] for each in store.log()) <= most
+
+
 def test_chunks_that_are_not_there_have_the_fill_value(store, tmp_path):
     put_plain(store, more=(1, 3))
     done = reduce("--op", "sum", "--to", "csv", "s3://bucket/x.zarr", cwd=tmp_path, env=store.environment)
