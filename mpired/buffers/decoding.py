@@ -46,16 +46,15 @@ class _Apart:
 
     def do(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Return what a function gives; errors as of `apart`."""
-        while self._looks:  # the worker has begun them
-            name_of_look = self._looks.popleft()[1].name
-            with contextlib.suppress(BufferFileError):
-                self._next(name_of_look)
+        self._leave_looks()
         self._tasks.append((function, args))
         return self._next(name)
 
     def look(self, function: Callable[..., Any], source: Source, *args: Any) -> Any:
         """Return what a function gives of a file, as of `do`; the files behind it are looked at meanwhile."""
-        if self._looks and self._looks[0] == (function, source, args):
+        asked = function, source, args
+        self._leave_looks(asked if asked in self._looks else None)
+        if self._looks:
             self._looks.popleft()
             error, found = self._next(source.name)
         else:
@@ -65,6 +64,13 @@ class _Apart:
         if error is not None:
             raise error
         return found
+
+    def _leave_looks(self, until: tuple[Any, ...] | None = None) -> None:
+        """Let go what was asked for ahead, up to one; the worker has begun with it."""
+        while self._looks and self._looks[0] != until:
+            _, source, _ = self._looks.popleft()
+            with contextlib.suppress(BufferFileError):
+                self._next(source.name)
 
     def _next(self, name: str) -> Any:
         if self._results is None:

@@ -153,15 +153,16 @@ def _looked_at_ahead(words: Sequence[object]) -> Iterator[None]:
 
 
 def behind(source: Source, most: int) -> list[Source]:
-    """Return up to so many files that are looked at next, if their suffix is that of this one and they can be read."""
+    """Return up to so many files that are looked at next, to the first of another suffix; those that can be read."""
     ahead = _ahead.get()
     suffix = os.path.splitext(source.name)[1]
     found: list[Source] = []
     for look in () if ahead is None else ahead.behind(source.name, most):
         with contextlib.suppress(MpiredError, OSError):  # told when it is its turn
             other = look.result()
-            if other is not None and os.path.splitext(other.name)[1] == suffix:
-                found.append(other)
+            if other is None or os.path.splitext(other.name)[1] != suffix:
+                break  # to look at those behind it first would be in vain
+            found.append(other)
     return found
 
 

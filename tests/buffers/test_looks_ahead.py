@@ -6,8 +6,10 @@ import gzip
 import os
 import subprocess
 import sys
+from collections import Counter
 
 import h5py
+import netCDF4
 import numpy as np
 import pytest
 from command import refused, run, succeeded
@@ -23,6 +25,20 @@ def abort(self, source, *rest, **more):
     if "bad" in os.path.basename(source.name): os.abort()
     opened(self, source, *rest, **more)
 hierarchy.HdfFile.__init__ = abort
+from mpired.cli import main
+os._exit(main())
+"""
+
+# Each file that the library opens is a line in "opened".
+COUNTING = """
+import os
+from mpired.buffers import hierarchy
+init = hierarchy.HdfFile.__init__
+def count(self, source, *rest, **more):
+    with open("opened", "a") as file:
+        file.write(source.name + chr(10))
+    init(self, source, *rest, **more)
+hierarchy.HdfFile.__init__ = count
 from mpired.cli import main
 os._exit(main())
 """
@@ -93,6 +109,28 @@ def test_the_file_that_ends_the_worker_is_blamed(ranks, tmp_path):
     reason = "cannot be decoded, the file is damaged (a worker died: it was killed by SIGABRT)"
     assert outcome.stderr.startswith(f"mpired: {len(BAD)} of {NRANKS} ranks left out: {reason}: {ranks[0]}, {ranks[1]}")
     assert np.load(tmp_path / "sum.npy").tolist() == [sum(i for i in range(NRANKS) if i not in BAD)] * 3
+
+
+@pytest.mark.parametrize("others", ["of another suffix", "that the library does not read"])
+def test_each_file_is_opened_once(tmp_path, others):
+    """Files of two kinds in turn: the library looks at none again."""
+    names = [f"r{i:02}.nc" for i in range(40)]
+    if others == "of another suffix":
+        names[1::2] = [name.replace(".nc", ".h5") for name in names[1::2]]
+    for i, name in enumerate(names):
+        if i % 2 and others == "that the library does not read":
+            with netCDF4.Dataset(tmp_path / name, "w", format="NETCDF3_CLASSIC") as file:
+                file.createDimension("n", 3)
+                file.createVariable("x", "f8", ("n",))[:] = i
+        else:
+            write(tmp_path / name, np.full(3, float(i)))
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # as above
+    words = ["reduce", "-q", "--op", "sum", "-o", "sum.npy", *names]
+    subprocess.run([sys.executable, "-c", COUNTING, *words], cwd=tmp_path, env=environment, check=True)
+    assert np.load(tmp_path / "sum.npy").tolist() == [sum(range(40))] * 3
+    opened = Counter((tmp_path / "opened").read_text().split())
+    assert set(names[::2]) <= opened.keys()
+    assert set(opened.values()) == {1}
 
 
 def test_the_reasons_of_all(tmp_path):
