@@ -11,8 +11,7 @@ import fnmatch
 import math
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,8 +31,7 @@ from mpired.storage import calls, copying
 _BLOCK_NBYTES = 1 << 20
 
 
-@dataclass(frozen=True)
-class Array:
+class Array(NamedTuple):
     """An array of a file, as its header describes it.
 
     Parameters
@@ -103,7 +101,7 @@ class Array:
     packed: np.dtype | None = None
 
     @property
-    def count(self) -> int:
+    def count(self) -> int:  # type: ignore[override]  # tuples are not counted
         """Number of elements."""
         return math.prod(self.shape)
 
@@ -337,8 +335,7 @@ def _pair(source: Source, declared: Declared, parts: Sequence[Array]) -> RankBuf
     )
 
 
-@dataclass(frozen=True, eq=False)
-class KeptArrays:
+class KeptArrays(NamedTuple):
     """Arrays that results have as a file has them.
 
     Parameters
@@ -357,7 +354,11 @@ class KeptArrays:
     carried: tuple[Array, ...]
     library: Library | None
     wanted: bool = False
-    kind: ClassVar[str] = "arrays"
+
+    @property
+    def kind(self) -> str:
+        """What is kept."""
+        return "arrays"
 
     @property
     def names(self) -> list[str]:

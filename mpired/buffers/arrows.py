@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, fields
-from typing import ClassVar, cast
+from typing import cast
 
 import numpy as np
 
@@ -50,23 +49,17 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     if source.is_forward and not declared.nullable:
         file = inspect_columns(source, declared, _ARRIVING)
         if len(file.buffers) == 1 and len((buffer := cast("ColumnBuffer", file.buffers[0])).leaves) == 1:
-            plain = {each.name: getattr(buffer, each.name) for each in fields(buffer)}
-            return file._replace(buffers=(ArrivingColumn(**plain),))
+            return file._replace(buffers=(ArrivingColumn(*buffer),))
     return inspect_columns(source.kept(), declared, _COLUMN)
 
 
-@dataclass(frozen=True, eq=False)
 class ArrivingColumn(ColumnBuffer):
-    """A column of a stream that is read as it arrives, in this process: no library decodes it.
+    """A column of a stream that is read as it arrives."""
 
-    Parameters
-    ----------
-    like
-        What this rank and another one are called, if the count is of the other one.
-    """
-
-    like: tuple[str, str] | None = None
-    isolated: ClassVar[bool] = False
+    @property
+    def isolated(self) -> bool:
+        """False: it is decoded in this process."""
+        return False
 
     def open(self) -> ArrivingReader:  # type: ignore[override]  # it reads as any reader does
         """Open the stream for reading forward."""

@@ -6,11 +6,13 @@ chunks. A result is modelled on the first rank's file: its groups, attributes, d
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import importlib.util
 import os
-from collections.abc import Mapping, Sequence
+import platform
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,11 +35,29 @@ ERRORS = (KeyError, RuntimeError, TypeError, IndexError, OverflowError, Attribut
 
 
 def _library() -> Any:
-    return importlib.import_module("mpired.buffers.hierarchy")
+    with _processor_unasked():
+        return importlib.import_module("mpired.buffers.hierarchy")
 
 
 def _results() -> Any:
-    return importlib.import_module("mpired.buffers.hdf5_results")
+    with _processor_unasked():
+        return importlib.import_module("mpired.buffers.hdf5_results")
+
+
+@contextlib.contextmanager
+def _processor_unasked() -> Iterator[None]:
+    """Let Python not start the program `uname`, which takes as long as a fifth of the import of h5py.
+
+    That takes the machine out of `platform.uname()` by its number, for which Python asks for the processor, too.
+    """
+    known = getattr(platform.uname(), "__dict__", {})  # of the one object that the module has
+    is_known = "processor" in known
+    known.setdefault("processor", "")
+    try:
+        yield
+    finally:
+        if not is_known:
+            known.pop("processor", None)
 
 
 def check_installed(subject: str, extra: str) -> None:
@@ -45,7 +65,7 @@ def check_installed(subject: str, extra: str) -> None:
     if importlib.util.find_spec("h5py") is None:
         reason = f"is HDF5, for which mpired needs h5py; install it with `pip install 'mpired[{extra}]'`"
         raise UsageError(subject, reason)
-    _library()  # so that no worker has to, which is forked when it is there; no file is opened here
+    _results()  # and what reads: so that no worker has to, which is forked when it is there; no file is opened here
 
 
 def _open(source: Source, memory: int) -> ColumnFile:

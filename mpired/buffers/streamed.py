@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -70,8 +69,7 @@ class NullsError(Exception):
     """Raised where values are missing; the argument says how many."""
 
 
-@dataclass(frozen=True, eq=False)
-class ColumnBuffer:
+class ColumnBuffer(NamedTuple):
     """One rank's buffer as a column of a file, or as two columns of a pair.
 
     Parameters
@@ -115,11 +113,13 @@ class ColumnBuffer:
         fixed length; () if all are.
     packed
         NumPy's name for the elements that stand for these in the file; "" if they are not packed.
+    like
+        What this rank and another one are called, if the count is of the other one: of a stream.
     """
 
     source: Source
     datatype: Datatype
-    count: int
+    count: int  # type: ignore[assignment]  # tuples are not counted
     columns: tuple[str, ...]
     leaves: tuple[Any, ...]
     opener: Callable[[Source, int], ColumnFile]
@@ -138,7 +138,12 @@ class ColumnBuffer:
     datarep: str | None = None
     unlimited: tuple[str, ...] = ()
     packed: str = ""
-    isolated: ClassVar[bool] = True
+    like: tuple[str, str] | None = None
+
+    @property
+    def isolated(self) -> bool:
+        """True: a library decodes it."""
+        return True
 
     @property
     def name(self) -> str:
