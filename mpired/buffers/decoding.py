@@ -43,6 +43,7 @@ class _Apart:
         self._tasks: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._results: Generator[Any, None, None] | None = None
         self._looks: deque[tuple[Any, ...]] = deque()
+        self._has_looked = False
 
     def do(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Return what a function gives; errors as of `apart`."""
@@ -51,19 +52,27 @@ class _Apart:
         return self._next(name)
 
     def look(self, function: Callable[..., Any], source: Source, *args: Any) -> Any:
-        """Return what a function gives of a file, as of `do`; the files behind it are looked at meanwhile."""
+        """Return what a function gives of a file, as of `do`; the files behind it are looked at meanwhile.
+
+        Not those behind the first, which are often as that is, so that nothing has to look at them.
+        """
         asked = function, source, args
         self._leave_looks(asked if asked in self._looks else None)
         if self._looks:
             self._looks.popleft()
             error, found = self._next(source.name)
         else:
-            line = behind(source, _LOOKS)
+            line = behind(source, _LOOKS) if self._has_looked else []
+            self._has_looked = True
             error, found = self.do(source.name, _each, function, (source, *line), args)
             self._looks.extend((function, other, args) for other in line)
         if error is not None:
             raise error
         return found
+
+    def looks_at(self, source: Source) -> bool:
+        """Tell whether a file is among those that are looked at ahead."""
+        return any(other == source for _, other, _ in self._looks)
 
     def _leave_looks(self, until: tuple[Any, ...] | None = None) -> None:
         """Let go what was asked for ahead, up to one; the worker has begun with it."""
@@ -150,6 +159,12 @@ def look_apart(function: Callable[..., _T], source: Source, *args: Any) -> _T:
     """
     worker = _worker.get()
     return apart(source.name, function, source, *args) if worker is None else worker.look(function, source, *args)
+
+
+def looks_at(source: Source) -> bool:
+    """Tell whether the worker looks at a file already."""
+    worker = _worker.get()
+    return worker is not None and worker.looks_at(source)
 
 
 _threads: ContextVar[int] = ContextVar("threads", default=1)

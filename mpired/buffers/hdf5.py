@@ -13,15 +13,17 @@ import importlib.util
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpired import calling
 from mpired.buffers import arrays
+from mpired.buffers.alike import Known
 from mpired.buffers.arrays import Array, KeptArrays, Library
 from mpired.buffers.declared import Declared
-from mpired.buffers.decoding import apart, look_apart, threads
+from mpired.buffers.decoding import apart, look_apart, looks_at, threads
 from mpired.buffers.flat import ArrayLayout, FlatBuffer, MarkingLayout
 from mpired.buffers.missing import Missing
 from mpired.buffers.model import BufferModel, Model
@@ -98,6 +100,21 @@ def _look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Arra
         return found
 
 
+_last: ContextVar[Known | None] = ContextVar("_last", default=None)
+
+
+def _found(source: Source, asked: tuple[bool, bool, bool]) -> list[Array]:
+    """Return the arrays of a file: those of the last one if it is as that, else what the library finds."""
+    last = _last.get()
+    if looks_at(source):  # since one before it was not as the last
+        return look_apart(_look, source, *asked)
+    if last is not None and last.is_as(source, asked):
+        return last.found
+    found = look_apart(_look, source, *asked)
+    _last.set(Known.of(source, asked, found))
+    return found
+
+
 def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile:
     """Describe an HDF5 file by its datasets, each a buffer or carried along.
 
@@ -111,7 +128,7 @@ def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile
         As of `arrays.inspect`.
     """
     check_installed(source.name, extra)
-    found = look_apart(_look, source, declared.follow_links, declared.unpack, declared.window)
+    found = _found(source, (declared.follow_links, declared.unpack, declared.window))
     return arrays.inspect(source, declared, found, _OUTSIDE if declared.follow_links else _LIBRARY)
 
 

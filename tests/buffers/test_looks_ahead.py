@@ -44,9 +44,12 @@ os._exit(main())
 """
 
 
-def write(path, values):
+def write(path, values, number=None):
+    """Write an array, with a number so that the file differs from others in more than its elements."""
     with h5py.File(path, "w") as file:
         file["x"] = values
+        if number is not None:
+            file.attrs["number"] = number
 
 
 @pytest.fixture
@@ -54,7 +57,7 @@ def ranks(tmp_path):
     """Return the names of many ranks of which rank i has 3 elements of i."""
     names = [f"{'bad' if i in BAD else 'rank'}{i:03}.h5" for i in range(NRANKS)]
     for i, name in enumerate(names):
-        write(tmp_path / name, np.full(3, float(i)))
+        write(tmp_path / name, np.full(3, float(i)), i)
     return names
 
 
@@ -123,7 +126,7 @@ def test_each_file_is_opened_once(tmp_path, others):
                 file.createDimension("n", 3)
                 file.createVariable("x", "f8", ("n",))[:] = i
         else:
-            write(tmp_path / name, np.full(3, float(i)))
+            write(tmp_path / name, np.full(3, float(i)), i)
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # as above
     words = ["reduce", "-q", "--op", "sum", "-o", "sum.npy", *names]
     subprocess.run([sys.executable, "-c", COUNTING, *words], cwd=tmp_path, env=environment, check=True)

@@ -1,0 +1,159 @@
+"""HDF5 files that differ in the elements of their arrays alone: the library looks at the first of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import h5py
+import netCDF4
+import numpy as np
+import pytest
+from command import refused, run, succeeded
+
+from mpired.buffers import hierarchy
+from mpired.buffers.alike import Known
+from mpired.sources.open import open_source
+
+# Each file that the library opens to look at it is a line in "opened".
+COUNTING = """
+import os
+from mpired.buffers import hierarchy
+look = hierarchy.look
+def count(source, *rest):
+    with open("opened", "a") as file:
+        file.write(source.name + chr(10))
+    return look(source, *rest)
+hierarchy.look = count
+from mpired.cli import main
+os._exit(main())
+"""
+COUNT = 5000  # elements, so that a file is larger than what is kept when it is looked at
+
+
+def write(path, values, coordinate=0.0, **attributes):
+    """Write two arrays with a coordinate, whose elements lie as they are."""
+    with h5py.File(path, "w") as file:
+        file["t"] = np.full(4, coordinate)
+        file["t"].make_scale("t")
+        file["x"] = values
+        file["group/y"] = -values.reshape(-1)[:4]
+        file["group/y"].dims[0].attach_scale(file["t"])
+        for name, value in attributes.items():
+            file["x"].attrs[name] = value
+
+
+def looked_at(folder, *words):
+    """Run a command in which a worker can be forked; return the files that the library has looked at."""
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # a process with threads cannot fork
+    subprocess.run([sys.executable, "-c", COUNTING, *words], cwd=folder, env=environment, check=True)
+    return (folder / "opened").read_text().split()
+
+
+def test_the_library_looks_at_the_first(tmp_path):
+    names = [f"r{i:02}.h5" for i in range(20)]
+    for i, name in enumerate(names):
+        write(tmp_path / name, np.arange(COUNT) + float(i))
+    opened = looked_at(tmp_path, "reduce", "-q", "--op", "sum", "-o", "sum.h5", *names)
+    assert opened == names[:1]
+    with h5py.File(tmp_path / "sum.h5") as file:
+        assert np.array_equal(file["x"][()], np.arange(COUNT) * 20 + 190.0)
+        assert file["group/y"][()].tolist() == [-190, -210, -230, -250]
+        assert file["t"][()].tolist() == [0] * 4
+
+
+def test_netcdf4(tmp_path):
+    names = [f"r{i:02}.nc" for i in range(20)]
+    for i, name in enumerate(names):
+        with netCDF4.Dataset(tmp_path / name, "w") as file:
+            file.createDimension("t", 3)
+            file.createVariable("t", "f8", ("t",))[:] = (1, 2, 3)
+            file.createVariable("x", "i4", ("t",), fill_value=-1)[:] = i
+    opened = looked_at(tmp_path, "reduce", "-q", "--op", "max", "-o", "max.nc", *names)
+    assert opened == names[:1]
+    with netCDF4.Dataset(tmp_path / "max.nc") as file:
+        assert (file["x"][:].tolist(), file["t"][:].tolist()) == ([19] * 3, [1, 2, 3])
+
+
+def test_chunks_are_looked_at(tmp_path):
+    """What only the library finds is not known by the bytes around it."""
+    names = [f"r{i}.h5" for i in range(4)]
+    for i, name in enumerate(names):
+        with h5py.File(tmp_path / name, "w") as file:
+            file.create_dataset("x", data=np.full(8, float(i)), chunks=(4,))
+    assert looked_at(tmp_path, "reduce", "-q", "--op", "sum", "-o", "sum.npy", *names) == names
+    assert np.load(tmp_path / "sum.npy").tolist() == [6] * 8
+
+
+@pytest.mark.parametrize(
+    ("write_other", "reason"),
+    [
+        (lambda path: write(path, np.zeros((2, COUNT // 2))), "rank 2 has shape (2, 2500)"),
+        (lambda path: write(path, np.zeros(COUNT, np.int64)), "rank 2 has datatype MPI_INT64_T"),
+        (lambda path: write(path, np.zeros(COUNT, ">f8"), coordinate=1.0), "array 't' of rank 2 is not that of rank 0"),
+        (lambda path: write(path, np.zeros(COUNT), scale_factor=2.0), "'x'"),
+    ],
+    ids=["shape", "type", "coordinate", "packing"],
+)
+def test_others_are_told(tmp_path, write_other, reason):
+    """A file between those that are alike, of the same length or nearly so."""
+    for i in range(4):
+        write(tmp_path / f"{i}.h5", np.full(COUNT, float(i)))
+    write_other(tmp_path / "2.h5")
+    names = [f"{i}.h5" for i in range(4)]
+    refused(run("reduce", "--op", "sum", "-o", "sum.npy", *names, cwd=tmp_path), 3, reason, "2.h5")
+    words = ["reduce", "-q", "--op", "sum", "--columns", "x", "--keep", "t", "--skip-bad", "-o", "sum.h5"]
+    outcome = run(*words, *names, cwd=tmp_path)
+    assert outcome.status == 9
+    with h5py.File(tmp_path / "sum.h5") as file:
+        assert file["x"][()].tolist() == [4.0] * COUNT
+
+
+def test_the_order_of_bytes_is_seen(tmp_path):
+    """Two files of the same length, in one of which the elements are big-endian."""
+    for name, dtype in (("a.h5", "<f8"), ("b.h5", ">f8"), ("c.h5", "<f8")):
+        write(tmp_path / name, np.arange(COUNT, dtype=dtype))
+    assert len({(tmp_path / name).stat().st_size for name in ("a.h5", "b.h5")}) == 1
+    words = ["reduce", "-q", "--op", "sum", "--columns", "x", "-o", "sum.npy"]
+    succeeded(run(*words, "a.h5", "b.h5", "c.h5", cwd=tmp_path))
+    assert np.load(tmp_path / "sum.npy").tolist() == (np.arange(COUNT) * 3.0).tolist()
+
+
+ASKED = False, False, False
+
+
+def known(source):
+    """Return what is known of a file after a look at it."""
+    return Known.of(source, ASKED, hierarchy.look(source, *ASKED))
+
+
+def test_each_byte_counts_but_those_of_elements(tmp_path):
+    """One byte of another file is changed after another."""
+    write(tmp_path / "a.h5", np.arange(6.0))
+    content = (tmp_path / "a.h5").read_bytes()
+    like = known(open_source(str(tmp_path / "a.h5")))
+    with h5py.File(tmp_path / "a.h5") as file:
+        places = [(each.id.get_offset(), each.nbytes) for each in (file["x"], file["group/y"])]
+    elements = {at for start, nbytes in places for at in range(start, start + nbytes)}
+    alike = set()
+    for at in range(len(content)):
+        changed = bytearray(content)
+        changed[at] ^= 0x10
+        (tmp_path / "b.h5").write_bytes(changed)
+        os.utime(tmp_path / "b.h5", (0, 0))  # a file that was just written is waited for
+        if like.is_as(open_source(str(tmp_path / "b.h5")), ASKED):
+            alike.add(at)
+    assert alike == elements
+    assert not like.is_as(open_source(str(tmp_path / "a.h5")), (True, False, False))
+    (tmp_path / "b.h5").write_bytes(content + b"\0")
+    assert not like.is_as(open_source(str(tmp_path / "b.h5")), ASKED)
+
+
+def test_elements_over_the_start_of_a_file_are_not_passed_over(tmp_path):
+    """A damaged array that claims all bytes leaves nothing to compare."""
+    write(tmp_path / "a.h5", np.arange(6.0))
+    source = open_source(str(tmp_path / "a.h5"))
+    array = hierarchy.look(source, *ASKED)[0]
+    whole = array._replace(dtype=np.dtype("u1"), offset=0, shape=(source.nbytes,), carried=False)
+    assert Known.of(source, ASKED, [whole]) is None
