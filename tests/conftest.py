@@ -212,7 +212,7 @@ def cut_into(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def cut(nbytes):
         for name in ("_BLOCK_BYTES", "_STREAMED_BLOCK_BYTES", "_REOPENING_BLOCK_BYTES", "_SEGMENT_BYTES"):
             monkeypatch.setattr(f"mpired.collectives.plan.{name}", nbytes)
-        monkeypatch.setattr("mpired.collectives.plan._SMALL_BYTES", 0)
+        monkeypatch.setattr("mpired.collectives.plan.SMALL_NBYTES", 0)
 
     return cut
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from typing import NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
@@ -12,8 +12,10 @@ from mpired.buffers.flat import Order
 from mpired.buffers.model import Model
 from mpired.datatypes import Datatype, Group
 from mpired.errors import DatatypeError, UsageError
-from mpired.options import Inputs
 from mpired.sources.source import Source
+
+if TYPE_CHECKING:
+    from mpired.options import Inputs
 
 ORDERS: dict[str | None, Order] = {"little": "<", "big": ">", "native": "=", None: "="}
 

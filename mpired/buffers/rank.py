@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 import numpy as np
 
 from mpired.buffers.declared import ORDERS
-from mpired.buffers.flat import FlatBuffer, Order
+from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, Order
 from mpired.buffers.missing import null_error
 from mpired.buffers.model import BufferModel, Kept, Model, Other
 from mpired.datatypes import Datatype, Group, from_dtype
@@ -94,6 +94,11 @@ def what_is_read(buffer: RankBuffer) -> RankBuffer:
     """Return the buffer that lies in the file: that of the values, where these become pairs."""
     read: RankBuffer = getattr(buffer, "values", buffer)  # an `IndexedBuffer` alone has one within
     return read
+
+
+def is_open(ranks: Sequence[RankBuffer]) -> bool:
+    """Tell whether the count of ranks shows only at their end."""
+    return what_is_read(ranks[0]).count == UNKNOWN_COUNT
 
 
 def with_reading(buffer: RankBuffer, change: Callable[[RankBuffer], RankBuffer]) -> RankBuffer:

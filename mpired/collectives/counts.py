@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from mpired.buffers import Declared, RankBuffer, RankFile, format_named
 from mpired.buffers.flat import UNKNOWN_COUNT
-from mpired.buffers.rank import changed, what_is_read, with_reading
+from mpired.buffers.rank import changed, with_reading
 from mpired.ranks import compare
 
 _Groups = tuple[tuple[RankFile, ...], ...]
@@ -42,11 +40,6 @@ def counted(groups: _Groups, declared: Declared, *, may_stay_open: bool) -> _Gro
         given = iter([_kept(file, declared) for _, file in ranks])
         return counted(tuple(tuple(next(given) for _ in files) for files in groups), declared, may_stay_open=False)
     return tuple(tuple(next(given) for _ in files) for files in groups)
-
-
-def is_open(ranks: Sequence[RankBuffer]) -> bool:
-    """Tell whether the count of ranks shows only at their end."""
-    return what_is_read(ranks[0]).count == UNKNOWN_COUNT
 
 
 def _is_open(file: RankFile) -> bool:

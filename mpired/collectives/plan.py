@@ -9,11 +9,10 @@ from itertools import pairwise
 from typing import NamedTuple, TypeAlias, cast
 
 from mpired.buffers import FlatBuffer, RankBuffer, RankFile, format_named
-from mpired.buffers.rank import changed, what_is_read, with_reading, within_memory
-from mpired.collectives.counts import is_open
+from mpired.buffers.rank import changed, is_open, what_is_read, with_reading, within_memory
 from mpired.datatypes import Datatype
 from mpired.engines import LOCAL, Engine, Limits, usual
-from mpired.engines.table import IN_FLIGHT, ChainRunner, FarRunner, Lines
+from mpired.engines.table import IN_FLIGHT, SMALL_NBYTES, ChainRunner, FarRunner, Lines
 from mpired.errors import UsageError
 from mpired.ops import Op
 from mpired.sources.local import LocalSource
@@ -49,8 +48,6 @@ _STRIPE_BYTES = 4 << 20
 _STRIPES = 8  # in a segment at least
 # A segment opens all files again: with many results it takes at least so much of each.
 _SEGMENT_BYTES = 1 << 20
-# Below this a pool costs more than it gives.
-_SMALL_BYTES = 48 << 20
 # What a process was measured to hold before its blocks.
 _RESIDENT_BYTES = 34 << 20
 # What an op keeps of a block may be larger, so that a block has as many elements as usual; where that grows with the
@@ -230,7 +227,7 @@ class _Work:
         self.sizes = [rank.count * rank.datatype.itemsize for rank in firsts]
         self.widths = [_width(op, rank.datatype, self.nranks) for rank in firsts]
         self.kept = any(width > rank.datatype.itemsize for width, rank in zip(self.widths, firsts, strict=True))
-        self.small = self.nranks * sum(self.sizes) < _SMALL_BYTES
+        self.small = self.nranks * sum(self.sizes) < SMALL_NBYTES
         self.nforward = max(sum(rank.source.is_forward for rank in ranks) for ranks in self.buffers)
         self.nturned = max(sum(map(_is_turned, ranks)) for ranks in self.buffers)
         self.unpacking = _unpacking(files) if self.nforward else 0

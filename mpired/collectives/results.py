@@ -25,7 +25,8 @@ from mpired.buffers import (
 from mpired.buffers.rank import what_is_read
 from mpired.collectives.request import Request
 from mpired.collectives.run import Result
-from mpired.collectives.table import BEFORE, Collective, Share, Task
+from mpired.collectives.share import BEFORE, Share
+from mpired.collectives.table import Collective, Task
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import FIELDS, VALID, column_of, field_type
 from mpired.errors import CountError, UsageError

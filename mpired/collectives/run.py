@@ -13,7 +13,7 @@ from mpired import cautions
 from mpired.buffers import ArrayLayout, FlatBuffer, FlatLayout, Layout, MarkingLayout, decoding, format_named
 from mpired.collectives.fold import Fold, Part, Receiver, Region, Target
 from mpired.collectives.plan import Plan, Segment
-from mpired.collectives.table import Share
+from mpired.collectives.share import Share
 from mpired.datatypes import Group
 from mpired.datatypes.pairs import VALID, column_of, field_type
 from mpired.engines import pool

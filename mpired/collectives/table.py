@@ -10,6 +10,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from mpired.collectives.share import Share
 from mpired.errors import CountError, RootError
 from mpired.options import (
     AllreduceOptions,
@@ -24,40 +25,6 @@ from mpired.options import (
 )
 
 _Group = TypeVar("_Group")
-
-BEFORE = -1
-"""The partial result before any rank: the op's neutral element."""
-
-
-class Share(NamedTuple):
-    """What one rank gets.
-
-    Parameters
-    ----------
-    rank
-        The rank.
-    last
-        The last rank in the partial result that it gets; `BEFORE` for the neutral element.
-    start, stop
-        The elements of it; all of every buffer if `stop` is None.
-    field
-        The field of its pairs that it gets, value or index; "" for whole elements.
-    """
-
-    rank: int
-    last: int
-    start: int = 0
-    stop: int | None = None
-    field: str = ""
-
-    def count_of(self, whole: int) -> int:
-        """Return the number of elements, of a buffer that has so many."""
-        return (whole if self.stop is None else self.stop) - self.start
-
-    @property
-    def part(self) -> tuple[int, int, int | None, str]:
-        """What is the same for all ranks that get the same."""
-        return self.last, self.start, self.stop, self.field
 
 
 class Task(NamedTuple):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
+import os
 import pickle
 import resource
-import socket
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterable
@@ -33,7 +33,7 @@ class Place(NamedTuple):
 
 def place(_number: int) -> Place:
     """Return where this process is."""
-    return Place(socket.gethostname(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    return Place(os.uname().nodename, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 def limits(places: Collection[Place], workers: int, threads: int = 1) -> Limits:
@@ -48,7 +48,7 @@ def limits(places: Collection[Place], workers: int, threads: int = 1) -> Limits:
 
 def told(error: BaseException) -> BaseException:
     """Return an error that can be sent to another machine; one of a file also says which machine it is of."""
-    where = f" (on {socket.gethostname()})"
+    where = f" (on {os.uname().nodename})"
     if isinstance(error, MpiredError):
         error.reason += where
         error.args = error.subject, error.reason

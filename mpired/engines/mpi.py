@@ -16,7 +16,6 @@ import stat
 import sys
 import termios
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
@@ -25,12 +24,16 @@ from typing import Any, NoReturn, cast
 from mpired.engines import far, pool
 from mpired.engines.chain import WAITING, Neighbours, Stopped, Stops, Task, lines_of
 from mpired.engines.messages import HEAD, STOP, are_taken, post, received, send, wait
-from mpired.engines.table import ENGINES, Limits, Lines, Link, not_installed
+from mpired.engines.table import ENGINES, SMALL_NBYTES, Limits, Lines, Link, not_installed
 from mpired.engines.worker import flush_streams, keep_freed_memory, lent, prepare, results
 from mpired.errors import UsageError, WorkerError
 
 _FUNCTION, _ITEM, _RESULT, _DONE, _ERROR, _END = "function", "item", "result", "done", "error", "end"
 _PATIENCE = 1.0  # seconds that a worker has to notice that what it does is not wanted any more
+
+# In words that mean more than one file: patterns, lists, ranges, objects of a store.
+_MORE = ("*", "?", "[", "{", "@", "%", "://", "--files-from")
+_FEW_WORDS = 100  # more are not looked at in each process
 
 _running: Mpi | None = None
 _obstacle = ""
@@ -39,7 +42,8 @@ _obstacle = ""
 def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
     """Be the command, or a worker of it until it ends; return the exit status where there is no MPI.
 
-    A worker imports `ahead` what it will need: at that time the command looks at the files.
+    A worker imports `ahead` what it will need: at that time the command looks at the files. It does not where the words
+    name little, which the command does itself.
     """
     global _running, _obstacle  # noqa: PLW0603 - properties of the process
     try:
@@ -58,8 +62,9 @@ def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        with contextlib.suppress(ImportError, MemoryError):  # it fails again where that can be told
-            ahead()
+        if not _is_little(sys.argv[1:]):
+            with contextlib.suppress(ImportError, MemoryError):  # it fails again where that can be told
+                ahead()
         _serve(world)
         return _leave(MPI, 0)
     _running = Mpi(world)
@@ -67,11 +72,25 @@ def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
     try:
         status = command()
     except BaseException:  # noqa: BLE001 - a bug; the others wait for messages
+        import traceback  # noqa: PLC0415 - only for an error
+
         traceback.print_exc()
         _abort(world, 1)
     if not _running.ended():
         _abort(world, status or 1)
     return _leave(MPI, status)
+
+
+def _is_little(words: Sequence[str]) -> bool:
+    """Tell whether words seem to name so little that no worker is needed; a wrong guess costs only time."""
+    nbytes = 0
+    for word in words[:_FEW_WORDS]:
+        if any(each in word for each in _MORE):
+            return False
+        with contextlib.suppress(OSError, ValueError):  # an option, or a file that is not there yet
+            status = os.stat(word)
+            nbytes += status.st_size if stat.S_ISREG(status.st_mode) else SMALL_NBYTES
+    return 0 < nbytes < SMALL_NBYTES and len(words) <= _FEW_WORDS
 
 
 def _abort(world: Any, status: int) -> NoReturn:
@@ -188,6 +207,8 @@ class Mpi:
             status = error.code if isinstance(error.code, int) else int(error.code is not None)
         if not self.ended(status):
             if error is not None:
+                import traceback  # noqa: PLC0415 - only for an error
+
                 traceback.print_exception(error)
             _abort(self._world, status or 1)
         if status is None:

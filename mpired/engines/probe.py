@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import socket
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -67,7 +66,7 @@ class Probe:
 
     def __call__(self, _number: int) -> Seen:
         """Return what is seen here."""
-        host = socket.gethostname()
+        host = os.uname().nodename
         return Seen(host, _versions(), tuple(map(_wrong, self.sources)), self._op(), _features())
 
     def _op(self) -> str:

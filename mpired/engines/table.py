@@ -20,6 +20,10 @@ from mpired.errors import UsageError
 _Item = TypeVar("_Item")
 
 
+SMALL_NBYTES = 48 << 20
+"""Below so many bytes of all ranks workers cost more than they give: the command does the work itself."""
+
+
 class Limits(NamedTuple):
     """What the workers of an engine may use.
 

@@ -9,16 +9,18 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from mpired.buffers.memory import RankInFile
 from mpired.errors import UsageError, escaped
-from mpired.options import Listing
 from mpired.ranks.order import RankWord, ordered
 from mpired.sources.open import open_source
 from mpired.sources.source import Source
 from mpired.storage import calls
 from mpired.storage.urls import is_url, signed, with_query_of
+
+if TYPE_CHECKING:
+    from mpired.options import Listing
 
 _W = TypeVar("_W")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from mpired import codecs
 from mpired.buffers import Declared, RankBuffer, RankFile, format_named, open_rank
@@ -24,11 +24,13 @@ from mpired.errors import (
     exit_status,
     parts,
 )
-from mpired.options import Cutting, Ranking, Skipping
 from mpired.progress import counted
 from mpired.ranks.order import RankWord
 from mpired.sources.open import looked_at_together, open_source
 from mpired.sources.source import of_file
+
+if TYPE_CHECKING:
+    from mpired.options import Cutting, Ranking, Skipping
 
 _T = TypeVar("_T")
 _W = TypeVar("_W")

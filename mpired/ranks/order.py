@@ -6,12 +6,14 @@ import itertools
 import os
 import re
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from mpired.buffers import AtHand
 from mpired.buffers.memory import RankInFile
 from mpired.errors import MpiredError, RankNumberError, RanksError, UsageError
-from mpired.options import Listing
+
+if TYPE_CHECKING:
+    from mpired.options import Listing
 
 RankWord: TypeAlias = str | AtHand
 _W = TypeVar("_W")

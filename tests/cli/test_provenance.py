@@ -65,7 +65,7 @@ def test_a_result_says_where_it_comes_from(suffix, folder):
 def test_records_of_many_results_and_large_inputs(folder, monkeypatch):
     """Every result has one; workers make the digests of much data."""
     monkeypatch.setattr("mpired.provenance._SMALL_BYTES", 0)
-    monkeypatch.setattr("mpired.collectives.plan._SMALL_BYTES", 0)
+    monkeypatch.setattr("mpired.collectives.plan.SMALL_NBYTES", 0)
     monkeypatch.setattr("mpired.collectives.plan._BLOCK_BYTES", 8)
     words = ("scan", "-q", "--provenance", "--op", "sum", "-j", "2", *RANKS, "-o", "out_{rank}.npy")
     assert run(*words, cwd=folder) == (0, b"", "")

@@ -271,7 +271,7 @@ import hashlib, json, sys
 import mpired
 from mpired.collectives import plan
 plan._BLOCK_BYTES = plan._STREAMED_BLOCK_BYTES = 64
-plan._SMALL_BYTES = 0
+plan.SMALL_NBYTES = 0
 for jobs in 1, 2, 7:
     for paths, said in json.loads(sys.argv[1]):
         array = mpired.reduce(paths, "SUM", jobs=jobs, **said)

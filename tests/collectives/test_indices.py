@@ -90,7 +90,7 @@ def test_every_type_of_values(row, tmp_path):
 @pytest.mark.parametrize(("form", "order"), [("npy", "C"), ("npy", "F"), ("parquet", "C")])
 def test_blocks_and_workers(form, order, tmp_path, monkeypatch):
     """The place of an element is known wherever a block begins."""
-    monkeypatch.setattr(plan, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(plan, "SMALL_NBYTES", 0)
     monkeypatch.setattr(plan, "_BLOCK_BYTES", 16 * 37)
     monkeypatch.setattr(plan, "_STREAMED_BLOCK_BYTES", 16 * 37)
     stack = values(3, (10, 30))

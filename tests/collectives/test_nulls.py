@@ -108,7 +108,7 @@ def test_bits_are_the_same_for_any_workers_and_blocks(op, layout, tmp_path, monk
     found = [mpired.reduce(paths, op, nulls="ignore")]
     monkeypatch.undo()
     found.append(mpired.reduce(paths, op, nulls="ignore"))
-    monkeypatch.setattr(planning, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(planning, "SMALL_NBYTES", 0)
     monkeypatch.setattr(planning, "_STREAMED_BLOCK_BYTES", 8 * 101)
     found.append(mpired.reduce(paths, op, nulls="ignore", jobs=3))
     assert len({(each.filled(0).tobytes(), each.mask.tobytes()) for each in found}) == 1

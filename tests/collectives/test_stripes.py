@@ -31,7 +31,7 @@ def segments(monkeypatch):
     real = planning.cut_segments
     monkeypatch.setattr(planning, "cut_segments", cut)
     monkeypatch.setattr(planning, "_STRIPE_BYTES", STRIPE)
-    monkeypatch.setattr(planning, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(planning, "SMALL_NBYTES", 0)
     return found
 
 

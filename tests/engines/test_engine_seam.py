@@ -135,7 +135,7 @@ def test_every_collective_gives_the_same_files(verb, suffix, here, elsewhere):
 
 @pytest.mark.parametrize("suffix", ["npy", "parquet"])
 def test_queries_give_the_same_answers(suffix, here, elsewhere, monkeypatch):
-    monkeypatch.setattr(planning, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(planning, "SMALL_NBYTES", 0)
     ranks = saved(suffix)
 
     def answers() -> list[object]:

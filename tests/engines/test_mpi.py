@@ -305,6 +305,19 @@ def test_workers_write_results_of_several_ranks_where_they_are_to_be(here):
         assert not rank or len(re.findall(r"fsync\(", trace)) >= 4
 
 
+@pytest.mark.needs("strace")
+@pytest.mark.parametrize(("ranks", "loading"), [(["r0.npy", "r1.npy"], ["0"]), (["r?.npy"], ["0", "1", "2"])])
+def test_workers_load_numpy_where_they_may_have_work(here, ranks, loading):
+    """Not for a few small files, which the command reads itself."""
+    command = [command_line.COMMAND, "reduce", "--engine", "mpi", "--op", "sum", "-o", "out.npy", *ranks]
+    traced = 'exec strace -f --seccomp-bpf -qq -e trace=openat -o trace.$PMI_RANK "$@"'
+    subprocess.run([MPIEXEC, "-n", "3", "sh", "-c", traced, "sh", *command], check=True, capture_output=True)
+    loaded = [rank for rank in "012" if "_multiarray_umath" in Path(f"trace.{rank}").read_text()]
+    assert loaded == loading
+    arrays = [np.load(path) for rank in ranks for path in sorted(here.glob(rank))]
+    assert np.array_equal(np.load("out.npy"), np.cumsum(arrays, axis=0)[-1])
+
+
 @pytest.mark.needs("mount")
 @pytest.mark.parametrize("elsewhere", ["hidden", "layer"])
 def test_a_worker_whose_results_would_not_arrive_sends_them_back(elsewhere, here):

@@ -390,7 +390,7 @@ def test_a_worker_that_cannot_be_started_is_an_error_of_the_system(tmp_path, mon
     def start(*_):
         raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
 
-    monkeypatch.setattr(planning, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(planning, "SMALL_NBYTES", 0)
     for name in "ab":
         np.save(tmp_path / f"{name}.npy", np.ones(100_000))
     words = ("reduce", "--op", "sum", "-j", "2", "a.npy", "b.npy", "-o", "c.npy")

@@ -338,7 +338,7 @@ def test_what_it_prints_goes_to_standard_error(tmp_path, library):
 @pytest.mark.parametrize("option", ["--commute", "--no-commute"])
 def test_order(tmp_path, library, monkeypatch, jobs, nranks, option):
     monkeypatch.setattr("mpired.collectives.plan._BLOCK_BYTES", 8 * 18)
-    monkeypatch.setattr("mpired.collectives.plan._SMALL_BYTES", 0)
+    monkeypatch.setattr("mpired.collectives.plan.SMALL_NBYTES", 0)
     form = np.dtype([("length", "u1"), *((f"letter{i}", "u1") for i in range(17))])
     octets = np.zeros((nranks, 129, 18), np.uint8)
     octets[:, :, 0] = 1

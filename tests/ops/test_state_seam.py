@@ -66,7 +66,7 @@ def row(monkeypatch):
 @pytest.fixture(params=[1, 3])
 def jobs(request, monkeypatch):
     """One worker, and several with small blocks, so that each has some of them and a rest."""
-    monkeypatch.setattr(planning, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(planning, "SMALL_NBYTES", 0)
     monkeypatch.setattr(planning, "_BLOCK_BYTES", 16 * 37)
     return request.param
 

@@ -274,7 +274,7 @@ def test_blocks_and_workers_do_not_show(tmp_path, monkeypatch, op, options):
         np.save(tmp_path / f"r{rank}.npy", each)
     paths = [str(tmp_path / f"r{rank}.npy") for rank in range(6)]
     expected = reduced(ranks, op, **options)
-    monkeypatch.setattr(planning, "_SMALL_BYTES", 0)
+    monkeypatch.setattr(planning, "SMALL_NBYTES", 0)
     monkeypatch.setattr(planning, "_STATE_BLOCK_BYTES", 1 << 10)
     monkeypatch.setattr(planning, "_STATE_COUNT", 3)
     monkeypatch.setattr(planning, "_BLOCK_BYTES", 1 << 10)

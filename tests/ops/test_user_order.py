@@ -85,7 +85,7 @@ def small_blocks(monkeypatch):
 
     def cut(nbytes):
         monkeypatch.setattr("mpired.collectives.plan._BLOCK_BYTES", nbytes)
-        monkeypatch.setattr("mpired.collectives.plan._SMALL_BYTES", 0)
+        monkeypatch.setattr("mpired.collectives.plan.SMALL_NBYTES", 0)
 
     return cut
 

@@ -16,7 +16,7 @@ def cut(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     def small(nbytes: int) -> None:
         for name in ("_BLOCK_BYTES", "_STREAMED_BLOCK_BYTES", "_SEGMENT_BYTES"):
             monkeypatch.setattr(plan, name, nbytes)
-        monkeypatch.setattr(plan, "_SMALL_BYTES", 0)
+        monkeypatch.setattr(plan, "SMALL_NBYTES", 0)
         monkeypatch.setattr("mpired.progress.PERIOD", 0)
 
     return small

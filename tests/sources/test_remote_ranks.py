@@ -175,7 +175,7 @@ def test_several_workers_ask_for_themselves(store, tmp_path):
     expected = big(store, 2, 9 * MEBIBYTE)
 
     def little_is_enough():
-        vars(planning)["_SMALL_BYTES"] = 0
+        vars(planning)["SMALL_NBYTES"] = 0
 
     words = [*BYTES, "-j", "2", "-o", "out", "s3://bucket/r0.bin", "s3://bucket/r1.bin"]
     done = run("reduce", *words, cwd=tmp_path, env=store.environment, setup=little_is_enough)

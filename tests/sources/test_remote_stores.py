@@ -48,7 +48,7 @@ def put_plain(store, name="x.zarr", count=4, more=()):
 
 
 def little_is_enough():
-    vars(planning)["_SMALL_BYTES"] = 0
+    vars(planning)["SMALL_NBYTES"] = 0
 
 
 def less_patient():

@@ -58,7 +58,7 @@ def test_in_workers_and_blocks(store, tmp_path):
     store.faults(ONLY_SIGNED[0], {"of": r"^/bucket/(?!.*sig=se%2Fcret)", "status": 403, "times": 9999})
 
     def little_is_enough():
-        vars(planning)["_SMALL_BYTES"] = 0
+        vars(planning)["SMALL_NBYTES"] = 0
 
     words = [*BYTES, "-j", "2", "-o", "out", f"{store.url}/bucket/r{{0..1}}.bin?sig={SECRET}"]
     succeeded(run("reduce", "-q", *words, cwd=tmp_path, env=store.environment, setup=little_is_enough))

@@ -166,7 +166,7 @@ def test_fault(workshop, site, fault, target):
 )
 def test_fault_in_the_last_element_when_all_others_are_written(tmp_path, monkeypatch, jobs, target):
     monkeypatch.setattr("mpired.collectives.plan._BLOCK_BYTES", 64)
-    monkeypatch.setattr("mpired.collectives.plan._SMALL_BYTES", 0)
+    monkeypatch.setattr("mpired.collectives.plan.SMALL_NBYTES", 0)
     (tmp_path / "ops.py").write_text(OPS)
     (tmp_path / "output.npy").write_bytes(b"what was there before")
     for name in RANKS:
