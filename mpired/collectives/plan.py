@@ -25,6 +25,10 @@ _BLOCK_BYTES = 256 << 10
 # Decoding starts at a row group or a page, so that formats with columns are read in larger blocks. So are elements that
 # interleave: the more of them at a time, the longer what lies together in the file.
 _STREAMED_BLOCK_BYTES = 4 << 20
+# What a stage hands on costs a message, whatever its size, and from 2 MiB on the C library maps it afresh. But all
+# stages are at work only while there are blocks for each of them.
+_HANDED_BLOCK_BYTES = 1 << 20
+_BLOCKS_PER_STAGE = 10
 # With more ranks than descriptors every block opens files again, so it has to be worth it.
 _REOPENING_BLOCK_BYTES = 2 << 20
 _MIN_BLOCK_BYTES = 4 << 10
@@ -246,9 +250,12 @@ class _Work:
         threads = jobs or limits.workers
         return tuple(tuple(_decompressed_ahead(rank, threads) for rank in ranks) for ranks in self.buffers)
 
-    def block_bytes(self, jobs: int, max_open: int, preferred: int) -> int:
-        """Return the bytes of a block without a limit of memory; the file system is best read by so many."""
+    def block_bytes(self, jobs: int, max_open: int, preferred: int, lines: Lines) -> int:
+        """Return the bytes of a block without a limit of memory; the file system is best read by `preferred` bytes."""
         wanted = _STREAMED_BLOCK_BYTES if self.long else max(_BLOCK_BYTES, preferred)
+        if lines:
+            share = max(self.sizes) // (len(lines) * len(lines[0]) * _BLOCKS_PER_STAGE)
+            wanted = max(wanted, min(share, _HANDED_BLOCK_BYTES))
         if self.far is not None:
             wanted = max(wanted, self.far.block)
         if max(self.nranks, self.noutputs) > max_open:
@@ -375,7 +382,8 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
     nblocks = work.nblocks(max_open, ahead) + (_BLOCKS_HANDED if lines else 0)
     memory.check(memory.BASE_NBYTES + encoding, max_memory)
     each = not engine.same_host
-    jobs, block_bytes = work.within(max_memory, jobs, work.block_bytes(jobs, max_open, preferred), nblocks, each=each)
+    block_bytes = work.block_bytes(jobs, max_open, preferred, lines)
+    jobs, block_bytes = work.within(max_memory, jobs, block_bytes, nblocks, each=each)
     # What a process may have besides its blocks.
     left = None if max_memory is None else max_memory // (1 if jobs == 1 or each else jobs + 1) - nblocks * block_bytes
     buffers = work.reading_within(left, buffers, jobs, max_open, block_bytes)
