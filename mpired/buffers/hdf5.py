@@ -29,7 +29,7 @@ from mpired.buffers.missing import Missing
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankFile
 from mpired.buffers.streamed import ColumnFile, explaining
-from mpired.errors import DatatypeError, UsageError
+from mpired.errors import BufferFileError, DatatypeError, UsageError
 from mpired.sources.source import Source
 
 ERRORS = (KeyError, RuntimeError, TypeError, IndexError, OverflowError, AttributeError, EOFError)
@@ -105,14 +105,28 @@ _last: ContextVar[Known | None] = ContextVar("_last", default=None)
 
 def _found(source: Source, asked: tuple[bool, bool, bool]) -> list[Array]:
     """Return the arrays of a file: those of the last one if it is as that, else what the library finds."""
-    last = _last.get()
-    if looks_at(source):  # since one before it was not as the last
+    follow, last = asked[0], _last.get()
+    if follow or looks_at(source):  # what is found may be in other files; one before it was not as the last
         return look_apart(_look, source, *asked)
-    if last is not None and last.is_as(source, asked):
+    if last is not None and last.is_as(source, asked) and (last.is_sure or _is_made_sure(last)):
         return last.found
     found = look_apart(_look, source, *asked)
     _last.set(Known.of(source, asked, found))
     return found
+
+
+def _is_made_sure(last: Known) -> bool:
+    """Tell whether what the library found in the last file is that of all that are as it; remember that."""
+    try:
+        is_sure = not apart(last.name, _depends_on_elements, last)
+    except BufferFileError:  # it has ended the worker
+        is_sure = False
+    _last.set(last._replace(is_sure=True) if is_sure else None)
+    return is_sure
+
+
+def _depends_on_elements(last: Known) -> bool:
+    return last.depends_on_elements(_library().look)
 
 
 def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import sys
 
@@ -48,7 +49,7 @@ def looked_at(folder, *words):
     """Run a command in which a worker can be forked; return the files that the library has looked at."""
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}  # a process with threads cannot fork
     subprocess.run([sys.executable, "-c", COUNTING, *words], cwd=folder, env=environment, check=True)
-    return (folder / "opened").read_text().split()
+    return sorted(set((folder / "opened").read_text().split()))  # in the first also with other elements
 
 
 def test_the_library_looks_at_the_first(tmp_path):
@@ -157,3 +158,77 @@ def test_elements_over_the_start_of_a_file_are_not_passed_over(tmp_path):
     array = hierarchy.look(source, *ASKED)[0]
     whole = array._replace(dtype=np.dtype("u1"), offset=0, shape=(source.nbytes,), carried=False)
     assert Known.of(source, ASKED, [whole]) is None
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Files in two directories, with sources beside them that differ: coordinates, texts, and texts or numbers."""
+    for folder, value in (("a", 0.0), ("b", 1.0)):
+        (tmp_path / folder).mkdir()
+        with h5py.File(tmp_path / folder / "source.h5", "w") as file:
+            file["t"] = np.full(4, value)
+            file["s"] = np.array([b"abc" if value else b"xyz"] * 4)
+            file["e"] = np.arange(3.0) if value else np.array([b"q"] * 3)
+        with h5py.File(tmp_path / folder / "t.h5", "w") as file:
+            layout = h5py.VirtualLayout((4,), "f8")
+            layout[:] = h5py.VirtualSource("source.h5", "t", (4,))
+            file.create_virtual_dataset("t", layout)
+            file["t"].make_scale("t")
+            file["x"] = np.arange(4.0) + value
+            file["x"].dims[0].attach_scale(file["t"])
+        for name in "se":
+            with h5py.File(tmp_path / folder / f"{name}.h5", "w") as file:
+                file["x"] = np.arange(4.0) + value
+                file["e"] = h5py.ExternalLink("source.h5", name)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("t", "array 't' of rank 1 is not that of rank 0"),
+        ("s", "array 'e' of rank 1 is not that of rank 0"),
+        ("e", "rank 1 has 2 buffers, but rank 0"),
+    ],
+)
+def test_what_lies_in_other_files_is_looked_at(two, name, reason):
+    words = ["reduce", "--op", "sum", "--follow-links", f"a/{name}.h5", f"b/{name}.h5", "-o", "sum.npy"]
+    refused(run(*words, cwd=two), 3, reason)
+
+
+def moved(path, array, to):
+    """Let an array of a file claim other bytes."""
+    content = path.read_bytes()
+    with h5py.File(path) as file:
+        place, nbytes = file[array].id.get_offset(), file[array].nbytes
+    old, new = (struct.pack("<QQ", each, nbytes) for each in (place, to))
+    assert content.count(old) == 1
+    path.write_bytes(content.replace(old, new))
+
+
+def test_a_coordinate_over_the_elements(tmp_path):
+    """It is compared, though it lies where files that are alike may differ."""
+    for i in range(2):
+        path = tmp_path / f"{i}.h5"
+        with h5py.File(path, "w") as file:
+            file["t"] = np.full(16, 7.0)
+            file["t"].make_scale("t")
+            file["x"] = np.arange(16.0) + i
+            place = file["x"].id.get_offset()
+        moved(path, "t", place)
+    outcome = run("reduce", "--op", "sum", "0.h5", "1.h5", "-o", "sum.npy", cwd=tmp_path)
+    refused(outcome, 3, "array 't' of rank 1 is not that of rank 0")
+
+
+def test_elements_over_what_describes_another_array(tmp_path):
+    """The order of its bytes is seen in each file."""
+    for i, dtype in enumerate(("<i4", ">i4")):
+        path = tmp_path / f"{i}.h5"
+        with h5py.File(path, "w") as file:
+            file["y"] = np.arange(4, dtype=dtype)
+            file["x"] = np.zeros(256, "u1")
+            place = h5py.h5o.get_info(file["y"].id).addr
+        moved(path, "x", place)
+    words = ["reduce", "-q", "--op", "sum", "--columns", "y", "0.h5", "1.h5", "-o", "sum.npy"]
+    succeeded(run(*words, cwd=tmp_path))
+    assert np.load(tmp_path / "sum.npy").tolist() == [0, 2, 4, 6]
