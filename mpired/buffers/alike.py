@@ -1,13 +1,13 @@
 """Files that are alike but for the elements of their arrays, so that a library has to look at one of them only.
 
 A file that is damaged, or made to deceive, may have what describes its arrays among the elements of one of them. So
-what a library finds is taken for that of another file only if it finds the same with other elements.
+what a library finds is taken for that of another file only if it reads none of these elements to find it. It may do so
+only because it reads more at a time than it needs; then it looks at each file.
 """
 
 from __future__ import annotations
 
 import itertools
-import pickle
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from typing import NamedTuple, TypeAlias
@@ -21,7 +21,6 @@ from mpired.storage import calls
 Asked: TypeAlias = tuple[bool, ...]
 
 _MOST_NBYTES = 256 << 10  # that are compared of a file, and kept of another one
-_FILLS = (b"\x55", b"\xaa")  # in one of them each bit is another one than in the file
 
 
 class Known(NamedTuple):
@@ -42,7 +41,7 @@ class Known(NamedTuple):
     name
         What messages call it.
     is_sure
-        Whether the library was seen to find the same with other elements.
+        Whether the library was seen to find the same without the elements.
     """
 
     asked: Asked
@@ -75,26 +74,21 @@ class Known(NamedTuple):
         is_like = isinstance(source, LocalSource) and (source.nbytes, asked) == (self.nbytes, self.asked)
         return is_like and _read_pieces(source, self.rest) == self.content
 
-    def depends_on_elements(self, look: Callable[..., list[Array]]) -> bool:
-        """Tell whether a library finds something else with other elements, or nothing; that may end the process."""
+    def is_found(self, look: Callable[..., object]) -> bool:
+        """Tell whether a library needs no elements for what it finds; where it does, it may end the process."""
+        rest = _Rest(self, [])
         try:
-            found = [look(_Filled(self, fill), *self.asked) for fill in _FILLS]
-            return any(repr(_sent(each)) != repr(self.found) for each in found)
-        except Exception:  # noqa: BLE001 - whatever a library raises for damaged files
-            return True
+            look(rest, *self.asked)
+        except Exception:  # noqa: BLE001 - whatever a library makes of a failed read
+            return False
+        return not rest.missed  # which may have gone on without what it wanted to read
 
 
-def _sent(found: list[Array]) -> list[Array]:
-    """Return arrays as they come from another process; types of NumPy may be spelled in two ways before."""
-    sent: list[Array] = pickle.loads(pickle.dumps(found))  # noqa: S301 - made here
-    return sent
-
-
-class _Filled(NamedTuple):
-    """A file that is known, with one byte instead of those of the elements."""
+class _Rest(NamedTuple):
+    """A file that is known, without the elements: to read one is an error. `missed` gets where that was wanted."""
 
     known: Known
-    fill: bytes
+    missed: list[int]
     inode: None = None
     is_private: bool = False
     is_forward: bool = False
@@ -111,7 +105,7 @@ class _Filled(NamedTuple):
 
     def open(self) -> OpenSource:
         """Open it for reading."""
-        return _FilledFile(self.known, self.fill)
+        return _RestFile(self)
 
     def kept(self) -> Source:
         """Return itself."""
@@ -125,21 +119,26 @@ class _Filled(NamedTuple):
         return ChangedError(self.name, "changed while being read; run again when its writer has finished")
 
 
-class _FilledFile(OpenSource):
-    def __init__(self, known: Known, fill: bytes) -> None:
-        self._known, self._fill = known, fill
+class _RestFile(OpenSource):
+    def __init__(self, rest: _Rest) -> None:
+        self._known, self._missed = rest.known, rest.missed
 
     def read_into(self, view: memoryview, offset: int) -> int:
-        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
-        end = max(offset, min(offset + len(view), self._known.nbytes))
-        view[: end - offset] = self._fill * (end - offset)
-        at = 0
+        """Fill a view with the bytes from `offset` on, and return how many there were before the end.
+
+        Raises
+        ------
+        ValueError
+            If elements are among them.
+        """
+        at, end = 0, min(offset + len(view), self._known.nbytes)
         for start, stop in self._known.rest:
-            first, last = max(start, offset), min(stop, end)
-            if first < last:
-                view[first - offset : last - offset] = self._known.content[at + first - start : at + last - start]
+            if start <= offset and end <= stop:
+                view[: end - offset] = self._known.content[at + offset - start : at + end - start]
+                return end - offset
             at += stop - start
-        return end - offset
+        self._missed.append(offset)
+        raise ValueError(f"the bytes from {offset} to {end} are not all known")
 
 
 def _is_elsewhere(array: Array) -> bool:

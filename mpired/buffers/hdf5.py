@@ -118,15 +118,15 @@ def _found(source: Source, asked: tuple[bool, bool, bool]) -> list[Array]:
 def _is_made_sure(last: Known) -> bool:
     """Tell whether what the library found in the last file is that of all that are as it; remember that."""
     try:
-        is_sure = not apart(last.name, _depends_on_elements, last)
+        is_sure = apart(last.name, _is_found, last)
     except BufferFileError:  # it has ended the worker
         is_sure = False
     _last.set(last._replace(is_sure=True) if is_sure else None)
     return is_sure
 
 
-def _depends_on_elements(last: Known) -> bool:
-    return last.depends_on_elements(_library().look)
+def _is_found(last: Known) -> bool:
+    return last.is_found(_library().look)
 
 
 def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile:
