@@ -13,7 +13,7 @@ from contextlib import closing
 from typing import NamedTuple, TypeAlias
 
 from mpired.buffers.arrays import Array
-from mpired.errors import ChangedError
+from mpired.buffers.memory import MemorySource
 from mpired.sources.local import LocalSource
 from mpired.sources.source import OpenSource, Source
 from mpired.storage import calls
@@ -76,7 +76,7 @@ class Known(NamedTuple):
 
     def is_found(self, look: Callable[..., object]) -> bool:
         """Tell whether a library needs no elements for what it finds; where it does, it may end the process."""
-        rest = _Rest(self, [])
+        rest = _Rest(self)
         try:
             look(rest, *self.asked)
         except Exception:  # noqa: BLE001 - whatever a library makes of a failed read
@@ -84,39 +84,18 @@ class Known(NamedTuple):
         return not rest.missed  # which may have gone on without what it wanted to read
 
 
-class _Rest(NamedTuple):
+class _Rest(MemorySource):
     """A file that is known, without the elements: to read one is an error. `missed` gets where that was wanted."""
 
-    known: Known
-    missed: list[int]
-    inode: None = None
-    is_private: bool = False
-    is_forward: bool = False
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return self.known.name
-
-    @property
-    def nbytes(self) -> int:
-        """How many bytes there are."""
-        return self.known.nbytes
+    def __init__(self, known: Known) -> None:
+        super().__init__(known.name)
+        self.nbytes = known.nbytes
+        self.known = known
+        self.missed: list[int] = []
 
     def open(self) -> OpenSource:
         """Open it for reading."""
         return _RestFile(self)
-
-    def kept(self) -> Source:
-        """Return itself."""
-        return self
-
-    def check_unchanged(self) -> None:
-        """Do nothing: it is in memory."""
-
-    def changed(self) -> ChangedError:
-        """Return the error for bytes that changed."""
-        return ChangedError(self.name, "changed while being read; run again when its writer has finished")
 
 
 class _RestFile(OpenSource):

@@ -83,14 +83,16 @@ def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
 
 def _is_little(words: Sequence[str]) -> bool:
     """Tell whether words seem to name so little that no worker is needed; a wrong guess costs only time."""
+    if len(words) > _FEW_WORDS:
+        return False
     nbytes = 0
-    for word in words[:_FEW_WORDS]:
+    for word in words:
         if any(each in word for each in _MORE):
             return False
         with contextlib.suppress(OSError, ValueError):  # an option, or a file that is not there yet
             status = os.stat(word)
             nbytes += status.st_size if stat.S_ISREG(status.st_mode) else SMALL_NBYTES
-    return 0 < nbytes < SMALL_NBYTES and len(words) <= _FEW_WORDS
+    return 0 < nbytes < SMALL_NBYTES
 
 
 def _abort(world: Any, status: int) -> NoReturn:
