@@ -425,14 +425,15 @@ def not_loaded(error: BaseException) -> tuple[str, int]:
     """
     for each in _causes(error):
         words = " ".join(str(each).split())
-        if isinstance(each, MemoryError) or (_is_of_loader(each) and _LOADER_LACKS_MEMORY.search(words)):
+        if isinstance(each, MemoryError) or (is_of_loader(each) and _LOADER_LACKS_MEMORY.search(words)):
             return _NO_MEMORY, WorkerError.exit_status
-        if _is_of_loader(each):
+        if is_of_loader(each):
             return shortened(words, LONGEST_REASON), exit_status(OSError())
     raise error
 
 
-def _is_of_loader(error: BaseException) -> bool:
+def is_of_loader(error: BaseException) -> bool:
+    """Tell whether an error is that of a shared library which cannot be loaded."""
     return isinstance(error, ImportError) and (error.path or "").endswith(".so")
 
 

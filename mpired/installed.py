@@ -12,6 +12,8 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from mpired.errors import MpiredError, UsageError, is_of_loader
+
 
 def entry_points(group: str) -> dict[str, list[Any]]:
     """Return the entry points of a group by name, without loading any."""
@@ -46,6 +48,27 @@ def loading() -> Iterator[None]:
     """
     with _LOADING, contextlib.redirect_stdout(sys.stderr):
         yield
+
+
+@contextlib.contextmanager
+def importing(library: str) -> Iterator[None]:
+    """Turn what goes wrong when a library is imported into an error that names it, not the file that it is for.
+
+    Raises
+    ------
+    UsageError
+        As if it was not installed; but a shared library that cannot be loaded is left to `errors.not_loaded`.
+    """
+    try:
+        yield
+    except (MemoryError, MpiredError):
+        raise
+    except Exception as error:
+        if is_of_loader(error):
+            raise
+        what = f"{type(error).__name__}: {' '.join(str(error).split())}"
+        reason = f"cannot be imported ({what}); install it again, as by `pip install --force-reinstall {library}`"
+        raise UsageError(library, reason) from error
 
 
 def homes(points: Sequence[Any]) -> str:

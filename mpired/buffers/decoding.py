@@ -45,6 +45,16 @@ class _Apart:
         self._looks: deque[tuple[Any, ...]] = deque()
         self._has_looked = False
 
+    @property
+    def is_there(self) -> bool:
+        """Whether it has been started."""
+        return self._results is not None
+
+    def load(self, load: Callable[[], object]) -> None:
+        """Start it, and let it load a library; this process goes on meanwhile."""
+        with contextlib.suppress(OSError, WorkerError):  # told where it is needed
+            self.do("", _loading, load)
+
     def do(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Return what a function gives; errors as of `apart`."""
         self._leave_looks()
@@ -98,6 +108,12 @@ class _Apart:
             self._results.close()
 
 
+def _loading(load: Callable[[], object]) -> Iterator[None]:
+    yield  # what asks goes on
+    with contextlib.suppress(Exception):  # told by what needs it
+        load()
+
+
 def _done(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
     function, args = task
     return function(*args)
@@ -118,13 +134,29 @@ _worker: ContextVar[_Apart | None] = ContextVar("worker", default=None)
 
 @contextlib.contextmanager
 def one_worker() -> Iterator[None]:
-    """Let one worker do all that is done `apart` while the block runs."""
+    """Let one worker do all that is done `apart` while the block runs; within another such block, that of this."""
+    if _worker.get() is not None:
+        yield
+        return
     with closing(_Apart()) as worker:
         token = _worker.set(worker)
         try:
             yield
         finally:
             _worker.reset(token)
+
+
+def load_apart(load: Callable[[], object]) -> None:
+    """Let the one worker load a library while this process goes on, if it can be forked."""
+    worker = _worker.get()
+    if worker is not None and pool.can_fork():
+        worker.load(load)
+
+
+def has_worker() -> bool:
+    """Tell whether the one worker has been started: what this process loads then does not serve it."""
+    worker = _worker.get()
+    return worker is not None and worker.is_there
 
 
 def apart(name: str, function: Callable[..., _T], *args: Any) -> _T:

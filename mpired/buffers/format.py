@@ -52,6 +52,12 @@ class RewritingModule(Protocol):
     def rewrite(self, source: Source, changed: Sequence[FlatBuffer], fd: int) -> None: ...
 
 
+class LoadingModule(Protocol):
+    """What the module of a format supplies besides, whose files a worker reads by a library."""
+
+    def load(self) -> None: ...
+
+
 class Format(NamedTuple):
     """A file format: a row of the table. All that is particular to a format is said here, or done by its module.
 
@@ -95,6 +101,8 @@ class Format(NamedTuple):
         Endings of the names of directories that are read as its files; a result has another name.
     forward
         Whether `inspect` and its readers take a source that is read forward; else they get a copy of it.
+    loads
+        Whether a worker reads its files by a library, which `load` of its module imports.
     doc
         A line of documentation.
     decoding
@@ -134,6 +142,7 @@ class Format(NamedTuple):
     in_place: bool = False
     directories: tuple[str, ...] = ()
     forward: bool = False
+    loads: bool = False
     doc: str = ""
     decoding: int = 0
     encoding: int = 0
@@ -193,6 +202,10 @@ class Format(NamedTuple):
             model = model._replace(source=None)
         with self._blamed(f"`to={self.name!r}`"):
             return cast("OutputModule", self.module).prepare(model)
+
+    def load(self) -> None:
+        """Import the library that its files are read by."""
+        cast("LoadingModule", self.module).load()
 
     def note(self, source: Source) -> str | None:
         """Return what a file says of where it comes from; None for nothing."""

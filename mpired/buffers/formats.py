@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from itertools import pairwise
 
 from mpired import codecs
-from mpired.buffers import foreign, plugins
+from mpired.buffers import decoding, foreign, plugins
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.format import Format
@@ -114,6 +115,7 @@ _ROWS: tuple[Format, ...] = (
         has_nulls=True,
         updatable=True,
         in_place=True,
+        loads=True,
         doc="groups of arrays, each a buffer",
         decoding=64 << 20,
         encoding=64 << 20,
@@ -244,6 +246,18 @@ def _suffix_of(name: str) -> str:
     """Return the same of a name; thousands of ranks differ before the first point."""
     name = codecs.stripped(name).lower()
     return next((each for each in _LONG_SUFFIXES if name.endswith(each)), "") or os.path.splitext(name)[1]
+
+
+@contextlib.contextmanager
+def loaded_ahead(path: str) -> Iterator[None]:
+    """Let a worker load the library for a file, if there is one, while this process goes on, and serve the block."""
+    with open(path, "rb") as file:
+        head = file.read(HEAD_NBYTES)
+    kind = foreign.by_content(head, len(head))
+    with decoding.one_worker():
+        if row := next((row for row in _of_kind(kind) if row.loads), None):
+            decoding.load_apart(row.load)
+        yield
 
 
 def open_rank(word: str | AtHand, declared: Declared) -> RankFile:
@@ -416,9 +430,15 @@ def _by_content(
         kind = foreign.by_content(start, source.nbytes, read, far and far.head)
     if kind is None:
         return start, None, None
-    rows = [row for row in _ROWS if row.told_by is kind] + [row for row in reversed(_ROWS) if kind in row.holds]
+    rows = _of_kind(kind)
     row = named if named in rows else next(iter(rows), None)
     return start, row, None if row else kind
+
+
+def _of_kind(kind: foreign.Foreign | None) -> list[Format]:
+    """Return the formats that files of a kind are of, first those that it tells."""
+    told = [row for row in _ROWS if kind is not None and row.told_by is kind]
+    return told + [row for row in reversed(_ROWS) if kind in row.holds]
 
 
 def check_records(source: Source, offset: int) -> None:

@@ -18,12 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpired import calling
+from mpired import calling, installed
 from mpired.buffers import arrays
 from mpired.buffers.alike import Known
 from mpired.buffers.arrays import Array, KeptArrays, Library
 from mpired.buffers.declared import Declared
-from mpired.buffers.decoding import apart, look_apart, looks_at, threads
+from mpired.buffers.decoding import apart, has_worker, look_apart, looks_at, threads
 from mpired.buffers.flat import ArrayLayout, FlatBuffer, MarkingLayout
 from mpired.buffers.missing import Missing
 from mpired.buffers.model import BufferModel, Model
@@ -37,13 +37,17 @@ ERRORS = (KeyError, RuntimeError, TypeError, IndexError, OverflowError, Attribut
 
 
 def _library() -> Any:
-    with _processor_unasked():
-        return importlib.import_module("mpired.buffers.hierarchy")
+    return _imported("mpired.buffers.hierarchy")
 
 
 def _results() -> Any:
-    with _processor_unasked():
-        return importlib.import_module("mpired.buffers.hdf5_results")
+    return _imported("mpired.buffers.hdf5_results")
+
+
+@functools.cache
+def _imported(name: str) -> Any:
+    with installed.importing("h5py"), _processor_unasked():
+        return importlib.import_module(name)
 
 
 @contextlib.contextmanager
@@ -62,12 +66,18 @@ def _processor_unasked() -> Iterator[None]:
             known.pop("processor", None)
 
 
+def load() -> None:
+    """Load what reads and writes, so that no worker that is forked then has to; no file is opened here."""
+    _results()
+
+
 def check_installed(subject: str, extra: str) -> None:
     """Raise `UsageError` unless h5py is installed, which an extra of mpired installs."""
     if importlib.util.find_spec("h5py") is None:
         reason = f"is HDF5, for which mpired needs h5py; install it with `pip install 'mpired[{extra}]'`"
         raise UsageError(subject, reason)
-    _results()  # and what reads: so that no worker has to, which is forked when it is there; no file is opened here
+    if not has_worker():  # else it has loaded it, or will
+        load()
 
 
 def _open(source: Source, memory: int) -> ColumnFile:
@@ -143,7 +153,10 @@ def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile
     """
     check_installed(source.name, extra)
     found = _found(source, (declared.follow_links, declared.unpack, declared.window))
-    return arrays.inspect(source, declared, found, _OUTSIDE if declared.follow_links else _LIBRARY)
+    file = arrays.inspect(source, declared, found, _OUTSIDE if declared.follow_links else _LIBRARY)
+    if any(buffer.isolated for buffer in file.buffers):
+        load()  # for the workers that decode these
+    return file
 
 
 class New(NamedTuple):

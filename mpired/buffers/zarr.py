@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpired import installed
 from mpired.buffers import arrays, conventions, zarr_codecs
 from mpired.buffers.arrays import Array, Field, KeptArrays, Library, digest
 from mpired.buffers.columns import too_large
@@ -58,9 +59,11 @@ _FAILURES = (Exception,)  # of the library
 _TEXTS = frozenset({"vlen-utf8", "vlen-bytes"})
 
 
+@functools.cache
 def _library() -> Any:
     """Import zarr; it warns of what is no one's concern who reads a file."""
-    zarr: Any = importlib.import_module("zarr")
+    with installed.importing("zarr"):
+        zarr: Any = importlib.import_module("zarr")
     warnings.filterwarnings("ignore", module="zarr")
     warnings.filterwarnings("ignore", module="numcodecs")
     # Each worker has one core. A chunk of -0.0 is not one of the fill value 0.0, so every chunk is written.
@@ -82,7 +85,7 @@ class _Buffers(MutableMapping[str, Any]):
     def __init__(self, keys: Mapping[str, bytes]) -> None:
         self._keys = keys
         self.new: dict[str, bytes] = {}
-        self._buffer = importlib.import_module("zarr.core.buffer").default_buffer_prototype().buffer
+        self._buffer = _library().core.buffer.default_buffer_prototype().buffer
 
     def __getitem__(self, key: str) -> Any:
         return self._buffer.from_bytes(self._keys[key])

@@ -94,6 +94,8 @@ class _Commands(click.Group):
         """Find the command; for a word that is none, say which may be meant."""
         if args[0] not in _COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}{_suggestion(args[0])}")
+        if not ctx.resilient_parsing:
+            _load_ahead(ctx, args[1:])
         return super().resolve_command(ctx, args)
 
     def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
@@ -116,6 +118,16 @@ class _Commands(click.Group):
         for title, group in _GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl(list(group.items()), col_max=20)
+
+
+def _load_ahead(ctx: click.Context, words: Sequence[str]) -> None:
+    """Let a worker load the library for the first file among the words while this process loads what commands need."""
+    path = next(filter(os.path.isfile, words), None)
+    if path is not None:
+        calls.check_address_space(_NUMPY)
+        from mpired.buffers.formats import loaded_ahead  # noqa: PLC0415 - imported when a command is
+
+        ctx.with_resource(loaded_ahead(path))
 
 
 def _suggestion(word: str) -> str:

@@ -156,12 +156,9 @@ def _ready(descriptors: Iterable[int], timeout: float | None = None) -> set[int]
 
 
 def _start(function: Callable[[Any], Any], connection: Channel) -> tuple[int, tuple[Any, ...]]:
-    """Start a worker; return its process and what it has to be sent before the first item.
-
-    Fork is fastest, but only safe while there is a single thread: what another one holds is held in the child for ever.
-    """
+    """Start a worker; return its process and what it has to be sent before the first item."""
     parent = os.getpid()
-    if _threads() > 1:
+    if not can_fork():
         return _new_interpreter(parent, connection), (function,)
     flush_streams()  # or both would write what is in the buffers
     pid = os.fork()
@@ -254,6 +251,10 @@ def _children() -> list[int]:
     return found
 
 
-def _threads() -> int:
-    """Return how many threads this process has, not only those of Python."""
-    return len(os.listdir("/proc/self/task"))
+def can_fork() -> bool:
+    """Tell whether a worker can be a fork of this process.
+
+    That is fastest, but only safe while there is a single thread, not only of Python's: what another one holds is held
+    in the child for ever.
+    """
+    return len(os.listdir("/proc/self/task")) == 1

@@ -1,0 +1,154 @@
+"""The libraries of formats: a worker loads one ahead, and one that is broken is told by its name."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import h5py
+import numpy as np
+import pytest
+from command import COMMAND, unchanged
+from needs import needs
+from running import end_in_time, running
+
+# Runs the command, and tells whether its own process has loaded h5py.
+TELLING = """
+import sys
+from mpired.cli import main
+status = main()
+print("h5py" in sys.modules)
+sys.exit(status)
+"""
+# The first fork fails, as where there may be no more processes.
+NO_FIRST = """
+import os
+fork, failed = os.fork, []
+def refuse():
+    if not failed:
+        failed.append(True)
+        raise BlockingIOError(11, "Resource temporarily unavailable")
+    return fork()
+os.fork = refuse
+"""
+THREAD = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
+
+
+@pytest.fixture
+def ranks(tmp_path):
+    """Return three contiguous files and three in chunks, of which rank i has i + 1 everywhere."""
+    made = {"contiguous": [], "chunked": []}
+    for kind, names in made.items():
+        for i in range(3):
+            with h5py.File(tmp_path / f"{kind}{i}.h5", "w") as file:
+                file.create_dataset("x", data=np.full(100, i + 1.0), chunks=(10,) if kind == "chunked" else None)
+            names.append(f"{kind}{i}.h5")
+    return made
+
+
+def script(text, *words, cwd, status=0):
+    done = subprocess.run([sys.executable, "-c", text, *words], cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == status, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize(("kind", "is_loaded"), [("contiguous", "False"), ("chunked", "True")])
+def test_only_a_worker_loads_it_for_elements_that_lie_as_they_are(kind, is_loaded, ranks, tmp_path):
+    """Those who decode are forked when it is loaded."""
+    words = ("reduce", "-q", "--op", "sum", "-o", "sum.h5")
+    assert script(TELLING, *words, *ranks[kind], cwd=tmp_path).split() == [is_loaded]
+    with h5py.File(tmp_path / "sum.h5") as file:
+        assert set(file["x"][()]) == {6.0}
+
+
+def test_info_and_windows(ranks, tmp_path):
+    assert "chunks of (10,)" in script(TELLING, "info", *ranks["chunked"], cwd=tmp_path)
+    words = ("accumulate", "-q", "--op", "sum", *ranks["contiguous"][:2])
+    assert script(TELLING, *words, cwd=tmp_path).split() == ["False"]
+    with h5py.File(tmp_path / "contiguous0.h5") as file:
+        assert set(file["x"][()]) == {3.0}
+
+
+@pytest.mark.parametrize("before", [NO_FIRST, THREAD], ids=["no worker", "threads"])
+@pytest.mark.parametrize("kind", ["contiguous", "chunked"])
+def test_where_it_cannot_be_loaded_ahead(before, kind, ranks, tmp_path):
+    script(before + TELLING, "reduce", "-q", "--op", "sum", "-o", "sum.npy", *ranks[kind], cwd=tmp_path)
+    assert set(np.load(tmp_path / "sum.npy")) == {6.0}
+
+
+def test_first_file_of_another_kind(ranks, tmp_path):
+    """A file of another kind, or none, comes first: a pipe is not read ahead."""
+    np.save(tmp_path / "one.npy", np.ones(100))
+    os.mkfifo(tmp_path / "pipe")
+    with subprocess.Popen(["sh", "-c", "cat one.npy > pipe"], cwd=tmp_path):
+        for first in ("pipe", "one.npy"):
+            words = ("reduce", "-q", "-f", "--op", "sum", "-o", "sum.npy", first, *ranks["contiguous"])
+            script(TELLING, *words, cwd=tmp_path)
+            assert set(np.load(tmp_path / "sum.npy")) == {7.0}
+
+
+@pytest.fixture
+def fake(tmp_path_factory):
+    """Return what gives a package another text, and the environment in which it has that."""
+
+    def made(name, text):
+        package = tmp_path_factory.mktemp("path") / name
+        package.mkdir()
+        (package / "__init__.py").write_text(text)
+        return os.environ | {"PYTHONPATH": str(package.parent)}
+
+    return made
+
+
+@pytest.mark.parametrize("error", ["ValueError('numpy.dtype size changed')", "ImportError('no such name')"])
+@pytest.mark.parametrize("kind", ["contiguous", "chunked", "zarr", "to hdf5", "to zarr"])
+def test_one_that_is_broken_is_told(error, kind, ranks, fake, tmp_path):
+    """By one line that names it, not the file, and not only where its file is first."""
+    np.save(tmp_path / "one.npy", np.ones(100))
+    (tmp_path / "r.zarr").mkdir()
+    array = '{"zarr_format": 2, "shape": [1], "chunks": [1], "dtype": "<f8", "order": "C", "fill_value": 0.0, '
+    (tmp_path / "r.zarr" / ".zarray").write_text(f'{array}"compressor": null, "filters": null}}')
+    library, out, names = {
+        "zarr": ("zarr", "o.npy", ["r.zarr"]),
+        "to hdf5": ("h5py", "o.h5", ["one.npy"]),
+        "to zarr": ("zarr", "o.zarr.zip", ["one.npy"]),
+    }.get(kind) or ("h5py", "o.npy", ranks[kind])
+    env = fake(library, f"raise {error}")
+    words = ("reduce", "--op", "sum", "-o", out, *names)
+    with unchanged(tmp_path):
+        done = subprocess.run([COMMAND, *words], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    what = error.replace("('", ": ").removesuffix("')")
+    way_out = f"install it again, as by `pip install --force-reinstall {library}`"
+    assert done.stderr == f"mpired: {library}: cannot be imported ({what}); {way_out}\n"
+    assert (done.returncode, done.stdout) == (2, "")
+
+
+def test_interrupted_while_it_is_loaded(ranks, fake, tmp_path):
+    """Nothing is left of a worker that loads and does not end."""
+    env = fake("h5py", "import signal\nwhile True: signal.pause()")
+    prefix = ("env", f"PYTHONPATH={env['PYTHONPATH']}")
+    with unchanged(tmp_path), running("info", *ranks["contiguous"], cwd=tmp_path, prefix=prefix) as command:
+        workers = command.workers(1)
+        os.kill(command.pid, signal.SIGINT)
+        assert command.end()[0] == -signal.SIGINT
+        end_in_time(workers)
+
+
+def test_it_is_loaded_while_the_command_is(ranks, tmp_path):
+    """Before the modules of the command are, of which one is made to wait for the worker."""
+    needs("strace")
+    words = ["strace", "-f", "-qq", "-e", "trace=openat,clone,fork,vfork", "-o", "calls"]
+    done = subprocess.run(
+        [*words, COMMAND, "info", *ranks["contiguous"]], cwd=tmp_path, check=False, capture_output=True
+    )
+    assert done.returncode == 0
+    calls = [line.split(maxsplit=1) for line in (tmp_path / "calls").read_text().splitlines()]
+    command = calls[0][0]
+    forked = next(i for i, (pid, call) in enumerate(calls) if pid == command and call.startswith("clone"))
+    own = [i for i, (pid, call) in enumerate(calls) if pid == command and "/mpired/cli/" in call and "info" in call]
+    assert forked < min(own)
+    loaders = {pid for pid, call in calls if "libhdf5" in call and "ENOENT" not in call}
+    assert loaders
+    assert command not in loaders
