@@ -251,7 +251,8 @@ def _suffix_of(name: str) -> str:
 @contextlib.contextmanager
 def loaded_ahead(path: str) -> Iterator[None]:
     """Let a worker load the library for a file, if there is one, while this process goes on, and serve the block."""
-    with open(path, "rb") as file:
+    head = b""
+    with contextlib.suppress(OSError), open(path, "rb") as file:  # told where it is used
         head = file.read(HEAD_NBYTES)
     kind = foreign.by_content(head, len(head))
     with decoding.one_worker():

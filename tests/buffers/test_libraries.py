@@ -10,7 +10,7 @@ import sys
 import h5py
 import numpy as np
 import pytest
-from command import COMMAND, unchanged
+from command import COMMAND, become_nobody, refused, run, unchanged
 from needs import needs
 from running import end_in_time, running
 
@@ -87,6 +87,15 @@ def test_first_file_of_another_kind(ranks, tmp_path):
             words = ("reduce", "-q", "-f", "--op", "sum", "-o", "sum.npy", first, *ranks["contiguous"])
             script(TELLING, *words, cwd=tmp_path)
             assert set(np.load(tmp_path / "sum.npy")) == {7.0}
+
+
+def test_first_file_that_cannot_be_read(tmp_path):
+    """It is no error of a command that does not use it."""
+    needs("root")
+    tmp_path.chmod(0o755)
+    (tmp_path / "secret.h5").touch(0)
+    assert b"Usage" in run("info", "--help", "secret.h5", cwd=tmp_path, setup=become_nobody).out
+    refused(run("info", "secret.h5", cwd=tmp_path, setup=become_nobody), 4, "secret.h5: Permission denied")
 
 
 @pytest.fixture
