@@ -50,6 +50,11 @@ class _Apart:
         """Whether it has been started."""
         return self._results is not None
 
+    @property
+    def is_looking_ahead(self) -> bool:
+        """Whether it looks at files that it will be asked for."""
+        return bool(self._looks)
+
     def load(self, load: Callable[[], object]) -> None:
         """Start it, and let it load a library; this process goes on meanwhile."""
         with contextlib.suppress(OSError, WorkerError):  # told where it is needed
@@ -191,6 +196,12 @@ def look_apart(function: Callable[..., _T], source: Source, *args: Any) -> _T:
     """
     worker = _worker.get()
     return apart(source.name, function, source, *args) if worker is None else worker.look(function, source, *args)
+
+
+def is_looking_ahead() -> bool:
+    """Tell whether the one worker looks at files meanwhile."""
+    worker = _worker.get()
+    return worker is not None and worker.is_looking_ahead
 
 
 def looks_at(source: Source) -> bool:

@@ -102,7 +102,7 @@ class Format(NamedTuple):
     forward
         Whether `inspect` and its readers take a source that is read forward; else they get a copy of it.
     loads
-        Whether a worker reads its files by a library, which `load` of its module imports.
+        The kinds of its files that a worker reads by a library, which `load` of its module imports.
     doc
         A line of documentation.
     decoding
@@ -142,7 +142,7 @@ class Format(NamedTuple):
     in_place: bool = False
     directories: tuple[str, ...] = ()
     forward: bool = False
-    loads: bool = False
+    loads: tuple[object, ...] = ()
     doc: str = ""
     decoding: int = 0
     encoding: int = 0

@@ -115,7 +115,7 @@ _ROWS: tuple[Format, ...] = (
         has_nulls=True,
         updatable=True,
         in_place=True,
-        loads=True,
+        loads=(foreign.HDF5, foreign.NETCDF4),
         doc="groups of arrays, each a buffer",
         decoding=64 << 20,
         encoding=64 << 20,
@@ -131,6 +131,7 @@ _ROWS: tuple[Format, ...] = (
         has_nulls=True,
         updatable=True,
         in_place=True,
+        loads=(foreign.NETCDF4, foreign.HDF5),
         doc="variables, each a buffer: classic, CDF-5 and netCDF-4",
         decoding=16 << 20,
         encoding=24 << 20,
@@ -251,14 +252,21 @@ def _suffix_of(name: str) -> str:
 @contextlib.contextmanager
 def loaded_ahead(path: str) -> Iterator[None]:
     """Let a worker load the library for a file, if there is one, while this process goes on, and serve the block."""
-    head = b""
-    with contextlib.suppress(OSError), open(path, "rb") as file:  # told where it is used
-        head = file.read(HEAD_NBYTES)
-    kind = foreign.by_content(head, len(head))
+    row = _BY_SUFFIX.get(_suffix(path))
     with decoding.one_worker():
-        if row := next((row for row in _of_kind(kind) if row.loads), None):
+        if row is not None and row.loads and _kind(path) in row.loads:
             decoding.load_apart(row.load)
         yield
+
+
+def _kind(path: str) -> foreign.Foreign | None:
+    """Return the kind of a file by its first bytes; None if it is of none, or cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(HEAD_NBYTES)
+    except OSError:  # told where it is used
+        return None
+    return foreign.by_content(head, len(head))
 
 
 def open_rank(word: str | AtHand, declared: Declared) -> RankFile:
@@ -431,15 +439,9 @@ def _by_content(
         kind = foreign.by_content(start, source.nbytes, read, far and far.head)
     if kind is None:
         return start, None, None
-    rows = _of_kind(kind)
+    rows = [row for row in _ROWS if row.told_by is kind] + [row for row in reversed(_ROWS) if kind in row.holds]
     row = named if named in rows else next(iter(rows), None)
     return start, row, None if row else kind
-
-
-def _of_kind(kind: foreign.Foreign | None) -> list[Format]:
-    """Return the formats that files of a kind are of, first those that it tells."""
-    told = [row for row in _ROWS if kind is not None and row.told_by is kind]
-    return told + [row for row in reversed(_ROWS) if kind in row.holds]
 
 
 def check_records(source: Source, offset: int) -> None:

@@ -23,7 +23,7 @@ from mpired.buffers import arrays
 from mpired.buffers.alike import Known
 from mpired.buffers.arrays import Array, KeptArrays, Library
 from mpired.buffers.declared import Declared
-from mpired.buffers.decoding import apart, has_worker, look_apart, looks_at, threads
+from mpired.buffers.decoding import apart, has_worker, is_looking_ahead, look_apart, looks_at, threads
 from mpired.buffers.flat import ArrayLayout, FlatBuffer, MarkingLayout
 from mpired.buffers.missing import Missing
 from mpired.buffers.model import BufferModel, Model
@@ -154,8 +154,8 @@ def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile
     check_installed(source.name, extra)
     found = _found(source, (declared.follow_links, declared.unpack, declared.window))
     file = arrays.inspect(source, declared, found, _OUTSIDE if declared.follow_links else _LIBRARY)
-    if any(buffer.isolated for buffer in file.buffers):
-        load()  # for the workers that decode these
+    if is_looking_ahead() and any(buffer.isolated for buffer in file.buffers):
+        load()  # for the workers that will decode these
     return file
 
 

@@ -320,6 +320,9 @@ def _read(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
         return found
 
 
+load = hdf5.load
+
+
 def _is_hdf5(source: Source) -> bool:
     with closing(source.open()) as file, calls.blaming(source.name):
         return file.read(3, 0) != b"CDF" and source.nbytes > 0

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import h5py
+import netCDF4
 import numpy as np
 import pytest
 from command import COMMAND, become_nobody, refused, run, unchanged
@@ -32,6 +33,12 @@ def refuse():
         raise BlockingIOError(11, "Resource temporarily unavailable")
     return fork()
 os.fork = refuse
+"""
+# Tells how many workers there were, too.
+COUNTING = """
+import os
+fork, made = os.fork, []
+os.fork = lambda: made.append(fork()) or made[-1]
 """
 THREAD = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
 
@@ -69,6 +76,16 @@ def test_info_and_windows(ranks, tmp_path):
     assert script(TELLING, *words, cwd=tmp_path).split() == ["False"]
     with h5py.File(tmp_path / "contiguous0.h5") as file:
         assert set(file["x"][()]) == {3.0}
+
+
+@pytest.mark.parametrize(("form", "is_worker"), [("NETCDF4", True), ("NETCDF3_CLASSIC", False)])
+def test_netcdf(form, is_worker, tmp_path):
+    """The classic form needs no library."""
+    with netCDF4.Dataset(tmp_path / "r.nc", "w", format=form) as file:
+        file.createDimension("x", 3)
+        file.createVariable("v", "f8", ("x",))[:] = 1.0
+    text = COUNTING + TELLING.replace("print(", "print(len(made), ")
+    assert script(text, "info", "r.nc", cwd=tmp_path).splitlines()[-1] == f"{is_worker:d} False"
 
 
 @pytest.mark.parametrize("before", [NO_FIRST, THREAD], ids=["no worker", "threads"])
