@@ -24,6 +24,8 @@ SCALE, OFFSET = "scale_factor", "add_offset"
 _TIME = re.compile(r"\s*\w+\s+since\s", re.IGNORECASE)
 _NAMING = ("coordinates", "bounds", "climatology", "grid_mapping", "cell_measures")
 _FLAGS = ("flag_values", "flag_masks", "flag_meanings")
+MEANING = (*OF_THE_TYPE, SCALE, OFFSET, *_NAMING, *_FLAGS, "formula_terms", "units", "calendar", "_Unsigned")
+"""All attributes that mean something here."""
 # netCDF's own, of elements that were never written.
 _FILLS = {
     "i1": -127, "i2": -32767, "i4": -2147483647, "i8": -9223372036854775806, "u1": 255, "u2": 65535, "u4": 4294967295,

@@ -42,7 +42,7 @@ _FILTERS = {
     h5py.h5z.FILTER_SZIP: "szip", h5py.h5z.FILTER_NBIT: "nbit", h5py.h5z.FILTER_SCALEOFFSET: "scaleoffset",
     h5py.h5z.FILTER_LZF: "lzf", 32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32015: "zstd", 32026: "blosc2",
 }  # fmt: skip
-_LINKS = "CLASS", "NAME", "DIMENSION_LIST", "REFERENCE_LIST"
+_MEANING = frozenset(name.encode() for name in ("CLASS", "NAME", "history", *conventions.MEANING))
 DIMENSION_ONLY = "This is a netCDF dimension but not a netCDF variable"
 
 
@@ -272,15 +272,18 @@ def text_of(octets: bytes) -> str:
 
 
 def attributes_of(identifier: Any) -> dict[str, Attribute]:
-    """Return the attributes of an object that are numbers or a text; large ones are left out."""
+    """Return the attributes of an object that have a meaning here, if they are numbers or a text, and not large."""
+    names: list[bytes] = []
+    h5a.iterate(identifier, names.append)
     found: dict[str, Attribute] = {}
-    for attribute in each_attribute(identifier):
+    for name in _MEANING.intersection(names):
+        attribute = h5a.open(identifier, name)
         space, tid = attribute.get_space(), attribute.get_type()
         if space.get_simple_extent_npoints() * tid.get_size() > _ATTRIBUTE_NBYTES:
             continue
         value = _value(attribute, space, tid)
         if value is not None:
-            found[text_of(attribute.name if isinstance(attribute.name, bytes) else attribute.name.encode())] = value
+            found[text_of(name)] = value
     return found
 
 
@@ -322,8 +325,7 @@ def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array
     with closing(HdfFile(source, outside=follow)) as opened:
         found = list(walk(opened.file))
         scales = {each.address: each.name for each in found if isinstance(each.object, h5d.DatasetID)}
-        entries: list[tuple[Found, h5py.Dataset | None, Attributes]] = []
-        variables = []
+        entries: list[tuple[Found, h5py.Dataset | None, Variable]] = []
         for each in found:
             if isinstance(each.object, h5d.DatasetID):
                 attributes = attributes_of(each.object)
@@ -331,11 +333,10 @@ def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array
                     continue
                 dataset = h5py.Dataset(each.object, readonly=True)  # it keeps what it was asked for
                 dims = _dims(each.name, dataset, attributes, scales)
-                entries.append((each, dataset, attributes))
-                variables.append(Variable(each.name, dims, _dtype(each.object), attributes))
+                entries.append((each, dataset, Variable(each.name, dims, _dtype(each.object), attributes)))
             elif each.outside:
-                entries.append((each, None, {}))
-        carried = conventions.carried(variables)
+                entries.append((each, None, Variable(each.name, (), None, {})))
+        carried = conventions.carried([variable for _, _, variable in entries])
         looking = _Looking(opened, source, follow=follow, unpack=unpack, window=window)
         return [looking.array(*entry, is_carried=entry[0].name in carried) for entry in entries]
 
@@ -369,7 +370,7 @@ class _Looking(NamedTuple):
     unpack: bool
     window: bool
 
-    def array(self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool) -> Array:
+    def array(self, found: Found, dataset: h5py.Dataset | None, variable: Variable, *, is_carried: bool) -> Array:
         """Describe one."""
         if found.outside and not self._may_follow:
             return self._elsewhere(found.name, found.outside, None)
@@ -377,7 +378,7 @@ class _Looking(NamedTuple):
             dataset, reason = _led_to(self.opened.file, found.name)
             if dataset is None:
                 return _not_there(found.name, f"lies in another file ({found.outside}), {reason}")
-            attributes, is_carried = attributes_of(dataset.id), False
+            variable, is_carried = variable._replace(attributes=attributes_of(dataset.id)), False
         assert dataset is not None  # noqa: S101 - it is in this file
         plist = dataset.id.get_create_plist()
         elsewhere = plist.get_layout() == h5d.VIRTUAL or plist.get_external_count()
@@ -386,7 +387,7 @@ class _Looking(NamedTuple):
             return self._elsewhere(found.name, text_of(bytes(where)), _shape(dataset))
         if elsewhere and (lacking := _lacking(dataset, (), set())):
             return _not_there(found.name, lacking)
-        return self._described(found, dataset, attributes, is_carried=is_carried)
+        return self._described(found, dataset, variable, is_carried=is_carried)
 
     @property
     def _may_follow(self) -> bool:
@@ -402,8 +403,8 @@ class _Looking(NamedTuple):
         label, unseen = f"elements in another file ({where})", shape is None
         return Array(name, None, shape or (), label=label, reason=reason, way_out=way_out, unseen=unseen)
 
-    def _described(self, found: Found, dataset: h5py.Dataset, attributes: Attributes, *, is_carried: bool) -> Array:
-        name, shape = found.name, dataset.shape
+    def _described(self, found: Found, dataset: h5py.Dataset, variable: Variable, *, is_carried: bool) -> Array:
+        name, shape, attributes = found.name, dataset.shape, variable.attributes
         dtype, label, reason = _form(name, dataset, attributes)
         if shape is None:
             return Array(name, None, (), label="no elements", reason=f"array {name!r} has no elements", unseen=True)
@@ -443,7 +444,7 @@ class _Looking(NamedTuple):
             unit=conventions.unit(attributes),
             storage=_storage(dataset),
             leaf=packed,
-            unlimited=_unlimited(dataset),
+            unlimited=_unlimited(dataset.maxshape, variable.dims),
         )
 
     def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:
@@ -643,13 +644,13 @@ def _dense(dtype: np.dtype) -> bool:
     return sum(dtype[name].itemsize for name in dtype.names or ()) == dtype.itemsize
 
 
-def _unlimited(dataset: h5py.Dataset) -> tuple[str, ...]:
-    """Return what each dimension without a limit is called, by its scale if it has one, "" for the others."""
-    if dataset.maxshape is None or None not in dataset.maxshape:
+def _unlimited(most: tuple[int | None, ...], dims: Sequence[str]) -> tuple[str, ...]:
+    """Return what each dimension without a limit is called, by its name if it has one, "" for the others."""
+    if None not in most:
         return ()
-    scales = [[scale.name.rpartition("/")[2] for scale in each.values()] for each in dataset.dims]
-    names = [f"record dimension {own[0]!r}" if own else f"unlimited axis {axis}" for axis, own in enumerate(scales)]
-    return tuple("" if most is not None else name for most, name in zip(dataset.maxshape, names, strict=True))
+    names = dims if len(dims) == len(most) else [""] * len(most)
+    own = [f"record dimension {name!r}" if name else f"unlimited axis {axis}" for axis, name in enumerate(names)]
+    return tuple("" if limit is not None else name for limit, name in zip(most, own, strict=True))
 
 
 def _storage(dataset: h5py.Dataset) -> str:
