@@ -60,7 +60,8 @@ def importing(library: str) -> Iterator[None]:
         As if it was not installed; but a shared library that cannot be loaded is left to `errors.not_loaded`.
     """
     try:
-        yield
+        with loading():
+            yield
     except (MemoryError, MpiredError):
         raise
     except Exception as error:

@@ -44,10 +44,23 @@ class _Apart:
         self._results: Generator[Any, None, None] | None = None
         self._looks: deque[tuple[Any, ...]] = deque()
         self._has_looked = False
+        self._loads = False
+
+    def load(self, load: Callable[[], object]) -> None:
+        """Start it, and let it load a library; this process goes on meanwhile."""
+        self._tasks.append((load, ()))
+        self._results = self._started(ahead=True)
+        with self._or_not_there():
+            next(self._results)
+            self._loads = True
 
     @property
     def is_there(self) -> bool:
-        """Whether it has been started."""
+        """Whether it has been started; not any more if it could not load its library."""
+        if self._loads and self._results is not None:
+            self._loads = False
+            with self._or_not_there():
+                next(self._results)
         return self._results is not None
 
     @property
@@ -55,14 +68,11 @@ class _Apart:
         """Whether it looks at files that it will be asked for."""
         return bool(self._looks)
 
-    def load(self, load: Callable[[], object]) -> None:
-        """Start it, and let it load a library; this process goes on meanwhile."""
-        with contextlib.suppress(OSError, WorkerError):  # told where it is needed
-            self.do("", _loading, load)
-
     def do(self, name: str, function: Callable[..., Any], *args: Any) -> Any:
         """Return what a function gives; errors as of `apart`."""
         self._leave_looks()
+        if not self.is_there:
+            self._results = self._started()
         self._tasks.append((function, args))
         return self._next(name)
 
@@ -97,26 +107,29 @@ class _Apart:
                 self._next(source.name)
 
     def _next(self, name: str) -> Any:
-        if self._results is None:
-            self._results = pool.run(_done, iter(self._tasks.popleft, None), 1, isolated=True)
         try:
             with _blaming(name):
-                return next(self._results)
+                return next(cast("Generator[Any, None, None]", self._results))
         except BaseException:
             self._results = None  # the worker has ended
             self._looks.clear()
             raise
 
+    def _started(self, *, ahead: bool = False) -> Generator[Any, None, None]:
+        return pool.run(_done, iter(self._tasks.popleft, None), 1, isolated=True, ahead=ahead)
+
+    @contextlib.contextmanager
+    def _or_not_there(self) -> Iterator[None]:
+        """Be without a worker if the block fails: what needs it starts another one, and tells what fails then."""
+        try:
+            yield
+        except Exception:  # noqa: BLE001 - of a library
+            self._results = None
+
     def close(self) -> None:
         """End the worker."""
         if self._results is not None:
             self._results.close()
-
-
-def _loading(load: Callable[[], object]) -> Iterator[None]:
-    yield  # what asks goes on
-    with contextlib.suppress(Exception):  # told by what needs it
-        load()
 
 
 def _done(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:

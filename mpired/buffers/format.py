@@ -52,12 +52,6 @@ class RewritingModule(Protocol):
     def rewrite(self, source: Source, changed: Sequence[FlatBuffer], fd: int) -> None: ...
 
 
-class LoadingModule(Protocol):
-    """What the module of a format supplies besides, whose files a worker reads by a library."""
-
-    def load(self) -> None: ...
-
-
 class Format(NamedTuple):
     """A file format: a row of the table. All that is particular to a format is said here, or done by its module.
 
@@ -202,10 +196,6 @@ class Format(NamedTuple):
             model = model._replace(source=None)
         with self._blamed(f"`to={self.name!r}`"):
             return cast("OutputModule", self.module).prepare(model)
-
-    def load(self) -> None:
-        """Import the library that its files are read by."""
-        cast("LoadingModule", self.module).load()
 
     def note(self, source: Source) -> str | None:
         """Return what a file says of where it comes from; None for nothing."""

@@ -255,7 +255,7 @@ def loaded_ahead(path: str) -> Iterator[None]:
     row = _BY_SUFFIX.get(_suffix(path))
     with decoding.one_worker():
         if row is not None and row.loads and _kind(path) in row.loads:
-            decoding.load_apart(row.load)
+            decoding.load_apart(row.module.load)
         yield
 
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
-from h5py import h5, h5a, h5d, h5ds, h5f, h5g, h5o, h5p, h5s, h5t
+from h5py import h5, h5a, h5d, h5ds, h5f, h5g, h5i, h5o, h5p, h5s, h5t
 
 from mpired.buffers import conventions
 from mpired.buffers.arrays import Array, Field, digest
@@ -276,7 +276,7 @@ def attributes_of(identifier: Any) -> dict[str, Attribute]:
     names: list[bytes] = []
     h5a.iterate(identifier, names.append)
     found: dict[str, Attribute] = {}
-    for name in _MEANING.intersection(names):
+    for name in filter(_MEANING.__contains__, names):
         attribute = h5a.open(identifier, name)
         space, tid = attribute.get_space(), attribute.get_type()
         if space.get_simple_extent_npoints() * tid.get_size() > _ATTRIBUTE_NBYTES:
@@ -325,7 +325,8 @@ def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array
     with closing(HdfFile(source, outside=follow)) as opened:
         found = list(walk(opened.file))
         scales = {each.address: each.name for each in found if isinstance(each.object, h5d.DatasetID)}
-        entries: list[tuple[Found, h5py.Dataset | None, Variable]] = []
+        entries: list[tuple[Found, h5py.Dataset | None, Attributes]] = []
+        variables = []
         for each in found:
             if isinstance(each.object, h5d.DatasetID):
                 attributes = attributes_of(each.object)
@@ -333,10 +334,11 @@ def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array
                     continue
                 dataset = h5py.Dataset(each.object, readonly=True)  # it keeps what it was asked for
                 dims = _dims(each.name, dataset, attributes, scales)
-                entries.append((each, dataset, Variable(each.name, dims, _dtype(each.object), attributes)))
+                entries.append((each, dataset, attributes))
+                variables.append(Variable(each.name, dims, _dtype(each.object), attributes))
             elif each.outside:
-                entries.append((each, None, Variable(each.name, (), None, {})))
-        carried = conventions.carried([variable for _, _, variable in entries])
+                entries.append((each, None, {}))
+        carried = conventions.carried(variables)
         looking = _Looking(opened, source, follow=follow, unpack=unpack, window=window)
         return [looking.array(*entry, is_carried=entry[0].name in carried) for entry in entries]
 
@@ -370,7 +372,7 @@ class _Looking(NamedTuple):
     unpack: bool
     window: bool
 
-    def array(self, found: Found, dataset: h5py.Dataset | None, variable: Variable, *, is_carried: bool) -> Array:
+    def array(self, found: Found, dataset: h5py.Dataset | None, attributes: Attributes, *, is_carried: bool) -> Array:
         """Describe one."""
         if found.outside and not self._may_follow:
             return self._elsewhere(found.name, found.outside, None)
@@ -378,7 +380,7 @@ class _Looking(NamedTuple):
             dataset, reason = _led_to(self.opened.file, found.name)
             if dataset is None:
                 return _not_there(found.name, f"lies in another file ({found.outside}), {reason}")
-            variable, is_carried = variable._replace(attributes=attributes_of(dataset.id)), False
+            attributes, is_carried = attributes_of(dataset.id), False
         assert dataset is not None  # noqa: S101 - it is in this file
         plist = dataset.id.get_create_plist()
         elsewhere = plist.get_layout() == h5d.VIRTUAL or plist.get_external_count()
@@ -387,7 +389,7 @@ class _Looking(NamedTuple):
             return self._elsewhere(found.name, text_of(bytes(where)), _shape(dataset))
         if elsewhere and (lacking := _lacking(dataset, (), set())):
             return _not_there(found.name, lacking)
-        return self._described(found, dataset, variable, is_carried=is_carried)
+        return self._described(found, dataset, attributes, is_carried=is_carried)
 
     @property
     def _may_follow(self) -> bool:
@@ -403,8 +405,8 @@ class _Looking(NamedTuple):
         label, unseen = f"elements in another file ({where})", shape is None
         return Array(name, None, shape or (), label=label, reason=reason, way_out=way_out, unseen=unseen)
 
-    def _described(self, found: Found, dataset: h5py.Dataset, variable: Variable, *, is_carried: bool) -> Array:
-        name, shape, attributes = found.name, dataset.shape, variable.attributes
+    def _described(self, found: Found, dataset: h5py.Dataset, attributes: Attributes, *, is_carried: bool) -> Array:
+        name, shape = found.name, dataset.shape
         dtype, label, reason = _form(name, dataset, attributes)
         if shape is None:
             return Array(name, None, (), label="no elements", reason=f"array {name!r} has no elements", unseen=True)
@@ -444,7 +446,7 @@ class _Looking(NamedTuple):
             unit=conventions.unit(attributes),
             storage=_storage(dataset),
             leaf=packed,
-            unlimited=_unlimited(dataset.maxshape, variable.dims),
+            unlimited=_unlimited(dataset),
         )
 
     def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:
@@ -644,13 +646,18 @@ def _dense(dtype: np.dtype) -> bool:
     return sum(dtype[name].itemsize for name in dtype.names or ()) == dtype.itemsize
 
 
-def _unlimited(most: tuple[int | None, ...], dims: Sequence[str]) -> tuple[str, ...]:
-    """Return what each dimension without a limit is called, by its name if it has one, "" for the others."""
-    if None not in most:
+def _unlimited(dataset: h5py.Dataset) -> tuple[str, ...]:
+    """Return what each dimension without a limit is called, by its scale if it has one, "" for the others."""
+    if None not in dataset.maxshape:
         return ()
-    names = dims if len(dims) == len(most) else [""] * len(most)
-    own = [f"record dimension {name!r}" if name else f"unlimited axis {axis}" for axis, name in enumerate(names)]
-    return tuple("" if limit is not None else name for limit, name in zip(most, own, strict=True))
+    return tuple("" if most is not None else _axis(dataset, axis) for axis, most in enumerate(dataset.maxshape))
+
+
+def _axis(dataset: h5py.Dataset, axis: int) -> str:
+    """Return what a dimension is called."""
+    scales = _scales(dataset.id, axis)
+    name = text_of(h5i.get_name(scales[0]) or b"").rpartition("/")[2] if scales else ""
+    return f"record dimension {name!r}" if name else f"unlimited axis {axis}"
 
 
 def _storage(dataset: h5py.Dataset) -> str:

@@ -102,7 +102,7 @@ class _Commands(click.Group):
         if name not in _COMMANDS:
             return None
         word = name.replace("-", "_")
-        calls.check_address_space(_NUMPY)
+        _check_numpy()
         command: click.Command = getattr(__import__(f"mpired.cli.{word}", fromlist=[word]), word)
         signals.install()
         return command
@@ -120,11 +120,17 @@ class _Commands(click.Group):
                 formatter.write_dl(list(group.items()), col_max=20)
 
 
+def _check_numpy() -> None:
+    """Raise `MemoryError` if there is no room for NumPy, unless it is loaded."""
+    if "numpy" not in sys.modules:
+        calls.check_address_space(_NUMPY)
+
+
 def _load_ahead(ctx: click.Context, words: Sequence[str]) -> None:
     """Let a worker load the library for the first file among the words while this process loads what commands need."""
     path = next(filter(os.path.isfile, words), None)
     if path is not None:
-        calls.check_address_space(_NUMPY)
+        _check_numpy()
         from mpired.buffers.formats import loaded_ahead  # noqa: PLC0415 - imported when a command is
 
         ctx.with_resource(loaded_ahead(path))
@@ -132,7 +138,7 @@ def _load_ahead(ctx: click.Context, words: Sequence[str]) -> None:
 
 def _suggestion(word: str) -> str:
     """Return what may be meant by a word that is no command: an op, or a command that is spelled almost so."""
-    calls.check_address_space(_NUMPY)
+    _check_numpy()
     from mpired.ops import Use, named  # noqa: PLC0415 - only for an error
 
     op, more = named(word)

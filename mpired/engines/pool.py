@@ -37,13 +37,14 @@ def is_crash(error: WorkerError) -> bool:
 
 
 def run(
-    function: Callable[[_T], Any], items: Iterable[_T], jobs: int, *, isolated: bool = False
+    function: Callable[[_T], Any], items: Iterable[_T], jobs: int, *, isolated: bool = False, ahead: bool = False
 ) -> Generator[Any, None, None]:
     """Apply `function` to every item with `jobs` worker processes; yield the results as they are done.
 
     What a generator function yields are results. The function is sent once to each worker. An item is taken from
     `items` when a worker is free for it. With one job all runs in this process, unless it is to be isolated from it. At
-    the end no worker is left, and nothing that one may have started.
+    the end no worker is left, and nothing that one may have started. With `ahead` the first thing that is yielded is
+    None, when the workers have begun.
 
     Raises
     ------
@@ -61,7 +62,11 @@ def run(
         # Held back until the worker has its own handlers, so that none runs ours.
         with step("starting workers"), interruptions.blocked():
             workers.extend(_Worker(function) for _ in first)
-        yield from _results(workers, first, rest)
+        for worker, item in zip(workers, first, strict=True):
+            worker.give(item)
+        if ahead:
+            yield None
+        yield from _results(workers, rest)
     finally:
         _end(workers)
 
@@ -181,10 +186,8 @@ def _new_interpreter(parent: int, connection: Channel) -> int:
     return os.posix_spawn(program, words, os.environ, file_actions=kept)
 
 
-def _results(workers: list[_Worker], first: list[Any], rest: Iterator[Any]) -> Iterator[Any]:
-    """Yield what the workers make of an item each, and of the rest, which goes to the next that is free."""
-    for worker, item in zip(workers, first, strict=True):
-        worker.give(item)
+def _results(workers: list[_Worker], rest: Iterator[Any]) -> Iterator[Any]:
+    """Yield what the workers make of an item that each has, and of the rest, which goes to the next that is free."""
     busy = {worker.connection.fileno(): worker for worker in workers}
     deaths = {worker.ended: worker for worker in workers}
     while busy:

@@ -40,6 +40,20 @@ import os
 fork, made = os.fork, []
 os.fork = lambda: made.append(fork()) or made[-1]
 """
+# The first worker stops before it does anything.
+STANDING = """
+import os, signal, sys
+fork = os.fork
+def stop():
+    pid = fork()
+    if not pid:
+        os.kill(os.getpid(), signal.SIGSTOP)
+    return pid
+os.fork = stop
+sys.argv[:] = sys.argv[1:]
+from mpired.cli import main
+sys.exit(main())
+"""
 THREAD = "import threading; threading.Thread(target=threading.Event().wait, daemon=True).start()\n"
 
 
@@ -115,6 +129,14 @@ def test_first_file_that_cannot_be_read(tmp_path):
     refused(run("info", "secret.h5", cwd=tmp_path, setup=become_nobody), 4, "secret.h5: Permission denied")
 
 
+def test_the_room_for_numpy_is_asked_for_once(tmp_path):
+    """The command needs no more address space because it has loaded NumPy to look ahead."""
+    np.save(tmp_path / "one.npy", np.ones(100))
+    words = ["sh", "-c", f"ulimit -v 150000; exec {COMMAND} info one.npy"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.fixture
 def fake(tmp_path_factory):
     """Return what gives a package another text, and the environment in which it has that."""
@@ -155,6 +177,33 @@ def test_interrupted_while_it_is_loaded(ranks, fake, tmp_path):
     """Nothing is left of a worker that loads and does not end."""
     env = fake("h5py", "import signal\nwhile True: signal.pause()")
     prefix = ("env", f"PYTHONPATH={env['PYTHONPATH']}")
+    with unchanged(tmp_path), running("info", *ranks["contiguous"], cwd=tmp_path, prefix=prefix) as command:
+        workers = command.workers(1)
+        os.kill(command.pid, signal.SIGINT)
+        assert command.end()[0] == -signal.SIGINT
+        end_in_time(workers)
+
+
+@pytest.mark.parametrize("how", ["os.abort()", "os._exit(3)"])
+def test_one_that_ends_the_worker_is_not_told_as_damage(how, ranks, fake, tmp_path):
+    """The command loads it then, and ends as it does."""
+    env = fake("h5py", f"import os; {how}")
+    words = [COMMAND, "info", *ranks["contiguous"]]
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (3 if "exit" in how else -signal.SIGABRT, "")
+
+
+def test_what_it_prints_is_no_output(ranks, fake, tmp_path):
+    env = fake("h5py", "print('hello'); raise ValueError('no')")
+    words = [COMMAND, "info", *ranks["contiguous"]]
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[0] == "hello"
+
+
+def test_a_worker_that_stands_is_not_waited_for(ranks, tmp_path):
+    """Nor is a signal left out that comes before its first answer."""
+    prefix = (sys.executable, "-c", STANDING)
     with unchanged(tmp_path), running("info", *ranks["contiguous"], cwd=tmp_path, prefix=prefix) as command:
         workers = command.workers(1)
         os.kill(command.pid, signal.SIGINT)
