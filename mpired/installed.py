@@ -37,7 +37,7 @@ def _points(distribution: Any, group: str) -> Iterator[Any]:
         yield from distribution.entry_points.select(group=group)
 
 
-_LOADING = threading.Lock()
+_LOADING = threading.RLock()  # a package may use mpired while it is imported
 
 
 @contextlib.contextmanager
