@@ -29,9 +29,11 @@ from mpired.buffers.missing import Missing
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankFile
 from mpired.buffers.streamed import ColumnFile, explaining
+from mpired.engines.worker import ended_after
 from mpired.errors import BufferFileError, DatatypeError, UsageError
 from mpired.sources.source import Source
 
+_LOOK_SECONDS = 600  # of the processor: more than 65,536 arrays with attributes take, and in some damaged files no end
 ERRORS = (KeyError, RuntimeError, TypeError, IndexError, OverflowError, AttributeError, EOFError)
 """What h5py raises for damaged files, besides the usual exceptions."""
 
@@ -105,7 +107,7 @@ _OUTSIDE = Library(_open_outside, ERRORS, _read)
 
 
 def _look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array]:  # noqa: FBT001 - called by a worker
-    with explaining(source.name, *ERRORS):
+    with explaining(source.name, *ERRORS), ended_after(_LOOK_SECONDS):
         found: list[Array] = _library().look(source, follow, unpack, window)
         return found
 
@@ -136,7 +138,8 @@ def _is_made_sure(last: Known) -> bool:
 
 
 def _is_found(last: Known) -> bool:
-    return last.is_found(_library().look)
+    with ended_after(_LOOK_SECONDS):
+        return last.is_found(_library().look)
 
 
 def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile:

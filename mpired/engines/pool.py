@@ -25,6 +25,10 @@ from mpired.storage import descriptors, interruptions
 _T = TypeVar("_T")
 _PR_SET_CHILD_SUBREAPER = 36
 _GENERATIONS = 8
+_CAUSES: dict[int, str] = {
+    signal.SIGKILL: ", perhaps because memory ran out",
+    signal.SIGXCPU: ", after all the processor time that it may take",
+}
 # Seconds that a worker has to end in after its connection has failed.
 _PATIENCE = 1.0
 # What a new interpreter runs. Its module path is this process's before it imports anything of mpired.
@@ -135,7 +139,7 @@ class _Worker:
             code, how = status.si_status, f"ended with status {status.si_status}"
         else:
             code, how = -status.si_status, f"was killed by {_signal_name(status.si_status)}"
-        cause = ", perhaps because memory ran out" if code == -signal.SIGKILL else ""
+        cause = _CAUSES.get(-code, "")
         return WorkerError("worker pool", f"a worker died: it {how}{cause}; nothing was written", code)
 
     def end(self) -> None:

@@ -10,11 +10,13 @@ import contextlib
 import ctypes
 import functools
 import io
+import math
 import os
 import pickle
 import resource
 import signal
 import sys
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -105,6 +107,18 @@ def prepare() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     keep_freed_memory()
+
+
+@contextlib.contextmanager
+def ended_after(seconds: int) -> Iterator[None]:
+    """Let SIGXCPU end this process if the block takes so many seconds of the processor: a library may not come back."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    end = math.ceil(time.process_time()) + seconds
+    resource.setrlimit(resource.RLIMIT_CPU, (min({soft, hard, end} - {resource.RLIM_INFINITY}), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_CPU, (soft, hard))
 
 
 @contextlib.contextmanager

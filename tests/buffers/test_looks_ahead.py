@@ -29,6 +29,14 @@ from mpired.cli import main
 os._exit(main())
 """
 
+# A look at such a file does not end.
+ENDLESS = """
+from mpired.buffers import hdf5
+hdf5._LOOK_SECONDS = 1
+def endless():
+    while True: pass
+""" + ABORTING.replace("os.abort()", "endless()")
+
 # Each file that the library opens is a line in "opened".
 COUNTING = """
 import os
@@ -112,6 +120,20 @@ def test_the_file_that_ends_the_worker_is_blamed(ranks, tmp_path):
     reason = "cannot be decoded, the file is damaged (a worker died: it was killed by SIGABRT)"
     assert outcome.stderr.startswith(f"mpired: {len(BAD)} of {NRANKS} ranks left out: {reason}: {ranks[0]}, {ranks[1]}")
     assert np.load(tmp_path / "sum.npy").tolist() == [sum(i for i in range(NRANKS) if i not in BAD)] * 3
+
+
+def test_a_look_that_does_not_end(tmp_path):
+    """In some damaged files the library goes round in a circle."""
+    for i, name in enumerate(("good.h5", "bad.h5", "other.h5")):
+        write(tmp_path / name, np.full(3, float(i)), i)
+    words = ["reduce", "--skip-bad", "--op", "sum", "-o", "sum.npy", "good.h5", "bad.h5", "other.h5"]
+    outcome = subprocess.run(
+        [sys.executable, "-c", ENDLESS, *words], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert outcome.returncode == 9, outcome.stderr
+    how = "a worker died: it was killed by SIGXCPU, after all the processor time that it may take"
+    assert f"bad.h5: cannot be decoded, the file is damaged ({how})" in outcome.stderr
+    assert np.load(tmp_path / "sum.npy").tolist() == [2.0] * 3
 
 
 @pytest.mark.parametrize("others", ["of another suffix", "that the library does not read"])
