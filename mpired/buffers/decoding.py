@@ -167,7 +167,7 @@ def one_worker() -> Iterator[None]:
 def load_apart(load: Callable[[], object]) -> None:
     """Let the one worker load a library while this process goes on, if it can be forked."""
     worker = _worker.get()
-    if worker is not None and pool.can_fork():
+    if worker is not None and not worker.is_there and pool.can_fork():
         worker.load(load)
 
 

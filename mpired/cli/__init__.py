@@ -94,15 +94,15 @@ class _Commands(click.Group):
         """Find the command; for a word that is none, say which may be meant."""
         if args[0] not in _COMMANDS and not args[0].startswith("-") and not ctx.resilient_parsing:
             ctx.fail(f"No such command {args[0]!r}{_suggestion(args[0])}")
-        if not ctx.resilient_parsing:
-            _load_ahead(ctx, args[1:])
         return super().resolve_command(ctx, args)
 
-    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
         word = name.replace("-", "_")
-        _check_numpy()
+        calls.check_address_space(_NUMPY)
+        if not ctx.resilient_parsing:
+            _load_ahead(ctx)
         command: click.Command = getattr(__import__(f"mpired.cli.{word}", fromlist=[word]), word)
         signals.install()
         return command
@@ -120,17 +120,10 @@ class _Commands(click.Group):
                 formatter.write_dl(list(group.items()), col_max=20)
 
 
-def _check_numpy() -> None:
-    """Raise `MemoryError` if there is no room for NumPy, unless it is loaded."""
-    if "numpy" not in sys.modules:
-        calls.check_address_space(_NUMPY)
-
-
-def _load_ahead(ctx: click.Context, words: Sequence[str]) -> None:
+def _load_ahead(ctx: click.Context) -> None:
     """Let a worker load the library for the first file among the words while this process loads what commands need."""
-    path = next(filter(os.path.isfile, words), None)
+    path = next(filter(os.path.isfile, (ctx.obj or ())[1:]), None)
     if path is not None:
-        _check_numpy()
         from mpired.buffers.formats import loaded_ahead  # noqa: PLC0415 - imported when a command is
 
         ctx.with_resource(loaded_ahead(path))
@@ -138,7 +131,7 @@ def _load_ahead(ctx: click.Context, words: Sequence[str]) -> None:
 
 def _suggestion(word: str) -> str:
     """Return what may be meant by a word that is no command: an op, or a command that is spelled almost so."""
-    _check_numpy()
+    calls.check_address_space(_NUMPY)
     from mpired.ops import Use, named  # noqa: PLC0415 - only for an error
 
     op, more = named(word)
