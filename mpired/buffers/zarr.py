@@ -59,7 +59,6 @@ _FAILURES = (Exception,)  # of the library
 _TEXTS = frozenset({"vlen-utf8", "vlen-bytes"})
 
 
-@functools.cache
 def _library() -> Any:
     """Import zarr; it warns of what is no one's concern who reads a file."""
     with installed.importing("zarr"):
