@@ -30,6 +30,7 @@ pytest.register_assert_rewrite(
     "column_targets",
     "command",
     "format_files",
+    "one_sided",
     "op_faults",
     "running",
     "shared_target",

@@ -125,6 +125,12 @@ class FlatBuffer(NamedTuple):
         return self.stored.newbyteorder("=") if self.fields and self.datarep is None else None
 
     @property
+    def nbytes(self) -> int:
+        """The bytes that a type map may mean: those of the elements, or all of a raw file that is meant as a whole."""
+        elements, rest = self.count * self.stored.itemsize, max(self.source.nbytes - self.offset, 0)
+        return elements if self.shape is not None else rest if self.to_end else min(elements, rest)
+
+    @property
     def end(self) -> int:
         """Bytes from the start of the file to the end of the last element."""
         return self.offset + self.count * self.stored.itemsize
@@ -395,6 +401,15 @@ def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> No
             external32.convert(old, new)
         except external32.Misfit as misfit:
             raise ConversionError(file, f"element {start + misfit.position}: {misfit.reason}") from None
+
+
+def as_in(form: np.dtype, elements: np.ndarray, datatype: Datatype) -> np.ndarray:
+    """Return elements in their native form as they lie in a file, or the other way round; a view if that is the same.
+
+    Fields of a file have the names that its writer chose.
+    """
+    stored = elements.dtype if form == datatype.form else form
+    return elements.view(form) if lies_as(stored, datatype) else in_form(elements, form)
 
 
 def in_form(elements: np.ndarray, form: np.dtype) -> np.ndarray:

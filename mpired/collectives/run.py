@@ -14,7 +14,6 @@ from mpired.buffers import ArrayLayout, FlatBuffer, FlatLayout, Layout, MarkingL
 from mpired.collectives.fold import Fold, Part, Receiver, Region, Target
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.share import Share
-from mpired.datatypes import Group
 from mpired.datatypes.pairs import VALID, column_of, field_type
 from mpired.engines import pool
 from mpired.errors import WorkerError
@@ -228,10 +227,7 @@ def _end(layout: FlatLayout, count: int) -> int:
 
 
 def _target(result: Result, layout: FlatLayout, output: Output | Draft, end: int) -> Target:
-    replaced = layout.around
-    # What lies between the entries of a derived type is not the reduction's (MPI-4.1, 5.1); padding may be anything.
-    kept = replaced if replaced is not None and replaced.datatype.group is Group.DERIVED else None
-    region = Region(layout.offset, layout.stored, kept, end)
+    region = Region(layout.offset, layout.stored, layout.around, end)
     return Target(output.shared, output.name, result.share, (region,), soon=True)
 
 
@@ -239,7 +235,8 @@ def _laid(result: Result, layout: ArrayLayout, draft: Output | Draft) -> Target:
     """Write what a file of arrays has besides the elements, and return where these go."""
     with draft.created() as fd:
         places = layout.lay(fd)
-    regions = tuple(map(Region, places, layout.stored))
+    replaced = layout.there or [None] * len(places)
+    regions = tuple(map(Region, places, layout.stored, replaced))
     if layout.missing:
         regions = tuple(each._replace(missing=one) for each, one in zip(regions, layout.missing, strict=True))
     return Target(draft.shared, draft.name, result.share, regions, soon=True)

@@ -223,8 +223,7 @@ class Datatype:
     @cached_property
     def tail(self) -> int:
         """Bytes of an element in an array behind its last component."""
-        fields = () if self.form.fields is None else self.form.fields.values()
-        return self.itemsize - max((field[1] + field[0].itemsize for field in fields), default=self.itemsize)
+        return tail(self.form)
 
     @cached_property
     def size(self) -> int:
@@ -296,6 +295,12 @@ def beside(name: str, numpy_name: str | None) -> str:
     return f"{name} ({numpy_name})" if numpy_name else name
 
 
+def tail(form: np.dtype) -> int:
+    """Return the bytes of a form behind its last field."""
+    fields = () if form.fields is None else form.fields.values()
+    return form.itemsize - max((field[1] + field[0].itemsize for field in fields), default=form.itemsize)
+
+
 def gaps(form: np.dtype) -> tuple[slice, ...]:
     """Return the byte ranges of a form that carry no value."""
     starts = [(0, form)] if form.fields is None else [(field[1], field[0]) for field in form.fields.values()]
@@ -313,7 +318,8 @@ def _scalar_padding(scalar: np.dtype) -> list[slice]:
     if scalar.base.char not in "gG" or np.finfo(np.longdouble).nmant != 63:  # noqa: PLR2004 - bits of an x87 fraction
         return []
     each = np.dtype(np.longdouble).itemsize
-    return [slice(start + 10, start + each) for start in range(0, scalar.itemsize, each)]
+    first = 10 if scalar.base.isnative else 0
+    return [slice(start + first, start + first + each - 10) for start in range(0, scalar.itemsize, each)]
 
 
 def in_order(names: Sequence[str]) -> tuple[str, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -10,8 +10,8 @@ import numpy as np
 
 from mpired import ops
 from mpired.buffers import FlatBuffer
-from mpired.buffers.flat import convert, in_form, lies_as
-from mpired.datatypes import Datatype
+from mpired.buffers.flat import as_in
+from mpired.datatypes.datatype import tail
 from mpired.ops.overflow import Overflow, steps, total
 from mpired.ops.running import run
 from mpired.storage import calls
@@ -47,14 +47,6 @@ class Share(NamedTuple):
             return self.shape
         return self.window.shape if self.access.entries == self.window.count else (self.access.entries,)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the window, the padding of its last element included."""
-        elements = self.window.count * self.window.stored.itemsize
-        if self.window.shape is not None:
-            return elements
-        return max(elements, self.window.source.nbytes - self.window.offset)  # a raw file is a window of bytes
-
 
 def fold(
     share: Share, op: ops.Op, origins: Sequence[Origin], update: Update, fetched: np.ndarray | None
@@ -78,13 +70,11 @@ def fold(
         Takes the old elements, at the positions of the origin's; None if they are not wanted.
     """
     window = share.window
-    end = _end(window)
     found: list[Overflow] = []
     hidden = 0
     for batch in share.access.batches():
-        octets = _read(update.source, batch, window, end)
-        old = gathered(octets, batch.at, window.stored)
-        elements = _native(old, window.datatype)
+        octets = _read(update.source, batch, window)
+        elements = as_in(window.datatype.form, gathered(octets, batch.at, window.stored), window.datatype)
         if fetched is not None:
             for turn in () if origins else batch.rounds:
                 fetched[turn.index] = elements if turn.where is None else elements[turn.where]
@@ -102,34 +92,33 @@ def fold(
             with np.errstate(all="ignore"):
                 elements = op.lower(elements, window.datatype)
             hidden += 0 if window.marked is None else window.marked.hidden(elements, None)
-        scattered(octets, batch.at, _with_padding_of(old, elements, window.datatype))
-        _write(update, octets, batch, window.offset, end)
+        scattered(octets, batch.at, as_in(window.stored, elements, window.datatype))
+        _write(update, octets, batch, window)
     return total(found), hidden
 
 
-def _end(window: FlatBuffer) -> int | None:
-    """Return the size of a raw file whose last element lacks its padding (MPI-4.1, 5.1.6); None of any other."""
-    size = window.source.nbytes
-    return size if window.shape is None and window.end > size else None
-
-
-def _read(fd: int, batch: Batch, window: FlatBuffer, end: int | None) -> np.ndarray:
+def _read(fd: int, batch: Batch, window: FlatBuffer) -> np.ndarray:
     octets = np.zeros(sum(stop - start for start, stop in batch.ranges), np.uint8)
-    at = 0
     with calls.blaming(window.source.name):
-        for start, stop in batch.ranges:
-            there = stop - start if end is None else min(stop, end - window.offset) - start
-            if calls.pread_into(fd, octets[at : at + there].data, window.offset + start) < there:
+        for data, offset in _stretches(octets, batch, window):
+            if calls.pread_into(fd, data, offset) < len(data):
                 raise window.source.changed()
-            at += stop - start
     return octets
 
 
-def _write(update: Update, octets: np.ndarray, batch: Batch, offset: int, end: int | None) -> None:
-    at = 0
+def _write(update: Update, octets: np.ndarray, batch: Batch, window: FlatBuffer) -> None:
+    for data, offset in _stretches(octets, batch, window):
+        update.write(data, offset)
+
+
+def _stretches(octets: np.ndarray, batch: Batch, window: FlatBuffer) -> Iterator[tuple[memoryview, int]]:
+    """Yield where each range of a batch is in its bytes and in the file, without the padding of its last element.
+
+    A window may end there (MPI-4.1, 5.1.6), or another element begin.
+    """
+    at, behind = 0, tail(window.stored)
     for start, stop in batch.ranges:
-        there = stop - start if end is None else min(stop, end - offset) - start
-        update.write(octets[at : at + there].data, offset + start)
+        yield octets[at : at + stop - start - behind].data, window.offset + start
         at += stop - start
 
 
@@ -166,21 +155,3 @@ def _chained(
         new, overflowed = making(before, read(), read)
     elements[chain.where] = new[-1]
     return elements, overflowed
-
-
-def _native(stored: np.ndarray, datatype: Datatype) -> np.ndarray:
-    """Return a copy of elements of a file in the native form."""
-    # A structure in a file has the names that its writer chose.
-    return stored.copy().view(datatype.form) if lies_as(stored.dtype, datatype) else in_form(stored, datatype.form)
-
-
-def _with_padding_of(stored: np.ndarray, elements: np.ndarray, datatype: Datatype) -> np.ndarray:
-    """Return elements in the form of the file, the bytes that carry no value as they were there."""
-    if not lies_as(stored.dtype, datatype):
-        new = stored.copy()
-        convert(elements, new, "an element", 0)
-        return new
-    for gap in datatype.padding:
-        octets, kept = (each.view(np.uint8).reshape(-1, datatype.extent) for each in (elements, stored))
-        octets[:, gap] = kept[:, gap]
-    return elements.view(stored.dtype)

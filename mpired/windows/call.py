@@ -267,7 +267,7 @@ def _request(
     given = common(opened, options)
     named = {each.column: one for each, one in zip(opened[0], given, strict=True)} if given else {}
     if not given:  # as many elements as the target has, or as `target_count` says
-        given = [Given("target", options["target_count"], whole=False)]
+        given = [Given("target", None, whole=False)]
     formats = frozenset(origin.format for buffers in opened for origin in buffers if origin.format)
     check_formats(Declared(offset=said.offset, count=said.count), formats)  # which describe origins alone
     request = Request(

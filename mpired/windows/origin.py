@@ -10,16 +10,17 @@ import numpy as np
 
 from mpired.buffers import BufferModel, FlatBuffer, Model, RankBuffer
 from mpired.buffers.decoding import Decoder
-from mpired.buffers.flat import in_form
+from mpired.buffers.flat import as_in, in_form
 from mpired.buffers.missing import Missing
 from mpired.buffers.rank import Reader, element_text, in_order, within_memory
 from mpired.buffers.transposed import TransposedBuffer
 from mpired.datatypes import Datatype, agrees, as_numbers, from_dtype
+from mpired.datatypes.datatype import gaps, tail
 from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, DatatypeError
 from mpired.sources.compressed import UnpackedSource, unpacking_nbytes
-from mpired.storage import descriptors, memory
+from mpired.storage import calls, descriptors, memory
 from mpired.windows.runs import Index, Runs
 
 _BLOCK_NBYTES = 1 << 20
@@ -232,7 +233,7 @@ def whole(buffer: RankBuffer) -> np.ndarray:
 
 def check_inside(buffer: FlatBuffer, elements: Run) -> None:
     """Raise `CountError` if elements of a derived datatype reach beyond a buffer."""
-    nbytes = buffer.count * buffer.stored.itemsize
+    nbytes = buffer.nbytes
     start, stop = transfer.reach(elements) if elements.copies and elements.of.size else (0, 0)
     if start < 0 or stop > nbytes:
         reach = f"from byte {start} to {stop}"
@@ -243,6 +244,8 @@ def check_inside(buffer: FlatBuffer, elements: Run) -> None:
 class ScatteredOrigin(FileOrigin):
     """Elements of a flat file that lie as a type map says."""
 
+    buffer: FlatBuffer
+
     def __init__(self, buffer: FlatBuffer, runs: Runs) -> None:
         super().__init__(buffer, 0, 0)
         self.count = runs.entries
@@ -250,7 +253,7 @@ class ScatteredOrigin(FileOrigin):
 
     def held(self, *, in_order: bool) -> int:
         """Return about how many bytes of memory it takes to read it: where its elements are, and all between them."""
-        between = 2 * self.buffer.count * self.datatype.extent
+        between = 2 * self.buffer.nbytes
         return super().held(in_order=in_order) + between + self.count * _PLACE_NBYTES
 
     @functools.cached_property
@@ -259,39 +262,36 @@ class ScatteredOrigin(FileOrigin):
 
     def _range(self, index: slice) -> np.ndarray:
         """Read the elements with all that lies between them."""
-        at = self._positions[index]
+        at, stored = self._positions[index], self.buffer.stored
         if not len(at):
             return np.empty(0, self.datatype.form)
-        extent = self.datatype.extent
-        first, last = int(at.min()) // extent, (int(at.max()) + extent - 1) // extent + 1
-        octets = np.empty((last - first, extent), np.uint8)
-        with closing(self.buffer.open()) as reader:
-            reader.read(first, octets.reshape(-1).view(self.datatype.form))
-        return gathered(octets.reshape(-1), at - first * extent, self.datatype.form)
+        first, behind = int(at.min()), tail(stored)
+        octets = np.zeros(int(at.max()) - first + stored.itemsize, np.uint8)
+        wanted = octets[: len(octets) - behind]
+        with closing(self.buffer.source.open()) as file, calls.blaming(self.name):
+            if file.read_into(wanted.data, self.buffer.offset + first) < len(wanted):
+                raise self.buffer.source.changed()
+        return as_in(self.datatype.form, gathered(octets, at - first, stored), self.datatype)
 
 
 def gathered(octets: np.ndarray, at: np.ndarray | None, form: np.dtype) -> np.ndarray:
-    """Return the elements at some byte positions, as an array of its own; None for all that there are."""
-    if at is None:
-        return octets.view(form).copy()
-    if _on_grid(at, form.itemsize):
-        whole = octets[: len(octets) // form.itemsize * form.itemsize]
-        elements: np.ndarray = whole.view(form)[at // form.itemsize]
-        return elements
-    rows: np.ndarray = octets[at[:, None] + np.arange(form.itemsize)]
-    return rows.view(form).reshape(-1)
+    """Return the elements at some byte positions, as an array of its own; None for all, one after another."""
+    elements: np.ndarray = (octets.copy() if at is None else _at_each_byte(octets, form.itemsize)[at]).view(form)
+    return elements
 
 
 def scattered(octets: np.ndarray, at: np.ndarray | None, elements: np.ndarray) -> None:
-    """Put elements back to where `gathered` has them from."""
-    itemsize = elements.dtype.itemsize
-    if at is None:
-        octets.view(elements.dtype)[...] = elements
-    elif _on_grid(at, itemsize):
-        octets[: len(octets) // itemsize * itemsize].view(elements.dtype)[at // itemsize] = elements
-    else:
-        octets[at[:, None] + np.arange(itemsize)] = elements.view(np.uint8).reshape(-1, itemsize)
+    """Put the bytes of elements that carry values back to where `gathered` has them from."""
+    form, source = elements.dtype, elements.view(np.uint8)
+    bounds = [0, *(bound for gap in gaps(form) for bound in (gap.start, gap.stop)), form.itemsize]
+    for start, stop in zip(bounds[::2], bounds[1::2], strict=True):
+        if start < stop:
+            where = slice(start, None, form.itemsize) if at is None else at + start
+            _at_each_byte(octets, stop - start)[where] = _at_each_byte(source, stop - start)[start :: form.itemsize]
 
 
-def _on_grid(at: np.ndarray, itemsize: int) -> bool:
-    return not np.any(at % itemsize)
+def _at_each_byte(octets: np.ndarray, nbytes: int) -> np.ndarray:
+    """Return the `nbytes` from each byte on as an element, which NumPy copies as it is."""
+    dtype = np.dtype(f"{'u' if nbytes in transfer.NUMBERS else 'V'}{nbytes}")
+    found: np.ndarray = np.ndarray((len(octets) - nbytes + 1,), dtype, octets.data, 0, (1,))
+    return found

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpired.buffers import FlatBuffer
+from mpired.datatypes.datatype import tail
 from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run, TypeMap
 from mpired.errors import CountError, DisplacementError, OverlapError, RangeError, UsageError
@@ -119,7 +120,7 @@ class Placement:
             _check_counts(given, runs.entries)
             share = Share(window, runs, shape)
         if share is not None:
-            share.access.check(window.source.name, share.nbytes)
+            share.access.check(share.window.source.name, share.window.nbytes, tail(share.window.stored))
         return [share if i == rank else None for i in range(len(windows))]
 
     def _runs(self, window: FlatBuffer, given: Given) -> Runs:
@@ -127,19 +128,20 @@ class Placement:
         if (self.disp, self.unit, self.count, self.typemap) == (None,) * 4:
             _check_whole(window, given)
         start = (self.disp or 0) * (self.unit or itemsize)
-        rest = max(window.count - start // itemsize, 0)
-        wanted = self.count if self.count is not None else given.count or 0
+        rest = max(window.nbytes - start + tail(window.stored), 0) // itemsize
+        count = 0 if self.count is None and given.count == 0 else self.count
+        wanted = count if count is not None else given.count or 0
         reach = start + wanted * (
             itemsize if self.typemap is None else abs(self.typemap.extent) + self.typemap.true_extent
         )
         if reach >= _FARTHEST:
             raise RangeError(window.source.name, f"the request reaches to byte {reach}, outside of any window")
-        if self.typemap is None:
+        if self.typemap is None or count == 0:
             wanted = rest if given.count is None else given.count
-            return Runs.plain(start, wanted if self.count is None else self.count, itemsize)
+            return Runs.plain(start, wanted if count is None else count, itemsize)
         check_layout(window, "`target_type`")
-        _check_reach(window, Run(self.typemap, start, self.count or 1, self.typemap.extent))
-        element, count = Runs.of(self.typemap, itemsize), self.count
+        _check_reach(window, Run(self.typemap, start, count or 1, self.typemap.extent))
+        element = Runs.of(self.typemap, itemsize)
         if count is None:
             count = 1 if given.count is None else given.count // max(element.entries, 1)
         _check_counts(given, element.entries * count)  # before they are all laid out
@@ -165,7 +167,7 @@ def _check_reach(window: FlatBuffer, elements: Run) -> None:
     """Check elements of a derived datatype before they are laid out, of which there may be any number."""
     if not elements.of.size or not elements.copies:
         return
-    name, nbytes = window.source.name, Share(window, Runs.plain(0, 0, 1)).nbytes
+    name, nbytes = window.source.name, window.nbytes
     check_range(name, *transfer.reach(elements), nbytes)
     if elements.copies * elements.of.size > nbytes:
         reason = f"`target_type` has more bytes than the window, {nbytes}, so that its elements overlap"

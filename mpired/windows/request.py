@@ -184,7 +184,9 @@ def open_origin(
         return [ArrayOrigin.of(origin, said.datatype, first, count)]
     # Of a raw file with too few bytes for an element none can be asked for (MPI-4.1, 12.3.4).
     word = origin if isinstance(origin, AtHand) else os.fspath(origin)
-    file = open_rank(word, said._replace(count=0) if count == 0 and not first else said)
+    said = said._replace(count=0) if count == 0 and not first else said
+    # What a derived type means need not be whole elements of the basic one.
+    file = open_rank(word, said if derived is None or said.is_external else said._replace(window=True))
     file.check_some(said.taken)
     if derived is not None:
         return [_scattered(file.only_buffer(), derived, first, count)]
@@ -206,10 +208,10 @@ def _scattered(buffer: RankBuffer, derived: Datatype, first: int, count: int | N
     if count is None and not typemap.entries:
         count = 0
     if count is None:
-        rest = (buffer.count - first) * itemsize - typemap.true_ub
+        rest = buffer.nbytes - first * itemsize - typemap.true_ub
         if typemap.extent <= 0:
             raise UsageError("`origin_count`", f"is needed, because {derived} has extent {typemap.extent}")
-        count = rest // typemap.extent + 1 if rest >= 0 else 1
+        count = rest // typemap.extent + 1 if rest >= 0 else min(buffer.nbytes, 1)
     # Before they are laid out, of which there may be any number.
     check_inside(buffer, Run(typemap, first * itemsize, count, typemap.extent))
     runs = Runs.of(typemap, itemsize).repeated(count, typemap.extent).moved(first * itemsize)

@@ -100,8 +100,8 @@ class Access(Protocol):
     def in_order(self) -> bool:
         """Whether the elements of an origin are wanted in their order, so that it need not be in memory."""
 
-    def check(self, name: str, window_nbytes: int) -> None:
-        """Raise an error unless all elements lie in the window, and none overlap."""
+    def check(self, name: str, window_nbytes: int, tail: int = 0) -> None:
+        """Raise an error unless all elements lie in the window, and none overlap, but for the `tail` of each."""
 
     def batches(self) -> Iterator[Batch]:
         """Yield all elements, each once, ascending by their place in the window."""
@@ -172,11 +172,11 @@ class Runs:
         """Return the first byte of each element, in the order of the type map."""
         return _expanded(self.starts, self.counts, self.itemsize)
 
-    def check(self, name: str, window_nbytes: int) -> None:
-        """Raise an error unless all elements lie in the window, and none overlap."""
+    def check(self, name: str, window_nbytes: int, tail: int = 0) -> None:
+        """Raise an error unless all elements lie in the window, and none overlap, but for the `tail` of each."""
         if not len(self.starts):
             return
-        ends = self.starts + self.counts * self.itemsize
+        ends = self.starts + self.counts * self.itemsize - tail
         check_range(name, int(self.starts.min()), int(ends.max()), window_nbytes)
         order = np.argsort(self.starts, kind="stable")
         overlap = np.flatnonzero(ends[order][:-1] > self.starts[order][1:])
@@ -263,10 +263,10 @@ class Map:
         """Whether the elements of an origin are wanted in their order."""
         return False
 
-    def check(self, name: str, window_nbytes: int) -> None:
-        """Raise an error unless all elements lie in the window."""
+    def check(self, name: str, window_nbytes: int, tail: int = 0) -> None:
+        """Raise an error unless all elements lie in the window, but for the `tail` of each."""
         if len(self._targets):
-            check_range(name, int(self._targets[0]), int(self._targets[-1]) + self._itemsize, window_nbytes)
+            check_range(name, int(self._targets[0]), int(self._targets[-1]) + self._itemsize - tail, window_nbytes)
 
     def batches(self) -> Iterator[Batch]:
         """Yield all elements, ascending by their place in the window."""

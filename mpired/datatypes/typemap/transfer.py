@@ -26,7 +26,8 @@ MOST_GAPS = 8
 
 _FAR = 64 << 10  # bytes between two copies that are not worth being read along
 _MAX_TOGETHER = 1 << 10  # leaves that are looked at at a time
-_NUMBERS = (1, 2, 4, 8)  # bytes that NumPy copies as numbers, which is faster
+NUMBERS = (1, 2, 4, 8)
+"""Bytes that NumPy copies as numbers, which is faster."""
 
 
 class _Copies(NamedTuple):
@@ -107,7 +108,7 @@ class Window(NamedTuple):
 
 
 def _views(leaf: _Leaf, room: np.ndarray, packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    dtype = np.dtype(f"{'u' if leaf.nbytes in _NUMBERS else 'V'}{leaf.nbytes}")
+    dtype = np.dtype(f"{'u' if leaf.nbytes in NUMBERS else 'V'}{leaf.nbytes}")
     shape, strides, packed_strides = zip(*leaf.dims, strict=True) if leaf.dims else ((), (), ())
     # The constructor checks that every element is in the buffer.
     spread: np.ndarray = np.ndarray(shape, dtype, room.data, leaf.disp, strides)

@@ -1,0 +1,95 @@
+"""Derived datatypes in one-sided calls: the same windows as those of a real MPI, in both byte orders."""
+
+from __future__ import annotations
+
+import itertools
+import random
+
+import pytest
+from one_sided import OPS, PAIRS, Both, Draw, Side, plain, same, spelled, true_extent, values
+
+import mpired
+
+
+@pytest.mark.parametrize("kind", ["call", "element"])
+def test_random_calls(mpi, tmp_path, long, record_property, kind):
+    both, wanted = Both(mpi, tmp_path), 1000 if long else 250
+    first = random.SystemRandom().randrange(2**32) if long else 0
+    for number in itertools.count():
+        getattr(both, kind)(f"{first} {number}")
+        if both.calls == wanted:
+            break
+    record_property("tried", both.calls)
+
+
+@pytest.mark.parametrize("name", [*PAIRS, "LONG_DOUBLE"])
+def test_padding_stays_where_a_rank_is_replaced(name, mpi, tmp_path):
+    """As MPI_Reduce_local leaves it in `inoutvec`, and so MPI_Reduce with MPI_IN_PLACE."""
+    rng, op = random.Random(name), OPS[name][0]
+    leaf = Draw(mpi, name, rng).leaf
+    low, high = (plain(name, leaf, 40, rng) for _ in range(2))
+    expected = bytearray(high.octets)
+    getattr(mpi, op).Reduce_local([bytearray(low.octets), 40, leaf.real], [expected, 40, leaf.real])
+    for order, call in itertools.product(("little", "big"), ("reduce_local", "reduce")):
+        paths = [tmp_path / f"{i}.bin" for i in range(2)]
+        for path, each in zip(paths, (low, high), strict=True):
+            path.write_bytes(each.octets if order == "little" else each.swapped(each.octets))
+        said = {"type": name.lower(), "byte_order": order}
+        if call == "reduce_local":
+            mpired.reduce_local(*paths, op, **said)
+        else:
+            mpired.reduce(paths, op, in_place=True, root=1, **said)
+        found = paths[1].read_bytes()
+        assert same(high, found if order == "little" else high.swapped(found), bytes(expected)), (order, call)
+
+
+@pytest.mark.parametrize("verb", ["accumulate", "get_accumulate"])
+@pytest.mark.parametrize(
+    "case",
+    [
+        # the elements of the origin closer than they are long, the last at the end of the file
+        ("DOUBLE_INT", (1, "contiguous(3,double_int)"), 0, (3, "resized(0,10,double_int)"), 32),
+        ("DOUBLE", (3, "contiguous(3,double)"), 0, (9, "resized(0,3,double)"), 33),
+        # nothing, into a window with too few bytes for an element
+        ("DOUBLE", (0, "vector(2,1,2,double)"), 0, (0, "double"), 0),
+        ("DOUBLE", (0, "vector(2,1,2,double)"), 0, (0, "vector(2,1,2,double)"), 3),
+        # an origin of no whole number of elements
+        ("INT16_T", (3, "int16_t"), 4, (1, "struct([1,1,1],[0,2,5],[int16_t,int16_t,int16_t])"), 7),
+        ("INT", (2, "int"), 1, (2, "resized(-1,5,hindexed([1],[1],int))"), 10),
+        # the padding of an element beyond the end of the window, and under the next element
+        ("DOUBLE_INT", (1, "double_int"), 20, (1, "double_int"), 16),
+        ("DOUBLE_INT", (2, "resized(0,12,double_int)"), 3, (2, "double_int"), 32),
+        ("LONG_DOUBLE_INT", (1, "hindexed([1,1],[20,0],long_double_int)"), 0, (2, "long_double_int"), 64),
+    ],
+)
+def test_legal_calls_at_the_edges(verb, case, mpi, tmp_path):
+    """What MPI takes is taken, whether bytes of padding are there or not."""
+    name, target, start, origin, size = case
+    rng, both = random.Random(name), Both(mpi, tmp_path)
+    where, given = (spelled(mpi, name, text) for _, text in (target, origin))
+    nbytes = max([start + disp + i * where.extent for i in range(target[0]) for disp in where.disps], default=0)
+    window = rng.randbytes(nbytes + true_extent(name) if target[0] else size)
+    sides = [
+        Side(name, kind, count, at, octets, [at + i * kind.extent + disp for i in range(count) for disp in kind.disps])
+        for kind, count, at, octets in (
+            (where, target[0], start, window),
+            (given, origin[0], 0, rng.randbytes(size)),
+        )
+    ]
+    expected = both.theirs(*sides, "REPLACE", verb)
+    for order in ("little", "big") if sides[1].apart else ("little",):
+        found, fetched = both.ours(*sides, "REPLACE", verb, order=order)
+        assert same(sides[0], found if order == "little" else sides[0].swapped(found), expected[0])
+        assert values(name, fetched) == values(name, expected[1])
+
+
+def test_no_op_reads_a_derived_target(mpi, tmp_path):
+    """As many elements as the target's type and count mean; there is no origin to count."""
+    kind = spelled(mpi, "DOUBLE", "vector(3,1,2,double)")
+    octets = random.Random(0).randbytes(120)
+    target = Side("DOUBLE", kind, 2, 8, octets, [8 + i * kind.extent + disp for i in range(2) for disp in kind.disps])
+    both = Both(mpi, tmp_path)
+    origin = Side("DOUBLE", spelled(mpi, "DOUBLE", "double"), 6, 0, bytes(48), [])
+    assert both.ours(target, origin, "NO_OP", "get_accumulate", order="little") == both.theirs(
+        target, origin, "NO_OP", "get_accumulate"
+    )
