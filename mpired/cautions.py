@@ -17,6 +17,7 @@ from mpired.errors import (
     MpiredWarning,
     OrderWarning,
     ProcessorWarning,
+    SameContentWarning,
     SameFileWarning,
     UnusedWarning,
     shortened,
@@ -118,6 +119,17 @@ def same_files(targets: Sequence[object], origins: Sequence[object], indices: ob
                 found.append(SameFileWarning(f"the {what} {os.fspath(name)} is the same file as the {known[inode]}"))
             known.setdefault(inode, f"{what} {os.fspath(name)}")
     return found
+
+
+def known_content(names: Sequence[str]) -> list[SameContentWarning]:
+    """Warn of origins that `once` counts, though what they hold was combined before, from other places."""
+    if not names:
+        return []
+    shown = f"{', '.join(names[:_FEW])}{f' and {len(names) - _FEW} more' if len(names) > _FEW else ''}"
+    what = "has the content of an origin that was applied before from another place, and is counted"
+    if len(names) > 1:
+        what = "have the content of origins that were applied before from other places, and are counted"
+    return [SameContentWarning(f"{shown} {what}")]
 
 
 def unread(op: object, origins: Iterable[object]) -> list[UnusedWarning]:

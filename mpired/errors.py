@@ -27,7 +27,7 @@
 
 The number is the exit status of the command. Each class also inherits the fitting builtin. `MpiredWarning` is the base
 of the categories of warnings: OverflowWarning, MaskedWarning, OrderWarning, SkippedWarning, SameFileWarning,
-HardLinkWarning, ProcessorWarning and UnusedWarning.
+SameContentWarning, HardLinkWarning, ProcessorWarning and UnusedWarning.
 """
 
 from __future__ import annotations
@@ -215,6 +215,10 @@ class SkippedWarning(MpiredWarning):
 
 class SameFileWarning(MpiredWarning):
     """The category of the warning that an origin, or a map, is the target or another of them."""
+
+
+class SameContentWarning(MpiredWarning):
+    """The category of the warning that `once` counts an origin whose content came before, from another place."""
 
 
 class HardLinkWarning(MpiredWarning):

@@ -1173,7 +1173,7 @@ class Once(TypedDict, total=False):
         Option(
             "--once",
             Flag(),
-            "Leave out each origin whose content was combined into the target before.",
+            "Leave out each origin that was combined into the target before: the same file with the same content.",
             default=False,
             section=TARGET,
         ),
@@ -1297,7 +1297,13 @@ class Quiet(TypedDict, total=False):
     """Whether there is a summary."""
 
     quiet: Annotated[
-        bool, Option("-q --quiet", Flag(), "No summary on standard error; warnings of overflow stay.", default=False)
+        bool,
+        Option(
+            "-q --quiet",
+            Flag(),
+            "No summary on standard error; warnings of overflow and of --once stay.",
+            default=False,
+        ),
     ]
 
 

@@ -6,6 +6,7 @@ these, and every byte of a window is compared, gaps and padding included.
 
 from __future__ import annotations
 
+import io
 import itertools
 import math
 import os
@@ -249,10 +250,13 @@ class Both:
 
     def sends(self, one: Side) -> bool:
         """Tell whether the real MPI sends the bytes that its type means: of a few with negative extents it does not."""
-        numbers = [one.octets[place + at :][:nbytes] for place in one.places for at, nbytes in spans(one.name)]
-        received = bytearray(sum(map(len, numbers)))
-        self.mpi.COMM_SELF.Sendrecv(message(one), 0, 0, [received, len(received), self.mpi.BYTE], 0, 0)
-        return received == b"".join(numbers)
+        codes = reference.FORMS[one.name][0]
+        sent = [(one.octets[place + at :], code) for place in one.places for code, at in codes]
+        received = io.BytesIO(bytes(sum(reference.STORED_BYTES[code] for _, code in sent)))
+        with received.getbuffer() as room:
+            self.mpi.COMM_SELF.Sendrecv(message(one), 0, 0, [room, len(room), self.mpi.BYTE], 0, 0)
+        arrived = ((octets, received.read(reference.STORED_BYTES[code]), code) for octets, code in sent)
+        return all(a[: reference.VALUE_BYTES[code]] == b[: reference.VALUE_BYTES[code]] for a, b, code in arrived)
 
     def element(self, seed: str) -> None:
         """Draw a call on one element, at any byte, and make it."""

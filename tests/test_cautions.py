@@ -89,6 +89,11 @@ CASES = {
         ("reduce-local", "--op", "max", "rank1.npy", "./rank1.npy"),
         errors.SameFileWarning,
     ),
+    "same content": Case(
+        lambda: mpired.Window("keyed.npy").accumulate("rank1.npy", "max", once=True),
+        ("accumulate", "--op", "max", "--once", "keyed2.npy", "rank1.npy"),
+        errors.SameContentWarning,
+    ),
     "not used": Case(
         lambda: mpired.Window("rank1.npy").get_accumulate("rank2.npy", "no_op"),
         ("get-accumulate", "--op", "no_op", "--to", "text", "rank1.npy", "rank2.npy"),
@@ -123,6 +128,9 @@ def folder(tmp_path: Path, monkeypatch) -> Path:
     os.link(tmp_path / "linked.bin", tmp_path / "other.bin")
     np.save(tmp_path / "one.npy", np.zeros(1))
     np.save(tmp_path / "large.npy", np.full(4, 1e300))
+    for name in ("keyed.npy", "keyed2.npy"):  # to which rank 1 was applied as an array
+        np.save(tmp_path / name, np.zeros(4))
+        mpired.Window(tmp_path / name, durability="process").accumulate(np.full(4, 0.1), "max", once=True)
     with netCDF4.Dataset(tmp_path / "valid.nc", "w", format="NETCDF3_CLASSIC") as file:
         file.createDimension("x", 4)
         file.createVariable("t", "f8", "x", fill_value=-1.0)[:] = 200

@@ -13,7 +13,7 @@ from mpired import attempts, cautions
 from mpired.buffers.memory import paths
 from mpired.cli import carry_out, params, progress, signals
 from mpired.cli.messages import hearing, say, tell_cautions, tell_json
-from mpired.errors import SkippedWarning, UsageError
+from mpired.errors import SameContentWarning, SkippedWarning, UsageError
 from mpired.ops import Op
 from mpired.options import AccumulateOptions, Fetched, NoIndexing, Numbered, Report, WindowOp, Windows, checked
 from mpired.ranks import gathered
@@ -132,10 +132,10 @@ def tell(updated: Updated, done: Done) -> None:
         tell_json(updated._asdict(), done.cautions)
         params.tell(None)
         return
-    tell_cautions(each for each in done.notes if not quiet or isinstance(each, SkippedWarning))
-    for name in () if quiet else updated.skipped[:_SHOWN]:
+    tell_cautions(each for each in done.notes if not quiet or isinstance(each, SkippedWarning | SameContentWarning))
+    for name in updated.skipped[:_SHOWN]:
         say(f"{name}: already applied, left out")
-    if len(updated.skipped) > _SHOWN and not quiet:
+    if len(updated.skipped) > _SHOWN:
         say(f"{len(updated.skipped) - _SHOWN} more origins: already applied, left out")
     tell_cautions([*done.overflow, *done.masked])
     params.tell(None if quiet else updated.line())

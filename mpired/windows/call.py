@@ -107,16 +107,16 @@ def plan_accumulate(
     """
     if not origins:
         raise UsageError("ORIGIN", "there is none; name at least one file after the target")
-    check_once(len(origins), options)
+    check_once(options)
     chosen = resolve(op, ops.Use.ACCUMULATE, part(WindowValues, options))
     check_are_data([*windows, *origins, options["map"]])
     check_are_files(windows)
     doubts: Sequence[MpiredWarning] = cautions.same_files(windows, list(map(_path, origins)), options["map"])
     if (where := options["map"]) is not None:  # once: what it holds is part of the key, and a stream gives it only once
         options = {**options, "map": read_map(where)}
-    request, skipped = _request(windows, origins, chosen, options, options)
+    request, words, skipped = _request(windows, origins, chosen, options, options)
     doubts = [*left_out(skipped, len(request.origins) + len(skipped), "origins"), *doubts]
-    request = replace(request, use=ops.Use.ACCUMULATE, keys=keys_of(request, options), doubts=doubts)
+    request = replace(request, use=ops.Use.ACCUMULATE, keys=keys_of(request, words, options), doubts=doubts)
     return Call(_with_create(request, options), policy(options))
 
 
@@ -130,7 +130,7 @@ def plan_get_accumulate(
     chosen = resolve(op, ops.Use.FETCH, part(WindowValues, options))
     if origin is None and chosen.origin:
         raise UsageError("ORIGIN", f"{chosen} needs an origin, which is missing (MPI-4.1, 12.3.4)")
-    request, _ = _request(windows, [origin] if chosen.origin and origin is not None else [], chosen, options)
+    request, _, _ = _request(windows, [origin] if chosen.origin and origin is not None else [], chosen, options)
     doubts: Sequence[MpiredWarning] = cautions.same_files(windows, [_path(origin)], options["map"])
     if not chosen.origin:
         doubts = cautions.unread(chosen, [] if origin is None else [_path(origin)])
@@ -245,8 +245,8 @@ def _request(
     op: ops.Op,
     options: FetchOptions,
     ranking: Ranking = _ALL,
-) -> tuple[Request, tuple[Skipped, ...]]:
-    """Open the origins, and say where they go; also return those that are left out."""
+) -> tuple[Request, Sequence[object], tuple[Skipped, ...]]:
+    """Open the origins, and say where they go; also return the words for them, and those that are left out."""
     check_are_data([*windows, *origins, options["map"]])
     check_are_files(windows)
     said = Declared.of(options)
@@ -262,7 +262,7 @@ def _request(
         return buffers
 
     with step("opening and checking the origins"):
-        opened, _, skipped = each_good(pieces(origins, said, ranking), open_next, ranking, "origins")
+        opened, words, skipped = each_good(pieces(origins, said, ranking), open_next, ranking, "origins")
     placement = place(options, len(windows), target)
     given = common(opened, options)
     named = {each.column: one for each, one in zip(opened[0], given, strict=True)} if given else {}
@@ -282,7 +282,7 @@ def _request(
         by_shape=placement.by_shape and given[0].whole,
         place=lambda i, buffers: placement.shares(buffers, named.get(buffers[0].name, given[min(i, len(given) - 1)])),
     )
-    return request, skipped
+    return request, words, skipped
 
 
 def _of_windows(said: Declared) -> Declared:

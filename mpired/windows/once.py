@@ -1,7 +1,7 @@
 """Exactly once: a target remembers the keys of what was combined into it, in an extended attribute.
 
-The attribute changes in the same transaction as the data. A key is kept as a digest; the oldest are
-forgotten when there are more than a file system has room for, but never one of the command that is running.
+The attribute changes in the same transaction as the data. A key is kept as a digest. None is forgotten: what a file
+system has no room for is refused.
 """
 
 from __future__ import annotations
@@ -9,27 +9,64 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
-from mpired.errors import UsageError
+from mpired.errors import CountError, UsageError
 from mpired.storage import journal
 from mpired.storage.lock import Target
 
 _KEY_NBYTES = 10
+# So many of them tell the content of an origin, the others its content and place.
+_CONTENT_NBYTES = 4
 # ext4 has a block of 4096 bytes for all attributes of a file.
 MAX_KEYS = 384
 
 
-def key_of(text: str) -> bytes:
-    """Return what is kept of a key."""
+class Key(NamedTuple):
+    """What a target remembers of an origin, or of a command.
+
+    Parameters
+    ----------
+    kept
+        The bytes in the attribute.
+    content
+        The digest of the content of an origin and of the request, which was the whole key in earlier versions; b"" of
+        a key that the user chose.
+    """
+
+    kept: bytes
+    content: bytes = b""
+
+    @classmethod
+    def of_text(cls, text: str) -> Key:
+        """Return a key that the user chose."""
+        return cls(_digest(text.encode(errors="surrogateescape"), _KEY_NBYTES))
+
+    @classmethod
+    def of_origin(cls, content: bytes, place: str) -> Key:
+        """Return the key of an origin with a content in a place: a path, or a number for what has none."""
+        both = _digest(content + place.encode(errors="surrogateescape"), _KEY_NBYTES - _CONTENT_NBYTES)
+        return cls(content[:_CONTENT_NBYTES] + both, content)
+
+    def is_in(self, remembered: Sequence[bytes]) -> bool:
+        """Tell whether a target remembers it."""
+        return self.kept in remembered or self.content in remembered
+
+    def has_known_content(self, remembered: Sequence[bytes]) -> bool:
+        """Tell whether a target remembers the content, from whatever place."""
+        return bool(self.content) and any(self.content.startswith(key[:_CONTENT_NBYTES]) for key in remembered)
+
+
+def _digest(data: bytes, nbytes: int) -> bytes:
     import hashlib  # noqa: PLC0415 - here and below: with it comes OpenSSL, and few commands remember keys
 
-    return hashlib.blake2b(text.encode(errors="surrogateescape"), digest_size=_KEY_NBYTES).digest()
+    return hashlib.blake2b(data, digest_size=nbytes).digest()
 
 
-def key_of_content(buffers: Iterable[Iterable[np.ndarray]], request: str) -> bytes:
-    """Return the key of a request with an origin: the blocks of its buffers, and what is done with them."""
+def content_of(buffers: Iterable[Iterable[np.ndarray]], request: str) -> bytes:
+    """Return the digest of an origin, the blocks of its buffers, and of what is done with them."""
     import hashlib  # noqa: PLC0415
 
     digest = hashlib.blake2b(request.encode(errors="surrogateescape"), digest_size=_KEY_NBYTES, person=b"content")
@@ -72,11 +109,15 @@ def _keys(kept: bytes) -> list[bytes]:
     return [key for key in keys if any(key)]  # zeros hold a place for a key that did not come
 
 
-def encoded(remembered: Sequence[bytes], used: Iterable[bytes]) -> bytes:
+def encoded(name: str, remembered: Sequence[bytes], new: Sequence[Key]) -> bytes:
     """Return the attribute for the keys of before and those of this command.
 
-    Those of this command come last, also the ones that are there: a repetition asks for all of them again, so none may
-    be forgotten for the sake of another.
+    Raises
+    ------
+    CountError
+        If there is no room for all of them.
     """
-    latest = list(used)
-    return b"".join([*(key for key in remembered if key not in latest), *latest][-MAX_KEYS:])
+    if len(remembered) + len(new) > MAX_KEYS:
+        reason = f"remembers {len(remembered)} keys and has room for {MAX_KEYS}, and there are {len(new)} new ones"
+        raise CountError(name, f"{reason}; `once_key='KEY'` is one for all origins, and a copy of the file has none")
+    return b"".join([*remembered, *(key.kept for key in new)])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -13,6 +14,7 @@ import numpy as np
 from mpired import ops
 from mpired.buffers import AtHand, Declared, FlatBuffer, Model, RankBuffer, open_rank
 from mpired.buffers.decoding import Decoder
+from mpired.buffers.memory import RankInFile
 from mpired.buffers.names import lacking
 from mpired.buffers.rank import within_budget
 from mpired.cautions import of_kind
@@ -29,8 +31,11 @@ from mpired.errors import (
 )
 from mpired.options import AccumulateOptions, FetchOptions, PathLike, Where, part
 from mpired.ranks import Skipped
+from mpired.ranks.order import path_of
+from mpired.storage.urls import is_url
 from mpired.windows import once
 from mpired.windows.apply import Share
+from mpired.windows.once import Key
 from mpired.windows.origin import ArrayOrigin, FileOrigin, Origin, ScatteredOrigin, check_inside, whole
 from mpired.windows.placement import Given, check_layout
 from mpired.windows.runs import Runs
@@ -83,7 +88,7 @@ class Request:
     use: ops.Use
     origins: Sequence[Sequence[Origin]]
     place: Place
-    keys: Mapping[bytes, Sequence[int]] = field(default_factory=dict)
+    keys: Mapping[Key, Sequence[int]] = field(default_factory=dict)
     fetch: bool = False
     create: Filling | None = None
     expected: np.ndarray | None = None
@@ -266,30 +271,21 @@ def element_of(value: object, datatype: Datatype, what: str, said: Declared) -> 
     return element_of_number(value, datatype, what)
 
 
-def check_once(norigins: int, options: AccumulateOptions) -> None:
-    """Check `once` and `once_key` before anything is read.
-
-    Raises
-    ------
-    UsageError
-        If it makes no sense, or there are more origins than keys that a target can remember.
-    """
+def check_once(options: AccumulateOptions) -> None:
+    """Raise `UsageError` if `once_key` makes no sense, before anything is read."""
     key = options["once_key"]
     if key == "":
         raise UsageError("`once_key`", f"{key!r} is no key; give a text, as 'run 5'")
-    if options["once"] and key is None and norigins > once.MAX_KEYS:
-        reason = f"remembers {once.MAX_KEYS} origins of a target, and there are {norigins}; use several commands, or"
-        raise UsageError("`once`", f"{reason} `once_key='KEY'`, which is one key for all of them")
 
 
-def keys_of(request: Request, options: AccumulateOptions) -> dict[bytes, Sequence[int]]:
+def keys_of(request: Request, words: Sequence[object], options: AccumulateOptions) -> dict[Key, Sequence[int]]:
     """Return the keys that the target is to remember, and the origins that each stands for; none without --once.
 
-    A key of the user stands for the whole command, whatever its origins are; else the content of each origin, together
-    with what is done with it, is its own.
+    A key of the user stands for the whole command, whatever its origins are; else each origin, for which `words` stand,
+    has its own, of its place, its content, and what is done with it.
     """
     if (key := options["once_key"]) is not None:
-        return {once.key_of(key): range(len(request.origins))}
+        return {Key.of_text(key): range(len(request.origins))}
     if not options["once"]:
         return {}
     where = {name: str(value) for name, value in part(Where, options).items() if value is not None}
@@ -298,7 +294,22 @@ def keys_of(request: Request, options: AccumulateOptions) -> dict[bytes, Sequenc
     if request.declared.columns:
         where["columns"] = ",".join(request.declared.columns)
     said = f"{request.op} {sorted(where.items())}"
-    keys: dict[bytes, Sequence[int]] = {}
-    for number, buffers in enumerate(request.origins):
-        keys.setdefault(once.key_of_content([origin.blocks() for origin in buffers], said), (number,))
+    keys: dict[Key, Sequence[int]] = {}
+    met: Counter[bytes] = Counter()  # those of a content that have no place of their own
+    for number, (buffers, word) in enumerate(zip(request.origins, words, strict=True)):
+        content = once.content_of([origin.blocks() for origin in buffers], said)
+        place = _place(word, request.said.offset)
+        if not place:
+            place = str(met[content])
+            met[content] += 1
+        keys.setdefault(Key.of_origin(content, place), (number,))
     return keys
+
+
+def _place(word: object, offset: int) -> str:
+    """Return where an origin is: its real path, or its URL without a query, which may be a signature; "" if nowhere."""
+    path = path_of(word)
+    if path is None or isinstance(word, RankInFile):
+        return ""
+    real = path if is_url(path) else os.path.realpath(path)
+    return f"{real}:{offset}" if is_url(path) or os.path.isfile(real) or os.path.isdir(real) else ""

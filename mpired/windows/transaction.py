@@ -289,8 +289,11 @@ class Work:
         if not keys:
             return _Part(shares, range(len(self._request.origins)), b"")
         remembered = target.remembered()
-        new = [number for key, numbers in keys.items() if key not in remembered for number in numbers]
-        return _Part(shares, new, once.encoded(remembered, keys))
+        new = [key for key in keys if not key.is_in(remembered)]
+        attribute = once.encoded(target.name, remembered, new)
+        again = [number for key in new if key.has_known_content(remembered) for number in keys[key]]
+        cautions.tell(*cautions.known_content([self._request.origins[number][0].name for number in again]))
+        return _Part(shares, [number for key in new for number in keys[key]], attribute)
 
     def combine(self, progress: Progress) -> None:
         """Compute all new elements, and make the updates ready."""

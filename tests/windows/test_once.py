@@ -52,8 +52,10 @@ def test_once_is_a_flag_that_leaves_the_target_where_it_stands(tmp_path):
     for name in ("a", "b"):
         np.save(tmp_path / f"{name}.npy", np.arange(3.0) + (name == "b"))
     before = (tmp_path / "a.npy").read_bytes()
-    for _ in range(2):
-        assert run("accumulate", "-q", "--op", "sum", "--once", "t.npy", "a.npy", "b.npy", cwd=tmp_path) == (0, b"", "")
+    words = ("accumulate", "-q", "--op", "sum", "--once", "t.npy", "a.npy", "b.npy")
+    assert run(*words, cwd=tmp_path) == (0, b"", "")
+    told = "".join(f"mpired: {name}.npy: already applied, left out\n" for name in "ab")
+    assert run(*words, cwd=tmp_path) == (0, b"", told)
     assert (tmp_path / "a.npy").read_bytes() == before
     assert np.load(tmp_path / "t.npy").tolist() == [1, 3, 5]
 
@@ -64,10 +66,7 @@ def test_origins_that_a_target_cannot_remember_are_refused(norigins, tmp_path):
     window = mpired.Window(tmp_path / "t.npy", durability="process")
     origins = [np.full(1, float(number)) for number in range(norigins)]
     if norigins > 384:
-        with (
-            unchanged(tmp_path),
-            pytest.raises(mpired.errors.UsageError, match=f"there are {norigins}.*`once_key='KEY'`"),
-        ):
+        with unchanged(tmp_path), pytest.raises(mpired.errors.CountError, match=f"are {norigins}.*`once_key='KEY'`"):
             window.accumulate(origins, "sum", once=True)
         window.accumulate(origins, "sum", once_key="all of them")
         assert window.accumulate(origins, "sum", once_key="all of them") == 0
@@ -77,16 +76,101 @@ def test_origins_that_a_target_cannot_remember_are_refused(norigins, tmp_path):
     assert np.load(tmp_path / "t.npy").tolist() == [norigins * (norigins - 1) / 2]
 
 
-def test_a_command_that_is_repeated_finds_all_its_keys(tmp_path):
-    """Of a command with old and new origins no key is forgotten for the sake of the others."""
-    np.save(tmp_path / "t.npy", np.zeros(1))
+@pytest.mark.parametrize("commit", COMMITS)
+def test_no_key_is_forgotten_for_another(commit, tmp_path):
+    for name, number in {"t": 0, "new": 1000}.items():
+        np.save(tmp_path / f"{name}.npy", np.full(1, float(number)))
     window = mpired.Window(tmp_path / "t.npy", durability="process")
-    origins = [np.full(1, float(number)) for number in range(500)]
-    assert window.accumulate(origins[:384], "sum", once=True) == 384
-    mixed = [*origins[:100], *origins[384:]]
-    assert window.accumulate(mixed, "sum", once=True) == 116
-    assert window.accumulate(mixed, "sum", once=True) == 0
-    assert np.load(tmp_path / "t.npy").tolist() == [500 * 499 / 2]
+    origins = [np.full(1, float(number)) for number in range(384)]
+    assert window.accumulate(origins, "sum", once=True) == 384
+    words = ("accumulate", "--op", "sum", "--commit", commit, "t.npy", "new.npy")
+    with unchanged(tmp_path):
+        for said in (("--once",), ("--once-key", "k"), ("--once", "--dry-run")):
+            refused(run(*words, *said, cwd=tmp_path), 3, "t.npy", "384 keys", "1 new", "--once-key")
+        assert window.accumulate(origins[:100], "sum", once=True) == 0
+        refused(
+            run(
+                "accumulate", "--op", "sum", "--create", "1", "u.npy", *["new.npy"] * 2, "--once-key", "", cwd=tmp_path
+            ),
+            2,
+            "key",
+        )
+
+
+def test_files_with_equal_content_all_count_and_one_file_counts_once(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(1))
+    (tmp_path / "day2").mkdir()
+    for name in ("a.npy", "b.npy", "day2/a.npy"):
+        np.save(tmp_path / name, np.ones(1))
+    os.symlink("a.npy", tmp_path / "link.npy")
+    words = ("accumulate", "-q", "--op", "sum", "--once", "t.npy")
+    outcome = run(*words, "a.npy", "b.npy", "./a.npy", "link.npy", cwd=tmp_path)
+    assert outcome.err.count("already applied, left out") == 2
+    assert "content" not in outcome.err  # of this command, not of one before
+    assert np.load(tmp_path / "t.npy").tolist() == [2]
+    outcome = run(*words, "a.npy", "day2/a.npy", str(tmp_path / "b.npy"), cwd=tmp_path)
+    assert "warning: day2/a.npy has the content of an origin that was applied before" in outcome.err
+    assert outcome.err.count("already applied, left out") == 2
+    assert np.load(tmp_path / "t.npy").tolist() == [3]
+    np.save(tmp_path / "a.npy", np.full(1, 10.0))  # another content of the same file
+    assert run(*words, "a.npy", cwd=tmp_path) == (0, b"", "")
+    (tmp_path / "a.npy").rename(tmp_path / "moved.npy")
+    told = "moved.npy has the content of an origin that was applied before from another place, and is counted"
+    assert run(*words, "moved.npy", cwd=tmp_path) == (0, b"", f"mpired: warning: {told}\n")
+    with unchanged(tmp_path):
+        run(*words, "moved.npy", cwd=tmp_path)
+    assert np.load(tmp_path / "t.npy").tolist() == [23]
+
+
+def test_what_has_no_path_counts_by_its_number_in_the_command(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(1))
+    np.save(tmp_path / "one.npy", np.ones(1))
+    window = mpired.Window(tmp_path / "t.npy")
+    one, two = np.ones(1), np.full(1, 2.0)
+    assert window.accumulate([one, two, one], "sum", once=True) == 3
+    assert window.accumulate([one, two, one], "sum", once=True) == 0
+    with pytest.warns(mpired.errors.SameContentWarning, match="has the content of an origin"):
+        assert window.accumulate([one, one, one], "sum", once=True) == 1
+    with pytest.warns(mpired.errors.SameContentWarning, match="one.npy has the content of an origin"):
+        assert window.accumulate(tmp_path / "one.npy", "sum", once=True) == 1
+    with open(tmp_path / "one.npy", "rb") as file:  # which has a path
+        assert window.accumulate(file, "sum", once=True) == 0
+    assert np.load(tmp_path / "t.npy").tolist() == [6]
+    # Ranks of one file, of which some are equal; and a stream.
+    np.array([1.0, 5.0, 1.0]).tofile(tmp_path / "ranks.bin")
+    words = ("accumulate", "-q", "--op", "sum", "--once", "--type", "double", "u.npy")
+    np.save(tmp_path / "u.npy", np.zeros(1))
+    for _ in range(2):
+        assert run(*words, "--ranks-in-file", "3", "ranks.bin", cwd=tmp_path).status == 0
+        assert np.load(tmp_path / "u.npy").tolist() == [7]
+    words = ("accumulate", "-q", "--op", "sum", "--once", "u.npy", "-")
+    for _ in range(2):
+        assert run(*words, cwd=tmp_path, stdin=(tmp_path / "t.npy").read_bytes()).status == 0
+        assert np.load(tmp_path / "u.npy").tolist() == [13]
+
+
+def test_parts_of_one_file_are_not_one_origin(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(1))
+    np.ones(2).tofile(tmp_path / "o.bin")
+    words = ("accumulate", "-q", "--op", "sum", "--once", "--type", "double", "--count", "1", "t.npy", "o.bin")
+    for _ in range(2):
+        for offset in ("0", "8"):
+            assert run(*words, "--offset", offset, cwd=tmp_path).status == 0
+    assert np.load(tmp_path / "t.npy").tolist() == [2]
+
+
+def test_keys_of_earlier_versions_are_content_alone(tmp_path):
+    """As the version before left them: ten bytes, of what is done with an origin and of its elements, here a.npy."""
+    np.save(tmp_path / "t.npy", np.ones(1))
+    for name, number in {"a": 1, "b": 1, "c": 2}.items():
+        np.save(tmp_path / f"{name}.npy", np.full(1, float(number)))
+    os.setxattr(tmp_path / "t.npy", "user.mpired.once", bytes.fromhex("129976e30006b099be74"))
+    words = ("accumulate", "-q", "--op", "sum", "--once", "t.npy")
+    told = "".join(f"mpired: {name}.npy: already applied, left out\n" for name in "ab")
+    assert run(*words, "a.npy", "b.npy", "c.npy", cwd=tmp_path) == (0, b"", told)
+    assert np.load(tmp_path / "t.npy").tolist() == [3]
+    with unchanged(tmp_path):
+        assert run(*words, "b.npy", "c.npy", cwd=tmp_path).status == 0
 
 
 def test_the_elements_of_a_map_are_part_of_the_key(tmp_path):
