@@ -65,6 +65,20 @@ def test_in_workers_and_blocks(store, tmp_path):
     assert (tmp_path / "out").read_bytes() == expected
 
 
+def test_once_knows_an_object_by_its_url_without_the_signature(store, ranks, tmp_path):
+    url, query = ranks
+    store.put("run/same.npy", (tmp_path / "r0.npy").read_bytes())
+    np.save(tmp_path / "t.npy", np.zeros(1000))
+    for origins, told in (
+        ([f"{url}/r0.npy{query}", f"{url}/same.npy{query}"], ""),
+        ([f"{url}/r0.npy?new&sig={SECRET}"], f"mpired: {url}/r0.npy: already applied, left out\n"),
+    ):
+        words = ["accumulate", "-q", "--op", "sum", "--once", "t.npy", *origins]
+        done = run(*words, cwd=tmp_path, env=store.environment)
+        assert (done.status, done.err) == (0, told)
+        assert np.array_equal(np.load(tmp_path / "t.npy"), 2 * RANKS[0])
+
+
 def test_an_empty_object_is_an_empty_rank(store, ranks, tmp_path):
     url, query = ranks
     store.put("run/empty.bin", b"")
