@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextvars import ContextVar
 
-from mpired.errors import without_queries
+from mpired.errors import without_secrets
 
 _words: ContextVar[Sequence[str]] = ContextVar("_words", default=())
 
@@ -32,6 +32,6 @@ def history(before: str) -> str:
 
     epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
     when = time.gmtime(int(epoch)) if epoch.isdecimal() else time.localtime()
-    words = [*map(without_queries, _words.get())]
+    words = [*map(without_secrets, _words.get())]
     line = f"{time.asctime(when)}: {shlex.join(words) if words else 'mpired, called from Python'}"
     return f"{line}\n{before}" if before else line

@@ -56,7 +56,7 @@ class MpiredError(Exception):
     mpi_class = "MPI_ERR_OTHER"
 
     def __init__(self, subject: str, reason: str) -> None:
-        subject, reason = (shortened(without_queries(text), LONGEST_REASON) for text in (subject, reason))
+        subject, reason = (shortened(without_secrets(text), LONGEST_REASON) for text in (subject, reason))
         super().__init__(subject, reason)
         self.subject = subject
         self.reason = reason
@@ -385,7 +385,7 @@ def parts(error: MpiredError | OSError) -> tuple[str, str]:
     if error.strerror is None or error.filename is None:
         return "", str(error) if error.strerror is None else error.strerror
     name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else str(error.filename)
-    name, reason = (shortened(without_queries(text), LONGEST_REASON) for text in (name, error.strerror))
+    name, reason = (shortened(without_secrets(text), LONGEST_REASON) for text in (name, error.strerror))
     return name or repr(name), reason
 
 
@@ -459,10 +459,12 @@ _QUERY = re.compile(
     ([a-z][a-z0-9+.-]*://[^\s?"]*\?)[^\s"]*[^\s"'`:;,.)]""",
     re.ASCII | re.IGNORECASE | re.VERBOSE,
 )
+_USER = re.compile(r"""([a-z][a-z0-9+.-]*://)[^\s/?#"]*@""", re.ASCII | re.IGNORECASE)
 
 
-def without_queries(text: str) -> str:
-    """Return `text` without the queries of URLs in it, which may be signatures: who has one has the object."""
+def without_secrets(text: str) -> str:
+    """Return `text` without the users, passwords and queries of URLs in it, as signatures, which may be secret."""
+    text = _USER.sub(r"\1...@", text) if "@" in text else text
     return _QUERY.sub(r"\1...", text) if "?" in text else text
 
 

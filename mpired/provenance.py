@@ -12,7 +12,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from mpired.engines import pool
-from mpired.errors import escaped, without_queries
+from mpired.errors import escaped, without_secrets
 from mpired.progress import counted
 from mpired.sources.source import OpenStore, Source, of_file
 from mpired.sources.stream import StreamSource, digested
@@ -83,7 +83,7 @@ class Note:
         record = {**how, **what, "inputs": read, "time": now, "host": os.uname().nodename}
         import json  # noqa: PLC0415 - here and below only where a record is made or read
 
-        return without_queries(json.dumps(record, indent=1))
+        return without_secrets(json.dumps(record, indent=1))
 
 
 def _digests(sources: Sequence[Source], jobs: int) -> list[str]:

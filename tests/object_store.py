@@ -26,6 +26,19 @@ MEBIBYTE = 1 << 20
 BYTES = ("--op", "bxor", "--type", "uint8_t")
 """The words for ranks of single bytes."""
 _CONTROL = "/_/"
+_NOWHERE = "http://127.0.0.1:9"
+CLOSED = {
+    **dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), _NOWHERE),
+    **dict.fromkeys(("no_proxy", "NO_PROXY"), None),
+    "AWS_ACCESS_KEY_ID": "key",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "AWS_ENDPOINT_URL": _NOWHERE,
+    "AWS_ALLOW_HTTP": "true",
+    "GOOGLE_SKIP_SIGNATURE": "true",
+    "AZURE_STORAGE_ACCOUNT_NAME": "account",
+    "AZURE_SKIP_SIGNATURE": "true",
+}
+"""An environment in which no URL leads anywhere but to a port where nobody listens."""
 
 
 class Door:

@@ -28,7 +28,7 @@ from mpired.errors import (
     WorkerError,
     not_loaded,
     shortened,
-    without_queries,
+    without_secrets,
 )
 from mpired.options import ONLY_ELEMENTS
 from mpired.storage import calls, lock, notices
@@ -179,8 +179,9 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
     signals.begin([] if came is None else came)
     _fill_closed_descriptors()
     buffer_streams()
-    words = [*map(signed, sys.argv[1:] if arguments is None else arguments)]
+    words = sys.argv[1:] if arguments is None else arguments
     try:
+        words = [*map(signed, words)]
         with signals.kept_apart(), notices.heard_by(finished), lock.waiting_as(lock.Waiting(tell=waits)):
             status = _run(words)
         _flush(sys.stdout)
@@ -239,7 +240,7 @@ def _run(words: Sequence[str]) -> int:
     except click.ClickException as error:
         command = getattr(getattr(error, "ctx", None), "command_path", "mpired")
         elsewhere = _elsewhere(error) if isinstance(error, click.NoSuchOption) else ""
-        text = shortened(without_queries(elsewhere or error.format_message().rstrip(".")), LONGEST_REASON)
+        text = shortened(without_secrets(elsewhere or error.format_message().rstrip(".")), LONGEST_REASON)
         failure = Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
         return _told(failure, words, f"see `{command} --help`")
     return 0

@@ -25,7 +25,7 @@ from mpired.errors import (
     escaped,
     exit_status,
     parts,
-    without_queries,
+    without_secrets,
 )
 from mpired.options import flags
 
@@ -78,7 +78,7 @@ def show(text: str) -> None:
 
 def say(text: str) -> None:
     """Write one message to standard error."""
-    write(f"mpired: {escaped(in_flags(without_queries(text)))}")
+    write(f"mpired: {escaped(in_flags(without_secrets(text)))}")
 
 
 def in_flags(text: str) -> str:
@@ -161,7 +161,7 @@ def json_line(told: Mapping[str, Any]) -> str:
     import json  # noqa: PLC0415 - only where it is asked for
 
     line = json.dumps({"version": __version__, "seconds": round(time.monotonic() - _started, 3), **told})
-    return without_queries(line)
+    return without_secrets(line)
 
 
 class Failure(NamedTuple):

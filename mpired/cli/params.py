@@ -18,6 +18,7 @@ from mpired.buffers import FORMATS, format_names
 from mpired.cli import environment, progress
 from mpired.cli.messages import EXIT_STATUS, know_flags, say
 from mpired.cli.wanted import REPORT
+from mpired.engines import launched
 from mpired.ops import Use, ops_for
 from mpired.options import RUNNING, SECTIONS, DryRun, Numbered, Option, Quiet, Report, Summarised, rows, title
 from mpired.steps import noted
@@ -132,6 +133,9 @@ class Command(click.Command):
 
                 stack.enter_context(called(argv=["mpired", *ctx.obj]))
             report = ctx.meta.get(REPORT, {})
+            if REPORT in ctx.meta and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
+                way_out = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"
+                say(f"warning: started {count} times by a launcher; each process does the whole command. {way_out}")
             stack.enter_context(progress.shown(quiet=report.get("quiet", False)))
             steps = stack.enter_context(noted()) if report.get("verbose") else None
             result = super().invoke(ctx)

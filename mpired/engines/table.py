@@ -294,6 +294,12 @@ def chosen(options: Mapping[str, Any]) -> Iterator[None]:
             _chosen.reset(token)
 
 
+def launched() -> int:
+    """Return how many processes a launcher has started by the words of this one, for the first of them; else 1."""
+    row = ENGINES["mpi"]
+    return max(map(int, filter(str.isdecimal, row.started.values())), default=1) if row.is_first else 1
+
+
 def not_installed(row: Engine) -> str:
     """Return what to say of an engine whose package is missing."""
     return f"{row.name} needs {row.package}, which is not installed; `pip install 'mpired[{row.extra}]'`"

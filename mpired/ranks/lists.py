@@ -17,7 +17,7 @@ from mpired.ranks.order import RankWord, ordered
 from mpired.sources.open import open_source
 from mpired.sources.source import Source
 from mpired.storage import calls
-from mpired.storage.urls import is_url, signed, with_query_of
+from mpired.storage.urls import behind_host, is_url, signed, with_query_of
 
 if TYPE_CHECKING:
     from mpired.options import Listing
@@ -87,7 +87,7 @@ def _meant(word: str, numbers: Sequence[int] | None) -> Iterator[RankWord]:
         yield from _of_list(_List(with_query_of(word, word[1:])))
         return
     for name in (with_query_of(word, name) for name in _named(word, numbers)):
-        if _MAGIC.intersection(name) and not os.path.lexists(name):
+        if _MAGIC.intersection(behind_host(name)) and not os.path.lexists(name):
             yield from _matching(name)
         else:
             yield name

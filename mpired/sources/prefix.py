@@ -36,9 +36,10 @@ def object_or_store(url: str) -> Source:
         If nothing is there, or it cannot be read.
     """
     url = urls.signed(url)
-    lists = urls.SCHEMES[url.partition("://")[0]].lists
+    name, _, rest = url.partition("://")
+    lists = urls.SCHEMES[name].lists
     if lists:
-        url = url.rstrip("/")
+        url = f"{name}://{rest.rstrip('/')}"
     is_named = url.endswith(STORE_SUFFIX)
     found = _listed(url) if lists and is_named else {}
     if not STORE_MARKS.isdisjoint(found):

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
-from mpired.errors import BufferFileError, UsageError, without_queries
+from mpired.errors import BufferFileError, MpiredError, UsageError, without_secrets
 from mpired.storage.urls import SCHEMES, place_of, query_of
 
 _T = TypeVar("_T")
@@ -44,6 +44,7 @@ _NO_CREDENTIALS = re.compile(
 )
 _SIGN_AGAIN = "its signature is not valid, or not any more; ask for a new URL that is signed for GET"
 _STATUS = re.compile(r"Server returned non-2xx status code: (\d{3} ?[^:\n]*)")
+_NOT_A_NAME = "has a name with an empty part, `.`, `..` or a control character, which cannot be asked for"
 _RETRIES = re.compile(r"after (\d+) retries")
 _INNERMOST = re.compile(r'(?:error|message): "([^"]+)"')
 _KIND = re.compile(r"kind: (Connect|Timeout|Interrupted|Decode|ConnectionRefused)")
@@ -217,7 +218,7 @@ def _called(url: str, request: Callable[[], _T]) -> _T:
         if threading.current_thread() is threading.main_thread():
             return begun(request).result()
         return request()
-    except Exception as error:  # noqa: BLE001 - what is not of the library is raised again
+    except BaseException as error:  # noqa: BLE001 - what is not of the library is raised again
         _raise_again(url, error)
 
 
@@ -239,10 +240,31 @@ def _store(root: str) -> Any:
     options: dict[str, Any] = {"retry_config": RETRYING}
     if scheme == "http":
         options["client_options"] = {"allow_http": True}
+    if scheme == "https" and (login := _login(root)):
+        options["client_options"] = {"default_headers": {"Authorization": login}}
     if scheme == "s3" and (provider := _profile()) is not None:
         options["credential_provider"] = provider
     # Of a host of Amazon or Azure the library would make a store that asks for credentials.
     return (HTTPStore.from_url if SCHEMES[scheme].encoded else from_url)(root, **options)
+
+
+def _login(root: str) -> str | None:
+    """Return what ~/.netrc has for the host of a URL, as a header; None for nothing."""
+    path = os.path.expanduser("~/.netrc")
+    if not os.path.exists(path):
+        return None
+    import base64  # noqa: PLC0415 - here and below only where there is such a file
+    import netrc  # noqa: PLC0415
+    from urllib.parse import urlsplit  # noqa: PLC0415
+
+    try:
+        found = netrc.netrc().hosts.get(urlsplit(root).hostname or "")  # not its default, which is for any host
+    except netrc.NetrcParseError:  # whose text may have a password
+        reason = "is not this user's alone, or has more than entries as `machine HOST login USER password PASSWORD`"
+        raise UsageError(path, f"{reason}; `chmod 600` it, or correct it") from None
+    if found is None:
+        return None
+    return f"Basic {base64.b64encode(f'{found[0]}:{found[2]}'.encode()).decode()}"
 
 
 def _profile() -> Any:
@@ -269,9 +291,9 @@ def _profile() -> Any:
         raise UsageError("AWS_PROFILE", f"gives no credentials ({error})") from None
 
 
-def _raise_again(url: str, error: Exception) -> NoReturn:
-    """Raise an error of the library in words of ours."""
-    text, kind = without_queries(str(error)), type(error).__name__
+def _raise_again(url: str, error: BaseException) -> NoReturn:
+    """Raise an error of the library in words of ours, and any other one as it is."""
+    text, kind = without_secrets(str(error)), type(error).__name__
     if kind in _OF_VERSIONS:
         raise _OF_VERSIONS[kind] from None
     status = _STATUS.search(text)
@@ -284,10 +306,14 @@ def _raise_again(url: str, error: Exception) -> NoReturn:
         raise PermissionError(errno.EACCES, f"{denied}; {way_in}" if way_in else denied, url) from None
     if kind == "NotSupportedError":
         raise BufferFileError(url, "its server sends no ranges of bytes; write it to a file first") from None
-    if isinstance(error, ValueError) and "parse path" in text:
-        raise UsageError(url, "has a name with an empty part, `.` or `..`, which cannot be asked for") from None
-    if kind != "GenericError":
-        raise error if not query_of(url) else OSError(errno.EIO, f"the store fails ({kind})", url) from None
+    if kind == "InvalidPathError":  # in a list of names
+        reason = "has an object beside it whose name has an empty part, `.`, `..` or a control character"
+        raise UsageError(url, f"{reason}, so that its store cannot be listed; name the objects one by one") from None
+    if isinstance(error, ValueError) and not isinstance(error, MpiredError):
+        words = f"is not a URL that can be asked for ({text.splitlines()[0]})"
+        raise UsageError(url, _NOT_A_NAME if "parse path" in text else words) from None
+    if kind != "PanicException" and not isinstance(error, _obstore().exceptions.BaseError):
+        raise error
     if status and status[1].startswith(_NO_RANGE):
         raise NothingThereError from None
     raise OSError(errno.EIO, _failure(text, status), url) from None

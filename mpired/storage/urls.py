@@ -11,6 +11,9 @@ from mpired.errors import UsageError
 
 _DEVICE = -2
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
+_USER = re.compile(r"[^/?#]*@")
+# With other characters the library ends in the middle of a request, or asks another host.
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[\w.~$-]+)(:[0-9]{1,5})?")
 
 
 class Signed(str):
@@ -48,8 +51,20 @@ class Signed(str):
 
 
 def signed(word: str) -> str:
-    """Return a word, which is `Signed` if it is a URL with a query, or names a list by one."""
-    if "?" not in word or not is_url(word.removeprefix("@")) or not SCHEMES[_name(word)].encoded:
+    """Return a word, which is `Signed` if it is a URL with a query, or names a list by one.
+
+    Raises
+    ------
+    UsageError
+        If it is a URL with a user or a password: each word of a call may be shown, and recorded.
+    """
+    if not is_url(word.removeprefix("@")):
+        return word
+    name = _name(word)
+    if _USER.match(word.partition("://")[2]):
+        way_out = "write them into ~/.netrc" if name == "https" else "leave them out"
+        raise UsageError(word, f"has a user or a password before `@`, which a record of the call would show; {way_out}")
+    if "?" not in word or not SCHEMES[name].encoded:
         return word
     path, _, query = word.partition("?")
     if "#" in path:  # which is refused
@@ -128,13 +143,18 @@ def is_url(path: str) -> bool:
     return "://" in path and path.partition("://")[0] in SCHEMES
 
 
+def behind_host(word: str) -> str:
+    """Return what of a word can be a glob: of a URL what follows its host, as `[::1]`."""
+    return word.partition("://")[2].partition("/")[2] if is_url(word) else word
+
+
 def place_of(url: str) -> Place:
     """Return where the object of a URL is.
 
     Raises
     ------
     UsageError
-        If it names no object.
+        If it names no object, or has no place for one.
     """
     url = signed(url)
     query = query_of(url)
@@ -142,14 +162,17 @@ def place_of(url: str) -> Place:
     scheme = SCHEMES[name]
     host, _, key = rest.partition("/")
     if scheme.encoded:
-        if "#" in key or "#" in query:
+        if "#" in rest or "#" in query:
             reason = "has a part behind `#`, which no server gets"
             raise UsageError(_shown(url), f"{reason}; leave it out, or write %23 if it is of the name")
         from urllib.parse import unquote  # noqa: PLC0415 - for these schemes only
 
-        key = key if query else unquote(key)
+        key = key if query else unquote(key, errors="surrogateescape")
     if not host or not key or key.endswith("/"):
         raise UsageError(url, f"names no object; write {name}://{host or 'BUCKET'}/{key}NAME")
+    if not _HOST.fullmatch(host):
+        reason = f"has {host!r} in the place of a host or bucket, whose names have letters, digits and `.-_~$`"
+        raise UsageError(url, f"{reason}; correct it")
     return Place(scheme, f"{url}?{query}", "") if query else Place(scheme, f"{name}://{host}", key)
 
 

@@ -13,7 +13,7 @@ from command import reduce, refused, run, succeeded
 from object_store import BYTES, MEBIBYTE, big
 
 from mpired.collectives import plan as planning
-from mpired.errors import BufferFileError, without_queries
+from mpired.errors import BufferFileError, without_secrets
 from mpired.storage import stores
 from mpired.storage.urls import identity, place_of, signed
 
@@ -183,7 +183,7 @@ def test_two_queries_are_two_objects():
 def test_errors_have_no_queries():
     error = BufferFileError("https://host/a?sig=x", "is not 'https://host/b?sig=y', or is it?")
     assert str(error) == "https://host/a?...: is not 'https://host/b?...', or is it?"
-    assert without_queries("s3://bucket/r?.npy: no") == "s3://bucket/r?.npy: no"
+    assert without_secrets("s3://bucket/r?.npy: no") == "s3://bucket/r?.npy: no"
 
 
 def test_a_host_of_a_cloud_is_a_web_server_too():

@@ -1,0 +1,82 @@
+"""URLs and keys of any form: a rank, or one line that says why not."""
+
+import pytest
+from command import reduce, refused, run
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from object_store import BYTES, CLOSED
+
+from mpired.storage import stores
+
+EXAMPLES = settings(
+    max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+)
+
+
+def once():
+    stores.RETRYING["max_retries"] = 0
+
+
+# What a URL is made of, and any characters between, those that have a meaning above all.
+characters = st.characters(exclude_characters="\0", exclude_categories=["Cs"]) | st.sampled_from(
+    "\udcff@:/?#[]{}*%\\\n"
+)
+pieces = st.sampled_from(["bucket", "127.0.0.1", "[::1]", ":99999", "user:password@", "..", ".", "%2e", "%ff", "a.npy"])
+texts = st.lists(pieces | characters, max_size=5).map("".join)
+urls = st.tuples(st.sampled_from(["s3", "gs", "az", "https", "http", "@s3", "@http"]), texts, texts).map(
+    lambda parts: "{}://{}/{}".format(*parts)
+)
+
+
+@EXAMPLES
+@given(word=urls | texts.map("s3://{}".format))
+def test_any_url_is_one_line(tmp_path, word):
+    done = reduce("--op", "sum", "-o", "out", "--", word, cwd=tmp_path, env=CLOSED, setup=once)
+    assert done.status in {2, 4}, done.err
+    refused(done, done.status)
+    assert list(tmp_path.iterdir()) == []
+
+
+@EXAMPLES
+@given(data=st.data())
+def test_any_key_that_a_glob_finds(store, tmp_path, data):
+    """One that cannot be asked for hides the others, because the library does not go on; the reason is told."""
+    parts = st.sampled_from(["a", "b", ".", "..", "", "%", "\x01", "é", "[", "*", "?"])
+    keys = data.draw(st.lists(st.lists(parts, min_size=1, max_size=3).map("/".join).filter(len), max_size=3))
+    store.tell("clear")
+    for key in keys:
+        store.put(key, b"\1")
+    word = data.draw(st.sampled_from(["s3://bucket/*", "s3://bucket/**", "s3://bucket/a/*", "s3://bucket/?/b"]))
+    done = reduce(*BYTES, "-o", "-", word, cwd=tmp_path, env=store.environment, setup=once)
+    if done.status:
+        assert done.status in {2, 3, 4}, done.err
+        refused(done, done.status)
+
+
+@pytest.mark.parametrize(
+    ("word", "status", "reason"),
+    [
+        ("s3://", 2, "s3://: names no object; write s3://BUCKET/NAME"),
+        ("@s3://", 2, "s3://: names no object; write s3://BUCKET/NAME"),
+        ("http://HOST:99999/x", 2, "http://HOST:99999/x: is not a URL that can be asked for (invalid port number)"),
+        ("http://[::1]:9/x", 4, "http://[::1]:9/x: the store cannot be reached"),
+        ("http://[::1]:9/x*", 2, "http://[::1]:9/x*: is a glob, and a server of http does not list its files"),
+        ("http://[::1/x", 2, "has '[::1' in the place of a host or bucket"),
+        ("s3://a b/x", 2, "has 'a b' in the place of a host or bucket"),
+        ("http://%zz/x", 2, "has '%zz' in the place of a host or bucket"),
+        ("https://host#a/x", 2, "has a part behind `#`"),
+        ("https://host/%ff", 2, "is not a URL that can be asked for ('utf-8' codec"),
+        ("s3://bucket/\udcff", 2, "is not a URL that can be asked for ('utf-8' codec"),
+    ],
+)
+def test_what_is_said(tmp_path, word, status, reason):
+    refused(run("info", word, cwd=tmp_path, env=CLOSED, setup=once), status, reason)
+
+
+def test_a_key_that_cannot_be_asked_for(store, tmp_path):
+    store.put("run/a/../b", b"\1")
+    store.put("run/c", b"\1")
+    done = reduce(*BYTES, "-o", "-", "s3://bucket/run/**", cwd=tmp_path, env=store.environment)
+    refused(done, 2, "s3://bucket/run/**: has an object beside it whose name has an empty part, `.`, `..`")
+    found = reduce(*BYTES, "-o", "-", "s3://bucket/run/c", cwd=tmp_path, env=store.environment)
+    assert (found.status, found.out) == (0, b"\1")
