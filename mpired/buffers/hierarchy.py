@@ -326,7 +326,7 @@ def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array
         found = list(walk(opened.file))
         scales = {each.address: each.name for each in found if isinstance(each.object, h5d.DatasetID)}
         entries: list[tuple[Found, h5py.Dataset | None, Attributes]] = []
-        variables = []
+        variables = [Variable("", (), None, attributes_of(opened.file.id))]
         for each in found:
             if isinstance(each.object, h5d.DatasetID):
                 attributes = attributes_of(each.object)
@@ -338,6 +338,8 @@ def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array
                 variables.append(Variable(each.name, dims, _dtype(each.object), attributes))
             elif each.outside:
                 entries.append((each, None, {}))
+            elif isinstance(each.object, h5g.GroupID):
+                variables.append(Variable(f"{each.name}/", (), None, attributes_of(each.object)))
         carried = conventions.carried(variables)
         looking = _Looking(opened, source, follow=follow, unpack=unpack, window=window)
         return [looking.array(*entry, is_carried=entry[0].name in carried) for entry in entries]

@@ -347,7 +347,8 @@ def inspect(source: Source, declared: Declared) -> RankFile:
         Variable(each.name, tuple(header.dimensions[dim].name for dim in each.dims), each.form, each.values)
         for each in header.variables
     ]
-    carried = conventions.carried(variables)
+    group = Variable("", (), None, {each.name: each.value for each in header.attributes})
+    carried = conventions.carried([*variables, group])
     found = [_array(source, header, each, each.name in carried, declared) for each in header.variables]
     return arrays.inspect(source, declared, found, Library(_File, (), _read))
 

@@ -40,9 +40,7 @@ from mpired.buffers.zarr_store import (
     Node,
     all_nodes,
     consolidated,
-    coordinates,
     documents_of,
-    is_time,
     nodes,
 )
 from mpired.datatypes import agrees, as_numbers, from_dtype
@@ -183,10 +181,10 @@ class _Store:
         for node in self._nodes.values():
             if not node.is_array:
                 self._buffers.check_group(node)
-        carried = coordinates(list(self._nodes.values()))
-        return [self._array(node, node.path in carried) for node in self._nodes.values() if node.is_array]
+        carried = conventions.carried([node.variable for node in self._nodes.values()])
+        return [self._array(node, node.name in carried) for node in self._nodes.values() if node.is_array]
 
-    def _array(self, node: Node, is_coordinate: bool) -> Array:  # noqa: FBT001 - within
+    def _array(self, node: Node, is_carried: bool) -> Array:  # noqa: FBT001 - within
         node.check(self._name)
         if node.uses_pickle():
             reason = f"array {node.name!r} is stored by pickle, which is never loaded"
@@ -198,7 +196,7 @@ class _Store:
         except (DatatypeError, TypeError):  # NumPy's texts of any length have no byte order
             number = None
         is_text = dtype.kind in "USTmM" or (dtype.kind == "O" and self._is_text(node))
-        carried = is_coordinate or is_text or is_time(node)
+        carried = is_carried or is_text
         packed = number if node.is_packed else None
         reason = way_out = ""
         if packed is not None:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from mpired.buffers.columns import too_large
+from mpired.buffers.conventions import Variable
 from mpired.buffers.local import Extent, Spliced
 from mpired.buffers.missing import Missing
 from mpired.errors import BufferFileError
@@ -37,7 +38,6 @@ _BESIDE_NBYTES = 64 << 10  # what a checksum and the like take
 _NAMES_OF_TYPES = {"bool", "float16", "float32", "float64", "complex64", "complex128"} | {
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
-_COORDINATES = ("coordinates", "bounds", "climatology", "grid_mapping")
 PACKING = ("scale_factor", "add_offset")
 
 
@@ -199,6 +199,14 @@ class Node:
         return tuple(found) if isinstance(found, list) else None
 
     @property
+    def variable(self) -> Variable:
+        """The array, or the group, and its attributes."""
+        if not self.is_array:
+            return Variable(f"{self.path}/", (), None, self.attributes)
+        dims = self.dimensions or (None,) * len(self.shape)
+        return Variable(self.name, tuple(each or "" for each in dims), None, self.attributes)
+
+    @property
     def is_packed(self) -> bool:
         """Whether values are packed by a scale and an offset."""
         return any(name in self.attributes for name in PACKING)
@@ -325,27 +333,6 @@ def _differ(one: Any, other: Any) -> bool:
 
 def _without_shape(document: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in document.items() if key != "shape"}
-
-
-def coordinates(found: list[Node]) -> set[str]:
-    """Return the paths of arrays that describe others in stores as xarray writes them."""
-    paths: set[str] = set()
-    for node in found:
-        prefix = f"{node.group}/" if node.is_array and node.group else f"{node.path}/" if node.path else ""
-        if node.is_array and node.dimensions == (node.path.rpartition("/")[2],):
-            paths.add(node.path)
-        if node.is_array and node.dimensions is None:
-            continue
-        for name in _COORDINATES:
-            text = node.attributes.get(name)
-            paths.update(f"{prefix}{each}" for each in text.split()) if isinstance(text, str) else None
-    return {node.path for node in found if node.is_array and node.path in paths}
-
-
-def is_time(node: Node) -> bool:
-    """Tell whether an array holds times of the CF conventions."""
-    unit = node.attributes.get("units")
-    return node.dimensions is not None and isinstance(unit, str) and " since " in unit
 
 
 def documents_of(node: Node) -> dict[str, bytes]:
