@@ -25,10 +25,12 @@ every_format = pytest.mark.parametrize("form", FORMATS)
 NAMES = {
     "bounds": "{}", "cell_measures": "volume: {}", "climatology": "{}", "coordinate_interpolation": "{}: plan",
     "coordinates": "none {}", "external_variables": "{}", "formula_terms": "p0: {}", "geometry": "{}",
-    "grid_mapping": "{}: x y", "interior_ring": "{}", "interpolation_parameters": "ca: {} w: none", "node_coordinates": "none {}",
+    "grid_mapping": "{}: x y", "interior_ring": "{}", "interpolation_parameters": "ca: {} w: none",
+    "node_coordinates": "none {}",
     "node_count": "{}", "nodes": "{}", "part_node_count": "{}", "quantization": "{}", "tie_point_mapping": "x: {} tp_x",
     "mesh": "{}", "location_index_set": "{}", "edge_coordinates": "{} none", "face_coordinates": "none {}",
-    "volume_coordinates": "{}", "face_node_connectivity": "{}", "edge_node_connectivity": "{}", "face_edge_connectivity": "{}",
+    "volume_coordinates": "{}", "face_node_connectivity": "{}", "edge_node_connectivity": "{}",
+    "face_edge_connectivity": "{}",
     "face_face_connectivity": "{}", "edge_face_connectivity": "{}", "boundary_node_connectivity": "{}",
     "volume_node_connectivity": "{}", "volume_edge_connectivity": "{}", "volume_face_connectivity": "{}",
     "volume_volume_connectivity": "{}",
@@ -36,28 +38,22 @@ NAMES = {
 # The other attributes of the appendix, none of which names a variable that has to be the same in all ranks.
 OTHERS = {
     "actual_range": [0.0, 9.0], "ancillary_variables": "{}", "calendar": "noleap", "cell_methods": "time: {}",
-    "comment": "{}", "compress": "{}", "computed_standard_name": "{}", "Conventions": "{}", "dimensions": "{}", "featureType": "{}",
+    "comment": "{}", "compress": "{}", "computed_standard_name": "{}", "Conventions": "{}", "dimensions": "{}",
+    "featureType": "{}",
     "history": "{}", "institution": "{}", "interpolation_description": "{}", "leap_month": 2, "leap_year": 4,
     "long_name": "{}", "month_lengths": [31, 28], "positive": "up", "references": "{}", "source": "{}",
-    "standard_error_multiplier": 2, "standard_name": "air_temperature", "title": "{}", "units": "K", "units_metadata": "{}",
+    "standard_error_multiplier": 2, "standard_name": "air_temperature", "title": "{}", "units": "K",
+    "units_metadata": "{}",
     "axis": "TZYX",
 }  # fmt: skip
 # Attributes that make the variable itself one that describes others.
 MARKS = {
     "cf_role": "timeseries_id", "flag_values": [0, 1], "flag_masks": [1, 2], "flag_meanings": "good bad",
-    "sample_dimension": "obs", "instance_dimension": "station", "grid_mapping_name": "mercator", "geometry_type": "line",
+    "sample_dimension": "obs", "instance_dimension": "station", "grid_mapping_name": "mercator",
+    "geometry_type": "line",
     "interpolation_name": "linear", "axis": "Z", "units": "degrees_north",
 }  # fmt: skip
-UNITS = [
-    "degree_north",
-    "degree_N",
-    "degrees_N",
-    "degreeN",
-    "degreesN",
-    "degrees_east",
-    "degree_E",
-    "days since 2000-1-1",
-]
+UNITS = ["degree_north", "degree_N", "degrees_N", "degreeN", "degreesN", "degrees_east", "days since 2000-1-1"]
 STANDARD = ["latitude", "longitude", "time", "grid_latitude", "projection_x_coordinate", "forecast_reference_time"]
 DATA = {"units": ["degrees", "days", "s", "degrees_C", "m since"], "standard_name": ["latitude standard_error", "lon"]}
 
@@ -117,7 +113,6 @@ def test_the_attributes_of_appendix_a(tmp_path, form):
     arrays = {}
     for attribute, value in (NAMES | OTHERS).items():
         said = value.format(f"of_{attribute}") if isinstance(value, str) else value
-        # a vertical coordinate has the terms of its formula
         arrays[f"has_{attribute}"] = with_attribute(attribute, said)
         arrays[f"of_{attribute}"] = (["x"], numbered(), {})
     carried, doubled = summed(tmp_path, form, arrays)
