@@ -23,7 +23,8 @@ every_format = pytest.mark.parametrize("form", FORMATS)
 
 # Appendix A of CF 1.12, and its mesh topology variables: what an attribute of `{}` says, where it names a variable.
 NAMES = {
-    "bounds": "{}", "cell_measures": "volume: {}", "climatology": "{}", "coordinate_interpolation": "{}: plan",
+    "bounds": "{}", "bounds_tie_points": "{}", "cell_measures": "volume: {}", "climatology": "{}",
+    "coordinate_interpolation": "{}: plan",
     "coordinates": "none {}", "external_variables": "{}", "formula_terms": "p0: {}", "geometry": "{}",
     "grid_mapping": "{}: x y", "interior_ring": "{}", "interpolation_parameters": "ca: {} w: none",
     "node_coordinates": "none {}",
@@ -38,7 +39,8 @@ NAMES = {
 # The other attributes of the appendix, none of which names a variable that has to be the same in all ranks.
 OTHERS = {
     "actual_range": [0.0, 9.0], "ancillary_variables": "{}", "calendar": "noleap", "cell_methods": "time: {}",
-    "comment": "{}", "compress": "{}", "computed_standard_name": "{}", "Conventions": "{}", "dimensions": "{}",
+    "comment": "{}", "computational_precision": "{}", "compress": "{}", "computed_standard_name": "{}",
+    "Conventions": "{}", "dimensions": "{}",
     "featureType": "{}",
     "history": "{}", "institution": "{}", "interpolation_description": "{}", "leap_month": 2, "leap_year": 4,
     "long_name": "{}", "month_lengths": [31, 28], "positive": "up", "references": "{}", "source": "{}",
