@@ -6,7 +6,7 @@ They name missing values, units, packing, and which arrays are no measure of any
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,11 +20,36 @@ Attributes: TypeAlias = Mapping[str, Attribute]
 FILL, MISSING, RANGE, LEAST, GREATEST = "_FillValue", "missing_value", "valid_range", "valid_min", "valid_max"
 OF_THE_TYPE = (FILL, MISSING, RANGE, LEAST, GREATEST)
 """The attributes whose values are of the type of the array."""
-SCALE, OFFSET = "scale_factor", "add_offset"
-_TIME = re.compile(r"\s*\w+\s+since\s", re.IGNORECASE)
-_NAMING = ("coordinates", "bounds", "climatology", "grid_mapping", "cell_measures")
-_FLAGS = ("flag_values", "flag_masks", "flag_meanings")
-MEANING = (*OF_THE_TYPE, SCALE, OFFSET, *_NAMING, *_FLAGS, "formula_terms", "units", "calendar", "_Unsigned")
+SCALE, OFFSET, UNSIGNED = "scale_factor", "add_offset", "_Unsigned"
+_SIGNS = {("i", "true"): "u", ("u", "false"): "i"}
+# Attributes that name variables, of CF (appendix A) and UGRID. A word with a colon is the role of the name after it, or
+# a name, too, where the value here is True. What `ancillary_variables` names is data, which changes as its array does.
+_PARTS = ("node", "edge", "face", "volume")
+_NAMING = dict.fromkeys(
+    (
+        "coordinates", "bounds", "bounds_tie_points", "climatology", "cell_measures", "external_variables", "geometry",
+        "interior_ring", "node_count", "nodes", "part_node_count", "formula_terms", "interpolation_parameters",
+        "tie_point_mapping", "quantization", "aggregated_data", "mesh", "location_index_set",
+        *(f"{part}_coordinates" for part in _PARTS),
+        *(f"{one}_{other}_connectivity" for one in (*_PARTS, "boundary") for other in _PARTS),
+    ), False,
+) | {"grid_mapping": True, "coordinate_interpolation": True}  # fmt: skip
+_CHANGING = ("eta", "ps")  # terms of formulas that are fields: the surface of the sea, the pressure at the ground
+# Attributes of arrays that describe others, and of flags.
+_MARKS = (
+    "flag_values", "flag_masks", "flag_meanings", "cf_role", "sample_dimension", "instance_dimension", "formula_terms",
+    "grid_mapping_name", "geometry_type", "interpolation_name",
+)  # fmt: skip
+# What the values of attributes have to be that tell coordinates.
+_TELLING = {
+    "axis": re.compile(r"[XYZT]", re.IGNORECASE),
+    "standard_name": re.compile(
+        r"(grid_)?(latitude|longitude)|time|forecast_(reference_time|period)|projection_[xy]_(angular_)?coordinate"
+    ),
+    "units": re.compile(r"\s*(\w+\s+since\s.*|degrees?_?(north|east|N|E)\s*)", re.IGNORECASE | re.DOTALL),
+}
+_NAMES = ("gw", "area", "date", "datesec")  # of weights, areas and dates of models that say so in no attribute
+MEANING = (*OF_THE_TYPE, SCALE, OFFSET, *_NAMING, *_MARKS, *_TELLING, "calendar", UNSIGNED)
 """All attributes that mean something here."""
 # netCDF's own, of elements that were never written.
 _FILLS = {
@@ -53,12 +78,18 @@ class Packed(NamedTuple):
         The numbers, of the form of what the values stand for.
     missing
         Which packed values mean that an element is missing; None if none does.
+    form
+        The form that the packed values are read in.
+    wrong
+        The attribute that is not one number, so that nothing can be unpacked; "" if both are.
     """
 
     array: str
     scale: np.ndarray
     offset: np.ndarray
     missing: Missing | None
+    form: np.dtype
+    wrong: str = ""
 
     @property
     def dtype(self) -> np.dtype:
@@ -67,6 +98,7 @@ class Packed(NamedTuple):
 
     def unpacked(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return what packed values stand for, and which are there; None if all are."""
+        values = values.astype(self.form, copy=False)
         there = None if self.missing is None else self.missing.present(values)
         with np.errstate(over="ignore", invalid="ignore"):  # as of the arithmetic of the ops
             return values.astype(self.dtype) * self.scale + self.offset, there
@@ -99,16 +131,30 @@ def missing(attributes: Attributes, dtype: np.dtype) -> Missing | None:
     return Missing(values, low, high) if values or (low, high) != (None, None) else None
 
 
+def viewed(attributes: Attributes, dtype: np.dtype) -> tuple[Attributes, np.dtype]:
+    """Return attributes and the form of elements as `_Unsigned` says, whether integers of the file have a sign."""
+    kind = _SIGNS.get((dtype.kind, text(attributes, UNSIGNED).lower()))
+    if kind is None:
+        return attributes, dtype
+    form = np.dtype(f"{dtype.byteorder}{kind}{dtype.itemsize}")
+    own = {key: value for key, value in attributes.items() if key in OF_THE_TYPE and isinstance(value, np.ndarray)}
+    return {**attributes, **{key: value.astype(form) for key, value in own.items() if value.dtype.kind in "iu"}}, form
+
+
 def packing(name: str, attributes: Attributes, dtype: np.dtype) -> Packed | None:
-    """Return how an array is packed; None if it is not."""
+    """Return how an array is packed; None if it is not, or if numbers of floating point stand for themselves."""
     if dtype.kind not in "iuf" or not {SCALE, OFFSET} & attributes.keys():
         return None
+    wrong = next((key for key in (SCALE, OFFSET) if key in attributes and not numbers(attributes, key, 1)), "")
     given = {key: attributes.get(key) for key in (SCALE, OFFSET) if numbers(attributes, key, 1)}
     forms = [value.dtype.newbyteorder("=") for value in given.values() if isinstance(value, np.ndarray)]
     form = np.result_type(*forms) if forms else np.dtype("f8")
     form = form if form.kind == "f" else np.dtype("f8")
     values = [(numbers(attributes, key, 1) or [default])[0] for key, default in ((SCALE, 1), (OFFSET, 0))]
-    return Packed(name, np.asarray(values[0], form), np.asarray(values[1], form), missing(attributes, dtype))
+    if dtype.kind == "f" and values == [1, 0] and not wrong:
+        return None
+    scale, offset = (np.asarray(value, form) for value in values)
+    return Packed(name, scale, offset, missing(attributes, dtype), dtype.newbyteorder("="), wrong)
 
 
 def unit(attributes: Attributes) -> str:
@@ -117,30 +163,44 @@ def unit(attributes: Attributes) -> str:
 
 
 def carried(variables: Sequence[Variable]) -> Collection[str]:
-    """Return the names of the arrays that are no measure of anything, and are carried into results."""
+    """Return the names of the arrays that are no measure of anything, and are carried into results.
+
+    A group may be among the variables, for its attributes; it has no dimensions.
+    """
     found = {each.name for each in variables if _is_carried(each)}
     by_end: dict[str, list[Variable]] = {}
     for each in variables:
         by_end.setdefault(each.name.rpartition("/")[2], []).append(each)
     for each in variables:
-        words = [word for name in _NAMING for word in text(each.attributes, name).split()]
-        # Of the terms of a vertical coordinate some are fields that change, as the pressure at the surface.
-        terms = text(each.attributes, "formula_terms").split()
-        fixed = [word for word in terms if all(len(named.dims) <= 1 for named in by_end.get(word, ()))]
-        for word in words + fixed:
+        for word in _named(each.attributes):
             found.update(named.name for named in by_end.get(word.rpartition("/")[2], ()) if named is not each)
     return found
 
 
+def _named(attributes: Attributes) -> Iterator[str]:
+    """Yield the words of attributes that may be names of variables, but for those of terms that change."""
+    for name in _NAMING.keys() & attributes.keys():
+        role = ""
+        for word in text(attributes, name).replace(":", ": ").split():
+            role = word[:-1] if word.endswith(":") else role
+            if role not in _CHANGING and (_NAMING[name] or not word.endswith(":")):
+                yield word.removesuffix(":")
+
+
 def _is_carried(variable: Variable) -> bool:
-    is_coordinate = variable.name.rpartition("/")[2] in variable.dims
-    is_time = _TIME.match(text(variable.attributes, "units")) is not None
-    return is_coordinate or is_time or any(name in variable.attributes for name in _FLAGS)
+    attributes, last = variable.attributes, variable.name.rpartition("/")[2]
+    is_named = bool(last) and (last in variable.dims or (last in _NAMES and any(variable.dims)))
+    if is_named or any(name in attributes for name in _MARKS):
+        return True
+    # A plain array may say of the direction that it measures that it is an axis; one with dimensions of names does not.
+    telling = (name for name in _TELLING.keys() & attributes.keys() if name != "axis" or all(variable.dims))
+    return any(_TELLING[name].fullmatch(text(attributes, name)) for name in telling)
 
 
 def identity(attributes: Attributes) -> tuple[str, ...]:
     """Return what makes the values of an array what they are, besides themselves."""
-    return tuple(text(attributes, name) for name in ("units", "calendar"))
+    packed = [repr(numbers(attributes, name, 1)) for name in (SCALE, OFFSET) if name in attributes]
+    return (*(text(attributes, name) for name in ("units", "calendar")), *packed)
 
 
 def default_fill(dtype: np.dtype) -> np.ndarray | None:
@@ -181,6 +241,11 @@ def of_result(attributes: Attributes, dtype: np.dtype, *, unpacked: bool, nullab
     return kept
 
 
+def left_out(*, unpacked: bool, is_same: bool) -> set[str]:
+    """Return the attributes that a result does not have as its model has them; `is_same` tells that the form is its."""
+    return {*OF_THE_TYPE, *((SCALE, OFFSET) if unpacked else ()), *(() if is_same else (UNSIGNED,))}
+
+
 def fill(attributes: Attributes, dtype: np.dtype) -> np.ndarray | None:
     """Return the value that means that an element of a result is missing; None if there is none."""
     for name in (FILL, MISSING):
@@ -190,8 +255,12 @@ def fill(attributes: Attributes, dtype: np.dtype) -> np.ndarray | None:
     return default_fill(dtype)
 
 
-def refusal(what: str, attributes: Attributes | Mapping[str, object], *, window: bool) -> tuple[str, str]:
+def refusal(what: str, attributes: Attributes, packed: Packed, *, window: bool) -> tuple[str, str]:
     """Return why a packed array is not combined, or as a window not changed, and the way out."""
+    if packed.wrong:
+        value = attributes[packed.wrong]
+        value = repr(value[:40]) if isinstance(value, str) else f"{value.size} values"
+        return f"{what} has {value} as `{packed.wrong}`, which is not a number", ""
     said = " and ".join(f"`{key}`" for key in (SCALE, OFFSET) if key in attributes)
     if window:
         return f"{what} is packed by {said}, and packed elements are not updated", ""

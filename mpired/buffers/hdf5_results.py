@@ -51,7 +51,7 @@ def stored_forms(plan: Plan) -> tuple[np.dtype, ...] | None:
             plist = None if like is None else _creation(like, new, h5t.py_create(new.dtype, logical=True))
             if new.nullable or (plist is not None and plist.get_layout() != h5d.CONTIGUOUS):
                 return None
-            forms.append(as_numbers(_type(like, new).dtype))
+            forms.append(_elements(like, new))
         return tuple(forms)
 
 
@@ -63,24 +63,37 @@ def missing(plan: Plan) -> tuple[Missing | None, ...]:
 
 
 def _missing(like: h5py.Dataset | None, new: New) -> Missing | None:
-    attributes = {} if like is None else attributes_of(like.id)
-    form = as_numbers(_type(like, new).dtype)
-    own, left_out = _own(like, attributes, new, form)
+    own, left_out = _own(like, new)
+    attributes = {} if like is None else _read(like)[0]
     kept = {name: value for name, value in attributes.items() if name not in left_out}
-    return conventions.missing({**kept, **own}, form)
+    return conventions.missing({**kept, **own}, _elements(like, new))
 
 
-def _own(
-    like: h5py.Dataset | None, attributes: Attributes, new: New, form: np.dtype
-) -> tuple[dict[str, np.ndarray], Collection[str]]:
+def _own(like: h5py.Dataset | None, new: New) -> tuple[dict[str, np.ndarray], Collection[str]]:
     """Return the attributes that a result has in the form of its elements, and those of its model that it has not."""
-    unpacked = bool(
-        like is not None and like.dtype.kind in "iuf" and {conventions.SCALE, conventions.OFFSET} & attributes.keys()
-    )
-    if not (unpacked or new.nullable or not _is_unchanged(like, new)):
+    attributes, form = ({}, new.dtype) if like is None else _read(like)
+    unpacked, is_same = conventions.packing("", attributes, form) is not None, _is_unchanged(like, new)
+    if not (unpacked or new.nullable or not is_same):
         return {}, ()
-    own = conventions.of_result(attributes, form, unpacked=unpacked, nullable=new.nullable)
-    return own, {*conventions.OF_THE_TYPE, *([conventions.SCALE, conventions.OFFSET] if unpacked else [])}
+    own = conventions.of_result(attributes, _elements(like, new), unpacked=unpacked, nullable=new.nullable)
+    return own, conventions.left_out(unpacked=unpacked, is_same=is_same and not unpacked)
+
+
+def _read(dataset: h5py.Dataset) -> tuple[Attributes, np.dtype]:
+    """Return the attributes of a dataset, and the form that its elements are read in."""
+    return conventions.viewed(attributes_of(dataset.id), dataset.dtype)
+
+
+def _form(dataset: h5py.Dataset) -> np.dtype:
+    """Return the form that the elements of a dataset are read in."""
+    is_viewed = h5a.exists(dataset.id, conventions.UNSIGNED.encode())
+    return as_numbers(_read(dataset)[1] if is_viewed else dataset.dtype)
+
+
+def _elements(like: h5py.Dataset | None, new: New) -> np.dtype:
+    """Return the form of the elements of a result, which may be another view of those that it has in the file."""
+    is_like = like is not None and _is_unchanged(like, new) and is_plain(like)
+    return _form(like) if is_like else as_numbers(_type(like, new).dtype)
 
 
 def _old(plan: Plan, stack: ExitStack) -> h5py.File | None:
@@ -103,7 +116,7 @@ def _is_unchanged(like: h5py.Dataset | None, new: New) -> bool:
     """Tell whether the elements of a result are of the form that they have in the file."""
     if like is None:
         return False
-    forms = [as_numbers(dtype).newbyteorder("=") for dtype in (like.dtype, new.dtype)]
+    forms = [dtype.newbyteorder("=") for dtype in (_form(like), as_numbers(new.dtype))]
     if forms[0].names is not None and forms[1].names is not None:
         return [forms[0][each] for each in forms[0].names] == [forms[1][each] for each in forms[1].names]
     return forms[0] == forms[1]
@@ -197,7 +210,8 @@ class _File(NamedTuple):
 
     def _describe(self, like: h5py.Dataset, made: h5py.Dataset, new: New) -> None:
         """Copy the attributes of a dataset to the result: those of the type of its elements in their new form."""
-        own, left_out = _own(like, attributes_of(like.id), new, as_numbers(made.dtype))
+        own, left_out = _own(like, new)
+        own = {name: value.astype(as_numbers(made.dtype).newbyteorder("=")) for name, value in own.items()}
         for attribute in each_attribute(like.id):
             name = text_of(attribute.name)
             if name in own:
@@ -414,8 +428,7 @@ def encode(plan: Plan, results: Sequence[FlatBuffer], path: str, nthreads: int) 
 
 def fill(dataset: h5py.Dataset, result: FlatBuffer, nthreads: int = 1) -> None:
     """Write all elements of a dataset; those that are missing as its value for that."""
-    form = as_numbers(dataset.dtype)
-    attributes: Attributes = attributes_of(dataset.id)
+    attributes, form = _read(dataset)[0], _form(dataset)
     native = form.newbyteorder("=")
     mark = conventions.fill(attributes, native) if native.names is None else None
     chosen = list(selections(dataset.shape, dataset.chunks, form.itemsize, 0, DECODED_NBYTES))
@@ -435,7 +448,7 @@ def fill(dataset: h5py.Dataset, result: FlatBuffer, nthreads: int = 1) -> None:
                 other = np.zeros(len(block), form)
                 convert(block, other, result.name, start)
                 block = other
-            values = block.view(np.bool_) if dataset.dtype == np.bool_ else block
+            values = block if form == dataset.dtype else block.view(dataset.dtype)  # of truth values, or unsigned ones
             chunks.put(selection, values.reshape(whole))
 
 

@@ -326,7 +326,7 @@ def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array
         found = list(walk(opened.file))
         scales = {each.address: each.name for each in found if isinstance(each.object, h5d.DatasetID)}
         entries: list[tuple[Found, h5py.Dataset | None, Attributes]] = []
-        variables = []
+        variables = [Variable("", (), None, attributes_of(opened.file.id))]
         for each in found:
             if isinstance(each.object, h5d.DatasetID):
                 attributes = attributes_of(each.object)
@@ -338,6 +338,8 @@ def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array
                 variables.append(Variable(each.name, dims, _dtype(each.object), attributes))
             elif each.outside:
                 entries.append((each, None, {}))
+            elif isinstance(each.object, h5g.GroupID):
+                variables.append(Variable(f"{each.name}/", (), None, attributes_of(each.object)))
         carried = conventions.carried(variables)
         looking = _Looking(opened, source, follow=follow, unpack=unpack, window=window)
         return [looking.array(*entry, is_carried=entry[0].name in carried) for entry in entries]
@@ -407,7 +409,7 @@ class _Looking(NamedTuple):
 
     def _described(self, found: Found, dataset: h5py.Dataset, attributes: Attributes, *, is_carried: bool) -> Array:
         name, shape = found.name, dataset.shape
-        dtype, label, reason = _form(name, dataset, attributes)
+        dtype, label, reason = _form(name, dataset)
         if shape is None:
             return Array(name, None, (), label="no elements", reason=f"array {name!r} has no elements", unseen=True)
         count, chunk = math.prod(shape), dataset.chunks
@@ -417,16 +419,19 @@ class _Looking(NamedTuple):
             raise BufferFileError(self.source.name, f"{said}; it is damaged, or made to fill the memory")
         is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
         is_carried = is_carried or is_text
+        plain = dtype
+        if dtype is not None:
+            attributes, dtype = conventions.viewed(attributes, dtype)
         packed = None if dtype is None else conventions.packing(name, attributes, dtype)
         missing = None if dtype is None else conventions.missing(attributes, dtype)
         has_own = packed is None and not found.outside
-        offset = self._offset(dataset, dtype, nbytes) if dtype is not None and has_own else None
+        offset = self._offset(dataset, plain, nbytes) if plain is not None and has_own else None
         way_out, stored = "", dtype
         narrow = _narrow(dataset) if self.window and dtype is not None else ""
         if narrow:
             dtype, reason = None, f"array {name!r} has {narrow}, which new ones may not fit"
-        elif packed is not None and (not self.unpack or self.window):
-            reason, way_out = conventions.refusal(f"array {name!r}", attributes, window=self.window)
+        elif packed is not None and (packed.wrong or not self.unpack or self.window):
+            reason, way_out = conventions.refusal(f"array {name!r}", attributes, packed, window=self.window)
             dtype = None
         elif packed is not None:
             dtype = packed.dtype
@@ -581,7 +586,7 @@ def _lacking_of(
         return _lacking(found, above, known), True
 
 
-def _form(name: str, dataset: h5py.Dataset, attributes: Attributes) -> tuple[np.dtype | None, str, str]:
+def _form(name: str, dataset: h5py.Dataset) -> tuple[np.dtype | None, str, str]:
     """Return the form of an array of numbers, else what its elements are, and why it is no buffer."""
     tid = dataset.id.get_type()
     kinds = {
@@ -595,8 +600,6 @@ def _form(name: str, dataset: h5py.Dataset, attributes: Attributes) -> tuple[np.
         label = f"elements of {8 * dtype.itemsize} bits of a type that NumPy has not"
     if isinstance(tid, h5t.TypeEnumID) and dtype != np.bool_:
         label = "an enumeration"
-    if not label and conventions.text(attributes, "_Unsigned").lower() == "true" and dtype.kind == "i":
-        return None, dtype_text(dtype), f"array {name!r} has unsigned elements as signed ones (`_Unsigned`)"
     if not label and dtype.hasobject:
         label = "structures with texts or lists"
     if label:

@@ -19,7 +19,7 @@ import numpy as np
 from mpired import calling
 from mpired.buffers import arrays, conventions, hdf5
 from mpired.buffers.arrays import Array, KeptArrays, Library, digest
-from mpired.buffers.conventions import Attribute, Packed, Variable
+from mpired.buffers.conventions import Attribute, Attributes, Packed, Variable
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import ArrayLayout, FlatBuffer, MarkingLayout, convert
 from mpired.buffers.model import BufferModel, Model
@@ -83,13 +83,17 @@ class _Var:
 
     @property
     def form(self) -> np.dtype:
-        """The form of an element."""
-        return _FORMS[self.code]
+        """The form that an element is read in."""
+        return self._viewed[1]
 
     @property
-    def values(self) -> dict[str, Attribute]:
+    def values(self) -> Attributes:
         """What its attributes say."""
-        return {each.name: each.value for each in self.attributes}
+        return self._viewed[0]
+
+    @functools.cached_property
+    def _viewed(self) -> tuple[Attributes, np.dtype]:
+        return conventions.viewed({each.name: each.value for each in self.attributes}, _FORMS[self.code])
 
 
 @dataclass(frozen=True)
@@ -347,7 +351,8 @@ def inspect(source: Source, declared: Declared) -> RankFile:
         Variable(each.name, tuple(header.dimensions[dim].name for dim in each.dims), each.form, each.values)
         for each in header.variables
     ]
-    carried = conventions.carried(variables)
+    group = Variable("", (), None, {each.name: each.value for each in header.attributes})
+    carried = conventions.carried([*variables, group])
     found = [_array(source, header, each, each.name in carried, declared) for each in header.variables]
     return arrays.inspect(source, declared, found, Library(_File, (), _read))
 
@@ -362,12 +367,10 @@ def _array(source: Source, header: _Header, var: _Var, is_carried: bool, declare
     packed = conventions.packing(var.name, attributes, var.form)
     form: np.dtype | None = var.form
     reason = way_out = ""
-    if packed is not None and (not declared.unpack or declared.window):
-        form, (reason, way_out) = None, conventions.refusal(name, attributes, window=declared.window)
+    if packed is not None and (packed.wrong or not declared.unpack or declared.window):
+        form, (reason, way_out) = None, conventions.refusal(name, attributes, packed, window=declared.window)
     elif packed is not None:
         form = packed.dtype
-    elif conventions.text(attributes, "_Unsigned").lower() == "true":
-        form, reason = None, f"{name} has unsigned elements as signed ones (`_Unsigned`)"
     return Array(
         var.name,
         form,
@@ -392,7 +395,7 @@ def _array(source: Source, header: _Header, var: _Var, is_carried: bool, declare
     )
 
 
-def _digest(source: Source, leaf: _Leaf, shape: Sequence[int], attributes: Mapping[str, Attribute]) -> bytes:
+def _digest(source: Source, leaf: _Leaf, shape: Sequence[int], attributes: Attributes) -> bytes:
     """Return the digest of a variable that is carried."""
     found = digest(leaf.form.str, tuple(shape), *conventions.identity(attributes))
     with closing(_File(source)) as file:
@@ -473,12 +476,12 @@ def _new(buffer: BufferModel, old: _Header, dimensions: list[_Dimension]) -> _Ne
         dims = tuple(_dimension(length, dimensions, first=not i) for i, length in enumerate(shape))
         like = _Var(name, dims, (), code)
     attributes = like.attributes
-    values = like.values
-    unpacked = bool({conventions.SCALE, conventions.OFFSET} & values.keys())
+    unpacked = conventions.packing(name, like.values, like.form) is not None
+    code = like.code if like.form == _FORMS[code] and not unpacked else code
     if unpacked or buffer.nullable or like.code != code:
-        attributes = _of_form(like, _FORMS[code], unpacked=unpacked, nullable=buffer.nullable)
+        attributes = _of_form(like, code, unpacked=unpacked, nullable=buffer.nullable)
     new = replace(like, code=code, attributes=attributes)
-    return _New(new, conventions.fill(new.values, _FORMS[code]) if buffer.nullable else None)
+    return _New(new, conventions.fill(new.values, new.form) if buffer.nullable else None)
 
 
 def _big(dtype: np.dtype) -> np.dtype:
@@ -497,11 +500,13 @@ def _dimension(length: int, dimensions: list[_Dimension], *, first: bool) -> int
     return dimensions.index(wanted)
 
 
-def _of_form(like: _Var, form: np.dtype, *, unpacked: bool, nullable: bool) -> tuple[_Attribute, ...]:
+def _of_form(like: _Var, code: int, *, unpacked: bool, nullable: bool) -> tuple[_Attribute, ...]:
     """Return the attributes of a result that has another form, or missing elements."""
+    is_same = code == like.code and not unpacked
+    form = like.form if is_same else _FORMS[code]
     own = conventions.of_result(like.values, form, unpacked=unpacked, nullable=nullable)
-    left_out = {*conventions.OF_THE_TYPE, *([conventions.SCALE, conventions.OFFSET] if unpacked else [])}
-    made = {name: _numbers(name, value, form) for name, value in own.items()}
+    left_out = conventions.left_out(unpacked=unpacked, is_same=is_same)
+    made = {name: _numbers(name, value, _FORMS[code]) for name, value in own.items()}
     found = [made.pop(each.name, each) for each in like.attributes if each.name in own or each.name not in left_out]
     return (*found, *made.values())
 

@@ -34,15 +34,12 @@ from mpired.buffers.streamed import Nullable, NullsError, explaining
 from mpired.buffers.zarr_store import (
     DOCUMENTS,
     ERRORS,
-    PACKING,
     ROOT,
     Keys,
     Node,
     all_nodes,
     consolidated,
-    coordinates,
     documents_of,
-    is_time,
     nodes,
 )
 from mpired.datatypes import agrees, as_numbers, from_dtype
@@ -54,7 +51,6 @@ _EVERY_NBYTES = 64 << 20
 _CHUNK_NBYTES = 4 << 20
 _CARRIED_NBYTES = 1 << 30
 _DATE = (1980, 1, 1, 0, 0, 0)
-_PACKED_BY = tuple(zip(PACKING, (1, 0), strict=True))
 _FAILURES = (Exception,)  # of the library
 _TEXTS = frozenset({"vlen-utf8", "vlen-bytes"})
 
@@ -166,27 +162,28 @@ class _Store:
         nullable, leaf = isinstance(leaf, Nullable), leaf.leaf if isinstance(leaf, Nullable) else leaf
         name, field = (leaf.array, leaf.field) if isinstance(leaf, Field) else (leaf, None)
         node = self._nodes[name]
-        packed = self._unpack and node.is_packed
+        packed, form = node.packed if self._unpack else None, node.form
         for block in self.rows(node, start):
             values = block.view(np.uint8) if block.dtype == np.bool_ else block if field is None else block[field]
-            if not packed:
+            if node.values and form is not None:
+                values = values.astype(form, copy=False)
+            if packed is None:
                 yield values, None
                 continue
             valid = _valid(node, values)
             if valid is not None and not nullable:
                 raise NullsError(int(np.count_nonzero(~valid)))
-            scale, offset = (float(node.attributes.get(key, number)) for key, number in _PACKED_BY)
-            yield values.astype(np.float64) * scale + offset, valid
+            yield packed.unpacked(values)[0], valid
 
     def described(self) -> list[Array]:
         """Describe the arrays."""
         for node in self._nodes.values():
             if not node.is_array:
                 self._buffers.check_group(node)
-        carried = coordinates(list(self._nodes.values()))
-        return [self._array(node, node.path in carried) for node in self._nodes.values() if node.is_array]
+        carried = conventions.carried([node.variable for node in self._nodes.values()])
+        return [self._array(node, node.name in carried) for node in self._nodes.values() if node.is_array]
 
-    def _array(self, node: Node, is_coordinate: bool) -> Array:  # noqa: FBT001 - within
+    def _array(self, node: Node, is_carried: bool) -> Array:  # noqa: FBT001 - within
         node.check(self._name)
         if node.uses_pickle():
             reason = f"array {node.name!r} is stored by pickle, which is never loaded"
@@ -198,14 +195,16 @@ class _Store:
         except (DatatypeError, TypeError):  # NumPy's texts of any length have no byte order
             number = None
         is_text = dtype.kind in "USTmM" or (dtype.kind == "O" and self._is_text(node))
-        carried = is_coordinate or is_text or is_time(node)
-        packed = number if node.is_packed else None
+        carried = is_carried or is_text
+        packed = None if number is None else node.packed
         reason = way_out = ""
         if packed is not None:
-            number = np.dtype(np.float64)
-            if not self._unpack or self._window:
-                said = f"array {node.name!r}", node.attributes
+            number = packed.dtype
+            if packed.wrong or not self._unpack or self._window:
+                said = f"array {node.name!r}", node.values, packed
                 number, (reason, way_out) = None, conventions.refusal(*said, window=self._window)
+        elif number is not None:
+            number = conventions.viewed(node.values, number)[1]
         unit, missing = node.attributes.get("units"), node.missing()
         return Array(
             node.name,
@@ -214,7 +213,7 @@ class _Store:
             label="" if number is not None else "texts" if is_text else dtype_text(dtype),
             reason=reason,
             way_out=way_out,
-            packed=packed,
+            packed=packed and node.form,
             carried=carried,
             digest=self._digest(node, dtype) if carried else b"",
             chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(node.chunk, node.shape, strict=True)),
@@ -382,7 +381,7 @@ def _new(buffer: BufferModel, old: Node | None, version: int) -> _New:
     """Describe the array of a result."""
     shape = (buffer.count,) if buffer.shape is None else buffer.shape
     dtype = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form
-    same = old is not None and old.dtype is not None and agrees(buffer.datatype, old.dtype) and not old.is_packed
+    same = old is not None and old.form is not None and agrees(buffer.datatype, old.form) and old.packed is None
     if not same and dtype.kind not in "biufc":
         raise DatatypeError(buffer.datatype.label, "has no form in zarr; use `to='npy'` or `to='npz'`")
     path = (buffer.name or "value") if old is None else old.path
@@ -433,12 +432,12 @@ _OF_TYPE = frozenset({"delta", "fixedscaleoffset", "quantize", "astype", "packbi
 
 def _retyped(old: Node, shape: Sequence[int], dtype: np.dtype) -> Node:
     """Describe an array as another is, for elements of another type; nothing of it is packed."""
-    attributes = {key: value for key, value in old.attributes.items() if key not in PACKING}
+    attributes = {key: value for key, value in old.attributes.items() if key not in old.values}
     lost = {"_FillValue", "missing_value", "valid_range", "valid_min", "valid_max"}
     fill: Any = _converted(old.document.get("fill_value"), dtype)
-    if old.is_packed or dtype.kind != "f" or (old.dtype is not None and old.dtype.kind != "f"):
+    if old.packed is not None or dtype.kind != "f" or (old.dtype is not None and old.dtype.kind != "f"):
         attributes = {key: value for key, value in attributes.items() if key not in lost}
-        if old.is_packed:
+        if old.packed is not None:
             fill = "NaN" if dtype.kind == "f" else None
     plain = _document(shape, dtype, old.version, fill)
     document = {**old.document, **{key: plain[key] for key in ("shape", "fill_value")}}
@@ -530,7 +529,7 @@ def _write_chunks(archive: zipfile.ZipFile, documents: Mapping[str, bytes], new:
             there = reader.read(row * width, block)
             if there is not None:
                 block[~there] = new.null
-            stored = as_numbers(array.dtype)
+            stored = as_numbers(conventions.viewed(new.node.values, array.dtype)[1])
             if not lies_as(stored, result.datatype):
                 other = np.zeros(len(block), stored)
                 convert(block, other, result.name, row * width)

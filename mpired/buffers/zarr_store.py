@@ -15,7 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from mpired.buffers import conventions
 from mpired.buffers.columns import too_large
+from mpired.buffers.conventions import Attributes, Packed, Variable
 from mpired.buffers.local import Extent, Spliced
 from mpired.buffers.missing import Missing
 from mpired.errors import BufferFileError
@@ -37,8 +39,6 @@ _BESIDE_NBYTES = 64 << 10  # what a checksum and the like take
 _NAMES_OF_TYPES = {"bool", "float16", "float32", "float64", "complex64", "complex128"} | {
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
-_COORDINATES = ("coordinates", "bounds", "climatology", "grid_mapping")
-PACKING = ("scale_factor", "add_offset")
 
 
 class Keys(Mapping[str, bytes]):
@@ -187,7 +187,7 @@ class Node:
         found = self.document["dtype" if self.version == 2 else "data_type"]  # noqa: PLR2004
         if isinstance(found, list):
             found = [(str(field[0]), *field[1:]) for field in found]
-        elif self.version != 2 and found not in _NAMES_OF_TYPES:  # noqa: PLR2004
+        elif self.version != 2 and str(found) not in _NAMES_OF_TYPES:  # noqa: PLR2004
             return None
         dtype = np.dtype(found)
         return None if dtype.hasobject else dtype
@@ -199,9 +199,39 @@ class Node:
         return tuple(found) if isinstance(found, list) else None
 
     @property
-    def is_packed(self) -> bool:
-        """Whether values are packed by a scale and an offset."""
-        return any(name in self.attributes for name in PACKING)
+    def variable(self) -> Variable:
+        """The array, or the group, and its attributes."""
+        if not self.is_array:
+            return Variable(f"{self.path}/", (), None, self.attributes)
+        dims = self.dimensions or (None,) * len(self.shape)
+        return Variable(self.name, tuple(each or "" for each in dims), None, self.attributes)
+
+    @property
+    def values(self) -> Attributes:
+        """What its attributes say of how elements are stored."""
+        names = [
+            name for name in (conventions.SCALE, conventions.OFFSET, conventions.UNSIGNED) if name in self.attributes
+        ]
+        found = {name: self.attributes[name] for name in names}
+        return {name: value if isinstance(value, str) else np.asarray(value) for name, value in found.items()}
+
+    @property
+    def form(self) -> np.dtype | None:
+        """The form that elements are read in, as that of those that the store has."""
+        return None if self.dtype is None else conventions.viewed(self.values, self.dtype)[1]
+
+    @property
+    def packed(self) -> Packed | None:
+        """How values are packed; None if they are not."""
+        return None if self.form is None else conventions.packing(self.name, self.values, self.form)
+
+    def _number(self, value: Any) -> float | None:
+        """Return a value of an attribute as a number of the form that elements are read in."""
+        found, form = _number(value), self.form
+        if found is None or form is None or form == self.dtype or found % 1:
+            return found
+        viewed: float = np.asarray(found).astype(form).item()
+        return viewed
 
     @property
     def missing_values(self) -> tuple[float, ...]:
@@ -212,14 +242,14 @@ class Node:
         for name in ("_FillValue", "missing_value"):
             value = attributes.get(name)
             found += value if isinstance(value, list) else [value]
-        return tuple(dict.fromkeys(each for each in map(_number, found) if each is not None))
+        return tuple(dict.fromkeys(each for each in map(self._number, found) if each is not None))
 
     def missing(self) -> Missing | None:
         """Return the rule for missing values; None if there is none."""
-        low, high = (_number(self.attributes.get(name)) for name in ("valid_min", "valid_max"))
+        low, high = (self._number(self.attributes.get(name)) for name in ("valid_min", "valid_max"))
         limits = self.attributes.get("valid_range")
         if isinstance(limits, list) and len(limits) == 2:  # noqa: PLR2004 - the least and the greatest
-            low, high = map(_number, limits)
+            low, high = map(self._number, limits)
         values = tuple(each for each in self.missing_values if not math.isnan(each))
         return Missing(values, low, high) if values or low is not None or high is not None else None
 
@@ -325,27 +355,6 @@ def _differ(one: Any, other: Any) -> bool:
 
 def _without_shape(document: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in document.items() if key != "shape"}
-
-
-def coordinates(found: list[Node]) -> set[str]:
-    """Return the paths of arrays that describe others in stores as xarray writes them."""
-    paths: set[str] = set()
-    for node in found:
-        prefix = f"{node.group}/" if node.is_array and node.group else f"{node.path}/" if node.path else ""
-        if node.is_array and node.dimensions == (node.path.rpartition("/")[2],):
-            paths.add(node.path)
-        if node.is_array and node.dimensions is None:
-            continue
-        for name in _COORDINATES:
-            text = node.attributes.get(name)
-            paths.update(f"{prefix}{each}" for each in text.split()) if isinstance(text, str) else None
-    return {node.path for node in found if node.is_array and node.path in paths}
-
-
-def is_time(node: Node) -> bool:
-    """Tell whether an array holds times of the CF conventions."""
-    unit = node.attributes.get("units")
-    return node.dimensions is not None and isinstance(unit, str) and " since " in unit
 
 
 def documents_of(node: Node) -> dict[str, bytes]:

@@ -32,7 +32,7 @@ def make(path, form, seed, times=3):
         tas.units, tas.coordinates = "K", "height"
         file.createVariable("height", "f8", ())[...] = 2
         file.createVariable("odd", "i2", ("time", "lon"))[:] = draw.integers(-9, 9, (times, 5))
-        file.createVariable("area", "f8", ("lat", "lon"))[:] = draw.random((4, 5))
+        file.createVariable("soil", "f8", ("lat", "lon"))[:] = draw.random((4, 5))
         file.createVariable("label", "S1", ("bnds",))[:] = np.array([b"a", b"b"])
         file.title, file.history = "a run", "made"
     return str(path)
@@ -55,7 +55,7 @@ def test_result_is_like_the_first_file(tmp_path, form, nulls):
     for name, (values, attributes, dims) in new.items():
         each = [rank[name][0] for rank in ranks]
         assert (attributes, dims, values.dtype) == (ranks[0][name][1], ranks[0][name][2], each[0].dtype)
-        if name in {"tas", "odd", "area"}:
+        if name in {"tas", "odd", "soil"}:
             expected = np.ma.stack(each).max(0)
             if nulls == "propagate":
                 expected = np.ma.array(expected, mask=np.ma.getmaskarray(np.ma.stack(each)).any(0))
@@ -96,12 +96,12 @@ def test_mean_of_integers_and_accumulate(tmp_path, form):
     succeeded(run("reduce", "-q", "--op", "mean", "--columns", "odd", "-o", "r.nc", *names, cwd=tmp_path))
     new = all_of(tmp_path / "r.nc")
     np.testing.assert_array_equal(new["odd"][0], (each[0] + each[1]) / 2)
-    assert {"tas", "area"} & set(new) == set()
-    areas = [all_of(name)["area"][0] for name in names]
-    succeeded(run("accumulate", "-q", "--op", "sum", "--columns", "odd,area", *names, cwd=tmp_path))
+    assert {"tas", "soil"} & set(new) == set()
+    soils = [all_of(name)["soil"][0] for name in names]
+    succeeded(run("accumulate", "-q", "--op", "sum", "--columns", "odd,soil", *names, cwd=tmp_path))
     new = all_of(names[0])
     np.testing.assert_array_equal(new["odd"][0], each[0] + each[1])
-    np.testing.assert_array_equal(new["area"][0], areas[0] + areas[1])
+    np.testing.assert_array_equal(new["soil"][0], soils[0] + soils[1])
 
 
 def of_range(path, form, values, fill=-9.0):
