@@ -10,7 +10,7 @@ import contextlib
 import decimal
 import re
 from collections import Counter
-from collections.abc import Callable, Container, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Protocol, cast
 
@@ -21,7 +21,7 @@ from mpired.buffers.arrow_arrays import DTYPES, column_of, integers_of, is_time
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, FlatReader
 from mpired.buffers.model import BufferModel, Model, Noted, Other
-from mpired.buffers.names import check_pair, missing, picked
+from mpired.buffers.names import check_pair, listed, missing, picked
 from mpired.buffers.rank import RankFile, choice, element_text, ways_out
 from mpired.buffers.streamed import ColumnBuffer, ColumnFile
 from mpired.codecs.arrow import pa
@@ -166,13 +166,15 @@ def _others(contents: Contents, declared: Declared) -> tuple[Other, ...]:
     """Return the columns that hold no numbers or share a name, unless the columns were chosen."""
     if declared.columns or declared.pair:
         return ()
-    schema, there = contents.schema, Counter(contents.schema.names)
-    numbers = [field.name for field in schema if there[field.name] == 1 and _are_numbers(_scalars(field.type))]
+    schema, names = contents.schema, contents.schema.names
+    there = Counter(names)
+    numbers = {field.name for field in schema if there[field.name] == 1 and _are_numbers(_scalars(field.type))}
+    left = numbers.union(declared.keep)
     return tuple(
         Other(
             field.name,
             str(field.type),
-            _no_buffer(field) if there[field.name] == 1 else _not_one(schema, field.name),
+            _no_buffer(field) if there[field.name] == 1 else _not_one(names, field.name),
             count=contents.rows,
             label=_in_words(field.type),
             way_out=_way_out(field.type, declared.taken) if there[field.name] == 1 else "",
@@ -180,7 +182,7 @@ def _others(contents: Contents, declared: Declared) -> tuple[Other, ...]:
             nulls=missing,
         )
         for field, missing in zip(schema, contents.nulls, strict=True)
-        if field.name not in numbers and field.name not in declared.keep
+        if field.name not in left
     )
 
 
@@ -225,35 +227,41 @@ def _in_words(kind: pa.DataType) -> str:
     return DTYPES[kind].name if kind in DTYPES else str(kind)
 
 
-def _not_one(schema: pa.Schema, name: str) -> str:
-    """Return what is wrong with a name that is not that of one column."""
-    number = schema.names.count(name)
-    if not number:
-        return missing(name, schema.names, "column")
-    return f"has {number} columns named {name!r}; its columns are {', '.join(map(repr, schema.names))}"
+def _not_one(names: Sequence[str], name: str) -> str:
+    """Return what is wrong with a name that is not that of one column; `names` are those of all."""
+    if not (number := names.count(name)):
+        return missing(name, names, "column")
+    return f"has {number} columns named {name!r}; its columns are {listed(names)}"
 
 
-def _chosen(source: Source, schema: pa.Schema, declared: Declared, others: Container[str]) -> list[tuple[str, ...]]:
+def _chosen(source: Source, schema: pa.Schema, declared: Declared, others: set[str]) -> list[tuple[str, ...]]:
     """Return the columns of each buffer."""
+    left = others.union(declared.keep)
     names = (
         picked(source, schema.names, declared.columns, "column")
         if declared.columns
-        else [name for name in schema.names if name not in others and name not in declared.keep]
+        else [name for name in schema.names if name not in left]
     )
     chosen: list[tuple[str, ...]] = [declared.pair] if declared.pair else [(name,) for name in names]
-    for name in (name for columns in chosen for name in columns):
-        if schema.names.count(name) != 1:
-            raise BufferFileError(source.name, _not_one(schema, name))
+    _check_one_each(source, schema, (name for columns in chosen for name in columns))
     return chosen
+
+
+def _check_one_each(source: Source, schema: pa.Schema, names: Iterable[str]) -> None:
+    """Raise `BufferFileError` unless each name is that of one column."""
+    there = Counter(schema.names)
+    for name in names:
+        if there[name] != 1:
+            raise BufferFileError(source.name, _not_one(schema.names, name))
 
 
 def _not_taken(source: Source, contents: Contents, wrong: pa.Field, declared: Declared) -> DatatypeError:
     """Return the error for a column that is chosen and holds no numbers."""
     if declared.pair:
         return DatatypeError(source.name, f"{_no_buffer(wrong)}; a pair is of two columns of numbers")
-    schema = contents.schema
+    schema, there = contents.schema, Counter(contents.schema.names)
     whole = (field for field, missing in zip(schema, contents.nulls, strict=True) if not missing)
-    groups = [(field.name, _group(field.type)) for field in whole if schema.names.count(field.name) == 1]
+    groups = [(field.name, _group(field.type)) for field in whole if there[field.name] == 1]
     others = choice([(name, group) for name, group in groups if group is not None], declared.taken)
     return DatatypeError(source.name, f"{_no_buffer(wrong)}{ways_out(_way_out(wrong.type, declared.taken), others)}")
 
@@ -331,10 +339,9 @@ class KeptColumns:
         BufferFileError
             If there is not one of each name.
         """
-        for name in declared.keep:
-            if schema.names.count(name) != 1:
-                raise BufferFileError(source.name, _not_one(schema, name))
-        fields = pa.schema([field for field in schema if field.name in declared.keep])
+        _check_one_each(source, schema, declared.keep)
+        kept = set(declared.keep)
+        fields = pa.schema([field for field in schema if field.name in kept])
         return cls(source, fields, tuple(schema.names), column.whole)
 
     @property
@@ -573,10 +580,11 @@ def _in_order_of(kept: KeptColumns, made: Sequence[tuple[Sequence[str], Sequence
         If one that is made has the name of one that is kept.
     """
     places = {name: place for place, name in enumerate(kept.order)}
+    names = set(kept.names)
     placed = [(places[field.name], field) for field in kept.fields]
     for columns, fields in made:
         for field in fields:
-            if field.name in kept.names:
+            if field.name in names:
                 reason = f"names the column {field.name!r}, and results have another of that name; leave it out"
                 raise UsageError("`keep`", reason)
             placed.append((min((places.get(name, len(places)) for name in columns), default=len(places)), field))

@@ -10,6 +10,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import numpy as np
+
 from mpired.buffers.flat import Order
 from mpired.buffers.local import Extent, read_all
 from mpired.sources.source import OpenSource
@@ -153,7 +155,7 @@ class Messages:
 
     def nulls(self, batch: Batch, node: int) -> int:
         """Return how many values of a field are missing."""
-        data = self._element(batch.nodes, node, _NODE_NBYTES)
+        data = self._elements(batch.nodes, node, _NODE_NBYTES)
         rows, nulls = struct.unpack("<qq", data)
         if rows != batch.rows:
             raise ValueError(f"a column has {rows} values in {batch.rows} rows")
@@ -161,7 +163,7 @@ class Messages:
 
     def buffer(self, batch: Batch, number: int) -> Packed:
         """Return where a buffer is."""
-        data = self._element(batch.buffers, number, _BUFFER_NBYTES)
+        data = self._elements(batch.buffers, number, _BUFFER_NBYTES)
         start, nbytes = struct.unpack("<qq", data)
         if min(start, nbytes) < 0 or start + nbytes > batch.body.nbytes:
             raise ValueError(f"a buffer of {nbytes} bytes is not within its record batch")
@@ -184,12 +186,12 @@ class Messages:
 
     def variadic(self, batch: Batch, number: int) -> int:
         """Return how many buffers more than two the first columns of views have, so many of them."""
-        return sum(int.from_bytes(self._element(batch.counts, i, 8), "little", signed=True) for i in range(number))
+        return int(np.frombuffer(self._elements(batch.counts, 0, 8, number), "<i8").sum())
 
-    def _element(self, vector: Extent, number: int, nbytes: int) -> bytes:
-        if number >= vector.nbytes:
+    def _elements(self, vector: Extent, start: int, nbytes: int, number: int = 1) -> bytes:
+        if start + number > vector.nbytes:
             raise ValueError("a record batch lacks columns of the schema")
-        return read_all(self._bytes, nbytes, vector.start + number * nbytes)
+        return read_all(self._bytes, number * nbytes, vector.start + start * nbytes)
 
 
 class StreamMessages(Messages):

@@ -33,22 +33,26 @@ def picked(source: Source, names: Iterable[str], wanted: Sequence[str], what: st
     BufferFileError
         If there is none of a name, or none that a pattern matches.
     """
-    there = list(names)
+    there = dict.fromkeys(names)
     found: dict[str, None] = {}
     for name in wanted:
         some = [name] if name in there else [each for each in there if fnmatch.fnmatchcase(each, name)]
         if not some or (name not in there and not _SIGNS & set(name)):
-            raise BufferFileError(source.name, missing(name, there, what))
+            raise BufferFileError(source.name, missing(name, list(there), what))
         found |= dict.fromkeys(some)
     return list(found)
 
 
 def missing(name: str, names: Sequence[str], what: str) -> str:
     """Return what is wrong with a name that nothing has."""
-    few = ", ".join(map(repr, names[:_FEW])) or "none"
-    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
     pattern = f" like {name!r}" if _SIGNS & set(name) else f" {name!r}"
-    return f"has no {what}{pattern}; its {what}s are {few}{more}"
+    return f"has no {what}{pattern}; its {what}s are {listed(names)}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return some names, the first ones of many."""
+    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+    return f"{', '.join(map(repr, names[:_FEW])) or 'none'}{more}"
 
 
 def lacking(this: str, mine: Sequence[str], other: str, theirs: Sequence[str]) -> str:
@@ -57,9 +61,9 @@ def lacking(this: str, mine: Sequence[str], other: str, theirs: Sequence[str]) -
         return ""
     said = ""
     for who, names, others in ((this, mine, theirs), (other, theirs, mine)):
-        if lacks := [repr(name) for name in others if name not in set(names)]:
-            more = f" and {len(lacks) - _FEW} more" if len(lacks) > _FEW else ""
-            said += f"; {who} lacks {', '.join(lacks[:_FEW])}{more}"
+        own = set(names)
+        if lacks := [name for name in others if name not in own]:
+            said += f"; {who} lacks {listed(lacks)}"
     return said
 
 

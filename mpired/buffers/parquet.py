@@ -180,7 +180,8 @@ class WholeFile:
 
     def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield all rows, with some columns."""
-        check_copied(self.name, [leaf for leaf in self.footer.leaves if leaf.path[0].decode() in names])
+        wanted = set(names)
+        check_copied(self.name, [leaf for leaf in self.footer.leaves if leaf.path[0].decode() in wanted])
         for number in range(len(self.footer.rows)):
             yield from self.group(number, names)
 

@@ -14,6 +14,7 @@ from tables import THREE, bytes_of
 
 import mpired
 from mpired.buffers import footer, parquet
+from mpired.errors import BufferFileError
 from mpired.sources.local import LocalSource
 
 
@@ -186,3 +187,21 @@ def test_arrow_in_the_byte_order_that_it_says(tmp_path):
     assert swapped != content
     (tmp_path / "little.arrow").write_bytes(swapped)
     assert mpired.reduce([tmp_path / "little.arrow"], "sum").tolist() == THREE.view("f8").byteswap().tolist()
+
+
+def test_a_name_that_many_columns_have(suffix, tmp_path):
+    table = pa.Table.from_arrays([pa.array([1.0])] * 1000, names=["x"] * 999 + ["y"])
+    path = tmp_path / f"t.{suffix}"
+    path.write_bytes(bytes_of(table, suffix))
+    assert [buffer.name for buffer in mpired.info(path).buffers] == ["y"]
+    with pytest.raises(BufferFileError, match=r"999 columns named 'x'; its columns are ('x', ){19}'x' and 980 more$"):
+        mpired.reduce([path], "sum", columns=["x"])
+
+
+def test_arrow_between_many_columns_of_views(tmp_path):
+    """Of each only the record batch says how many buffers it has."""
+    views = pa.array(["a string that is not short"], pa.string_view())
+    table = pa.table({f"{i}": [i] if i % 3 else views for i in range(300)})
+    (tmp_path / "t.arrow").write_bytes(bytes_of(table, "arrow"))
+    found = mpired.reduce([tmp_path / "t.arrow"] * 2, "sum", columns=["1", "299"])
+    assert {name: values.tolist() for name, values in found.items()} == {"1": [2], "299": [598]}
