@@ -102,7 +102,7 @@ VALUE_BYTES = {
 }  # fmt: skip
 STORED_BYTES = VALUE_BYTES | {"g": 16}
 
-# The one quiet NaN of a sum or product.
+# The one quiet NaN of all that computes with numbers or chooses one.
 QUIET_NAN = {
     "f2": bytes.fromhex("007e"),
     "f4": bytes.fromhex("0000c07f"),
@@ -219,7 +219,8 @@ def combine(op: str, name: str, lower: bytes, upper: bytes) -> bytes:
     a, b = numbers(name, lower), numbers(name, upper)
     if op in CHOICES:
         takes = CHOICES[op](a, b) if len(parts) > 1 else CHOICES[op](a[0], b[0])
-        return lower if takes else upper
+        chosen = lower if takes else upper
+        return chosen if len(parts) > 1 or not has_nan(name, chosen) else assemble(name, [QUIET_NAN[code]])
     results = ARITHMETIC[op](code, a, b) if op in ARITHMETIC else [INTEGRAL[op](a[0], b[0])]
     return assemble(name, [encode(code, number) for number in results])
 

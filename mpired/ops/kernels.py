@@ -199,14 +199,17 @@ def unused(_invec: np.ndarray, _inoutvec: np.ndarray, _datatype: Datatype) -> np
 
 
 def canonical_nan(block: np.ndarray, datatype: Datatype) -> np.ndarray:
-    """Give every NaN of a finished sum or product the same bits, and return the block.
+    """Give every NaN of a finished result the same bits, and return the block.
 
     Which operand's payload survives `nan + nan` depends on the vector width and the position in
     the array; neither C nor MPI says. One quiet NaN for all makes the bits defined.
     """
     if datatype.group in Group.FLOATING_POINT | Group.COMPLEX:
         numbers = block.view(datatype.component) if datatype.group is Group.COMPLEX else block
-        undefined = np.isnan(numbers)
+        if numbers.dtype == np.float16:  # which NumPy would convert one by one
+            undefined = (numbers.view(np.int16) & 0x7FFF) > _INFINITE_HALF
+        else:
+            undefined = np.isnan(numbers)
         if undefined.any():
             numbers[undefined] = np.nan
     return block

@@ -75,7 +75,7 @@ class Op(NamedTuple):
     state
         Makes what the fold keeps of a block, for the op, the datatype and the number of ranks.
     lower
-        Returns combined elements with the bits that the kernel leaves undefined, and may change them.
+        Returns results of two or more ranks with their bits as they are defined, and may change them.
     gives
         The datatype of the results, for that of the elements.
     takes
@@ -107,7 +107,7 @@ class Op(NamedTuple):
     rounds: Group = Group(0)
     exact: Callable[[Any, Any], Any] | None = None
     state: Callable[[Op, Datatype, int], State] = combined
-    lower: Callable[[np.ndarray, Datatype], np.ndarray] = kernels.as_it_is
+    lower: Callable[[np.ndarray, Datatype], np.ndarray] = kernels.canonical_nan
     gives: Callable[[Datatype], Datatype] = _of_elements
     takes: frozenset[str] = frozenset()
     mpi_kernel: Kernel | None = None

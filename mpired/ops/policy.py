@@ -103,8 +103,16 @@ def _check_missing(op: Op, datatype: Datatype) -> None:
     if datatype.group in Group.COMPLEX | Group.BYTE | Group.CHARACTER | Group.DERIVED:
         raise UsageError("`missing`", f"is a real number, and elements are {datatype.label}; leave it out")
     form = datatype.parts[0].form if datatype.parts else datatype.form
-    if form.kind in "iu" and (missing % 1 or not np.iinfo(form).min <= missing <= np.iinfo(form).max):
+    if not _holds(form, missing):
         raise UsageError("`missing`", f"{missing} is no {datatype.label}, so that no element is equal to it")
+    result = op.rules.result
+    if result is not None and not _holds(result.form, missing):
+        raise UsageError("`missing`", f"{missing} is no {result.label}, as results are; take another `result_type`")
+
+
+def _holds(form: np.dtype, number: float) -> bool:
+    """Tell whether numbers of a form can be equal to one."""
+    return form.kind not in "iu" or (number % 1 == 0 and np.iinfo(form).min <= number <= np.iinfo(form).max)
 
 
 def _check_exact(op: Op, datatype: Datatype) -> None:

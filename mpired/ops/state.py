@@ -217,7 +217,7 @@ class Planes(State):
 
     def add(self, again: Again, there: np.ndarray | None = None) -> np.ndarray | None:
         """Add the elements in the room, but those that are to be left out."""
-        elements = self.room()
+        elements, self._again = self.room(), again
         self.rank += 1
         self._flagged = False
         if there is not None and self.op.rules.nulls == "propagate":
@@ -288,12 +288,28 @@ class Planes(State):
         """Return the results, and what is stated for those that are absent."""
         self._flagged = False
         results, overflowed = self.finished()
+        results = self.op.lower(results, self.op.result(self.datatype))
+        self._copy_nans_of_one(results)
         none = self.absent()
         if none is not None:
             value = absent(self.op.result(self.datatype), self.op)
             results[none] = np.zeros((), results.dtype)[()] if value is None else value
             overflowed = None if overflowed is None else overflowed & ~none
         return results, overflowed
+
+    def _copy_nans_of_one(self, results: np.ndarray) -> None:
+        """Give each NaN that a single rank has the bits that it has there, if results are of the same datatype."""
+        if results.dtype != self.datatype.form or self.datatype.group not in Group.FLOATING_POINT | Group.COMPLEX:
+            return
+        single = np.equal(self.n, 1).reshape(-1, 1)
+        numbers = numbers_of(results, self.datatype).reshape(self.count, -1)
+        single = single & np.isnan(numbers) if single.any() else single
+        for rank in range(self.rank + 1) if single.any() else ():
+            elements, there = self._again(rank)
+            valid = valid_of(elements, there, self.datatype, self.op)
+            theirs = numbers_of(elements, self.datatype).reshape(self.count, -1)
+            copied = single & np.isnan(theirs) & (True if valid is None else valid.reshape(-1, 1))
+            numbers[copied] = theirs[copied]
 
     def absent(self) -> np.ndarray | None:
         """Return which results are absent: no rank has the element, or a null stands for it; None for none."""
@@ -348,15 +364,17 @@ def missing_of(form: np.dtype, op: Op) -> np.ndarray:
 def absent(result: Datatype, op: Op) -> object:
     """Return what a result is where all formats need a value, and there is none: NaN, NaT, or what stands for missing.
 
-    The index of a pair is -1, or else the greatest. None if the datatype of the results has no such value.
+    The index of a pair is -1, or else the greatest; the imaginary part of a complex number is 0. None if the datatype
+    of the results has no such value.
     """
     form, number = result.form, op.rules.missing
-    value = form[0] if result.group is Group.PAIR else form
+    value = form[0] if result.group in Group.PAIR | Group.COMPLEX and form.names else form
     if number is None and value.kind in "fc":
         number = np.nan
     elif number is None and result.group in TIMES and is_of_numpy(result):
         number = int(np.datetime64("NaT").astype("i8"))
-    return number if number is None or form.names is None else (number, np.array(-1).astype(form[1]))
+    second = -1 if result.group is Group.PAIR else 0
+    return number if number is None or form.names is None else (number, np.array(second).astype(form[1]))
 
 
 def may_be_null(op: Op, datatype: Datatype, lacking: Sequence[bool]) -> bool:
@@ -399,10 +417,10 @@ class Chosen(Planes):
 
     def step(self, elements: np.ndarray) -> np.ndarray | None:
         """Combine what is there with elements; the first of each is copied."""
-        upper = elements.astype(self._within.form)
+        upper, lost = converted(elements, self._within.form)
         if isinstance(self.n, int) and self.n == 1:
             self.planes = [upper]
-            return None
+            return lost
         if not isinstance(self.n, int):
             self._steps.begin()  # what is known of their bounds is not of these elements
         (running,) = self.planes
@@ -414,26 +432,37 @@ class Chosen(Planes):
             if overflowed is not None:
                 overflowed &= ~first
         self.planes = [result]
-        return overflowed
+        return either(lost, overflowed)
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the elements in the datatype of the results."""
-        (running,) = self.planes
-        if not isinstance(self.n, int) or self.n > 1:
-            running = self.op.lower(running, self._within)
-        return converted(running, self.op.result(self.datatype).form)
+        return converted(self.planes[0], self.op.result(self.datatype).form)
 
 
-def converted(numbers: np.ndarray, form: np.dtype) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return a copy of numbers in another form, and which of them that cannot hold; None for none."""
-    results = numbers.astype(form)
-    if form == numbers.dtype or form.names is not None:
+def converted(numbers: np.ndarray, form: np.dtype, *, copy: bool = True) -> tuple[np.ndarray, np.ndarray | None]:
+    """Return numbers in another form, and which of them are beyond its bounds, where integers wrap; None for none."""
+    results = numbers.astype(form, copy=copy)
+    if np.can_cast(numbers.dtype, form):
         return results, None
-    if form.kind in "iu":
-        lost = results.astype(numbers.dtype) != numbers
-    else:
+    if form.kind not in "iu":
         lost = np.isfinite(numbers) & ~np.isfinite(results)
+    elif numbers.dtype.kind in "iu":
+        limits = np.iinfo(form)
+        lost = (numbers < limits.min) | (numbers > limits.max)
+    else:  # the greatest integer may round to the next one
+        limits = np.iinfo(form)
+        lost = ~((numbers >= limits.min) & (numbers < float(limits.max + 1)))
+        if lost.any():  # C does not say what these give
+            rest = np.fmod(np.nan_to_num(numbers[lost], posinf=0, neginf=0), 2.0**64)
+            whole = np.abs(rest).astype("u8")
+            results[lost] = np.where(rest < 0, -whole, whole).astype(form)
     return results, lost if lost.any() else None
+
+
+def either(one: np.ndarray | None, other: np.ndarray | None) -> np.ndarray | None:
+    """Return which elements are in one of two masks; None for none."""
+    mask = one if other is None else other if one is None else one | other
+    return None if mask is None or not mask.any() else mask
 
 
 def combined(op: Op, datatype: Datatype, nranks: int) -> State:

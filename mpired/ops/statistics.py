@@ -15,7 +15,7 @@ import numpy as np
 
 from mpired.datatypes import DATATYPES, Datatype, Group
 from mpired.ops.exact import Sums
-from mpired.ops.state import Again, Planes, State, combined, converted, numbers_of, valid_of
+from mpired.ops.state import Again, Planes, State, combined, converted, either, numbers_of, valid_of
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -99,11 +99,6 @@ class Sum(_Numbers):
             return [high.astype(self.wide) * 2**32, (elements - (high << 32)).astype(self.wide)]
         return [self.wide_of(elements)]
 
-    def add(self, again: Again, there: np.ndarray | None = None) -> np.ndarray | None:
-        """Add the elements in the room; those of all ranks may have to be read again."""
-        self._again = again
-        return super().add(again, there)
-
     def step(self, elements: np.ndarray) -> None:
         """Add the terms."""
         for term in self.terms(elements, self.rank):
@@ -147,8 +142,7 @@ class Sum(_Numbers):
             return results, lost
         finite = (self.planes[0] == 0).reshape(self.count, -1).all(axis=1)
         infinite = finite & np.isinf(numbers).reshape(self.count, -1).any(axis=1)
-        lost = infinite if lost is None else lost | infinite
-        return results, lost if lost.any() else None
+        return results, either(lost, infinite)
 
 
 class Mean(Sum):
@@ -284,10 +278,9 @@ class _Extremes(Planes):
         return self.op.rules.within or self.datatype
 
     def in_form(self, numbers: np.ndarray, wrapped: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return numbers in the datatype of the results, NaN in one form, and which of them that cannot hold."""
-        results, lost = converted(self.op.lower(numbers.copy(), self.within), self.op.result(self.datatype).form)
-        lost = lost if wrapped is None else wrapped if lost is None else lost | wrapped
-        return results, lost if lost is not None and lost.any() else None
+        """Return numbers in the datatype of the results, and which of them that cannot hold."""
+        results, lost = converted(numbers, self.op.result(self.datatype).form)
+        return results, either(lost, wrapped)
 
 
 class Range(_Extremes):
@@ -297,14 +290,15 @@ class Range(_Extremes):
         """Return the smallest and the greatest."""
         return [self.within.form] * 2
 
-    def step(self, elements: np.ndarray) -> None:
+    def step(self, elements: np.ndarray) -> np.ndarray | None:
         """Keep the extremes; NaN propagates."""
-        elements = elements.astype(self.within.form, copy=False)
+        elements, lost = converted(elements, self.within.form, copy=False)
         for plane, extreme in zip(self.planes, (np.minimum, np.maximum), strict=True):
             if isinstance(self.n, int) and self.n > 1:
                 extreme(plane, elements, out=plane)
             else:
                 np.copyto(plane, np.where(np.equal(self.n, 1), elements, extreme(plane, elements)))
+        return lost
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Subtract; a difference of zeros is +0."""
@@ -328,14 +322,14 @@ class Magnitude(_Extremes):
 
     def step(self, elements: np.ndarray) -> np.ndarray | None:
         """Keep the extreme of the magnitudes; the smallest integer has none."""
-        magnitudes = np.abs(elements.astype(self.within.form, copy=False))
+        elements, lost = converted(elements, self.within.form, copy=False)
+        magnitudes = np.abs(elements)
         (plane,) = self.planes
         if isinstance(self.n, int) and self.n > 1:
             self._extreme(plane, magnitudes, out=plane)
         else:
             np.copyto(plane, np.where(np.equal(self.n, 1), magnitudes, self._extreme(plane, magnitudes)))
-        wrapped = magnitudes < 0 if plane.dtype.kind == "i" else None
-        return wrapped if wrapped is not None and wrapped.any() else None
+        return either(lost, magnitudes < 0 if plane.dtype.kind == "i" else None)
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the magnitudes."""
@@ -408,7 +402,7 @@ class Quantile(_Gathered):
             if mask is not None:
                 numbers[~mask, rank] = np.nan
                 poisoned[~mask, rank] = False
-        numbers.sort(axis=1)
+        numbers.sort(axis=1, kind="stable")  # so that the order of equal zeros of two signs is defined
         quantile = 0.5 if self.op.rules.quantile is None else self.op.rules.quantile
         position = np.maximum(np.subtract(self.n, 1), 0) * self.wide.type(quantile)
         below = np.floor(position).astype(np.intp)
@@ -445,8 +439,7 @@ class ExactVariance(_Gathered):
         if infinite.any():
             for row, _ in self.kept():
                 infinite &= np.isfinite(row).reshape(self.count, -1).all(axis=1)
-            lost = infinite if lost is None else lost | infinite
-        return results, lost if lost is not None and lost.any() else None
+        return results, either(lost, infinite)
 
     def variance(self) -> np.ndarray:
         """Return the variance in wide numbers."""

@@ -92,7 +92,6 @@ OPS: tuple[Op, ...] = (
         rounds=_ROUNDED,
         exact=_PLUS,
         state=statistics.summed,
-        lower=kernels.canonical_nan,
         takes=_SUMS,
         mpi_kernel=kernels.add,
         ufunc=np.add,
@@ -108,7 +107,6 @@ OPS: tuple[Op, ...] = (
         meant=(np.prod,),
         rounds=_ROUNDED,
         exact=_TIMES,
-        lower=kernels.canonical_nan,
         takes=_WIDER,
         mpi_kernel=kernels.multiply,
         ufunc=np.multiply,
@@ -151,6 +149,7 @@ OPS: tuple[Op, ...] = (
         _COPIED,
         commute=False,
         uses=_RMA,
+        lower=kernels.as_it_is,
     ),
     Op(
         "NO_OP",
@@ -163,6 +162,7 @@ OPS: tuple[Op, ...] = (
         commute=False,
         uses=Use.FETCH,
         origin=False,
+        lower=kernels.as_it_is,
     ),
 )
 
@@ -220,7 +220,6 @@ STATISTICS: tuple[Op, ...] = (
         ORDERED,
         "greatest less smallest",
         statistics.Range,
-        lower=kernels.canonical_nan,
         rounds=Group(0),
         meant=(np.ptp,),
         takes=_WIDER,
@@ -231,7 +230,6 @@ STATISTICS: tuple[Op, ...] = (
         ORDERED,
         "greatest magnitude",
         statistics.greatest_magnitude,
-        lower=kernels.canonical_nan,
         rounds=Group(0),
         takes=_WIDER,
         commute=True,
@@ -241,13 +239,12 @@ STATISTICS: tuple[Op, ...] = (
         ORDERED,
         "smallest magnitude",
         statistics.smallest_magnitude,
-        lower=kernels.canonical_nan,
         rounds=Group(0),
         takes=_WIDER,
         commute=True,
     ),
-    _statistic("FIRST", _ANY_TYPE, "element of the first rank", statistics.First, nan=_COPIED),
-    _statistic("LAST", _ANY_TYPE, "element of the last rank", statistics.Last, nan=_COPIED),
+    _statistic("FIRST", _ANY_TYPE, "element of the first rank", statistics.First, nan=_COPIED, lower=kernels.as_it_is),
+    _statistic("LAST", _ANY_TYPE, "element of the last rank", statistics.Last, nan=_COPIED, lower=kernels.as_it_is),
     _statistic(
         "MEDIAN",
         ORDERED,
@@ -291,7 +288,7 @@ _BY_NAME = table((*OPS, *STATISTICS))
 def user_op(name: str, kernel: Kernel, *, isolated: bool) -> Op:
     """Return the row of a user-defined op: any datatype of MPI, but for reductions only (MPI-4.1, 12.3.4)."""
     row = Op(name, kernel, ~TIMES, "", "6.9.5", None, None, commute=False, uses=Use.REDUCE)
-    return row._replace(user=True, isolated=isolated, rounds=row.groups)
+    return row._replace(user=True, isolated=isolated, rounds=row.groups, lower=kernels.as_it_is)
 
 
 def named(word: str) -> tuple[Op | None, str]:

@@ -89,8 +89,6 @@ def fold(
                     found.append(Overflow(int(np.count_nonzero(overflowed)), 0, first, rank))
             yield elements.nbytes
         if origins:
-            with np.errstate(all="ignore"):
-                elements = op.lower(elements, window.datatype)
             hidden += 0 if window.marked is None else window.marked.hidden(elements, None)
         scattered(octets, batch.at, as_in(window.stored, elements, window.datatype))
         _write(update, octets, batch, window)
@@ -134,6 +132,7 @@ def _one_round(
     # The target is the lower operand, so that accumulating ranks gives the bits of reducing them after it.
     with making.watching():
         new, overflowed = making(old, read(), read)
+        new = op.lower(new, origin.datatype)
     if turn.where is None:
         return new, overflowed
     elements[turn.where] = new
@@ -149,9 +148,10 @@ def _chained(
     making = steps(op, origin.datatype)
     with making.watching():
         run(op, before, origin.datatype)
+        op.lower(before[1:], origin.datatype)
         if fetched is not None:
             fetched[chain.index] = before
         # All steps again, each for itself, tell which of them overflow.
         new, overflowed = making(before, read(), read)
-    elements[chain.where] = new[-1]
+    elements[chain.where] = op.lower(new[-1:], origin.datatype)[0]
     return elements, overflowed
