@@ -16,6 +16,8 @@ from typing import Any, NamedTuple, Self
 from mpired.storage import calls, metadata
 from mpired.storage.calls import ANY_DEVICE
 
+LOCK = "lock"
+"""The file in it that whoever uses or removes it locks."""
 # These show the owner and mode of their mount for every file, and let those in that the mount lets in.
 _WITHOUT_MODES = frozenset({"vfat", "exfat", "msdos", "ntfs", "ntfs3", "fuseblk", "cifs", "smb3"})
 
@@ -141,7 +143,8 @@ class Folder:
 
     def _check_made_here(self) -> None:
         """Raise `OSError` unless the directory can be the one that this process has just made."""
-        if os.listdir(self.fd) or not self.is_private(self._owner_of_new_files()):
+        # A command that took it for left behind may have made its lock: whoever has that decides what becomes of it.
+        if {*os.listdir(self.fd)} - {LOCK} or not self.is_private(self._owner_of_new_files()):
             self.close()
             raise OSError(errno.EPERM, "no directory for the drafts can be kept from others here", self.place.directory)
 

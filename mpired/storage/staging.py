@@ -7,6 +7,9 @@ that `finish` finishes. Each command calls that for the directories of its files
 
 `home` is in a staging directory, durable, before anything else, and leaves it as the last but for the lock. So a
 directory without it has nothing to finish, and nothing in one that somebody has renamed is taken for ours.
+
+Until a new directory has `home` another command takes it for left behind. The lock decides: whoever removes a directory
+holds it until `home` and then the lock are gone; whoever has made one goes on if it gets the lock and `home` is there.
 """
 
 from __future__ import annotations
@@ -20,13 +23,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from mpired.errors import BufferFileError, RanksError, UnconfirmedError
 from mpired.storage import calls, looking, notices, reach
-from mpired.storage.folder import Folder
+from mpired.storage.folder import LOCK, Folder
 from mpired.storage.manifest import MANIFEST, Entry, Manifest, is_number, is_same, stamp
 from mpired.storage.names import is_staging, staging_in
 
 # What a staging directory holds besides drafts and the manifest. `home` is a link to the first one of the commit, by
-# its path, or in that one itself by its name. Only that one has a lock and can have the commit.
-LOCK, HOME, COMMIT = "lock", "home", "commit"
+# its path, or in that one itself by its name. That one is locked while the command lives, and it alone has the commit.
+HOME, COMMIT = "home", "commit"
 _MARK_NBYTES = 256  # more than a name of a machine, of at most 64, and the number of its boot
 # Seconds to wait for a living process that puts its files in place.
 _PATIENCE, _PAUSE = 30.0, 0.005
@@ -127,11 +130,11 @@ def remove(folder: Folder, lock: int = -1) -> None:
             if name in {COMMIT, MANIFEST} or is_number(name):
                 calls.unlink(name, folder.fd)
         folder.sync()
+        for name in (HOME, LOCK):
+            calls.unlink(name, folder.fd)
         # A file that is open keeps a name in its directory on FUSE and NFS.
         calls.let_go(lock)
         lock = -1
-        for name in (LOCK, HOME):
-            calls.unlink(name, folder.fd)
         calls.remove_directory(folder.place.name, folder.dirfd)
     calls.let_go(lock)
 
@@ -258,15 +261,20 @@ def _finish_home(home: Folder, *, alone: bool) -> bool:
     until = time.monotonic() + _PATIENCE
     while True:
         try:
-            lock = open_lock(home)
+            lock, has_locks, free = take_lock(home)
         except OSError:
             if home.status(COMMIT) is None:
                 return False  # nothing waits here, and whoever may write here removes it
             raise
         try:
-            has_locks, free = _judged(lock)
+            if free and not reach.is_conclusive(
+                lock, calls.pread_some(lock, _MARK_NBYTES, 0).decode(), reach.machine()
+            ):
+                has_locks = free = False  # one that is free where that shows nothing is as if there were no locks
             committed = home.status(COMMIT) is not None
             if free or (alone and not has_locks):
+                if _home(home) != home.path:
+                    return False  # it was new, and its owner has marked it since
                 if committed:
                     _finish_committed(home)
                 remove(home, lock)
@@ -288,29 +296,23 @@ _ENDLESS = {
 }
 
 
-def open_lock(home: Folder) -> int:
-    """Open the lock of a commit, which is made if its owner has not come as far, and return the descriptor."""
-    lock = home.open(LOCK, os.O_RDWR | os.O_CREAT)
-    os.fchmod(lock, 0o600)  # whatever the umask takes away
-    return lock
+def take_lock(folder: Folder) -> tuple[int, bool, bool]:
+    """Open the lock of a staging directory, which is made if it is not there, and try to take it.
 
-
-def taken(lock: int) -> tuple[bool, bool]:
-    """Try to take the lock of a commit; tell whether the file system has locks, and whether it was free."""
+    Returns its descriptor, whether the file system has locks, and whether it was free; one that was removed
+    meanwhile is not.
+    """
+    lock = folder.open(LOCK, os.O_RDWR | os.O_CREAT)
     try:
-        return True, calls.lock(lock)
+        os.fchmod(lock, 0o600)  # whatever the umask takes away
+        free = calls.lock(lock)
+        there = folder.status(LOCK)
+        return lock, True, free and there is not None and os.path.samestat(there, os.fstat(lock))
     except OSError as error:
-        if error.errno not in calls.NO_LOCKS:
-            raise
-        return False, False
-
-
-def _judged(lock: int) -> tuple[bool, bool]:
-    """Take the lock of a commit, as `taken`; one that is free where that shows nothing is as if there were no locks."""
-    has_locks, free = taken(lock)
-    if free and not reach.is_conclusive(lock, calls.pread_some(lock, _MARK_NBYTES, 0).decode(), reach.machine()):
-        return False, False
-    return has_locks, free
+        if error.errno in calls.NO_LOCKS:
+            return lock, False, False
+        calls.let_go(lock)
+        raise
 
 
 @contextlib.contextmanager

@@ -160,12 +160,14 @@ class Together:
                 return self._places[directory]
             try:
                 with interruptions.blocked(), Folder.new(directory) as folder:  # so that none leaves it behind
+                    marked = False
                     try:
-                        if self._marked(folder):
-                            self._places[directory] = folder.place
-                    except BaseException:
-                        staging.remove(folder)
-                        raise
+                        marked = self._marked(folder)
+                    finally:
+                        if not marked:
+                            staging.remove(folder)
+                    if marked:
+                        self._places[directory] = folder.place
             except FileExistsError:  # the name is another command's
                 continue
             except FileNotFoundError:
@@ -177,22 +179,16 @@ class Together:
         """Mark a new staging directory as ours; until then somebody may take it for left behind and remove it."""
         home = next(iter(self._places.values()), None)
         calls.symlink(home.path if home else folder.place.name, staging.HOME, folder.fd)
-        if home is None and not self._locked(folder):
-            return False
-        folder.sync()  # before there is anything else, so that nothing else is ever there without it
-        return True
-
-    def _locked(self, home: Folder) -> bool:
-        """Take the lock that shows that this process lives, where the file system has locks."""
-        lock = staging.open_lock(home)
-        has_locks, free = staging.taken(lock)
-        there = home.status(staging.LOCK)
-        kept = there is not None and os.path.samestat(there, os.fstat(lock)) and home.status(staging.HOME) is not None
-        if not kept or (has_locks and not free):
+        lock, has_locks, free = staging.take_lock(folder)
+        if (has_locks and not free) or folder.status(staging.HOME) is None:
             calls.let_go(lock)
             return False
-        self._lock = lock
-        calls.pwrite_all(lock, reach.mark(lock).encode(), 0)
+        if home is None:
+            self._lock = lock  # it shows that this process lives
+            calls.pwrite_all(lock, reach.mark(lock).encode(), 0)
+        else:
+            calls.let_go(lock)
+        folder.sync()  # before there is anything else, so that nothing else is ever there without it
         return True
 
     def commit(self) -> None:
