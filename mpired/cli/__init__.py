@@ -141,12 +141,35 @@ def _suggestion(word: str) -> str:
         return f"; an op is given to a command, as `mpired {command} --op {op.name.lower()}`{more}"
     import difflib  # noqa: PLC0415 - only for an error
 
-    close = difflib.get_close_matches(word.lower(), _COMMANDS, n=2, cutoff=_CLOSE)
-    return f"; did you mean {' or '.join(close)}?" if close else ""
+    alike = difflib.get_close_matches(word.lower(), _COMMANDS, n=2, cutoff=_CLOSE)
+    close = _ELSEWHERE.get(word) or " or ".join(alike)
+    return f"; did you mean {close}?" if close else ""
+
+
+_ELSEWHERE = {
+    "cmp": "diff",
+    "compare": "diff",
+    "version": "--version",
+    "--dtype": "--type",
+    "--nproc": "--jobs",
+    "--threads": "--jobs",
+    "--workers": "--jobs",
+}
+"""Commands and options of other programs, and those of mpired that do the same."""
+
+
+def _op_among(words: Sequence[str]) -> str:
+    """Return which word may be meant as the op, where --op is missing."""
+    from mpired.ops import named  # noqa: PLC0415 - only for an error
+
+    op = next((word for word in words[1:2] if not os.path.lexists(word) and named(word)[0]), None)
+    return f"; did you mean --op {op}?" if op else ""
 
 
 def _elsewhere(error: click.NoSuchOption) -> str:
-    """Return why a command has no option that others have, in words; "" if none has it."""
+    """Return what may be meant by an option that a command does not have; "" if nothing is known of it."""
+    if close := _ELSEWHERE.get(error.option_name):
+        return f"No such option {error.option_name!r}; did you mean {close}?"
     context = click.Context(cli)
     having = [
         name
@@ -244,8 +267,11 @@ def _run(words: Sequence[str]) -> int:
         return error.exit_code
     except click.ClickException as error:
         command = getattr(getattr(error, "ctx", None), "command_path", "mpired")
-        elsewhere = _elsewhere(error) if isinstance(error, click.NoSuchOption) else ""
-        text = shortened(without_queries(elsewhere or error.format_message().rstrip(".")), LONGEST_REASON)
+        text = _elsewhere(error) if isinstance(error, click.NoSuchOption) else ""
+        text = text or error.format_message().rstrip(".")
+        if isinstance(error, click.MissingParameter):
+            text += _op_among(words)
+        text = shortened(without_queries(text), LONGEST_REASON)
         failure = Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
         return _told(failure, words, f"see `{command} --help`")
     return 0
