@@ -9,7 +9,8 @@ import click
 
 from mpired import __version__
 from mpired.cli import cli
-from mpired.options import DATATYPE, SECTIONS
+from mpired.cli.messages import STATUSES
+from mpired.options import SECTIONS
 
 # What roff would take for a command, or print as another character.
 _ESCAPES = {"\\": r"\e", "-": r"\-", "'": r"\(aq", "`": r"\(ga", "^": r"\(ha", "~": r"\(ti"}
@@ -29,7 +30,7 @@ def _term(text: str) -> str:
     return "".join(parts)
 
 
-_PARTS = {*SECTIONS, DATATYPE}
+_PARTS = {*SECTIONS}
 
 
 class _Page(click.HelpFormatter):
@@ -81,6 +82,9 @@ def page(context: click.Context) -> str:
     formatter.write_heading("Name")
     formatter.write(rf"{name} \- {_escaped(context.command.get_short_help_str(200).rstrip('.'))}" + "\n")
     context.command.format_help(context, formatter)
+    if name != "mpired-diff":  # whose help has its own
+        formatter.write_heading("Exit status")
+        formatter.write_dl(list(STATUSES.items()))
     return formatter.getvalue()
 
 

@@ -20,6 +20,8 @@ takes. `replace` and `no_op` are for windows; no reduction takes them.
 
 END
 show 'mpired ops'
+echo
+show 'mpired ops --matrix'
 cat <<'END'
 
 Some kernels are compiled from C when mpired is installed, if there is a C compiler: those for which NumPy goes through

@@ -8,7 +8,7 @@ The functions are the commands. Errors are in `mpired.errors`.
 
 from __future__ import annotations
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 # Nothing is imported here that a folder of data could shadow under `python -m mpired`: typing neither.
 TYPE_CHECKING = False

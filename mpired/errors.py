@@ -32,6 +32,7 @@ SameContentWarning, HardLinkWarning, ProcessorWarning and UnusedWarning.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Iterator, Sequence
@@ -385,7 +386,10 @@ def parts(error: MpiredError | OSError) -> tuple[str, str]:
     if error.strerror is None or error.filename is None:
         return "", str(error) if error.strerror is None else error.strerror
     name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else str(error.filename)
-    name, reason = (shortened(without_secrets(text), LONGEST_REASON) for text in (name, error.strerror))
+    reason, folder = error.strerror, os.path.dirname(name)
+    if error.errno == errno.ENOENT and folder and not os.path.isdir(folder):
+        reason = f"No such directory: {folder}"
+    name, reason = (shortened(without_secrets(text), LONGEST_REASON) for text in (name, reason))
     return name or repr(name), reason
 
 

@@ -7,7 +7,7 @@ Python's functions, the variables `MPIRED_<FLAG>` and the reference read the row
 
 import functools
 import os
-from collections.abc import Container, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Iterator, KeysView, Mapping, Sequence, ValuesView
 from typing import (
     TYPE_CHECKING,
     Annotated,
@@ -64,25 +64,19 @@ AnyDatatype: TypeAlias = "str | MpiDatatype | np.dtype[Any] | type[np.generic] |
 EngineLike: TypeAlias = "str | SupportsSubmit | SupportsEverywhere"
 
 
-OP = "Op and type"
+OP = "Op and values"
+COMPARISON = "Tolerance"
 RESULT = "Result"
-RANKS = "Ranks"
-INPUTS = "Inputs"
-COLUMNS = "Columns"
-COMPARISON = "What is equal"
 TARGET = "Target and origins"
-USER_OPS = "User-defined ops"
+INPUTS = "Inputs"
+COLUMNS = "Columns and arrays"
+RAW = "Raw files"
 RUNNING = "Running"
-SECTIONS = (OP, COMPARISON, RESULT, TARGET, RANKS, INPUTS, COLUMNS, USER_OPS, RUNNING)
-"""What options are needed for, in the order of the help."""
-DATATYPE = "Datatype"
+ADVANCED = "Advanced"
+SECTIONS = (OP, COMPARISON, RESULT, TARGET, INPUTS, COLUMNS, RAW, RUNNING, ADVANCED)
+"""The headings of options, in the order of the help."""
 ONLY_ELEMENTS = "a window keeps its elements and nothing else of what was combined"
 """Why windows have none of the options that need more."""
-
-
-def title(section: str, names: Container[str]) -> str:
-    """Return what a section is called in the help of a command that has these options: there may be no op."""
-    return DATATYPE if section == OP and "op" not in names else section
 
 
 class MpiDatatype(Protocol):
@@ -119,7 +113,7 @@ class Option(NamedTuple):
     kind
         Its values.
     help
-        One line.
+        Its meaning. The first sentence stands alone: the short help shows no more.
     default
         What it is if it is not given.
     environment
@@ -133,7 +127,9 @@ class Option(NamedTuple):
     once
         What to do instead of giving it again; without it the last one counts.
     section
-        What it is needed for: one of `SECTIONS`.
+        Its heading in the help: one of `SECTIONS`.
+    common
+        Whether the short help, `-h`, shows it.
     """
 
     flags: str
@@ -146,6 +142,7 @@ class Option(NamedTuple):
     multiple: bool = False
     once: str = ""
     section: str = RUNNING
+    common: bool = False
 
     @property
     def long_flags(self) -> list[str]:
@@ -186,15 +183,16 @@ _Type: TypeAlias = Annotated[
     Option(
         "--type",
         TypeText(),
-        "The datatype of an element, as double, float64 or '<f8'; raw files need it.",
-        section=OP,
+        "Datatype of an element, such as double, float64 or '<f8'; raw files need it.",
+        section=RAW,
+        common=True,
     ),
 ]
 _Types: TypeAlias = Annotated[
-    PathLike | None, Option("--types", Path(), "A TOML file with names of datatypes, for use in TYPE.", section=OP)
+    PathLike | None, Option("--types", Path(), "A TOML file that defines names of datatypes for TYPE.", section=RAW)
 ]
 _ByteOrder: TypeAlias = Annotated[
-    str | None, Option("--byte-order", Word(BYTE_ORDERS), "The byte order of raw files; default native.", section=OP)
+    str | None, Option("--byte-order", Word(BYTE_ORDERS), "Byte order of raw files; default native.", section=RAW)
 ]
 
 # Ops
@@ -209,11 +207,12 @@ class Op(TypedDict, total=False):
         Option(
             "--op",
             OpName("REDUCE"),
-            "A predefined op, FILE.py:FUNCTION, PACKAGE.MODULE:FUNCTION, ./LIB.so:SYMBOL, or an installed op; `mpired "
-            "ops` lists them.",
+            "The op, such as sum, mean, max or maxloc; `mpired ops` lists them. Also a function, "
+            "FILE.py:FUNCTION, PACKAGE.MODULE:FUNCTION or ./LIB.so:SYMBOL, and installed ops.",
             environment=False,
             required=True,
             section=OP,
+            common=True,
         ),
     ]
 
@@ -224,7 +223,15 @@ class WindowOp(TypedDict, total=False):
 
     op: Annotated[
         str,
-        Option("--op", OpName("ACCUMULATE"), "The op that combines.", environment=False, required=True, section=OP),
+        Option(
+            "--op",
+            OpName("ACCUMULATE"),
+            "The op, such as sum, max or replace; `mpired ops` lists them.",
+            environment=False,
+            required=True,
+            section=OP,
+            common=True,
+        ),
     ]
 
 
@@ -233,7 +240,15 @@ class FetchingOp(TypedDict, total=False):
 
     op: Annotated[
         str,
-        Option("--op", OpName("FETCH"), "The op that combines.", environment=False, required=True, section=OP),
+        Option(
+            "--op",
+            OpName("FETCH"),
+            "The op, such as sum, max, replace or no_op; `mpired ops` lists them.",
+            environment=False,
+            required=True,
+            section=OP,
+            common=True,
+        ),
     ]
 
 
@@ -242,16 +257,11 @@ class UserOp(TypedDict, total=False):
 
     commute: Annotated[
         bool | None,
-        Option("--commute/--no-commute", Flag(), "Whether a user-defined op commutes.", section=USER_OPS),
+        Option("--commute/--no-commute", Flag(), "Whether a user-defined op commutes.", section=ADVANCED),
     ]
     op_timeout: Annotated[
         float | None,
-        Option(
-            "--op-timeout",
-            Seconds(zero=False),
-            "The most that one call of a user-defined op may take.",
-            section=USER_OPS,
-        ),
+        Option("--op-timeout", Seconds(zero=False), "Time limit of one call of a user-defined op.", section=ADVANCED),
     ]
 
 
@@ -263,8 +273,7 @@ class Overflow(TypedDict, total=False):
         Option(
             "--overflow",
             Word(OVERFLOWS),
-            "What is done if a sum or product does not fit its datatype: warn, the default; wrap, and say nothing; or "
-            "refuse it as an error.",
+            "When a sum or product does not fit its datatype: warn (default), wrap silently, or end with an error.",
             section=OP,
         ),
     ]
@@ -278,10 +287,11 @@ class WindowValues(Overflow, total=False):
         Option(
             "--nan",
             Word(NANS),
-            "propagate, the default: NaN makes a result NaN; ignore: NaN is left out; mpi: NaN is treated as by the "
-            "kernels of MPI's libraries.",
+            "NaN makes a result NaN (propagate, default), is left out (ignore), or counts as in MPI "
+            "libraries (mpi). With mpi, results can depend on the order of the ranks.",
             "propagate",
             section=OP,
+            common=True,
         ),
     ]
 
@@ -294,62 +304,60 @@ class ValueOptions(WindowValues, total=False):
         Option(
             "--nulls",
             Word(NULLS),
-            "Nulls of columns, and missing values of arrays. error, the default: they are refused; ignore: they are "
-            "left out; propagate: they make a result null.",
+            "Nulls and missing values end the command (error, default), are left out (ignore), or make a "
+            "result missing (propagate).",
             "error",
             section=OP,
+            common=True,
         ),
     ]
     missing: Annotated[
         float | None,
-        Option("--missing", Number("VALUE"), "Leave out elements that are equal to VALUE, as -999.", section=OP),
+        Option("--missing", Number("VALUE"), "Leave out elements equal to VALUE, such as -999.", section=OP),
     ]
     accumulate_in: Annotated[
         str | None,
         Option(
             "--accumulate-in",
             Word(WIDE),
-            "Compute in this wider datatype, and convert the result once at the end.",
+            "Compute in this wider datatype, and convert the result once, at the end.",
             section=OP,
         ),
     ]
     result_type: Annotated[
         AnyDatatype,
-        Option("--result-type", TypeText(), "The datatype of the result of a sum or a statistic.", section=OP),
+        Option("--result-type", TypeText(), "Datatype of the result of a sum or a statistic.", section=OP),
     ]
     exact: Annotated[
         bool,
         Option(
             "--exact",
             Flag(),
-            "Round each sum once, so that the order of the ranks does not show.",
+            "Compute sums exactly and round once. The order of the ranks then makes no difference.",
             default=False,
             section=OP,
         ),
     ]
     ddof: Annotated[
         int,
-        Option(
-            "--ddof",
-            Integer(least=0, below=2**31),
-            "The divisor of var and std is the number of ranks less this; 0, the default, or 1.",
-            0,
-            section=OP,
-        ),
+        Option("--ddof", Integer(least=0, below=2**31), "Divide var and std by (ranks - N); default 0.", 0, section=OP),
     ]
     weights: Annotated[
         Sequence[float],
         Option(
             "--weights",
             Numbers(),
-            "The weights of the ranks in a mean, in their order after --sort, as 0.5,0.25,0.25.",
+            "Weights of the ranks in a mean, such as 0.5,0.25,0.25. They follow the order of the ranks after --sort.",
             (),
             section=OP,
+            common=True,
         ),
     ]
     weights_from: Annotated[
         PathLike | None,
-        Option("--weights-from", Path(), "A text file with the weights, separated by spaces or lines.", section=OP),
+        Option(
+            "--weights-from", Path(), "Read the weights from a text file, separated by spaces or lines.", section=OP
+        ),
     ]
 
 
@@ -364,10 +372,10 @@ class Listing(TypedDict, total=False):
         Option(
             "--files-from",
             Path(),
-            "A list of ranks, one a line, that follow those that are named; `-` is standard input.",
+            "Read more file names from FILE, one per line; `-` is standard input.",
             environment=False,
             once="name several lists as @LIST",
-            section=RANKS,
+            section=INPUTS,
         ),
     ]
     null: Annotated[
@@ -375,10 +383,10 @@ class Listing(TypedDict, total=False):
         Option(
             "-0 --null",
             Flag(),
-            "The names in --files-from end with NUL, as `find -print0` writes them.",
+            "Names in --files-from end with NUL, as `find -print0` writes them.",
             default=False,
             environment=False,
-            section=RANKS,
+            section=INPUTS,
         ),
     ]
     sort: Annotated[
@@ -386,9 +394,10 @@ class Listing(TypedDict, total=False):
         Option(
             "--sort",
             Word(SORTS),
-            "The order of the ranks: as they are given, with numbers in names by value, or by name.",
+            "Order of the ranks: as given (default), natural (numbers by value), or by name.",
             "given",
-            section=RANKS,
+            section=INPUTS,
+            common=True,
         ),
     ]
     rank_regex: Annotated[
@@ -396,8 +405,8 @@ class Listing(TypedDict, total=False):
         Option(
             "--rank-regex",
             Regex(),
-            r"Order the ranks by the number that the group in REGEX finds in each path, as 'out\.(\d+)'.",
-            section=RANKS,
+            r"Order the ranks by the number that the group of REGEX matches in each path, such as 'out\.(\d+)'.",
+            section=INPUTS,
         ),
     ]
     expect_ranks: Annotated[
@@ -405,9 +414,10 @@ class Listing(TypedDict, total=False):
         Option(
             "--expect-ranks",
             RankNumbers(),
-            "Fail unless the numbers in the names are these, each once: that of --rank-regex, else the last in the "
-            "file's name.",
-            section=RANKS,
+            "Fail unless the file names have exactly these numbers. The number of a name is the group of "
+            "--rank-regex, else the last number in it.",
+            section=INPUTS,
+            common=True,
         ),
     ]
 
@@ -420,10 +430,10 @@ class Numbered(TypedDict, total=False):
         Option(
             "--ranks",
             RankNumbers(),
-            "The numbers for the %d of a RANK, as out.%04d --ranks 0-511.",
+            "Numbers for the %d of a RANK, such as out.%04d --ranks 0-511.",
             environment=False,
             once="write all numbers in one, as 0-10,20",
-            section=RANKS,
+            section=INPUTS,
         ),
     ]
 
@@ -436,8 +446,9 @@ class Cutting(TypedDict, total=False):
         Option(
             "--stride",
             Size(least=1, below=2**63),
-            "A raw file holds several ranks, one each so many bytes from --offset on, of --count elements or all.",
-            section=RANKS,
+            "Distance in bytes between the ranks of one raw file. They begin at --offset, with --count "
+            "elements each or all.",
+            section=RAW,
         ),
     ]
     ranks_in_file: Annotated[
@@ -446,7 +457,7 @@ class Cutting(TypedDict, total=False):
             "--ranks-in-file",
             Integer(least=1, below=2**31),
             "A raw file holds N ranks, one after another; with --stride the first N.",
-            section=RANKS,
+            section=RAW,
         ),
     ]
 
@@ -459,10 +470,10 @@ class Skipping(TypedDict, total=False):
         Option(
             "-k --skip-bad",
             Flag(),
-            "Leave ranks out that cannot be used or are not like the first good one, say which, and end with status 9. "
-            "The others are numbered without them.",
+            "Skip unusable or differing files, list them, and exit with 9. The other ranks are renumbered.",
             default=False,
-            section=RANKS,
+            section=INPUTS,
+            common=True,
         ),
     ]
     min_inputs: Annotated[
@@ -470,8 +481,8 @@ class Skipping(TypedDict, total=False):
         Option(
             "--min-inputs",
             Integer("K", least=1, below=2**63),
-            "Fail if fewer than K ranks can be used; default 1.",
-            section=RANKS,
+            "Fail if fewer than K ranks are usable; default 1.",
+            section=INPUTS,
         ),
     ]
 
@@ -497,7 +508,7 @@ class Arrays(TypedDict, total=False):
         Option(
             "--unpack",
             Flag(),
-            "Compute packed variables as what scale_factor and add_offset make of them; results are not packed.",
+            "Apply scale_factor and add_offset before combining. Results are not packed.",
             default=False,
             section=COLUMNS,
         ),
@@ -507,9 +518,9 @@ class Arrays(TypedDict, total=False):
         Option(
             "--follow-links",
             Flag(),
-            "Read arrays that an HDF5 file only links to in other files, and virtual datasets.",
+            "Read arrays that an HDF5 file links to in other files, and virtual datasets.",
             default=False,
-            section=COLUMNS,
+            section=ADVANCED,
         ),
     ]
 
@@ -522,10 +533,7 @@ class Inputs(Arrays, total=False):
     format: Annotated[
         str | None,
         Option(
-            "--from",
-            FormatName(readable=True),
-            "The format of the inputs; default by their content and suffix.",
-            section=INPUTS,
+            "--from", FormatName(readable=True), "Format of the inputs; default by content and suffix.", section=INPUTS
         ),
     ]
     columns: Annotated[
@@ -533,9 +541,10 @@ class Inputs(Arrays, total=False):
         Option(
             "--columns --variables",
             Names(),
-            "The columns or arrays to use, by names or patterns as 'run*/t?'; default all.",
+            "Columns, variables or arrays to use: names, or patterns such as 'run*/t?'; default all.",
             (),
             section=COLUMNS,
+            common=True,
         ),
     ]
     pair: Annotated[
@@ -543,22 +552,22 @@ class Inputs(Arrays, total=False):
         Option(
             "--pair",
             Names("VALUE,INDEX"),
-            "Take two columns or arrays as values and indices of pairs.",
+            "Use two columns or arrays as the values and indices of pairs.",
             section=COLUMNS,
         ),
     ]
-    offset: Annotated[int, Option("--offset", _BYTES, "Bytes to skip at the start of raw inputs.", 0, section=INPUTS)]
+    offset: Annotated[
+        int, Option("--offset", _BYTES, "Bytes to skip at the start of raw inputs.", 0, section=RAW, common=True)
+    ]
     count: Annotated[
-        int | None, Option("--count", _COUNT, "Elements to read of raw inputs; default all.", section=INPUTS)
+        int | None,
+        Option("--count", _COUNT, "Elements to read of each raw input; default all.", section=RAW, common=True),
     ]
     byte_order: _ByteOrder
     datarep: Annotated[
         str | None,
         Option(
-            "--datarep",
-            Word(DATAREPS),
-            "The data representation of raw files, those that are written too; default native.",
-            section=OP,
+            "--datarep", Word(DATAREPS), "Data representation of raw inputs and results; default native.", section=RAW
         ),
     ]
 
@@ -571,7 +580,7 @@ class Carrying(TypedDict, total=False):
         Option(
             "--check-coordinates/--no-check-coordinates",
             Flag(),
-            "Whether arrays that results carry, as coordinates, have to be the same in all ranks; default yes.",
+            "Require coordinates, and other arrays that results carry, to be identical in all ranks; default yes.",
             section=COLUMNS,
         ),
     ]
@@ -585,9 +594,10 @@ class Indexing(TypedDict, total=False):
         Option(
             "--index",
             Word(INDEX_WORDS),
-            "Let maxloc and minloc take plain values, and give them an index. rank: the rank; number: the last number "
-            "in its file's name; global: rank x count + position.",
+            "Let maxloc and minloc take plain values, and give each an index. It is the rank, the last "
+            "number in the file's name, or the global position, rank x count + position.",
             section=OP,
+            common=True,
         ),
     ]
     index_type: Annotated[
@@ -595,8 +605,8 @@ class Indexing(TypedDict, total=False):
         Option(
             "--index-type",
             TypeText(),
-            "The integer type of the indices of --index; default int, or int64_t where one does not fit.",
-            section=OP,
+            "Integer type of the indices of --index; default int, or int64_t if an index needs it.",
+            section=ADVANCED,
         ),
     ]
 
@@ -613,24 +623,28 @@ class Records(TypedDict, total=False):
     type: Annotated[
         DatatypeLike,
         Option(
-            "--type", TypeText(), "The datatype of an element, as 'resized(0,24,double)'.", required=True, section=OP
+            "--type",
+            TypeText(),
+            "Datatype of an element, such as 'resized(0,24,double)'.",
+            required=True,
+            section=RAW,
+            common=True,
         ),
     ]
     types: _Types
     offset: Annotated[
         int,
-        Option("--offset", _BYTES, "Where the first element begins, its displacement 0, in bytes.", 0, section=INPUTS),
+        Option(
+            "--offset", _BYTES, "Position of the first element (displacement 0), in bytes.", 0, section=RAW, common=True
+        ),
     ]
-    count: Annotated[int | None, Option("--count", _COUNT, "How many elements; default all there are.", section=INPUTS)]
+    count: Annotated[
+        int | None, Option("--count", _COUNT, "Number of elements; default all.", section=RAW, common=True)
+    ]
     byte_order: _ByteOrder
     datarep: Annotated[
         str | None,
-        Option(
-            "--datarep",
-            Word(DATAREPS),
-            "The data representation of the packed elements, if raw; default native.",
-            section=OP,
-        ),
+        Option("--datarep", Word(DATAREPS), "Data representation of packed raw elements; default native.", section=RAW),
     ]
 
 
@@ -639,16 +653,18 @@ class Packed(TypedDict, total=False):
 
     format: Annotated[
         str | None,
-        Option(
-            "--from",
-            FormatName(readable=True),
-            "The format of PACKED; default by its content and suffix.",
-            section=INPUTS,
-        ),
+        Option("--from", FormatName(readable=True), "Format of PACKED; default by content and suffix.", section=INPUTS),
     ]
     columns: Annotated[
         str | Sequence[str],
-        Option("--columns --variables", Names(), "The column or array of a file with several.", (), section=COLUMNS),
+        Option(
+            "--columns --variables",
+            Names(),
+            "The column or array, in a file with several.",
+            (),
+            section=COLUMNS,
+            common=True,
+        ),
     ]
 
 
@@ -663,9 +679,10 @@ class Output(TypedDict, total=False):
         Option(
             "-o --output",
             Path("PATH"),
-            "The file or the URL to write; `-`, the default, is standard output.",
+            "File or URL to write; `-` (default) is standard output.",
             "-",
             section=RESULT,
+            common=True,
         ),
     ]
 
@@ -675,11 +692,15 @@ class UnpackOutput(TypedDict, total=False):
 
     output: Annotated[
         str,
-        Option("-o --output", Path("PATH"), "The new file; `-`, the default, is standard output.", "-", section=RESULT),
+        Option(
+            "-o --output", Path("PATH"), "New file; `-` (default) is standard output.", "-", section=RESULT, common=True
+        ),
     ]
     into: Annotated[
         str | None,
-        Option("--into", Path("PATH"), "An existing file to write into; its other bytes stay.", section=RESULT),
+        Option(
+            "--into", Path("PATH"), "Existing file to write into; its other bytes stay.", section=RESULT, common=True
+        ),
     ]
 
 
@@ -691,8 +712,9 @@ class Outputs(TypedDict, total=False):
         Option(
             "-o --output",
             Path("PATTERN"),
-            "The files to write, as 'out_{rank}.npy'; also {rank:05d}, {stem}.",
+            "Files to write, such as 'out_{rank}.npy'; also {rank:05d} and {stem}.",
             section=RESULT,
+            common=True,
         ),
     ]
 
@@ -705,8 +727,9 @@ class To(TypedDict, total=False):
         Option(
             "--to",
             FormatName(),
-            "The format of the result; default by its suffix, else that of the inputs.",
+            "Format of the result; default by the suffix of the output, else as the inputs.",
             section=RESULT,
+            common=True,
         ),
     ]
 
@@ -719,9 +742,11 @@ class Keep(TypedDict, total=False):
         Option(
             "--keep",
             Names("COLUMN,..."),
-            "Columns or arrays of any type to carry into results of the same kind; they have to be equal in all ranks.",
+            "Columns or arrays to copy into the result unchanged. They can have any type, and must be equal "
+            "in all ranks.",
             (),
             section=COLUMNS,
+            common=True,
         ),
     ]
 
@@ -734,10 +759,9 @@ class Header(TypedDict, total=False):
         Option(
             "--header",
             Word(HEADERS),
-            "What raw results begin with. none, the default: with the elements; copy: with what stands before the "
-            "elements of rank 0's raw file.",
+            "Header of raw results: none (default), or a copy of the bytes before the elements of rank 0.",
             "none",
-            section=RESULT,
+            section=RAW,
         ),
     ]
 
@@ -750,7 +774,7 @@ class Provenance(TypedDict, total=False):
         Option(
             "--provenance",
             Flag(),
-            "Record the call, the inputs and their digests in parquet and arrow results, beside others in OUT.json.",
+            "Record the call, the inputs and their digests, in parquet and arrow results or else in OUT.json.",
             default=False,
             section=RESULT,
         ),
@@ -761,7 +785,10 @@ class Overwrite(TypedDict, total=False):
     """Whether a result may replace a file."""
 
     overwrite: Annotated[
-        bool, Option("-f --force -O --overwrite", Flag(), "Replace an existing file.", default=False, section=RESULT)
+        bool,
+        Option(
+            "-f --force -O --overwrite", Flag(), "Replace an existing file.", default=False, section=RESULT, common=True
+        ),
     ]
 
 
@@ -773,7 +800,8 @@ class Locking(TypedDict, total=False):
         Option(
             "--lock-timeout",
             Seconds(zero=True),
-            "How long to wait while another command has a file locked; default 60, 0 tries once.",
+            "How long to wait for a file that another command has locked; default 60, 0 tries once.",
+            section=ADVANCED,
         ),
     ]
 
@@ -786,7 +814,7 @@ class Level(TypedDict, total=False):
         Option(
             "--level",
             Integer(least=0),
-            "How hard a result is compressed whose suffix is .gz, .bz2, .xz, .zst or .lz4.",
+            "Compression level of results that end in .gz, .bz2, .xz, .zst or .lz4.",
             section=RESULT,
         ),
     ]
@@ -804,8 +832,9 @@ class Split(TypedDict, total=False):
         Option(
             "--split",
             TwoPaths("VALUES,INDICES"),
-            "Write the values and the indices of pairs to two plain files, as max.npy,where.npy, instead of --output.",
+            "Write the values and indices of pairs to two plain files, such as max.npy,where.npy.",
             section=RESULT,
+            common=True,
         ),
     ]
 
@@ -814,7 +843,14 @@ class Root(TypedDict, total=False):
     """Which rank is the root."""
 
     root: Annotated[
-        int, Option("--root", Integer("R"), "The rank whose file the result is modelled on.", 0, section=RESULT)
+        int,
+        Option(
+            "--root",
+            Integer("R"),
+            "Take shape, byte order and metadata of the result from rank R.",
+            0,
+            section=ADVANCED,
+        ),
     ]
 
 
@@ -852,8 +888,7 @@ class CountValid(TypedDict, total=False):
         Option(
             "--count-valid",
             Path(),
-            "Also write for each element how many ranks have a value that is not left out; a pattern where --output "
-            "is one.",
+            "Also write, per element, how many ranks contributed a value. It is a pattern if --output is one.",
             section=RESULT,
         ),
     ]
@@ -867,10 +902,10 @@ class GroupB(TypedDict, total=False):
         Option(
             "--group-b",
             Ranks(),
-            "The ranks of a second group, up to the next option: each group gets what the other one reduces.",
+            "Ranks of a second group, up to the next option. Each group gets the result of the other.",
             environment=False,
             multiple=True,
-            section=INPUTS,
+            section=ADVANCED,
         ),
     ]
 
@@ -880,7 +915,7 @@ class NoGroupB(TypedDict, total=False):
 
     group_b: Annotated[
         Several[Rank] | None,
-        Option("--group-b", Ranks(), "", environment=False, hidden=True, multiple=True, section=INPUTS),
+        Option("--group-b", Ranks(), "", environment=False, hidden=True, multiple=True, section=ADVANCED),
     ]
 
 
@@ -892,9 +927,9 @@ class Link(TypedDict, total=False):
         Option(
             "--link",
             Flag(),
-            "Make the results one file with several names, where the system can.",
+            "Store equal results once, under several names, where the system can.",
             default=False,
-            section=RESULT,
+            section=ADVANCED,
         ),
     ]
 
@@ -904,7 +939,14 @@ class Blocks(TypedDict, total=False):
 
     counts: Annotated[
         Sequence[int],
-        Option("--counts", Counts(), "How many elements each rank gets, as 3,0,5.", required=True, section=RESULT),
+        Option(
+            "--counts",
+            Counts(),
+            "Number of elements for each rank, such as 3,0,5.",
+            required=True,
+            section=RESULT,
+            common=True,
+        ),
     ]
 
 
@@ -912,7 +954,8 @@ class BlocksB(TypedDict, total=False):
     """The same for the second group."""
 
     counts_b: Annotated[
-        Sequence[int] | None, Option("--counts-b", Counts(), "The same for the ranks of --group-b.", section=RESULT)
+        Sequence[int] | None,
+        Option("--counts-b", Counts(), "Number of elements for each rank of --group-b.", section=ADVANCED),
     ]
 
 
@@ -924,9 +967,10 @@ class ExscanFirst(TypedDict, total=False):
         Option(
             "--exscan-first",
             Word(EXSCAN_FIRST),
-            "What rank 0 gets: no file, or one with the op's neutral element.",
+            "Result of rank 0: none (default) writes no file, identity writes the op's neutral element.",
             "none",
             section=RESULT,
+            common=True,
         ),
     ]
 
@@ -936,7 +980,9 @@ class OpenFiles(TypedDict, total=False):
 
     max_open_files: Annotated[
         int | None,
-        Option("-n --max-open-files", Integer(least=1, below=2**31), "The most files that a process has open."),
+        Option(
+            "-n --max-open-files", Integer(least=1, below=2**31), "Limit of open files per process.", section=ADVANCED
+        ),
     ]
 
 
@@ -944,7 +990,7 @@ class Memory(TypedDict, total=False):
     """What all processes may hold."""
 
     max_memory: Annotated[
-        int | None, Option("--max-memory", Size(least=0), "The most memory for all processes together, in bytes.")
+        int | None, Option("--max-memory", Size(least=0), "Memory limit of all processes together, in bytes.")
     ]
 
 
@@ -955,7 +1001,10 @@ class Budgets(Memory, OpenFiles, total=False):
 class Workers(TypedDict, total=False):
     """How many processes there are."""
 
-    jobs: Annotated[int, Option("-j --jobs", Integer(least=0), "Workers; 0, the default, is all usable cores.", 0)]
+    jobs: Annotated[
+        int,
+        Option("-j --jobs", Integer(least=0), "Worker processes; 0 (default) means all usable cores.", 0, common=True),
+    ]
 
 
 class Effort(Workers, Budgets, total=False):
@@ -970,10 +1019,11 @@ class Engines(TypedDict, total=False):
         Option(
             "--engine",
             EngineName(ENGINES),
-            "Who does the work. local, the default: processes of this machine; mpi: the processes that srun or mpiexec "
-            "has started; dask: the workers of --scheduler. With the last two --jobs limits how many segments are "
-            "under way, and --max-memory is for each process.",
+            "Where to compute: local (default) is this machine, mpi the processes that srun or mpiexec "
+            "started, dask the workers of --scheduler. With mpi and dask, --jobs limits the segments under "
+            "way, and --max-memory applies to each process.",
             "local",
+            section=ADVANCED,
         ),
     ]
     scheduler: Annotated[
@@ -981,8 +1031,9 @@ class Engines(TypedDict, total=False):
         Option(
             "--scheduler",
             Text("ADDRESS"),
-            "The scheduler of --engine dask, as tcp://host:8786, or the file that `dask scheduler --scheduler-file` "
-            "writes; default DASK_SCHEDULER_ADDRESS.",
+            "Scheduler of --engine dask, such as tcp://host:8786, or the file that `dask scheduler "
+            "--scheduler-file` writes; default DASK_SCHEDULER_ADDRESS.",
+            section=ADVANCED,
         ),
     ]
     engine_timeout: Annotated[
@@ -990,8 +1041,9 @@ class Engines(TypedDict, total=False):
         Option(
             "--engine-timeout",
             Seconds(zero=False),
-            "How long to wait for the scheduler of --engine dask, for a worker of it, and for a worker that does not "
-            "answer; default 120. With mpi: for a worker that sends nothing; without it for ever.",
+            "How long to wait for the scheduler, for a first worker, and for a worker that does not answer; "
+            "default 120 with dask, no limit with mpi.",
+            section=ADVANCED,
         ),
     ]
 
@@ -1004,10 +1056,11 @@ class Spread(TypedDict, total=False):
         Option(
             "--spread",
             Word(SPREADS),
-            "What is spread over the workers of --engine mpi. elements: each reads its part of all ranks; ranks: each "
-            "machine reads some of the ranks, and hands what is combined to the next; auto, the default: ranks "
-            "where the workers would open more than 100,000 files. The bytes of the result are the same.",
+            "How --engine mpi divides the work. elements: each worker reads its part of all ranks. ranks: "
+            "each machine reads some of the ranks and passes partial results on. auto (default): ranks if "
+            "the workers would open more than 100,000 files. The bytes of the result are the same.",
             "auto",
+            section=ADVANCED,
         ),
     ]
 
@@ -1023,7 +1076,7 @@ class Windows(TypedDict, total=False):
         Option(
             "--window",
             Ranks("FILE"),
-            "The file that is a rank's window: one for each rank, in rank order, instead of TARGET.",
+            "The file of a rank's window: one for each rank, in rank order, instead of TARGET.",
             (),
             environment=False,
             multiple=True,
@@ -1037,17 +1090,16 @@ class Target(TypedDict, total=False):
 
     target_rank: Annotated[
         int | None,
-        Option(
-            "--target-rank", Integer("R"), "The rank whose window is meant, where there are several.", section=TARGET
-        ),
+        Option("--target-rank", Integer("R"), "The rank whose window is used, if there are several.", section=TARGET),
     ]
     target_disp: Annotated[
         int | None,
         Option(
             "--target-disp",
             _NUMBER,
-            "Where the elements begin in the window, in units of --disp-unit; default 0.",
+            "Position of the first element in the window, in units of --disp-unit; default 0.",
             section=TARGET,
+            common=True,
         ),
     ]
     disp_unit: Annotated[
@@ -1055,7 +1107,7 @@ class Target(TypedDict, total=False):
         Option(
             "--disp-unit",
             Integer("BYTES"),
-            "How many bytes a unit of --target-disp has; default those of an element.",
+            "Bytes per unit of --target-disp; default the size of an element.",
             section=TARGET,
         ),
     ]
@@ -1066,12 +1118,25 @@ class Element(Target, total=False):
 
     at: Annotated[
         Index | None,
-        Option("--at", Anything("INDEX"), "The index of the element of an npy target, as `3,0`.", section=TARGET),
+        Option(
+            "--at",
+            Anything("INDEX"),
+            "Index of the element in an npy target, such as `3,0`.",
+            section=TARGET,
+            common=True,
+        ),
     ]
     type: _Type
     columns: Annotated[
         str | Sequence[str],
-        Option("--columns --variables", Names(), "The column or array of a target with several.", (), section=COLUMNS),
+        Option(
+            "--columns --variables",
+            Names(),
+            "The column or array, in a target with several.",
+            (),
+            section=COLUMNS,
+            common=True,
+        ),
     ]
     byte_order: _ByteOrder
 
@@ -1084,7 +1149,7 @@ class Where(Target, total=False):
         Option(
             "--target-count",
             _NUMBER,
-            "How many elements of the target are meant; default as many as the origin has.",
+            "Number of elements of the target; default as many as the origin has.",
             section=TARGET,
         ),
     ]
@@ -1093,34 +1158,40 @@ class Where(Target, total=False):
         Option(
             "--target-type",
             TypeText(),
-            "The datatype of these elements, as `vector(3,1,2,double)`, which says where they lie.",
+            "Datatype of these elements, such as `vector(3,1,2,double)`; it gives their positions.",
             section=TARGET,
         ),
     ]
     at: Annotated[
         Index | None,
-        Option("--at", Anything("INDEX"), "A box of an npy target, as NumPy slices an array: `3,0:5`.", section=TARGET),
+        Option(
+            "--at",
+            Anything("INDEX"),
+            "Slice of an npy target, in NumPy's notation, such as `3,0:5`.",
+            section=TARGET,
+            common=True,
+        ),
     ]
     map: Annotated[
         Indices,
         Option(
             "--map",
             Anything("FILE"),
-            "A file with an integer for each element of the origin: where it goes in the target.",
+            "File with an integer for each element of the origin: its position in the target.",
             section=TARGET,
         ),
     ]
     origin_disp: Annotated[
         int,
-        Option("--origin-disp", _NUMBER, "How many elements to skip at the start of the origin.", 0, section=TARGET),
+        Option("--origin-disp", _NUMBER, "Elements to skip at the start of the origin.", 0, section=TARGET),
     ]
     origin_count: Annotated[
         int | None,
-        Option("--origin-count", _NUMBER, "How many elements of the origin to use; default all.", section=TARGET),
+        Option("--origin-count", _NUMBER, "Elements of the origin to use; default all.", section=TARGET, common=True),
     ]
     origin_type: Annotated[
         AnyDatatype,
-        Option("--origin-type", TypeText(), "The datatype of these elements, as --target-type.", section=TARGET),
+        Option("--origin-type", TypeText(), "Datatype of these elements; see --target-type.", section=TARGET),
     ]
 
 
@@ -1132,10 +1203,10 @@ class Transaction(Locking, total=False):
         Option(
             "--commit",
             Word(COMMITS),
-            "rename: a new file takes the place of the target; journal: the target changes where it is, behind a "
-            "journal; auto, the default, chooses.",
+            "How the target changes: rename replaces it by a new file, journal changes it in place; auto "
+            "(default) chooses.",
             "auto",
-            section=TARGET,
+            section=ADVANCED,
         ),
     ]
     durability: Annotated[
@@ -1143,9 +1214,10 @@ class Transaction(Locking, total=False):
         Option(
             "--durability",
             Word(DURABILITIES),
-            "full, the default: survives a loss of power; process and none: survive kill -9, nothing is synced.",
+            "full (default): changes survive a loss of power. process and none: they survive kill -9, and "
+            "nothing is synced.",
             "full",
-            section=TARGET,
+            section=ADVANCED,
         ),
     ]
 
@@ -1158,9 +1230,10 @@ class Create(TypedDict, total=False):
         Option(
             "--create",
             Creation(),
-            "Make a missing target of so many elements, as 100, or a shape, as 3,4, filled with the op's identity; "
-            "alone: like the first origin.",
+            "Create a missing target with this count (100) or shape (3,4), filled with the op's identity. "
+            "Without a value: like the first origin.",
             section=TARGET,
+            common=True,
         ),
     ]
 
@@ -1173,9 +1246,10 @@ class Once(TypedDict, total=False):
         Option(
             "--once",
             Flag(),
-            "Leave out each origin that was combined into the target before: the same file with the same content.",
+            "Skip origins that were combined into the target before: the same file with the same content.",
             default=False,
             section=TARGET,
+            common=True,
         ),
     ]
     once_key: Annotated[
@@ -1183,8 +1257,9 @@ class Once(TypedDict, total=False):
         Option(
             "--once-key",
             Text("KEY"),
-            "Do nothing if KEY was given for this target before; else let the target remember it.",
+            "Do nothing if KEY was used for this target before; else record it.",
             section=TARGET,
+            common=True,
         ),
     ]
 
@@ -1194,15 +1269,28 @@ class Fetched(TypedDict, total=False):
 
     fetch: Annotated[
         str,
-        Option("--fetch", Path("OLD"), "The file for the old elements; default standard output.", "-", section=RESULT),
+        Option(
+            "--fetch",
+            Path("OLD"),
+            "File for the old elements; default standard output.",
+            "-",
+            section=RESULT,
+            common=True,
+        ),
     ]
     to: Annotated[
         str | None,
         Option(
-            "--to", FormatName(), "The format of OLD; default by its suffix, else that of the target.", section=RESULT
+            "--to",
+            FormatName(),
+            "Format of OLD; default by its suffix, else that of the target.",
+            section=RESULT,
+            common=True,
         ),
     ]
-    force: Annotated[bool, Option("-f --force", Flag(), "Replace OLD if it is there.", default=False, section=RESULT)]
+    force: Annotated[
+        bool, Option("-f --force", Flag(), "Replace OLD if it exists.", default=False, section=RESULT, common=True)
+    ]
 
 
 # Queries
@@ -1216,8 +1304,9 @@ class Tolerance(TypedDict, total=False):
         Option(
             "--ulp",
             Integer(least=0, below=2**63),
-            "Floating-point numbers are equal if they are at most N units in the last place apart.",
+            "Floating-point numbers are equal if they differ by at most N units in the last place.",
             section=COMPARISON,
+            common=True,
         ),
     ]
     rtol: Annotated[
@@ -1225,14 +1314,17 @@ class Tolerance(TypedDict, total=False):
         Option(
             "--rtol",
             Amount(),
-            "Numbers are equal if abs(a - b) <= atol + rtol * abs(b), where b is of B; if --rtol or --atol is given "
-            "alone, the other is 0.",
+            "Numbers are equal if abs(a - b) <= atol + rtol * abs(b), with b from B. If only one of --rtol "
+            "and --atol is given, the other is 0.",
             section=COMPARISON,
+            common=True,
         ),
     ]
-    atol: Annotated[float | None, Option("--atol", Amount(), "See --rtol.", section=COMPARISON)]
+    atol: Annotated[
+        float | None, Option("--atol", Amount(), "Absolute tolerance; see --rtol.", section=COMPARISON, common=True)
+    ]
     nan_equal: Annotated[
-        bool, Option("--nan-equal", Flag(), "Take NaN for equal to NaN.", default=False, section=COMPARISON)
+        bool, Option("--nan-equal", Flag(), "NaN equals NaN.", default=False, section=COMPARISON, common=True)
     ]
 
 
@@ -1241,7 +1333,14 @@ class Examples(TypedDict, total=False):
 
     examples: Annotated[
         int,
-        Option("--examples", Integer(least=0, below=2**31), "How many differences to show.", 10, section=COMPARISON),
+        Option(
+            "--examples",
+            Integer(least=0, below=2**31),
+            "Number of differences to show.",
+            10,
+            section=COMPARISON,
+            common=True,
+        ),
     ]
 
 
@@ -1253,10 +1352,11 @@ class Extreme(TypedDict, total=False):
         Option(
             "--op",
             OpName("REDUCE", names=EXTREMES),
-            "maxloc for the greatest element, minloc for the smallest.",
+            "maxloc (or max) for the maximum, minloc (or min) for the minimum.",
             environment=False,
             required=True,
             section=OP,
+            common=True,
         ),
     ]
 
@@ -1269,8 +1369,9 @@ class Top(TypedDict, total=False):
         Option(
             "--top",
             Integer("K", least=1, below=2**31),
-            "The K most extreme elements, the first one first; default 1.",
+            "Show the K most extreme elements, in order; default 1.",
             section=OP,
+            common=True,
         ),
     ]
 
@@ -1283,9 +1384,10 @@ class LocateNan(TypedDict, total=False):
         Option(
             "--nan",
             Word(LOCATE_NANS),
-            "propagate, the default: NaN is more extreme than all numbers; ignore: NaN is left out.",
+            "NaN counts as the extreme (propagate, default), or is left out (ignore).",
             "propagate",
             section=OP,
+            common=True,
         ),
     ]
 
@@ -1301,8 +1403,9 @@ class Quiet(TypedDict, total=False):
         Option(
             "-q --quiet",
             Flag(),
-            "No summary on standard error; warnings of overflow and of --once stay.",
+            "No summary on standard error. Warnings of overflow and of --once stay.",
             default=False,
+            common=True,
         ),
     ]
 
@@ -1315,8 +1418,9 @@ class Selected(TypedDict, total=False):
         Option(
             "--slice",
             Text("SLICE"),
-            "The elements to print, as NumPy slices an array: '10:20,::-1'; default the first and the last.",
+            "Elements to print, in NumPy's notation, such as '10:20,::-1'; default the first and the last.",
             section=RESULT,
+            common=True,
         ),
     ]
 
@@ -1326,7 +1430,14 @@ class Bars(TypedDict, total=False):
 
     histogram: Annotated[
         bool,
-        Option("--histogram", Flag(), "Print a histogram too; needs the extra `plot`.", default=False, section=RESULT),
+        Option(
+            "--histogram",
+            Flag(),
+            "Also print a histogram; needs the extra `plot`.",
+            default=False,
+            section=RESULT,
+            common=True,
+        ),
     ]
 
 
@@ -1338,8 +1449,9 @@ class Picture(TypedDict, total=False):
         Option(
             "--bins",
             Integer(least=1, below=2**16),
-            "The number of bins of a histogram at most; default 20.",
+            "Maximum number of bins of a histogram; default 20.",
             section=RESULT,
+            common=True,
         ),
     ]
     png: Annotated[
@@ -1347,9 +1459,10 @@ class Picture(TypedDict, total=False):
         Option(
             "--png",
             Path("PATH"),
-            "Draw the file into a new PNG picture: histograms, maps of arrays of two dimensions; needs the extra "
-            "`plot`.",
+            "Draw the file as a PNG picture; needs the extra `plot`. It has a histogram of each array, and "
+            "maps of those with two dimensions.",
             section=RESULT,
+            common=True,
         ),
     ]
 
@@ -1363,9 +1476,10 @@ class DryRun(TypedDict, total=False):
         Option(
             "--dry-run",
             Flag(),
-            "Check everything, print what would be done, with --json as JSON, and write nothing.",
+            "Check everything and print the plan; write nothing. With --json, the plan is JSON.",
             default=False,
             environment=False,
+            common=True,
         ),
     ]
 
@@ -1373,20 +1487,24 @@ class DryRun(TypedDict, total=False):
 class Summarised(Quiet, total=False):
     """What the summary is."""
 
-    as_json: Annotated[bool, Option("--json", Flag(), "Give the summary, or the error, as JSON.", default=False)]
+    as_json: Annotated[
+        bool, Option("--json", Flag(), "Print the summary, or the error, as JSON.", default=False, common=True)
+    ]
 
 
 class Report(Summarised, DryRun, total=False):
     """What the summary is, and more."""
 
-    verbose: Annotated[bool, Option("-v --verbose", Flag(), "Also say how the work was done.", default=False)]
+    verbose: Annotated[
+        bool, Option("-v --verbose", Flag(), "Also print how the work was split, and timings.", default=False)
+    ]
 
 
 class Recovering(TypedDict, total=False):
     """What `recover` does."""
 
     only_list: Annotated[
-        bool, Option("--list", Flag(), "Say what is left there, and change nothing.", default=False, environment=False)
+        bool, Option("--list", Flag(), "List leftovers; change nothing.", default=False, environment=False, common=True)
     ]
     discard: Annotated[
         bool,
@@ -1396,6 +1514,7 @@ class Recovering(TypedDict, total=False):
             "Remove a journal that no committed update needs.",
             default=False,
             environment=False,
+            common=True,
         ),
     ]
     force: Annotated[
@@ -1406,6 +1525,7 @@ class Recovering(TypedDict, total=False):
             "With --discard: remove every journal, even one without which a file stays half changed.",
             default=False,
             environment=False,
+            common=True,
         ),
     ]
 
@@ -1417,7 +1537,15 @@ class RecoverOptions(Recovering, Locking, total=False):
 class AsJson(TypedDict, total=False):
     """The form of what is printed."""
 
-    as_json: Annotated[bool, Option("--json", Flag(), "Print JSON.", default=False)]
+    as_json: Annotated[bool, Option("--json", Flag(), "Print JSON.", default=False, common=True)]
+
+
+class Matrix(TypedDict, total=False):
+    """The form of the list of ops."""
+
+    matrix: Annotated[
+        bool, Option("--matrix", Flag(), "Print which op takes which datatype.", default=False, common=True)
+    ]
 
 
 # The calls

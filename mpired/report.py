@@ -51,6 +51,9 @@ class Summary(NamedTuple):
     repeated: int = 0
     spread: str = "elements"
 
+    def __repr__(self) -> str:
+        return f"<{self.line()}>"
+
     def line(self) -> str:
         """Return the summary on one line."""
         what = _elements(self.buffers)

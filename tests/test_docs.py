@@ -137,7 +137,7 @@ def test_pages_have_examples():
     assert counts["docs/first-steps.md"] > 5
     assert counts["docs/tutorial.md"] > 5
     assert counts["docs/formats.md"] > 5
-    assert counts["docs/ops.md"] == 2
+    assert counts["docs/ops.md"] == 3
     assert counts["sample_data/README.md"] > 5
 
 

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import netCDF4
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
@@ -37,6 +38,11 @@ def flags(rank):
 
 def waves(rank):
     return np.array([UNIT_POWERS[rank * i % 4] for i in range(8)], "<c16").reshape(2, 4)
+
+
+def tas(rank):
+    i, j = np.mgrid[0:12, 0:24]
+    return (300 - (2 * i - 11) ** 2 // 4 + (5 * i + 3 * j + 7 * rank) % 17 / 4).astype("<f4")
 
 
 @pytest.mark.parametrize("rank", RANKS)
@@ -79,6 +85,15 @@ class TestContent:
             "cell": [10 * rank + i for i in range(10)],
             "hits": [i + rank for i in range(10)],
         }
+
+    def test_netcdf(self, rank):
+        with netCDF4.Dataset(DATA / f"tas_{rank}.nc") as file:
+            assert file.data_model == "NETCDF3_CLASSIC"
+            assert file["tas"].dimensions == ("lat", "lon")
+            assert file["tas"][:].tobytes() == tas(rank).tobytes()
+            assert [file[name].units for name in ("tas", "lat", "lon")] == ["K", "degrees_north", "degrees_east"]
+            assert file["lat"][:].tolist() == [-82.5 + 15 * i for i in range(12)]
+            assert file["lon"][:].tolist() == [7.5 + 15 * j for j in range(24)]
 
     @pytest.mark.parametrize("stem", ["maxloc", "cells"])
     def test_parquet_has_page_checksums(self, rank, stem, tmp_path):
@@ -153,3 +168,10 @@ class TestAnswers:
         }
         best = mpired.reduce(files("cells", "parquet"), "maxloc", pair=("energy", "cell"))
         assert best.tolist()[:3] == [(0.5, 0), (4.5, 31), (4.5, 12)]
+
+    def test_tas(self):
+        members = np.stack([tas(rank) for rank in RANKS])
+        assert mpired.reduce(files("tas", "nc"), "mean")["tas"].tolist() == members.mean(axis=0).tolist()
+        warmest = mpired.reduce(files("tas", "nc"), "maxloc", index="rank")["tas"]
+        assert warmest["value"].tolist() == members.max(axis=0).tolist()
+        assert warmest["index"].tolist() == members.argmax(axis=0).tolist()

@@ -13,10 +13,13 @@ import zipfile
 from pathlib import Path
 
 import click
+import netCDF4
+import numpy as np
 import pytest
 from command import run
 from needs import needs
 
+import mpired
 from mpired.cli import cli
 
 LIBRARY = "ops/native/kernels.c.so"
@@ -110,6 +113,15 @@ def test_metadata(wheel):
     classifiers = told.get_all("Classifier")
     assert {f"Programming Language :: Python :: 3.{minor}" for minor in range(11, 15)} <= set(classifiers)
     assert {"Typing :: Typed", "Development Status :: 4 - Beta"} <= set(classifiers)
+    shown = run("--version", cwd=path.parent).out.decode()
+    assert (told["Version"], shown) == (mpired.__version__, f"mpired {told['Version']}\n")
+
+
+def test_the_last_release_is_the_same_in_the_changelog_and_the_citation():
+    (version, date), *_ = re.findall(r"^## \[(\d.*)\] - (\S+)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    citation = (ROOT / "CITATION.cff").read_text()
+    assert f"\nversion: {version}\ndate-released: {date}\n" in citation
+    assert tuple(map(int, version.split("."))) < tuple(map(int, mpired.__version__.split(".")[:3]))
 
 
 def test_urls_lead_to_pages_of_the_site(wheel):
@@ -131,11 +143,11 @@ def test_links_of_the_description_lead_to_the_site(wheel):
     assert told["Description-Content-Type"] == "text/markdown"
     readme = (ROOT / "README.md").read_text()
     links, there = (re.findall(r"\]\(([^)]*)\)", text) for text in (told.get_payload(), readme))
-    assert len(links) == len(there) > 10
+    assert len(links) == len(there) > 8
     site = "https://mpired.readthedocs.io/en/latest/"
     own = [each for each in links if each.startswith(site)]
     assert set(links) - set(own) == {each for each in there if ":" in each}
-    assert {f"{site}{name}" for name in ("_images/fold.svg", "security.html", "order.html", "index.html")} <= set(own)
+    assert {f"{site}{name}" for name in ("_images/fold.svg", "security.html", "results.html", "index.html")} <= set(own)
     assert told.get_payload().partition("\n")[0] == "# mpired"
 
 
@@ -149,6 +161,25 @@ def test_examples_of_an_installed_wheel_are_those_of_the_tree(wheel, tmp_path):
     assert sorted(os.listdir(tmp_path / "new")) == ["examples", "sample_data"]
     for name in ("examples", "sample_data"):
         assert files_below(tmp_path / "new" / name) == files_below(ROOT / name)
+
+
+def test_the_three_jobs_of_the_readme_run_from_an_installed_wheel(wheel, tmp_path):
+    variables = os.environ | {"PYTHONPATH": str(wheel)}
+    (tmp_path / "sample_data").symlink_to(wheel / "mpired/_examples/sample_data")
+    commands = re.findall(r"^\$ (mpired .*)$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert len(commands) == 5
+    for command in commands:
+        python = f"{sys.executable} -c 'from mpired.__main__ import run; run()'"
+        line = command.replace("mpired", python, 1)
+        done = subprocess.run(
+            line, shell=True, cwd=tmp_path, env=variables, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+    with netCDF4.Dataset(tmp_path / "mean.nc") as file:
+        members = [netCDF4.Dataset(ROOT / f"sample_data/tas_{rank}.nc")["tas"][:] for rank in range(4)]
+        assert np.array_equal(file["tas"][:], np.mean(members, axis=0))
+    counts = [np.load(ROOT / f"sample_data/counts_{rank}.npy") for rank in range(2)]
+    assert np.array_equal(np.load(tmp_path / "total.npy"), counts[0] + counts[1])
 
 
 def squeezed(text: str) -> str:

@@ -27,7 +27,7 @@ from mpired import errors
 from mpired.cli import cli
 from mpired.collectives.table import COLLECTIVES
 from mpired.ops import Op
-from mpired.options import RUNNING, SECTIONS, title
+from mpired.options import RUNNING, SECTIONS
 
 HERE = Path(__file__).resolve().parent
 
@@ -102,9 +102,7 @@ def command_page(name: str, command: click.Command) -> str:
     options = [each for each in command.get_params(context) if isinstance(each, click.Option) and not each.hidden]
     for section in SECTIONS:
         those = [each for each in options if _section(each) == section]
-        lines += [f"### {title(section, [each.name for each in options])}"] * bool(those) + [
-            _option(each, context) for each in those
-        ]
+        lines += [f"### {section}"] * bool(those) + [_option(each, context) for each in those]
     return "\n\n".join(lines) + "\n"
 
 

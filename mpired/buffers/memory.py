@@ -7,6 +7,7 @@ is forked finds them there; one that is a new interpreter gets them in a scratch
 from __future__ import annotations
 
 import contextlib
+import glob
 import io
 import os
 import stat
@@ -328,7 +329,9 @@ def all_at_hand(ranks: object, option: str = "ranks", which: str = "rank {}") ->
         If these are no ranks, or one of them is none.
     """
     if isinstance(ranks, str | bytes | os.PathLike):
-        raise UsageError(option, "is one path; give a list of paths, one a rank")
+        path = os.fsdecode(ranks)
+        way_out = f"sorted(glob.glob({path!r}))" if glob.has_magic(path) else "a list of paths, one per rank"
+        raise UsageError(option, f"is one path; give {way_out}")
     if isinstance(ranks, np.ndarray) or hasattr(ranks, "read"):
         kind = "array" if isinstance(ranks, np.ndarray) else "open file"
         raise UsageError(option, f"is one {kind}; give a list, one a rank")
@@ -338,6 +341,10 @@ def all_at_hand(ranks: object, option: str = "ranks", which: str = "rank {}") ->
         raise UsageError(
             option, f"is of the type {type(ranks).__name__}; give a list of paths, arrays or open files"
         ) from None
+    for path in each:
+        if isinstance(path, str) and glob.has_magic(path) and "://" not in path and not os.path.lexists(path):
+            reason = f"is a pattern, and there is no such file; use sorted(glob.glob({path!r})), or the command"
+            raise UsageError(path, reason)
     return [at_hand(rank, which.format(number)) for number, rank in enumerate(each)]
 
 

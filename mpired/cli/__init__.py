@@ -18,7 +18,7 @@ import click
 
 from mpired import __version__
 from mpired.cli import environment, signals
-from mpired.cli.messages import EXIT_STATUS, Failure, buffer_streams, finished, in_flags, say, tell_failure, waits
+from mpired.cli.messages import Failure, buffer_streams, finished, in_flags, say, tell_failure, waits
 from mpired.cli.wanted import wanted
 from mpired.errors import (
     LONGEST_REASON,
@@ -38,40 +38,41 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 # Imported when called, so that --help does not wait for NumPy.
+_WINDOWS = "Update a file in place"
 _GROUPS = {
-    "Collectives": {
-        "reduce": "Combine the ranks, element by element, into one file (MPI_Reduce).",
-        "allreduce": "Combine the ranks, and give every rank the result (MPI_Allreduce).",
-        "scan": "Give rank i the ranks 0 to i combined (MPI_Scan).",
-        "exscan": "Give rank i the ranks before it combined (MPI_Exscan).",
-        "reduce-scatter": "Combine the ranks, and give each a block of the result (MPI_Reduce_scatter).",
-        "reduce-scatter-block": "Combine the ranks, and give each an equal block (MPI_Reduce_scatter_block).",
-        "reduce-local": "Combine two files, in place in the second (MPI_Reduce_local).",
+    "Combine files": {
+        "reduce": "Combine files into one, element by element (MPI_Reduce).",
+        "allreduce": "Combine files, and write the result once per file (MPI_Allreduce).",
+        "scan": "Write running results, one file per rank (MPI_Scan).",
+        "exscan": "Write running results of the ranks before each (MPI_Exscan).",
+        "reduce-scatter": "Combine files, and split the result into blocks (MPI_Reduce_scatter).",
+        "reduce-scatter-block": "Combine files, and split the result into equal blocks (MPI_Reduce_scatter_block).",
+        "reduce-local": "Combine one file into another, in place (MPI_Reduce_local).",
     },
-    "Windows": {
+    _WINDOWS: {
         "accumulate": "Combine files into a target, in place (MPI_Accumulate).",
-        "get-accumulate": "Combine a file into a target, and give the old elements (MPI_Get_accumulate).",
-        "fetch-and-op": "Change one element of a target, and print the old one (MPI_Fetch_and_op).",
-        "compare-and-swap": "Change one element if it is as expected, and print the old one (MPI_Compare_and_swap).",
+        "get-accumulate": "Update a target and return its previous elements (MPI_Get_accumulate).",
+        "fetch-and-op": "Update one element and print its previous value (MPI_Fetch_and_op).",
+        "compare-and-swap": "Replace one element if it has the expected value (MPI_Compare_and_swap).",
+        "recover": "Finish an interrupted update.",
     },
-    "Files": {
-        "info": "Show what files hold.",
-        "show": "Show the elements of files, figures of them, histograms and pictures.",
+    "Look at files": {
+        "info": "Show the arrays, datatypes and shapes in files.",
+        "show": "Show elements, statistics, histograms and pictures of files.",
         "diff": "Compare two files, and show where they differ.",
-        "locate": "Find the greatest or smallest element of all ranks (MPI_MAXLOC, MPI_MINLOC).",
-        "pack": "Take elements out of a file of records (MPI_Pack).",
-        "unpack": "Put elements into a file of records (MPI_Unpack).",
-        "recover": "Finish what an interrupted command has begun with a file.",
+        "locate": "Find the maximum or minimum of all files, and its place (MPI_MAXLOC, MPI_MINLOC).",
     },
-    "Listings": {
-        "ops": "List the ops and the datatypes they take.",
+    "Files of records": {
+        "pack": "Extract elements from a file of records (MPI_Pack).",
+        "unpack": "Insert elements into a file of records (MPI_Unpack).",
+    },
+    "Reference": {
+        "ops": "List the ops.",
         "types": "List the datatypes, or show one.",
-        "engines": "List the engines, and what their workers see.",
-    },
-    "mpired itself": {
-        "help": "Show the help of a command.",
-        "examples": "Copy the sample data and example ops that the help uses.",
-        "completion": "Print what lets a shell complete commands.",
+        "engines": "List engines (local, mpi, dask) and test their workers.",
+        "help": "Show the help of a command, or the exit statuses.",
+        "examples": "Copy the sample data and the example ops.",
+        "completion": "Print the shell completion script.",
     },
 }
 _COMMANDS = [name for group in _GROUPS.values() for name in group]
@@ -140,34 +141,62 @@ def _suggestion(word: str) -> str:
         return f"; an op is given to a command, as `mpired {command} --op {op.name.lower()}`{more}"
     import difflib  # noqa: PLC0415 - only for an error
 
-    close = difflib.get_close_matches(word.lower(), _COMMANDS, n=2, cutoff=_CLOSE)
-    return f"; did you mean {' or '.join(close)}?" if close else ""
+    alike = difflib.get_close_matches(word.lower(), _COMMANDS, n=2, cutoff=_CLOSE)
+    close = _ELSEWHERE.get(word) or " or ".join(alike)
+    return f"; did you mean {close}?" if close else ""
+
+
+_ELSEWHERE = {
+    "cmp": "diff",
+    "compare": "diff",
+    "version": "--version",
+    "--dtype": "--type",
+    "--nproc": "--jobs",
+    "--threads": "--jobs",
+    "--workers": "--jobs",
+}
+"""Commands and options of other programs, and those of mpired that do the same."""
+
+
+def _op_among(words: Sequence[str]) -> str:
+    """Return which word may be meant as the op, where --op is missing."""
+    from mpired.ops import named  # noqa: PLC0415 - only for an error
+
+    op = next((word for word in words[1:2] if not os.path.lexists(word) and named(word)[0]), None)
+    return f"; did you mean --op {op}?" if op else ""
 
 
 def _elsewhere(error: click.NoSuchOption) -> str:
-    """Return why a command has no option that others have, in words; "" if none has it."""
+    """Return what may be meant by an option that a command does not have; "" if nothing is known of it."""
+    if close := _ELSEWHERE.get(error.option_name):
+        return f"No such option {error.option_name!r}; did you mean {close}?"
     context = click.Context(cli)
     having = [
         name
         for name in _COMMANDS
         if any(error.option_name in each.opts for each in getattr(cli.get_command(context, name), "params", ()))
     ]
-    windows, own = _GROUPS["Windows"], error.ctx.info_name if error.ctx else None
+    windows, own = _GROUPS[_WINDOWS], error.ctx.info_name if error.ctx else None
     why = ""
     if own in windows and not windows.keys() & having:
         why = f", because {ONLY_ELEMENTS}"
     return f"No such option {error.option_name!r}; it is for {', '.join(having)}{why}" if having else ""
 
 
-@click.command(cls=_Commands, epilog=EXIT_STATUS, context_settings={"help_option_names": ["-h", "--help"]})
+_BEGIN = """\b
+Begin:
+  mpired examples try && cd try
+  mpired reduce --op mean sample_data/tas_?.nc -o mean.nc
+  mpired reduce -h
+"""
+
+
+@click.command(cls=_Commands, epilog=_BEGIN, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, "-V", "--version", message="%(prog)s %(version)s")
 def cli() -> None:
-    """MPI's reductions over files: every file is one rank's buffer.
+    """Combine many files element by element: sums, maxima, means, running totals.
 
-    \b
-    Examples:
-      mpired reduce --op sum sample_data/counts_?.npy -o total.npy
-      mpired accumulate --op sum total.npy sample_data/counts_0.npy
+    It works like MPI's reductions, with files in place of processes.
     """
 
 
@@ -239,8 +268,11 @@ def _run(words: Sequence[str]) -> int:
         return error.exit_code
     except click.ClickException as error:
         command = getattr(getattr(error, "ctx", None), "command_path", "mpired")
-        elsewhere = _elsewhere(error) if isinstance(error, click.NoSuchOption) else ""
-        text = shortened(without_secrets(elsewhere or error.format_message().rstrip(".")), LONGEST_REASON)
+        text = _elsewhere(error) if isinstance(error, click.NoSuchOption) else ""
+        text = text or error.format_message().rstrip(".")
+        if isinstance(error, click.MissingParameter):
+            text += _op_among(words)
+        text = shortened(without_secrets(text), LONGEST_REASON)
         failure = Failure(type(error).__name__, UsageError.mpi_class, error.exit_code, "", text)
         return _told(failure, words, f"see `{command} --help`")
     return 0

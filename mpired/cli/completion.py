@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from mpired.cli import cli
-from mpired.cli.messages import EXIT_STATUS, show
+from mpired.cli.messages import show
 from mpired.cli.shells import SHELLS, script
 
 
@@ -17,7 +17,7 @@ class _Shell(click.Choice[str]):
         return f"It is one of {', '.join(self.choices)}."
 
 
-@click.command(epilog=EXIT_STATUS)
+@click.command
 @click.argument("shell", type=_Shell(list(SHELLS)), metavar="SHELL")
 def completion(*, shell: str) -> None:
     """Print what lets a shell complete commands, options, files, ops, datatypes, columns and formats.

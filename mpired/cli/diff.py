@@ -5,20 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import traceback
-from collections.abc import Iterator
 from typing import Any, Unpack
 
 import click
 
 from mpired.cli import params, progress
 from mpired.cli.messages import in_flags, show
-from mpired.datatypes import beside
 from mpired.engines import pool, worker
-from mpired.errors import MpiredError, escaped
+from mpired.errors import MpiredError
 from mpired.options import AsJson, DiffOptions
 from mpired.queries import diff as queries
-from mpired.queries.diff import Compared, Difference, Example
-from mpired.queries.places import in_json, place_text
+from mpired.queries.diff import Difference
+from mpired.queries.places import in_json
 
 _DIFFERENT = 1
 _BUG = 70  # EX_SOFTWARE of sysexits.h
@@ -68,49 +66,9 @@ def diff(ctx: click.Context, *, a: str, b: str, as_json: bool, **options: Unpack
     pool.adopt_orphans()
     worker.keep_freed_memory()
     found = queries.diff((a, b), options, progress.chosen(quiet=False))
-    show(json.dumps(_described(found), indent=1) if as_json else "\n".join(_lines(found)))
+    show(json.dumps(_described(found), indent=1) if as_json else in_flags(str(found)))
     params.tell(None)
     ctx.exit(0 if found.equal else _DIFFERENT)
-
-
-def _lines(found: Difference) -> Iterator[str]:
-    if found.reason:
-        yield f"different: {escaped(in_flags(found.reason))}"
-        return
-    verdict = "the same" if found.equal else "different"
-    first = found.buffers[0]
-    if len(found.buffers) == 1:
-        yield f"{verdict}: {_counts(first)}{_largest(first)}"
-    else:
-        wrong = sum(each.differing > 0 for each in found.buffers)
-        yield f"{verdict}: {f'{wrong} of ' if wrong else ''}{len(found.buffers)} columns, {first.count} rows"
-        yield from (f"  {escaped(each.name)}: {_counts(each)}{_largest(each)}" for each in found.buffers)
-    for example in found.examples:
-        place = escaped(place_text(example.column, example.index, example.field))
-        yield f"  {place}: {example.a} {example.b}{_apart(example)}"
-    more = sum(each.differing for each in found.buffers) - len({(each.column, each.index) for each in found.examples})
-    if found.examples and more:
-        yield f"  and {more} more element{'' if more == 1 else 's'}"
-
-
-def _counts(each: Compared) -> str:
-    return f"{f'{each.differing} of ' if each.differing else ''}{each.count} x {beside(each.datatype, each.dtype)}"
-
-
-def _largest(each: Compared) -> str:
-    """Return the largest differences in words."""
-    known = [(each.difference, ""), (each.ulp, " ulp")]
-    texts = [
-        f"{found.amount}{unit} at {escaped(place_text('', found.index, found.field))}"
-        for found, unit in known
-        if found is not None
-    ]
-    return f", largest difference {', '.join(texts)}" if texts else ""
-
-
-def _apart(example: Example) -> str:
-    amounts = [(example.difference, "difference {}"), (example.ulp, "{} ulp")]
-    return "".join(f", {words.format(amount)}" for amount, words in amounts if amount is not None)
 
 
 def _described(found: Difference) -> dict[str, Any]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from mpired.cli import cli
-from mpired.cli.messages import EXIT_STATUS, show
+from mpired.cli.messages import STATUSES, show
 
 
-@click.command(epilog=EXIT_STATUS)
+@click.command
 @click.argument(
     "command",
     required=False,
@@ -17,13 +17,26 @@ from mpired.cli.messages import EXIT_STATUS, show
 )
 @click.pass_context
 def help(context: click.Context, *, command: str | None) -> None:  # noqa: A001 - the name of the command
-    """Show the help of a COMMAND, as `mpired COMMAND --help` does; without one, the list of all.
+    """Show the help of COMMAND, as `mpired COMMAND --help` does, or the list of commands.
+
+    `mpired help statuses` lists the exit statuses.
 
     \b
     Examples:
       mpired help
       mpired help reduce
+      mpired help statuses
     """
     above = context.find_root()
+    if command == "statuses":
+        show(_statuses(above.make_formatter()))
+        return
     asked = cli.resolve_command(above, [command])[1] if command else None
     show((click.Context(asked, above, command) if asked else above).get_help())
+
+
+def _statuses(formatter: click.HelpFormatter) -> str:
+    with formatter.section("Exit statuses"):
+        formatter.write_dl(list(STATUSES.items()))
+    formatter.write("\n`mpired diff`: 0 the files are equal, 1 they differ, 70 internal error.\n")
+    return formatter.getvalue().rstrip()

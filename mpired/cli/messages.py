@@ -32,14 +32,21 @@ from mpired.options import flags
 if TYPE_CHECKING:
     from mpired.preview import Preview
 
-EXIT_STATUS = """\b
-Exit status: 0 done and durable, 1 a bug, 2 usage, 3 bad data or an MPI rule,
-4 a system error before the result was in place, 5 others keep a file locked,
-6 in place but not confirmed by the disk, do not repeat,
-7 a user-defined op failed, 8 a worker died or memory ran out,
-9 done without the ranks that were left out (--skip-bad),
-130/143/129 ended by a signal, 141 the reader is gone.
-"""
+STATUSES = {
+    "0": "done, and on the disk",
+    "1": "internal error, please report",
+    "2": "wrong usage, or a file that is missing or exists",
+    "3": "bad data, or a rule of MPI",
+    "4": "system error; nothing was written or changed",
+    "5": "another command holds a lock",
+    "6": "written, but not confirmed by the disk: do not rerun",
+    "7": "a user-defined op failed",
+    "8": "a worker died, or memory ran out",
+    "9": "done without the ranks that --skip-bad left out",
+    "129, 130, 143": "ended by SIGHUP, SIGINT or SIGTERM; nothing was changed",
+    "141": "broken pipe: the reader of standard output is gone",
+}
+"""The exit statuses of all commands but `diff`, and their meanings."""
 
 
 def buffer_streams() -> None:

@@ -17,20 +17,22 @@ from mpired.datatypes.times import FAMILIES
 from mpired.engines import pool, userops
 from mpired.errors import UsageError, escaped
 from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, native, options_of
-from mpired.options import AsJson, flags
+from mpired.options import AsJson, Matrix, flags
 
 
 @click.command(cls=params.Command)
-@params.options(AsJson)
+@params.options(Matrix, AsJson)
 @click.argument("file", required=False, metavar="[FILE.py]", type=params.FILE)
-def ops(*, file: str | None, as_json: bool) -> None:
-    """List the ops and the groups of datatypes they take (MPI-4.1, 6.9.2), and the installed user-defined ops.
+def ops(*, file: str | None, matrix: bool, as_json: bool) -> None:
+    """List the ops, the numbers they take, and the installed user-defined ops.
 
-    With FILE.py, list the ops that a Python file defines with @mpired.op. That loads the file.
+    With FILE.py, list the ops that a Python file defines with @mpired.op. That loads the file. With --matrix, mark each
+    group of datatypes that an op takes (MPI-4.1, 6.9.2), and list the rules of values.
 
     \b
     Examples:
       mpired ops
+      mpired ops --matrix
       mpired ops --json
     """
     name = (file or "").upper().removeprefix("MPI_")
@@ -43,7 +45,7 @@ def ops(*, file: str | None, as_json: bool) -> None:
         show(json.dumps(rows, indent=1))
         return
     if not file:
-        _table()
+        (_matrix if matrix else _list)()
     elif not user_ops:
         say(f"{file}: no function in it is decorated with @mpired.op")
     if user_ops and not file:
@@ -77,7 +79,35 @@ def _in_json(number: Any) -> Any:
     return str(number) if isinstance(number, complex) else number
 
 
-def _table() -> None:
+def _list() -> None:
+    for title, ops in (("op", OPS), ("statistic", STATISTICS)):
+        show(f"{title:11}{'takes':27}result")
+        for op in ops:
+            show(f"{op.name.lower():11}{_numbers(op):27}{op.doc}")
+        show("")
+    show("maxloc and minloc take numbers too, with --index.")
+    show("`mpired ops --matrix` marks the datatypes of each op.")
+
+
+def _numbers(op: Op) -> str:
+    """Return the kinds of numbers that an op takes."""
+    if all(group in op.groups for group in _LETTERS):
+        return "everything"
+    return ", ".join(name for name, groups in _NUMBERS.items() if groups & op.groups)
+
+
+_NUMBERS = {
+    "integers": Group.C_INTEGER,
+    "floats": Group.FLOATING_POINT,
+    "bools": Group.LOGICAL,
+    "complex": Group.COMPLEX,
+    "bytes": Group.BYTE,
+    "pairs": Group.PAIR,
+    "times": Group.TIME,
+}
+
+
+def _matrix() -> None:
     groups = [group for group in Group if group in _LETTERS]
     for title, ops in (("op", OPS), ("statistic", STATISTICS)):
         show(f"{title:11}{'takes':13}what it does")

@@ -16,11 +16,11 @@ import click
 from mpired import calling
 from mpired.buffers import FORMATS, format_names
 from mpired.cli import environment, progress
-from mpired.cli.messages import EXIT_STATUS, know_flags, say
+from mpired.cli.messages import know_flags, say
 from mpired.cli.wanted import REPORT
 from mpired.engines import launched
-from mpired.ops import Use, ops_for
-from mpired.options import RUNNING, SECTIONS, DryRun, Numbered, Option, Quiet, Report, Summarised, rows, title
+from mpired.ops import STATISTICS, Use, ops_for
+from mpired.options import RUNNING, SECTIONS, DryRun, Numbered, Option, Quiet, Report, Summarised, rows
 from mpired.steps import noted
 from mpired.storage import descriptors, memory
 from mpired.values import Creation, Flag, FormatName, Kind, Names, OpName, Path, RefusedError, Size, Text, Word
@@ -44,6 +44,37 @@ _KEPT: Mapping[type, str] = {Quiet: REPORT, DryRun: REPORT, Summarised: REPORT, 
 _NOTES = {
     Size: " K, KB and KiB are all 1024 bytes; M, G and T are likewise powers of 1024.",
     Names: " A name with a comma is quoted, as '\"a,b\",c'.",
+}
+
+
+def _first_sentence(text: str) -> str:
+    """Return a text up to its first period before a capital letter, so not that of "such as a.b"."""
+    return re.split(r"\. (?=[A-Z`])", text, maxsplit=1)[0].removesuffix(".")
+
+
+def _short_term(row: Option) -> str:
+    """Return the flags of an option without synonyms, and its values."""
+    letters = [flag for flag in row.flags.split() if not flag.startswith("--")][:1]
+    values = f"[{'|'.join(row.kind.words)}]" if isinstance(row.kind, Word) else row.kind.metavar
+    return f"{', '.join([*letters, row.long_flags[0]])} {values or ''}".rstrip()
+
+
+def _place(row: Option) -> int:
+    return SECTIONS.index(row.section)
+
+
+def _show_short_help(ctx: click.Context, _option: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's
+    if value and not ctx.resilient_parsing:
+        click.echo(cast("Command", ctx.command).short_help_text(ctx))
+        ctx.exit()
+
+
+_SHORT_HELP: Mapping[str, Any] = {
+    "is_flag": True,
+    "is_eager": True,
+    "expose_value": False,
+    "callback": _show_short_help,
+    "help": "Show the options that most jobs need.",
 }
 
 
@@ -108,18 +139,41 @@ class _Formats(click.Choice[str]):
 
 
 class Command(click.Command):
-    """A command whose help has an example on top, the options by what they are needed for, and exit statuses last."""
+    """A command with help in two lengths, each with the examples before the options."""
 
     def __init__(self, **settings: Any) -> None:
         first, *others = inspect.cleandoc(settings.pop("help") or "").split("\n\n")
         ordered = sorted(others, key=lambda paragraph: not paragraph.startswith("\b"))
-        settings.setdefault("epilog", EXIT_STATUS)
         super().__init__(**settings, help="\n\n".join([first, *ordered]))
 
     def get_help_option_names(self, ctx: click.Context) -> list[str]:
-        """Return the flags that show the help: those of all commands, because click keeps what is asked for first."""
+        """Return the flag that shows the whole help."""
         del ctx
-        return ["-h", "--help"]
+        return ["--help"]
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the parameters, with the two options for help last."""
+        *own, whole = super().get_params(ctx)
+        return [*own, click.Option(["-h", "short_help"], **_SHORT_HELP), whole]
+
+    def short_help_text(self, ctx: click.Context) -> str:
+        """Return the examples and the common options, each by the first sentence of its help."""
+        formatter = ctx.make_formatter()
+        self.format_usage(ctx, formatter)
+        first, *others = (self.help or "").split("\n\n")
+        examples = [paragraph for paragraph in others if paragraph.startswith("\b")]
+        self.help, whole = "\n\n".join([first, *examples]), self.help
+        self.format_help_text(ctx, formatter)
+        self.help = whole
+        rows = [each.row for each in self.params if isinstance(each, environment.Option) and each.row]
+        common = [row for row in rows if row.common]
+        with formatter.section("Options"):
+            terms = [(_short_term(row), _first_sentence(row.help)) for row in sorted(common, key=_place)]
+            formatter.write_dl([*terms, ("--help", "Show the whole help")], col_max=26)
+        if more := sum(not row.common and not row.hidden for row in rows):
+            formatter.write_paragraph()
+            formatter.write(f"`{ctx.command_path} --help` has {more} more options.\n")
+        return formatter.getvalue().rstrip()
 
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, whose messages name its own options only."""
@@ -151,10 +205,9 @@ class Command(click.Command):
             if (record := option.get_help_record(ctx)) is not None:
                 row = getattr(option, "row", None)
                 sections[row.section if row and len(options) > _FEW else RUNNING].append(record)
-        names = [each.name for each in options]
         for section, records in sections.items():
             if records:
-                with formatter.section(title(section, names) if len(options) > _FEW else "Options"):
+                with formatter.section(section if len(options) > _FEW else "Options"):
                     formatter.write_dl(records)
 
 
@@ -269,7 +322,8 @@ def _ops_named(kind: Kind) -> str:
     """Return the names of the ops that an option takes."""
     if not isinstance(kind, OpName) or kind.names:
         return ""
-    return f" Predefined: {', '.join(op.name.lower() for op in ops_for(Use[kind.use]))}."
+    tables = {"Predefined": ops_for(Use[kind.use]), "Statistics": STATISTICS if kind.use == "REDUCE" else ()}
+    return "".join(f" {title}: {', '.join(op.name.lower() for op in ops)}." for title, ops in tables.items() if ops)
 
 
 def _type(kind: Kind) -> _Values:

@@ -15,20 +15,20 @@ from mpired.storage.output import is_terminal
 @params.options(Op, Output, ReduceOptions, Numbered, Report)
 @click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
 def reduce(*, ranks: tuple[str, ...], op: str, output: str, **options: Unpack[ReduceOptions]) -> None:
-    """Combine the same element of every RANK with an op, as MPI_Reduce does.
+    """Combine files into one, element by element, as MPI_Reduce does.
 
-    Each RANK is a file with one rank's buffer, in rank order: .npy, .parquet, .arrow, .arrows, .npz, .nc,
-    .h5, .zarr, .safetensors, or raw binary with --type. `-` is standard input. The result is the left fold
-    ((r0 op r1) op r2) ..., the same bits for any number of workers. It appears whole and durable, or not at
-    all.
+    Each RANK is a file with one rank's buffer: .npy, .parquet, .arrow, .arrows, .npz, .nc, .h5, .zarr,
+    .safetensors, or raw binary with --type. `-` is standard input. The ranks are combined in their order,
+    ((r0 op r1) op r2) ..., with the same bits for any number of workers. The result appears whole and on the
+    disk, or not at all.
 
     \b
     Examples:
-      mpired reduce --op maxloc --type double_int sample_data/maxloc_?.bin
+      mpired reduce --op mean sample_data/tas_?.nc -o mean.nc
+      mpired reduce --op maxloc --index rank sample_data/tas_?.nc \\
+          --split warmest.nc,member.nc
       mpired reduce --op sum sample_data/counts_?.npy -o total.npy
-      mpired reduce --op maxloc --index rank sample_data/counts_?.npy \\
-          --split greatest.npy,which.npy
-      mpired reduce --op maxloc sample_data/maxloc_?.parquet --to csv
+      mpired reduce --op maxloc --type double_int sample_data/maxloc_?.bin
       mpired reduce --op sum --type '>i4' --offset 16 \\
           sample_data/dump_?.bin | od -An -t d4 --endian=big
     """

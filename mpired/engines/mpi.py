@@ -46,6 +46,8 @@ def main(command: Callable[[], int], ahead: Callable[[], object]) -> int:
     name little, which the command does itself.
     """
     global _running, _obstacle  # noqa: PLW0603 - properties of the process
+    if not ENGINES["mpi"].started:
+        return command()  # it asks for a launcher
     try:
         import mpi4py  # noqa: PLC0415 - only under a launcher
 
@@ -134,13 +136,13 @@ def connect(options: Mapping[str, Any]) -> Iterator[Mpi]:
         with options["engine"].patient(options["engine_timeout"]):
             yield options["engine"]
         return
-    import mpi4py  # noqa: F401, PLC0415 - to say that it is missing
-
+    if ENGINES["mpi"].started:
+        import mpi4py  # noqa: F401, PLC0415 - to say that it is missing
     if _obstacle:
         raise UsageError("`engine`", f"{_obstacle}; install one, as by `pip install mpich`")
     if _running is None:
-        reason = "mpi is for the command, started by srun or mpiexec, as `mpiexec -n 4 mpired reduce --engine mpi`"
-        raise UsageError("`engine`", f"{reason}; in Python hand over that of `with mpired.mpi() as engine:`")
+        reason = "mpi needs a launcher: `mpiexec -n 4 mpired reduce --engine mpi`, or srun"
+        raise UsageError("`engine`", f"{reason}; in Python use `with mpired.mpi() as engine:`")
     _running.check_launcher("mpired ...")
     try:
         with _running.patient(options["engine_timeout"]):

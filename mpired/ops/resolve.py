@@ -115,7 +115,9 @@ def resolve(text: str, timeout: float | None = None, use: Use = Use.REDUCE) -> O
         if points:
             return table.user_op(text, user.PythonKernel(text, timeout), isolated=True)
         if re.fullmatch(_FILE, text, re.DOTALL):
-            raise UnknownOpError(text, f"is a file; say which function in it, as {text}:FUNCTION") from None
+            raise UnknownOpError(text, f"is a file; name a function in it, such as {text}:FUNCTION") from None
+        if numpys := re.fullmatch(r"(?:np|numpy)\.(\w+(?:\.\w+)*)", text):
+            raise UnknownOpError(text, f"is not an op; write numpy:{numpys[1]}") from None
         raise
 
 
@@ -129,6 +131,10 @@ def _at_place(text: str, timeout: float | None) -> Op:
         raise UserOpError(text, "names no function; write FILE.py:FUNCTION or PACKAGE.MODULE:FUNCTION")
     from mpired.ops import user  # noqa: PLC0415 - as above
 
+    if home.endswith(".c"):
+        built = f"./{os.path.splitext(home)[0].removeprefix('./')}.so"
+        way_out = f"compile it with `gcc -O2 -shared -fPIC -o {built} {home}`, and use {built}:{name}"
+        raise UserOpError(text, f"is C source; {way_out}")
     if user.is_file(home):
         check_file(home, text)
     return table.user_op(text, user.PythonKernel(text, timeout), isolated=True)

@@ -18,13 +18,14 @@ from mpired.buffers import AtHand, Declared, RankBuffer, RankFile, open_rank
 from mpired.buffers.memory import paths
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import worked
-from mpired.datatypes import Datatype
+from mpired.datatypes import Datatype, beside
 from mpired.datatypes.times import dtype_name
-from mpired.errors import CountError, DatatypeError, UsageError
+from mpired.errors import CountError, DatatypeError, UsageError, escaped
 from mpired.ops.table import NO_OP
 from mpired.options import DiffOptions, checked
 from mpired.progress import Pace, Progress
 from mpired.queries.measures import Part, Tolerance, differing, distance, parts, ulps
+from mpired.queries.places import place_text
 from mpired.ranks import check_use, compare, in_one_order
 
 # What is looked at closer at a time, so that what is made of it is in the cache.
@@ -138,6 +139,49 @@ class Difference:
     reason: str = ""
     buffers: tuple[Compared, ...] = ()
     examples: tuple[Example, ...] = ()
+
+    def __str__(self) -> str:
+        """Return the lines that `mpired diff` prints."""
+        return "\n".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        if self.reason:
+            yield f"different: {escaped(self.reason)}"
+            return
+        verdict = "the same" if self.equal else "different"
+        first = self.buffers[0]
+        if len(self.buffers) == 1:
+            yield f"{verdict}: {_counts(first)}{_largest(first)}"
+        else:
+            wrong = sum(each.differing > 0 for each in self.buffers)
+            yield f"{verdict}: {f'{wrong} of ' if wrong else ''}{len(self.buffers)} columns, {first.count} rows"
+            yield from (f"  {escaped(each.name)}: {_counts(each)}{_largest(each)}" for each in self.buffers)
+        for example in self.examples:
+            place = escaped(place_text(example.column, example.index, example.field))
+            yield f"  {place}: {example.a} {example.b}{_apart(example)}"
+        more = sum(each.differing for each in self.buffers) - len({(each.column, each.index) for each in self.examples})
+        if self.examples and more:
+            yield f"  and {more} more element{'' if more == 1 else 's'}"
+
+
+def _counts(each: Compared) -> str:
+    return f"{f'{each.differing} of ' if each.differing else ''}{each.count} x {beside(each.datatype, each.dtype)}"
+
+
+def _largest(each: Compared) -> str:
+    """Return the largest differences in words."""
+    known = [(each.difference, ""), (each.ulp, " ulp")]
+    texts = [
+        f"{found.amount}{unit} at {escaped(place_text('', found.index, found.field))}"
+        for found, unit in known
+        if found is not None
+    ]
+    return f", largest difference {', '.join(texts)}" if texts else ""
+
+
+def _apart(example: Example) -> str:
+    amounts = [(example.difference, "difference {}"), (example.ulp, "{} ulp")]
+    return "".join(f", {words.format(amount)}" for amount, words in amounts if amount is not None)
 
 
 class _Amount(NamedTuple):

@@ -211,12 +211,12 @@ def _op(op: ops.OpLike) -> Op:
     chosen = ops.meant(op)
     if chosen is None and isinstance(op, str):
         chosen = ops.resolve(op)
-    plain = _PLAIN.get(chosen.name.lower()) if chosen is not None and not chosen.user else None
-    if plain is None:
-        raise OpError(
-            f"{chosen or op}", "finds no extreme; give maxloc or minloc, or combine ranks with `mpired reduce`"
-        )
-    return plain
+    if chosen is not None and not chosen.user:
+        if chosen in _PLAIN.values():
+            return chosen
+        if plain := _PLAIN.get(chosen.name.lower()):
+            return plain
+    raise OpError(f"{chosen or op}", "does not find an extreme; locate takes --op maxloc or minloc")
 
 
 def _plan(op: Op, words: Sequence[str | AtHand], options: LocateOptions) -> _Planned:

@@ -29,8 +29,43 @@ def _headings(text):
 def test_help_fits_a_terminal_and_has_the_example_before_the_options(words, tmp_path):
     text = _help(*words, cwd=tmp_path)
     assert max(map(len, text.splitlines())) <= WIDTH
-    assert 0 < text.index("Examples:") < min(text.index(f"\n{heading}:") for heading in _headings(text))
-    assert text.rstrip().splitlines()[-1].strip().startswith("130/143/129 ended by a signal")
+    if words:
+        assert 0 < text.index("Examples:") < min(text.index(f"\n{heading}:") for heading in _headings(text))
+    else:
+        assert text.rstrip().splitlines()[-3:] == [
+            "    mpired examples try && cd try",
+            "    mpired reduce --op mean sample_data/tas_?.nc -o mean.nc",
+            "    mpired reduce -h",
+        ]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_short_help_has_the_examples_and_the_common_options(name, tmp_path):
+    outcome = run(name, "-h", cwd=tmp_path, env={"COLUMNS": "200"})
+    assert outcome.status == 0
+    lines = outcome.out.decode().splitlines()
+    assert len(lines) <= 60
+    assert max(map(len, lines)) <= WIDTH
+    assert "  Examples:" in lines
+    assert not outcome.out.decode().endswith("\n\n")
+
+
+def test_short_help_of_reduce_has_what_most_jobs_need(tmp_path):
+    text = run("reduce", "-h", cwd=tmp_path).out.decode()
+    shown = re.findall(r"^  (?:-\w, )?--([\w-]+)", text, re.MULTILINE)
+    needed = (
+        "op nan nulls weights index output to force split sort expect-ranks skip-bad columns keep type offset count"
+        " jobs quiet json dry-run help"
+    )
+    assert sorted(shown) == sorted(needed.split())
+    left = len(re.findall(r"^  (?:-\w, )*--[\w-]+", _help("reduce", cwd=tmp_path), re.MULTILINE)) - len(shown)
+    assert f"`mpired reduce --help` has {left} more options." in text
+
+
+def test_help_lists_the_exit_statuses(tmp_path):
+    lines = run("help", "statuses", cwd=tmp_path).out.decode().splitlines()
+    assert [line.split()[0] for line in lines[1:11]] == list("0123456789")
+    assert all(any(status in line for line in lines) for status in ("129", "130", "143", "141", "70"))
 
 
 def test_help_of_reduce_names_the_formats_that_are_read(tmp_path):
@@ -47,13 +82,25 @@ def test_listings_fit_a_terminal(words, tmp_path):
 
 def test_options_of_reduce_are_in_sections_by_need(tmp_path):
     text = _help("reduce", cwd=tmp_path)
-    assert _headings(text) == ["Op and type", "Result", "Ranks", "Inputs", "Columns", "User-defined ops", "Running"]
-    assert _headings(_help("info", cwd=tmp_path)) == ["Datatype", "Ranks", "Inputs", "Columns", "Running"]
+    headings = {
+        "Op and values": "--op --overflow --exact --index",
+        "Result": "--output --to --split",
+        "Inputs": "--sort --skip-bad --from",
+        "Columns and arrays": "--columns --pair --unpack",
+        "Raw files": "--type --types --byte-order --datarep --offset --count --header --stride --ranks-in-file",
+        "Running": "--jobs --max-memory --quiet --help",
+        "Advanced": "--commute --op-timeout --engine --root",
+    }
+    assert _headings(text) == [*headings]
+    assert _headings(_help("info", cwd=tmp_path)) == [
+        "Inputs",
+        "Columns and arrays",
+        "Raw files",
+        "Running",
+        "Advanced",
+    ]
     sections = re.split(r"^[A-Z][\w -]*:$", text, flags=re.MULTILINE)[1:]
-    for section, flags in zip(
-        sections, ("--op --type --overflow", "--output --to --root", "--sort --skip-bad", "--from --offset",
-                   "--columns --pair", "--commute --op-timeout", "--jobs --max-memory --quiet --help"), strict=True
-    ):  # fmt: skip
+    for section, flags in zip(sections, headings.values(), strict=True):
         for flag in flags.split():
             assert re.search(rf"^  .*{flag}\b", section, re.MULTILINE), flag
 
@@ -81,7 +128,7 @@ def test_help_names_the_ops_that_the_command_takes(tmp_path):
         "bxor",
         "maxloc",
         "minloc",
-        "required",
+        "Statistics",
     ]
     assert named("accumulate")[12:14] == ["replace", "required"]
     for command in ("get-accumulate", "fetch-and-op"):

@@ -46,7 +46,7 @@ def test_ops(folder):
 
 def test_ops_tells_which_take_times(folder):
     """The marks are those that calls on arrays of datetime64 and timedelta64 bear out."""
-    lines = run("ops", cwd=folder).out.decode().splitlines()
+    lines = run("ops", "--matrix", cwd=folder).out.decode().splitlines()
     marks = {line.split()[0]: line.split()[1] for line in lines[1:13]}
     for letter, code in (("t", "M8[s]"), ("d", "m8[s]")):
         (first,) = (number for number, line in enumerate(lines) if line.startswith(f"{letter}  "))
@@ -57,6 +57,19 @@ def test_ops_tells_which_take_times(folder):
                 mpired.reduce([np.ones(2, code)], op)
                 taken.append(op)
         assert [op for op in marks if letter in marks[op]] == taken
+
+
+def test_ops_names_the_kinds_of_numbers_that_each_takes(folder):
+    lines = run("ops", cwd=folder).out.decode().splitlines()
+    takes = {line.split()[0]: set(line[11:38].replace(",", "").split()) for line in lines[1:13]}
+    kinds = {"integers": "i4", "floats": "f8", "bools": "?", "complex": "c16", "times": "M8[s]"}
+    for op, named in takes.items():
+        taken = set()
+        for kind, code in kinds.items():
+            with contextlib.suppress(OpError):
+                mpired.reduce([np.ones(2, code)], op)
+                taken.add(kind)
+        assert named - {"bytes", "pairs"} == taken, op
 
 
 def test_types(folder):

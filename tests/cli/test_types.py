@@ -234,9 +234,9 @@ def test_what_is_spread_is_packed_in_arrays(tmp_path, text, form):
     ("words", "status", "reason"),
     [
         (["vector(3,1,2,doubel)"], 2, "vector(3,1,2,^doubel)"),
-        (["nothing"], 2, "^nothing: no datatype has this name, at the caret (character 1); `mpired types` lists"),
+        (["nothing"], 2, "unknown datatype 'nothing': `mpired types` lists"),
         ([""], 2, "^: expected a datatype"),
-        (["x" * 5000], 2, "^xxxxxxxxxxxxxxxxxxxxxxxx...: no datatype has this name"),
+        (["x" * 5000], 2, "unknown datatype 'xxxxxxxxxxxxxxxxxxxxxxxx"),
         (["real16"], 3, "is not available"),
         (["int", "--value-index", "int", "int"], 2, "takes the place of TYPE"),
         (["--value-index", "int", "nothing"], 2, "nothing"),

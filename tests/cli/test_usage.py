@@ -9,9 +9,9 @@ from command import refused, run
 from mpired.cli import cli, params
 
 
-def test_a_command_has_both_flags_for_help_without_the_one_above_it():
+def test_a_command_has_the_short_and_the_whole_help_without_those_of_the_group():
     context = params.Command(name="other", callback=lambda: None, help="Do it.").make_context("other", [])
-    assert context.command.get_help_option(context).opts == ["-h", "--help"]
+    assert [each.opts for each in context.command.get_params(context)] == [["-h"], ["--help"]]
 
 
 @pytest.mark.parametrize(

@@ -78,10 +78,10 @@ def nested(depth, count):
     [
         (
             'a = "struct([1],[8],[doubel])"',
-            ("a: struct([1],[8],[^doubel])", "no datatype has this name", "character 17"),
+            ("a: struct([1],[8],[^doubel])", "unknown datatype", "character 17"),
         ),
         ('a = "dup(b)"\nb = "vector(1,2,int)"', ("b: vector(1,2,^int)",)),
-        ('a = "b"', ("a: ^b", "no datatype has this name")),
+        ('a = "b"', ("a: unknown datatype 'b'",)),
         ('a = "dup(a)"', ("a: is defined by itself", "a -> a")),
         ('a = "dup(b)"\nb = "dup(d)"\nd = "dup(a)"', ("a: is defined by itself: a -> b -> d -> a",)),
         ("a = 3", ("a: a definition is a text in quotes",)),
@@ -114,7 +114,7 @@ def nested(depth, count):
             ("is defined by itself: a0 -> a1 -> a2 -> a3 -> ... -> a398 -> a399 -> a400 -> a0",),
         ),
         (nested(100, 70) + '\na70 = "int"', ("a4: ...dup(dup(", "dup: is written with more than 32768 characters")),
-        (nested(0, 1000) + '\na1000 = "in"', ("a1000: ^in: no datatype",)),
+        (nested(0, 1000) + '\na1000 = "in"', ("a1000: unknown datatype 'in'",)),
     ],
 )
 def test_an_error_names_file_and_entry(tmp_path, text, reasons):

@@ -155,8 +155,10 @@ class Reader:
             self._fail(f"{error.subject} {error.reason}", at)
         if found is None and (row := self._constructor(word)):
             self._fail(f"{row.name} has {len(row.sorts)} arguments, in parentheses", at)
+        if found is None and word == self._text.strip():
+            raise UnknownDatatypeError(f"unknown datatype {shortened(word)!r}", self._hint(word))
         if found is None:
-            self._fail("no datatype has this name", at, f"; {self._hint(word)}")
+            self._fail("unknown datatype", at, f"; {self._hint(word)}")
         made, order = found
         if order is not None and self._order not in (None, order):
             self._fail("all parts have one byte order, and this one contradicts", at)

@@ -52,7 +52,7 @@ FAULTS = [
     Fault("module missing", "nonexistent_package:f", "raised ModuleNotFoundError"),
     Fault("module of a file", "numpy.nonexistent:f", "raised ModuleNotFoundError"),
     Fault("relative module", ".ops:f", "raised TypeError"),
-    Fault("unknown datatype", "./datatype.py:f", "raised UnknownDatatypeError: ^duble: no datatype has this name"),
+    Fault("unknown datatype", "./datatype.py:f", "raised UnknownDatatypeError: unknown datatype 'duble'"),
     Fault("identity", "./identity.py:f", "raised TypeError: the identity is str"),
     # row 81: the function
     Fault("function missing", "./empty.py:f", "there is no 'f' in"),
