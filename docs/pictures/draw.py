@@ -45,6 +45,17 @@ def fold() -> Picture:
     return picture
 
 
+def logo() -> Picture:
+    """Draw four files above one, without words: for a tab of a browser and the corner of a page."""
+    picture = Picture(32, 32, "mpired", has_ground=False)
+    for rank in range(4):
+        picture.box(2, 1 + 5 * rank, 28, 4, f"c{rank} full")
+    picture.line((2, 22.5), (30, 22.5))
+    for rank in range(4):
+        picture.box(2 + 7 * rank, 25, 7, 6, f"c{rank} full")
+    return picture
+
+
 _NAMES = "abc"
 # What file i has afterwards: the ranks that are combined, and the elements that it gets.
 _COLLECTIVES = {
@@ -209,7 +220,7 @@ def bars(cases: Sequence[Mapping[str, Any]], what: str, unit: str, number: str) 
 
 def draw() -> dict[str, Picture]:
     """Return each picture by its name."""
-    pictures = {"fold": fold(), "places": places()}
+    pictures = {"fold": fold(), "logo": logo(), "places": places()}
     pictures |= {name: collective(name) for name in _COLLECTIVES}
     pictures |= {f"commit-{name}": commit(name) for name in _COMMITS}
     cases = beside_others()

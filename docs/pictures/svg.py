@@ -40,17 +40,21 @@ class Picture:
     width, height
         Its size in pixels; words are 14 or 15 high.
     title
-        What it shows, for those who cannot see it.
+        Its content in words, for those who cannot see it.
+    has_ground
+        Whether it has a background and an edge.
     """
 
-    def __init__(self, width: int, height: int, title: str) -> None:
+    def __init__(self, width: int, height: int, title: str, *, has_ground: bool = True) -> None:
         size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
         self._parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
             f"<title>{escape(title)}</title>",
             f"<style>{_STYLE}</style>",
-            f'<rect x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="8" class="ground"/>',
         ]
+        if has_ground:
+            ground = f'<rect x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="8" class="ground"/>'
+            self._parts.append(ground)
 
     def box(self, x: float, y: float, width: float, height: float, look: str = "quiet") -> None:
         """Draw a rectangle."""
