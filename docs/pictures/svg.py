@@ -6,6 +6,7 @@ has a ground of its own, so that it can be read where a page and the system do n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from xml.sax.saxutils import escape
 
 _STYLE = """
@@ -84,6 +85,11 @@ class Picture:
         self.line(*points[:-1], (x1 - 8 * dx, y1 - 8 * dy))
         corners = " ".join(f"{x:.4g},{y:.4g}" for x, y in ((x1, y1), left, right))
         self._parts.append(f'<polygon points="{corners}" class="tip"/>')
+
+    def fill(self, boxes: Iterable[tuple[float, float, float, float]], colour: str) -> None:
+        """Fill boxes (x, y, width, height) with one colour."""
+        path = "".join(f"M{x:g} {y:g}h{width:g}v{height:g}h{-width:g}z" for x, y, width, height in boxes)
+        self._parts.append(f'<path d="{path}" fill="{colour}" shape-rendering="crispEdges"/>')
 
     def text(self) -> str:
         """Return the file."""
