@@ -21,10 +21,10 @@ does not grow with the size of the files or their number.
 
 The pictures show the sum of {nranks} files with {millions:.1f} million doubles each, {megabytes:.0f} MB a file, in the
 format that both programs read. mpired and the other program ran in turn, {runs} times each after one warm-up run, on a
-machine with {cores} cores. The files were in memory, and the result went to a disk; mpired waits until the disk has it, the others do not. The seconds
-are the medians of whole processes from start to end. The memory is the largest resident set of a process; mpired has
-two processes, MPI has {nranks}. More cases are
-in [What a reduction costs](performance.md#comparison-with-other-programs).
+machine with {cores} cores. The files were in memory, and the result went to a disk; mpired waits until the disk has it,
+the others do not. The seconds are the medians of whole processes from start to end. The memory is the largest resident
+set of a process; mpired has two processes, MPI has {nranks}. More cases are in [What a reduction
+costs](performance.md#comparison-with-other-programs).
 
 ![Seconds: two bars for each program, mpired and that program; the table has the numbers](pictures/speed.svg)
 
