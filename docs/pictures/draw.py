@@ -90,7 +90,7 @@ def mean() -> Picture:
     for level in range(_LEVELS):
         picture.fill([(150 + 9 * level, 194, 9, 12)], _colour(level))
     picture.words(144, 206, f"{low:g} K", "soft", "end")
-    picture.words(152 + 9 * _LEVELS, 206, f"{high:g} K", "soft")
+    picture.words(156 + 9 * _LEVELS, 206, f"{high:g} K", "soft")
     return picture
 
 

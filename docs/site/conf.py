@@ -69,6 +69,16 @@ def _with_dashes(_app: Any, doctree: nodes.document, _name: str) -> None:
             text.parent.replace(text, nodes.Text(" \N{EN DASH} "))
 
 
+_SHORT = 30  # characters of code that fit into a line of a phone
+
+
+def _short_code(_app: Any, doctree: nodes.document, _name: str) -> None:
+    """Mark short pieces of code, which the style keeps on one line."""
+    for code in doctree.findall(nodes.literal):
+        if len(code.astext()) <= _SHORT:
+            code["classes"].append("short")
+
+
 # Lists of the left bar that are open when a page is opened.
 _OPEN = {"Learn", "How to"}
 _LIST = re.compile(
@@ -90,4 +100,5 @@ def setup(app: Any) -> None:
     """Connect what happens before napoleon reads a docstring, and before a page is written."""
     app.connect("autodoc-process-docstring", _as_restructured, priority=100)
     app.connect("doctree-resolved", _with_dashes)
+    app.connect("doctree-resolved", _short_code)
     app.connect("html-page-context", _folded, priority=900)  # after the theme, which makes the tree
