@@ -1,5 +1,7 @@
 """Prints docs/options.md, from the rows of `mpired.options`; `make docs` writes it."""
 
+import textwrap
+from collections.abc import Iterator, Mapping
 from typing import is_typeddict
 
 import click
@@ -7,20 +9,38 @@ import click
 import mpired.options
 from mpired.cli import cli
 from mpired.collectives.table import COLLECTIVES
-from mpired.options import rows
+from mpired.options import SECTIONS, Option, rows
 
 HEAD = """# Options
 
-Written by `make docs`; do not edit. A test compares this page with what the program has.
+Written by `make docs` from the table of options; do not edit.
 
-An option has a flag on the command line and a keyword in Python. Most can be set by an environment variable too; a
-flag overrides it, and every command says on standard error which options the environment set. Where one flag means
-different things for different commands, it has a line for each.
+Each option has a flag on the command line and a keyword in Python: `max_memory` for `--max-memory`. The environment
+variable `MPIRED_<OPTION>` sets an option for all commands: `MPIRED_MAX_MEMORY=2G` stands for `--max-memory 2G`. A flag
+overrides the variable, and each command lists on standard error the options that the environment sets. Only these
+options cannot be set by a variable, because they name code to load or decide what a single command does: {exceptions}.
+
+A flag with different meanings has a row for each meaning.
 """
+
+
+def _without_variable(taken: Mapping[tuple[str, str], list[str]]) -> str:
+    """Return the flags that have no environment variable; some only mean that in certain commands."""
+    every = [item for group in filter(is_typeddict, vars(mpired.options).values()) for item in rows(group).items()]
+    usual = {row.long_flags[0] for _, row in every if row.variables}
+    flags: dict[str, list[str]] = {}
+    for name, row in every:
+        if not row.variables and not row.hidden:
+            flags.setdefault(row.long_flags[0], []).extend(taken[name, row.help])
+    named = [
+        f"`{flag}`" + (f" of {' and '.join(dict.fromkeys(flags[flag]))}" if flag in usual else "") for flag in flags
+    ]
+    return ", ".join(named)
 
 
 _GROUPS = {
     "the collectives": tuple(f"`{row}`" for row in COLLECTIVES),
+    "the collectives except `reduce-local`": tuple(f"`{row}`" for row in COLLECTIVES if row != "reduce-local"),
     "the one-sided commands": ("`accumulate`", "`get-accumulate`", "`fetch-and-op`", "`compare-and-swap`"),
 }
 
@@ -42,26 +62,39 @@ def main() -> None:
         for parameter in command.params if command else ():
             if row := getattr(parameter, "row", None):
                 taken.setdefault((parameter.name or "", row.help), []).append(f"`{name}`")
-    print(HEAD)
-    print("| option | meaning | Python | environment | default | commands |")
-    print("| --- | --- | --- | --- | --- | --- |")
+    head = HEAD.format(exceptions=_without_variable(taken)).split("\n\n")
+    print("\n\n".join(textwrap.fill(part, 120) for part in head))
+    for section in SECTIONS:
+        print(f"\n## {section}\n\n| option | meaning | commands |\n| --- | --- | --- |")
+        for name, row in _rows(section):
+            print(f"| {_flags(row)} | {_meaning(name, row)} | {_shortened(taken[name, row.help])} |")
+
+
+def _rows(section: str) -> Iterator[tuple[str, Option]]:
+    """Yield the options of a section with their keywords, each meaning once."""
     seen = set()
     for group in filter(is_typeddict, vars(mpired.options).values()):
         for name, row in rows(group).items():
-            if row.hidden or (name, row.help) in seen:
-                continue
-            seen.add((name, row.help))
-            flags = " ".join(
-                [f"`{row.flags.replace(' ', '` `')}`", f"`{row.kind.metavar}`" if row.kind.metavar else ""]
-            )
-            words = getattr(row.kind, "words", ())
-            values = f" One of {', '.join(f'`{word}`' for word in words)}." if words else ""
-            variables = " ".join(f"`{each}`" for each in row.variables)
-            default = "" if row.default in (None, (), False) else f"`{row.default}`"
-            used = _shortened(taken[name, row.help])
-            meaning = row.help.replace("|", "\\|") + values
-            cells = (flags.strip(), meaning, f"`{name}`", variables, default, used)
-            print(f"| {' | '.join(cells)} |")
+            if row.section == section and not row.hidden and (name, row.help) not in seen:
+                seen.add((name, row.help))
+                yield name, row
+
+
+def _flags(row: Option) -> str:
+    flags = " ".join(f"`{flag}`" for flag in row.flags.replace("/", " ").split())
+    return f"{flags} `{row.kind.metavar}`" if row.kind.metavar else flags
+
+
+def _meaning(name: str, row: Option) -> str:
+    """Return the help with the values, and with the default and the keyword where these do not follow from it."""
+    parts = [row.help.replace("|", "\\|")]
+    if words := getattr(row.kind, "words", ()):
+        parts.append(f"One of {', '.join(f'`{word}`' for word in words)}.")
+    if row.default not in (None, (), False) and "default" not in row.help:
+        parts.append(f"Default `{row.default}`.")
+    if f"--{name.replace('_', '-')}" not in row.flags.replace("/", " ").split():
+        parts.append(f"In Python `{name}`.")
+    return " ".join(parts)
 
 
 if __name__ == "__main__":

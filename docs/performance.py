@@ -1,4 +1,4 @@
-"""Prints docs/performance.md, from what docs/plots has measured; `make bench-plot` and `make docs` write it."""
+"""Prints docs/performance.md, from the measurements in docs/plots; `make bench-plot` and `make docs` write it."""
 
 from __future__ import annotations
 
@@ -24,54 +24,54 @@ from model import (
 from pairs import measured
 
 _SMALL = 0.1  # a ratio that needs one digit more
-_SHORT = 0.005  # seconds of a step that is not told of
-_FEW = 1_000  # ranks for which it is said what they cost
+_SHORT = 0.005  # seconds of a step that is left out
+_FEW = 1_000  # ranks whose cost is printed
 
 PAGE = """# What a reduction costs
 
-Written by `make bench-plot` from what `docs/plots/measure.py` has measured; do not edit.
+Written by `make bench-plot` from the measurements of `docs/plots/measure.py`; do not edit.
 
-A reduction reads every rank once, and nothing else grows with the data. So its time is a sum of three parts, each
-measured on one machine with {cores} cores and all files in memory:
+A reduction reads every rank once, and nothing else grows with the data. Its time is a sum of three parts, measured on
+one machine with {cores} cores and all files in memory:
 
 ```text
 seconds = {start:.2f} + ranks x {rank:.0f} us + bytes / {gbytes:.1f} GB/s
 ```
 
-| part | measured | what it is |
+| part | measured | work |
 | --- | --- | --- |
-| start | {start:.2f} s | Python, NumPy and mpired are loaded; the rest is milliseconds |
-| a rank | {rank:.0f} us | the file is opened, its header read, it is compared with the first rank, and read |
-| a byte | {gbytes:.1f} GB/s | all workers read and combine; one worker alone {worker:.1f} GB/s |
-| the result | {copy:.1f} GB/s | it is written once; on a disk it is also waited for, see [Durability](durability.md) |
+| start | {start:.2f} s | load Python, NumPy and mpired; the rest takes milliseconds |
+| a rank | {rank:.0f} us | open the file, read its header, compare it with the first rank |
+| a byte | {gbytes:.1f} GB/s | read and combine with all workers; one worker alone {worker:.1f} GB/s |
+| the result | {copy:.1f} GB/s | write it once; with a disk, also wait for the disk, see [Durability](durability.md) |
 
-Beside other programs: [Speed and memory](speed.md). What was expected of each change and what came of it is in
-`benchmarks/NOTES.md`.
+[Speed and memory](speed.md) compares mpired with other programs. `benchmarks/NOTES.md` lists the expected and the
+measured effect of each change.
 
 ## Bytes moved
 
-A worker takes a block of {block} KiB of each rank, one rank after another. The block of the rank and the two of the
-state stay in the second-level cache. So of each byte of a rank
+A worker takes a block of {block} KiB of each rank, one rank after another. This block and the two blocks of the state
+stay in the second-level cache. Each byte of a rank is
 
-- one copy is made, from the page cache of the kernel into the block; nothing is mapped, because page faults cost more
+- copied once, from the page cache of the system into the block; nothing is mapped, because page faults cost more
   than copies;
-- one pass of the kernel of the op reads it there.
+- read there once by the kernel of the op.
 
-The result moves once through memory when it is written. Results of several ranks, as those of `scan`, are written
-once for each. Parquet pages of plain numbers are decompressed, and copied once more; other columns are decoded by
-pyarrow, with two copies more. Byte orders that are not the machine's cost a pass.
+The result moves through memory once when it is written. `scan` and the other collectives with results for several ranks
+write each result once. Parquet pages of plain numbers are decompressed, and copied once more; pyarrow decodes other
+columns, with two more copies. A byte order other than the machine's costs one more pass.
 
 ## Growth
 
-With the bytes of the ranks, whether they are longer or more of them, the time grows in proportion:
+The time is proportional to the bytes of the ranks, whether the ranks are longer or more:
 
-![Seconds by gigabytes, in straight lines: longer ranks, more ranks and the model lie together](plots/growth.svg)
+![Seconds by gigabytes, in straight lines: longer ranks, more ranks and the model are almost equal](plots/growth.svg)
 
 | GB in all | 16 ranks, longer ones | model |
 | --- | --- | --- |
 {lengths}
 
-With the number of small ranks it grows in proportion, too; {few} ranks cost {few_seconds:.2f} s:
+It is also proportional to the number of small ranks; {few} ranks cost {few_seconds:.2f} s:
 
 ![Seconds by ranks of 4 KiB, from 2 to 100,000: level up to some hundred, then a line](plots/many.svg)
 
@@ -79,33 +79,33 @@ With the number of small ranks it grows in proportion, too; {few} ranks cost {fe
 | --- | --- | --- |
 {small}
 
-With the workers it falls as long as memory can follow. {half:.1f} GB by one worker took {one:.2f} s, by {jobs}
-workers {all:.2f} s, which is {ratio:.2f} of it. The start is part of both.
+More workers are faster until the bandwidth of memory is the limit. For {half:.1f} GB one worker took {one:.2f} s,
+{jobs} workers {all:.2f} s, which is {ratio:.2f} of it, each with the start.
 
 ## Kernels
 
-How many bytes a worker combines in a second, of blocks that are in its caches. Where a kernel is faster than reading,
-the dashed line, it hides behind it; below the line, it is what takes the time.
+The picture shows the bytes that a worker combines in a second, with all blocks in its caches. Above the dashed line,
+the speed of reading, the kernel costs no time of its own; below the line, the kernel is the limit.
 
 ![GB/s by datatype, a mark for each op, and a line where files are read](plots/kernels.svg)
 
-Nanoseconds for an element. C marks [compiled kernels](ops.md); without a C compiler at the installation these are
-those of NumPy, which take two to ten times as long. The limit is what reading an element takes.
+The table has nanoseconds for an element. C marks [compiled kernels](ops.md); without a C compiler at the installation
+NumPy's kernels take their place, which need two to ten times as long. The limit is the time to read an element.
 
 | type | bytes | {ops} | limit |
 | --- | --- | {rules} | --- |
 {kernels}
 
-Ops not named here are as fast as one that is: min as max, minloc as maxloc, the other logical and bitwise ops as land
-and band. Rates of memory, GB/s of one worker: {memory}.
+The other ops are as fast as a similar one: min like max, minloc like maxloc, the other logical and bitwise ops like
+land and band. Rates of memory, GB/s of one worker: {memory}.
 
-## Beside other programs
+## Comparison with other programs
 
-mpired and another program, or another call of mpired, ran in turn. The ratio is the median of those of the pairs;
-least and greatest are behind it. What is above its limit has a note below. The files were in memory unless said, the
-results on a disk, where mpired waits until they are there and the others do not.
+mpired and another program, or another call of mpired, ran in turn. The ratio is the median of the pairs, with the
+smallest and the largest in parentheses. Each ratio above its limit has a note below the table. The files were in memory
+except where noted, and the results on a disk; mpired waits until the disk has them, the others do not.
 
-| what, and beside what | mpired, s | the other, s | ratio | limit | processor time, ratio | mpired, MB |
+| job; compared with | mpired, s | the other, s | ratio | limit | processor time, ratio | mpired, MB |
 | --- | --- | --- | --- | --- | --- | --- |
 {pairs}
 
@@ -115,7 +115,7 @@ Measured on {pairs_date} by `make bench`, with {pairs_runs} pairs of each.
 
 ## On many machines
 
-This was not measured. It is arithmetic with the constants above, and with these, which are assumed: {workers} workers
+This was not measured. It is computed from the constants above and from assumptions: {workers} workers
 on each machine, {fs:.0f} GB/s and {opens:,.0f} opens a second of the file system, {link:.0f} GB/s between machines.
 The job: {nranks:,} ranks of {nbytes:.0f} GB, {total:.0f} TB in all.
 
@@ -133,25 +133,25 @@ ranks    = start + ranks x (workers + 1) / opens a second + result / link
 {nodes}
 
 On 100 machines the job takes {hundred:.0f} minutes with `--spread ranks`, of which reading is
-{hundred_reading:.1f}; from there on the file system is the limit, and more machines do not help. Where each worker
+{hundred_reading:.1f}; from there on the file system is the limit, and more machines do not help. If each worker
 opens every rank, the opens take longer than the reading from {crossing} machines on. `--spread auto` therefore
 chooses ranks from 100,000 opens on; see [More than one machine](scaling.md).
 
-Measured on {date} with Python {python} and NumPy {numpy}, the least of {runs} runs of whole processes; kernels and
+Measured on {date} with Python {python} and NumPy {numpy}: the fastest of {runs} runs of whole processes; kernels and
 memory are the best of seven rounds in one process.
 """
 
 
 class Compared(NamedTuple):
-    """A case of `make bench`: what it is called here, and why its ratio is what it is if that is above the limit."""
+    """A case of `make bench`: its name on the page, and the reason if its ratio is above the limit."""
 
     what: str
     why: str = ""
 
 
 _LOOKING = (
-    "mpired looks at every rank before it combines one, and sees whether it is a link, whether its update was"
-    " interrupted, and at the end whether it has changed"
+    "mpired checks every rank before it combines one: is it a link, was its update interrupted, and at the end, has it"
+    " changed"
 )
 COMPARED = {
     "start": Compared("2 ranks of 80 bytes; `import numpy, click`"),
@@ -159,13 +159,15 @@ COMPARED = {
     "many": Compared("100,000 ranks of 256 bytes; NumPy script", _LOOKING),
     "sum64-numpy": Compared("sum of 64 ranks of 64 MiB; NumPy script"),
     "sum64-cat": Compared(
-        "sum of 64 ranks of 64 MiB; `cat` to /dev/null", "`cat` has no start to speak of and writes no result"
+        "sum of 64 ranks of 64 MiB; `cat` to /dev/null", "the start of `cat` takes no time, and it writes no result"
     ),
-    "sum64-jobs": Compared("sum of 64 ranks of 64 MiB; with `-j 1`", "with one worker only the combining takes longer"),
+    "sum64-jobs": Compared(
+        "sum of 64 ranks of 64 MiB; with `-j 1`", "with one worker only the combination takes longer"
+    ),
     "sum16-numpy": Compared("sum of 16 ranks of 64 MiB; NumPy script"),
     "sum16-cold": Compared(
         "sum of 16 ranks of 64 MiB that are not in memory; four `cat`s at a time",
-        "nothing is read from the disk in the start",
+        "the start reads nothing from the disk",
     ),
     "sum-8gib": Compared("8 GiB; 512 MiB, a byte"),
     "sum16-mpi": Compared("sum of 16 ranks of 64 MiB; `mpiexec -n 16`, MPI_Reduce in C"),
@@ -209,7 +211,7 @@ def _of_pairs() -> dict[str, object]:
                 raise LookupError(f"{case} is above its limit, and no reason is known")
             seconds = f"the limit is {limit * line['theirs']['seconds']:.2f} s"
             notes.append(
-                f"{len(notes) + 1}. {what.replace(';', ', beside')}: {seconds}; {why}. Of"
+                f"{len(notes) + 1}. {what.replace(';', ', compared with')}: {seconds}; {why}. Of"
                 f" {line['ours']['seconds']:.2f} s, {_steps(line['steps'])}."
             )
             mark = f" [{len(notes)}]"
@@ -235,7 +237,7 @@ def _steps(steps: Mapping[str, float]) -> str:
         f"{name} took {taken:.2f} s" if not number else f"{name} {taken:.2f}"
         for number, (name, taken) in enumerate(long)
     ]
-    return f"{', '.join(named)}, and all else {rest:.2f}"
+    return f"{', '.join(named)}, and the rest {rest:.2f}"
 
 
 def _line(*cells: str) -> str:
@@ -257,7 +259,7 @@ def _kernels(ops: list[str]) -> str:
 
 
 def _values() -> dict[str, object]:
-    """Return what the page says."""
+    """Return the values of the page."""
     one = machine()
     lengths = {int(nbytes): taken for nbytes, taken in MEASURED["lengths"].items()}
     small = {int(number): taken for number, taken in MEASURED["small"].items()}

@@ -12,35 +12,35 @@ from pairs import beside_others
 
 HEAD = """# Speed and memory
 
-Written by `make docs` from what `make bench` has measured; do not edit.
+Written by `make docs` from the measurements of `make bench`; do not edit.
 
-mpired reads every file once, in blocks, with all cores, and no array goes from one process to another. So its memory
+mpired reads every file once, in blocks, with all cores, and sends no array from one process to another. So its memory
 does not grow with the size of the files or their number.
 
-## Beside other programs
+## Comparison with other programs
 
 The pictures show the sum of {nranks} files with {millions:.1f} million doubles each, {megabytes:.0f} MB a file, in the
-format that both programs read. mpired and the other program ran in turn, {runs} times each after one time that does not
-count, on a machine with {cores} cores. The files were in memory, and the result went to a disk, where mpired waits
-until it is there and the others do not. The seconds are the medians, of whole processes from their start to their end.
-The memory is the greatest resident set of any one process; there are two of mpired, and {nranks} of MPI. More cases are
-in [What a reduction costs](performance.md#beside-other-programs).
+format that both programs read. mpired and the other program ran in turn, {runs} times each after one warm-up run, on a
+machine with {cores} cores. The files were in memory, and the result went to a disk; mpired waits until the disk has it,
+the others do not. The seconds are the medians of whole processes from start to end. The memory is the largest resident
+set of a process; mpired has two processes, MPI has {nranks}. More cases are in [What a reduction
+costs](performance.md#comparison-with-other-programs).
 
 ![Seconds: two bars for each program, mpired and that program; the table has the numbers](pictures/speed.svg)
 
 ![Memory: two bars for each program, mpired and that program; the table has the numbers](pictures/memory.svg)
 
-| program | files | mpired | program | times as long | least to greatest | mpired | program |
+| program | files | mpired | program | times as long | smallest to largest | mpired | program |
 | --- | --- | --- | --- | --- | --- | --- | --- |
 |  |  | seconds | seconds |  |  | MB | MB |"""
 
 TAIL = """
 "Times as long" is the median of the ratios of the pairs of runs. mpired was slower than {faster}. Every result of
-mpired had the bits of `total += np.load(file)` in the order of the files; those of {close} differed by rounding.
+mpired had the bits of `total += np.load(file)` in the order of the files; the results of {close} differed by rounding.
 
-- The netCDF files were read by mpired as raw binary, with `--from raw --type '>f8' --offset {offset}`. They are
-  netCDF-3 with one variable.
-- mpired had its defaults, which are all cores.
+- mpired read the netCDF files as raw binary, with `--from raw --type '>f8' --offset {offset}`. They are netCDF-3 with
+  one variable.
+- mpired had its defaults: all cores.
 
 Versions: {versions}. Measured on {date}.
 
@@ -49,16 +49,16 @@ Versions: {versions}. Measured on {date}.
 `make bench` runs these and other cases, and needs 9 GB of disk. `make bench ARGS='--quick'` takes a sixteenth of the
 data. A program that is not installed is left out.
 
-## What costs time
+## Costs
 
-| cost | what to do |
+| cost | advice |
 | --- | --- |
 | parquet is decoded and encoded | use npy or arrow for files that are read often |
-| a result is synced | nothing, if you want to find it after a loss of power; see [Durability](durability.md) |
-| a start takes about as long as importing NumPy | name many files in one command rather than few files in many |
+| a result is synced | keep it: the result then survives a loss of power; see [Durability](durability.md) |
+| a start takes about as long as importing NumPy | name many files in one command, not few files in many commands |
 | pairs, max and min without compiled kernels | install a C compiler, then mpired again; see [`mpired ops`](ops.md) |
 | functions in Python are called for each block | use a ufunc of NumPy, or [an op in C](user-ops.md#in-c) |
-| a slow disk | nothing: the files are read once |
+| a slow disk | none: the files are read once |
 """
 
 

@@ -6,6 +6,7 @@ bottom in a copy of the sample data, and the output must be that of the page.
 
 import contextlib
 import doctest
+import glob
 import hashlib
 import os
 import re
@@ -14,15 +15,19 @@ import sys
 from pathlib import Path
 
 import click
+import numpy as np
 import pytest
 import quick
+import xarray as xr
 from command import run, succeeded
 from needs import needs
+from safetensors.numpy import load_file
 
 from mpired.cli import cli
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md")) + sorted(ROOT.glob("sample_data/*.md"))
+COMING_FROM = ROOT / "docs" / "coming-from.md"
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^]]*\]\(([^)#:]*)(?:#([^)]*))?\)")
 PICTURE = re.compile(r"!\[([^]]*)\]")
@@ -105,11 +110,46 @@ def test_examples_of_page(page, elsewhere):
 def test_commands_beside_those_of_other_programs(elsewhere, monkeypatch):
     """They stand in tables and run in the folder of the sample data."""
     monkeypatch.chdir(elsewhere / "sample_data")
-    found = CELL.findall((ROOT / "docs" / "coming-from.md").read_text())
+    found = CELL.findall(COMING_FROM.read_text())
     assert len(found) > 20
     for command in found:
         status, output = shell(command)
         assert status == 0, f"{command}\n{output}"
+
+
+def arrays(paths):
+    """The arrays in files, read without mpired."""
+    for path in paths:
+        match path.suffix:
+            case ".npy":
+                yield np.load(path)
+            case ".safetensors":
+                yield load_file(path)["weight"]
+            case ".nc":
+                with xr.open_dataset(path) as opened:
+                    yield next(iter(opened.data_vars.values())).values
+
+
+JOBS = re.findall(r"^### \d+\. (.*?)\n(.*?)(?=^##)", COMING_FROM.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_jobs_in_python(elsewhere, monkeypatch):
+    """The rows of xarray and NumPy have the results of the row of mpired, in all ten jobs."""
+    monkeypatch.chdir(elsewhere / "sample_data")
+    members = xr.concat(map(xr.load_dataset, sorted(glob.glob("tas_?.nc"))), "member", data_vars="all")
+    names = {"np": np, "xr": xr, "load_file": load_file, "members": members, "stack": members.tas.values}
+    assert len(JOBS) == 10
+    for job, table in JOBS:
+        rows = dict(re.findall(r"^\| (\w+) \| `([^`]+)`", table, re.MULTILINE))
+        expected = {name: eval(rows[name], dict(names)) for name in ("xarray", "NumPy") if name in rows}
+        status, output = shell(rows["mpired"])
+        assert status == 0, f"{job}\n{output}"
+        assert expected, job
+        written = re.search(r"(?:-o|--split|accumulate --op sum) (\S+)", rows["mpired"])
+        results = list(arrays(map(Path, written[1].split(",")))) if written else [True]  # the status says it
+        for name, values in expected.items():
+            for value, result in zip(values if isinstance(values, tuple) else (values,), results, strict=True):
+                np.testing.assert_allclose(result, value, rtol=1e-6, err_msg=f"{job}, {name}")
 
 
 def test_the_first_page_has_no_words_of_mpi():

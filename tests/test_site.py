@@ -1,6 +1,8 @@
 """The site of the documents is built without a warning, and has no link, anchor or file that is missing."""
 
 import importlib.util
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -30,7 +32,17 @@ def test_site_is_built_strictly(tmp_path):
     api = (tmp_path / "site" / "api.html").read_text()
     assert 'id="mpired.reduce"' in api
     assert ">max_memory<" in api  # a keyword that a function gets when it is loaded
-    assert "Recipes" in (tmp_path / "site" / "index.html").read_text()
+    front = (tmp_path / "site" / "index.html").read_text()
+    assert "Recipes" in front
+    assert re.search(r'<link rel="[^"]*icon" href="_static/logo.svg', front)
+    assert re.findall(r'<details open><summary class="caption"><span[^>]*>(.*?)</span>', front) == ["Learn", "How to"]
+    assert front.count('<details><summary class="caption">') == 3
+    index = (tmp_path / "site" / "searchindex.js").read_text()
+    searched = json.loads(index.removeprefix("Search.setIndex(").removesuffix(")"))
+    indexed = {name for name, title in zip(searched["docnames"], searched["titles"], strict=True) if title}
+    assert "tutorial" in indexed
+    assert not indexed & {"changelog", "contributing", "design"}
+    assert "Environment:" not in (tmp_path / "site" / "commands" / "reduce.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,13 @@ from typing import Any
 
 from svg import Picture
 
+import mpired
+
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plots"))
 
 from pairs import beside_others
 
+ROOT = Path(__file__).resolve().parent.parent.parent
 _COUNTS = ((2, 6, 1, 5), (3, 7, 2, 6), (4, 8, 3, 7), (5, 0, 4, 8))  # the start of sample_data/counts_?.npy
 
 
@@ -43,6 +46,64 @@ def fold() -> Picture:
         picture.cell(left + element * cell, 258, cell - 4, row, str(sum(column)), "quiet")
     picture.words(left + 4 * cell + 4, 278, "…", "soft")
     return picture
+
+
+def logo() -> Picture:
+    """Draw four files above one, without words: for a tab of a browser and the corner of a page."""
+    picture = Picture(32, 32, "mpired", has_ground=False)
+    for rank in range(4):
+        picture.box(2, 1 + 5 * rank, 28, 4, f"c{rank} full")
+    picture.line((2, 22.5), (30, 22.5))
+    for rank in range(4):
+        picture.box(2 + 7 * rank, 25, 7, 6, f"c{rank} full")
+    return picture
+
+
+# Anchors of the colour map viridis, which people who see fewer colours read too, and the steps between them.
+_VIRIDIS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
+_LEVELS = 24
+
+
+def _colour(level: int) -> str:
+    """Return the colour of a level, from 0 to _LEVELS - 1."""
+    at = level / (_LEVELS - 1) * (len(_VIRIDIS) - 1)
+    lower = min(int(at), len(_VIRIDIS) - 2)
+    pairs = zip(_VIRIDIS[lower], _VIRIDIS[lower + 1], strict=True)
+    return "#" + "".join(f"{round(a + (b - a) * (at - lower)):02x}" for a, b in pairs)
+
+
+def mean() -> Picture:
+    """Draw a map of the first member of the ensemble and one of the mean of all four, which mpired computes."""
+    members = [str(path) for path in sorted((ROOT / "sample_data").glob("tas_?.nc"))]
+    maps = [mpired.reduce(files, op="mean")["tas"] for files in (members[:1], members)]
+    low, high = float(min(each.min() for each in maps)), float(max(each.max() for each in maps))
+    picture = Picture(
+        520, 226, "Temperature by latitude and longitude: one member of the ensemble, and the mean of four"
+    )
+    for left, title, values in zip((40, 284), ("tas_0.nc", "mean.nc"), maps, strict=True):
+        picture.words(left, 28, title, "mono strong")
+        _map(picture, (left, 38), values, (low, high))
+        for east in (0, 90, 180, 270):
+            picture.words(left + east * 0.6, 175, f"{east}°", "soft", "middle")
+    for row, name in enumerate(("60 N", "0", "60 S")):
+        picture.words(36, 63 + row * 40, name, "soft", "end")
+    for level in range(_LEVELS):
+        picture.fill([(150 + 9 * level, 194, 9, 12)], _colour(level))
+    picture.words(144, 206, f"{low:g} K", "soft", "end")
+    picture.words(156 + 9 * _LEVELS, 206, f"{high:g} K", "soft")
+    return picture
+
+
+def _map(picture: Picture, corner: tuple[float, float], values: Any, bounds: tuple[float, float]) -> None:
+    """Draw a box of 9 by 10 pixels for each element, north above."""
+    low, high = bounds
+    boxes: dict[int, list[tuple[float, float, float, float]]] = {}
+    for row, line in enumerate(values[::-1].tolist()):
+        for column, value in enumerate(line):
+            level = min(int((value - low) / (high - low) * _LEVELS), _LEVELS - 1)
+            boxes.setdefault(level, []).append((corner[0] + 9 * column, corner[1] + 10 * row, 9, 10))
+    for level in sorted(boxes):
+        picture.fill(boxes[level], _colour(level))
 
 
 _NAMES = "abc"
@@ -209,7 +270,7 @@ def bars(cases: Sequence[Mapping[str, Any]], what: str, unit: str, number: str) 
 
 def draw() -> dict[str, Picture]:
     """Return each picture by its name."""
-    pictures = {"fold": fold(), "places": places()}
+    pictures = {"fold": fold(), "logo": logo(), "mean": mean(), "places": places()}
     pictures |= {name: collective(name) for name in _COLLECTIVES}
     pictures |= {f"commit-{name}": commit(name) for name in _COMMITS}
     cases = beside_others()

@@ -6,6 +6,7 @@ has a ground of its own, so that it can be read where a page and the system do n
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from xml.sax.saxutils import escape
 
 _STYLE = """
@@ -40,17 +41,21 @@ class Picture:
     width, height
         Its size in pixels; words are 14 or 15 high.
     title
-        What it shows, for those who cannot see it.
+        Its content in words, for those who cannot see it.
+    has_ground
+        Whether it has a background and an edge.
     """
 
-    def __init__(self, width: int, height: int, title: str) -> None:
+    def __init__(self, width: int, height: int, title: str, *, has_ground: bool = True) -> None:
         size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
         self._parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} role="img">',
             f"<title>{escape(title)}</title>",
             f"<style>{_STYLE}</style>",
-            f'<rect x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="8" class="ground"/>',
         ]
+        if has_ground:
+            ground = f'<rect x=".5" y=".5" width="{width - 1}" height="{height - 1}" rx="8" class="ground"/>'
+            self._parts.append(ground)
 
     def box(self, x: float, y: float, width: float, height: float, look: str = "quiet") -> None:
         """Draw a rectangle."""
@@ -80,6 +85,11 @@ class Picture:
         self.line(*points[:-1], (x1 - 8 * dx, y1 - 8 * dy))
         corners = " ".join(f"{x:.4g},{y:.4g}" for x, y in ((x1, y1), left, right))
         self._parts.append(f'<polygon points="{corners}" class="tip"/>')
+
+    def fill(self, boxes: Iterable[tuple[float, float, float, float]], colour: str) -> None:
+        """Fill boxes (x, y, width, height) with one colour."""
+        path = "".join(f"M{x:g} {y:g}h{width:g}v{height:g}h{-width:g}z" for x, y, width, height in boxes)
+        self._parts.append(f'<path d="{path}" fill="{colour}" shape-rendering="crispEdges"/>')
 
     def text(self) -> str:
         """Return the file."""

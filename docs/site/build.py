@@ -31,6 +31,8 @@ from mpired.options import RUNNING, SECTIONS
 
 HERE = Path(__file__).resolve().parent
 
+# Pages for those who change mpired: the search of its users leaves them out.
+_NOT_SEARCHED = {"CHANGELOG.md", "CONTRIBUTING.md", "docs/design.md"}
 # Pages below others in the navigation.
 _BELOW = {
     "command-line": [f"commands/{name}" for name in cli.list_commands(click.Context(cli))],
@@ -64,7 +66,8 @@ class Site:
         name = self.names[source]
         text = with_links(source, lambda inside: self._moved(source, inside))
         below = _BELOW.get(Path(name).stem, [])
-        self.write(name, text + (_toctree("", below) if below else ""))
+        head = "---\nno-search: true\n---\n\n" if source in _NOT_SEARCHED else ""
+        self.write(name, head + text + (_toctree("", below) if below else ""))
 
     def _moved(self, source: str, inside: str) -> str:
         """Return where a link leads: to a page, or to a file, which becomes a part of the site."""
@@ -98,8 +101,8 @@ def command_page(name: str, command: click.Command) -> str:
     lines = [f"# mpired {name}", _plain(first), f"```text\n{usage}\n```"]
     shown = sorted(others, key=lambda each: each.startswith("\b"))  # the examples last
     lines += [_examples(paragraph) if paragraph.startswith("\b") else _plain(paragraph) for paragraph in shown]
-    lines += ["## Options", "```{program} " + f"mpired {name}\n```"]
     options = [each for each in command.get_params(context) if isinstance(each, click.Option) and not each.hidden]
+    lines += ["## Options", _variables(options), "```{program} " + f"mpired {name}\n```"]
     for section in SECTIONS:
         those = [each for each in options if _section(each) == section]
         lines += [f"### {section}"] * bool(those) + [_option(each, context) for each in those]
@@ -124,12 +127,21 @@ def _plain(text: str) -> str:
 
 
 def _option(option: click.Option, context: click.Context) -> str:
-    """Return an option: its spellings, what it means, and how else it is given."""
+    """Return an option: its spellings and its meaning."""
     flags, meaning = option.get_help_record(context) or ("", "")
-    lines = ["````{option} " + flags.replace(" / ", ", "), "", _plain(meaning)]
-    if variables := [f"`{variable}`" for variable in option.envvar or ()]:
-        lines += ["", f"Environment: {', '.join(variables)}."]
-    return "\n".join([*lines, "````"])
+    return "\n".join(["````{option} " + flags.replace(" / ", ", "), "", _plain(meaning), "````"])
+
+
+def _variables(options: list[click.Option]) -> str:
+    """Return the rule for the environment variables, and the options of a command that have none."""
+    others = [
+        f"`{max(option.opts, key=len)}`" for option in options if not option.envvar and getattr(option, "row", None)
+    ]
+    except_for = f", except {', '.join(others)}" if others else ""
+    return (
+        f"The [environment variable](../command-line.md#environment-variables) `MPIRED_<OPTION>` sets an"
+        f" option{except_for}. A flag overrides it."
+    )
 
 
 def api_page() -> str:

@@ -28,6 +28,8 @@ autodoc_member_order = "bysource"
 
 html_theme = "furo"
 html_title = f"mpired {release}"
+html_logo = "../pictures/logo.svg"
+html_favicon = "../pictures/logo.svg"
 html_static_path = ["style"]
 html_css_files = ["style.css"]
 html_copy_source = False
@@ -67,7 +69,36 @@ def _with_dashes(_app: Any, doctree: nodes.document, _name: str) -> None:
             text.parent.replace(text, nodes.Text(" \N{EN DASH} "))
 
 
+_SHORT = 30  # characters of code that fit into a line of a phone
+
+
+def _short_code(_app: Any, doctree: nodes.document, _name: str) -> None:
+    """Mark short pieces of code, which the style keeps on one line."""
+    for code in doctree.findall(nodes.literal):
+        if len(code.astext()) <= _SHORT:
+            code["classes"].append("short")
+
+
+# Lists of the left bar that are open when a page is opened.
+_OPEN = {"Learn", "How to"}
+_LIST = re.compile(
+    r'<p class="caption"[^>]*>(<span class="caption-text">(.*?)</span>)</p>\s*(.*?)(?=<p class="caption"|\Z)', re.DOTALL
+)
+
+
+def _folded(_app: Any, _page: str, _template: str, context: dict[str, Any], _doctree: Any) -> None:
+    """Let readers open and close the lists of the left bar; the list of the current page is open too."""
+
+    def details(found: re.Match[str]) -> str:
+        is_open = " open" if found[2] in _OPEN or "current-page" in found[3] else ""
+        return f'<details{is_open}><summary class="caption">{found[1]}</summary>{found[3]}</details>\n'
+
+    context["furo_navigation_tree"] = _LIST.sub(details, context["furo_navigation_tree"])
+
+
 def setup(app: Any) -> None:
     """Connect what happens before napoleon reads a docstring, and before a page is written."""
     app.connect("autodoc-process-docstring", _as_restructured, priority=100)
     app.connect("doctree-resolved", _with_dashes)
+    app.connect("doctree-resolved", _short_code)
+    app.connect("html-page-context", _folded, priority=900)  # after the theme, which makes the tree

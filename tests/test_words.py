@@ -1,0 +1,163 @@
+"""The English of pages, help and messages: forms that read as if translated fail, with file, line and pattern."""
+
+import ast
+import inspect
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from mpired.cli import cli
+
+ROOT = Path(__file__).parent.parent
+# The plain form is on the right.
+FORBIDDEN = {
+    # is not a NOUN
+    "is no NOUN": r"(?<!there )(?<!here )\b(?:is|are|was|were|be) no (?!longer\b|more\b|less\b|fewer\b|larger\b)\w",
+    "has no NOUN that": r"\bha(?:s|ve) no \w+ that\b",  # does not have a NOUN that, or shorter
+    "as for such as": r", as (?=[`'\"<\d-]|those of\b|that of\b|in `|of\b)",  # such as
+    "greatest": r"\bgreatest\b(?! common divisor)",  # largest, maximum
+    "what is": r"\b[Ww]hat (?:is|are|was|were|has|have|it|they|that) (?!\w+\?)",  # a noun
+    "what ... makes of": r"\bwhat [^.;:]{1,60} makes? of\b",  # a noun
+    "says nothing of": r"\bsays? nothing\b",  # does not contain, does not store
+    "so many": r"\bso many\b",  # N, the name of the parameter
+    "as of": r"(?<!such )\bas of\b",  # see, like
+    "somebody": r"\b(?:nobody|somebody|whoever|who (?:hears|reaches))\b",  # a user, a process
+    "participle": r"\b(?:is|are|was|were|been) (?:said|told|meant|lent|heard)\b|\btold of\b",  # the noun or the verb
+    "tell whether": r"\b[Tt]ell(?:s|ing)? (?:whether|apart)\b",  # return whether; distinguish
+    "lies": r"\b(?:lies?|lay|lying) (?!to\b|between\b)\w",  # is, is stored
+    "stands": r"\bstands? (?!for\b|out\b|alone\b)\w",  # is
+    "texts": r"\btexts\b",  # strings
+    "says what": r"\bsays? what\b",  # names, lists, sets, describes
+    "is to be": r"\b(?:is|are|was|were) to be\b",  # must be; or the effect
+}
+PATTERNS = {name: re.compile(pattern) for name, pattern in FORBIDDEN.items()}
+FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
+PAGES = sorted(
+    path
+    for pattern in ("*.md", "docs/*.md", "sample_data/*.md", "examples/*/*.md", "benchmarks/*.md")
+    for path in ROOT.glob(pattern)
+)
+# Not mended yet.
+EXCEPT_PAGES = {
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    "docs/arrays.md",
+    "docs/design.md",
+    "docs/durability.md",
+    "docs/options.md",  # the help of the options
+    "docs/results.md",
+    "docs/user-ops.md",
+    "docs/values.md",
+    "docs/windows.md",
+}
+EXCEPT_PACKAGE = {"mpired"}  # directories and files with messages and docstrings that are not mended yet
+EXCEPT_HELP = True  # the help of commands and options
+
+
+def name(path):
+    return str(path.relative_to(ROOT))
+
+
+def found(text, where, first=1):
+    """Yield a line for each forbidden form: where it is, and which."""
+    for form, pattern in PATTERNS.items():
+        for match in pattern.finditer(text):
+            line = text.count("\n", 0, match.start()) + first
+            yield f"{where}:{line}: {form}: {match[0]!r}"
+
+
+def prose(page):
+    """Return a page with empty lines in place of code, so that line numbers stay."""
+    return FENCE.sub(lambda code: "\n" * code[0].count("\n"), page.read_text())
+
+
+def strings(path):
+    """Yield the line and text of each string of a module; docstrings of private names are for its authors."""
+    tree = ast.parse(path.read_text())
+    private = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and node.name.startswith("_"):
+            first = node.body[0]
+            private |= {first.value} if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) else set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in private:
+            yield node.lineno, node.value
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if name(page) not in EXCEPT_PAGES], ids=name)
+def test_pages(page):
+    assert list(found(prose(page), name(page))) == []
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "mpired").rglob("*.py")), ids=name)
+def test_messages_and_docstrings(path):
+    relative = path.relative_to(ROOT)
+    if EXCEPT_PACKAGE & {str(relative), *map(str, relative.parents)}:
+        return
+    places = [place for line, text in strings(path) for place in found(text, name(path), line)]
+    assert places == []
+
+
+@pytest.mark.parametrize("command", cli.list_commands(click.Context(cli)))
+def test_help(command):
+    if EXCEPT_HELP:
+        return
+    row = cli.get_command(click.Context(cli), command)
+    texts = [inspect.cleandoc(row.help or ""), *(getattr(parameter, "help", None) or "" for parameter in row.params)]
+    assert [place for text in texts for place in found(text, command)] == []
+
+
+def test_exceptions_are_there():
+    assert set(map(name, PAGES)) >= EXCEPT_PAGES
+    assert all((ROOT / path).exists() for path in EXCEPT_PACKAGE)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a string is no number",
+        "a store that has no lock that others see",
+        "a suffix, as `.npy`",
+        "the options, as those of reduce",
+        "the greatest value",
+        "what is read",
+        "compute packed variables as what scale_factor makes of them",
+        "a raw file says nothing of its elements",
+        "at most so many bytes",
+        "errors as of `get`",
+        "nobody reads it",
+        "the user is told",
+        "tell whether it is there",
+        "the elements lie apart",
+        "the header stands in front",
+        "arrays of texts",
+        "an option that says what is read",
+        "it is to be written",
+    ],
+)
+def test_forms_that_are_found(text):
+    assert list(found(text, "text"))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "there is no compiler",
+        "the greatest common divisor",
+        "it is no longer read",
+        "the maximum, as the table shows",
+        "`{stem}` stands for the name",
+        "such as of this kind",
+        "a text file, in the format text",
+        "the smallest value",
+        "an option may stand alone",
+        "the root lies between 0 and 1",
+        "the message says which file is wrong",
+    ],
+)
+def test_sentences_that_are_right(text):
+    assert list(found(text, "text")) == []
