@@ -5,6 +5,7 @@ All of this is done in a worker, because the library may end the process that re
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -31,6 +32,7 @@ from mpired.sources.source import Source
 _MAX_OBJECTS = 1 << 16
 _MAX_DEPTH = 200
 _MAX_VIRTUAL = 64
+_MAX_LINKS = 16  # on the way to an object; the library takes no more
 _LIES = "lies in other files"
 _BLOCK_NUMBER = re.compile(r"%([%b])")  # "%%" is one "%"
 _ATTRIBUTE_NBYTES = 1 << 20
@@ -290,15 +292,13 @@ def attributes_of(identifier: Any) -> dict[str, Attribute]:
 def each_attribute(identifier: Any) -> Iterator[Any]:
     """Yield the attributes of an object, in the order in which they were made, or else of their letters."""
     names: list[bytes] = []
-    count = h5a.get_num_attrs(identifier)
-    for number in range(count):
-        try:
-            yield h5a.open(identifier, index=number, index_type=h5.INDEX_CRT_ORDER, order=h5.ITER_INC)
-        except (KeyError, RuntimeError, OSError):
-            break
-        names.append(b"")
-    for number in range(len(names), count):
-        yield h5a.open(identifier, index=number, index_type=h5.INDEX_NAME, order=h5.ITER_INC)
+    try:
+        h5a.iterate(identifier, names.append, index_type=h5.INDEX_CRT_ORDER)
+    except (KeyError, RuntimeError, OSError):
+        names.clear()
+        h5a.iterate(identifier, names.append)
+    for name in names:  # to open one by its number takes as long as to sort all
+        yield h5a.open(identifier, name)
 
 
 def _value(attribute: Any, space: Any, tid: Any) -> Attribute | None:
@@ -482,11 +482,55 @@ def _not_there(name: str, reason: str) -> Array:
 def _led_to(file: h5py.File, name: str) -> tuple[h5py.Dataset | None, str]:
     """Return the dataset that a link to another file leads to, or None, and why there is none."""
     try:
+        if irregular := _irregular(file, name):
+            return None, irregular
         found = file[name]
     except (KeyError, OSError, RuntimeError) as error:
         reason = " ".join(str(error.args[0] if error.args else error).split())
         return None, f"which cannot be opened ({reason.rpartition('(')[2].rstrip(')')})"
     return (found, "") if isinstance(found, h5py.Dataset) else (None, "and is a group there")
+
+
+def _irregular(file: h5py.File, name: str, nlinks: int = 0) -> str:
+    """Say which file on the way to an object is not a regular one: for a pipe the library would wait.
+
+    Raises
+    ------
+    KeyError
+        If there is no such object.
+    """
+    place, parts = file["/"], name.split("/")
+    while parts and nlinks < _MAX_LINKS:
+        part = parts.pop(0)
+        if part in ("", "."):
+            continue
+        link = place.get(part, getlink=True)
+        nlinks += isinstance(link, h5py.SoftLink | h5py.ExternalLink)
+        if isinstance(link, h5py.ExternalLink):
+            return _irregular_outside(file, link.filename, "/".join([link.path, *parts]), nlinks)
+        if isinstance(link, h5py.SoftLink):
+            place, parts = file["/"] if link.path.startswith("/") else place, [*link.path.split("/"), *parts]
+        elif not isinstance(place := place[part], h5py.Group):
+            break
+    return ""
+
+
+def _irregular_outside(file: h5py.File, other: str, name: str, nlinks: int) -> str:
+    for path in filter(os.path.exists, _places(file, other, os.environ.get("HDF5_EXT_PREFIX", ""))):
+        if not os.path.isfile(path):
+            return f"and {other!r} is not a regular file"
+        with contextlib.suppress(OSError), h5py.File(path, "r", locking=False) as found:
+            return _irregular(found, name, nlinks)
+    return ""
+
+
+def _places(file: h5py.File, name: str, prefixes: str = "") -> Iterator[str]:
+    """Yield where the library looks for a file that another one names, in its order."""
+    if os.path.isabs(name):
+        yield name
+        name = os.path.basename(name)
+    beside = os.path.dirname(file.filename), "", os.path.dirname(os.path.realpath(file.filename))
+    yield from (os.path.join(folder, name) for folder in (*filter(None, prefixes.split(":")), *beside))
 
 
 def _shape(dataset: h5py.Dataset) -> tuple[int, ...] | None:
@@ -527,7 +571,7 @@ def _lacking(dataset: h5py.Dataset, above: tuple[object, ...], known: set[object
         path = os.path.join(folder, text_of(bytes(octets)))
         end = offset + min(size, left)
         left -= min(size, left)
-        if (nbytes := os.path.getsize(path) if os.path.exists(path) else 0) < end:
+        if (nbytes := os.path.getsize(path) if os.path.isfile(path) else 0) < end:
             return f"{_LIES}, and {text_of(bytes(octets))!r} has {nbytes} bytes of {end}"
     for source in dataset.virtual_sources() if dataset.is_virtual else ():
         if lacking := _lacking_in(dataset, source.file_name, source.dset_name, (*above, at), known):
@@ -560,16 +604,13 @@ def _lacking_of(
     dataset: h5py.Dataset, name: str, array: str, above: tuple[object, ...], known: set[object]
 ) -> tuple[str, bool]:
     """Say what lacks of one array that a virtual dataset is made of, and whether there is one of that name."""
-    # The library looks beside the file, too, for one that is not where its whole path says.
-    places = [
-        os.path.join(os.path.dirname(os.path.realpath(dataset.file.filename)), each)
-        for each in (name, os.path.basename(name))
-    ]
-    path = dataset.file.filename if name == "." else next((each for each in places if os.path.exists(each)), None)
+    path = dataset.file.filename if name == "." else next(filter(os.path.exists, _places(dataset.file, name)), None)
     if path is None:
         return f"{_LIES}, and there is no {name!r}", False
     if not os.path.isfile(path):
-        return f"{_LIES}, and {name!r} is no file", True
+        return f"{_LIES}, and {name!r} is not a regular file", True
+    if not os.path.isabs(path):  # other processes may look elsewhere
+        return f"{_LIES}, and {name!r} is not beside it", True
     try:
         opened = h5py.File(path, "r", locking=False)
     except OSError as error:

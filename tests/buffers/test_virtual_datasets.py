@@ -12,7 +12,7 @@ from command import refused, run, succeeded, unchanged
 WORDS = ("reduce", "-q", "--op", "sum", "--to", "text", "v.h5", "v.h5", "--columns")
 LOOKED_AT = {
     "text": (lambda path: path.write_text("no HDF5"), "lies in other files, and 'b1.h5' cannot be opened ("),
-    "pipe": (os.mkfifo, "lies in other files, and 'b1.h5' is no file"),
+    "pipe": (os.mkfifo, "lies in other files, and 'b1.h5' is not a regular file"),
     "itself": (lambda path: pattern(path, "b%b.h5", "v"), "is a virtual dataset that is made of itself"),
 }
 
@@ -81,4 +81,4 @@ def test_a_percent_sign_is_written_twice(tmp_path):
     (tmp_path / "50%b.h5").unlink()
     (tmp_path / "50%b.h5").mkdir()
     with unchanged(tmp_path / "v.h5"):
-        refused(run(*WORDS, "me", "--follow-links", cwd=tmp_path), 3, "'50%b.h5' is no file")
+        refused(run(*WORDS, "me", "--follow-links", cwd=tmp_path), 3, "'50%b.h5' is not a regular file")
