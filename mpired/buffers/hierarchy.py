@@ -576,9 +576,7 @@ def _lacking(dataset: h5py.Dataset, above: tuple[object, ...], known: set[object
         path = os.path.join(folder, text_of(bytes(octets)))
         end = offset + min(size, left)
         left -= min(size, left)
-        if os.path.exists(path) and not os.path.isfile(path):
-            return f"{_LIES}, and {text_of(bytes(octets))!r} is not a regular file"
-        if (nbytes := os.path.getsize(path) if os.path.exists(path) else 0) < end:
+        if (nbytes := os.path.getsize(path) if os.path.isfile(path) else 0) < end:
             return f"{_LIES}, and {text_of(bytes(octets))!r} has {nbytes} bytes of {end}"
     for source in dataset.virtual_sources() if dataset.is_virtual else ():
         if lacking := _lacking_in(dataset, source.file_name, source.dset_name, (*above, at), known):
