@@ -19,7 +19,7 @@ from values import folder_in_memory
 from mpired.storage import recovery
 from mpired.storage.lock import Waiting, lock_target
 
-pytestmark = pytest.mark.needs("strace")
+pytestmark = [pytest.mark.needs("strace"), pytest.mark.usefixtures("without_bytecode")]
 
 # The calls that change files; and in the long form all that touch one.
 CHANGING = ("pwrite64", "copy_file_range", "fallocate", "fsync", "fdatasync", "linkat", "renameat", "unlinkat")

@@ -10,6 +10,8 @@ import pytest
 from command import installed, refused, shell, unchanged
 from rankwise import NPY, NRANKS, SUM, numbers, prefix, results, same
 
+pytestmark = pytest.mark.usefixtures("without_bytecode")
+
 
 @pytest.mark.needs("strace")
 @pytest.mark.parametrize("which", range(1, NRANKS + 1))

@@ -117,7 +117,7 @@ def test_nothing_is_printed_in_python(committed, paths, capfd):
 
 
 @pytest.mark.needs("strace")
-def test_a_rerun_after_a_kill_says_that_it_is_one(tmp_path):
+def test_a_rerun_after_a_kill_says_that_it_is_one(without_bytecode, tmp_path):
     """The installed command, killed by the tracer at its third rename, and then repeated."""
     for rank in range(4):
         (tmp_path / f"d{rank}").mkdir()
