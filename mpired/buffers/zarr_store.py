@@ -21,7 +21,10 @@ from mpired.buffers.missing import Missing
 from mpired.errors import BufferFileError
 from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
 
-ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, RecursionError, struct.error, RuntimeError)
+ERRORS = (
+    ValueError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, RecursionError, struct.error,
+    RuntimeError,
+)  # fmt: skip
 """What the documents and the archive raise where they are damaged."""
 ROOT = "/"
 """What an array is called that is the whole store."""
@@ -187,7 +190,7 @@ class Node:
         found = self.document["dtype" if self.version == 2 else "data_type"]  # noqa: PLR2004
         if isinstance(found, list):
             found = [(str(field[0]), *field[1:]) for field in found]
-        elif self.version != 2 and found not in _NAMES_OF_TYPES:  # noqa: PLR2004
+        elif self.version != 2 and str(found) not in _NAMES_OF_TYPES:  # noqa: PLR2004
             return None
         dtype = np.dtype(found)
         return None if dtype.hasobject else dtype
