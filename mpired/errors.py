@@ -387,7 +387,7 @@ def parts(error: MpiredError | OSError) -> tuple[str, str]:
         return "", str(error) if error.strerror is None else error.strerror
     name = os.fsdecode(error.filename) if isinstance(error.filename, (str, bytes)) else str(error.filename)
     reason, folder = error.strerror, os.path.dirname(name)
-    if error.errno == errno.ENOENT and folder and not os.path.isdir(folder):
+    if error.errno == errno.ENOENT and folder and "://" not in name and not os.path.isdir(folder):
         reason = f"No such directory: {folder}"
     name, reason = (shortened(without_secrets(text), LONGEST_REASON) for text in (name, reason))
     return name or repr(name), reason

@@ -26,7 +26,7 @@ from mpired.buffers.declared import Declared
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, Order
 from mpired.buffers.format import Encoder
 from mpired.buffers.ipc import ArrivingMessages, Batch, Message, Messages, Packed, StreamMessages
-from mpired.buffers.local import Extent, Spliced, read_into
+from mpired.buffers.local import DamageError, Extent, Spliced, read_into
 from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile, Values
 from mpired.buffers.streamed import DECODED_NBYTES, Nullable, NullsError
@@ -123,13 +123,13 @@ class ArrowFile:
         """Check that no bit says that a value is missing where the nodes say that there is none."""
         for packed in self._bitmaps(batch, leaf):
             if not all(bits.all() for bits in self._bits(batch, packed, 0)):
-                raise ValueError("a column has nulls that its header does not tell of")
+                raise DamageError("a column has nulls that its header does not tell of")
 
     def _nullable(self, batch: Batch, leaf: Leaf, start: int) -> Iterator[Values]:
         """Yield the values of a leaf in a record batch from a row on, and which of them are there."""
         bitmaps = self._bitmaps(batch, leaf)
         if not bitmaps:
-            raise ValueError("a column lacks the bits that tell which values are missing")
+            raise DamageError("a column lacks the bits that tell which values are missing")
         bits = zip(*(self._bits(batch, packed, start) for packed in bitmaps), strict=True)
         there = np.empty(0, np.bool_)
         for values in self._values(batch, leaf, start):
@@ -184,7 +184,7 @@ def _packed(messages: Messages, batch: Batch, leaf: Leaf) -> Packed:
 
 def _check_length(packed: Packed, batch: Batch, bits: int) -> None:
     if packed.nbytes < -(-batch.rows * bits // 8):
-        raise ValueError(f"a buffer of {packed.nbytes} bytes is too short for {batch.rows} rows")
+        raise DamageError(f"a buffer of {packed.nbytes} bytes is too short for {batch.rows} rows")
 
 
 def _blocks(nbytes: int) -> Iterator[int]:
@@ -195,7 +195,7 @@ def _blocks(nbytes: int) -> Iterator[int]:
 def _read_from(stream: pa.NativeFile, nbytes: int) -> np.ndarray:
     block = np.frombuffer(stream.read(nbytes), np.uint8)
     if len(block) < nbytes:
-        raise ValueError("a compressed buffer is shorter than it says")
+        raise DamageError("a compressed buffer is shorter than it says")
     return block
 
 
@@ -256,7 +256,7 @@ class WholeFile:
         file = pa.PythonFile(Spliced(self._bytes, [self._whole]))
         reader = pa.ipc.open_file(file, options=pa.ipc.IpcReadOptions(use_threads=False))
         if not reader.schema.equals(self.schema):
-            raise ValueError("its footer has another schema than its start")
+            raise DamageError("its footer has another schema than its start")
         return reader
 
     @property

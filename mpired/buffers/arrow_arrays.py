@@ -53,8 +53,10 @@ def column_of(block: np.ndarray, kind: pa.DataType, there: np.ndarray | None = N
     """Return elements as an array of Arrow, null where one is not `there`; structures give a part for each field."""
     if pa.types.is_struct(kind):
         fields = [kind.field(i) for i in range(kind.num_fields)]
-        names = counterparts([field.name for field in fields], block.dtype.names or ())
-        arrays = [column_of(block[name], field.type) for (_, name), field in zip(names, fields, strict=True)]
+        own = block.dtype.names
+        names = counterparts([field.name for field in fields], own) if own else []
+        parts = [block[name] for _, name in names] or [block]  # a structure of one field is as that is
+        arrays = [column_of(part, field.type) for part, field in zip(parts, fields, strict=True)]
         return pa.StructArray.from_arrays(
             arrays, fields=fields, mask=None if there is None else column_of(~there, pa.bool_())
         )

@@ -148,6 +148,7 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
                     dtype.names or (),
                     nulls=None if None in missing and not any(missing) else sum(each or 0 for each in missing),
                     nullable=declared.nullable,
+                    errors=(pa.ArrowException,),
                     unit=_unit(schema.field(places[columns[0]])),
                 )
             )

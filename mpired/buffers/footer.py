@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from mpired.buffers import thrift
-from mpired.buffers.local import Extent, read_all
+from mpired.buffers.local import DamageError, Extent, read_all
 from mpired.buffers.thrift import Field
 from mpired.sources.source import OpenSource
 
@@ -104,7 +104,7 @@ class Chunk(NamedTuple):
     def compression(self) -> str:
         """The name of the compression."""
         if not 0 <= self.codec < len(_CODECS):
-            raise ValueError(f"its compression {self.codec} is unknown")
+            raise DamageError(f"its compression {self.codec} is unknown")
         return _CODECS[self.codec]
 
 
@@ -197,31 +197,31 @@ def read(file: OpenSource, nbytes: int) -> Footer:
 
     Raises
     ------
-    ValueError
+    DamageError
         If it is damaged, or encrypted.
     """
     start = max(0, nbytes - _TAIL_NBYTES)
     tail = read_all(file, nbytes - start, start)
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] == _ENCRYPTED:
-        raise ValueError("it is encrypted")
+        raise DamageError("it is encrypted")
     if tail[4:] != MAGIC or length + _TAIL_NBYTES + len(MAGIC) > nbytes:
-        raise ValueError("there is no footer of parquet at its end, perhaps it is cut off")
+        raise DamageError("there is no footer of parquet at its end, perhaps it is cut off")
     try:
         return _footer(thrift.Input(read_all(file, length, start - length)).structure(_FILE))
     except IndexError:
-        raise ValueError("the footer is cut off") from None
+        raise DamageError("the footer is cut off") from None
     except (KeyError, TypeError) as error:
-        raise ValueError(f"the footer lacks {error}") from None
+        raise DamageError(f"the footer lacks {error}") from None
 
 
 def _footer(said: dict[str, Any]) -> Footer:
     if "encryption" in said:
-        raise ValueError("it is encrypted")
+        raise DamageError("it is encrypted")
     groups = said["groups"]
     rows = tuple(group["rows"] for group in groups)
     if min(rows, default=0) < 0 or sum(rows) != said["rows"]:
-        raise ValueError(f"its row groups do not have {said['rows']} rows")
+        raise DamageError(f"its row groups do not have {said['rows']} rows")
     (root, _), *elements = thrift.Input(said["schema"][1]).structures(_ELEMENT)
     columns, at = [], 0
     for _ in range(root.get("children", 0)):
@@ -229,7 +229,7 @@ def _footer(said: dict[str, Any]) -> Footer:
         columns.append(places)
     nleaves = sum(map(len, columns))
     if at != len(elements) or any(len(group["chunks"]) != nleaves for group in groups):
-        raise ValueError("its row groups do not have the columns of the schema")
+        raise DamageError("its row groups do not have the columns of the schema")
     numbers, created_by = itertools.count(), said.get("created_by", b"")
     leaves = tuple(tuple(_leaf(place, next(numbers), groups, created_by) for place in places) for places in columns)
     rest = [(5, said["metadata"])] if "metadata" in said else []
@@ -242,7 +242,7 @@ def _footer(said: dict[str, Any]) -> Footer:
 def _leaves_of(elements: Sequence[_Element], at: int, above: _Place = ()) -> tuple[list[_Place], int]:
     """Return for each leaf of an element what leads to it, and the place of the next element beside."""
     if len(above) > _DEPTH:
-        raise ValueError("the schema is nested too deep")
+        raise DamageError("the schema is nested too deep")
     place = (*above, elements[at])
     at += 1
     if "type" in place[-1][0]:
@@ -275,16 +275,16 @@ def _leaf(place: _Place, number: int, groups: Sequence[dict[str, Any]], created_
     )
     for rows, chunk in zip(leaf.rows, chunks, strict=True):
         if not leaf.repeated and chunk.values != rows:
-            raise ValueError(f"column {leaf.name!r} has {chunk.values} values in {rows} rows")
+            raise DamageError(f"column {leaf.name!r} has {chunk.values} values in {rows} rows")
     return leaf
 
 
 def _chunk(said: dict[str, Any], element: dict[str, Any]) -> Chunk:
     if "crypto" in said:
-        raise ValueError("it is encrypted")
+        raise DamageError("it is encrypted")
     column = said["column"]
     if column["type"] != element["type"]:
-        raise ValueError(f"column {element['name'].decode(errors='replace')!r} has another type than the schema says")
+        raise DamageError(f"column {element['name'].decode(errors='replace')!r} has another type than the schema says")
     start, dictionary = column["data"], column.get("dictionary", 0)
     if 0 < dictionary < start:
         start = dictionary
@@ -375,7 +375,7 @@ def pages(file: OpenSource, chunk: Chunk) -> Pages:
 
     Raises
     ------
-    ValueError
+    DamageError
         If one is damaged, or they do not have the values that the footer says.
     """
     dictionary, data, at, left = None, [], chunk.start, chunk.values
@@ -385,9 +385,9 @@ def pages(file: OpenSource, chunk: Chunk) -> Pages:
             kind, decoded, compressed = header["type"], header["uncompressed"], header["compressed"]
             values = header[_VALUES[kind]]["values"] if kind in _VALUES else 0
         except KeyError as error:
-            raise ValueError(f"the header of the page at {at} lacks {error}") from None
+            raise DamageError(f"the header of the page at {at} lacks {error}") from None
         if min(decoded, compressed, values) < 0 or values > left:
-            raise ValueError(f"the header of the page at {at} makes no sense")
+            raise DamageError(f"the header of the page at {at} makes no sense")
         said = header.get("data", {})
         is_plain = kind == _DATA and said.get("encoding") == _PLAIN and said.get("levels") == _RLE
         page = Page(Extent(at, nbytes + compressed), values, decoded, nbytes, header.get("crc"), is_plain)
@@ -398,7 +398,7 @@ def pages(file: OpenSource, chunk: Chunk) -> Pages:
         at += page.extent.nbytes
         left -= values
         if at > chunk.start + chunk.nbytes + _SLACK:
-            raise ValueError(f"its pages at {chunk.start} have more bytes than the footer says")
+            raise DamageError(f"its pages at {chunk.start} have more bytes than the footer says")
     return Pages(chunk, dictionary, data)
 
 
@@ -412,7 +412,7 @@ def _page_header(file: OpenSource, at: int) -> tuple[dict[str, Any], int]:
             return header.structure(_PAGE), header.at
         except IndexError:
             if len(data) < nbytes or nbytes > _PAGE_HEADER_LIMIT:
-                raise ValueError(f"there is no header of a page at {at}") from None
+                raise DamageError(f"there is no header of a page at {at}") from None
             nbytes *= 16
 
 

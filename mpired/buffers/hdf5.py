@@ -34,7 +34,7 @@ from mpired.errors import BufferFileError, DatatypeError, UsageError
 from mpired.sources.source import Source
 
 _LOOK_SECONDS = 600  # of the processor: more than 65,536 arrays with attributes take, and in some damaged files no end
-ERRORS = (KeyError, RuntimeError, TypeError, IndexError, OverflowError, AttributeError, EOFError)
+ERRORS = (ValueError, KeyError, RuntimeError, TypeError, IndexError, OverflowError, AttributeError, EOFError)
 """What h5py raises for damaged files, besides the usual exceptions."""
 
 

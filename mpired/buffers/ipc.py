@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mpired.buffers.flat import Order
-from mpired.buffers.local import Extent, read_all
+from mpired.buffers.local import DamageError, Extent, read_all
 from mpired.sources.source import OpenSource
 
 _MAGIC = b"ARROW1"
@@ -66,7 +66,7 @@ class Messages:
 
     Raises
     ------
-    ValueError
+    DamageError
         If the file is damaged.
     """
 
@@ -76,7 +76,7 @@ class Messages:
         end = read_all(file, tail, nbytes - tail)
         length = int.from_bytes(end[:4], "little", signed=True)
         if end[4:] != _MAGIC or not 0 < length <= nbytes - tail:
-            raise ValueError("there is no footer of arrow at its end, perhaps it is cut off")
+            raise DamageError("there is no footer of arrow at its end, perhaps it is cut off")
         footer = self._follow(nbytes - tail - length)
         schema = self._field(footer, 1)
         self._nbytes = nbytes
@@ -120,14 +120,14 @@ class Messages:
         """Return the messages that the footer lists."""
         start, count = self._vector(footer, number)
         if count > self._nbytes // _BLOCK_NBYTES:
-            raise ValueError(f"it has no room for {count} messages")
+            raise DamageError(f"it has no room for {count} messages")
         blocks = read_all(self._bytes, count * _BLOCK_NBYTES, start) if count else b""
         return [self._message(*block) for block in struct.iter_unpack("<qi4xq", blocks)]
 
     def _message(self, offset: int, head_nbytes: int, body_nbytes: int) -> Message:
         body = Extent(offset + head_nbytes, body_nbytes)
         if min(offset, head_nbytes, body_nbytes) < 0 or body.start + body.nbytes > self._nbytes:
-            raise ValueError(f"it has no {body_nbytes} bytes from {body.start} on, perhaps it is cut off")
+            raise DamageError(f"it has no {body_nbytes} bytes from {body.start} on, perhaps it is cut off")
         return Message(offset, body)
 
     def batch(self, message: Message) -> Batch:
@@ -136,14 +136,14 @@ class Messages:
         table = self._follow(at)
         kind, header = self._int(table, 1, "<B"), self._field(table, 2)
         if kind not in _HEADERS or not header:
-            raise ValueError(f"the message at {message.header} is no record batch")
+            raise DamageError(f"the message at {message.header} is no record batch")
         batch = self._follow(header)
         if kind == _DICTIONARY_BATCH:
             batch = self._follow(self._field(batch, 1))
         rows, compression = self._int(batch, 0, "<q"), self._field(batch, 3)
         codec = self._int(self._follow(compression), 0, "<b") if compression else None
         if rows < 0 or codec not in {None, *range(len(_CODECS))}:
-            raise ValueError(f"the record batch at {message.header} makes no sense")
+            raise DamageError(f"the record batch at {message.header} makes no sense")
         return Batch(
             rows,
             None if codec is None else _CODECS[codec],
@@ -158,7 +158,7 @@ class Messages:
         data = self._elements(batch.nodes, node, _NODE_NBYTES)
         rows, nulls = struct.unpack("<qq", data)
         if rows != batch.rows:
-            raise ValueError(f"a column has {rows} values in {batch.rows} rows")
+            raise DamageError(f"a column has {rows} values in {batch.rows} rows")
         return int(nulls)
 
     def buffer(self, batch: Batch, number: int) -> Packed:
@@ -166,7 +166,7 @@ class Messages:
         data = self._elements(batch.buffers, number, _BUFFER_NBYTES)
         start, nbytes = struct.unpack("<qq", data)
         if min(start, nbytes) < 0 or start + nbytes > batch.body.nbytes:
-            raise ValueError(f"a buffer of {nbytes} bytes is not within its record batch")
+            raise DamageError(f"a buffer of {nbytes} bytes is not within its record batch")
         extent = Extent(batch.body.start + start, nbytes)
         if batch.codec is None or not nbytes:
             return Packed(extent, nbytes, compressed=False)
@@ -175,13 +175,13 @@ class Messages:
         if unpacked == _NOT_COMPRESSED:
             return Packed(rest, rest.nbytes, compressed=False)
         if min(unpacked, rest.nbytes) < 0:
-            raise ValueError(f"a buffer of {nbytes} bytes is no compressed one")
+            raise DamageError(f"a buffer of {nbytes} bytes is no compressed one")
         return Packed(rest, unpacked, compressed=True)
 
     def buffers(self, batch: Batch) -> Iterator[Packed]:
         """Yield all buffers."""
         if batch.buffers.nbytes > self._nbytes // _BUFFER_NBYTES:
-            raise ValueError(f"it has no room for {batch.buffers.nbytes} buffers")
+            raise DamageError(f"it has no room for {batch.buffers.nbytes} buffers")
         return (self.buffer(batch, number) for number in range(batch.buffers.nbytes))
 
     def variadic(self, batch: Batch, number: int) -> int:
@@ -190,7 +190,7 @@ class Messages:
 
     def _elements(self, vector: Extent, start: int, nbytes: int, number: int = 1) -> bytes:
         if start + number > vector.nbytes:
-            raise ValueError("a record batch lacks columns of the schema")
+            raise DamageError("a record batch lacks columns of the schema")
         return read_all(self._bytes, number * nbytes, vector.start + start * nbytes)
 
 
@@ -199,7 +199,7 @@ class StreamMessages(Messages):
 
     Raises
     ------
-    ValueError
+    DamageError
         If the stream is damaged.
     """
 
@@ -214,7 +214,7 @@ class StreamMessages(Messages):
         """Read the first message, which has the schema, and return where it ends."""
         end, table, header = self._next(0)
         if not table or self._int(table, 1, "<B") != _SCHEMA or not header:
-            raise ValueError("there is no schema of arrow at its start")
+            raise DamageError("there is no schema of arrow at its start")
         self._set_schema(header)
         self.version = self._int(table, 0, "<h")
         return end
@@ -228,17 +228,17 @@ class StreamMessages(Messages):
                 break
             kind, body = self._int(table, 1, "<B"), self._int(table, 3, "<q")
             if kind not in _HEADERS or not header:
-                raise ValueError(f"the message at {at} is no record batch")
+                raise DamageError(f"the message at {at} is no record batch")
             yield kind, self._message(at, end - at, body)
             end += body
         if self._bytes.read(1, end):
-            raise ValueError(f"it goes on behind the end of the stream, which is at {end}")
+            raise DamageError(f"it goes on behind the end of the stream, which is at {end}")
 
     def _next(self, at: int) -> tuple[int, int, int]:
         """Return where the header of a message ends, and where its table and its content are; 0 for the last one."""
         mark, length = self._unpack("<I", at), self._unpack("<i", at + 4)
         if mark != _CONTINUATION or length < 0:
-            raise ValueError(f"there is no message at {at}")
+            raise DamageError(f"there is no message at {at}")
         table = self._follow(at + 8) if length else 0
         return at + 8 + length, table, self._field(table, 2) if table else 0
 
@@ -275,7 +275,7 @@ class _Headed(OpenSource):
         mark = read_all(self._file, 8, at)
         length = int.from_bytes(mark[4:], "little", signed=True)
         if not 0 <= length <= _MOST_HEADER_NBYTES:
-            raise ValueError(f"there is no message at {at}")
+            raise DamageError(f"there is no message at {at}")
         self._start, self.head = at, mark + (read_all(self._file, length, at + 8) if length else b"")
 
     def read_into(self, view: memoryview, offset: int) -> int:

@@ -14,6 +14,10 @@ import numpy as np
 from mpired.sources.source import OpenSource
 
 
+class DamageError(ValueError):
+    """Raised where the bytes of a file cannot be what they should be."""
+
+
 class Extent(NamedTuple):
     """A range of bytes of a file."""
 
@@ -26,12 +30,12 @@ def read_all(file: OpenSource, nbytes: int, start: int) -> bytes:
 
     Raises
     ------
-    ValueError
+    DamageError
         If it ends before.
     """
     data = file.read(nbytes, start) if start >= 0 else b""
     if len(data) < nbytes:
-        raise ValueError(f"it has no {nbytes} bytes from {start} on, perhaps it is cut off")
+        raise DamageError(f"it has no {nbytes} bytes from {start} on, perhaps it is cut off")
     return data
 
 
@@ -40,11 +44,11 @@ def read_into(file: OpenSource, block: np.ndarray, start: int) -> None:
 
     Raises
     ------
-    ValueError
+    DamageError
         If it ends before.
     """
     if file.read_into(block.view(np.uint8).data, start) < block.nbytes:
-        raise ValueError(f"it has no {block.nbytes} bytes from {start} on, perhaps it is cut off")
+        raise DamageError(f"it has no {block.nbytes} bytes from {start} on, perhaps it is cut off")
 
 
 class Spliced(io.RawIOBase):

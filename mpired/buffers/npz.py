@@ -34,7 +34,7 @@ from mpired.errors import BufferFileError, DatatypeError
 from mpired.sources.source import Source
 from mpired.storage import calls
 
-_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, struct.error)
+_ERRORS = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, struct.error)
 _SUFFIX = ".npy"
 _LOCAL_NBYTES = 30
 _LENGTHS = 26  # of the name and of what else is between a local header and the data

@@ -27,7 +27,7 @@ from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.footer import MAGIC, Chunk, Footer, Leaf, Pages, pages, stretch
 from mpired.buffers.footer import read as read_footer
 from mpired.buffers.format import Encoder
-from mpired.buffers.local import Extent, Spliced
+from mpired.buffers.local import DamageError, Extent, Spliced
 from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile, Values
 from mpired.buffers.streamed import DECODED_NBYTES, Nullable, NullsError
@@ -210,7 +210,7 @@ def _schema_of(footer: Footer) -> pa.Schema:
     """Return Arrow's schema of a file, from a footer without its row groups."""
     schema = _opened(pa.BufferReader(MAGIC + footer.head)).schema_arrow
     if len(schema.names) != len(footer.columns):
-        raise ValueError("its schema makes no sense")
+        raise DamageError("its schema makes no sense")
     return schema
 
 

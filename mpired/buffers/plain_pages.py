@@ -12,7 +12,7 @@ import zlib
 import numpy as np
 
 from mpired.buffers.footer import Chunk, Leaf, Page
-from mpired.buffers.local import read_into
+from mpired.buffers.local import DamageError, read_into
 from mpired.buffers.thrift import Input
 from mpired.codecs.arrow import pa
 from mpired.sources.source import OpenSource
@@ -37,7 +37,7 @@ def values(file: OpenSource, leaf: Leaf, chunk: Chunk, page: Page) -> np.ndarray
 
     Raises
     ------
-    ValueError, OSError
+    DamageError, OSError
         If it is damaged.
     """
     if not (leaf.plain and page.is_plain and page.values and chunk.compression in _CODECS):
@@ -50,7 +50,7 @@ def values(file: OpenSource, leaf: Leaf, chunk: Chunk, page: Page) -> np.ndarray
             return None
     form = np.dtype(leaf.plain).newbyteorder("<")
     if len(data) < start + page.values * form.itemsize:
-        raise ValueError(f"the page at {page.extent.start} has fewer than {page.values} values")
+        raise DamageError(f"the page at {page.extent.start} has fewer than {page.values} values")
     return np.frombuffer(data, form, page.values, start)
 
 
@@ -59,7 +59,7 @@ def _decompressed(file: OpenSource, chunk: Chunk, page: Page) -> memoryview:
     body = np.empty(page.extent.nbytes - page.header_nbytes, np.uint8)
     read_into(file, body, page.extent.start + page.header_nbytes)
     if page.crc is not None and zlib.crc32(body.data) != page.crc & 0xFFFFFFFF:
-        raise ValueError(f"the page at {page.extent.start} has another CRC than its header says")
+        raise DamageError(f"the page at {page.extent.start} has another CRC than its header says")
     codec = _CODECS[chunk.compression]
     if codec == "snappy":
         _check_nbytes(page, _snappy_nbytes(body))
@@ -77,9 +77,9 @@ def _snappy_nbytes(body: np.ndarray) -> int:
 
 
 def _check_nbytes(page: Page, nbytes: int) -> None:
-    """Raise `ValueError` if a page is not as long as its header says."""
+    """Raise `DamageError` if a page is not as long as its header says."""
     if nbytes != page.decoded:
-        raise ValueError(f"the page at {page.extent.start} does not have the {page.decoded} bytes of its header")
+        raise DamageError(f"the page at {page.extent.start} does not have the {page.decoded} bytes of its header")
 
 
 def are_all_present(levels: bytes, count: int) -> bool:

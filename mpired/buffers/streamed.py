@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
+from mpired.buffers.local import DamageError
 from mpired.buffers.missing import Missing, null_error
 from mpired.buffers.rank import Values
 from mpired.datatypes import Datatype, counterparts
@@ -24,8 +25,11 @@ allowed."""
 
 @contextlib.contextmanager
 def explaining(name: str, *also: type[Exception]) -> Iterator[None]:
-    """Turn a library's exceptions about a file into ours, on one line; `also` are those that it alone raises."""
-    kinds: tuple[type[Exception], ...] = (OSError, ValueError, NotImplementedError, *also)
+    """Turn exceptions about a file into ours, on one line; `also` are those that its library raises.
+
+    A plain `ValueError` is none of them unless the library raises it: it is a mistake of this program.
+    """
+    kinds: tuple[type[Exception], ...] = (OSError, DamageError, UnicodeError, NotImplementedError, *also)
     try:
         yield
     except (MpiredError, MemoryError):
@@ -199,7 +203,7 @@ class ColumnReader:
                         there = mine if there is None else there & mine
             except NullsError as found:
                 if self._buffer.nullable:
-                    raise ValueError("a column has nulls that its header does not tell of") from None
+                    raise DamageError("a column has nulls that its header does not tell of") from None
                 raise null_error(source, self._buffer.columns, found.args[0]) from None
         missing = self._buffer.missing
         mine = None if missing is None else missing.there(block, source, self._buffer.columns)

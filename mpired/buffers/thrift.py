@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from mpired.buffers.local import DamageError
+
 _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(1, 13)
 _INTEGERS = {_I16, _I32, _I64}
 _FIXED = {_BYTE: 1, _DOUBLE: 8}
@@ -55,7 +57,7 @@ class Input:
     ------
     IndexError
         From every method, if the bytes end too early.
-    ValueError
+    DamageError
         If they cannot be what is expected.
     """
 
@@ -66,7 +68,7 @@ class Input:
     def structure(self, wanted: Fields, depth: int = 0) -> dict[str, Any]:
         """Return the wanted fields of a structure by name; those that are left out are not in it."""
         if depth > _DEPTH:
-            raise ValueError("structures are nested too deep")
+            raise DamageError("structures are nested too deep")
         found: dict[str, Any] = {}
         number = 0
         while head := self._byte():
@@ -84,7 +86,7 @@ class Input:
                 element, count = self._list()
                 found[field.name] = [self._value(element, field, depth + 1) for _ in range(count)]
             elif field.many:
-                raise ValueError(f"the field {field.name!r} is no list")
+                raise DamageError(f"the field {field.name!r} is no list")
             else:
                 found[field.name] = self._value(kind, field, depth)
         return found
@@ -93,7 +95,7 @@ class Input:
         """Return the structures of a list, each with its bytes."""
         kind, count = self._list()
         if kind != _STRUCT:
-            raise ValueError(f"a list is of type {kind}")
+            raise DamageError(f"a list is of type {kind}")
         found = []
         for _ in range(count):
             start = self.at
@@ -109,7 +111,7 @@ class Input:
             return self._bytes()
         if kind == _STRUCT and isinstance(field.of, Mapping):
             return self.structure(field.of, depth + 1)
-        raise ValueError(f"the field {field.name!r} is of type {kind}")
+        raise DamageError(f"the field {field.name!r} is of type {kind}")
 
     def _skip(self, kind: int, depth: int) -> None:
         if kind in _INTEGERS:
@@ -122,7 +124,7 @@ class Input:
             self._pass(_FIXED[kind])
         elif kind in {_LIST, _SET}:
             if depth > _DEPTH:
-                raise ValueError("lists are nested too deep")
+                raise DamageError("lists are nested too deep")
             element, count = self._list()
             if element in {_TRUE, _FALSE}:
                 self._pass(count)
@@ -130,7 +132,7 @@ class Input:
                 for _ in range(count):
                     self._skip(element, depth + 1)
         elif kind not in {_TRUE, _FALSE}:
-            raise ValueError(f"a field is of type {kind}")  # parquet has no maps
+            raise DamageError(f"a field is of type {kind}")  # parquet has no maps
 
     def _list(self) -> tuple[int, int]:
         """Return type and number of the elements of a list, each of which needs a byte at least."""
@@ -156,7 +158,7 @@ class Input:
             self.at += 1
             value += (byte - 1) << shift  # without the bit that said that it goes on
             if shift >= _BITS:
-                raise ValueError("a number has more than 64 bits")
+                raise DamageError("a number has more than 64 bits")
         return value
 
     def _number(self) -> int:

@@ -23,7 +23,10 @@ from mpired.buffers.missing import Missing
 from mpired.errors import BufferFileError
 from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
 
-ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, RecursionError, struct.error, RuntimeError)
+ERRORS = (
+    ValueError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, RecursionError, struct.error,
+    RuntimeError,
+)  # fmt: skip
 """What the documents and the archive raise where they are damaged."""
 ROOT = "/"
 """What an array is called that is the whole store."""

@@ -60,7 +60,7 @@ def test_a_command_runs_on_the_copies(tmp_path):
     [
         ("full", 2, "is there already, and not an empty directory; name a new one"),
         ("full/file", 2, "is there already, and not an empty directory; name a new one"),
-        ("missing/new", 4, "No such file or directory"),
+        ("missing/new", 4, "No such directory: missing"),
     ],
 )
 def test_examples_are_not_copied_over_anything(directory, status, reason, tmp_path):
