@@ -186,7 +186,7 @@ class Messages:
 
     def variadic(self, batch: Batch, number: int) -> int:
         """Return how many buffers more than two the first columns of views have, so many of them."""
-        return int(np.frombuffer(self._elements(batch.counts, 0, 8, number), "<i8").sum())
+        return int(np.frombuffer(self._elements(batch.counts, 0, 8, number), "<i8").sum()) if number else 0
 
     def _elements(self, vector: Extent, start: int, nbytes: int, number: int = 1) -> bytes:
         if start + number > vector.nbytes:

@@ -297,7 +297,8 @@ def test_in_place_gives_the_same_as_other_files(directory, engine, cut_into, for
             if result is None:
                 assert (directory / path).read_bytes() == content
             else:
-                assert load(path, form, name) == result, (verb, op)
+                elements = reference.elements(name, load(path, form, name))  # in place the padding stays
+                assert b"".join(reference.without_padding(name, each) for each in elements) == result, (verb, op)
 
 
 def test_every_column_of_a_file(directory, engine, cut_into):

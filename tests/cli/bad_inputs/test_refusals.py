@@ -358,7 +358,7 @@ WORDS = (
     _bad_words(71, "no memory", "--op sum good.npy --max-memory lots -o out -f", "--max-memory", "lots"),
     _bad_words(71, "unknown format", "--op sum good.npy --to excel -o out -f", "--to", "excel"),
     _bad_words(71, "unknown option", "--op sum good.npy --outptu out", "--outptu"),
-    _bad_words(75, "no such folder", "--op sum good.npy -o missing/out -f", "missing", "No such file", status=4),
+    _bad_words(75, "no such folder", "--op sum good.npy -o missing/out -f", "missing", "No such directory", status=4),
     _bad_words(75, "a folder", "--op sum good.npy -o . -f", ".: ", "directory", status=4),
     _bad_words(75, "below a file", "--op sum good.npy -o good.bin/out -f", "good.bin/out", status=4),
     _bad_words(75, "missing input", "--op sum missing.npy -o out -f", "missing.npy", "No such file", status=4),
