@@ -32,7 +32,7 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-long test-oldest check docs site bench bench-plot clean
+.PHONY: help run test test-long test-oldest check size transcripts docs site bench bench-plot clean
 
 help: ## Show these lines.
 	@echo "Targets of this Makefile:"
@@ -59,6 +59,12 @@ check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which f
 	$(BIN)/mypy
 	$(call compile,$(BIN))
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+
+size: $(VENV)/.test ## Print the size of the program beside its budget.
+	@$(BIN)/python tests/gates/size.py
+
+transcripts: $(VENV)/.test ## Record what 2,600 commands do, or compare: tests/gates/transcripts.py says how.
+	$(BIN)/python tests/gates/transcripts.py $(ARGS)
 
 docs: $(VENV)/.test ## Write the pages and pictures that are made from tables: docs/ops.md, options.md, speed.md, pictures.
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh docs/ops.sh > docs/ops.md.new
