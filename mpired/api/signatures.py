@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Any, ForwardRef, TypeVar, Union, cast, get_args, get_origin
 
-from mpired import provenance
+from mpired import interrupts, provenance
 from mpired.options import ONLY_ELEMENTS, CountValid, Indexing, Memory, Option, Split, ValueOptions, integer, rows
 from mpired.options import checked as known_good
 from mpired.steps import logged
@@ -61,8 +61,10 @@ def with_options(function: _F) -> _F:
         keywords = {name: repr(value) for name, value in given.items()} if given.get("provenance") else {}
         how = {"call": f"mpired.{function.__qualname__}", "keywords": keywords}
         held = memory.limited(known_good(Memory, {"max_memory": given.get("max_memory")})["max_memory"])
-        with logged(), budget, held, provenance.called(**how):
-            return function(*arguments, **given)
+        with interrupts.Held() as end, logged(), budget, held, provenance.called(**how):
+            found = function(*arguments, **given)
+        del end
+        return found
 
     checked.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[*written, *keywords], return_annotation=returned
