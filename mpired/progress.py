@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import Protocol, TypeAlias, TypeVar
 
+from mpired import interrupts
 from mpired.errors import UsageError
 
 Progress: TypeAlias = Callable[[Iterable[int], int], Iterable[int]]
@@ -34,8 +35,10 @@ class Pace:
 
 
 def unwatched(done: Iterable[int], _total: int) -> Iterable[int]:
-    """Pass the bytes on as they are done, and show nothing."""
-    return done
+    """Pass the bytes on as they are done, and show nothing; ctrl-C may end that, as it may end what is shown."""
+    for nbytes in done:
+        interrupts.rest()
+        yield nbytes
 
 
 _T = TypeVar("_T")
@@ -56,7 +59,9 @@ _counting: ContextVar[Counting] = ContextVar("_counting", default=_uncounted)
 
 def counted(things: Sequence[_T], what: str) -> Iterable[_T]:
     """Pass things on one after another, and let who wants to show how many are done."""
-    return _counting.get()(things, what)
+    for thing in _counting.get()(things, what):
+        interrupts.rest()
+        yield thing
 
 
 @contextlib.contextmanager
@@ -93,7 +98,7 @@ def shown_by(show: Steps | None) -> Progress:
         try:
             next(shown, None)
             read = steps = 0
-            for nbytes in done:
+            for nbytes in unwatched(done, total):
                 read += nbytes
                 while steps < min(count - 1, read // _STEP_BYTES):
                     next(shown, None)

@@ -21,9 +21,9 @@ MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"
 
 # A room may import what stands before it.
 ORDER = (
-    "errors", "installed", "mpi4py_objects", "values", "options", "progress", "steps", "calling", "cautions",
-    "datatypes", "ops", "codecs", "storage", "sources", "engines", "buffers", "ranks", "provenance", "attempts",
-    "collectives", "windows", "packing", "queries", "report", "preview", "api", "cli",
+    "errors", "interrupts", "installed", "mpi4py_objects", "values", "options", "progress", "steps", "calling",
+    "cautions", "datatypes", "ops", "codecs", "storage", "sources", "engines", "buffers", "ranks", "provenance",
+    "attempts", "collectives", "windows", "packing", "queries", "report", "preview", "api", "cli",
 )  # fmt: skip
 # They stand beside one another.
 CHAPTERS = ("collectives", "windows", "packing")

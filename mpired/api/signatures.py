@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from types import NoneType, UnionType
 from typing import Any, ForwardRef, TypeVar, Union, cast, get_args, get_origin
 
-from mpired import provenance
+from mpired import interrupts, provenance
 from mpired.errors import MpiredError
 from mpired.options import ONLY_ELEMENTS, CountValid, Indexing, Memory, Option, Split, ValueOptions, integer, rows
 from mpired.options import checked as known_good
@@ -62,11 +62,13 @@ def with_options(function: _F) -> _F:
         keywords = {name: repr(value) for name, value in given.items()} if given.get("provenance") else {}
         how = {"call": f"mpired.{function.__qualname__}", "keywords": keywords}
         held = memory.limited(known_good(Memory, {"max_memory": given.get("max_memory")})["max_memory"])
-        with logged(), budget, held, provenance.called(**how):
+        with interrupts.Held() as end, logged(), budget, held, provenance.called(**how):
             try:
-                return function(*arguments, **given)
+                found = function(*arguments, **given)
             except (MpiredError, OSError) as error:  # of the caller: our frames say nothing of it
                 raise error.with_traceback(None)  # noqa: B904 - as it is
+        del end
+        return found
 
     checked.__signature__ = signature.replace(  # type: ignore[attr-defined]
         parameters=[*written, *keywords], return_annotation=returned

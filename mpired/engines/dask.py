@@ -10,8 +10,10 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import CancelledError
+from functools import partial
 from typing import Any, cast
 
+from mpired import interrupts
 from mpired.engines import far
 from mpired.engines.table import Limits
 from mpired.errors import UsageError, WorkerError
@@ -143,7 +145,7 @@ class Dask(far.Tasks):
         self._heard.clear()
         while True:
             try:
-                future = self._done.get(timeout=min(_LOOK, self._timeout / 4))
+                future = interrupts.waited(partial(self._done.get, timeout=min(_LOOK, self._timeout / 4)))
             except queue.Empty:
                 self._check_alive(futures)
                 continue

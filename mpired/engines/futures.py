@@ -15,6 +15,7 @@ from concurrent.futures import (
 )
 from typing import Any
 
+from mpired import interrupts
 from mpired.engines import cores, far
 from mpired.engines.table import Limits
 from mpired.errors import WorkerError
@@ -56,7 +57,7 @@ class Futures(far.Tasks):
 
     def wait(self, futures: Collection[Any]) -> Collection[Any]:
         """Wait until one of the futures is done at least."""
-        return wait(futures, return_when=FIRST_COMPLETED).done
+        return interrupts.waited(wait, futures, None, FIRST_COMPLETED).done
 
     def answer(self, future: Any, *, alone: bool) -> far.Answer:
         """Return what came of a future that is done."""

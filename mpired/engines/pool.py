@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing
 from typing import Any, TypeVar
 
+from mpired import interrupts
 from mpired.engines import cores
 from mpired.engines.channel import Channel, channel
 from mpired.engines.table import Limits
@@ -161,7 +162,7 @@ def _ready(descriptors: Iterable[int], timeout: float | None = None) -> set[int]
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)
-    return {descriptor for descriptor, _ in poll.poll(None if timeout is None else timeout * 1000)}
+    return {descriptor for descriptor, _ in interrupts.waited(poll.poll, None if timeout is None else timeout * 1000)}
 
 
 def _start(function: Callable[[Any], Any], connection: Channel) -> tuple[int, tuple[Any, ...]]:

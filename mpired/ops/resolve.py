@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from mpired import mpi4py_objects
+from mpired import interrupts, mpi4py_objects
 from mpired.datatypes import Datatype
 from mpired.errors import OpError, UnknownOpError, UserOpError
 from mpired.ops import table
@@ -65,7 +65,7 @@ def of_function(function: Callable[..., Any], *, commute: bool | None = None) ->
 
     def apply(invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         with contract.Failing(found.place, Exception):
-            found.apply(invec, inoutvec, datatype)
+            interrupts.waited(found.apply, invec, inoutvec, datatype)
 
     op = table.user_op(found.place, contract.Elementwise(apply, found.place), isolated=False)
     return with_properties(op, found.properties, commute=commute)

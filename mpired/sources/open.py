@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextvars import ContextVar, copy_context
 
+from mpired import interrupts
 from mpired.errors import BufferFileError, MpiredError, UsageError
 from mpired.sources.in_turn import Done, InTurn
 from mpired.sources.local import FEW_BYTES, LocalSource, changed, held_source, may_hold, recovered_status
@@ -90,7 +91,7 @@ def _opened(word: str, limit: int | None = None) -> Source:
         from mpired.sources.stream import StreamSource, check_has_end  # noqa: PLC0415 - as above
 
         check_has_end(name, status, limit)
-        fd = os.dup(0) if word == "-" else os.open(word, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
+        fd = os.dup(0) if word == "-" else interrupts.waited(os.open, word, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
         return StreamSource.of_descriptor(name, fd, limit)
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from typing import Any
 
+from mpired import interrupts
 from mpired.errors import ChangedError, UsageError
 from mpired.sources.forward import Forward, copied
 from mpired.sources.source import OpenSource, Source
@@ -130,7 +131,7 @@ class _Descriptor:
         done = 0
         while done < len(view):
             # One call never waits long, because a signal just before it shows only after it.
-            while not self._ready.poll(_PATIENCE):
+            while not interrupts.waited(self._ready.poll, _PATIENCE):
                 pass
             got = os.readv(self._fd, [view[done:]])
             if not got:

@@ -16,6 +16,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from mpired import interrupts
 from mpired.errors import LockError, UsageError
 from mpired.steps import step
 from mpired.storage import calls, descriptors, reach
@@ -386,7 +387,7 @@ def _wait(fd: int, name: str, waiting: Waiting, *, shared: bool) -> None:
             waiting.tell(name, f"waiting for {holder(fd)}, which has it locked; {way_out}")
             next_told += _REMINDER
         spread = 0.5 + os.urandom(1)[0] / 255  # so that those who wait do not go on in step
-        time.sleep(min(pause * spread, left))
+        interrupts.waited(time.sleep, min(pause * spread, left))
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 

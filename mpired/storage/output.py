@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple, Protocol, Self
 
-from mpired import codecs
+from mpired import codecs, interrupts
 from mpired.codecs import Codec
 from mpired.errors import OutputExistsError, UnconfirmedError, UsageError
 from mpired.steps import step
@@ -33,7 +33,8 @@ _NUMBERED_DESCRIPTOR = r"(?:/dev/fd|/proc/self/fd)/([0-9]{1,9})"
 
 
 def nothing() -> None:
-    """Do nothing at the commit."""
+    """Do no more at the commit than keep ctrl-C from a call in Python whose results are in place."""
+    interrupts.committed()
 
 
 class Packing(NamedTuple):

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
+from mpired import interrupts
 from mpired.errors import BufferFileError, MpiredError, UsageError, without_secrets
 from mpired.storage.urls import SCHEMES, place_of, query_of
 
@@ -216,7 +217,7 @@ def _called(url: str, request: Callable[[], _T]) -> _T:
     _obstore(url)
     try:
         if threading.current_thread() is threading.main_thread():
-            return begun(request).result()
+            return interrupts.waited(begun(request).result)
         return request()
     except BaseException as error:  # noqa: BLE001 - what is not of the library is raised again
         _raise_again(url, error)
