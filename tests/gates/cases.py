@@ -1,0 +1,302 @@
+"""The commands of the transcripts: options, formats, ops, refusals, and the examples of the pages."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator
+
+import click
+from files_of_cases import FORMATS, ROOT
+
+from mpired.cli import cli
+from mpired.datatypes import DATATYPES
+from mpired.ops import OPS, STATISTICS
+
+BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+# What each command is given where an option is tried, and nothing else matters.
+BASES = {
+    "reduce": "--op sum d0.npy d1.npy -o out.npy",
+    "allreduce": "--op sum d0.npy d1.npy -o out_{rank}.npy",
+    "scan": "--op sum d0.npy d1.npy -o out_{rank}.npy",
+    "exscan": "--op sum d0.npy d1.npy -o out_{rank}.npy",
+    "reduce-scatter": "--op sum d0.npy d1.npy --counts 4,6 -o out_{rank}.npy",
+    "reduce-scatter-block": "--op sum d0.npy d1.npy -o out_{rank}.npy",
+    "reduce-local": "--op sum d0.npy d1.npy",
+    "accumulate": "--op sum d0.npy d1.npy",
+    "get-accumulate": "--op sum d0.npy d1.npy --fetch old.npy",
+    "fetch-and-op": "--op sum d0.npy 5",
+    "compare-and-swap": "d0.npy 1.5 7",
+    "info": "d0.npy d0.parquet",
+    "show": "d0.npy",
+    "diff": "d0.npy d1.npy",
+    "locate": "--op maxloc d0.npy d1.npy",
+    "pack": "--type 'vector(2,1,3,uint8_t)' records.bin -o packed.bin",
+    "unpack": "--type 'vector(2,1,3,uint8_t)' records.bin -o unpacked.bin",
+    "recover": "d0.npy",
+    "ops": "",
+    "types": "",
+    "engines": "",
+    "help": "",
+    "examples": "new",
+    "completion": "bash",
+}
+# The words with an option: those that show it, `{}` in the place of the base; by keyword, else by the kind of values.
+TRIED: dict[str, tuple[str, ...]] = {
+    "op": ("--op max {}", "--op MPI_PROD {}", "--op mean {}", "--op ./ops.py:add {}", "--op nothing {}"),
+    "type": ("--type double {}", "--type '<f8' {}", "--type int {}", "--type 'vector(' {}"),
+    "types": ("--types types.toml --type rec {}", "--types missing.toml {}"),
+    "byte_order": tuple(f"--byte-order {each} {{}}" for each in ("little", "big", "native")),
+    "datarep": ("--datarep external32 {}", "--datarep native {}"),
+    "offset": ("--offset 8 {}", "--offset 1K {}", "--offset -1 {}"),
+    "count": ("--count 3 {}", "--count 0 {}", "--count x {}"),
+    "format": ("--from npy {}", "--from raw --type double {}", "--from parquet {}"),
+    "columns": ("--columns v {}", "--columns '*' {}"),
+    "pair": ("--pair v,n {}",),
+    "keep": ("--keep n {}",),
+    "unpack": ("--unpack {}",),
+    "nan": ("--nan ignore {}", "--nan mpi {}", "--nan propagate {}"),
+    "nulls": ("--nulls ignore {}", "--nulls propagate {}"),
+    "missing": ("--missing 2 {}", "--missing x {}"),
+    "overflow": ("--overflow error {}", "--overflow wrap {}"),
+    "accumulate_in": ("--accumulate-in longdouble {}", "--accumulate-in int64_t {}"),
+    "result_type": ("--result-type float {}", "--result-type int {}"),
+    "exact": ("--exact {}",),
+    "ddof": ("{} --op var --ddof 1", "--ddof 1 {}"),
+    "weights": ("{} --op mean --weights 1,3", "--weights 1,2 {}"),
+    "weights_from": ("{} --op mean --weights-from weights.txt", "--weights-from missing {}"),
+    "index": ("{} --op maxloc --index rank", "{} --op minloc --index number", "{} --op maxloc --index global"),
+    "index_type": ("{} --op maxloc --index rank --index-type int64_t", "--index-type int {}"),
+    "commute": ("{} --op ./ops.py:add --commute", "{} --op ./ops.py:add --no-commute"),
+    "op_timeout": ("{} --op ./ops.py:add --op-timeout 20", "{} --op-timeout 0"),
+    "files_from": ("--files-from list.txt {}", "--files-from missing.txt {}"),
+    "null": ("--files-from list0.txt -0 {}",),
+    "sort": tuple(f"--sort {each} {{}}" for each in ("given", "natural", "name")),
+    "rank_regex": ("--rank-regex 'd(\\d)' {}", "--rank-regex '(' {}"),
+    "expect_ranks": ("--expect-ranks 0-1 {}", "--expect-ranks 0-5 {}"),
+    "rank_numbers": ("--ranks 0-1 d%d.npy {}",),
+    "stride": ("--stride 96 --type double {}",),
+    "ranks_in_file": ("--ranks-in-file 2 --type double {}",),
+    "skip_bad": ("--skip-bad {} cut.npy", "-k {}"),
+    "min_inputs": ("--min-inputs 2 {}", "--min-inputs 9 {}"),
+    "to": tuple(f"--to {each} {{}}" for each in ("raw", "csv", "json", "text", "table", "parquet", "nothing")),
+    "output": ("{} -o new.bin", "{} -o d0.npy", "{} -o /nowhere/x.npy"),
+    "overwrite": ("-f {}",),
+    "force": ("-f {}",),
+    "level": ("{} --level 3", "{} -o out.npy.gz --level 3"),
+    "split": ("{} --op maxloc --index rank --split v.npy,i.npy", "--split v.npy,i.npy {}"),
+    "root": ("--root 1 {}", "--root 7 {}"),
+    "in_place": ("--in-place {}",),
+    "count_valid": ("--count-valid valid.npy {}", "--count-valid 'valid_{rank}.npy' {}"),
+    "group_b": ("{} --group-b d2.npy d1.npy",),
+    "link": ("--link {}",),
+    "counts": ("--counts 2,8 {}", "--counts 1,2 {}"),
+    "counts_b": ("{} --counts-b 5,5",),
+    "exscan_first": ("--exscan-first identity {}",),
+    "header": ("--header copy {}",),
+    "provenance": ("--provenance {}",),
+    "check_coordinates": ("--no-check-coordinates {}", "--check-coordinates {}"),
+    "follow_links": ("--follow-links {}",),
+    "max_open_files": ("--max-open-files 30 {}", "-n 1 {}"),
+    "max_memory": ("--max-memory 200M {}", "--max-memory 1K {}"),
+    "jobs": ("-j 1 {}", "-j 2 {}", "-j x {}"),
+    "engine": ("--engine local {}", "--engine mpi {}", "--engine nothing {}"),
+    "scheduler": ("--scheduler tcp://127.0.0.1:1 {}",),
+    "engine_timeout": ("--engine-timeout 1 {}", "--engine-timeout 0 {}"),
+    "spread": tuple(f"--spread {each} {{}}" for each in ("auto", "elements", "ranks")),
+    "lock_timeout": ("--lock-timeout 0 {}", "--lock-timeout x {}"),
+    "quiet": ("-q {}",),
+    "as_json": ("--json {}",),
+    "dry_run": ("--dry-run {}", "--dry-run --json {}"),
+    "verbose": ("-v {}",),
+    "windows": ("--window d2.npy --window d1.npy --target-rank 1 {}", "--window d2.npy {}"),
+    "target_rank": ("--window d2.npy --window d1.npy --target-rank 0 {}", "--target-rank 0 {}"),
+    "target_disp": ("--target-disp 3 {}", "--target-disp 99 {}"),
+    "disp_unit": ("--target-disp 8 --disp-unit 1 {}",),
+    "at": ("--at 2 {}", "--at 0:4 {}", "--at x {}"),
+    "target_count": ("--target-count 2 {}",),
+    "target_type": ("--target-type 'vector(2,1,2,double)' {}",),
+    "map": ("--map map.npy {}", "--map missing.npy {}"),
+    "origin_disp": ("--origin-disp 2 {}", "--origin-disp 2 --origin-count 3 {}"),
+    "origin_count": ("--origin-count 4 {}",),
+    "origin_type": ("--origin-type 'vector(2,1,2,double)' --target-count 2 {}",),
+    "commit": tuple(f"--commit {each} {{}}" for each in ("auto", "rename", "journal")),
+    "durability": tuple(f"--durability {each} {{}}" for each in ("full", "process", "none")),
+    "create": ("--create 10 {}", "--create {}", "--create 2,5 {}"),
+    "once": ("--once {}",),
+    "once_key": ("--once-key KEY {}",),
+    "fetch": ("{} --fetch other.npy", "{} --fetch -"),
+    "into": ("{} --into both.bin",),
+    "ulp": ("--ulp 2 {}",),
+    "rtol": ("--rtol 1 {}", "--rtol x {}"),
+    "atol": ("--atol 1e9 {}",),
+    "nan_equal": ("--nan-equal --rtol 1 {}",),
+    "examples": ("--examples 2 {}", "--examples 0 {}"),
+    "top": ("--top 3 {}", "--top 0 {}"),
+    "slice": ("--slice 2:4 {}", "--slice x {}"),
+    "histogram": ("--histogram {}",),
+    "bins": ("--histogram --bins 3 {}",),
+    "png": ("--png picture.png {}", "--png picture.jpg {}"),
+    "only_list": ("--list {}",),
+    "discard": ("--discard {}",),
+    "matrix": ("--matrix {}",),
+}
+
+
+def with_options() -> Iterator[str]:
+    """Yield each option with each command that takes it; one that is not in the table is an error."""
+    for name in cli.list_commands(click.Context(cli)):
+        command = cli.get_command(click.Context(cli), name)
+        base = BASES[name]
+        yield f"mpired {name} {base}"
+        yield f"mpired {name} --help"
+        yield f"mpired {name} -h"
+        yield f"mpired {name}"
+        yield f"mpired {name} --no-such-option {base}"
+        for parameter in command.params if command else ():
+            if getattr(parameter, "row", None) is not None:
+                yield from (f"mpired {name} {words.replace('{}', base)}" for words in TRIED[parameter.name])
+
+
+def of_formats() -> Iterator[str]:
+    """Yield what is done with files of each format, and with formats of results."""
+    ops = ("sum", "max", "mean", "maxloc --index rank")
+    for form, op in itertools.product(FORMATS, ops):
+        given = " --type double" if form == "bin" else ""
+        names = f"d0.{form} d1.{form} d2.{form}"
+        yield f"mpired reduce --op {op}{given} {names} -o out.{form}"
+        yield f"mpired scan --op {op}{given} {names} -o 'out_{{rank}}.{form}'"
+    for form in FORMATS:
+        given = " --type double" if form == "bin" else ""
+        for words in (
+            f"accumulate --op sum{given} d0.{form} d1.{form}",
+            f"accumulate --op sum{given} --once d0.{form} d1.{form} d1.{form}",
+            f"accumulate --op max{given} --commit journal d0.{form} d1.{form}",
+            f"get-accumulate --op sum{given} d0.{form} d1.{form} --fetch old.npy",
+            f"reduce-local --op sum{given} d0.{form} d1.{form}",
+            f"reduce --op sum{given} d0.{form} d1.{form} --in-place",
+            f"info{given} d0.{form}",
+            f"info --json{given} d0.{form}",
+            f"show{given} d0.{form}",
+            f"diff{given} d0.{form} d1.{form}",
+            f"diff{given} d0.{form} d0.{form}",
+            f"locate --op maxloc{given} d0.{form} d1.{form}",
+            f"reduce --op sum{given} d0.{form} i1.{form} -o out.npy",
+            f"reduce --op band{given} d0.{form} d1.{form} -o out.npy",
+            f"reduce --op sum --keep n{given} d0.{form} d1.{form} -o out.{form}",
+            f"reduce --op sum --columns v{given} d0.{form} d1.{form} -o out.{form}",
+            f"reduce --op sum --columns nothing{given} d0.{form} d1.{form} -o out.{form}",
+            f"reduce --op sum --json{given} d0.{form} d1.{form} -o out.npy",
+            f"reduce --op sum --dry-run{given} d0.{form} d1.{form} -o out.npy",
+            f"reduce --op count --count-valid valid.npy{given} d0.{form} d1.{form} -o out.npy",
+        ):
+            yield f"mpired {words}"
+        for to in ("raw", "npy", "parquet", "arrow", "arrows", "npz", "safetensors", "hdf5", "netcdf", "zarr"):
+            suffix = ".zip" if to == "zarr" else ""
+            yield f"mpired reduce --op sum{given} d0.{form} d1.{form} --to {to} -o out.{to}{suffix}"
+        for to in ("csv", "json", "text", "table"):
+            yield f"mpired reduce --op sum{given} d0.{form} d1.{form} --to {to}"
+
+
+def of_ops() -> Iterator[str]:
+    """Yield each op with numbers of each kind, and rules of values."""
+    names = [op.name.lower() for op in (*OPS, *STATISTICS)]
+    for name in names:
+        op = "quantile:0.25" if name == "quantile" else name
+        for stem in ("d", "i", "f", "m", "t", "sample_data/flags_", "sample_data/waves_", "sample_data/maxloc_"):
+            yield f"mpired reduce --op {op} {stem}[0-2].npy --to text"
+        for rule in ("--nan ignore", "--nan mpi", "--missing 7", "--exact", "--accumulate-in longdouble"):
+            yield f"mpired reduce --op {op} {rule} f[0-2].npy --to text"
+        for rule in ("error", "ignore", "propagate"):
+            yield f"mpired reduce --op {op} --nulls {rule} --columns v null[0-2].parquet --to csv"
+    for name in ("sum", "prod", "max", "replace", "no_op"):
+        yield f"mpired accumulate --op {name} i0.npy i1.npy"
+        yield f"mpired fetch-and-op --op {name} i0.npy 3 --target-disp 2"
+    for row in DATATYPES:
+        yield f"mpired types {str(row).removeprefix('MPI_').lower()}"
+        yield f"mpired reduce --op max --type {row!s} both.bin both.bin --to raw | od -An -tx1 | head -3"
+    for text in ("vector(2,1,3,int)", "hvector(2,1,16,int)", "indexed([1,2],[0,3],int)", "struct([1],[0],[double])",
+                 "subarray([4,4],[2,2],[1,1],C,int)", "resized(0,24,double)", "pair(double,int64_t)", "dup(int)",
+                 "contiguous(3,short_int)", "indexed_block(2,[0,4],int)", "hindexed([1,1],[0,9],byte)"):  # fmt: skip
+        yield f"mpired types '{text}'"
+        yield f"mpired pack --type '{text}' records.bin --count 1 --to raw | od -An -tx1"
+
+
+def of_refusals() -> Iterator[str]:
+    """Yield wrong words and bad files."""
+    bad = (
+        "missing.npy",
+        "cut.npy",
+        "noise.parquet",
+        "empty",
+        "sample_data",
+        "/dev/null",
+        "d0.bin",
+        "list.txt",
+        "s3://",
+    )
+    for name, file in itertools.product(("reduce --op sum", "info", "show", "diff d0.npy", "locate --op maxloc",
+                                         "accumulate --op sum d0.npy", "accumulate --op sum d0.npy d1.npy",
+                                         "scan --op sum d0.npy -o 'x{rank}.npy'", "recover"), bad):  # fmt: skip
+        yield f"mpired {name} {file}"
+    yield from (
+        "mpired",
+        "mpired --version",
+        "mpired --help",
+        "mpired nothing",
+        "mpired sum d0.npy",
+        "mpired compare d0.npy d1.npy",
+        "mpired reduce --op sum",
+        "mpired reduce sum d0.npy",
+        "mpired reduce --op sum d0.npy d0.npy --threads 4",
+        "mpired reduce --op sum d0.npy i0.npy",
+        "mpired reduce --op sum d0.npy m0.npy",
+        "mpired reduce --op ./ops.py:fails d0.npy d1.npy",
+        "mpired reduce --op ./ops.py:nothing d0.npy d1.npy",
+        "mpired reduce --op ./nothing.so:f d0.npy d1.npy",
+        "mpired reduce --op np.add d0.npy d1.npy",
+        "mpired reduce --op sum packed0.nc packed1.nc -o out.nc",
+        "mpired reduce --op sum --unpack packed0.nc packed1.nc -o out.nc",
+        "mpired reduce --op mean --unpack --nulls ignore packed[0-2].nc -o out.nc",
+        "mpired reduce --op sum 'd*.npy' --to text",
+        "mpired reduce --op sum 'd{0..2}.npy' --to text",
+        "mpired reduce --op sum @list.txt --to text",
+        "mpired reduce --op sum 'nothing*.npy'",
+        "mpired reduce --op sum d0.npy.gz d1.npy.gz -o out.npy.gz",
+        "mpired reduce --op sum - d1.npy --to text < d0.npy",
+        "mpired reduce --op sum <(cat d0.npy) <(cat d1.npy) --to text",
+        "mpired reduce --op sum d0.npy d1.npy --to npy | mpired reduce --op max - d2.npy --to text",
+        "mpired reduce --op sum d0.npy d1.npy --to npy | head -c 0",
+        "mpired reduce --op sum d0.npy d1.npy > /dev/full",
+        "mpired reduce --op sum d0.npy d1.npy -o out.npy && mpired reduce --op sum d0.npy d1.npy -o out.npy",
+        "for _ in 1 2; do mpired accumulate --op sum --once-key k d0.npy d1.npy; done",
+        "mpired accumulate --op sum --create 10 new.npy d1.npy d2.npy && mpired show new.npy",
+        "mpired reduce --op sum --type '>i2' --offset 8 r[0-2].bin --to text",
+        "mpired reduce --op sum --type '>i2' --offset 8 --header copy r[0-2].bin -o out.bin",
+        "mpired reduce --op sum --type double --ranks-in-file 2 both.bin --to text",
+        "mpired reduce --op sum --type double --stride 96 --count 2 both.bin --to text",
+        "mpired help statuses",
+        "mpired help reduce",
+        "MPIRED_OP=sum mpired reduce d0.npy",
+        "MPIRED_JOBS=1 MPIRED_TO=text mpired reduce --op sum d0.npy d1.npy",
+        "MPIRED_JOBS=x mpired reduce --op sum d0.npy d1.npy",
+    )
+
+
+def of_pages() -> Iterator[str]:
+    """Yield the examples of each page, as one session a page."""
+    for page in sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("sample_data/*.md"))):
+        lines = [
+            line.removeprefix("$ ") if line.startswith("$ ") else line.removeprefix("> ")
+            for block in BLOCK.findall(page.read_text())
+            for line in block.splitlines()
+            if line.startswith(("$ ", "> "))
+        ]
+        if lines and not any(word in "\n".join(lines) for word in ("dask ", "mpiexec", "srun", "make ", "pip ", "gcc")):
+            yield "\n".join(lines)
+
+
+def cases() -> list[str]:
+    """Return all commands, each once."""
+    return list(dict.fromkeys([*with_options(), *of_formats(), *of_ops(), *of_refusals(), *of_pages()]))
