@@ -37,6 +37,7 @@ from mpired.sources.source import Source
 from mpired.storage import calls
 
 _COPY_NBYTES = 1 << 20
+_COMPACT_NBYTES = 60_000  # what fits into the header of an object
 _HISTORY = b"history"
 _SCALES = (b"DIMENSION_LIST", b"REFERENCE_LIST")
 
@@ -136,34 +137,56 @@ def _type(like: h5py.Dataset | None, new: New) -> Any:
 
 def _creation(like: h5py.Dataset, new: New, tid: Any) -> Any:
     """Return how a dataset is created: as that of the file, with the value of unwritten elements in its new type."""
+    plist = _laid_out_as(like, new.dtype)
     old = like.id.get_create_plist()
-    if old.get_layout() == h5d.VIRTUAL or old.get_external_count():
-        return h5p.create(h5p.DATASET_CREATE)
-    if not _is_unchanged(like, new) and old.fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED:
+    if not _is_elsewhere(old) and old.fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED:
         value = np.zeros((), like.dtype)
         old.get_fill_value(value)
-        form = as_numbers(tid.dtype).newbyteorder("=")
-        fill = conventions.converted(value, form) if value.dtype.kind in "iuf" and form.names is None else None
-        default = conventions.default_fill(form)
-        changed = fill if fill is not None else default if default is not None else np.zeros((), form)
-        old.set_fill_value(changed)
-    if like.chunks and not _is_unchanged(like, new):
-        old.set_chunk(like.chunks)  # which knew how long an element was
-    return _exact(old, new)
+        if not _is_unchanged(like, new):
+            form = as_numbers(tid.dtype).newbyteorder("=")
+            fill = conventions.converted(value, form) if value.dtype.kind in "iuf" and form.names is None else None
+            default = conventions.default_fill(form)
+            value = fill if fill is not None else default if default is not None else np.zeros((), form)
+        plist.set_fill_value(value)
+    return plist
 
 
-def _exact(plist: Any, new: New) -> Any:
-    """Change how a dataset is created so that it holds any elements: scale-offset leaves bits out, and digits."""
-    filters = [plist.get_filter(number) for number in range(plist.get_nfilters())]
-    if h5z.FILTER_SCALEOFFSET not in [code for code, *_ in filters]:
+def _is_elsewhere(plist: Any) -> bool:
+    """Tell whether elements lie in other files or arrays."""
+    return bool(plist.get_layout() == h5d.VIRTUAL or plist.get_external_count())
+
+
+def _laid_out_as(like: h5py.Dataset, dtype: np.dtype) -> Any:
+    """Return how a dataset is created that lies as another does: layout, times of filling, filters."""
+    old = like.id.get_create_plist()
+    plist = _ordered_as(old, h5p.create(h5p.DATASET_CREATE))
+    if _is_elsewhere(old):
         return plist
-    for code, *_ in filters:
-        plist.remove_filter(code)
-    for code, flags, values, _ in filters:
+    if like.chunks:
+        plist.set_chunk(like.chunks)
+    elif old.get_layout() == h5d.COMPACT and like.size * dtype.itemsize <= _COMPACT_NBYTES:
+        plist.set_layout(h5d.COMPACT)
+    plist.set_fill_time(old.get_fill_time())
+    plist.set_alloc_time(old.get_alloc_time())
+    for number in range(old.get_nfilters() if like.chunks else 0):
+        code, flags, values, _ = old.get_filter(number)
         if code != h5z.FILTER_SCALEOFFSET:
             plist.set_filter(code, flags, values)
-        elif new.dtype.kind in "iu":
+        elif dtype.kind in "iu":  # else it leaves out bits of digits
             plist.set_scaleoffset(h5z.SO_INT, 0)  # as many bits as the elements of each chunk need
+    return plist
+
+
+def _ordered_as(old: Any, plist: Any) -> Any:
+    """Return a list of how an object is created, with attributes and links in an order as another list says.
+
+    It is made afresh, because that of a file has addresses of that file, and versions of its parts.
+    """
+    plist.set_obj_track_times(False)  # the bits of a file are the same whenever it is made
+    plist.set_attr_creation_order(old.get_attr_creation_order())
+    plist.set_attr_phase_change(*old.get_attr_phase_change())
+    if not isinstance(plist, h5p.PropDCID):
+        plist.set_link_creation_order(old.get_link_creation_order())
     return plist
 
 
@@ -192,7 +215,7 @@ class _File(NamedTuple):
         like = like if like is not None and like.shape == new.shape else None
         tid = _type(like, new)
         plist = h5p.create(h5p.DATASET_CREATE) if like is None else _creation(like, new, tid)
-        plist.set_obj_track_times(False)  # the bits of a file are the same whenever it is made
+        plist.set_obj_track_times(False)
         if early:
             plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
             plist.set_fill_time(h5d.FILL_TIME_NEVER)
@@ -303,9 +326,7 @@ class _Copy(NamedTuple):
             self.result.file[name] = self.result.file[f"/{self.made[at]}"]
         elif isinstance(found, h5g.GroupID):
             self.made[at] = name
-            plist = found.get_create_plist()
-            plist.set_obj_track_times(False)
-            made = h5g.create(to, link, gcpl=plist)
+            made = h5g.create(to, link, gcpl=_ordered_as(found.get_create_plist(), h5p.create(h5p.GROUP_CREATE)))
             for attribute in each_attribute(found):
                 copy_attribute(attribute, made)
             self._group(found, made, f"{name}/")
@@ -352,9 +373,8 @@ def _copied(found: Any, to: Any, link: bytes) -> Any:
     tid = found.get_type() if isinstance(found, h5d.DatasetID) else None
     if isinstance(tid, h5t.TypeStringID) and tid.is_variable_str():
         # The library copies the fill value of such as a place in the old file.
-        plist = found.get_create_plist()
-        plist.set_obj_track_times(False)
-        old, made = h5py.Dataset(found), h5py.Dataset(h5d.create(to, link, tid.copy(), found.get_space(), plist))
+        old = h5py.Dataset(found)
+        made = h5py.Dataset(h5d.create(to, link, tid.copy(), found.get_space(), _laid_out_as(old, old.dtype)))
         for _, selection in selections(old.shape or (), old.chunks, tid.get_size(), 0, DECODED_NBYTES):
             made[selection] = old[selection]
         return made.id
@@ -396,14 +416,11 @@ def _created(plan: Plan, path: str, stack: ExitStack) -> _File:
     fcpl = h5p.create(h5p.FILE_CREATE)
     fcpl.set_obj_track_times(False)
     if old is not None:
-        root = old["/"].id.get_create_plist()
-        fcpl = old.id.get_create_plist()
-        fcpl.set_obj_track_times(False)
-        fcpl.set_link_creation_order(root.get_link_creation_order())
-        fcpl.set_attr_creation_order(root.get_attr_creation_order())
+        fcpl = _ordered_as(old["/"].id.get_create_plist(), old.id.get_create_plist())
     target = stack.enter_context(os.fdopen(calls.SharedPath(path).open(), "r+b", buffering=0))
     fapl = _by_file(target)
-    fapl.set_libver_bounds(h5f.LIBVER_EARLIEST if old is None else h5f.LIBVER_V18, h5f.LIBVER_V110)
+    # What is copied may have types of any version; all else has the least.
+    fapl.set_libver_bounds(h5f.LIBVER_EARLIEST if old is None else h5f.LIBVER_V18, h5f.LIBVER_LATEST)
     file = h5py.File(h5f.create(b"result", h5f.ACC_TRUNC, fcpl=fcpl, fapl=fapl))
     stack.callback(file.close)
     return _File(plan, old, file, {})
