@@ -1,8 +1,12 @@
 # Everything happens in .venv, made from $(PYTHON) when it is first needed.
-# `make run PYTHON=python3.12` takes another Python, `make test ARGS='-k docs'` hands words on to pytest.
+# `make run PYTHON=python3.12` takes another Python, `make run EXTRAS=netcdf,ml` installs extras too, and
+# `make test ARGS='-k docs'` passes arguments to pytest.
 
 PYTHON ?= python3
 ARGS ?=
+EXTRAS ?=
+# Debian's Python cannot put pip into an environment unless python3-venv is installed.
+WITHOUT_PIP = $(shell $(PYTHON) -c 'import ensurepip' 2>/dev/null || echo --without-pip)
 # Tests often wait for the disk or for another process: one more at a time than there are cores.
 WORKERS := $(shell expr $$(nproc) + 1)
 VENV := .venv
@@ -38,7 +42,7 @@ help: ## Show these lines.
 	@echo "Targets of this Makefile:"
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' Makefile | expand -t 20
 
-run: $(VENV)/.run ## Install into .venv, reduce sample_data with MAXLOC and print the result.
+run: $(VENV)/.run $(if $(EXTRAS),extras) ## Install into .venv, reduce sample_data with MAXLOC and print the result.
 	$(BIN)/mpired reduce --op maxloc --type double_int sample_data/maxloc_?.bin --to table
 
 test: $(VENV)/.test ## Install with the test tools and run all tests.
@@ -95,6 +99,10 @@ clean: ## Remove .venv, caches and builds.
 	rm -rf $(VENV) $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/*.md.new $(KERNELS)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+.PHONY: extras
+extras: $(VENV)/.run
+	$(call install,.[$(EXTRAS)])
+
 # Where there is no C compiler, it says so and makes none: mpired works without.
 $(KERNELS): mpired/ops/native/kernels.c build_kernels.py
 	@$(PYTHON) build_kernels.py
@@ -105,7 +113,7 @@ $(VENV)/.made:
 		"name one, as in: make run PYTHON=/usr/bin/python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "mpired needs Python 3.11 or later," \
 		"but '$(PYTHON)' is $$($(PYTHON) --version 2>&1); name another, as in: make run PYTHON=python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv $(VENV) || $(PYTHON) -m venv --without-pip $(VENV)
+	$(PYTHON) -m venv $(WITHOUT_PIP) $(VENV)
 	@touch $@
 
 $(VENV)/.run: $(VENV)/.made pyproject.toml | $(KERNELS)
@@ -126,7 +134,7 @@ $(VENV)/.docs: $(VENV)/.made pyproject.toml | $(KERNELS)
 
 # Every bound `>=` in pyproject.toml becomes `==`.
 $(OLDEST)/.made: $(VENV)/.made pyproject.toml | $(KERNELS)
-	$(PYTHON) -m venv $(OLDEST) || $(PYTHON) -m venv --without-pip $(OLDEST)
+	$(PYTHON) -m venv $(WITHOUT_PIP) $(OLDEST)
 	$(BIN)/python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
 		print(*project['dependencies'], *project['optional-dependencies']['remote'], sep='\n')" \
 		| sed 's/>=/==/' > $(OLDEST)/oldest.txt

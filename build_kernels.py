@@ -21,7 +21,10 @@ def build(library: Path = LIBRARY) -> str:
     """Compile, and return "", or why that was not possible; then no library is left."""
     compiler, given, linked = (shlex.split(os.environ.get(name, "")) for name in ("CC", "CFLAGS", "LDFLAGS"))
     draft = library.with_suffix(".draft")
-    compiler = compiler or [next(filter(shutil.which, ("cc", "gcc", "clang")), "cc")]
+    compiler = compiler or [*filter(shutil.which, ("cc", "gcc", "clang"))][:1]
+    if not compiler:
+        library.unlink(missing_ok=True)
+        return "there is no C compiler"
     words = [*compiler, *given, *_FLAGS, str(SOURCE), "-o", str(draft), *linked, "-s", "-lm"]
     try:
         subprocess.run(words, check=True, capture_output=True, text=True)  # noqa: S603 - what who installs has chosen
