@@ -70,7 +70,7 @@ class ArrowFile:
 
     def __init__(self, source: Source, _memory: int = DECODED_NBYTES) -> None:
         self._bytes = source.open()
-        self._messages = self.messages(self._bytes, source.nbytes)
+        self._messages = self.messages(self._bytes, source)
 
     def arrays(self, wanted: Leaf | Nullable, start: int) -> Iterator[Values]:
         """Yield the values of a leaf from the row `start` on."""
@@ -208,7 +208,7 @@ class WholeFile:
     def __init__(self, source: Source) -> None:
         self._bytes = source.open()
         self._name = source.name
-        self._messages = self.messages(self._bytes, source.nbytes)
+        self._messages = self.messages(self._bytes, source)
         self._whole = Extent(0, source.nbytes)
         # A reader of the whole file would start a thread, and a process with threads cannot fork.
         after_magic = Extent(self.magic_nbytes, max(0, source.nbytes - self.magic_nbytes))
@@ -216,7 +216,7 @@ class WholeFile:
 
     def contents(self) -> Contents:
         """Return what it holds; columns of other types than numbers and times have no leaves."""
-        places = _Places(self._messages.byte_order, has_old_unions=self._messages.version < _VERSION_5)
+        places = _Places(self._messages.byte_order)
         own, leaves = [], []  # the node of each column, and its leaves
         for field in self.schema:
             own.append(places.node)
@@ -292,9 +292,8 @@ class _Places:
     `node` is the number of the next one.
     """
 
-    def __init__(self, byte_order: Order, *, has_old_unions: bool) -> None:
+    def __init__(self, byte_order: Order) -> None:
         self._order = byte_order
-        self._more_for_unions = int(has_old_unions)  # until version 5 they had a buffer of what is missing
         self.node = self._buffer = self._views = 0
 
     def leaves(self, kind: pa.DataType, above: tuple[tuple[int, int], ...] = ()) -> tuple[Leaf, ...]:
@@ -303,7 +302,7 @@ class _Places:
             return self.leaves(kind.storage_type, above)
         nodes, views = (*above, (self.node, self._buffer)), self._views
         self.node += 1
-        self._buffer += _NBUFFERS.get(kind.id, 2) + (self._more_for_unions if pa.types.is_union(kind) else 0)
+        self._buffer += _NBUFFERS.get(kind.id, 2)
         self._views += kind.id in _VIEWS
         if is_time(kind):
             return (Leaf(DTYPES[integers_of(kind)].newbyteorder(self._order), nodes, views),)
@@ -321,7 +320,6 @@ def _ids(**counts: int) -> dict[int, int]:
     return {number: count for number, count in numbers.items() if number is not None}
 
 
-_VERSION_5 = 4  # MetadataVersion
 _VIEWS = _ids(STRING_VIEW=2, BINARY_VIEW=2)
 # What is missing, and the values; with offsets or types there are others.
 _NBUFFERS = _ids(
@@ -341,12 +339,12 @@ class ArrivingFile(ArrowFile):
 
     def __init__(self, source: Source) -> None:
         self._bytes = source.open()
-        self._messages: ArrivingMessages = ArrivingMessages(self._bytes)
+        self._messages: ArrivingMessages = ArrivingMessages(self._bytes, source)
 
     def contents(self) -> Contents:
         """Return what its schema says; how many rows there are shows at its end."""
         schema = pa.ipc.read_schema(pa.BufferReader(self._messages.schema))
-        places = _Places(self._messages.byte_order, has_old_unions=self._messages.version < _VERSION_5)
+        places = _Places(self._messages.byte_order)
         return Contents(schema, [places.leaves(field.type) for field in schema], UNKNOWN_COUNT, [0] * len(schema), 0)
 
     def _batches(self) -> Iterator[Message]:

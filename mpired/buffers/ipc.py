@@ -14,13 +14,17 @@ import numpy as np
 
 from mpired.buffers.flat import Order
 from mpired.buffers.local import DamageError, Extent, read_all
-from mpired.sources.source import OpenSource
+from mpired.errors import BufferFileError
+from mpired.sources.source import OpenSource, Source
 
 _MAGIC = b"ARROW1"
 _CODECS = ("lz4", "zstd")  # CompressionType
 _CONTINUATION = 0xFFFFFFFF
 _BLOCK_NBYTES, _NODE_NBYTES, _BUFFER_NBYTES = 24, 16, 16
 _NOT_COMPRESSED = -1
+_VERSION_5 = 4  # MetadataVersion
+_FEATURES = {0, 1, 2}  # Feature
+_RESERVED = b"ARROW:"  # so begin the keys that the format keeps for itself; all others are the user's
 
 
 class Message(NamedTuple):
@@ -62,33 +66,60 @@ class Packed(NamedTuple):
 
 
 class Messages:
-    """The messages of an open file of so many bytes.
+    """The messages of a file that is open.
 
     Raises
     ------
     DamageError
         If the file is damaged.
+    BufferFileError
+        If something in it may mean that the rest is read in another way.
     """
 
-    def __init__(self, file: OpenSource, nbytes: int) -> None:
-        self._bytes = file
+    def __init__(self, file: OpenSource, source: Source) -> None:
+        self._bytes, self._name = file, source.name
+        nbytes = source.nbytes
         tail = 4 + len(_MAGIC)
         end = read_all(file, tail, nbytes - tail)
         length = int.from_bytes(end[:4], "little", signed=True)
         if end[4:] != _MAGIC or not 0 < length <= nbytes - tail:
             raise DamageError("there is no footer of arrow at its end, perhaps it is cut off")
-        footer = self._follow(nbytes - tail - length)
+        footer = self._table(nbytes - tail - length, 5)
         schema = self._field(footer, 1)
         self._nbytes = nbytes
         self._set_schema(schema)
-        self.version = self._int(footer, 0, "<h")
         self.dictionaries: list[Message] = self._blocks(footer, 2)
         self.batches: list[Message] = self._blocks(footer, 3)
 
     def _set_schema(self, schema: int) -> None:
         """Take the byte order of a schema, which is 0 if there is none."""
-        order = self._field(self._follow(schema), 0) if schema else 0
-        self.byte_order: Order = ">" if order and self._unpack("<h", order) else "<"
+        table = self._table(schema, 4) if schema else 0
+        order = self._int(table, 0, "<h") if table else 0
+        start, count = self._vector(table, 3) if table else (0, 0)
+        if order not in {0, 1} or any(self._unpack("<q", start + 8 * i) not in _FEATURES for i in range(count)):
+            raise self._not_read("has a byte order or a feature that mpired does not know")
+        self.byte_order: Order = ">" if order else "<"
+
+    def _not_read(self, reason: str) -> BufferFileError:
+        return BufferFileError(self._name, f"{reason}; write it again with pyarrow 1.0 or later")
+
+    def _check_meaning(self, table: int) -> None:
+        """Refuse what may change the meaning of all else: the version and the metadata of a message."""
+        version = self._int(table, 0, "<h")
+        if version != _VERSION_5:
+            raise self._not_read(f"is of version {version + 1} of Arrow's metadata, and mpired reads version 5")
+        start, count = self._vector(table, 4)
+        for at in range(start, start + 4 * count, 4):
+            key = self._field(self._follow(at), 0)
+            if key and self._bytes.read(len(_RESERVED), self._follow(key) + 4) == _RESERVED:
+                raise self._not_read("has messages with metadata of Arrow's own, which mpired does not know")
+
+    def _table(self, at: int, nfields: int) -> int:
+        """Return the table that a place leads to, of which so many fields are known."""
+        table = self._follow(at)
+        if self._unpack("<H", table - self._unpack("<i", table)) > 4 + 2 * nfields:
+            raise self._not_read("has messages with fields that mpired does not know")
+        return table
 
     def _unpack(self, form: str, at: int) -> int:
         value: int = struct.unpack(form, read_all(self._bytes, struct.calcsize(form), at))[0]
@@ -133,16 +164,19 @@ class Messages:
     def batch(self, message: Message) -> Batch:
         """Read the header of a record batch, or of a dictionary."""
         at = message.header + (8 if self._unpack("<I", message.header) == _CONTINUATION else 4)
-        table = self._follow(at)
+        table = self._table(at, 5)
+        self._check_meaning(table)
         kind, header = self._int(table, 1, "<B"), self._field(table, 2)
         if kind not in _HEADERS or not header:
             raise DamageError(f"the message at {message.header} is no record batch")
-        batch = self._follow(header)
         if kind == _DICTIONARY_BATCH:
-            batch = self._follow(self._field(batch, 1))
-        rows, compression = self._int(batch, 0, "<q"), self._field(batch, 3)
-        codec = self._int(self._follow(compression), 0, "<b") if compression else None
-        if rows < 0 or codec not in {None, *range(len(_CODECS))}:
+            header = self._field(self._table(header, 3), 1)
+        batch = self._table(header, 5)
+        rows, how = self._int(batch, 0, "<q"), self._field(batch, 3)
+        compression = self._table(how, 2) if how else 0
+        codec = self._int(compression, 0, "<b") if compression else None
+        method = self._int(compression, 1, "<b") if compression else 0
+        if rows < 0 or codec not in {None, *range(len(_CODECS))} or method:
             raise DamageError(f"the record batch at {message.header} makes no sense")
         return Batch(
             rows,
@@ -195,17 +229,11 @@ class Messages:
 
 
 class StreamMessages(Messages):
-    """The messages of an Arrow IPC stream of so many bytes, which stand one after another.
+    """The messages of an Arrow IPC stream that is open, which stand one after another; errors as of those of a file."""
 
-    Raises
-    ------
-    DamageError
-        If the stream is damaged.
-    """
-
-    def __init__(self, file: OpenSource, nbytes: int) -> None:
-        self._bytes = file
-        self._nbytes = nbytes
+    def __init__(self, file: OpenSource, source: Source) -> None:
+        self._bytes, self._name = file, source.name
+        self._nbytes = source.nbytes
         self.dictionaries, self.batches = [], []
         for kind, message in self._messages(self._begin()):
             (self.batches if kind == _RECORD_BATCH else self.dictionaries).append(message)
@@ -215,8 +243,8 @@ class StreamMessages(Messages):
         end, table, header = self._next(0)
         if not table or self._int(table, 1, "<B") != _SCHEMA or not header:
             raise DamageError("there is no schema of arrow at its start")
+        self._check_meaning(table)
         self._set_schema(header)
-        self.version = self._int(table, 0, "<h")
         return end
 
     def _messages(self, end: int) -> Iterator[tuple[int, Message]]:
@@ -239,16 +267,16 @@ class StreamMessages(Messages):
         mark, length = self._unpack("<I", at), self._unpack("<i", at + 4)
         if mark != _CONTINUATION or length < 0:
             raise DamageError(f"there is no message at {at}")
-        table = self._follow(at + 8) if length else 0
+        table = self._table(at + 8, 5) if length else 0
         return at + 8 + length, table, self._field(table, 2) if table else 0
 
 
 class ArrivingMessages(StreamMessages):
     """The messages of an Arrow IPC stream that is read forward, of which the header of one is in memory."""
 
-    def __init__(self, file: OpenSource) -> None:
+    def __init__(self, file: OpenSource, source: Source) -> None:
         self._headed = _Headed(file)
-        self._bytes, self._nbytes = self._headed, _ANY_NBYTES
+        self._bytes, self._name, self._nbytes = self._headed, source.name, _ANY_NBYTES
         self._end = self._begin()
         self.schema = self._headed.head
         """The message with the schema."""

@@ -23,10 +23,7 @@ from mpired.buffers.missing import Missing
 from mpired.errors import BufferFileError
 from mpired.sources.source import STORE_DOCUMENTS, OpenStore, Source
 
-ERRORS = (
-    ValueError, zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, RecursionError, struct.error,
-    RuntimeError,
-)  # fmt: skip
+ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, TypeError, ValueError, struct.error, RuntimeError)
 """What the documents and the archive raise where they are damaged."""
 ROOT = "/"
 """What an array is called that is the whole store."""
