@@ -40,6 +40,7 @@ def _has_fuse(*programs: str) -> bool:
 
 NEEDS = {
     "gcc": Need(lambda: shutil.which("gcc") is not None, "apt-get install gcc libc6-dev"),
+    "gfortran": Need(lambda: shutil.which("gfortran") is not None, "apt-get install gfortran"),
     "mpicc": Need(
         lambda: (
             os.access(os.path.join(sysconfig.get_path("scripts"), "mpicc"), os.X_OK) and shutil.which("gcc") is not None

@@ -94,6 +94,8 @@ def test_examples_of_page(page, elsewhere):
     text = page.read_text()
     if "$ gcc" in text or "compiled kernels" in text:
         needs("gcc")
+    if "$ gfortran" in text:
+        needs("gfortran")
     for block in BLOCK.finditer(text):
         line = text.count("\n", 0, block.start()) + 1
         if block[1] == "python":

@@ -1,11 +1,14 @@
 """The examples of docs/user-ops.md."""
 
+import ast
+import subprocess
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from needs import needs
 from user_ops import folded, in_child, saved
 
 import mpired
@@ -25,6 +28,19 @@ def test_complex_product_is_that_of_the_predefined_op(tmp_path):
     result = in_child(lambda: mpired.reduce(saved(tmp_path, arrays), f"{EXAMPLES}:complex_product").tobytes())
     expected = mpired.reduce(saved(tmp_path, [array.view("c16") for array in arrays]), "prod")
     assert result == expected.tobytes()
+
+
+def test_a_subroutine_in_fortran_is_an_op(tmp_path):
+    """Compared with NumPy, whose complex product may round its sums otherwise."""
+    needs("gfortran")
+    library = tmp_path / "ops.so"
+    source = EXAMPLES.with_name("complex_product.f90")
+    flags = ("-O2", "-ffp-contract=off", "-shared", "-fPIC")
+    subprocess.run(["gfortran", *flags, "-o", library, source], check=True)
+    arrays = [pair.view("c16") for pair in complexes(1000, 5)]
+    result = in_child(lambda: mpired.reduce(saved(tmp_path, arrays), f"{library}:complex_product").tolist().__repr__())
+    expected = np.prod(arrays, axis=0)
+    np.testing.assert_allclose(np.array(ast.literal_eval(result)), expected, rtol=1e-13)
 
 
 def test_one_op_for_several_datatypes(tmp_path):
