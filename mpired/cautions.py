@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from mpired.errors import (
     HardLinkWarning,
+    InputWarning,
     MaskedWarning,
     MpiredWarning,
     OrderWarning,
@@ -75,6 +76,12 @@ def masked(count: int, name: str, values: str, way_out: str = "") -> MaskedWarni
     what = f"{elements} of {name} came out {values}, so that readers of the result take them as missing"
     ways = f"give its attributes other values{way_out and ', or '}{way_out}"
     return MaskedWarning(f"{what}; {ways}", {"buffer": name, "count": count})
+
+
+def units(this: str, unit: str, like: str, other: str, name: str) -> InputWarning:
+    """Warn of two ranks whose values have different units."""
+    what = f"{this} has {name} in {unit!r}, but {like} has it in {other!r}"
+    return InputWarning(f"{what}, and the numbers are combined as they are; convert one of them if the units differ")
 
 
 def order(first: str, second: str, where: str) -> OrderWarning:

@@ -27,7 +27,7 @@
 
 The number is the exit status of the command. Each class also inherits the fitting builtin. `MpiredWarning` is the base
 of the categories of warnings: OverflowWarning, MaskedWarning, OrderWarning, SkippedWarning, SameFileWarning,
-SameContentWarning, HardLinkWarning, ProcessorWarning and UnusedWarning.
+SameContentWarning, HardLinkWarning, ProcessorWarning, InputWarning and UnusedWarning.
 """
 
 from __future__ import annotations
@@ -233,6 +233,10 @@ class ProcessorWarning(MpiredWarning):
 
     The predefined ops give the same bits on all.
     """
+
+
+class InputWarning(MpiredWarning):
+    """The category of the warning that the values of ranks have different units."""
 
 
 class UnusedWarning(MpiredWarning):

@@ -85,6 +85,7 @@ def test_all_errors_of_the_program_are_known_here():
         "Interrupted",
         "Stopped",
         "_LeftError",
+        "DamageError",
         "Misfit",
         "NotExactError",
         "NothingThereError",

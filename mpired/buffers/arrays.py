@@ -62,6 +62,8 @@ class Array(NamedTuple):
         The dimensions of the pieces that a library decodes; () if all is one.
     missing
         Which values mean that an element is missing; None if none does.
+    dims
+        The names of the dimensions, "" for one without; () if none has any.
     unit
         The unit of the values, "" if there is none.
     storage
@@ -92,6 +94,7 @@ class Array(NamedTuple):
     digest: bytes = b""
     chunk: tuple[int, ...] = ()
     missing: Missing | None = None
+    dims: tuple[str, ...] = ()
     unit: str = ""
     storage: str = ""
     fixed_order: bool = False
@@ -177,6 +180,7 @@ def inspect(source: Source, declared: Declared, arrays: Sequence[Array], library
         buffers,
         () if declared.columns or declared.pair else tuple(map(_other, others)),
         ncolumns=len(arrays),
+        dims={each.name: each.dims for each in arrays if any(each.dims)},
         kept=KeptArrays(source, tuple(carried), library, wanted=bool(kept)) if carried else None,
     )
 

@@ -342,7 +342,11 @@ def look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array
                 variables.append(Variable(f"{each.name}/", (), None, attributes_of(each.object)))
         carried = conventions.carried(variables)
         looking = _Looking(opened, source, follow=follow, unpack=unpack, window=window)
-        return [looking.array(*entry, is_carried=entry[0].name in carried) for entry in entries]
+        named = {each.name: each.dims for each in variables}
+        return [
+            looking.array(*entry, is_carried=entry[0].name in carried)._replace(dims=named.get(entry[0].name, ()))
+            for entry in entries
+        ]
 
 
 def _dims(name: str, dataset: h5py.Dataset, attributes: Attributes, scales: Mapping[Any, str]) -> tuple[str, ...]:

@@ -385,6 +385,7 @@ def _array(source: Source, header: _Header, var: _Var, is_carried: bool, declare
         digest=_digest(source, leaf, shape, attributes) if is_carried else b"",
         chunk=(1, *shape[1:]) if is_record else (1,) * len(shape),
         missing=conventions.missing(attributes, var.form),
+        dims=tuple(header.dimensions[dim].name for dim in var.dims),
         unit=conventions.unit(attributes),
         storage=storage,
         fixed_order=True,

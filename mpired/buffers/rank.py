@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, NamedTuple, Protocol, TypeAlias, cast
 
@@ -140,7 +140,8 @@ class RankFile(NamedTuple):
     """A rank: its file, and its buffers in order.
 
     Also what else is in the file, unless columns were chosen, the number of all columns, and those that are kept. The
-    name of the format is filled in by its row. The obstacle is why a file that is only looked at has no buffers.
+    name of the format is filled in by its row. The obstacle is why a file that is only looked at has no buffers. Of
+    arrays whose dimensions have names `dims` has these.
     """
 
     source: Source
@@ -150,6 +151,7 @@ class RankFile(NamedTuple):
     format: str = ""
     obstacle: str = ""
     kept: Kept | None = None
+    dims: Mapping[str, tuple[str, ...]] = {}
 
     @classmethod
     def not_read(cls, source: Source, what: str, obstacle: str) -> RankFile:
@@ -270,6 +272,14 @@ def dtype_text(dtype: np.dtype, byte_order: str | None = None) -> str:
 
 def _field_text(field: np.dtype) -> str:
     return field.base.str + "".join(f"[{n}]" for n in field.shape)
+
+
+def turned(dims: Sequence[str], others: Sequence[str]) -> str | None:
+    """Say how the dimensions of two arrays stand in another order, by those names that are not made up for a reader."""
+    pairs = zip(dims, others, strict=True) if len(dims) == len(others) else ()
+    if not any(mine != other and mine in others and not mine.startswith("phony_dim_") for mine, other in pairs if mine):
+        return None
+    return f"dimensions ({', '.join(dims)}), not ({', '.join(others)}); write all in one order"
 
 
 def reordered(fields: Sequence[str], others: Sequence[str], datatype: Datatype) -> str | None:

@@ -218,6 +218,7 @@ class _Store:
             digest=self._digest(node, dtype) if carried else b"",
             chunk=tuple(min(one, max(1, all_)) for one, all_ in zip(node.chunk, node.shape, strict=True)),
             missing=None if number is None else Missing() if packed is not None and missing else missing,
+            dims=node.variable.dims,
             unit=unit if isinstance(unit, str) else "",
             storage=_storage(node),
         )
@@ -527,7 +528,7 @@ def _write_chunks(archive: zipfile.ZipFile, documents: Mapping[str, bytes], new:
             nrows = min(height, shape[0] - row) if shape else 1
             block = np.empty(nrows * width, result.datatype.form)
             there = reader.read(row * width, block)
-            if there is not None:
+            if there is not None and not there.all():  # else there may be no value for it
                 block[~there] = new.null
             stored = as_numbers(conventions.viewed(new.node.values, array.dtype)[1])
             if not lies_as(stored, result.datatype):

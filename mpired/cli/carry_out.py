@@ -15,6 +15,7 @@ from mpired.collectives.table import COLLECTIVES
 from mpired.engines import chosen, pool, worker
 from mpired.errors import (
     HardLinkWarning,
+    InputWarning,
     MaskedWarning,
     MpiredWarning,
     OrderWarning,
@@ -122,6 +123,7 @@ def carry_out(plan: Callable[[], Call], options: CallOptions, words: Words) -> N
         tell_cautions(cautions.of_kind(heard, ProcessorWarning))
         params.tell(None if quiet else summarise(planned, overflow).line())
         tell_cautions(overflow)
+        tell_cautions(cautions.of_kind(heard, InputWarning))
         tell_cautions(cautions.of_kind(heard, MaskedWarning))
         tell_cautions(() if quiet else cautions.of_kind(heard, OrderWarning))
     params.end_without(planned.skipped)

@@ -6,12 +6,12 @@ import errno
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from mpired import codecs
+from mpired import cautions, codecs
 from mpired.buffers import Declared, RankBuffer, RankFile, format_named, open_rank
 from mpired.buffers.flat import UNKNOWN_COUNT
 from mpired.buffers.memory import RankInFile, UnusableRank, check_holds_several
 from mpired.buffers.names import lacking
-from mpired.buffers.rank import in_order, reordered
+from mpired.buffers.rank import in_order, reordered, turned
 from mpired.errors import (
     BufferFileError,
     ChangedError,
@@ -99,7 +99,21 @@ def open_groups(
     files = [file for group in opened for file in group.files]
     check_use(declared, files, raw_result=raw_result)
     _check_pipes(files)
+    _compare_units(opened)
     return tuple(opened)
+
+
+def _compare_units(groups: Sequence[Opened]) -> None:
+    """Warn of the first rank in which a buffer has another unit than in the first rank, if both name one."""
+    first = groups[0].files[0]
+    for number, buffer in enumerate(first.buffers):
+        unit = getattr(buffer, "unit", "")
+        for file in (file for group in groups for file in group.files if unit):
+            other = getattr(file.buffers[number], "unit", "")
+            if other and other != unit:
+                said = repr(file.source.name), other, repr(first.source.name), unit
+                cautions.tell(cautions.units(*said, buffer.name))
+                break
 
 
 def _check_pipes(files: Sequence[RankFile]) -> None:
@@ -336,6 +350,8 @@ def compare(this: str, file: RankFile, reference: tuple[str, RankFile]) -> None:
         names = [each.name for each in mine], reference[0], [each.name for each in theirs]
         raise CountError(file.source.name, f"{reason}{lacking(this, *names)}")
     for buffer, like in zip(mine, theirs, strict=True):
+        if how := turned(file.dims.get(buffer.name, ()), reference[1].dims.get(like.name, ())):
+            raise CountError(file.source.name, f"{this} has {how}, as {_named(reference)} has them")
         _compare_buffers(this, buffer, reference, like)
 
 
