@@ -204,7 +204,8 @@ class _File(NamedTuple):
         if self.old is not None:
             datasets = [each for each in walk(self.old) if each.outside or isinstance(each.object, h5d.DatasetID)]
             wanted = {*new, *self.plan.kept}
-            left_out = {each.name for each in datasets if each.name not in wanted and not _is_dimension(each.object)}
+            others = [each for each in datasets if each.name not in wanted and not _is_dimension(each.object)]
+            left_out = {key for each in others for key in (each.name, each.address)}
             _Copy(self, new, {}, left_out, early=early).all()
         for name, each in new.items():
             if name not in self.datasets:
@@ -285,13 +286,14 @@ def _leads(tid: Any) -> bool:
 class _Copy(NamedTuple):
     """The copy of what a file has besides the results.
 
-    The names of what is copied are in `made`, by their addresses; those of the other datasets are `left_out`.
+    The names of what is copied are in `made`, by their addresses; names and addresses of the other datasets are
+    `left_out`.
     """
 
     result: _File
     new: dict[str, New]
     made: dict[tuple[int, int], str]
-    left_out: Collection[str]
+    left_out: Collection[object]
     early: bool = False
 
     def all(self) -> None:
@@ -333,7 +335,7 @@ class _Copy(NamedTuple):
         elif isinstance(found, h5d.DatasetID) and name in self.new:
             self.made[at] = name
             self.result.create(to, link, self.new[name], h5py.Dataset(found), early=self.early)
-        elif name not in self.left_out:
+        elif at not in self.left_out:
             self.made[at] = name
             made = _copied(found, to, link)
             for attribute in each_attribute(found):

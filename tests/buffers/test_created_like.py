@@ -127,3 +127,19 @@ def test_attributes_are_opened_by_their_names_once(version, ordered, tmp_path, m
     succeeded(run("reduce", "-q", "--op", "max", "-o", "o.h5", "r.h5", "r.h5", cwd=tmp_path))
     with h5py.File(tmp_path / "o.h5") as new, h5py.File(tmp_path / "r.h5") as old:
         assert [*new["d"].attrs.items()] == [*old["d"].attrs.items()]
+
+
+def test_other_names_of_an_array_that_is_left_out(tmp_path):
+    """They are left out, too: the array would be that of the first rank."""
+    for rank in range(2):
+        with h5py.File(tmp_path / f"r{rank}.h5", "w") as file:
+            file["a/first"] = file["x"] = np.arange(3.0) + rank
+            file["b/second"] = file["third"] = file["a/first"]
+    for name, left in {"x": {"x"}, "a/first": {"a/first", "b/second", "third"}}.items():
+        words = ("--columns", name, "-o", "o.h5", "--force", "r0.h5", "r1.h5")
+        succeeded(run("reduce", "-q", "--op", "sum", *words, cwd=tmp_path))
+        with h5py.File(tmp_path / "o.h5") as file:
+            found = [f"{group}{name}" for group in ("a/", "b/", "") for name in file[group or "/"]]
+            assert left == {name for name in found if isinstance(file[name], h5py.Dataset)}
+            for each in left:
+                np.testing.assert_array_equal(file[each][()], [1, 3, 5])
