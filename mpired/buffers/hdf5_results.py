@@ -220,7 +220,8 @@ class _File(NamedTuple):
         if early:
             plist.set_alloc_time(h5d.ALLOC_TIME_EARLY)
             plist.set_fill_time(h5d.FILL_TIME_NEVER)
-        space = h5s.create_simple(new.shape) if like is None else like.id.get_space()
+        # Elements that lay elsewhere lie in one piece, which has no room to grow.
+        space = like.id.get_space() if like is not None and like.chunks else h5s.create_simple(new.shape)
         lcpl = h5p.create(h5p.LINK_CREATE)
         lcpl.set_create_intermediate_group(True)
         made = h5py.Dataset(h5d.create(group, name, tid, space, plist, lcpl=lcpl))

@@ -44,6 +44,11 @@ def test_all_blocks_of_a_pattern(blocks):
     with h5py.File(blocks / "v.h5") as file:
         assert [*map(float, outcome.out.split())] == (file["me"][()] * 2).tolist()
         assert len(file["me"]) == 12
+    words = ("reduce", "-q", "--op", "mean", "--follow-links", "-o", "o.h5", "v.h5", "v.h5")
+    succeeded(run(*words, cwd=blocks))
+    with h5py.File(blocks / "v.h5") as file, h5py.File(blocks / "o.h5") as new:
+        assert file["me"].maxshape == (None,)
+        np.testing.assert_array_equal(new["me"][()], file["me"][()])
 
 
 @pytest.mark.parametrize("case", LOOKED_AT)
