@@ -49,6 +49,11 @@ _TELLING = {
     "units": re.compile(r"\s*(\w+\s+since\s.*|degrees?_?(north|east|N|E)\s*)", re.IGNORECASE | re.DOTALL),
 }
 _NAMES = ("gw", "area", "date", "datesec")  # of weights, areas and dates of models that say so in no attribute
+PLACES = (
+    "coordinates", "grid_mapping", "cell_measures", "coordinate_interpolation", "geometry", "mesh", "location",
+    "location_index_set",
+)  # fmt: skip
+"""The attributes that say where the elements of an array are, whatever their values mean."""
 MEANING = (*OF_THE_TYPE, SCALE, OFFSET, *_NAMING, *_MARKS, *_TELLING, "calendar", UNSIGNED)
 """All attributes that mean something here."""
 # netCDF's own, of elements that were never written.

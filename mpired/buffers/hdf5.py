@@ -163,20 +163,30 @@ def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile
 
 
 class New(NamedTuple):
-    """An array of a result: its name, its form and shape, the byte order, and whether elements may be missing."""
+    """An array of a result: its name, its form and shape, the byte order, and whether elements may be missing.
+
+    `like` is the name of the array that it is modelled on; another one than its own if it has other values, as indices.
+    """
 
     name: str
     dtype: np.dtype
     shape: tuple[int, ...]
     order: str
     nullable: bool
+    like: str
+
+    @property
+    def is_own(self) -> bool:
+        """Whether it has values of the array that it is modelled on."""
+        return self.like == self.name
 
     @classmethod
     def of(cls, buffer: BufferModel) -> New:
         """Return that of a buffer."""
         dtype = np.dtype(bool) if buffer.datatype.is_bool else buffer.form or buffer.datatype.form
         shape = (buffer.count,) if buffer.shape is None else buffer.shape
-        return cls(buffer.name or "value", dtype, shape, buffer.byte_order, buffer.nullable)
+        name = buffer.name or "value"
+        return cls(name, dtype, shape, buffer.byte_order, buffer.nullable, buffer.origin or name)
 
 
 class Plan(NamedTuple):

@@ -40,6 +40,7 @@ _COPY_NBYTES = 1 << 20
 _COMPACT_NBYTES = 60_000  # what fits into the header of an object
 _HISTORY = b"history"
 _SCALES = (b"DIMENSION_LIST", b"REFERENCE_LIST")
+_PLACES = (*conventions.PLACES, "_Netcdf4Coordinates", "DIMENSION_LABELS")
 
 
 def stored_forms(plan: Plan) -> tuple[np.dtype, ...] | None:
@@ -65,19 +66,23 @@ def missing(plan: Plan) -> tuple[Missing | None, ...]:
 
 def _missing(like: h5py.Dataset | None, new: New) -> Missing | None:
     own, left_out = _own(like, new)
-    attributes = {} if like is None else _read(like)[0]
-    kept = {name: value for name, value in attributes.items() if name not in left_out}
+    kept = {name: value for name, value in _said(like, new)[0].items() if name not in left_out}
     return conventions.missing({**kept, **own}, _elements(like, new))
 
 
 def _own(like: h5py.Dataset | None, new: New) -> tuple[dict[str, np.ndarray], Collection[str]]:
     """Return the attributes that a result has in the form of its elements, and those of its model that it has not."""
-    attributes, form = ({}, new.dtype) if like is None else _read(like)
+    attributes, form = _said(like, new)
     unpacked, is_same = conventions.packing("", attributes, form) is not None, _is_unchanged(like, new)
     if not (unpacked or new.nullable or not is_same):
         return {}, ()
     own = conventions.of_result(attributes, _elements(like, new), unpacked=unpacked, nullable=new.nullable)
     return own, conventions.left_out(unpacked=unpacked, is_same=is_same and not unpacked)
+
+
+def _said(like: h5py.Dataset | None, new: New) -> tuple[Attributes, np.dtype]:
+    """Return what the model of a result says of its values, and their form: no attribute, if its own are others."""
+    return _read(like) if like is not None and new.is_own else ({}, new.dtype)
 
 
 def _read(dataset: h5py.Dataset) -> tuple[Attributes, np.dtype]:
@@ -107,7 +112,7 @@ def _like(old: h5py.File | None, new: New) -> h5py.Dataset | None:
     if old is None:
         return None
     try:
-        found = old[new.name]
+        found = old[new.like]
     except (KeyError, OSError):
         return None
     return found if isinstance(found, h5py.Dataset) and found.shape == new.shape else None
@@ -115,7 +120,7 @@ def _like(old: h5py.File | None, new: New) -> h5py.Dataset | None:
 
 def _is_unchanged(like: h5py.Dataset | None, new: New) -> bool:
     """Tell whether the elements of a result are of the form that they have in the file."""
-    if like is None:
+    if like is None or not new.is_own:
         return False
     forms = [dtype.newbyteorder("=") for dtype in (_form(like), as_numbers(new.dtype))]
     if forms[0].names is not None and forms[1].names is not None:
@@ -139,7 +144,7 @@ def _creation(like: h5py.Dataset, new: New, tid: Any) -> Any:
     """Return how a dataset is created: as that of the file, with the value of unwritten elements in its new type."""
     plist = _laid_out_as(like, new.dtype)
     old = like.id.get_create_plist()
-    if not _is_elsewhere(old) and old.fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED:
+    if new.is_own and not _is_elsewhere(old) and old.fill_value_defined() == h5d.FILL_VALUE_USER_DEFINED:
         value = np.zeros((), like.dtype)
         old.get_fill_value(value)
         if not _is_unchanged(like, new):
@@ -203,10 +208,11 @@ class _File(NamedTuple):
         new = {each.name: each for each in self.plan.new}
         if self.old is not None:
             datasets = [each for each in walk(self.old) if each.outside or isinstance(each.object, h5d.DatasetID)]
-            wanted = {*new, *self.plan.kept}
+            own = {name: each for name, each in new.items() if each.is_own}
+            wanted = {*own, *self.plan.kept} - (new.keys() - own.keys())
             others = [each for each in datasets if each.name not in wanted and not _is_dimension(each.object)]
             left_out = {key for each in others for key in (each.name, each.address)}
-            _Copy(self, new, {}, left_out, early=early).all()
+            _Copy(self, own, {}, left_out, early=early).all()
         for name, each in new.items():
             if name not in self.datasets:
                 self.create(self.file.id, name.encode("utf-8", "surrogateescape"), each, None, early=early)
@@ -241,7 +247,7 @@ class _File(NamedTuple):
             name = text_of(attribute.name)
             if name in own:
                 _put(made.id, name, own.pop(name))
-            elif name not in left_out:
+            elif name not in left_out and (new.is_own or name in _PLACES):
                 copy_attribute(attribute, made.id)
         for name, value in own.items():
             _put(made.id, name, value)
@@ -303,7 +309,11 @@ class _Copy(NamedTuple):
         old, file = self.result.old, self.result.file
         self.made[address(old.id)] = ""
         self._group(old["/"].id, file["/"].id, "")
-        self._attach()
+        others = [(each, like) for each in self.result.plan.new if not each.is_own and (like := _like(old, each))]
+        for each, like in others:
+            name = each.name.encode("utf-8", "surrogateescape")
+            self.result.create(file.id, name, each, like, early=self.early)
+        self._attach([(like, each.name) for each, like in others])
         self._global(old["/"].id, file["/"].id)
 
     def _group(self, old: Any, to: Any, prefix: str) -> None:
@@ -341,16 +351,21 @@ class _Copy(NamedTuple):
             made = _copied(found, to, link)
             for attribute in each_attribute(found):
                 copy_attribute(attribute, made)
+        elif self.result.plan.has_history and h5ds.is_scale(found) and found.rank:
+            self.made[at] = name
+            _dimension_only(found, to, link)
 
-    def _attach(self) -> None:
-        """Give the dimensions of all datasets their scales."""
+    def _attach(self, others: Sequence[tuple[h5py.Dataset, str]]) -> None:
+        """Give the dimensions of all datasets their scales, of `others` as the dataset has that each is like."""
         old, file = self.result.old, self.result.file
-        for name in self.made.values():
-            found = old[f"/{name}"].id if old is not None and name else None
-            if not isinstance(found, h5d.DatasetID) or not h5a.exists(found, b"DIMENSION_LIST"):
+        assert old is not None  # noqa: S101 - asked before
+        same = [(old[f"/{name}"], name) for name in self.made.values() if name]
+        for like, name in (*same, *others):
+            made = file[f"/{name}"]
+            if not isinstance(like, h5py.Dataset) or made.shape != like.shape:
                 continue
-            made, dataset = file[f"/{name}"], h5py.Dataset(found)
-            for number, dimension in enumerate(dataset.dims if made.shape == dataset.shape else ()):
+            has_list = h5a.exists(like.id, b"DIMENSION_LIST")
+            for number, dimension in enumerate(like.dims if has_list else _of_scale(like, made)):
                 for scale in dimension.values():
                     place = self.made.get(address(scale.id))
                     if place is not None:
@@ -369,6 +384,21 @@ class _Copy(NamedTuple):
                 copy_attribute(attribute, to)
         if plan.has_history and not has_history:
             _text(to, _HISTORY, plan.line, None)
+
+
+def _of_scale(like: h5py.Dataset, made: h5py.Dataset) -> list[dict[str, h5py.Dataset]]:
+    """Return the scales of a dataset that is like a scale and is none."""
+    return [{"": like}] if h5ds.is_scale(like.id) and not h5ds.is_scale(made.id) else []
+
+
+def _dimension_only(found: Any, to: Any, link: bytes) -> None:
+    """Make a dimension of netCDF without values, in the place of one that has some."""
+    old = h5py.Dataset(found)
+    made = h5d.create(to, link, h5t.IEEE_F32BE, found.get_space(), _laid_out_as(old, np.dtype("f4")))
+    for attribute in each_attribute(found):
+        if attribute.name == b"_Netcdf4Dimid":
+            copy_attribute(attribute, made)
+    h5ds.set_scale(made, f"{DIMENSION_ONLY}.{old.shape[0]:10}".encode())
 
 
 def _copied(found: Any, to: Any, link: bytes) -> Any:

@@ -78,6 +78,8 @@ class BufferModel(NamedTuple):
         "external32" for raw elements in that; else "native", or None where the file has no say.
     nullable
         Whether elements may be null.
+    read
+        The columns of the modelled file that its elements are made of; empty if it is that of its name.
     """
 
     datatype: Datatype
@@ -90,6 +92,12 @@ class BufferModel(NamedTuple):
     byte_order: Order = "="
     datarep: str | None = None
     nullable: bool = False
+    read: tuple[str, ...] = ()
+
+    @property
+    def origin(self) -> str:
+        """The column of the modelled file whose dimensions it has: that of its name, unless it got another."""
+        return self.name if self.name in self.read else next(iter(self.read), self.name)
 
 
 class Kept(Protocol):

@@ -472,10 +472,13 @@ def _new(buffer: BufferModel, old: _Header, dimensions: list[_Dimension]) -> _Ne
         what = "arrays in Fortran order" if code else buffer.datatype.label
         raise DatatypeError(what, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
     shape = (buffer.count,) if buffer.shape is None else buffer.shape
-    like = next((each for each in old.variables if each.name == name and old.shape(each) == shape), None)
+    origin = buffer.origin or name
+    like = next((each for each in old.variables if each.name == origin and old.shape(each) == shape), None)
     if like is None:
         dims = tuple(_dimension(length, dimensions, first=not i) for i, length in enumerate(shape))
         like = _Var(name, dims, (), code)
+    elif origin != name:  # it has other values
+        like = replace(like, name=name, attributes=tuple(a for a in like.attributes if a.name in conventions.PLACES))
     attributes = like.attributes
     unpacked = conventions.packing(name, like.values, like.form) is not None
     code = like.code if like.form == _FORMS[code] and not unpacked else code

@@ -179,6 +179,7 @@ class RankFile(NamedTuple):
                 form=buffer.form,
                 byte_order=buffer.byte_order,
                 datarep=buffer.datarep,
+                read=what_is_read(buffer).columns,
             )
             for buffer in self.buffers
         )

@@ -52,6 +52,7 @@ _CHUNK_NBYTES = 4 << 20
 _CARRIED_NBYTES = 1 << 30
 _DATE = (1980, 1, 1, 0, 0, 0)
 _FAILURES = (Exception,)  # of the library
+_PLACES = (*conventions.PLACES, "_ARRAY_DIMENSIONS")
 _TEXTS = frozenset({"vlen-utf8", "vlen-bytes"})
 
 
@@ -356,7 +357,7 @@ def prepare(model: Model) -> MarkingLayout:
             old = all_nodes(model.source)
     by_name = {node.name: node for node in old if node.is_array}
     version = old[0].version if old else 3
-    new = [_new(buffer, by_name.get(buffer.name), version) for buffer in model.buffers]
+    new = [_new(buffer, by_name.get(buffer.origin), version) for buffer in model.buffers]
     kept = [by_name[name] for name in model.kept.names] if isinstance(model.kept, KeptArrays) else []
     groups = {node.path: node for node in old if not node.is_array}
     for each in new:
@@ -382,12 +383,16 @@ def _new(buffer: BufferModel, old: Node | None, version: int) -> _New:
     """Describe the array of a result."""
     shape = (buffer.count,) if buffer.shape is None else buffer.shape
     dtype = np.dtype(np.bool_) if buffer.datatype.is_bool else buffer.datatype.form
+    path = (buffer.name or "value").lstrip(ROOT)
+    is_own = old is None or old.path == path
     same = old is not None and old.form is not None and agrees(buffer.datatype, old.form) and old.packed is None
+    same = same and is_own
     if not same and dtype.kind not in "biufc":
         raise DatatypeError(buffer.datatype.label, "has no form in zarr; use `to='npy'` or `to='npz'`")
-    path = (buffer.name or "value") if old is None else old.path
+    if old is not None and not is_own:  # it has other values
+        attributes = {key: value for key, value in old.attributes.items() if key in _PLACES}
+        old = replace(old, path=path, attributes=attributes, document={**old.document, "fill_value": None})
     if old is None:
-        path = "" if path == ROOT else path
         node = Node(path, version, _document(shape, dtype, version), {})
     elif same:
         node = replace(old, document={**old.document, "shape": list(shape)})
