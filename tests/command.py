@@ -184,6 +184,7 @@ def in_child(function: Callable[[], object]) -> object:
         status = 1
         try:
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever a command in the test process has left
             signal.alarm(_LIMIT)
             faulthandler.disable()
             os.write(fd, json.dumps(function()).encode())
