@@ -35,6 +35,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -375,6 +376,18 @@ class Abort(Exception):  # noqa: N818 - MPI's name for it
 def exit_status(error: MpiredError | OSError) -> int:
     """Return the exit status that stands for `error`; a plain `OSError` is 4."""
     return error.exit_status if isinstance(error, MpiredError) else 4
+
+
+def installation(*words: str) -> str:
+    """Return the command that installs packages for the interpreter that runs: `pip` may be another one's."""
+    import shlex  # noqa: PLC0415 - only for an error
+    import sysconfig  # noqa: PLC0415 - as above
+
+    python, packages = shlex.quote(sys.executable), shlex.join(words)
+    managed = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")  # PEP 668
+    if sys.prefix == sys.base_prefix and os.path.exists(managed):
+        return f"`{python} -m venv .venv && .venv/bin/python -m pip install {packages}`"
+    return f"`{python} -m pip install {packages}`"
 
 
 def describe(error: MpiredError | OSError) -> str:

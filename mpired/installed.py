@@ -12,7 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from mpired.errors import MpiredError, UsageError, is_of_loader
+from mpired.errors import MpiredError, UsageError, installation, is_of_loader
 
 
 def entry_points(group: str) -> dict[str, list[Any]]:
@@ -68,7 +68,7 @@ def importing(library: str) -> Iterator[None]:
         if is_of_loader(error):
             raise
         what = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        reason = f"cannot be imported ({what}); install it again, as by `pip install --force-reinstall {library}`"
+        reason = f"cannot be imported ({what}); install it again with {installation('--force-reinstall', library)}"
         raise UsageError(library, reason) from error
 
 

@@ -8,6 +8,7 @@ import importlib
 import inspect
 import pickle
 import pkgutil
+import sys
 
 import pytest
 
@@ -94,6 +95,17 @@ def test_all_errors_of_the_program_are_known_here():
         "ReplacedError",
         "ThereError",
     }
+
+
+def test_hints_name_the_interpreter_that_runs(monkeypatch, tmp_path):
+    """One of the system whose packages Debian manages gets an environment first (PEP 668)."""
+    monkeypatch.setattr("sys.executable", "/a b/python3")
+    assert errors.installation("mpired[ml]") == "`'/a b/python3' -m pip install 'mpired[ml]'`"
+    (tmp_path / "EXTERNALLY-MANAGED").touch()
+    monkeypatch.setattr("sysconfig.get_path", lambda _name: str(tmp_path))
+    monkeypatch.setattr("sys.prefix", sys.base_prefix)
+    expected = "`'/a b/python3' -m venv .venv && .venv/bin/python -m pip install numpy`"
+    assert errors.installation("numpy") == expected
 
 
 def test_the_cause_of_an_error_survives_pickle():

@@ -30,7 +30,7 @@ from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankFile
 from mpired.buffers.streamed import ColumnFile, explaining
 from mpired.engines.worker import ended_after
-from mpired.errors import BufferFileError, DatatypeError, UsageError
+from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
 from mpired.sources.source import Source
 
 _LOOK_SECONDS = 600  # of the processor: more than 65,536 arrays with attributes take, and in some damaged files no end
@@ -76,7 +76,7 @@ def load() -> None:
 def check_installed(subject: str, extra: str) -> None:
     """Raise `UsageError` unless h5py is installed, which an extra of mpired installs."""
     if importlib.util.find_spec("h5py") is None:
-        reason = f"is HDF5, for which mpired needs h5py; install it with `pip install 'mpired[{extra}]'`"
+        reason = f"is HDF5, for which mpired needs h5py; install it with {installation(f'mpired[{extra}]')}"
         raise UsageError(subject, reason)
     if not has_worker():  # else it has loaded it, or will
         load()

@@ -23,7 +23,7 @@ from mpired.buffers.declared import Declared
 from mpired.buffers.flat import ArrayLayout, FlatBuffer
 from mpired.buffers.model import BufferModel, Model, Noted
 from mpired.buffers.rank import RankFile
-from mpired.errors import BufferFileError, DatatypeError, UsageError
+from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
 from mpired.sources.source import Source
 from mpired.storage import calls
 
@@ -88,7 +88,7 @@ def _short(source: Source, name: str) -> np.dtype:
         return _short_dtype(name)
     except ImportError:
         reason = f"has tensors of {name}, for which mpired needs ml_dtypes"
-        raise UsageError(source.name, f"{reason}; install it with `pip install 'mpired[ml]'`") from None
+        raise UsageError(source.name, f"{reason}; install it with {installation('mpired[ml]')}") from None
 
 
 def _bad(source: Source, reason: str) -> NoReturn:

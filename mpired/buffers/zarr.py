@@ -43,7 +43,7 @@ from mpired.buffers.zarr_store import (
     nodes,
 )
 from mpired.datatypes import agrees, as_numbers, from_dtype
-from mpired.errors import BufferFileError, DatatypeError, UsageError
+from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
 from mpired.sources.source import Source
 from mpired.storage import calls
 
@@ -72,7 +72,7 @@ def _check_there(source: Source | str) -> None:
     """Raise `UsageError` if zarr is not installed."""
     if importlib.util.find_spec("zarr") is None:
         name = source if isinstance(source, str) else source.name
-        raise UsageError(name, "is Zarr, for which mpired needs zarr; install it with `pip install 'mpired[zarr]'`")
+        raise UsageError(name, f"is Zarr, for which mpired needs zarr; install it with {installation('mpired[zarr]')}")
 
 
 class _Buffers(MutableMapping[str, Any]):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from importlib import metadata
 from typing import Any, Unpack, cast
@@ -14,7 +13,7 @@ from mpired.cli import params
 from mpired.cli.messages import show
 from mpired.engines import ENGINES, LOCAL, Engine, chosen, usual
 from mpired.engines.table import FarRunner
-from mpired.errors import UsageError, escaped
+from mpired.errors import UsageError, escaped, installation
 from mpired.options import AsJson, Numbered, checked
 from mpired.options import Engines as EngineOptions
 
@@ -108,4 +107,5 @@ def _words(row: dict[str, Any]) -> Iterator[str]:
         for name, value in row["started"].items():
             yield f", and started: {name} is {value}"
     else:
-        yield f"not installed: pip install 'mpired[{row['extra']}]' with {sys.executable}"
+        extra = f"mpired[{row['extra']}]"
+        yield f"not installed: {installation(extra)}"

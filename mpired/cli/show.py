@@ -23,7 +23,7 @@ from mpired.buffers.textual import encoder
 from mpired.cli import params, progress, signals
 from mpired.cli.info import lines_of
 from mpired.engines import pool
-from mpired.errors import MpiredError, RanksError, UsageError, escaped
+from mpired.errors import MpiredError, RanksError, UsageError, escaped, installation
 from mpired.options import ShowKeywords, ShowOptions, checked, part
 from mpired.queries.show import BINS, Figures, Part, Showing, Shown, Table, headings, plan_show
 from mpired.report import describe_file
@@ -87,7 +87,7 @@ def _check(files: Sequence[str], options: ShowOptions) -> None:
         try:
             from mpired.cli import bars  # noqa: F401, PLC0415 - rich
         except ImportError as error:
-            reason = f"needs rich, which cannot be imported ({error}); `pip install 'mpired[plot]'` installs it"
+            reason = f"needs rich, which cannot be imported ({error}); install it with {installation('mpired[plot]')}"
             raise UsageError("`histogram`", reason) from None
 
 

@@ -26,7 +26,7 @@ from mpired.engines.chain import WAITING, Neighbours, Stopped, Stops, Task, line
 from mpired.engines.messages import HEAD, STOP, are_taken, post, received, send, wait
 from mpired.engines.table import ENGINES, SMALL_NBYTES, Limits, Lines, Link, not_installed
 from mpired.engines.worker import flush_streams, keep_freed_memory, lent, prepare, results
-from mpired.errors import UsageError, WorkerError
+from mpired.errors import UsageError, WorkerError, installation
 
 _FUNCTION, _ITEM, _RESULT, _DONE, _ERROR, _END = "function", "item", "result", "done", "error", "end"
 _PATIENCE = 1.0  # seconds that a worker has to notice that what it does is not wanted any more
@@ -139,7 +139,7 @@ def connect(options: Mapping[str, Any]) -> Iterator[Mpi]:
     if ENGINES["mpi"].started:
         import mpi4py  # noqa: F401, PLC0415 - to say that it is missing
     if _obstacle:
-        raise UsageError("`engine`", f"{_obstacle}; install one, as by `pip install mpich`")
+        raise UsageError("`engine`", f"{_obstacle}; install one with {installation('mpich')}")
     if _running is None:
         reason = "mpi needs a launcher: `mpiexec -n 4 mpired reduce --engine mpi`, or srun"
         raise UsageError("`engine`", f"{reason}; in Python use `with mpired.mpi() as engine:`")
@@ -165,7 +165,7 @@ def joined() -> Mpi:
         raise UsageError("`engine`", not_installed(ENGINES["mpi"])) from None
     except (ImportError, RuntimeError) as error:
         reason = f"mpi4py finds no library of MPI ({' '.join(str(error).split())})"
-        raise UsageError("`engine`", f"{reason}; install one, as by `pip install mpich`") from None
+        raise UsageError("`engine`", f"{reason}; install one with {installation('mpich')}") from None
     Mpi(MPI.COMM_WORLD).check_launcher(f"python {os.path.basename(sys.argv[0]) or 'FILE'}")
     return Mpi(MPI.COMM_WORLD.Dup())
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
-from mpired.errors import UsageError
+from mpired.errors import UsageError, installation
 
 _Item = TypeVar("_Item")
 
@@ -302,7 +302,8 @@ def launched() -> int:
 
 def not_installed(row: Engine) -> str:
     """Return what to say of an engine whose package is missing."""
-    return f"{row.name} needs {row.package}, which is not installed; `pip install 'mpired[{row.extra}]'`"
+    way_out = installation(f"mpired[{row.extra}]")
+    return f"{row.name} needs {row.package}, which is not installed; install it with {way_out}"
 
 
 def _row(value: Any) -> Engine:

@@ -18,7 +18,7 @@ from mpired.buffers.decoding import Decoder
 from mpired.buffers.textual import column_names, component_names
 from mpired.datatypes import TIMES, Datatype, Group, beside
 from mpired.datatypes.times import as_times, dtype_name
-from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped
+from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped, installation
 from mpired.options import ShowKeywords
 from mpired.progress import Progress
 from mpired.queries.elements import Read, numbers, reading
@@ -526,6 +526,6 @@ def _drawing() -> ModuleType:
     try:
         from mpired.queries import drawing  # noqa: PLC0415 - seldom needed, and slow
     except ImportError as error:
-        reason = f"needs matplotlib, which cannot be imported ({error}); `pip install 'mpired[plot]'` installs it"
+        reason = f"needs matplotlib, which cannot be imported ({error}); install it with {installation('mpired[plot]')}"
         raise UsageError("`png`", reason) from None
     return drawing

@@ -15,7 +15,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, NamedTuple, NoReturn, TypeVar
 
 from mpired import interrupts
-from mpired.errors import BufferFileError, MpiredError, UsageError, without_secrets
+from mpired.errors import BufferFileError, MpiredError, UsageError, installation, without_secrets
 from mpired.storage.urls import SCHEMES, place_of, query_of
 
 _T = TypeVar("_T")
@@ -227,7 +227,7 @@ def _obstore(url: str = "") -> Any:
     try:
         import obstore  # noqa: PLC0415 - an extra
     except ImportError:
-        reason = "needs the library obstore; install it with `pip install 'mpired[remote]'`"
+        reason = f"needs the library obstore; install it with {installation('mpired[remote]')}"
         raise UsageError(url, reason) from None
     return obstore
 
@@ -283,7 +283,7 @@ def _profile() -> Any:
     except ImportError:
         if not named:
             return None
-        reason = f"names the profile {named!r}, which needs boto3; `pip install boto3`, or set AWS_ACCESS_KEY_ID"
+        reason = f"names the profile {named!r}, which needs boto3; {installation('boto3')}, or set AWS_ACCESS_KEY_ID"
         raise UsageError("AWS_PROFILE", reason) from None
     try:
         session = boto3.Session()

@@ -168,7 +168,7 @@ def test_one_that_is_broken_is_told(error, kind, ranks, fake, tmp_path):
     with unchanged(tmp_path):
         done = subprocess.run([COMMAND, *words], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     what = error.replace("('", ": ").removesuffix("')")
-    way_out = f"install it again, as by `pip install --force-reinstall {library}`"
+    way_out = f"install it again with `{sys.executable} -m pip install --force-reinstall {library}`"
     assert done.stderr == f"mpired: {library}: cannot be imported ({what}); {way_out}\n"
     assert (done.returncode, done.stdout) == (2, "")
 

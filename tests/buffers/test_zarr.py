@@ -376,3 +376,14 @@ def test_without_the_library(tmp_path, whole):
         sys.modules["zarr"] = None
 
     refused(run("info", str(whole), cwd=tmp_path, setup=without), 2, "pip install 'mpired[zarr]'")
+
+
+@pytest.mark.parametrize("fill", [0, None])
+def test_integers_whose_missing_values_are_left_out_have_a_form(fill, tmp_path):
+    for rank in range(2):
+        group = zarr.create_group(zarr.storage.LocalStore(tmp_path / f"r{rank}.zarr"))
+        group.create_array("v", data=np.array([1, 2, 3], "i4") * (rank + 1), fill_value=fill)
+    words = ("reduce", "-q", "--op", "sum", "--nulls", "ignore", "r0.zarr", "r1.zarr", "-o", "out.zarr.zip")
+    succeeded(run(*words, cwd=tmp_path))
+    with zarr.storage.ZipStore(tmp_path / "out.zarr.zip", mode="r") as store:
+        assert zarr.open_group(store, mode="r")["v"][:].tolist() == [3, 6, 9]

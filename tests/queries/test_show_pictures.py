@@ -212,7 +212,7 @@ def test_without_the_extra(package, words, folder, tmp_path_factory):
     variables = {"PYTHONPATH": str(blocked)}
     with unchanged(folder):
         outcome = installed("show", "wide.npy", *words, cwd=folder, env=os.environ | variables)
-        refused(outcome, 2, f"{words[0]}: needs {package}", "`pip install 'mpired[plot]'`")
+        refused(outcome, 2, f"{words[0]}: needs {package}", f"`{sys.executable} -m pip install 'mpired[plot]'`")
     assert installed("show", "wide.npy", cwd=folder, env=os.environ | variables).status == 0
 
 

@@ -119,10 +119,8 @@ def test_without_obstore_the_extra_is_named(tmp_path):
 
     for words in (["s3://bucket/x"], ["/dev/null", "--type", "int", "--count", "0", "-o", "s3://bucket/x"]):
         done = reduce("--op", "sum", *words, cwd=tmp_path, setup=hide)
-        assert (done.status, done.err) == (
-            2,
-            "mpired: s3://bucket/x: needs the library obstore; install it with `pip install 'mpired[remote]'`\n",
-        )
+        way_out = f"install it with `{sys.executable} -m pip install 'mpired[remote]'`"
+        assert (done.status, done.err) == (2, f"mpired: s3://bucket/x: needs the library obstore; {way_out}\n")
 
 
 def test_the_credentials_of_a_profile(store, tmp_path):
