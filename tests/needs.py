@@ -47,12 +47,15 @@ NEEDS = {
         ),
         "pip install mpich, apt-get install gcc libc6-dev",
     ),
+    "pip": Need(
+        lambda: importlib.util.find_spec("pip") is not None, "apt-get install python3-venv, and make .venv again"
+    ),
     "mypy": Need(lambda: importlib.util.find_spec("mypy") is not None, "pip install mypy"),
     "pyright": Need(lambda: importlib.util.find_spec("pyright") is not None, "pip install 'pyright[nodejs]'"),
     "groff": Need(lambda: shutil.which("groff") is not None, "apt-get install groff-base"),
     **{
         name: Need(functools.partial(shutil.which, name), f"apt-get install {package}")
-        for name, package in {"zstd": "zstd", "lz4": "lz4", "dash": "dash"}.items()
+        for name, package in {"bzip2": "bzip2", "xz": "xz-utils", "zstd": "zstd", "lz4": "lz4", "dash": "dash"}.items()
     },
     "bash": Need(lambda: shutil.which("bash") is not None, "apt-get install bash"),
     "zsh": Need(lambda: shutil.which("zsh") is not None, "apt-get install zsh"),

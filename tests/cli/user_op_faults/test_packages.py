@@ -126,6 +126,7 @@ def test_a_package_that_is_found_twice_is_one(workshop, tmp_path):
     succeeded(run("reduce", "-q", "--op", "good", "--to", "raw", *RANKS, cwd=workshop, setup=setup))
 
 
+@pytest.mark.needs("pip")
 def test_the_example_package(workshop, tmp_path):
     package = Path(__file__).parents[3] / "examples" / "mpired-quaternion"
     words = "install --quiet --disable-pip-version-check --no-deps --no-build-isolation --no-index --target"
