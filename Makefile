@@ -36,7 +36,7 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run test test-long test-oldest check size transcripts docs site bench bench-plot clean
+.PHONY: help run extras test test-long test-oldest check size transcripts docs site bench bench-plot clean
 
 help: ## Show these lines.
 	@echo "Targets of this Makefile:"
@@ -99,7 +99,6 @@ clean: ## Remove .venv, caches and builds.
 	rm -rf $(VENV) $(OLDEST) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis docs/*.md.new $(KERNELS)
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: extras
 extras: $(VENV)/.run
 	$(call install,.[$(EXTRAS)])
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar, cast
 
-from mpired import cautions
+from mpired import cautions, interrupts
 from mpired.buffers.decoding import one_worker
 from mpired.engines import usual
 from mpired.errors import ChangedError, UsageError
@@ -26,7 +26,7 @@ from mpired.sources.source import STANDARD_INPUT, Source
 from mpired.storage import calls, lock, looking, unfinished
 from mpired.storage.lock import Target, lock_all, lock_replaced
 from mpired.storage.names import check_are_data, check_fifos
-from mpired.storage.output import check_new, is_stream, nothing, parted
+from mpired.storage.output import check_new, is_stream, parted
 from mpired.storage.remains import finish_staged
 from mpired.storage.urls import is_url
 
@@ -54,7 +54,12 @@ class Planned(Protocol):
         """Where its results go."""
 
     def run(
-        self, progress: Progress, *, overwrite: bool = False, on_commit: Callable[[], None] = nothing, held: Held
+        self,
+        progress: Progress,
+        *,
+        overwrite: bool = False,
+        on_commit: Callable[[], None] = interrupts.committed,
+        held: Held,
     ) -> None:
         """Do it, and commit the results; `held` has the files that they replace."""
 

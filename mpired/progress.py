@@ -35,7 +35,7 @@ class Pace:
 
 
 def unwatched(done: Iterable[int], _total: int) -> Iterable[int]:
-    """Pass the bytes on as they are done, and show nothing; ctrl-C may end that, as it may end what is shown."""
+    """Pass the byte counts on, and show nothing; ctrl-C can end the work between them."""
     for nbytes in done:
         interrupts.rest()
         yield nbytes

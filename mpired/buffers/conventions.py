@@ -168,7 +168,7 @@ def unit(attributes: Attributes) -> str:
 
 
 def carried(variables: Sequence[Variable]) -> Collection[str]:
-    """Return the names of the arrays that are no measure of anything, and are carried into results.
+    """Return the names of the arrays that describe others, and are copied into results.
 
     A group may be among the variables, for its attributes; it has no dimensions.
     """

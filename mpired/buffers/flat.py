@@ -126,7 +126,7 @@ class FlatBuffer(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        """The bytes that a type map may mean: those of the elements, or all of a raw file that is meant as a whole."""
+        """The bytes that a type map can address: those of the elements, or a whole raw file."""
         elements, rest = self.count * self.stored.itemsize, max(self.source.nbytes - self.offset, 0)
         return elements if self.shape is not None else rest if self.to_end else min(elements, rest)
 

@@ -157,7 +157,7 @@ def _creation(like: h5py.Dataset, new: New, tid: Any) -> Any:
 
 
 def _is_elsewhere(plist: Any) -> bool:
-    """Tell whether elements lie in other files or arrays."""
+    """Return whether the elements are in other files or arrays."""
     return bool(plist.get_layout() == h5d.VIRTUAL or plist.get_external_count())
 
 

@@ -115,7 +115,7 @@ class Messages:
                 raise self._not_read("has messages with metadata of Arrow's own, which mpired does not know")
 
     def _table(self, at: int, nfields: int) -> int:
-        """Return the table that a place leads to, of which so many fields are known."""
+        """Follow a place to its table, of which `nfields` fields are known."""
         table = self._follow(at)
         if self._unpack("<H", table - self._unpack("<i", table)) > 4 + 2 * nfields:
             raise self._not_read("has messages with fields that mpired does not know")
@@ -229,7 +229,7 @@ class Messages:
 
 
 class StreamMessages(Messages):
-    """The messages of an Arrow IPC stream that is open, which stand one after another; errors as of those of a file."""
+    """The messages of an open Arrow IPC stream, one after another; raises the errors of `Messages`."""
 
     def __init__(self, file: OpenSource, source: Source) -> None:
         self._bytes, self._name = file, source.name

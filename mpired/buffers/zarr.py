@@ -439,10 +439,9 @@ _OF_TYPE = frozenset({"delta", "fixedscaleoffset", "quantize", "astype", "packbi
 def _retyped(old: Node, shape: Sequence[int], dtype: np.dtype) -> Node:
     """Describe an array as another is, for elements of another type; nothing of it is packed."""
     attributes = {key: value for key, value in old.attributes.items() if key not in old.values}
-    lost = {"_FillValue", "missing_value", "valid_range", "valid_min", "valid_max"}
     fill: Any = None if old.dtype is None else _converted(old.document.get("fill_value"), dtype)
     if old.packed is not None or dtype.kind != "f" or (old.dtype is not None and old.dtype.kind != "f"):
-        attributes = {key: value for key, value in attributes.items() if key not in lost}
+        attributes = {key: value for key, value in attributes.items() if key not in conventions.OF_THE_TYPE}
         if old.packed is not None:
             fill = "NaN" if dtype.kind == "f" else None
     plain = _document(shape, dtype, old.version, fill)

@@ -37,8 +37,8 @@ from mpired.storage.urls import signed
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-# Imported when called, so that --help does not wait for NumPy.
 _WINDOWS = "Update a file in place"
+# Imported when called, so that --help does not wait for NumPy.
 _GROUPS = {
     "Combine files": {
         "reduce": "Combine files into one, element by element (MPI_Reduce).",
@@ -159,7 +159,7 @@ _ELSEWHERE = {
 
 
 def _op_among(words: Sequence[str]) -> str:
-    """Return which word may be meant as the op, where --op is missing."""
+    """Suggest --op for a first argument that is the name of an op."""
     from mpired.ops import named  # noqa: PLC0415 - only for an error
 
     op = next((word for word in words[1:2] if not os.path.lexists(word) and named(word)[0]), None)
@@ -167,7 +167,7 @@ def _op_among(words: Sequence[str]) -> str:
 
 
 def _elsewhere(error: click.NoSuchOption) -> str:
-    """Return what may be meant by an option that a command does not have; "" if nothing is known of it."""
+    """Suggest an option, or name the commands that have it; "" if neither is known."""
     if close := _ELSEWHERE.get(error.option_name):
         return f"No such option {error.option_name!r}; did you mean {close}?"
     context = click.Context(cli)

@@ -66,7 +66,8 @@ def diff(ctx: click.Context, *, a: str, b: str, as_json: bool, **options: Unpack
     pool.adopt_orphans()
     worker.keep_freed_memory()
     found = queries.diff((a, b), options, progress.chosen(quiet=False))
-    show(json.dumps(_described(found), indent=1) if as_json else in_flags(str(found)))
+    found = dataclasses.replace(found, reason=in_flags(found.reason))
+    show(json.dumps(_described(found), indent=1) if as_json else str(found))
     params.tell(None)
     ctx.exit(0 if found.equal else _DIFFERENT)
 
@@ -74,7 +75,7 @@ def diff(ctx: click.Context, *, a: str, b: str, as_json: bool, **options: Unpack
 def _described(found: Difference) -> dict[str, Any]:
     """Return what was found as JSON can hold it."""
     described = dataclasses.asdict(found)
-    described["reason"] = in_flags(found.reason) or None
+    described["reason"] = found.reason or None
     for each in described["buffers"]:
         for name in ("difference", "ulp"):
             each[name] = each[name] and _plain(each[name])

@@ -162,9 +162,7 @@ class Command(click.Command):
         self.format_usage(ctx, formatter)
         first, *others = (self.help or "").split("\n\n")
         examples = [paragraph for paragraph in others if paragraph.startswith("\b")]
-        self.help, whole = "\n\n".join([first, *examples]), self.help
-        self.format_help_text(ctx, formatter)
-        self.help = whole
+        click.Command(None, help="\n\n".join([first, *examples])).format_help_text(ctx, formatter)
         rows = [each.row for each in self.params if isinstance(each, environment.Option) and each.row]
         common = [row for row in rows if row.common]
         with formatter.section("Options"):

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from mpired import __version__, codecs, ops
+from mpired import __version__, codecs, interrupts, ops
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import FORMATS, ArrayLayout, AtHand, RankFile, format_named
 from mpired.collectives.plan import Plan, make_plan
@@ -21,7 +21,7 @@ from mpired.progress import Progress
 from mpired.ranks import Skipped
 from mpired.sources.source import Source
 from mpired.storage.names import check_are_data
-from mpired.storage.output import Output, Packing, is_stream, nothing, open_output
+from mpired.storage.output import Output, Packing, is_stream, open_output
 from mpired.storage.urls import is_url
 
 if TYPE_CHECKING:
@@ -108,7 +108,7 @@ class Call(NamedTuple):
         progress: Progress,
         *,
         overwrite: bool = False,
-        on_commit: Callable[[], None] = nothing,
+        on_commit: Callable[[], None] = interrupts.committed,
         held: Held = NOTHING_HELD,
     ) -> None:
         """Do it, and commit all results together; `held` has the files that they replace."""

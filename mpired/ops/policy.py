@@ -111,7 +111,7 @@ def _check_missing(op: Op, datatype: Datatype) -> None:
 
 
 def _holds(form: np.dtype, number: float) -> bool:
-    """Tell whether numbers of a form can be equal to one."""
+    """Return whether numbers of a form can equal `number`."""
     return form.kind not in "iu" or (number % 1 == 0 and np.iinfo(form).min <= number <= np.iinfo(form).max)
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from mpired import codecs
+from mpired import codecs, interrupts
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import RAW, BufferModel, FlatBuffer, FlatLayout, Layout, Model, output_format, spread
 from mpired.buffers.flat import byte_order, convert
@@ -27,7 +27,7 @@ from mpired.sources.source import OpenSource, Source
 from mpired.steps import step
 from mpired.storage import calls, memory
 from mpired.storage.names import check_are_data
-from mpired.storage.output import Output, Scratch, nothing, open_output
+from mpired.storage.output import Output, Scratch, open_output
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Packing:
         progress: Progress,
         *,
         overwrite: bool = False,
-        on_commit: Callable[[], None] = nothing,
+        on_commit: Callable[[], None] = interrupts.committed,
         held: Held = NOTHING_HELD,
     ) -> None:
         """Do it, and commit the result; `held` has the file that it replaces."""

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from mpired import interrupts
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import RAW, Declared, RankBuffer, recognise, spread
 from mpired.buffers.decoding import Decoder
@@ -30,7 +31,7 @@ from mpired.sources.open import check_no_input, check_no_other_input, open_sourc
 from mpired.sources.source import Source, local_fd
 from mpired.storage import calls, copying, memory
 from mpired.storage.names import check_are_data
-from mpired.storage.output import Output, is_stream, nothing, open_output
+from mpired.storage.output import Output, is_stream, open_output
 from mpired.storage.urls import check_are_files
 
 _MAX_END = 2**63 - 1
@@ -83,7 +84,7 @@ class Unpacking:
         progress: Progress,
         *,
         overwrite: bool = False,
-        on_commit: Callable[[], None] = nothing,
+        on_commit: Callable[[], None] = interrupts.committed,
         held: Held = NOTHING_HELD,
     ) -> None:
         """Do it, and commit the result; `held` has the file that it replaces."""

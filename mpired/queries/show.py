@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mpired import interrupts
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import Declared, RankBuffer, RankFile, Source, open_rank
 from mpired.buffers.decoding import Decoder
@@ -29,7 +30,7 @@ from mpired.ranks import check_use
 from mpired.sources.open import check_no_input, check_no_other_input
 from mpired.storage import calls
 from mpired.storage.names import check_are_data
-from mpired.storage.output import nothing, open_output
+from mpired.storage.output import open_output
 
 _BLOCK_NBYTES = 4 << 20
 _MOST_WINNERS = 20
@@ -419,7 +420,7 @@ class Showing:
         progress: Progress,
         *,
         overwrite: bool = False,
-        on_commit: Callable[[], None] = nothing,
+        on_commit: Callable[[], None] = interrupts.committed,
         held: Held = NOTHING_HELD,
     ) -> None:
         """Read the file, tell what is in it, and commit the picture; `held` has the file that it replaces."""

@@ -350,7 +350,7 @@ def compare(this: str, file: RankFile, reference: tuple[str, RankFile]) -> None:
         names = [each.name for each in mine], reference[0], [each.name for each in theirs]
         raise CountError(file.source.name, f"{reason}{lacking(this, *names)}")
     for buffer, like in zip(mine, theirs, strict=True):
-        if how := turned(file.dims.get(buffer.name, ()), reference[1].dims.get(like.name, ())):
+        if file.dims and (how := turned(file.dims.get(buffer.name, ()), reference[1].dims.get(like.name, ()))):
             raise CountError(file.source.name, f"{this} has {how}, as {_named(reference)} has them")
         _compare_buffers(this, buffer, reference, like)
 

@@ -12,10 +12,11 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Self, cast
 
+from mpired import interrupts
 from mpired.storage import calls
 from mpired.storage.journal import MOST_HEAD_NBYTES
 from mpired.storage.lock import Target
-from mpired.storage.output import Output, Scratch, nothing
+from mpired.storage.output import Output, Scratch
 from mpired.storage.update import Extent, Journalled, replacement
 
 
@@ -48,7 +49,7 @@ class ChangedFile:
         target: Target | None,
         ranges: Sequence[tuple[int, int]],
         *,
-        on_commit: Callable[[], None] = nothing,
+        on_commit: Callable[[], None] = interrupts.committed,
         named: bool = False,
     ) -> None:
         self._on_commit = on_commit

@@ -32,11 +32,6 @@ _NAMED_DESCRIPTORS = {"/dev/stdout": 1, "/dev/stderr": 2}
 _NUMBERED_DESCRIPTOR = r"(?:/dev/fd|/proc/self/fd)/([0-9]{1,9})"
 
 
-def nothing() -> None:
-    """Do no more at the commit than keep ctrl-C from a call in Python whose results are in place."""
-    interrupts.committed()
-
-
 class Packing(NamedTuple):
     """How a result is compressed."""
 
@@ -221,7 +216,7 @@ class StreamOutput(Scratch):
         self,
         name: str,
         opener: Callable[[], int],
-        on_commit: Callable[[], None] = nothing,
+        on_commit: Callable[[], None] = interrupts.committed,
         *,
         named: bool = False,
         packing: Packing | None = None,
@@ -317,7 +312,7 @@ class FileOutput(_Single):
         path: str,
         *,
         overwrite: bool = False,
-        on_commit: Callable[[], None] = nothing,
+        on_commit: Callable[[], None] = interrupts.committed,
         durable: bool = True,
         target: Target | None = None,
         named: bool = False,
@@ -543,7 +538,7 @@ def open_output(
     path: str,
     *,
     overwrite: bool = False,
-    on_commit: Callable[[], None] = nothing,
+    on_commit: Callable[[], None] = interrupts.committed,
     target: Target | None = None,
     named: bool = False,
     level: int | None = None,

@@ -14,11 +14,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
-from mpired import codecs
+from mpired import codecs, interrupts
 from mpired.errors import MpiredError, OutputExistsError, RanksError, UnconfirmedError, UsageError
 from mpired.storage import calls, copying, interruptions, manifest, metadata, reach, staging
 from mpired.storage.folder import DraftFile, Folder, Place
-from mpired.storage.output import Packing, Scratch, existing_file, is_stream, nothing
+from mpired.storage.output import Packing, Scratch, existing_file, is_stream
 from mpired.storage.unfinished import recover_for_reading
 
 _ATTEMPTS = 100
@@ -133,7 +133,7 @@ class Together:
         paths: Sequence[str],
         *,
         overwrite: bool = False,
-        on_commit: Callable[[], None] = nothing,
+        on_commit: Callable[[], None] = interrupts.committed,
         level: int | None = None,
     ) -> None:
         packings = [Packing.of(path, level if codecs.by_suffix(path) else None) for path in paths]

@@ -7,10 +7,11 @@ import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, wait
 
+from mpired import interrupts
 from mpired.errors import OutputExistsError, UnconfirmedError, UsageError
 from mpired.steps import step
 from mpired.storage import calls, stores, urls
-from mpired.storage.output import Packing, Scratch, nothing
+from mpired.storage.output import Packing, Scratch
 from mpired.storage.stores import Version
 
 _SINGLE_NBYTES = 64 << 20
@@ -53,7 +54,7 @@ class RemoteOutput(Scratch):
         url: str,
         *,
         overwrite: bool = False,
-        on_commit: Callable[[], None] = nothing,
+        on_commit: Callable[[], None] = interrupts.committed,
         named: bool = False,
         packing: Packing | None = None,
     ) -> None:

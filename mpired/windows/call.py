@@ -9,7 +9,7 @@ from contextlib import closing
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from mpired import cautions, ops
+from mpired import cautions, interrupts, ops
 from mpired.buffers import AtHand, BufferModel, Declared, Model
 from mpired.buffers.decoding import Decoder
 from mpired.buffers.flat import Order
@@ -33,7 +33,6 @@ from mpired.progress import Progress, unwatched
 from mpired.ranks import RankWord, Skipped, check_formats, each_good, left_out, pieces
 from mpired.steps import step
 from mpired.storage.names import check_are_data
-from mpired.storage.output import nothing
 from mpired.storage.urls import check_are_files
 from mpired.windows.options import (
     place,
@@ -72,7 +71,7 @@ class Call(NamedTuple):
         self,
         progress: Progress = unwatched,
         *,
-        on_commit: Callable[[], None] = nothing,
+        on_commit: Callable[[], None] = interrupts.committed,
         keep: Keep | None = None,
         replaced: Sequence[str] = (),
     ) -> Done:

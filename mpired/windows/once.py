@@ -51,11 +51,11 @@ class Key(NamedTuple):
         return cls(content[:_CONTENT_NBYTES] + both, content)
 
     def is_in(self, remembered: Sequence[bytes]) -> bool:
-        """Tell whether a target remembers it."""
+        """Return whether a target remembers the key."""
         return self.kept in remembered or self.content in remembered
 
     def has_known_content(self, remembered: Sequence[bytes]) -> bool:
-        """Tell whether a target remembers the content, from whatever place."""
+        """Return whether a target remembers the content, from any place."""
         return bool(self.content) and any(self.content.startswith(key[:_CONTENT_NBYTES]) for key in remembered)
 
 

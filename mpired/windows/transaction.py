@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpired import cautions, ops
+from mpired import cautions, interrupts, ops
 from mpired.buffers import BufferModel, Model, format_named
 from mpired.buffers.names import lacking
 from mpired.buffers.rank import reordered
@@ -34,7 +34,7 @@ from mpired.steps import step
 from mpired.storage import calls, memory, unfinished
 from mpired.storage.lock import Inode, Target, Waiting, inode, lock_all, lock_replaced, lock_target
 from mpired.storage.names import check_not_orphan
-from mpired.storage.output import nothing, parted
+from mpired.storage.output import parted
 from mpired.storage.remains import finish_staged, has_journal
 from mpired.storage.update import Reading, Update
 from mpired.windows import once
@@ -49,7 +49,7 @@ def transact(
     policy: Policy,
     progress: Progress = unwatched,
     *,
-    on_commit: Callable[[], None] = nothing,
+    on_commit: Callable[[], None] = interrupts.committed,
     keep: Keep | None = None,
     replaced: Sequence[str] = (),
 ) -> Done:
@@ -382,7 +382,7 @@ def _publish(targets: Sequence[Opened], updates: Sequence[Update | None], on_com
         if update is None:
             continue
         try:
-            update.publish(nothing if changed else on_commit)
+            update.publish(interrupts.committed if changed else on_commit)
         except Appeared as error:
             if changed:
                 reason = f"was made by another command meanwhile, and {', '.join(changed)} is changed; several windows"
