@@ -78,6 +78,12 @@ def masked(count: int, name: str, values: str, way_out: str = "") -> MaskedWarni
     return MaskedWarning(f"{what}; {ways}", {"buffer": name, "count": count})
 
 
+def unset(count: int, name: str, way_out: str) -> InputWarning:
+    """Warn of inputs with netCDF's value of elements that were never written, which no attribute declares."""
+    what = f"1 element of {name} has" if count == 1 else f"{count} elements of {name} have"
+    return InputWarning(f"{what} netCDF's default fill value, which no attribute names, and is combined; {way_out}")
+
+
 def units(this: str, unit: str, like: str, other: str, name: str) -> InputWarning:
     """Warn of two ranks whose values have different units."""
     what = f"{this} has {name} in {unit!r}, but {like} has it in {other!r}"

@@ -79,6 +79,8 @@ class Array(NamedTuple):
         fixed length; () if all are.
     packed
         The form of the elements in the file, where they are packed; None of others.
+    unset
+        The value of elements that were never written, if nothing declares it; None without one.
     """
 
     name: str
@@ -102,6 +104,7 @@ class Array(NamedTuple):
     unseen: bool = False
     unlimited: tuple[str, ...] = ()
     packed: np.dtype | None = None
+    unset: float | None = None
 
     @property
     def count(self) -> int:  # type: ignore[override]  # tuples are not counted
@@ -231,6 +234,7 @@ def _buffer(
             storage=array.storage,
             fixed_order=array.fixed_order,
             unlimited=array.unlimited,
+            unset=array.unset,
         )
     assert library is not None  # noqa: S101 - what does not lie as it is
     fields = array.dtype.names or ()
@@ -254,6 +258,7 @@ def _buffer(
         byte_order="=" if array.fixed_order else byte_order(stored),
         unlimited=array.unlimited,
         packed="" if array.packed is None else array.packed.newbyteorder("=").name,
+        unset=array.unset,
     )
 
 

@@ -136,6 +136,15 @@ def missing(attributes: Attributes, dtype: np.dtype) -> Missing | None:
     return Missing(values, low, high) if values or (low, high) != (None, None) else None
 
 
+def unset(attributes: Attributes, dtype: np.dtype, packed: Packed | None) -> float | None:
+    """Return the value of elements that netCDF never wrote, if no attribute declares it; bytes have none."""
+    default = default_fill(dtype)
+    if default is None or dtype.itemsize == 1 or {FILL, MISSING} & attributes.keys() or missing(attributes, dtype):
+        return None
+    value = default if packed is None else packed.unpacked(default)[0]
+    return float(value) if value.dtype.kind == "f" else int(value)
+
+
 def viewed(attributes: Attributes, dtype: np.dtype) -> tuple[Attributes, np.dtype]:
     """Return attributes and the form of elements as `_Unsigned` says, whether integers of the file have a sign."""
     kind = _SIGNS.get((dtype.kind, text(attributes, UNSIGNED).lower()))

@@ -64,6 +64,8 @@ class FlatBuffer(NamedTuple):
     unlimited
         What each dimension is called along which elements are added, as "record dimension 'time'"; "" for one of a
         fixed length; () if all are.
+    unset
+        The value of elements that were never written, if nothing declares it; None without one.
     marked
         Of a window, whose elements are all there: which values mean to readers of its file that one is missing.
     """
@@ -85,6 +87,7 @@ class FlatBuffer(NamedTuple):
     storage: str = ""
     fixed_order: bool = False
     unlimited: tuple[str, ...] = ()
+    unset: float | None = None
     marked: Missing | None = None
 
     @property

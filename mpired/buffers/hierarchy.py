@@ -456,6 +456,7 @@ class _Looking(NamedTuple):
             storage=_storage(dataset),
             leaf=packed,
             unlimited=_unlimited(dataset),
+            unset=None if stored is None else _unset(dataset, attributes, stored, packed),
         )
 
     def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:
@@ -676,6 +677,12 @@ def is_plain(dataset: h5py.Dataset) -> bool:
     """Tell whether NumPy has the type of an array, if that is a number, and not only a wider one."""
     tid = dataset.id.get_type()
     return not isinstance(tid, h5t.TypeIntegerID | h5t.TypeFloatID) or _has_form(tid, dataset.dtype)
+
+
+def _unset(dataset: h5py.Dataset, attributes: Attributes, dtype: np.dtype, packed: Packed | None) -> float | None:
+    """Return the value of elements that were never written, if it is netCDF's and nothing declares it."""
+    value = conventions.unset(attributes, dtype, packed)
+    return value if value is None or dataset.fillvalue == conventions.default_fill(dtype) else None
 
 
 def _narrow(dataset: h5py.Dataset) -> str:

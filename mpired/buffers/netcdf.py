@@ -393,6 +393,7 @@ def _array(source: Source, header: _Header, var: _Var, is_carried: bool, declare
         unlimited=(f"record dimension {header.dimensions[var.dims[0]].name!r}", *[""] * (len(shape) - 1))
         if is_record
         else (),
+        unset=conventions.unset(attributes, var.form, packed),
     )
 
 

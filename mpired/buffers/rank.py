@@ -96,6 +96,11 @@ def what_is_read(buffer: RankBuffer) -> RankBuffer:
     return read
 
 
+def unset(buffer: RankBuffer) -> float | None:
+    """Return the value of elements that were never written, if nothing declares it; None without one."""
+    return getattr(what_is_read(buffer), "unset", None)
+
+
 def is_open(ranks: Sequence[RankBuffer]) -> bool:
     """Tell whether the count of ranks shows only at their end."""
     return what_is_read(ranks[0]).count == UNKNOWN_COUNT

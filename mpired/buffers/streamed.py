@@ -119,6 +119,8 @@ class ColumnBuffer(NamedTuple):
         NumPy's name for the elements that stand for these in the file; "" if they are not packed.
     like
         What this rank and another one are called, if the count is of the other one: of a stream.
+    unset
+        The value of elements that were never written, if nothing declares it; None without one.
     """
 
     source: Source
@@ -143,6 +145,7 @@ class ColumnBuffer(NamedTuple):
     unlimited: tuple[str, ...] = ()
     packed: str = ""
     like: tuple[str, str] | None = None
+    unset: float | None = None
 
     @property
     def isolated(self) -> bool:

@@ -13,7 +13,7 @@ from mpired import attempts, cautions
 from mpired.buffers.memory import paths
 from mpired.cli import carry_out, params, progress, signals
 from mpired.cli.messages import hearing, say, tell_cautions, tell_json
-from mpired.errors import SameContentWarning, SkippedWarning, UsageError
+from mpired.errors import InputWarning, SameContentWarning, SkippedWarning, UsageError
 from mpired.ops import Op
 from mpired.options import AccumulateOptions, Fetched, NoIndexing, Numbered, Report, WindowOp, Windows, checked
 from mpired.ranks import gathered
@@ -132,7 +132,8 @@ def tell(updated: Updated, done: Done) -> None:
         tell_json(updated._asdict(), done.cautions)
         params.tell(None)
         return
-    tell_cautions(each for each in done.notes if not quiet or isinstance(each, SkippedWarning | SameContentWarning))
+    doubtful = InputWarning | SkippedWarning | SameContentWarning
+    tell_cautions(each for each in done.notes if not quiet or isinstance(each, doubtful))
     for name in updated.skipped[:_SHOWN]:
         say(f"{name}: already applied, left out")
     if len(updated.skipped) > _SHOWN:

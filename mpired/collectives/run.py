@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar,
 
 from mpired import cautions
 from mpired.buffers import ArrayLayout, FlatBuffer, FlatLayout, Layout, MarkingLayout, decoding, format_named
+from mpired.buffers.rank import unset, what_is_read
 from mpired.collectives.fold import Fold, Part, Receiver, Region, Target
 from mpired.collectives.plan import Plan, Segment
 from mpired.collectives.share import Share
@@ -377,13 +378,18 @@ def _are_filled(plan: Plan, targets: Sequence[Target]) -> bool:
 
 
 def _tell(plan: Plan, parts: Sequence[Part]) -> None:
-    """Note what came of a fold: the count of open ranks, and warn of what overflowed."""
+    """Note what came of a fold: the count of open ranks; warn of what overflowed, or was never written."""
     if plan.is_open:
         plan.ended.append(max(part.stop for part in parts))
     if found := overflow.total(part.overflow for part in parts):
         ranks = plan.buffers[found.buffer]
         name = ranks[0].name if len(plan.buffers) > 1 else ""
         overflow.tell(plan.op, found, [rank.source.name for rank in ranks], name)
+    for number, ranks in enumerate(plan.buffers if plan.op.rules.missing is None else ()):
+        if count := sum(part.unset for part in parts if part.hidden[0] == number):
+            value = next(value for value in map(unset, ranks) if value is not None)
+            name = what_is_read(ranks[0]).name
+            cautions.tell(cautions.unset(count, name, f"leave them out with `missing={value}`"))
 
 
 class _Piece(Protocol):

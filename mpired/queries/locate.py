@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from mpired import cautions, engines, ops
 from mpired.attempts import repeated
 from mpired.buffers import AtHand, Declared, RankBuffer, RankFile
 from mpired.buffers.memory import paths
-from mpired.buffers.rank import choice, in_order, ways_out
+from mpired.buffers.rank import choice, in_order, unset, ways_out
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import worked
 from mpired.datatypes import TIMES, Group
@@ -190,6 +191,9 @@ class _Planned:
             what = "NaT" if is_time else "NaN"
             reason = f"are {what}, all of them, and `nan='ignore'` leaves no other element; leave it out"
             raise CountError("the elements", reason)
+        defaults = [unset(self.search.plan.buffers[buffer][0]) for *_, buffer in best.places.tolist()]
+        if count := sum(map(operator.eq, best.values, defaults)):
+            cautions.tell(cautions.unset(count, "the result", "give the variable a `_FillValue`"))
         values = as_times(best.values, datatype) if is_time else best.values
         return [self._location(value, *place) for value, place in zip(values, best.places.tolist(), strict=True)]
 

@@ -131,7 +131,9 @@ def _one_round(
     read = partial(origin.read, turn.index)
     # The target is the lower operand, so that accumulating ranks gives the bits of reducing them after it.
     with making.watching():
-        new, overflowed = making(old, read(), read)
+        values = read()
+        origin.nunset += 0 if origin.unset is None else int(np.count_nonzero(values == origin.unset))
+        new, overflowed = making(old, values, read)
         new = op.lower(new, origin.datatype)
     if turn.where is None:
         return new, overflowed

@@ -12,7 +12,7 @@ from mpired.buffers import BufferModel, FlatBuffer, Model, RankBuffer
 from mpired.buffers.decoding import Decoder
 from mpired.buffers.flat import as_in, in_form
 from mpired.buffers.missing import Missing
-from mpired.buffers.rank import Reader, element_text, in_order, within_memory
+from mpired.buffers.rank import Reader, element_text, in_order, unset, within_memory
 from mpired.buffers.transposed import TransposedBuffer
 from mpired.datatypes import Datatype, agrees, as_numbers, from_dtype
 from mpired.datatypes.datatype import gaps, tail
@@ -60,6 +60,10 @@ class Origin:
     fields: tuple[str, ...] = ()
     marked: Missing | None = None
     """Which values mean in its file that an element is missing."""
+    unset: float | None = None
+    """The value of elements that were never written, if nothing declares it."""
+    nunset = 0
+    """How many of the elements that were combined have it."""
 
     def __init__(self, name: str, datatype: Datatype, count: int) -> None:
         self.name = name
@@ -161,7 +165,7 @@ class FileOrigin(Origin):
         super().__init__(buffer.source.name, buffer.datatype, count)
         self.buffer, self.column = buffer, buffer.name
         self.shape, self.fortran_order, self.fields = buffer.shape, buffer.fortran_order, buffer.fields
-        self.marked = getattr(buffer, "missing", None)
+        self.marked, self.unset = getattr(buffer, "missing", None), unset(buffer)
         self._first = first
         self._reader: Reader | None = None
         self.takes = _COLUMNS_NBYTES if buffer.isolated else 0

@@ -322,6 +322,8 @@ class Work:
                 found, hidden = yield from fold(share, request.op, origins, update, self.fetched)
                 names = [origin.name for origin in origins]
                 overflow.tell(request.op, found, names, share.window.name if len(part.shares) > 1 else "")
+                if nunset := sum(origin.nunset for origin in origins):
+                    cautions.tell(cautions.unset(nunset, origins[0].column, "give the origins a `_FillValue`"))
                 if hidden and (marked := share.window.marked) is not None:
                     cautions.tell(cautions.masked(hidden, share.window.name, marked.text))
 
