@@ -235,8 +235,7 @@ class WholeFile:
 
     def batches(self) -> Iterator[tuple[pa.RecordBatch, Mapping[bytes, bytes] | None]]:
         """Yield every record batch with all columns, and its metadata."""
-        for message in (*self._messages.dictionaries, *self._messages.batches):
-            self._check_memory(self._messages.batch(message))
+        self.check_memory()
         for batch, metadata in self._decoded():
             # Lengths and offsets are the file's word: without this a patched one reads foreign memory.
             batch.validate(full=True)
@@ -266,10 +265,13 @@ class WholeFile:
         sizes = (sum(packed.nbytes for packed in messages.buffers(messages.batch(each))) for each in messages.batches)
         return max((0, *sizes))
 
-    def _check_memory(self, batch: Batch) -> None:
-        unpacked = sum(packed.nbytes for packed in self._messages.buffers(batch) if packed.compressed)
-        if unpacked > DECODED_NBYTES:
-            raise too_large(self._name, "a record batch", unpacked, DECODED_NBYTES)
+    def check_memory(self) -> None:
+        """Raise `BufferFileError` if a record batch cannot be decompressed at once."""
+        for message in (*self._messages.dictionaries, *self._messages.batches):
+            buffers = self._messages.buffers(self._messages.batch(message))
+            unpacked = sum(packed.nbytes for packed in buffers if packed.compressed)
+            if unpacked > DECODED_NBYTES:
+                raise too_large(self._name, "a record batch", unpacked, DECODED_NBYTES)
 
     def compression(self) -> str | None:
         """Return the compression of the first record batch, None if there is none."""
@@ -460,6 +462,13 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
 
 
 def rewriting(source: Source) -> int:
-    """Return about how many bytes are in memory at once when a file is written again: a batch, old and new."""
+    """Return about how many bytes are in memory at once when a file is written again: a batch, old and new.
+
+    Raises
+    ------
+    BufferFileError
+        If a batch cannot be decompressed at once.
+    """
     with explaining(source.name), closing(WholeFile(source)) as file:
+        file.check_memory()
         return 2 * file.largest

@@ -75,6 +75,11 @@ class Origin:
         """Return elements in an array of the caller's own."""
         if isinstance(index, slice) and self._all is None:
             return self._range(index)
+        if self._all is None and isinstance(index, np.ndarray) and len(index):
+            first, last = int(index.min()), int(index.max())
+            if last - first < 2 * len(index):  # near each other
+                near: np.ndarray = self._range(slice(first, last + 1))[index - first]
+                return near
         if self._all is None:
             self._all = self._range(slice(0, self.count))
         elements = self._all[index]

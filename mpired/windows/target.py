@@ -31,7 +31,7 @@ from mpired.buffers.rank import blocks, within_budget
 from mpired.errors import OutputExistsError, UsageError
 from mpired.sources.local import LocalSource
 from mpired.sources.source import Source
-from mpired.storage import calls, journal, memory
+from mpired.storage import calls, journal
 from mpired.storage.lock import Target, Waiting, check_reach
 from mpired.storage.output import FileOutput, Scratch
 from mpired.storage.update import Extent, Update, choose
@@ -164,12 +164,13 @@ class _Columns:
         self.source = scratch.fd
         self.windows: Sequence[FlatBuffer] = ()
         self._like = like
+        self._rewriting = rewriting(form, like)  # before the work: a file that cannot be written again is refused
         self._scratch = scratch
         self._status = os.fstat(scratch.fd) if status is None else status
 
     def rewriting(self) -> int:
         """Return about how many bytes are in memory at once when it is written."""
-        return rewriting(self.format, self._like)
+        return self._rewriting
 
     def _put(
         self,
@@ -257,8 +258,8 @@ def check_rewritten(name: str, form: str, policy: Policy) -> None:
 
 
 def rewriting(form: str, like: Source) -> int:
-    """Return about how many bytes are in memory at once when a file is written like another; 0 without a limit."""
-    return 0 if memory.spare(0) is None else format_named(form).rewriting(like)
+    """Return about how many bytes are in memory at once when a file is written like another."""
+    return format_named(form).rewriting(like)
 
 
 class _Written:

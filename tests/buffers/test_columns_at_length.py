@@ -72,6 +72,48 @@ def test_a_record_batch_larger_than_memory_is_streamed(tmp_path):
     assert found[:: count // 100].tolist() == [1.0] * len(found[:: count // 100])
 
 
+@pytest.mark.parametrize("verb", ["accumulate", "fetch-and-op"])
+def test_a_record_batch_that_is_too_large_to_write_again_is_not_decoded(verb, tmp_path):
+    content = bytes_of(pa.table({"x": np.zeros(20 << 20)}), "arrow", compression="zstd")
+    assert len(content) < 100_000
+    (tmp_path / "t.arrow").write_bytes(content)
+    np.save(tmp_path / "o.npy", np.zeros(20 << 20))
+    operand = {"accumulate": "o.npy", "fetch-and-op": "1"}[verb]
+    with unchanged(tmp_path):
+        status, peak, err = measured(verb, "--op", "sum", "t.arrow", operand, cwd=tmp_path)
+    assert status == 3
+    assert "a record batch unfolds to 167772160 bytes" in err
+    assert peak < 110 << 20
+
+
+@pytest.mark.parametrize("target", ["npy", "npz", "parquet"])
+@pytest.mark.parametrize("origin", ["npy", "npz", "parquet", "arrow"])
+def test_long_origins_are_accumulated_in_pieces(target, origin, tmp_path):
+    """Of a length that does not end with a piece."""
+    values = np.zeros(20_000_000)
+    values[::999_999] = np.arange(21)
+
+    def write(name, form):
+        if form in {"npy", "npz"}:
+            {"npy": np.save, "npz": lambda path, x: np.savez_compressed(path, x=x)}[form](tmp_path / name, values)
+        else:
+            settings = {"compression": "zstd"} | ({"row_group_size": 1 << 20} if form == "parquet" else {})
+            (tmp_path / name).write_bytes(bytes_of(pa.table({"x": values}), form, **settings))
+
+    write(f"target.{target}", target)
+    write(f"origin.{origin}", origin)
+    words = ("accumulate", "-q", "--op", "sum", f"target.{target}", f"origin.{origin}")
+    status, peak, err = measured(*words, cwd=tmp_path)
+    assert (status, err) == (0, "")
+    assert peak < 150 << 20
+    if target == "parquet":
+        found = pq.read_table(tmp_path / "target.parquet")["x"].to_numpy()
+    else:
+        found = np.load(tmp_path / f"target.{target}")
+        found = found["x"] if target == "npz" else found
+    assert found.tobytes() == (2 * values).tobytes()
+
+
 def test_a_long_row_group_is_written_again_in_pieces(tmp_path):
     count = 12 << 20
     pq.write_table(pa.table({"x": np.zeros(count)}), tmp_path / "t.parquet", row_group_size=count)
