@@ -15,7 +15,7 @@
     ├── OverlapError            3  MPI_ERR_TYPE      elements of the target that overlap
     ├── ConversionError         3  MPI_ERR_CONVERSION a value that another form cannot hold
     ├── ResultOverflowError     3  MPI_ERR_OTHER     a sum or product that its datatype cannot hold
-    ├── BufferFileError         3  MPI_ERR_FILE      a file that is not what it claims
+    ├── BufferFileError         3  MPI_ERR_FILE      a file that is damaged, or of another kind
     │   ├── NotReadError        3                    one of a kind that mpired does not read
     │   └── ChangedError        3                    one that changed while it was read; may be repeated
     ├── LockError               5  MPI_ERR_RMA_SYNC  a target that others keep locked; may be repeated
@@ -138,7 +138,7 @@ class CountError(MpiredError, ValueError):
     subject, reason
         As for every error.
     errors
-        What is wrong with those that cannot be used.
+        The errors of those that cannot be used.
     """
 
     mpi_class = "MPI_ERR_COUNT"
@@ -149,13 +149,13 @@ class CountError(MpiredError, ValueError):
 
 
 class DisplacementError(MpiredError, ValueError):
-    """Raised when a displacement is negative, or not a whole number of what it counts."""
+    """Raised when a displacement is negative, or not a multiple of its unit."""
 
     mpi_class = "MPI_ERR_DISP"
 
 
 class RangeError(MpiredError, IndexError):
-    """Raised when elements of the target would lie outside of the window."""
+    """Raised when elements of the target would be outside of the window."""
 
     mpi_class = "MPI_ERR_RMA_RANGE"
 
@@ -177,13 +177,13 @@ class LockError(MpiredError, TimeoutError):
 
 
 class ConversionError(MpiredError, ValueError):
-    """Raised when a value does not fit the form that it is to be read or written in, as external32."""
+    """Raised when a value does not fit the form of the file, such as external32."""
 
     mpi_class = "MPI_ERR_CONVERSION"
 
 
 class ResultOverflowError(MpiredError, OverflowError):
-    """Raised when a sum or product overflows its datatype and that is to be an error; nothing was written."""
+    """Raised when a sum or product overflows its datatype with `overflow="error"`; nothing was written."""
 
 
 class MpiredWarning(UserWarning):
@@ -194,7 +194,7 @@ class MpiredWarning(UserWarning):
 
 
 class OrderWarning(MpiredWarning):
-    """The category of the warning that ranks may stand in a wrong order, as rank10 before rank2."""
+    """The category of the warning that ranks may be in a wrong order, such as rank10 before rank2."""
 
 
 class SkippedWarning(MpiredWarning):
@@ -301,7 +301,7 @@ class NotReadError(BufferFileError):
 
 
 class ChangedError(BufferFileError):
-    """Raised when a file changed while it was read; nothing was written, and a repetition reads what it is now."""
+    """Raised when a file changed while it was read; nothing was written, and a repetition reads the new content."""
 
 
 class RankNumberError(MpiredError, ValueError):
@@ -320,7 +320,7 @@ class RanksError(MpiredError, ValueError):
     errors
         One error a bad rank, `MpiredError` or `OSError`, in rank order.
     what
-        What they are, where they are not ranks.
+        Their kind, if they are not ranks.
     """
 
     def __init__(self, nranks: int, errors: Sequence[MpiredError | OSError], what: str = "ranks") -> None:
@@ -458,7 +458,7 @@ def not_loaded(error: BaseException) -> tuple[str, int]:
 
 
 def is_of_loader(error: BaseException) -> bool:
-    """Tell whether an error is that of a shared library which cannot be loaded."""
+    """Return whether an error is that of a shared library which cannot be loaded."""
     return isinstance(error, ImportError) and (error.path or "").endswith(".so")
 
 
@@ -470,7 +470,7 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def shortened(text: str, most: int = 300) -> str:
-    """Return `text`, without its middle if it has more than so many characters."""
+    """Return `text`, without its middle if it has more than `most` characters."""
     half = (most - 5) // 2
     return text if len(text) <= most else f"{text[:half]} ... {text[-half:]}"
 

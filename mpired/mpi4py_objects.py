@@ -64,7 +64,7 @@ def _text(datatype: Any) -> str:
     """Return the text of a datatype: its name, or its constructor with the arguments that it was made with."""
     mpi = module()
     if datatype == mpi.DATATYPE_NULL:
-        raise NotExactError("MPI_DATATYPE_NULL is no datatype")
+        raise NotExactError("MPI_DATATYPE_NULL is not a datatype")
     inner, combiner, arguments = datatype.decode()
     if combiner == "NAMED":
         return _name(mpi, datatype)
@@ -82,7 +82,7 @@ def _name(mpi: Any, datatype: Any) -> str:
     """Return MPI's name of a predefined datatype, whatever it was called by MPI_Type_set_name."""
     names = [name for name in dir(mpi) if is_datatype(found := getattr(mpi, name)) and found == datatype]
     if not names:
-        raise NotExactError(f"{datatype.Get_name() or 'it'} is no datatype that mpi4py names")
+        raise NotExactError(f"{datatype.Get_name() or 'it'} is not a datatype that mpi4py names")
     said = datatype.Get_name().removeprefix("MPI_")
     twos = [f"2{name.removeprefix(_CALLED_TWO)}" for name in names if name.startswith(_CALLED_TWO)]
     return f"MPI_{next((name for name in (said, *twos) if name in (*names, *twos)), names[0])}"
@@ -108,7 +108,7 @@ def op_name(op: object) -> str | None:
     if mpi is None or not isinstance(op, mpi.Op) or not op.is_predefined:
         return None
     if op == mpi.OP_NULL:
-        raise NotExactError("is MPI_OP_NULL, which is no op")
+        raise NotExactError("is MPI_OP_NULL, which is not an op")
     return next(name for name in dir(mpi) if isinstance(found := getattr(mpi, name), mpi.Op) and found == op)
 
 

@@ -75,7 +75,7 @@ RUNNING = "Running"
 ADVANCED = "Advanced"
 SECTIONS = (OP, COMPARISON, RESULT, TARGET, INPUTS, COLUMNS, RAW, RUNNING, ADVANCED)
 """The headings of options, in the order of the help."""
-ONLY_ELEMENTS = "a window keeps its elements and nothing else of what was combined"
+ONLY_ELEMENTS = "a window keeps only its elements"
 """Why windows have none of the options that need more."""
 
 
@@ -383,7 +383,7 @@ class Listing(TypedDict, total=False):
         Option(
             "-0 --null",
             Flag(),
-            "Names in --files-from end with NUL, as `find -print0` writes them.",
+            "Names in --files-from end with NUL, like those of `find -print0`.",
             default=False,
             environment=False,
             section=INPUTS,
@@ -432,7 +432,7 @@ class Numbered(TypedDict, total=False):
             RankNumbers(),
             "Numbers for the %d of a RANK, such as out.%04d --ranks 0-511.",
             environment=False,
-            once="write all numbers in one, as 0-10,20",
+            once="write all numbers in one, e.g. 0-10,20",
             section=INPUTS,
         ),
     ]

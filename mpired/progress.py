@@ -90,7 +90,9 @@ def shown_by(show: Steps | None) -> Progress:
     if show is None:
         return unwatched
     if not callable(show):
-        raise UsageError("`progress`", f"{show!r} is no function; it takes a range and yields its items, as tqdm does")
+        raise UsageError(
+            "`progress`", f"{show!r} is not a function such as tqdm.tqdm, which takes a range and yields its items"
+        )
 
     def watch(done: Iterable[int], total: int) -> Generator[int, None, None]:
         count = max(1, -(-total // _STEP_BYTES))

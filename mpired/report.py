@@ -1,4 +1,4 @@
-"""What was done: a summary line, or the same as JSON."""
+"""Summaries of calls: a line, or the same as JSON."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _SHOWN_NAMES = 3
 class Summary(NamedTuple):
     """A reduction in figures.
 
-    `nbytes` is what was read of the ranks, `skipped` has those left out, and `inputs` the names of the others. `engine`
-    is who did the work, on so many `machines`; `repeated` is how many segments were begun again as a worker was lost,
-    and `spread` what was divided among the workers, elements or ranks.
+    `nbytes` is the bytes of the ranks, `skipped` has those left out, and `inputs` the names of the others. `engine`
+    did the work, on a number of `machines`; `repeated` is the number of segments begun again as a worker was lost,
+    and `spread` is "elements" or "ranks", which were divided among the workers.
     """
 
     op: str
@@ -241,7 +241,7 @@ class PackSummary(NamedTuple):
     call
         MPI_Pack or MPI_Unpack.
     elements, datatype, dtype
-        The elements that lie in the file of records; the name in NumPy is None if there is none.
+        The elements in the file of records; the name in NumPy is None if there is none.
     units, unit, unit_dtype
         The packed elements.
     output, format

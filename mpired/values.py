@@ -325,7 +325,7 @@ class Counts(Kind):
     def parse(self, text: str) -> tuple[int, ...]:
         """Return the counts."""
         if re.fullmatch(r"\d{1,19}(,\d{1,19})*", text, re.ASCII) is None:
-            raise RefusedError(f"{text!r} are no counts; write 3,0,5")
+            raise RefusedError(f"{text!r} are not counts; write 3,0,5")
         return tuple(map(int, text.split(",")))
 
     def check(self, value: Any) -> tuple[int, ...]:
@@ -348,7 +348,7 @@ class RankNumbers(Kind):
             match = re.fullmatch(r"\s*(\d{1,18})(?:-(\d{1,18}))?\s*", part, re.ASCII)
             first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
             if last < first:
-                raise RefusedError(f"{text!r} are no numbers of ranks; write 0-511, or 0-10,20")
+                raise RefusedError(f"{text!r} are not numbers of ranks; write 0-511, or 0-10,20")
             if len(numbers) + last - first >= self._MOST:
                 raise RefusedError(f"{text!r} are more than {self._MOST} ranks")
             numbers += range(first, last + 1)
@@ -359,7 +359,7 @@ class RankNumbers(Kind):
         if isinstance(value, str):
             return self.parse(value)
         if not isinstance(value, Iterable):
-            raise RefusedError(f"{value!r} are no numbers of ranks; give a text as '0-511', or a range")
+            raise RefusedError(f"{value!r} are not numbers of ranks; give a string such as '0-511', or a range")
         return tuple(Integer(least=0, below=2**63).check(number) for number in value)
 
 
@@ -374,9 +374,9 @@ class Regex(Text):
         try:
             groups = re.compile(text).groups
         except re.error as error:
-            raise RefusedError(f"{text!r} is no regular expression ({error})") from None
+            raise RefusedError(f"{text!r} is not a regular expression ({error})") from None
         if not groups:
-            raise RefusedError(f"{text!r} has no group; put the digits in parentheses, as 'out\\.(\\d+)'")
+            raise RefusedError(f"{text!r} has no group; put the digits in parentheses, e.g. 'out\\.(\\d+)'")
         return text
 
 
@@ -391,7 +391,7 @@ class Creation(Kind):
         if text == self.LIKE:
             return True
         if re.fullmatch(r"\d{1,18}(,\d{1,18})*", text, re.ASCII) is None:
-            raise RefusedError(f"{text!r} is no count or shape; write 100, or 3,4, or nothing")
+            raise RefusedError(f"{text!r} is not a count or shape; write 100, or 3,4, or nothing")
         return tuple(map(int, text.split(",")))
 
     def check(self, value: Any) -> bool | tuple[int, ...] | None:
@@ -403,9 +403,9 @@ class Creation(Kind):
         try:
             shape = tuple(map(operator.index, value if isinstance(value, Sequence) else [value]))
         except TypeError:
-            raise RefusedError(f"{value!r} is no count or shape") from None
+            raise RefusedError(f"{value!r} is not a count or shape") from None
         if any(dim < 0 for dim in shape) or math.prod(shape) >= 2**60:
-            raise RefusedError(f"{value} is no count or shape")
+            raise RefusedError(f"{value} is not a count or shape")
         return shape
 
 

@@ -110,8 +110,8 @@ def reduce(
     ranks
         One file a rank, in rank order: its path, an array, or a file that is open for reading bytes.
     op
-        A predefined op, as `mpired.SUM`, or its name, in any case, with or without `MPI_`; the place of a
-        user-defined op, as `my_ops.py:func`; or a function of this process.
+        A predefined op such as `mpired.SUM`, or its name, in any case, with or without `MPI_`; the place of a
+        user-defined op such as `my_ops.py:func`; or a function of this process.
     output
         The file to write; None returns the result. An existing file is replaced only with
         `overwrite=True`. It appears whole and durable, or not at all.
@@ -124,7 +124,7 @@ def reduce(
         The result in native byte order, with the shape of the root's rank: an array, or a dict of arrays by column
         name where a rank has several buffers, or `keep` adds columns. Which of them, the files decide, and arrays give
         an array. With `index`, an array with the fields value and index. With `nulls` "ignore" or "propagate" a masked
-        array, in which what is null is masked. If it was written to a file, or to two by `split`, what was done, as the
+        array, in which nulls are masked. If it was written to a file, or to two by `split`, a `Summary`, as the
         command says it.
 
     Raises
@@ -312,8 +312,8 @@ def allreduce(
     Returns
     -------
     list or Summary
-        An array for each rank, as `mpired.reduce` gives one; two lists if there is `group_b`. If files
-        were written, what was done.
+        An array for each rank, like that of `mpired.reduce`; two lists if there is `group_b`. If files
+        were written, a `Summary`.
 
     Raises
     ------
@@ -398,7 +398,7 @@ def scan(
     Returns
     -------
     list or Summary
-        An array for each rank. If files were written, what was done.
+        An array for each rank. If files were written, a `Summary`.
 
     Raises
     ------
@@ -751,7 +751,7 @@ def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, **options: Unpack[
     Returns
     -------
     Summary
-        What was done.
+        The result in figures.
 
     Raises
     ------

@@ -42,7 +42,7 @@ def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[Pa
     Returns
     -------
     array or PackSummary
-        The elements in native byte order: one value each, or a row of them. If they were written, what was done.
+        The elements in native byte order: one value each, or a row of them. If they were written, a `PackSummary`.
 
     Raises
     ------
@@ -88,7 +88,7 @@ def unpack(
     into: PathLike | None = None,
     **options: Unpack[UnpackAll],
 ) -> PackSummary:
-    """Put elements that lie one after another where a datatype says (MPI_Unpack; MPI-4.1, 5.2).
+    """Put packed elements where a datatype says (MPI_Unpack; MPI-4.1, 5.2).
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def unpack(
     Returns
     -------
     PackSummary
-        What was done.
+        The unpacking in figures.
 
     Raises
     ------

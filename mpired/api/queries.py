@@ -40,13 +40,13 @@ def info(path: Rank, **options: Unpack[Inputs]) -> RankFile:
     Returns
     -------
     RankFile
-        The format, and of every buffer the name, datatype, count and shape; in `others` what is no buffer, and in
+        The format, and of every buffer the name, datatype, count and shape; in `others` other arrays, and in
         `obstacle` why a file of another kind has none.
 
     Raises
     ------
     MpiredError, OSError
-        If the file is damaged, is not what is declared, or cannot be opened.
+        If the file is damaged, differs from the options that describe it, or cannot be opened.
     """
     rank = ArrayRank("array", path) if isinstance(path, np.ndarray) else at_hand(path, "path")
     return attempts.repeated(partial(look, rank, options), lambda file: file, lambda: list(paths([rank])))
@@ -131,7 +131,8 @@ def diff(a: Rank, b: Rank, **options: Unpack[DiffAll]) -> Difference:
     Raises
     ------
     mpired.errors.MpiredError, OSError
-        If a file is damaged, is not what is declared, or cannot be opened, or the options contradict each other.
+        If a file is damaged, differs from the options that describe it or cannot be opened, or if options exclude
+        each other.
 
     Examples
     --------
@@ -154,7 +155,7 @@ def locate(ranks: Sequence[Rank], op: OpLike, *, top: int, **options: Unpack[Loc
 def locate(
     ranks: Sequence[Rank], op: OpLike, *, top: int | None = None, **options: Unpack[LocateAll]
 ) -> Location | list[Location]:
-    """Find the greatest or the smallest element of all ranks: its value, its rank and its index there (MPI-4.1, 6.9.4).
+    """Find the largest or the smallest element of all ranks: its value, its rank and its index there (MPI-4.1, 6.9.4).
 
     Of equal elements the one of the lowest rank comes first, then the one with the smallest index.
 

@@ -29,13 +29,13 @@ def recover(files: PathLike | Sequence[PathLike], **options: Unpack[RecoverOptio
     Returns
     -------
     list of Recovered
-        For each file in order its name, what was done in words, or with `only_list` what is there, and
+        For each file in order its name, the action in words, or with `only_list` the leftovers, and
         whether that changed anything.
 
     Raises
     ------
     mpired.errors.RanksError
-        If several files could not be recovered. What was done with the others is logged.
+        If several files could not be recovered. The actions on the others are logged.
     mpired.errors.MpiredError, OSError
         If one could not.
 

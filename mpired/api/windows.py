@@ -143,7 +143,7 @@ class Window:
         Returns
         -------
         array
-            In native byte order, with the shape of the window if all of it is meant.
+            In native byte order, with the shape of the window if all of it is read.
 
         Raises
         ------

@@ -326,7 +326,7 @@ def _pair(source: Source, declared: Declared, parts: Sequence[Array]) -> RankBuf
     forms, leaves = [], []
     for part in parts:
         if part.dtype is None or part.offset is None or part.dtype.names:
-            reason = f"array {part.name!r} is no plain array of numbers that lie as they are"
+            reason = f"array {part.name!r} is not a plain array of numbers"
             raise DatatypeError(source.name, f"{reason}, as the two of a pair have to be")
         forms.append(part.dtype.newbyteorder("="))
         stored = as_numbers(part.stored or part.dtype)

@@ -361,7 +361,9 @@ class KeptColumns:
             kind, mine = other.fields.field(name).type, self.fields.field(name).type
             if _plain_type(kind) != _plain_type(mine):
                 reason = f"{this} has column {name!r} of {kind}, but {like} ({self.source.name!r}) of {mine}"
-                raise BufferFileError(other.source.name, f"{reason}; `keep` carries what is equal in all ranks")
+                raise BufferFileError(
+                    other.source.name, f"{reason}; `keep` carries columns that are equal in all ranks"
+                )
         with contextlib.closing(self.open()) as left, contextlib.closing(other.open()) as right:
             at = 0
             while count := left.ahead():
@@ -376,7 +378,7 @@ class KeptColumns:
                     if first is not None:
                         mine, others = (_text(array[first]) for array in arrays)
                         reason = f"row {at + first} of column {name!r} is {others} in {this}, but {mine} in {like}"
-                        reason += f" ({self.source.name!r}); `keep` carries what is equal in all ranks"
+                        reason += f" ({self.source.name!r}); `keep` carries columns that are equal in all ranks"
                         raise BufferFileError(other.source.name, reason)
                 at += count
 

@@ -278,4 +278,4 @@ def refusal(what: str, attributes: Attributes, packed: Packed, *, window: bool) 
     said = " and ".join(f"`{key}`" for key in (SCALE, OFFSET) if key in attributes)
     if window:
         return f"{what} is packed by {said}, and packed elements are not updated", ""
-    return f"{what} is packed by {said}", "compute what it stands for with `unpack`"
+    return f"{what} is packed by {said}", "unpack it with `unpack`"

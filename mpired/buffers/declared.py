@@ -170,7 +170,7 @@ class Declared(NamedTuple):
 
     def refused(self, source: Source, datatype: Datatype, what: str) -> DatatypeError:
         """Return the error for a file that says of its elements that they are something else."""
-        way_out = "give what `mpired pack` makes of that type" if self.packed else "leave `type` out"
+        way_out = "give a file that `mpired pack` has made with that type" if self.packed else "leave `type` out"
         return DatatypeError(source.name, f"{what}, which is not {datatype.label}; {way_out}")
 
     @property

@@ -331,7 +331,7 @@ def look(word: str | AtHand, declared: Declared) -> RankFile:
         return RankFile.not_read(source.kept(), error.kind, error.reason)
     source = source.kept()
     if row.needs_type and declared.datatype is None:
-        return RankFile.not_read(source, row.name, "says nothing of its elements; `type` says what they are")
+        return RankFile.not_read(source, row.name, "does not store the type of its elements; give it with `type`")
     return row.inspect(source, declared)
 
 
@@ -481,7 +481,7 @@ def _as_the_inputs(path: str, like: str) -> Format:
         reason = f"would be {kind.name} by its suffix, which mpired does not write"
         raise UsageError(path, f"{reason}; choose another name, or say the format with `to`")
     if not row.needs_type and (suffix := _unknown_suffix(path)):
-        raise UsageError(path, f"no format has the suffix {suffix}; say it with `to`, as `to={row.name!r}`")
+        raise UsageError(path, f"no format has the suffix {suffix}; choose one with `to`, e.g. `to={row.name!r}`")
     return row
 
 
@@ -536,7 +536,9 @@ def format_to_create(path: str, *, like: str = "", declared: bool) -> Format:
         raise UsageError("`create`", reason)
     row = by_suffix(path) or RAW
     if row.needs_type and not declared:
-        raise UsageError("`create`", f"{path} would be {row.name}, which says nothing of its elements; give `type`")
+        raise UsageError(
+            "`create`", f"{path} would be {row.name}, which does not store the type of its elements; give `type`"
+        )
     return row
 
 

@@ -491,7 +491,7 @@ def fill(dataset: h5py.Dataset, result: FlatBuffer, nthreads: int = 1) -> None:
             there = reader.read(start, block)
             if there is not None and not there.all():
                 if mark is None:
-                    raise ValueError(f"array {dataset.name!r} has no value that stands for missing elements")
+                    raise ValueError(f"array {dataset.name!r} needs a fill value for missing elements")
                 block[~there] = mark
             start += len(block)
             if block.dtype != form:

@@ -33,7 +33,7 @@ _MAX_OBJECTS = 1 << 16
 _MAX_DEPTH = 200
 _MAX_VIRTUAL = 64
 _MAX_LINKS = 16  # on the way to an object; the library takes no more
-_LIES = "lies in other files"
+_LIES = "is stored in other files"
 _BLOCK_NUMBER = re.compile(r"%([%b])")  # "%%" is one "%"
 _ATTRIBUTE_NBYTES = 1 << 20
 _BLOCK_NBYTES = 4 << 20
@@ -385,7 +385,7 @@ class _Looking(NamedTuple):
         if found.outside:
             dataset, reason = _led_to(self.opened.file, found.name)
             if dataset is None:
-                return _not_there(found.name, f"lies in another file ({found.outside}), {reason}")
+                return _not_there(found.name, f"is stored in another file ({found.outside}), {reason}")
             attributes, is_carried = attributes_of(dataset.id), False
         assert dataset is not None  # noqa: S101 - it is in this file
         plist = dataset.id.get_create_plist()
@@ -402,11 +402,11 @@ class _Looking(NamedTuple):
         return self.follow and not self.window and not self.opened.is_apart
 
     def _elsewhere(self, name: str, where: str, shape: tuple[int, ...] | None) -> Array:
-        reason, way_out = f"array {name!r} lies in another file ({where})", "read it with `follow_links`"
+        reason, way_out = f"array {name!r} is stored in another file ({where})", "read it with `follow_links`"
         if self.window:
-            reason, way_out = f"{reason}, which are no part of a target", ""
+            reason, way_out = f"{reason}, which targets do not include", ""
         elif self.follow:
-            what = "what is compressed, a stream or an object of a store leads to no other"
+            what = "compressed files, streams and objects of a store cannot refer to other files"
             reason, way_out = f"{reason}, and {what}", "give it as a file"
         label, unseen = f"elements in another file ({where})", shape is None
         return Array(name, None, shape or (), label=label, reason=reason, way_out=way_out, unseen=unseen)
@@ -636,7 +636,7 @@ def _form(name: str, dataset: h5py.Dataset) -> tuple[np.dtype | None, str, str]:
     """Return the form of an array of numbers, else what its elements are, and why it is no buffer."""
     tid = dataset.id.get_type()
     kinds = {
-        h5t.TypeStringID: "texts", h5t.TypeVlenID: "lists", h5t.TypeReferenceID: "references",
+        h5t.TypeStringID: "strings", h5t.TypeVlenID: "lists", h5t.TypeReferenceID: "references",
         h5t.TypeOpaqueID: "opaque bytes", h5t.TypeBitfieldID: "bits", h5t.TypeArrayID: "arrays",
         h5t.TypeTimeID: "times",
     }  # fmt: skip
@@ -647,7 +647,7 @@ def _form(name: str, dataset: h5py.Dataset) -> tuple[np.dtype | None, str, str]:
     if isinstance(tid, h5t.TypeEnumID) and dtype != np.bool_:
         label = "an enumeration"
     if not label and dtype.hasobject:
-        label = "structures with texts or lists"
+        label = "structures with strings or lists"
     if label:
         return None, label, f"array {name!r} holds {label}, no numbers"
     dtype = np.dtype(dtype.descr if dtype.names and not dtype.isalignedstruct and _dense(dtype) else dtype)

@@ -168,7 +168,7 @@ class Messages:
         self._check_meaning(table)
         kind, header = self._int(table, 1, "<B"), self._field(table, 2)
         if kind not in _HEADERS or not header:
-            raise DamageError(f"the message at {message.header} is no record batch")
+            raise DamageError(f"the message at {message.header} is not a record batch")
         if kind == _DICTIONARY_BATCH:
             header = self._field(self._table(header, 3), 1)
         batch = self._table(header, 5)
@@ -209,7 +209,7 @@ class Messages:
         if unpacked == _NOT_COMPRESSED:
             return Packed(rest, rest.nbytes, compressed=False)
         if min(unpacked, rest.nbytes) < 0:
-            raise DamageError(f"a buffer of {nbytes} bytes is no compressed one")
+            raise DamageError(f"a buffer of {nbytes} bytes is not a compressed buffer")
         return Packed(rest, unpacked, compressed=True)
 
     def buffers(self, batch: Batch) -> Iterator[Packed]:
@@ -256,7 +256,7 @@ class StreamMessages(Messages):
                 break
             kind, body = self._int(table, 1, "<B"), self._int(table, 3, "<q")
             if kind not in _HEADERS or not header:
-                raise DamageError(f"the message at {at} is no record batch")
+                raise DamageError(f"the message at {at} is not a record batch")
             yield kind, self._message(at, end - at, body)
             end += body
         if self._bytes.read(1, end):

@@ -68,11 +68,11 @@ def lacking(this: str, mine: Sequence[str], other: str, theirs: Sequence[str]) -
 
 
 def check_pair(source: Source, pair: tuple[str, str], dtype: np.dtype, what: str) -> None:
-    """Raise `DatatypeError` if two columns or arrays of numbers, `dtype` together, are no value and index."""
+    """Raise `DatatypeError` if two columns or arrays of numbers, `dtype` together, are not a value and an index."""
     if from_dtype(dtype).group is Group.PAIR:
         return
     value, index = (from_dtype(dtype[name]) for name in FIELDS)
-    reason = f"{what} {pair[0]!r}, {value.label}, and {pair[1]!r}, {index.label}, are no value and index"
+    reason = f"{what} {pair[0]!r}, {value.label}, and {pair[1]!r}, {index.label}, are not a value and an index"
     way_out = "an index is an integer"
     if value_index(index, value) is not None:
         way_out += f"; `pair='{pair[1]},{pair[0]}'` has them in the other order"

@@ -362,7 +362,7 @@ def _array(source: Source, header: _Header, var: _Var, is_carried: bool, declare
     is_record, name = header.is_record(var), f"variable {var.name!r}"
     storage = f"records of {header.stride} bytes" if is_record else ""
     if var.code == _CHAR:
-        kind, mine = "texts", _digest(source, leaf, shape, attributes)
+        kind, mine = "strings", _digest(source, leaf, shape, attributes)
         return Array(var.name, None, shape, label=kind, reason=f"{name} holds {kind}", carried=True, digest=mine)
     packed = conventions.packing(var.name, attributes, var.form)
     form: np.dtype | None = var.form

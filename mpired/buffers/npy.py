@@ -40,7 +40,7 @@ _KEYS = {"descr", "fortran_order", "shape"}
 _LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
 _TIME_UNIT = r"\[\d{0,9}(?:[YMWDhms]|[munpfa]s)\]"
 _CODE = re.compile(rf"[<>|=]?(?:[biufc]\d{{1,2}}|\?|[mM]8(?:{_TIME_UNIT})?)", re.ASCII)
-_WORDS = {"U": "texts", "S": "bytes", "O": "Python objects"}
+_WORDS = {"U": "strings", "S": "bytes", "O": "Python objects"}
 _PADDING = re.compile(r"\|?V\d{1,10}", re.ASCII)
 
 
@@ -280,7 +280,7 @@ def _field(subject: str, field: Any) -> tuple[str, str, tuple[int, ...]]:
     """Return the name, the code and the shape, () for one number, of a field of a structure."""
     name, code, shape = (*field, ())[:3] if isinstance(field, tuple) and len(field) in (2, 3) else (None, None, ())
     if not isinstance(name, str) or not isinstance(code, str):
-        raise DatatypeError(subject, "structures with fields of their own are no predefined MPI datatype")
+        raise DatatypeError(subject, "no predefined MPI datatype has fields with fields of their own")
     dims = shape if isinstance(shape, tuple) else None
     if dims is None or len(dims) > _MAX_FIELD_NDIM or any(type(dim) is not int or dim < 1 for dim in dims):
         _bad(subject, f"the shape of the field {name!r} is not a tuple of counts from 1 on")

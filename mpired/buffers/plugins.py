@@ -40,7 +40,7 @@ def _loaded(name: str) -> Format | str:
     except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever is wrong with somebody's package
         return f"{whose} cannot be loaded ({type(error).__name__}: {error}); repair or remove the package"
     if not isinstance(row, Format) or row.name != name or not row.place:
-        return f"{whose} is no mpired.buffers.Format with this name and a `place`; repair or remove the package"
+        return f"{whose} is not an mpired.buffers.Format with this name and a `place`; repair or remove the package"
     return row
 
 

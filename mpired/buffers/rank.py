@@ -212,7 +212,7 @@ class RankFile(NamedTuple):
                 ways.append(choice(groups, taken))
             names = [each.name for each in self.others]
             if keeps and ways[-1] and len(set(names)) == len(names) and all(each.keeps for each in self.others):
-                ways.append(f"carry what is equal in all ranks with `keep='{listed(names)}'`")
+                ways.append(f"carry columns that are equal in all ranks with `keep='{listed(names)}'`")
             raise DatatypeError(self.source.name, f"{other.reason}{ways_out(*ways)}")
 
     def check_some(self, taken: Group | None = None) -> None:

@@ -25,7 +25,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
         If the bytes are not a whole number of elements, or fewer than declared.
     """
     if declared.datatype is None:
-        raise UsageError(source.name, "is raw binary, which says nothing of its elements; give `type`")
+        raise UsageError(source.name, "is raw binary, which does not store the type of its elements; give `type`")
     if declared.window and declared.is_external:
         raise UsageError("`datarep='external32'`", "describes origins; a window is in the native form")
     stored = declared.stored(declared.datatype)

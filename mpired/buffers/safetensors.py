@@ -108,12 +108,12 @@ def _read_header(source: Source) -> tuple[int, dict[str, dict[str, Any]], dict[s
     try:
         header = json.loads(text, object_pairs_hook=_without_doubles)
     except (ValueError, RecursionError) as error:
-        _bad(source, f"the header is no JSON of one object ({' '.join(str(error).split())[:100]})")
+        _bad(source, f"the header is not a JSON object ({' '.join(str(error).split())[:100]})")
     if not isinstance(header, dict):
-        _bad(source, "the header is no object")
+        _bad(source, "the header is not an object")
     metadata = header.pop(_METADATA, {})
     if not isinstance(metadata, dict) or not all(isinstance(each, str) for each in metadata.values()):
-        _bad(source, "the metadata are no texts by name")
+        _bad(source, "the metadata are not strings by name")
     for name, tensor in header.items():
         _check_tensor(source, name, tensor)
     tensors = dict(sorted(header.items(), key=lambda item: tuple(item[1]["data_offsets"])))
@@ -134,7 +134,9 @@ def _check_tensor(source: Source, name: str, tensor: Any) -> None:
         _bad(source, f"tensor {name!r} has not exactly a dtype, a shape and data_offsets")
     shape, offsets = tensor["shape"], tensor["data_offsets"]
     if not isinstance(tensor["dtype"], str) or not _are_counts(shape) or not _are_counts(offsets):
-        _bad(source, f"the dtype, the shape or the data_offsets of tensor {name!r} are no text and lists of counts")
+        _bad(
+            source, f"the dtype, the shape or the data_offsets of tensor {name!r} are not a string and lists of counts"
+        )
     if len(shape) > _MAX_NDIM or len(offsets) != 2 or offsets[0] > offsets[1]:  # noqa: PLR2004 - start and end
         _bad(source, f"tensor {name!r} has {len(shape)} dimensions, or offsets in the wrong order")
     code = _DTYPES.get(tensor["dtype"])

@@ -281,7 +281,7 @@ class SpreadLayout:
         DatatypeError
             If they overlap, or that cannot be told.
         """
-        Records(datatype, count, 0).check_apart("other formats take them one after another, as `to='npy'`")
+        Records(datatype, count, 0).check_apart("other formats take them one after another, e.g. `to='npy'`")
         return cls(datatype, stored)
 
     def keeping(self, buffer: SpreadBuffer) -> SpreadLayout:

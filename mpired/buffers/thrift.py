@@ -86,7 +86,7 @@ class Input:
                 element, count = self._list()
                 found[field.name] = [self._value(element, field, depth + 1) for _ in range(count)]
             elif field.many:
-                raise DamageError(f"the field {field.name!r} is no list")
+                raise DamageError(f"the field {field.name!r} is not a list")
             else:
                 found[field.name] = self._value(kind, field, depth)
         return found

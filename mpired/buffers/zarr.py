@@ -211,7 +211,7 @@ class _Store:
             node.name,
             number,
             node.shape,
-            label="" if number is not None else "texts" if is_text else dtype_text(dtype),
+            label="" if number is not None else "strings" if is_text else dtype_text(dtype),
             reason=reason,
             way_out=way_out,
             packed=packed and node.form,

@@ -62,7 +62,7 @@ def _lz4(_codec: Any, octets: bytes, _most: int) -> None:
 def _texts(_codec: Any, octets: bytes, _most: int) -> None:
     count = int.from_bytes(octets[:_COUNT_NBYTES], "little")
     if _COUNT_NBYTES * (count + 1) > len(octets):  # numcodecs would take the memory for so many first
-        raise ValueError(f"a chunk of array {_Limit.array!r} declares {count} texts, and has {len(octets)} bytes")
+        raise ValueError(f"a chunk of array {_Limit.array!r} declares {count} strings, and has {len(octets)} bytes")
 
 
 def _zstd(_codec: Any, octets: bytes, most: int) -> bytes | None:

@@ -113,10 +113,10 @@ class Keys(Mapping[str, bytes]):
         try:
             found = json.loads(self[key])
         except (ValueError, RecursionError) as error:
-            reason = f"{key!r} is no JSON ({' '.join(str(error).split())[:100]})"
+            reason = f"{key!r} is not JSON ({' '.join(str(error).split())[:100]})"
             raise BufferFileError(self.name, f"{reason}; not a valid Zarr store") from None
         if not isinstance(found, dict):
-            raise BufferFileError(self.name, f"{key!r} is no object; not a valid Zarr store")
+            raise BufferFileError(self.name, f"{key!r} is not an object; not a valid Zarr store")
         return found
 
     def close(self) -> None:
@@ -258,7 +258,7 @@ class Node:
         shape, chunk = self.document["shape"], list(self.chunk)
         counts = [*shape, *chunk]
         if not all(type(each) is int and 0 <= each < 1 << 63 for each in counts) or 0 in chunk:
-            raise BufferFileError(name, f"array {self.name!r} has a shape or chunks that are no counts")
+            raise BufferFileError(name, f"array {self.name!r} has a shape or chunks that are not counts")
         if len(shape) != len(chunk) or len(shape) > _MAX_NDIM or math.prod(shape) >= 1 << 59:
             reason = f"array {self.name!r} has {len(shape)} dimensions and {math.prod(shape)} elements"
             raise BufferFileError(name, f"{reason} in chunks of {len(chunk)} dimensions; not a valid Zarr store")
@@ -319,7 +319,7 @@ def _of_version(version: int, keys: Keys, key: str) -> dict[str, Any]:
     """Return a document, which has to be of a version."""
     document = keys.document(key)
     if document.get("zarr_format") != version:
-        raise BufferFileError(keys.name, f"{key!r} is no document of Zarr version {version}; not a valid Zarr store")
+        raise BufferFileError(keys.name, f"{key!r} is not a document of Zarr version {version}; not a valid Zarr store")
     return document
 
 

@@ -138,7 +138,7 @@ def _suggestion(word: str) -> str:
     op, more = named(word)
     if op is not None:
         command = "reduce" if Use.REDUCE in op.uses else "accumulate" if Use.ACCUMULATE in op.uses else "get-accumulate"
-        return f"; an op is given to a command, as `mpired {command} --op {op.name.lower()}`{more}"
+        return f"; an op is an option of a command: `mpired {command} --op {op.name.lower()}`{more}"
     import difflib  # noqa: PLC0415 - only for an error
 
     alike = difflib.get_close_matches(word.lower(), _COMMANDS, n=2, cutoff=_CLOSE)

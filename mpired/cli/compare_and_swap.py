@@ -23,7 +23,7 @@ _OPERANDS = 2
 def compare_and_swap(
     *, words: tuple[str, ...], windows: tuple[str, ...], as_json: bool, **options: Unpack[SwapOptions]
 ) -> None:
-    """Set one element of TARGET to VALUE if it is COMPARE, and print what it was before (MPI_Compare_and_swap).
+    """Set one element of TARGET to VALUE if it is COMPARE, and print its old value (MPI_Compare_and_swap).
 
     The element has changed if COMPARE is printed. Elements are integers, truth values or bytes, and are
     compared bit by bit. COMPARE and VALUE are numbers, or files with one element.

@@ -20,14 +20,14 @@ class _Shell(click.Choice[str]):
 @click.command
 @click.argument("shell", type=_Shell(list(SHELLS)), metavar="SHELL")
 def completion(*, shell: str) -> None:
-    """Print what lets a shell complete commands, options, files, ops, datatypes, columns and formats.
+    """Print the script with which a shell completes commands, options, files, ops, datatypes, columns and formats.
 
     \b
     bash  eval "$(mpired completion bash)"     in ~/.bashrc
     zsh   eval "$(mpired completion zsh)"      in ~/.zshrc, after compinit
     fish  mpired completion fish | source      in ~/.config/fish/config.fish
 
-    The names of columns are those of a parquet or arrow file that stands before in the line.
+    Names of columns come from a parquet or arrow file earlier in the line.
 
     \b
     Examples:

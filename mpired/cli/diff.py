@@ -52,7 +52,7 @@ def diff(ctx: click.Context, *, a: str, b: str, as_json: bool, **options: Unpack
 
     Without a tolerance they are compared bit by bit: 0.0 and -0.0 differ, and so do two NaNs of other bits.
     With --ulp, --rtol or --atol numbers are compared by their values, and a NaN equals nothing unless
-    --nan-equal is given. What is no number, as flags and times, has to be the same.
+    --nan-equal is given. Elements that are not numbers, such as flags and times, must be equal.
 
     The padding of pairs, byte order, format and the order of dimensions make no difference. Another count,
     shape, datatype or column does.

@@ -22,9 +22,9 @@ from mpired.options import Engines as EngineOptions
 @params.options(EngineOptions, Numbered, AsJson)
 @click.argument("ranks", nargs=-1, metavar="[RANK...]", type=params.FILE)
 def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Unpack[EngineOptions]) -> None:
-    """List the engines, which do the work of reductions, what is installed for each, and whether it is started.
+    """List the engines (local, mpi, dask): whether each is installed and running.
 
-    With --engine, say what each of its workers is, and whether it sees the RANKs as this machine does. The status is
+    With --engine, describe each of its workers, and check that it sees the RANKs as this machine does. The status is
     that of an error if a worker cannot be used.
 
     \b

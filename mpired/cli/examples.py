@@ -21,8 +21,8 @@ _NAMES = ("sample_data", "examples")
 def examples(*, directory: str) -> None:
     """Copy the sample data and the example ops into DIR, a new directory or an empty one.
 
-    The examples of each command's help run there, in the order of the help; DIR/sample_data/README.md says what
-    the files hold.
+    The examples of each command's help run there, in the order of the help; DIR/sample_data/README.md
+    describes the files.
 
     \b
     Examples:

@@ -16,8 +16,8 @@ from mpired.options import ExscanOptions, Numbered, Op, Outputs, Report
 def exscan(*, ranks: tuple[str, ...], op: str, output: str | None, **options: Unpack[ExscanOptions]) -> None:
     """Give rank i the RANKs before it combined, as MPI_Exscan does.
 
-    As `mpired scan` without the rank's own elements. There is nothing before rank 0, and MPI leaves open
-    what it gets: here it gets no file, and in place its file stays as it is.
+    Like `mpired scan`, without the rank's own elements. No rank comes before rank 0, and MPI leaves its result
+    undefined: rank 0 gets no file, and with --in-place its file stays as it is.
 
     \b
     Examples:

@@ -30,9 +30,9 @@ from mpired.windows.request import Done
 def fetch_and_op(
     *, words: tuple[str, ...], windows: tuple[str, ...], op: str, as_json: bool, **options: Unpack[ElementOptions]
 ) -> None:
-    """Combine VALUE into one element of TARGET, and print what it was before (MPI_Fetch_and_op).
+    """Combine VALUE into one element of TARGET, and print its old value (MPI_Fetch_and_op).
 
-    VALUE is a number, VALUE,INDEX for a pair, a time as 2021-02-03T04:05:06, or a file with one element. --op
+    VALUE is a number, VALUE,INDEX for a pair, a time such as 2021-02-03T04:05:06, or a file with one element. --op
     no_op needs none and only reads. Several commands at once each see another old value: a counter, a place in a queue.
 
     \b

@@ -17,7 +17,7 @@ from mpired.cli.messages import STATUSES, show
 )
 @click.pass_context
 def help(context: click.Context, *, command: str | None) -> None:  # noqa: A001 - the name of the command
-    """Show the help of COMMAND, as `mpired COMMAND --help` does, or the list of commands.
+    """Show the help of COMMAND, like `mpired COMMAND --help`, or the list of commands.
 
     `mpired help statuses` lists the exit statuses.
 

@@ -32,10 +32,10 @@ _SHOWN_KEYS = 4
 @params.options(InfoOptions, Numbered, AsJson)
 @click.argument("files", nargs=-1, metavar="FILE...", type=params.FILE)
 def info(*, files: tuple[str, ...], as_json: bool, **options: Unpack[InfoOptions]) -> None:
-    """Say what each FILE holds: format, datatype, count, shape, byte order, columns, and the keys of `--once`.
+    """Describe each FILE: format, datatype, count, shape, byte order, columns, and the keys of `--once`.
 
-    What is no buffer is shown too: columns of texts, columns with nulls, files that other programs read; and which ops
-    take what is no plain number. Only a file that is damaged or cannot be opened is an error.
+    The list includes columns that are not combined, such as strings, columns with nulls, and files of other programs;
+    for elements that are not plain numbers it names the ops. Only a damaged or unreadable file is an error.
 
     \b
     Examples:

@@ -22,9 +22,9 @@ from mpired.queries.places import in_json, place_text
 @params.options(Extreme, LocateOptions, Numbered, AsJson)
 @click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
 def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Unpack[LocateOptions]) -> None:
-    """Find the greatest or the smallest element of all RANKs: its value, its rank and its index there.
+    """Find the largest or the smallest element of all RANKs: its value, its rank and its index there.
 
-    The ranks may have different counts and shapes. All columns of a file are looked at, unless --columns chooses.
+    The ranks may have different counts and shapes. --columns limits the search to some columns or variables.
     Of equal elements the one of the lowest rank comes first, then the one with the smallest index. If all
     elements are NaN and --nan ignore leaves them out, that is an error.
 

@@ -43,7 +43,7 @@ _NUMBERED = f"{__name__}.numbered"
 _KEPT: Mapping[type, str] = {Quiet: REPORT, DryRun: REPORT, Summarised: REPORT, Report: REPORT, Numbered: _NUMBERED}
 _NOTES = {
     Size: " K, KB and KiB are all 1024 bytes; M, G and T are likewise powers of 1024.",
-    Names: " A name with a comma is quoted, as '\"a,b\",c'.",
+    Names: " Quote a name with a comma: '\"a,b\",c'.",
 }
 
 

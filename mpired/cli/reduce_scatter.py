@@ -16,7 +16,7 @@ from mpired.options import Numbered, Op, Outputs, Report, ScatterOptions
 def reduce_scatter(*, ranks: tuple[str, ...], op: str, output: str | None, **options: Unpack[ScatterOptions]) -> None:
     """Combine the same element of every RANK, and give each rank a block of the result, as MPI_Reduce_scatter does.
 
-    The blocks lie one after another: rank 0 gets the first --counts elements, and so on; 0 gives a file without
+    The blocks follow each other: rank 0 gets the first --counts elements, and so on; 0 gives a file without
     elements. Each result is modelled on its own rank's file, with one dimension. Put together they have
     the bits of `mpired reduce`. All appear together, whole and durable, or none does.
 

@@ -18,10 +18,10 @@ from mpired.report import summarise_packing
 @params.options(UnpackOutput, UnpackOptions, Summarised)
 @click.argument("packed", metavar="PACKED", type=params.FILE)
 def unpack(*, packed: str, output: str, into: str | None, **options: Unpack[UnpackOptions]) -> None:
-    """Put the elements of PACKED where a datatype says, as MPI_Unpack does; the way back of `mpired pack`.
+    """Put the elements of PACKED where a datatype says, as MPI_Unpack does; the inverse of `mpired pack`.
 
     PACKED is raw, npy, parquet or arrow, and holds elements one after another. In a new file the bytes between
-    them are zeros; with --into they stay what they are in that file, which is replaced in one step.
+    them are zeros; with --into those of that file stay, and the file is replaced in one step.
 
     \b
     Examples:

@@ -305,9 +305,7 @@ def _outputs(collective: Collective, output: str | None, options: CallOptions) -
     if count_valid is not None and output in {None, "-"}:
         raise UsageError("`count_valid`", "is written beside the result; name a file for that by `output`")
     if not in_place and split is None and output is None:
-        reason = (
-            "is missing; name the results by a pattern, as 'out_{rank}.npy', or replace the ranks with `in_place=True`"
-        )
+        reason = "is missing; name results by a pattern such as 'out_{rank}.npy', or use `in_place=True`"
         raise UsageError("`output`", reason)
     if split is not None:
         return os.fspath(split[0]), os.fspath(split[1])

@@ -136,7 +136,9 @@ def _index_type(text: Any, needed: Sequence[tuple[int, int, str]]) -> Datatype:
 
         datatype, order = parse(text)
         if datatype.group not in INDICES or order is not None:
-            reason = "has a byte order; leave that out" if order else "is no integer type; use int, int64_t or another"
+            reason = (
+                "has a byte order; leave that out" if order else "is not an integer type; use int, int64_t or another"
+            )
             raise DatatypeError("`index_type`", f"{text} {reason}")
         types = [datatype]
     for each in types:

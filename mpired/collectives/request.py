@@ -158,7 +158,7 @@ def read_request(
         if (
             not {*outputs} - {"-"} and len(ranks) > 1 and error.filename == words[0][-1]
         ):  # as programs that take IN... OUT
-            error.strerror = f"{error.strerror}; if it is to be the result, give it by `output`"
+            error.strerror = f"{error.strerror}; name the result with `output`"
         raise
     skipped = tuple(each for group in opened for each in group.skipped)
     words = [group.words for group in opened]

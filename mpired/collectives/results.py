@@ -84,7 +84,7 @@ def _check_pattern(pattern: str) -> None:
     try:
         parts = list(string.Formatter().parse(pattern))
     except ValueError as error:
-        raise UsageError(pattern, f"is no pattern of names ({error}); a brace itself is written twice") from None
+        raise UsageError(pattern, f"is not a pattern of names ({error}); a brace itself is written twice") from None
     fields = {field for _, field, _, _ in parts if field is not None}
     for _, field, form, conversion in parts:
         if field is None:
@@ -168,7 +168,7 @@ def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
 
 def _counts(collective: Collective, counts: Sequence[int] | None, option: str) -> tuple[int, ...] | None:
     if "counts" in collective.options.__annotations__ and counts is None:
-        raise UsageError(option, "is missing; say how many elements each rank of the group gets, as 3,0,5")
+        raise UsageError(option, "is missing; give the count of elements of each rank of the group, e.g. 3,0,5")
     return None if counts is None else tuple(counts)
 
 
@@ -215,7 +215,7 @@ def with_header(layout: Layout, form: Format, request: Request) -> Layout:
     file = request.groups[0][request.options["root"]]
     option, name = "`header='copy'`", file.source.name
     if not format_named(file.format).needs_type:
-        raise UsageError(option, f"copies what stands before raw elements, and {name} is {file.format}; leave it out")
+        raise UsageError(option, f"copies the header of a raw file, and {name} is {file.format}; leave it out")
     if not form.needs_type:
         raise UsageError(option, f"is for raw results, and this one is {form.name}; leave it out, or use `to='raw'`")
     buffer = what_is_read(file.buffers[0])
@@ -223,7 +223,7 @@ def with_header(layout: Layout, form: Format, request: Request) -> Layout:
         reason = f"has no place before elements of {buffer.datatype.label}, which lie between one another"
         raise UsageError(option, f"{reason}; `in_place=True` keeps all other bytes of {name}")
     if not buffer.offset:
-        reason = "copies what stands before the elements, which is nothing; say how many bytes that is with `offset`"
+        reason = "copies the bytes before the elements, and there are none; give their number with `offset`"
         raise UsageError(option, reason)
     return layout._replace(before=buffer)
 

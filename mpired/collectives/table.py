@@ -140,7 +140,7 @@ def _blocks(task: Task) -> list[Share]:
 def _equal_blocks(task: Task) -> list[Share]:
     each, rest = divmod(task.count, task.nranks)
     if rest:
-        reason = f"{task.count} elements are no {task.nranks} equal blocks; say the counts, with reduce-scatter"
+        reason = f"{task.count} elements do not make {task.nranks} equal blocks; use reduce-scatter, with counts"
         raise CountError("count", reason)
     return _blocks(task._replace(counts=(each,) * task.nranks))
 

@@ -93,7 +93,7 @@ def _to_binary128(source: np.ndarray, target: np.ndarray) -> None:
     significand, sign_exponent = parts[:, 0], parts[:, 1] & np.uint64(0xFFFF)
     exponent, leading = sign_exponent & _EXPONENT, significand >> np.uint64(63)
     _refuse((exponent != 0) & (leading == 0), source.itemsize // 16, lambda i: (
-        f"the bytes {parts[i].tobytes()[:10].hex()} are no number of a long double"
+        f"the bytes {parts[i].tobytes()[:10].hex()} are not a long double"
     ))  # fmt: skip
     # A number that is written as subnormal though its leading bit is set has the least normal exponent.
     sign_exponent |= np.where(exponent == 0, leading, np.uint64(0))

@@ -144,7 +144,7 @@ class LibraryKernel:
         if exitcode is None or (exitcode != _UNINITIALISED and not 0 <= exitcode - _CALLED < len(called)):
             return f"{reason}; it calls MPI: {build}" if other else reason
         function = " or ".join(called) if exitcode == _UNINITIALISED else called[exitcode - _CALLED]
-        way_out = f"call MPI_Init before {function} if MPI_Initialized says that nobody has"
+        way_out = f"call MPI_Init before {function} if MPI_Initialized returns false"
         return f"ended its worker, in which MPI is not initialised; {way_out}, and {build}; nothing was written"
 
     def properties(self) -> Properties:

@@ -137,7 +137,7 @@ class Function(NamedTuple):
         """Return the arguments of a function of mpi4py."""
         if datatype.is_spread or datatype.origin:
             reason = (
-                f"takes three arguments, as functions of mpi4py do, and elements of {datatype} do not lie one after"
+                f"takes three arguments, as functions of mpi4py do, and elements of {datatype} are not stored one after"
             )
             way_out = "write it as (invec, inoutvec, len, datatype)"
             raise UserOpError(self.place, f"{reason} another from displacement 0 on; {way_out}")

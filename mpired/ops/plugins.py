@@ -22,7 +22,7 @@ def load(name: str) -> Any:
     """
     points = entry_points().get(name, [])
     if len(points) != 1:
-        raise UserOpError(name, ambiguity(points) if points else "is no entry point")
+        raise UserOpError(name, ambiguity(points) if points else "is not an entry point")
     return points[0].load()
 
 

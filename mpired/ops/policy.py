@@ -21,7 +21,7 @@ def options_of(op: Op) -> list[str]:
 PURPOSES = {
     "exact": "rounds a sum once",
     "accumulate_in": "computes in a wider datatype",
-    "result_type": "converts what was computed",
+    "result_type": "converts results",
     "ddof": "is for variances",
     "weights": "is for weighted means",
 }
@@ -80,7 +80,9 @@ def _named(name: str | None) -> Datatype | None:
 
     datatype, _ = parse("long_double" if name == "longdouble" else name)
     if datatype.group not in Group.C_INTEGER | Group.FLOATING_POINT:
-        raise UsageError("`result_type`", f"{datatype.label} is no real number; name one, as double or int64_t")
+        raise UsageError(
+            "`result_type`", f"{datatype.label} is not a type of real numbers; name one, such as double or int64_t"
+        )
     return datatype
 
 
@@ -104,10 +106,15 @@ def _check_missing(op: Op, datatype: Datatype) -> None:
         raise UsageError("`missing`", f"is a real number, and elements are {datatype.label}; leave it out")
     form = datatype.parts[0].form if datatype.parts else datatype.form
     if not _holds(form, missing):
-        raise UsageError("`missing`", f"{missing} is no {datatype.label}, so that no element is equal to it")
+        raise UsageError(
+            "`missing`", f"{missing} is not a value of {datatype.label}, so that no element is equal to it"
+        )
     result = op.rules.result
     if result is not None and not _holds(result.form, missing):
-        raise UsageError("`missing`", f"{missing} is no {result.label}, as results are; take another `result_type`")
+        raise UsageError(
+            "`missing`",
+            f"{missing} is not a value of {result.label}, the type of the result; take another `result_type`",
+        )
 
 
 def _holds(form: np.dtype, number: float) -> bool:

@@ -37,14 +37,14 @@ def table(rows: Iterable[Op]) -> dict[str, Op]:
     Raises
     ------
     ValueError
-        If two have one name, or a row does not say what is needed of it.
+        If two have one name, or a row lacks a field.
     """
     by_name: dict[str, Op] = {}
     for row in rows:
         if row.name in by_name:
             raise ValueError(f"{row}: two ops have this name")
         if row.groups & _WITH_NAN and row.nan is None:
-            raise ValueError(f"{row}: takes datatypes with NaNs, and does not say what becomes of them")
+            raise ValueError(f"{row}: takes datatypes with NaNs, and has no rule for them")
         if not row.of_mpi and row.uses is not Use.REDUCE:
             raise ValueError(f"{row}: a window holds elements, so that it takes no op with another state")
         by_name[row.name] = row
@@ -326,7 +326,7 @@ def get(name: str, use: Use = ANY_USE) -> Op:
 
 
 def with_parameter(text: str) -> bool:
-    """Tell whether a text is an op with a parameter, as quantile:0.9."""
+    """Return whether a text is an op with a parameter, such as quantile:0.9."""
     return canonical(text.partition(":")[0]) in _BY_NAME
 
 
@@ -339,7 +339,7 @@ def _with_quantile(op: Op, name: str, text: str) -> Op:
     if op.name != "QUANTILE":
         raise UnknownOpError(shortened(name), f"has something behind the colon, and {op} takes nothing; leave it out")
     if not 0 <= quantile <= 1:
-        raise UnknownOpError(shortened(name), "is no quantile; write one between 0 and 1, as quantile:0.9")
+        raise UnknownOpError(shortened(name), "is not a quantile; write one between 0 and 1, such as quantile:0.9")
     return op._replace(rules=Rules(quantile=quantile))
 
 
@@ -374,7 +374,7 @@ _ELSEWHERE = {
     "minabs": "absmin",
     "percentile": "quantile:0.9",
 }
-"""What other programs call an op, and what it is here."""
+"""Names of ops in other programs."""
 
 
 def meant_by(function: Callable[..., Any]) -> Op | None:
@@ -400,7 +400,7 @@ def neutral(op: Op, datatype: Datatype) -> np.ndarray:
     try:
         return op.identity(datatype)
     except (TypeError, ValueError, OverflowError):
-        reason = f"says that its neutral element is {op.identity}, which is no {datatype.label}"
+        reason = f"says that its neutral element is {op.identity}, which is not a value of {datatype.label}"
         raise OpError(str(op), reason) from None
 
 

@@ -1,6 +1,6 @@
 """User-defined ops in Python (MPI_Op_create; MPI-4.1, 6.9.5).
 
-An op is named as `FILE.py:FUNCTION`, as `PACKAGE.MODULE:FUNCTION`, or by an entry point of the group
+An op is named by `FILE.py:FUNCTION`, by `PACKAGE.MODULE:FUNCTION`, or by an entry point of the group
 `mpired.ops`. Its code is loaded and run in workers only: whatever it does, the process that commits
 the result is not the one that ran it.
 """
@@ -51,7 +51,7 @@ def op(
     commute
         Whether `a op b` equals `b op a`.
     datatypes
-        The names of the only datatypes that the op takes, as "double" or "MPI_DOUBLE_INT".
+        The names of the only datatypes that the op takes, such as "double" or "MPI_DOUBLE_INT".
     identity
         The neutral element: a number, or one for each field.
     name
@@ -62,7 +62,7 @@ def op(
     UnknownDatatypeError
         If one of `datatypes` is the name of none.
     TypeError
-        If `identity` is no number.
+        If `identity` is not a number.
 
     Examples
     --------
@@ -145,7 +145,7 @@ class PythonKernel:
         return _load(self.place, self.directory, self.digest)
 
     def properties(self) -> Properties:
-        """Load the function and return what it says of itself.
+        """Load the function and return the properties that it declares.
 
         Raises
         ------
@@ -192,7 +192,7 @@ def _described_home(found: Any) -> str:
 
 
 def is_file(home: str) -> bool:
-    """Tell whether the text before the colon means a file, not a module."""
+    """Return whether the text before the colon means a file, not a module."""
     return home.endswith(".py") or "/" in home
 
 

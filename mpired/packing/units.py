@@ -53,5 +53,5 @@ def said_of(options: Records) -> tuple[Declared, Datatype]:
     """Return what is declared of the records, and their datatype."""
     said = Declared.of(part(Inputs, part(Records, options)))
     if said.datatype is None:
-        raise UsageError("`type`", "is missing; say what an element of the records is")
+        raise UsageError("`type`", "is missing; give the type of the elements of the records")
     return said, said.datatype

@@ -182,7 +182,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: U
     buffer = within_budget(buffer)
     memory.check(memory.BASE_NBYTES)
     if buffer.fortran_order and sum(dim > 1 for dim in buffer.shape or ()) > 1:
-        reason = f"lies in Fortran order, and an element is taken from a row of {buffer.shape}"
+        reason = f"is in Fortran order, and an element is taken from a row of {buffer.shape}"
         raise BufferFileError(buffer.source.name, f"{reason}; save it with numpy.ascontiguousarray")
     records = Records(datatype, _elements(buffer, form, said), said.offset)
     records.check_starts()

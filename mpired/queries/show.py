@@ -1,4 +1,4 @@
-"""Show: what is in a file, in figures, as a table of elements and as a picture."""
+"""Show the content of a file: in figures, as a table of elements and as a picture."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MOST_WINNERS = 20
 _MOST_CELLS = 1000  # of a map, along each axis
 _LAST_TIME = 2**63 - 1
 BINS = 20
-"""The most bins of a histogram unless it is said."""
+"""The most bins of a histogram by default."""
 
 
 class Part(NamedTuple):
@@ -46,7 +46,7 @@ class Part(NamedTuple):
     Parameters
     ----------
     name
-        "value", or what the component is called, as "index" of pairs, "real" and "imag".
+        "value", or the name of the component: "index" of pairs, "real" or "imag".
     min, max
         The extremes, infinities too; None if there are no numbers. Neither NaN, NaT nor nulls are numbers.
     min_at, max_at
@@ -90,7 +90,7 @@ class Indices(NamedTuple):
     Parameters
     ----------
     distinct
-        The number of different indices; of more than 1,048,576 it is only known that they are at least so many.
+        The number of different indices; of more than 1,048,576 only this lower bound is known.
     exact
         Whether that is their number.
     most
@@ -134,7 +134,7 @@ class Figures:
 
 
 class Shown(NamedTuple):
-    """What is in a file, in figures.
+    """The content of a file, in figures.
 
     Parameters
     ----------
@@ -162,7 +162,7 @@ class Shown(NamedTuple):
 
 
 class Map(NamedTuple):
-    """The numbers of an array of two dimensions, or of every so many rows and columns of a large one.
+    """The numbers of an array of two dimensions, or of some rows and columns of a large one.
 
     Parameters
     ----------
@@ -227,7 +227,7 @@ class _Counting:
         return np.ravel_multi_index(np.unravel_index(found, self.buffer.shape, order="F"), self.buffer.shape)
 
     def figures(self) -> Figures:
-        """Return what was found."""
+        """Return the figures."""
         buffer = self.buffer
         parts = (
             self._part(name, statistics, counter)
@@ -299,7 +299,7 @@ def headings(buffers: Sequence[RankBuffer]) -> list[str]:
 
 
 class Table(NamedTuple):
-    """The elements of a file that are to be looked at one by one: the columns of it, or its arrays of one shape.
+    """The elements of a file that are shown one by one: its columns, or its arrays of one shape.
 
     Parameters
     ----------
@@ -308,7 +308,7 @@ class Table(NamedTuple):
     buffers
         Those of one shape.
     selection
-        Which elements are meant.
+        The elements to show.
     is_chosen
         Whether the user has chosen them, and not all are.
     decoder
@@ -327,7 +327,7 @@ class Table(NamedTuple):
         return headings(self.buffers)
 
     def rows(self, wanted: Sequence[range]) -> Iterator[tuple[tuple[int, ...], list[str | None]]]:
-        """Yield the index of each element, and its numbers as texts, None for one that is null.
+        """Yield the index of each element, and its numbers as strings, None for one that is null.
 
         Parameters
         ----------
@@ -407,7 +407,7 @@ class Showing:
 
     @property
     def sources(self) -> list[Source]:
-        """What is read."""
+        """The file."""
         return [self.file.source]
 
     @property
@@ -423,7 +423,7 @@ class Showing:
         on_commit: Callable[[], None] = interrupts.committed,
         held: Held = NOTHING_HELD,
     ) -> None:
-        """Read the file, tell what is in it, and commit the picture; `held` has the file that it replaces."""
+        """Read the file, return its content, and commit the picture; `held` has the file that it replaces."""
         with closing(Decoder()) as decoder:
             buffers = [_Counting(buffer, decoder) for buffer in self.file.buffers]
             nbytes = sum(buffer.count * buffer.datatype.itemsize for buffer in self.file.buffers)
@@ -460,7 +460,7 @@ class Showing:
 def plan_show(
     path: str, options: ShowKeywords, tell: Callable[[Shown, Sequence[Table]], None], *, text: str | None = None
 ) -> Showing:
-    """Check what is to be shown; nothing is read but the header.
+    """Check the request; nothing is read but the header.
 
     Parameters
     ----------
@@ -488,7 +488,7 @@ def plan_show(
     check_use(declared, [file])
     _check_numbers(file)
     if png is not None:
-        check_no_input([png], [(file.source, "what is shown")], "name another picture")
+        check_no_input([png], [(file.source, "the file that is shown")], "name another picture")
         check_no_other_input([png], [(options["types"], "the named datatypes")])
         if len(file.buffers) > (most := _drawing().MOST_BUFFERS):
             reason = f"has {len(file.buffers)} columns, and a picture shows {most}; choose some with `columns`"
@@ -508,7 +508,7 @@ def _check_numbers(file: RankFile) -> None:
     if not file.others:
         raise BufferFileError(file.source.name, "has no columns")
     raise DatatypeError(
-        file.source.name, f"{file.others[0].reason}; only numbers are shown, `mpired info` says what else is there"
+        file.source.name, f"{file.others[0].reason}; only numbers are shown, `mpired info` lists the rest"
     )
 
 
@@ -516,7 +516,7 @@ def _check_picture(path: str) -> None:
     """Raise an error if no picture can be made, or not with that name."""
     check_are_data([path])
     if os.path.splitext(path)[1].lower() != ".png":
-        raise UsageError("`png`", f"{path} is no name for a PNG picture; write NAME.png")
+        raise UsageError("`png`", f"{path} is not the name of a PNG picture; write NAME.png")
     _drawing()
 
 

@@ -77,7 +77,7 @@ def meant(groups: Sequence[Sequence[str]], numbers: Sequence[int] | None = None)
         If no file matches a glob, or a list cannot be read.
     """
     if numbers is not None and not any(re.search(_NUMBER, word) for words in groups for word in words):
-        raise UsageError("`rank_numbers`", "is for names with a %d, as 'out.%04d', and there is none")
+        raise UsageError("`rank_numbers`", "is for names with a %d, such as 'out.%04d'; there is none")
     return [[rank for word in words for rank in _meant(word, numbers)] for words in groups]
 
 
@@ -179,7 +179,7 @@ def _of_list(lines: _List) -> Iterator[RankWord]:
             if not name.strip() or name.lstrip().startswith("#"):
                 continue
         if len(record) > _LONGEST or "\0" in name or not name:
-            reason = "is no name of a file; a list has one a line, or with `null` one before each NUL"
+            reason = "is not the name of a file; a list has one a line, or with `null` one before each NUL"
             raise UsageError(source.name, f"{number}: {escaped(name[:40])!r} {reason}")
         if by_line and name.startswith("@"):
             yield from _of_list(_List(signed(_within(folder, name[1:])), outer=outer))

@@ -249,7 +249,7 @@ def _cut(path: str, declared: Declared, stride: int | None, nranks: int | None) 
     option = "`ranks_in_file`" if stride is None else "`stride`"
     datatype = declared.datatype
     if datatype is None:
-        raise UsageError(option, "is for raw files, which say nothing of their elements; give `type`")
+        raise UsageError(option, "is for raw files, which do not store the type of their elements; give `type`")
     check_holds_several(path)
     if codecs.by_suffix(path):
         raise BufferFileError(path, "is compressed, and only raw files hold several ranks; decompress it first")
@@ -260,7 +260,7 @@ def _cut(path: str, declared: Declared, stride: int | None, nranks: int | None) 
         assert nranks is not None  # noqa: S101 - one of both is given
         stride, rest = divmod(nbytes, nranks)
         if rest or not stride:
-            raise CountError(path, f"{nbytes} bytes are no {nranks} ranks of the same length")
+            raise CountError(path, f"{nbytes} bytes do not make {nranks} ranks of the same length")
     itemsize = datatype.extent if declared.spreads(datatype) else declared.stored(datatype).itemsize
     count, rest = (stride // itemsize, stride % itemsize) if declared.count is None else (declared.count, 0)
     if rest:
@@ -275,7 +275,7 @@ def _cut(path: str, declared: Declared, stride: int | None, nranks: int | None) 
     if nranks is not None and there < nranks:
         raise CountError(path, f"holds {there} ranks of {stride} bytes, fewer than `ranks_in_file={nranks}`")
     if nranks is None and (nbytes > there * stride or not there):
-        raise CountError(path, f"{nbytes} bytes are no whole number of ranks of {stride}")
+        raise CountError(path, f"{nbytes} bytes are not a multiple of the {stride} bytes of a rank")
     return [RankInFile(path, rank * stride, count) for rank in range(there if nranks is None else nranks)]
 
 

@@ -91,7 +91,7 @@ def _numbered(words: Sequence[_W], regex: str) -> list[_W]:
         path = path_of(word)
         number = None if path is None else number_of(path, regex)
         if number is None:
-            errors.append(RankNumberError(_name(word), f"has no number that `rank_regex={regex!r}` finds"))
+            errors.append(RankNumberError(_name(word), f"does not match `rank_regex={regex!r}`"))
             continue
         # Of several ranks in one file each has the number of the file.
         if number in numbers and not (isinstance(word, RankInFile) and path == path_of(numbers[number])):

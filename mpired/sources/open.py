@@ -75,7 +75,7 @@ def _opened(word: str, limit: int | None = None) -> Source:
 
             if is_store(name):
                 return DirectorySource.of(name)
-            way_out = f"name its files, as '{name.rstrip('/')}/*.npy'"
+            way_out = f"name its files, e.g. '{name.rstrip('/')}/*.npy'"
             raise BufferFileError(name, f"is a directory, not a file with a rank's buffer; {way_out}")
         if stat.S_ISSOCK(status.st_mode):
             raise OSError(errno.ENXIO, "is a socket and cannot be read as a file", name)

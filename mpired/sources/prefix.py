@@ -59,7 +59,7 @@ def object_or_store(url: str) -> Source:
             raise
     if STORE_MARKS.isdisjoint(found):
         reason = "is a folder, and no Zarr store: it has no zarr.json, .zgroup or .zarray"
-        raise BufferFileError(url, f"{reason}; name the ranks in it, as '{url}/*.npy'")
+        raise BufferFileError(url, f"{reason}; name the ranks in it, e.g. '{url}/*.npy'")
     return RemoteStore.of(url, found)
 
 

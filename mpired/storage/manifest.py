@@ -79,7 +79,7 @@ class Manifest(NamedTuple):
             raise BufferFileError(path, f"is damaged ({' '.join(str(error).split())})") from None
         good = all(is_number(number) and _is_plain(name) for number, name, _ in files)
         if not good or not all(is_staging(os.path.basename(member)) for member in members):
-            raise BufferFileError(path, "names what is no result of a command")
+            raise BufferFileError(path, "names files that are not results of a command")
         return cls(files, members)
 
     def moved_from(self, folder: Folder) -> str:

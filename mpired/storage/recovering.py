@@ -31,14 +31,14 @@ _FOUND = {
 
 
 class Recovered(NamedTuple):
-    """What was found and done beside a file.
+    """Leftovers beside a file, and what became of them.
 
     Parameters
     ----------
     file
         The file, as it was named.
     words
-        What was done, or with `only_list` what is there; empty for nothing.
+        The actions, or with `only_list` the leftovers; empty if there are none.
     changed
         Whether anything has changed by it.
     """
@@ -58,7 +58,7 @@ def recover_files(files: Sequence[str], options: RecoverOptions, tell: Callable[
     options
         As `mpired.options.checked` gives them.
     tell
-        Takes what was done with each.
+        Takes the actions on each.
 
     Raises
     ------

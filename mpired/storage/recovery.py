@@ -24,7 +24,7 @@ from mpired.storage.names import check_is_data, check_not_orphan, journal_path
 from mpired.storage.remains import has_journal
 from mpired.storage.temporary import leftovers, remove_dead
 
-_NO_FILE = "is no regular file, so it is not the journal of an update; remove it"
+_NO_FILE = "is not a regular file, so it is not the journal of an update; remove it"
 _GIVE_UP = "`mpired recover --discard --force` gives its update up, and leaves the file as it is, perhaps half changed"
 
 
@@ -58,7 +58,7 @@ class _Place(NamedTuple):
             return ""
         folder = os.path.dirname(self.shown) or os.curdir
         if not os.fstat(self.dirfd).st_mode & stat.S_ISVTX:
-            return f"; whoever may write to the folder {folder} can do that"
+            return f"; a user who may write to the folder {folder} can do that"
         owner = os.stat(self.name, dir_fd=self.dirfd, follow_symlinks=False).st_uid
         return f"; the folder {folder} is sticky, so only {trust.shown_user(owner)}, its owner and root can do that"
 

@@ -87,7 +87,7 @@ def _put(folder: Folder, entry: Entry, *, overwrite: bool, moved: bool) -> list[
         if draft is None or (there is not None and os.path.samestat(draft, there)):
             return []  # one that was linked has both names until the directory is removed
         if not stat.S_ISREG(draft.st_mode):
-            return [BufferFileError(os.path.join(folder.path, number), "is no regular file, so it is no result")]
+            return [BufferFileError(os.path.join(folder.path, number), "is not a regular file, so it is not a result")]
         if overwrite or is_same(stamp(there), old, moved=moved):
             calls.rename(number, name, folder.fd, folder.dirfd)
         elif there is not None or old is not None or not _takes_free_name(folder, number, name):

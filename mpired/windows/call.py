@@ -304,7 +304,7 @@ def _with_create(request: Request, options: FetchOptions | ElementOptions) -> Re
     if datatype is None and not request.origins:
         if request.complete is not None and all(map(os.path.exists, request.windows)):
             return request  # which says itself what its elements are
-        raise UsageError("`create`", "needs `type`, which says what the elements are")
+        raise UsageError("`create`", "needs `type`, the type of the elements")
     if create is True and not request.origins:
         raise UsageError("`create`", "makes a target like an origin, and there is none; give a count or a shape")
     orders: dict[str | None, Order] = {"little": "<", "big": ">"}

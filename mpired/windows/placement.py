@@ -99,7 +99,7 @@ class Placement:
         if self.rank is not None and not 0 <= self.rank < nwindows:
             raise UsageError(f"`target_rank={self.rank}`", f"is not a rank; there are {nwindows} windows")
         if nwindows > 1 and self.rank is None and self.indices is None:
-            raise UsageError("`windows`", "is given several times; say which is meant with `target_rank`, or use `map`")
+            raise UsageError("`windows`", "is given several times; choose one with `target_rank`, or use `map`")
 
     def shares(self, windows: Sequence[FlatBuffer], given: Given) -> list[Share | None]:
         """Return for each window the elements that are meant, checked.
@@ -153,7 +153,9 @@ class Placement:
         borders = [0, *itertools.accumulate(window.count for window in windows)]
         wrong = np.flatnonzero((indices < 0) | (indices >= borders[-1]))
         if len(wrong):
-            reason = f"entry {wrong[0]} is {indices[wrong[0]]}, which is no element; there are {borders[-1]}, from 0 on"
+            reason = (
+                f"entry {wrong[0]} is {indices[wrong[0]]}, which is not an element; there are {borders[-1]}, from 0 on"
+            )
             raise RangeError("`map`", reason)
         shares: list[Share | None] = []
         for window, (start, stop) in zip(windows, itertools.pairwise(borders), strict=True):
@@ -244,7 +246,7 @@ def _indices(text: str, shape: tuple[int, ...]) -> list[tuple[np.ndarray, bool]]
 def _along(text: str, part: str, axis: int, dim: int) -> tuple[np.ndarray, bool]:
     match = _SLICE.fullmatch(part)
     if match is None or match["step"] == "0":
-        raise UsageError(f"`at={text!r}`", f"{part!r} is no index; write a number, START:STOP or START:STOP:STEP")
+        raise UsageError(f"`at={text!r}`", f"{part!r} is not an index; write a number, START:STOP or START:STOP:STEP")
     if match["at"] is not None:
         at = int(match["at"])
         if not -dim <= at < dim:

@@ -275,7 +275,7 @@ def check_once(options: AccumulateOptions) -> None:
     """Raise `UsageError` if `once_key` makes no sense, before anything is read."""
     key = options["once_key"]
     if key == "":
-        raise UsageError("`once_key`", f"{key!r} is no key; give a text, as 'run 5'")
+        raise UsageError("`once_key`", f"{key!r} is not a key; give a string such as 'run 5'")
 
 
 def keys_of(request: Request, words: Sequence[object], options: AccumulateOptions) -> dict[Key, Sequence[int]]:

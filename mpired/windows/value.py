@@ -29,14 +29,14 @@ def parse_value(text: str, datatype: Datatype) -> np.ndarray:
     Raises
     ------
     UsageError
-        If the text is no element of the datatype, or outside of its range.
+        If the text is not an element of the datatype, or outside of its range.
     """
     words = text.split(",") if datatype.group is Group.PAIR else [text]
     try:
         return _moment(text, datatype) if datatype.group is Group.TIME else _element(words, datatype, _from_text)
     except (ValueError, OverflowError):
         hint = _HINTS.get(datatype.group, "")
-        raise UsageError(repr(text), f"is no element of {datatype.label}{hint}") from None
+        raise UsageError(repr(text), f"is not an element of {datatype.label}{hint}") from None
 
 
 def is_value(text: str, datatype: Datatype) -> bool:
@@ -54,7 +54,7 @@ def element_of_number(value: Any, datatype: Datatype, what: str) -> np.ndarray:
     Raises
     ------
     UsageError
-        If it is no element of the datatype, or outside of its range; the message calls it `what`.
+        If it is not an element of the datatype, or outside of its range; the message calls it `what`.
     """
     try:
         if datatype.group in TIMES and isinstance(value, np.datetime64 | np.timedelta64):
@@ -63,7 +63,7 @@ def element_of_number(value: Any, datatype: Datatype, what: str) -> np.ndarray:
         return _element(parts, datatype, _from_number)
     except (TypeError, ValueError, OverflowError) as error:
         reason = f" ({error})" if str(error) else ""
-        raise UsageError(what, f"{value!r} is no element of {datatype.label}{reason}") from None
+        raise UsageError(what, f"{value!r} is not an element of {datatype.label}{reason}") from None
 
 
 def _parts(value: Any, names: Sequence[str]) -> tuple[Any, ...]:

@@ -214,7 +214,7 @@ def test_two_arrays_are_pairs(bench):
     if bench.save is _deflated:
         with unchanged(bench.folder):
             words = ("reduce", "--op", "maxloc", "--pair", "v,i", *ranks, "-o", "o.npy")
-            refused(run(*words, cwd=bench.folder), 3, "array 'v' is no plain array of numbers that lie as they are")
+            refused(run(*words, cwd=bench.folder), 3, "array 'v' is not a plain array of numbers")
         return
     bench.run("reduce", "--op", "maxloc", "--pair", "v,i", *ranks, "--split", "v.npy,i.npy")
     (av, ai), (bv, bi) = parts

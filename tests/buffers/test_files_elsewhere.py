@@ -94,7 +94,7 @@ def test_the_library_looks_in_the_folder_of_the_command_too(tmp_path):
     outcome = run(*words, "a", cwd=tmp_path)
     succeeded(outcome)
     assert outcome.out.split() == [b"0.0", b"2.0", b"4.0", b"6.0"]
-    refused(run(*words, "in/a", cwd=tmp_path), 3, "array 'in/a' lies in other files, and 'there' is not beside it")
+    refused(run(*words, "in/a", cwd=tmp_path), 3, "array 'in/a' is stored in other files, and 'there' is not beside it")
 
 
 def test_only_a_whole_path_that_leads_nowhere_is_looked_for_beside(tmp_path):
@@ -109,7 +109,7 @@ def test_only_a_whole_path_that_leads_nowhere_is_looked_for_beside(tmp_path):
     outcome = run(*WORDS, "whole.h5", "whole.h5", cwd=tmp_path)
     succeeded(outcome)
     assert outcome.out.split() == [b"0.0", b"2.0", b"4.0", b"6.0"]
-    refused(run(*WORDS, "part.h5", "part.h5", cwd=tmp_path), 3, "lies in other files, and there is no 'not/o.h5'")
+    refused(run(*WORDS, "part.h5", "part.h5", cwd=tmp_path), 3, "is stored in other files, and there is no 'not/o.h5'")
 
 
 def test_links_go_on_as_the_library_follows_them(tmp_path):

@@ -213,7 +213,9 @@ def test_what_is_no_file_of_its_own_leads_to_no_other(tmp_path):
         file["x"] = h5py.ExternalLink("other.h5", "y")
     (tmp_path / "links.h5.gz").write_bytes(gzip.compress((tmp_path / "links.h5").read_bytes()))
     words = ("reduce", "--op", "sum", "--follow-links", "--columns", "x", "-o", "s.npy", "links.h5.gz")
-    reason = "array 'x' lies in another file (other.h5:y), and what is compressed, a stream or an object of a store"
+    reason = (
+        "array 'x' is stored in another file (other.h5:y), and what is compressed, a stream or an object of a store"
+    )
     with unchanged(tmp_path):
         refused(run(*words, cwd=tmp_path), 3, reason)
 
@@ -229,18 +231,20 @@ def test_files_elsewhere_are_read_only_if_that_is_wanted(tmp_path):
         file.create_dataset("stored", (4,), "f8", external=[("bytes", 0, 32)])
     for name, where in {"out": "other.h5:/z", "virtual": "a virtual dataset", "stored": "bytes"}.items():
         words = ("reduce", "--op", "sum", "--columns", name, "-o", "s.h5", "links.h5", "links.h5")
-        refused(run(*words, cwd=tmp_path), 3, f"array {name!r} lies in another file ({where})", "--follow-links")
+        refused(run(*words, cwd=tmp_path), 3, f"array {name!r} is stored in another file ({where})", "--follow-links")
         succeeded(run(*words, "-q", "--force", "--follow-links", cwd=tmp_path))
         with h5py.File(tmp_path / "s.h5") as file, h5py.File(tmp_path / "other.h5") as other:
             expected = np.arange(4.0) if name == "stored" else other["z"][()]
             np.testing.assert_array_equal(file[name][()], expected * 2)
         words = ("accumulate", "--op", "sum", "--follow-links", "--columns", name, "links.h5", "links.h5")
         with unchanged(tmp_path):
-            refused(run(*words, cwd=tmp_path), 3, "which are no part of a target")
+            refused(run(*words, cwd=tmp_path), 3, "which targets do not include")
     words = ("reduce", "--op", "sum", "--follow-links", "links.h5", "--columns")
     (tmp_path / "bytes").write_bytes(bytes(10))
     refused(
-        run(*words, "stored", cwd=tmp_path), 3, "array 'stored' lies in other files, and 'bytes' has 10 bytes of 32"
+        run(*words, "stored", cwd=tmp_path),
+        3,
+        "array 'stored' is stored in other files, and 'bytes' has 10 bytes of 32",
     )
     (tmp_path / "bytes").write_bytes(bytes(32))
     with h5py.File(tmp_path / "links.h5", "a") as file:
@@ -248,9 +252,9 @@ def test_files_elsewhere_are_read_only_if_that_is_wanted(tmp_path):
     with h5py.File(tmp_path / "other.h5", "a") as other:
         other.move("z", "y")
         del other["hard"]
-    refused(run(*words, "virtual", cwd=tmp_path), 3, "lies in other files, and 'other.h5' has no array 'z'")
+    refused(run(*words, "virtual", cwd=tmp_path), 3, "is stored in other files, and 'other.h5' has no array 'z'")
     (tmp_path / "other.h5").unlink()
-    refused(run(*words, "virtual", cwd=tmp_path), 3, "lies in other files, and there is no 'other.h5'")
+    refused(run(*words, "virtual", cwd=tmp_path), 3, "is stored in other files, and there is no 'other.h5'")
 
 
 def link(target):
@@ -271,11 +275,11 @@ def virtual(*sources):
 
 ITSELF = "array 'a' is a virtual dataset that is made of itself"
 LEADING_NOWHERE = {
-    "no file": (link(("none.h5", "/v")), "array 'a' lies in another file (none.h5:/v), which cannot be opened"),
-    "no array": (link(("other.h5", "/w")), "array 'a' lies in another file (other.h5:/w), which cannot be opened"),
-    "circle of links": (link(("r.h5", "/a")), "array 'a' lies in another file (r.h5:/a), which cannot be opened"),
-    "group": (link(("other.h5", "/")), "array 'a' lies in another file (other.h5:/), and is a group there"),
-    "no source": (virtual(("a", "none.h5", "v")), "array 'a' lies in other files, and there is no 'none.h5'"),
+    "no file": (link(("none.h5", "/v")), "array 'a' is stored in another file (none.h5:/v), which cannot be opened"),
+    "no array": (link(("other.h5", "/w")), "array 'a' is stored in another file (other.h5:/w), which cannot be opened"),
+    "circle of links": (link(("r.h5", "/a")), "array 'a' is stored in another file (r.h5:/a), which cannot be opened"),
+    "group": (link(("other.h5", "/")), "array 'a' is stored in another file (other.h5:/), and is a group there"),
+    "no source": (virtual(("a", "none.h5", "v")), "array 'a' is stored in other files, and there is no 'none.h5'"),
     "itself": (virtual(("a", "r.h5", "a")), ITSELF),
     "itself, here": (virtual(("a", ".", "a")), ITSELF),
     "each other": (virtual(("a", ".", "b"), ("b", ".", "a")), ITSELF),
@@ -312,7 +316,7 @@ def test_what_is_packed_is_told(tmp_path):
         file["t"] = np.arange(3, dtype=">i2")
         file["t"].attrs["scale_factor"] = 0.5
     text = run("info", "p.h5", cwd=tmp_path).out.decode()
-    told = "compute what it stands for with --unpack, no op takes it as it is"
+    told = "unpack it with --unpack, no op takes it as it is"
     assert f"  t: 3 x packed MPI_INT16_T (int16), shape (3,); {told}\n" in text
     words = ("--op", "max", "--unpack", "p.h5", "-f", "-o", "m.h5")
     assert "NaN propagates, t unpacked and not packed again, 1 worker" in run("reduce", *words, cwd=tmp_path).err

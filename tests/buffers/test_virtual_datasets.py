@@ -11,8 +11,8 @@ from command import refused, run, succeeded, unchanged
 
 WORDS = ("reduce", "-q", "--op", "sum", "--to", "text", "v.h5", "v.h5", "--columns")
 LOOKED_AT = {
-    "text": (lambda path: path.write_text("no HDF5"), "lies in other files, and 'b1.h5' cannot be opened ("),
-    "pipe": (os.mkfifo, "lies in other files, and 'b1.h5' is not a regular file"),
+    "text": (lambda path: path.write_text("no HDF5"), "is stored in other files, and 'b1.h5' cannot be opened ("),
+    "pipe": (os.mkfifo, "is stored in other files, and 'b1.h5' is not a regular file"),
     "itself": (lambda path: pattern(path, "b%b.h5", "v"), "is a virtual dataset that is made of itself"),
 }
 
@@ -69,7 +69,9 @@ def test_nothing_is_opened_without_leave(blocks):
     outcome = run("info", "v.h5", cwd=blocks)
     succeeded(outcome)
     assert "me: 4 x elements in another file (a virtual dataset)" in outcome.out.decode()
-    refused(run(*WORDS, "me", cwd=blocks), 3, "array 'me' lies in another file (a virtual dataset)", "--follow-links")
+    refused(
+        run(*WORDS, "me", cwd=blocks), 3, "array 'me' is stored in another file (a virtual dataset)", "--follow-links"
+    )
     succeeded(run(*WORDS, "x", cwd=blocks))
 
 

@@ -112,7 +112,7 @@ def test_packed(tmp_path, version):
     refused(run(*words, cwd=tmp_path), 3, "array 't' is packed by `scale_factor` and `add_offset`", "--unpack")
     text = run("info", "r.zarr", cwd=tmp_path).out.decode()
     assert "t: 12 x packed MPI_INT16_T (int16), shape (12,), " in text
-    assert "; compute what it stands for with --unpack, no op takes it as it is" in text
+    assert "; unpack it with --unpack, no op takes it as it is" in text
     refused(run(*words, "--unpack", cwd=tmp_path), 3, "1 null in column 't'")
     succeeded(run(*words, "--unpack", "--nulls", "ignore", cwd=tmp_path))
     result = opened(tmp_path / "sum.zarr.zip").t
@@ -268,7 +268,7 @@ def test_chunks_of_more_texts_than_they_have_room_for(tmp_path, version):
         assert zarr.open_group(store, mode="r")["t"][...].tolist() == ["ab", "c"]
     chunk = tmp_path / "r.zarr" / ("t/c/0" if version == 3 else "t/0")
     chunk.write_bytes((3).to_bytes(4, "little") + chunk.read_bytes()[4:])
-    refused(run(*words, cwd=tmp_path), 3, "a chunk of array 't' declares 3 texts, and has 15 bytes")
+    refused(run(*words, cwd=tmp_path), 3, "a chunk of array 't' declares 3 strings, and has 15 bytes")
 
 
 @VERSIONS

@@ -42,7 +42,7 @@ def test_info(folder):
 
 def test_info_of_raw(folder):
     outcome = run("info", "a.bin", cwd=folder)
-    assert outcome == (0, b"a.bin: raw, 24 bytes\n  says nothing of its elements; --type says what they are\n", "")
+    assert outcome == (0, b"a.bin: raw, 24 bytes\n  does not store the type of its elements; give it with --type\n", "")
     outcome = run("info", "--type", ">i4", "--offset", "4", "--count", "2", "a.bin", cwd=folder)
     assert outcome.out.decode() == "a.bin: raw, 24 bytes\n  2 x MPI_INT32_T (int32), big-endian\n"
 

@@ -118,7 +118,12 @@ def test_what_can_be_done_with_a_column(form, tmp_path):
 def test_columns_that_are_no_pair(tmp_path):
     (tmp_path / "t.parquet").write_bytes(bytes_of(pa.table({"n": [1], "f": [1.5], "c": [True]}), "parquet"))
     outcome = run("info", "--pair", "n,f", "t.parquet", cwd=tmp_path)
-    refused(outcome, 3, "'n', MPI_INT64_T (int64), and 'f', MPI_DOUBLE (float64), are no value and index", "--pair f,n")
+    refused(
+        outcome,
+        3,
+        "'n', MPI_INT64_T (int64), and 'f', MPI_DOUBLE (float64), are not a value and an index",
+        "--pair f,n",
+    )
     assert lines(run("info", "--pair", "f,n", "t.parquet", cwd=tmp_path)) == ["f,n: 1 x pair(double,int64_t)"]
     refused(run("info", "--pair", "f,c", "t.parquet", cwd=tmp_path), 3, "an index is an integer\n")
 

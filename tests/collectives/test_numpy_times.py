@@ -96,7 +96,7 @@ def test_windows_of_times(tmp_path):
     with unchanged(tmp_path):
         for value in ("5", "now", "2019-13-01", "2019-01-01T00:00:00.0001", "99999999999-01-01"):
             outcome = run("fetch-and-op", "--op", "min", "t.npy", value, cwd=tmp_path)
-            refused(outcome, 2, f"'{value}': is no element of timestamp[ms]; write it as 2021-02-03T04:05:06")
+            refused(outcome, 2, f"'{value}': is not an element of timestamp[ms]; write it as 2021-02-03T04:05:06")
 
 
 def test_a_target_of_durations_is_made(tmp_path):

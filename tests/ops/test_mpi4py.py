@@ -218,7 +218,7 @@ def test_datatypes_of_mpi4py(tmp_path):
         assert np.fromfile("records.bin")[:5].tolist() == (records[:5] + [1, 0, 1, 0, 1]).tolist()
 
         for bad, words in (
-            (MPI.DATATYPE_NULL, "MPI_DATATYPE_NULL is no datatype"),
+            (MPI.DATATYPE_NULL, "MPI_DATATYPE_NULL is not a datatype"),
             (MPI.Datatype.Create_f90_real(15, 300), "has no name; give that of its size"),
         ):
             refused(lambda: mpired.reduce(["records.bin"], "sum", type=bad), "`type`", words)

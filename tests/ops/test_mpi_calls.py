@@ -115,7 +115,7 @@ LOOKS = "looks at its datatype, and is linked with {}, whose handles are other n
 LOOKS += f"; compile it with mpicc_abi, because {BUILD}; nothing was written"
 REASONS = {
     "./abi.so:asks": f"{CALLS} that nobody has, and compile it with mpicc_abi, because {BUILD}; nothing was written",
-    "./abi.so:counts": "call MPI_Init before MPI_Type_get_extent_c if MPI_Initialized says that nobody has, and",
+    "./abi.so:counts": "call MPI_Init before MPI_Type_get_extent_c if MPI_Initialized returns false, and",
     "./alone.so:compares": "is compiled for the handles of Open MPI, compile it with mpicc_abi",
     **{f"./own.so:{op}": LOOKS.format("libmpi.so.12") for op in ("compares", "asks", "initialises")},
     "./open.so:compares": LOOKS.format("libmpi.so.40"),

@@ -204,7 +204,7 @@ def test_several_ranks_in_a_file_in_python(tmp_path, monkeypatch):
         ("--type double --stride 8 --count 2 d.bin", 2, ["--stride", "fewer than the 16"]),
         ("--type double --stride 80 d.bin", 3, ["192 bytes", "whole number of ranks of 80"]),
         ("--type double --stride 64 --ranks-in-file 4 d.bin", 3, ["holds 3 ranks", "--ranks-in-file 4"]),
-        ("--type double --ranks-in-file 5 d.bin d.bin", 3, ["192 bytes are no 5 ranks"]),
+        ("--type double --ranks-in-file 5 d.bin d.bin", 3, ["192 bytes do not make 5 ranks"]),
         ("--stride 8 d.bin", 2, ["--stride", "--type"]),
         ("--type double --stride 8 --offset 200 d.bin", 3, ["--offset 200"]),
         ("--type double --stride 64 --in-place d.bin", 2, ["--in-place", "d.bin:0"]),

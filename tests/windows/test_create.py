@@ -177,7 +177,7 @@ def test_it_never_takes_a_file(folder):
         for slip in ("3x4", "(3,4)", "3,", "1e3", "3.5", "2025-01-01", "\u0661", "12,13,x"):
             refused(run(*words, "--create", slip, "new.npy", "day.npy", cwd=folder), 2, "--create", slip, f"./{slip}")
         for slip in ("--create=", "--create=x", "--create=-1", "--create=3x4"):
-            refused(run(*words, slip, "new.npy", "day.npy", cwd=folder), 2, "--create", "is no count or shape")
+            refused(run(*words, slip, "new.npy", "day.npy", cwd=folder), 2, "--create", "is not a count or shape")
         ways = ("--create alone, or --create=like", "./like", "see `mpired accumulate --help`")
         refused(run(*words, "--create", "like", "new.npy", "day.npy", cwd=folder), 2, *ways)
         outcome = run("fetch-and-op", "--op", "sum", "--create", "3x4", "new.npy", "1", cwd=folder)
@@ -210,7 +210,7 @@ def test_python(folder):
     with pytest.raises(OSError, match="missing"):
         mpired.Window(folder / "missing.npy").accumulate(array, "sum", create=False)
     for value in ("3,x", [1.5], -1, [2, -1]):
-        with pytest.raises(UsageError, match="is no count or shape"):
+        with pytest.raises(UsageError, match="is not a count or shape"):
             mpired.Window(folder / "missing.npy").accumulate(array, "sum", create=value)
 
 

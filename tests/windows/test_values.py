@@ -48,7 +48,7 @@ def test_values_are_in_ascii_digits(value, tmp_path):
     for dtype in np.int32, np.float64, np.complex128:
         np.save(tmp_path / "t.npy", np.zeros(3, dtype))
         with unchanged(tmp_path):
-            refused(run("fetch-and-op", "--op", "sum", "t.npy", value, cwd=tmp_path), 2, "is no element of")
+            refused(run("fetch-and-op", "--op", "sum", "t.npy", value, cwd=tmp_path), 2, "is not an element of")
 
 
 def test_quiet_is_taken_where_there_is_no_summary(tmp_path):
@@ -88,10 +88,10 @@ def test_a_number_that_the_elements_cannot_hold(dtype, value, tmp_path):
     window = mpired.Window(tmp_path / "t.npy")
     with unchanged(tmp_path), warnings.catch_warnings():
         warnings.simplefilter("error")
-        with pytest.raises(MpiredError, match="is no element of MPI_"):
+        with pytest.raises(MpiredError, match="is not an element of MPI_"):
             window.fetch_and_op(value, "sum")
         if dtype[0] in "iu":
-            with pytest.raises(MpiredError, match="is no element of MPI_"):
+            with pytest.raises(MpiredError, match="is not an element of MPI_"):
                 window.compare_and_swap(value, 1)
 
 

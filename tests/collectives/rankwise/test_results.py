@@ -158,7 +158,7 @@ def test_counts_are_needed(folder):
 def test_equal_blocks_need_a_multiple(folder):
     with unchanged(folder):
         words = ("reduce-scatter-block", *SUM, *NPY, "r0.npy", "-o", "out_{rank}.npy")
-        refused(run(*words, cwd=folder), 3, "12 elements are no 5 equal blocks")
+        refused(run(*words, cwd=folder), 3, "12 elements do not make 5 equal blocks")
 
 
 @pytest.mark.parametrize("verb", ["scan", "exscan", "allreduce", "reduce-scatter-block"])
