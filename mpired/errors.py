@@ -380,13 +380,16 @@ def exit_status(error: MpiredError | OSError) -> int:
 
 def installation(*words: str) -> str:
     """Return the command that installs packages for the interpreter that runs: `pip` may be another one's."""
-    import shlex  # noqa: PLC0415 - only for an error
+    import importlib.util  # noqa: PLC0415 - only for an error
+    import shlex  # noqa: PLC0415 - as above
     import sysconfig  # noqa: PLC0415 - as above
 
     python, packages = shlex.quote(sys.executable), shlex.join(words)
     managed = os.path.join(sysconfig.get_path("stdlib"), "EXTERNALLY-MANAGED")  # PEP 668
     if sys.prefix == sys.base_prefix and os.path.exists(managed):
         return f"`{python} -m venv .venv && .venv/bin/python -m pip install {packages}`"
+    if importlib.util.find_spec("pip") is None:  # in an environment made without it
+        return f"`pip --python {python} install {packages}`"
     return f"`{python} -m pip install {packages}`"
 
 

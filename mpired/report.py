@@ -91,7 +91,7 @@ def _unpacked(buffers: Sequence[dict[str, Any]]) -> str:
 def _elements(buffers: Sequence[dict[str, Any]]) -> str:
     """Return what the buffers hold, in words."""
     first, *others = buffers
-    more = f" and {len(others)} more column{'' if len(others) == 1 else 's'}" if others else ""
+    more = f" and {len(others)} more" if others else ""
     of = f" of {first['stored']}" if first.get("stored") else ""
     return f"{first['count']} x {beside(first['datatype'], first['dtype'])}{of}{more}"
 

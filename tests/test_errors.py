@@ -5,10 +5,12 @@ from __future__ import annotations
 import copy
 import errno
 import importlib
+import importlib.machinery
 import inspect
 import pickle
 import pkgutil
 import sys
+import types
 
 import pytest
 
@@ -98,9 +100,14 @@ def test_all_errors_of_the_program_are_known_here():
 
 
 def test_hints_name_the_interpreter_that_runs(monkeypatch, tmp_path):
-    """One of the system whose packages Debian manages gets an environment first (PEP 668)."""
+    """One of the system whose packages Debian manages gets an environment first (PEP 668); some have no pip."""
     monkeypatch.setattr("sys.executable", "/a b/python3")
+    pip = types.ModuleType("pip")
+    pip.__spec__ = importlib.machinery.ModuleSpec("pip", None)
+    monkeypatch.setitem(sys.modules, "pip", pip)
     assert errors.installation("mpired[ml]") == "`'/a b/python3' -m pip install 'mpired[ml]'`"
+    monkeypatch.setitem(sys.modules, "pip", None)
+    assert errors.installation("mpired[ml]") == "`pip --python '/a b/python3' install 'mpired[ml]'`"
     (tmp_path / "EXTERNALLY-MANAGED").touch()
     monkeypatch.setattr("sysconfig.get_path", lambda _name: str(tmp_path))
     monkeypatch.setattr("sys.prefix", sys.base_prefix)

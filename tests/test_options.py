@@ -107,11 +107,11 @@ def test_messages_name_keywords_in_python_and_flags_in_the_command(tmp_path):
         np.save(tmp_path / f"{name}.npy", np.zeros(3))
     ranks = [str(tmp_path / f"{name}.npy") for name in "ab"]
     (tmp_path / "out.npy").touch()
-    with pytest.raises(UsageError, match=r"is there already; `overwrite=True` replaces it$"):
+    with pytest.raises(UsageError, match=r"already exists; `overwrite=True` replaces it$"):
         mpired.reduce(ranks, "sum", output=tmp_path / "out.npy")
     words = [sys.executable, "-m", "mpired", "reduce", "--op", "sum", *ranks, "-o", str(tmp_path / "out.npy")]
     told = subprocess.run(words, capture_output=True, text=True, check=False)
-    assert told.stderr == f"mpired: {tmp_path}/out.npy: is there already; --force replaces it\n"
+    assert told.stderr == f"mpired: {tmp_path}/out.npy: already exists; --force replaces it\n"
     with pytest.raises(UsageError, match=r"say it with `to`, as `to='npy'`$"):
         mpired.reduce(ranks, "sum", output=tmp_path / "out.xyz")
     told = subprocess.run([*words[:-1], str(tmp_path / "out.xyz")], capture_output=True, text=True, check=False)

@@ -76,5 +76,5 @@ def _text(value: float) -> str:
 def null_error(source: Source, columns: Sequence[str], nulls: int, what: str = "nulls") -> DatatypeError:
     """Return the error for a column with missing values."""
     what = what.removesuffix("s") if nulls == 1 else what
-    reason = f"{nulls} {what} in column {','.join(columns)!r}, and MPI has no missing values"
-    return DatatypeError(source.name, f"{reason}; leave them out with `nulls='ignore'`, or fill them first")
+    reason = f"{','.join(columns)!r} has {nulls} {what}"
+    return DatatypeError(source.name, f"{reason}; skip them with `nulls='ignore'`, or fill them first")

@@ -212,7 +212,7 @@ class RankFile(NamedTuple):
                 ways.append(choice(groups, taken))
             names = [each.name for each in self.others]
             if keeps and ways[-1] and len(set(names)) == len(names) and all(each.keeps for each in self.others):
-                ways.append(f"carry columns that are equal in all ranks with `keep='{listed(names)}'`")
+                ways.append(f"carry what all ranks have in common with `keep='{listed(names)}'`")
             raise DatatypeError(self.source.name, f"{other.reason}{ways_out(*ways)}")
 
     def check_some(self, taken: Group | None = None) -> None:
@@ -226,7 +226,7 @@ class RankFile(NamedTuple):
             if (nulls := getattr(buffer, "nulls", None)) and not getattr(buffer, "nullable", False):
                 raise null_error(self.source, buffer.columns, nulls)
         if not self.buffers and not self.others:
-            raise BufferFileError(self.source.name, "has no columns")
+            raise BufferFileError(self.source.name, "holds no array or column")
 
     def only_buffer(self) -> RankBuffer:
         """Return the one buffer, where only one can be used.
@@ -240,8 +240,8 @@ class RankFile(NamedTuple):
         """
         self.check_some()
         if len(self.buffers) > 1:
-            number, names = len(self.buffers), ", ".join(buffer.name for buffer in self.buffers)
-            reason = f"has {number} columns ({names}), and one is needed; choose one with `columns`"
+            names = ", ".join(buffer.name for buffer in self.buffers)
+            reason = f"holds {names}, and one is needed; choose one with `columns`"
             raise UsageError(self.source.name, reason)
         return self.buffers[0]
 

@@ -52,7 +52,7 @@ def as_pairs(
     _check_columns(groups[0][0])
 
     def paired(buffer: RankBuffer, first: int) -> RankBuffer:
-        where = f"column {buffer.name!r} of " if buffer.name else ""
+        where = f"{buffer.name!r} of " if buffer.name else ""
         return IndexedBuffer(buffer, _pair_of(buffer.datatype, index, where), first, counting)
 
     return tuple(
@@ -94,7 +94,7 @@ def _numbers(files: Sequence[RankFile], words: Sequence[str | AtHand], regex: st
     for file, word in zip(files, words, strict=True):
         number = _number(file.source, word if isinstance(word, str) else word.path, regex)
         if number in ranks:
-            reason = f"has the number {number} in its name, as {ranks[number]} has; use `index='rank'`"
+            reason = f"has the same number ({number}) in its name as {ranks[number]}; use `index='rank'`"
             raise UsageError(file.source.name, reason)
         ranks[number] = file.source.name
     return list(ranks)
@@ -154,5 +154,5 @@ def _check_columns(file: RankFile) -> None:
     names = [name for buffer in file.buffers for name in column_names(buffer.name)]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        reason = f"makes a column {twice!r}, and there is one of that name; choose others with `columns`, or rename it"
+        reason = f"makes indices named {twice!r}, and that name is taken; choose others with `columns`, or rename it"
         raise UsageError("`index`", reason)

@@ -96,7 +96,7 @@ def _check_pattern(pattern: str) -> None:
                 pattern, f"has the field {text}; the fields are {{rank}}, {{rank:05d}}, {{stem}}, {{group}}"
             )
     if not fields & _TELLING:
-        raise UsageError(pattern, "is one name for the results of all ranks; put {rank} or {stem} into it")
+        raise UsageError(pattern, "names one file for several results; put {rank} or {stem} into it")
 
 
 def check_different(names: Sequence[str], ranks: Sequence[Named]) -> None:
@@ -298,7 +298,7 @@ def keep_around(file: RankFile, layout: Layout, options: CallOptions) -> Layout:
             return layout.keeping(buffer)
     nkept = 0 if file.kept is None else len(file.kept.names)
     if file.ncolumns > sum(len(buffer.columns) for buffer in file.buffers) + nkept:
-        reason = "would lose the columns that are not chosen; carry them with `keep`, or write to another file"
+        reason = "would lose everything that is not chosen; carry them with `keep`, or write to another file"
         raise UsageError("`in_place`", reason)
     return layout
 

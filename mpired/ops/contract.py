@@ -169,7 +169,7 @@ def as_op(found: Any, place: str) -> Function:
         raise UserOpError(place, f"is {type(found).__name__}, not a function")
     arguments = _arguments(found)
     if arguments is None:
-        raise UserOpError(place, "takes neither (invec, inoutvec, len, datatype) nor two arrays")
+        raise UserOpError(place, "must take two arrays, or (invec, inoutvec, len, datatype)")
     if arguments == _MPI4PY_ARGUMENTS and mpi4py_objects.module() is None:
         reason = "takes three arguments, as functions of mpi4py do, and that is not imported"
         raise UserOpError(place, f"{reason}; import mpi4py.MPI, or take (invec, inoutvec, len, datatype) or two arrays")

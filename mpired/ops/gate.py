@@ -27,7 +27,7 @@ def check_buffers(op: Op, buffers: Iterable[tuple[str, Datatype]], use: Use, *, 
     refused: list[OpError] = []
     for name, datatype in buffers:
         try:
-            check(op, datatype, use, f"column {name!r}, " if name else "", pairing=pairing)
+            check(op, datatype, use, f"{name!r}, " if name else "", pairing=pairing)
             taken.append(name)
         except OpError as error:
             refused.append(error)

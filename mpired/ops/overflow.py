@@ -194,7 +194,7 @@ def tell(op: Op, found: Overflow | None, files: Sequence[str], buffer: str = "")
         return
     file = files[found.rank]
     times = "once" if found.times == 1 else f"{found.times} times"
-    column = f" of column {buffer}" if buffer else ""
+    column = f" of {buffer!r}" if buffer else ""
     where = f"first in element {found.element}{column} with rank {found.rank} ({file})"
     text = f"overflowed {times}, {where}"
     if op.rules.overflow == "error":

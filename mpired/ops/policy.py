@@ -90,7 +90,7 @@ def check_rules(op: Op, datatypes: Sequence[Datatype], nranks: int) -> None:
     """Raise an error if the rules make no sense for elements of these datatypes, and so many ranks."""
     rules = op.rules
     if rules.weights and len(rules.weights) != nranks:
-        raise UsageError("`weights`", f"there are {len(rules.weights)} for {nranks} ranks; give one for each rank")
+        raise UsageError("`weights`", f"has {len(rules.weights)} values for {nranks} ranks; give one for each rank")
     if rules.weights and not math.fsum(rules.weights):
         raise UsageError("`weights`", "add up to 0, by which nothing can be divided")
     for datatype in datatypes:

@@ -259,7 +259,7 @@ def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> No
     file.check_complete(op.groups)
     name, own = file.source.name, [buffer.datatype for buffer in file.buffers]
     for buffer in file.buffers:
-        where = f"column {buffer.name!r}, " if buffer.name else ""
+        where = f"{buffer.name!r}, " if buffer.name else ""
         if buffer.datatype.group not in op.groups:
             what = f"{where}{buffer.datatype.label}, {buffer.datatype.group.title}"
             others = [(each.name, each.datatype.group) for each in file.buffers]
@@ -271,7 +271,7 @@ def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> No
             raise CountError(name, f"rank {rank} has no elements, and so no extreme; leave it out")
     if len(set(own)) > 1:
         columns = ", ".join(f"{buffer.name}: {buffer.datatype.label}" for buffer in file.buffers)
-        reason = f"has columns of several datatypes ({columns}), and no order between them"
+        reason = f"has several datatypes ({columns}), and no order between them"
         raise DatatypeError(name, f"{reason}; choose with `columns='{file.buffers[0].name}'`")
     other, like = first
     if own[0] != (theirs := like.buffers[0].datatype):

@@ -506,7 +506,7 @@ def _check_numbers(file: RankFile) -> None:
     if file.buffers:
         return
     if not file.others:
-        raise BufferFileError(file.source.name, "has no columns")
+        raise BufferFileError(file.source.name, "holds no array or column")
     raise DatatypeError(
         file.source.name, f"{file.others[0].reason}; only numbers are shown, `mpired info` lists the rest"
     )

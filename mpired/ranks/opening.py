@@ -371,9 +371,9 @@ def check_carried(this: str, file: RankFile, reference: tuple[str, RankFile]) ->
 
 def _compare_buffers(this: str, buffer: RankBuffer, reference: tuple[str, RankFile], like: RankBuffer) -> None:
     path = buffer.source.name
-    where = f" in column {buffer.name!r}" if buffer.name else ""
+    where = f" in {buffer.name!r}" if buffer.name else ""
     if buffer.name and like.name and buffer.name != like.name:
-        raise DatatypeError(path, f"{this} has column {buffer.name!r} where {_named(reference)} has {like.name!r}")
+        raise DatatypeError(path, f"{this} has {buffer.name!r} where {_named(reference)} has {like.name!r}")
     if buffer.datatype != like.datatype:
         raise DatatypeError(
             path,

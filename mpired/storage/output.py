@@ -420,7 +420,7 @@ class FileOutput(_Single):
             else:
                 calls.link(self._final, self._base, self._dirfd)
         except FileExistsError:
-            raise OutputExistsError(self.name, "appeared in the meantime; `overwrite=True` replaces it") from None
+            raise OutputExistsError(self.name, "was created by another process; `overwrite=True` replaces it") from None
 
     def __enter__(self) -> Self:
         return self
@@ -481,7 +481,7 @@ def check_new(paths: Iterable[str], *, overwrite: bool) -> None:
 
 
 def _exists(path: str) -> OutputExistsError:
-    return OutputExistsError(path, "is there already; `overwrite=True` replaces it")
+    return OutputExistsError(path, "already exists; `overwrite=True` replaces it")
 
 
 def _closed_stdout() -> OSError:

@@ -252,7 +252,7 @@ class Together:
     def _old(self, folder: Folder, draft: Draft) -> manifest.Stamp | None:
         old = manifest.stamp(folder.status_beside(draft.base))
         if old is not None and not self._overwrite:
-            raise OutputExistsError(draft.name, "appeared in the meantime; `overwrite=True` replaces it")
+            raise OutputExistsError(draft.name, "was created by another process; `overwrite=True` replaces it")
         return old
 
     def _remove(self) -> None:
@@ -291,7 +291,7 @@ def check_outputs(paths: Sequence[str], *, overwrite: bool) -> None:
             if is_stream(path):
                 raise UsageError(path, "is a stream, and results that appear together are files")
             if existing_file(path) is not None and not overwrite:
-                raise OutputExistsError(path, "is there already; `overwrite=True` replaces it")
+                raise OutputExistsError(path, "already exists; `overwrite=True` replaces it")
             recover_for_reading(path)  # else its journal would outlive the file that it is of, or meet a new file
         except (MpiredError, OSError) as error:
             errors.append(error)

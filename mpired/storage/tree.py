@@ -25,7 +25,7 @@ def copy_into(directory: str, sources: Sequence[Path], *, on_commit: Callable[[]
     """
     is_new = not os.path.lexists(directory)
     if not is_new and (not os.path.isdir(directory) or os.listdir(directory)):
-        raise OutputExistsError(directory, "is there already, and not an empty directory; name a new one")
+        raise OutputExistsError(directory, "already exists, and is not an empty directory; name a new one")
     with calls.blaming(directory), ExitStack() as undo:
         if is_new:
             _make(directory, undo)

@@ -135,7 +135,7 @@ class RemoteOutput(Scratch):
             raise UnconfirmedError(self._url, reason) from None
 
     def _appeared(self) -> OutputExistsError:
-        return OutputExistsError(self._url, "appeared in the meantime; `overwrite=True` replaces it")
+        return OutputExistsError(self._url, "was created by another process; `overwrite=True` replaces it")
 
 
 class _Content:
@@ -198,5 +198,5 @@ def check_new(url: str, *, overwrite: bool) -> Version | None:
         raise UsageError(url, reason)
     there = stores.look(url)
     if there is not None and not overwrite:
-        raise OutputExistsError(url, "is there already; `overwrite=True` replaces it")
+        raise OutputExistsError(url, "already exists; `overwrite=True` replaces it")
     return there

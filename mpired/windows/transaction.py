@@ -271,7 +271,7 @@ class Work:
             raise CountError(buffers[0].name, f"{reason}{lacking('it', *names)}; choose with `columns`")
         for origin, window in zip(buffers, target.windows, strict=True):
             if len(buffers) > 1 and origin.column and window.name and origin.column != window.name:
-                reason = f"has column {origin.column!r} where the target has {window.name!r}"
+                reason = f"has {origin.column!r} where the target has {window.name!r}"
                 raise DatatypeError(origin.name, f"{reason}; choose those of both with `columns`")
             if origin.datatype is not window.datatype:
                 reason = f"has datatype {origin.datatype.label}, but the target has {window.datatype.label}"

@@ -163,7 +163,7 @@ def test_as_many_are_told_of_by_any_number_of_workers(tmp_path, form):
 @every_form
 def test_records_of_different_number(tmp_path, form):
     names = [make(tmp_path / f"m{i}.nc", form, i, times=3 + i) for i in range(2)]
-    reason = f"rank 1 has length 4 along the record dimension 'time' in column 'tas', but rank 0 ({names[0]!r}) has 3; "
+    reason = f"rank 1 has length 4 along the record dimension 'time' in 'tas', but rank 0 ({names[0]!r}) has 3; "
     refused(
         run("reduce", "--op", "sum", "--nulls", "ignore", "-o", "r.nc", *names, cwd=tmp_path), 3, "m1.nc: " + reason
     )

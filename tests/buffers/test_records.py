@@ -12,7 +12,7 @@ def test_records_of_different_number(tmp_path):
     for number in (3, 4):
         with h5py.File(tmp_path / f"r{number}.h5", "w") as file:
             file.create_dataset("t", data=np.zeros((2, number)), maxshape=(2, None))
-    reason = "rank 1 has length 4 along the unlimited axis 1 in column 't', but rank 0 ('r3.h5') has 3"
+    reason = "rank 1 has length 4 along the unlimited axis 1 in 't', but rank 0 ('r3.h5') has 3"
     refused(run("reduce", "--op", "sum", "-o", "s.h5", "r3.h5", "r4.h5", cwd=tmp_path), 3, f"r4.h5: {reason}")
 
 
@@ -29,6 +29,6 @@ def test_records_are_named_by_the_first_scale(words, tmp_path):
         if words:
             with h5py.File(tmp_path / f"r{number}.h5", "w") as file:
                 file["t"] = h5py.ExternalLink(name, "/t")
-    reason = "rank 1 has length 4 along the record dimension 'first' in column 't', but rank 0 ('r3.h5') has 3"
+    reason = "rank 1 has length 4 along the record dimension 'first' in 't', but rank 0 ('r3.h5') has 3"
     words = ["--columns", "t", *words, "r3.h5", "r4.h5"]
     refused(run("reduce", "--op", "sum", "-o", "s.npy", *words, cwd=tmp_path), 3, f"r4.h5: {reason}")

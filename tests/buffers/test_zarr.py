@@ -113,7 +113,7 @@ def test_packed(tmp_path, version):
     text = run("info", "r.zarr", cwd=tmp_path).out.decode()
     assert "t: 12 x packed MPI_INT16_T (int16), shape (12,), " in text
     assert "; unpack it with --unpack, no op takes it as it is" in text
-    refused(run(*words, "--unpack", cwd=tmp_path), 3, "1 null in column 't'")
+    refused(run(*words, "--unpack", cwd=tmp_path), 3, "'t' has 1 null")
     succeeded(run(*words, "--unpack", "--nulls", "ignore", cwd=tmp_path))
     result = opened(tmp_path / "sum.zarr.zip").t
     np.testing.assert_allclose(result, 2 * xr.open_zarr(tmp_path / "r.zarr").t, rtol=1e-12)

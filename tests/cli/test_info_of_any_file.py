@@ -71,10 +71,10 @@ def test_columns(form, tmp_path):
     ]
     found = mpired.info(tmp_path / name)
     assert [(buffer.name, buffer.nulls) for buffer in found.buffers] == [("x", 1), ("b", 2)]
-    refused(run("reduce", "--op", "sum", "--columns", "x", name, cwd=tmp_path), 3, "1 null in column 'x'")
+    refused(run("reduce", "--op", "sum", "--columns", "x", name, cwd=tmp_path), 3, "'x' has 1 null")
     np.save(tmp_path / "o.npy", np.ones(3, np.int64))
     words = ("accumulate", "--op", "sum", "--columns", "x", name, "o.npy")
-    refused(run(*words, cwd=tmp_path), 3, "1 null in column 'x'")
+    refused(run(*words, cwd=tmp_path), 3, "'x' has 1 null")
 
 
 NESTED = pa.table(

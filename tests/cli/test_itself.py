@@ -58,8 +58,8 @@ def test_a_command_runs_on_the_copies(tmp_path):
 @pytest.mark.parametrize(
     ("directory", "status", "reason"),
     [
-        ("full", 2, "is there already, and not an empty directory; name a new one"),
-        ("full/file", 2, "is there already, and not an empty directory; name a new one"),
+        ("full", 2, "already exists, and is not an empty directory; name a new one"),
+        ("full/file", 2, "already exists, and is not an empty directory; name a new one"),
         ("missing/new", 4, "No such directory: missing"),
     ],
 )

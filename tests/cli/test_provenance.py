@@ -80,7 +80,7 @@ def test_the_record_and_the_result_appear_together(folder):
     (folder / "out.npy.json").write_text("mine")
     words = ("reduce", "--provenance", "--op", "sum", *RANKS, "-o", "out.npy")
     with unchanged(folder):
-        refused(run(*words, cwd=folder), 2, "out.npy.json", "is there already")
+        refused(run(*words, cwd=folder), 2, "out.npy.json", "already exists")
     assert run(*words, "-f", cwd=folder).status == 0
     assert record_in(folder / "out.npy")["op"] == "MPI_SUM"
 

@@ -289,7 +289,7 @@ def folder(tmp_path):
         ((*MAXLOC, "--split", "v.npy,", *MEMBERS), 2, "--split: two files"),
         ((*MAXLOC, "--split", "v.npy,v.npy", *MEMBERS), 2, "v.npy: two files"),
         ((*MAXLOC, "--split", "v.npy,m0.npy", *MEMBERS), 2, "m0.npy: is the file of rank 0"),
-        ((*MAXLOC, "--split", "v.npy,b.npy", *MEMBERS), 2, "b.npy: is there already; --force"),
+        ((*MAXLOC, "--split", "v.npy,b.npy", *MEMBERS), 2, "b.npy: already exists; --force"),
         ((*MAXLOC, "--split", "v.npy,-", *MEMBERS), 2, "-: is a stream"),
         ((*MAXLOC, "--split", "v.npy,i.h4", *MEMBERS), 2, "i.h4: would be HDF4"),
         ((*MAXLOC, "--split", "v.npy,i.npy", "-o", "o.npy", *MEMBERS), 2, "--split: leave it out, or --output"),

@@ -315,10 +315,10 @@ def test_a_null_does_not_overflow(tmp_path, recwarn):
 
 def test_without_it_nulls_are_an_error_that_names_it(two):
     np.save(two / "o.npy", np.zeros(3, "i4"))
-    with pytest.raises(DatatypeError, match=r"1 null in column 'n'.*`nulls='ignore'`"):
+    with pytest.raises(DatatypeError, match=r"'n' has 1 null.*`nulls='ignore'`"):
         mpired.reduce([two / "a.parquet"], "sum", columns="n")
     words = ("--op", "sum", "--columns", "n", "a.parquet")
-    refused(run("reduce", *words, cwd=two), 3, "leave them out with --nulls ignore, or fill them first")
+    refused(run("reduce", *words, cwd=two), 3, "skip them with --nulls ignore, or fill them first")
     error = run("accumulate", *words, "o.npy", cwd=two)
     refused(error, 3, "MPI has no missing values; fill them first")
     assert "--nulls" not in error.err

@@ -61,7 +61,7 @@ def test_an_array_beside_a_column(tmp_path):
         table = pa.table({"t": pa.array(array[::-1]).cast(pa.timestamp("us", zone))})
         (tmp_path / f"{name}.arrow").write_bytes(bytes_of(table, "arrow"))
     assert mpired.reduce([array, tmp_path / "plain.arrow"], "max", columns="t").tolist() == [array[1].item()] * 2
-    with pytest.raises(DatatypeError, match=r"rank 1 has datatype timestamp\[us, tz=UTC\] in column 't', but rank 0"):
+    with pytest.raises(DatatypeError, match=r"rank 1 has datatype timestamp\[us, tz=UTC\] in 't', but rank 0"):
         mpired.reduce([array, tmp_path / "zoned.arrow"], "max", columns="t")
     np.save(tmp_path / "days.npy", array.astype("M8[D]"))
     outcome = run("reduce", "--op", "max", "days.npy", "-o", "days.parquet", cwd=tmp_path)

@@ -161,9 +161,7 @@ def test_nulls_and_damage_are_told_by_the_worker(tmp_path):
     pq.write_table(pa.table({"x": [1.0, None, 3.0]}), tmp_path / "nulls.parquet", write_statistics=False)
     np.save(tmp_path / "target.npy", np.zeros(3))
     with unchanged(tmp_path):
-        refused(
-            run("accumulate", "--op", "sum", "target.npy", "nulls.parquet", cwd=tmp_path), 3, "1 null in column 'x'"
-        )
+        refused(run("accumulate", "--op", "sum", "target.npy", "nulls.parquet", cwd=tmp_path), 3, "'x' has 1 null")
     content = bytearray(
         bytes_of(pa.table({"x": np.arange(3.0)}), "parquet", compression="none", write_page_checksum=True)
     )

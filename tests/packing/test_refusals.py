@@ -44,7 +44,7 @@ WRONG_BACK = [
     (["--type", "vector(2,1,0,double)", "--count", "1", "d.npy", "-o", "out"], 3, "entries overlap"),
     (["--type", "resized(0,25,double)", "d.npy", "--into", "small.rec"], 3, "small.rec", "end at byte 108"),
     (["--type", "double", "--count", "6", "d.npy", "-o", "out"], 3, "has 5 elements, fewer than --count 6"),
-    (["--type", "double", "d.npy", "-o", "rank0.rec"], 2, "is there already; --force"),
+    (["--type", "double", "d.npy", "-o", "rank0.rec"], 2, "already exists; --force"),
     (["--type", "double", "d.npy", "-o", "out", "--into", "rank0.rec"], 2, "leave --output out"),
     (["--type", "double", "d.npy", "--into", "missing.rec"], 4, "missing.rec"),
     (["--type", "double", "d.npy", "--into", "/dev/null"], 2, "is a stream"),

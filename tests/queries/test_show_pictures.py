@@ -192,9 +192,7 @@ def test_axes_name_the_column_the_datatype_and_the_unit(folder, monkeypatch):
 def test_a_picture_appears_as_every_result(folder):
     (folder / "x.png").write_text("something else")
     with unchanged(folder):
-        refused(
-            run("show", "wide.npy", "--png", "x.png", cwd=folder), 2, "x.png: is there already; --force replaces it"
-        )
+        refused(run("show", "wide.npy", "--png", "x.png", cwd=folder), 2, "x.png: already exists; --force replaces it")
         refused(run("show", "wide.npy", "--png", "missing/x.png", cwd=folder), 4, "missing/x.png")
     assert run("show", "wide.npy", "--png", "x.png", "-f", cwd=folder).status == 0
     first = (folder / "x.png").read_bytes()

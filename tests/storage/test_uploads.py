@@ -58,7 +58,7 @@ def test_an_existing_object_is_replaced_only_by_force(store, folder, words, setu
     words = [*words, "--to", "raw", "-o", "s3://bucket/out.bin"]
     refused = reduce(*words, cwd=folder, env=store.environment, setup=setup)
     assert refused.status == 2
-    assert refused.err == "mpired: s3://bucket/out.bin: is there already; --force replaces it\n"
+    assert refused.err == "mpired: s3://bucket/out.bin: already exists; --force replaces it\n"
     assert {each.split()[0] for each in store.asked()} == {"HEAD"}
     assert store.get("out.bin") == OLD
     assert reduce(*words, "-f", cwd=folder, env=store.environment, setup=setup).status == 0
@@ -70,7 +70,7 @@ def test_an_object_that_appears_meanwhile_is_not_replaced(store, folder):
     store.faults({"method": "PUT", "fresh": 7})
     done = reduce(*words, cwd=folder, env=store.environment)
     assert done.status == 2
-    assert done.err == "mpired: s3://bucket/out.npy: appeared in the meantime; --force replaces it\n"
+    assert done.err == "mpired: s3://bucket/out.npy: was created by another process; --force replaces it\n"
     assert len(store.get("out.npy")) == 7
     assert [each["if_none_match"] for each in store.log() if each["method"] == "PUT"] == ["*"]
 

@@ -28,7 +28,7 @@ def python(name, reason, *options, own_text=""):
 
 
 RETURNS = "an op of two arguments returns an array of float64 with the shape (4,)"
-ARGUMENTS = "takes neither (invec, inoutvec, len, datatype) nor two arrays"
+ARGUMENTS = "must take two arrays, or (invec, inoutvec, len, datatype)"
 TOO_LONG = "took longer than 0.3 s; nothing was written"
 
 FAULTS = [

@@ -136,7 +136,7 @@ def test_reduce_local_keeps_the_order_of_its_operands(tmp_path):
 @pytest.mark.parametrize(
     ("counts", "status", "reason"),
     [
-        ("3,0,5", 3, "there are 3 for 4 ranks"),
+        ("3,0,5", 3, "has 3 values for 4 ranks"),
         ("3,0,4,6", 3, "sum to 13, but every rank has 12"),
         ("3,,4,5", 2, "are no counts"),
         ("-3,5,5,5", 2, "are no counts"),

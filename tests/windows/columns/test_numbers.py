@@ -50,7 +50,7 @@ def test_numbers_that_are_not_chosen_stay(suffix, tmp_path):
     expected[:ROWS:700] += 10
     check(path, before, table, n=expected)
     with unchanged(tmp_path):
-        refused(run("accumulate", "--op", "sum", path.name, "o.npy", cwd=tmp_path), 3, "nulls in column")
+        refused(run("accumulate", "--op", "sum", path.name, "o.npy", cwd=tmp_path), 3, "nulls; skip them")
         refused(run(*words[:4], "--type", "double", path.name, "o.npy", cwd=tmp_path), 3, "'i'")
         refused(
             run("fetch-and-op", "--op", "no_op", "--columns", "n", "--type", "int", path.name, cwd=tmp_path), 3, "'n'"
