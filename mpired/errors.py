@@ -318,14 +318,18 @@ class RanksError(MpiredError, ValueError):
     nranks
         How many ranks there are in all.
     errors
-        One error a bad rank, `MpiredError` or `OSError`, in rank order.
+        The errors of the bad ranks, `MpiredError` or `OSError`, in rank order.
     what
         Their kind, if they are not ranks.
+    nbad
+        How many of them are bad, if some have several errors.
     """
 
-    def __init__(self, nranks: int, errors: Sequence[MpiredError | OSError], what: str = "ranks") -> None:
+    def __init__(
+        self, nranks: int, errors: Sequence[MpiredError | OSError], what: str = "ranks", *, nbad: int | None = None
+    ) -> None:
         reason = "; ".join(_grouped(errors, nranks, what))
-        subject = f"{len(errors)} of {nranks} {what}"
+        subject = f"{len(errors) if nbad is None else nbad} of {nranks} {what}"
         super().__init__(subject, reason)
         self.args, self.reason = (subject, reason), reason  # whole: every rank that is wrong is told
         self.errors = tuple(errors)

@@ -193,7 +193,7 @@ def _other(array: Array) -> Other:
     label = array.label or ("elements of no datatype" if array.dtype is None else element_text(array.dtype))
     if array.packed is not None:
         label = f"packed {element_text(array.packed)}"
-    reason = array.reason or f"array {array.name!r} holds {label}, no numbers"
+    reason = array.reason or f"array {array.name!r} holds {label}, not numbers"
     return Other(
         array.name,
         label,
@@ -379,8 +379,8 @@ class KeptArrays(NamedTuple):
         """What they are, for a file that is looked at."""
         return [_other(array) for array in self.carried]
 
-    def check_same(self, other: Kept, this: str, like: str) -> None:
-        """Raise an error unless another file, `this`, has in them what this one has, which is `like`.
+    def check_same(self, other: Kept, like: str) -> None:
+        """Raise an error unless another file has equal ones; messages call this file `like`.
 
         Raises
         ------
@@ -391,15 +391,15 @@ class KeptArrays(NamedTuple):
         for array in self.carried:
             found = theirs.get(array.name)
             if found is None:
-                reason = f"{this} has no array {array.name!r}, which {like} ({self.source.name!r}) has"
+                reason = f"lacks array {array.name!r} of {like} ({self.source.name!r})"
             elif found.shape != array.shape:
-                reason = f"array {array.name!r} has shape {found.shape} in {this}, but {array.shape} in {like}"
+                reason = f"array {array.name!r} has shape {found.shape}, but {array.shape} in {like}"
             elif found.digest != array.digest:
-                reason = f"array {array.name!r} of {this} is not that of {like} ({self.source.name!r})"
+                reason = f"array {array.name!r} differs from that of {like} ({self.source.name!r})"
             else:
                 continue
-            ways = "combine it by naming it in `columns`, or take that of the first with `check_coordinates=False`"
-            raise BufferFileError(other.source.name, f"{reason}, and it is carried into the result; {ways}")
+            ways = "take that of the first rank with `check_coordinates=False`, or combine it by naming it in `columns`"
+            raise BufferFileError(other.source.name, f"{reason}, and results carry it; {ways}")
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all values of each as NumPy has them."""

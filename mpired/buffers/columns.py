@@ -193,7 +193,7 @@ def _no_buffer(field: pa.Field) -> str:
         return f"column {field.name!r} is {field.type}, and no op takes decimals"
     if is_time(field.type):
         return f"column {field.name!r} is {field.type}, and times are combined only if they are chosen"
-    return f"column {field.name!r} is {field.type}, no number"
+    return f"column {field.name!r} holds {field.type}, not numbers"
 
 
 def _way_out(kind: pa.DataType, taken: Group | None) -> str:
@@ -355,12 +355,12 @@ class KeptColumns:
         """Open the file for reading rows in order."""
         return KeptReader(self)
 
-    def check_same(self, other: Any, this: str, like: str) -> None:
-        """Raise `BufferFileError` unless another file, `this`, has in them what this one has, which is `like`."""
+    def check_same(self, other: Any, like: str) -> None:
+        """Raise `BufferFileError` unless another file has equal ones; messages call this file `like`."""
         for name in self.names:
             kind, mine = other.fields.field(name).type, self.fields.field(name).type
             if _plain_type(kind) != _plain_type(mine):
-                reason = f"{this} has column {name!r} of {kind}, but {like} ({self.source.name!r}) of {mine}"
+                reason = f"has column {name!r} of {kind}, but {like} ({self.source.name!r}) of {mine}"
                 raise BufferFileError(
                     other.source.name, f"{reason}; `keep` carries columns that are equal in all ranks"
                 )
@@ -377,7 +377,7 @@ class KeptColumns:
                     first = _first_difference(*map(_comparable, arrays))
                     if first is not None:
                         mine, others = (_text(array[first]) for array in arrays)
-                        reason = f"row {at + first} of column {name!r} is {others} in {this}, but {mine} in {like}"
+                        reason = f"row {at + first} of column {name!r} is {others}, but {mine} in {like}"
                         reason += f" ({self.source.name!r}); `keep` carries columns that are equal in all ranks"
                         raise BufferFileError(other.source.name, reason)
                 at += count

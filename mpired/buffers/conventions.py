@@ -278,4 +278,5 @@ def refusal(what: str, attributes: Attributes, packed: Packed, *, window: bool) 
     said = " and ".join(f"`{key}`" for key in (SCALE, OFFSET) if key in attributes)
     if window:
         return f"{what} is packed by {said}, and packed elements are not updated", ""
-    return f"{what} is packed by {said}", "unpack it with `unpack`"
+    lacks = ", and skip missing values with `nulls='ignore'`" if packed.missing is not None else ""
+    return f"{what} is packed by {said}", f"unpack it with `unpack`{lacks}"

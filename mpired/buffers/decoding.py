@@ -365,29 +365,31 @@ def _rewrite(task: tuple[Format, Source, Sequence[FlatBuffer], calls.SharedFile]
         os.close(fd)
 
 
-def check_kept(files: Sequence[tuple[str, Kept]]) -> None:
+def check_kept(files: Sequence[Kept], like: str) -> None:
     """Let a worker compare columns that are kept with those of the first file, which it decodes too if it is alone.
 
     Parameters
     ----------
     files
-        What messages call each file, and its columns.
+        The columns of each file.
+    like
+        What messages call the first file.
 
     Raises
     ------
     BufferFileError
         If they are not equal, or a file is damaged.
     """
-    tasks = [(files[0], each) for each in (files[0], *files[1:])]
+    tasks = [(files[0], each, like) for each in files]
     with closing(pool.run(_check_kept, tasks, 1, isolated=True)) as results:
-        for _, (_, kept) in tasks:
+        for kept in files:
             with _blaming(kept.source.name):
                 next(results)
 
 
-def _check_kept(task: tuple[tuple[str, Kept], tuple[str, Kept]]) -> None:
-    (like, first), (this, other) = task
-    first.check_same(other, this, like)
+def _check_kept(task: tuple[Kept, Kept, str]) -> None:
+    first, other, like = task
+    first.check_same(other, like)
 
 
 @contextlib.contextmanager

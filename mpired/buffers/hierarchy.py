@@ -649,7 +649,7 @@ def _form(name: str, dataset: h5py.Dataset) -> tuple[np.dtype | None, str, str]:
     if not label and dtype.hasobject:
         label = "structures with strings or lists"
     if label:
-        return None, label, f"array {name!r} holds {label}, no numbers"
+        return None, label, f"array {name!r} holds {label}, not numbers"
     dtype = np.dtype(dtype.descr if dtype.names and not dtype.isalignedstruct and _dense(dtype) else dtype)
     try:
         from_dtype(dtype)

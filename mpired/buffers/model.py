@@ -123,8 +123,8 @@ class Kept(Protocol):
     def others(self) -> Sequence[Other]:
         """What they are, for a file that is looked at."""
 
-    def check_same(self, other: Any, this: str, like: str) -> None:
-        """Raise `BufferFileError` unless another file, `this`, has in them what this one has, which is `like`."""
+    def check_same(self, other: Any, like: str) -> None:
+        """Raise `BufferFileError` unless another file has equal ones; messages call this file `like`."""
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return all values of each as NumPy has them, masked ones where numbers or times are null."""

@@ -216,14 +216,13 @@ def _check_options(collective: Collective, options: CallOptions) -> None:
 
 def _check_kept(request: Request) -> None:
     """Raise an error unless all ranks have the columns that are kept, with the same values."""
-    kept: list[tuple[str, Kept]] = []
-    for name, files in zip(("A", "B"), request.groups, strict=False):
-        for rank, file in enumerate(files):
-            if file.kept is None:
-                reason = f"carries columns and arrays, and {file.source.name} is {file.format}"
-                raise UsageError("`keep`", f"{reason}; leave it out")
-            kept.append((f"rank {rank}" + (f" of group {name}" if len(request.groups) > 1 else ""), file.kept))
-    decoding.check_kept(kept)
+    kept: list[Kept] = []
+    for file in (file for files in request.groups for file in files):
+        if file.kept is None:
+            reason = f"carries columns and arrays, and {file.source.name} is {file.format}"
+            raise UsageError("`keep`", f"{reason}; leave it out")
+        kept.append(file.kept)
+    decoding.check_kept(kept, "rank 0 of group A" if len(request.groups) > 1 else "rank 0")
 
 
 def _check_keep(said: Declared) -> None:

@@ -87,11 +87,25 @@ def open_groups(
     if words.count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
 
+    seen: list[tuple[int, RankFile]] = []  # the first rank, good or not
+
     def check(file: RankFile, rank: int, first: tuple[int, RankFile]) -> None:
-        file.check_complete(declared.taken, keeps=True)
-        compare(f"rank {rank}", file, (f"rank {first[0]}", first[1]))
-        if declared.check_carried and first[1].kept is not None and first[1].kept.kind == "arrays":
-            check_carried(f"rank {rank}", file, (f"rank {first[0]}", first[1]))
+        if not seen:
+            seen.append((rank, file))
+        errors: list[MpiredError] = []
+        try:
+            file.check_complete(declared.taken, keeps=True)
+            compare(f"rank {rank}", file, (f"rank {first[0]}", first[1]))
+        except MpiredError as error:
+            errors.append(error)
+        try:
+            number, like = seen[0] if errors else first
+            if declared.check_carried:
+                check_carried(file, (f"rank {number}", like))
+        except MpiredError as error:
+            errors.append(error)
+        if errors:
+            raise errors[0] if len(errors) == 1 else ExceptionGroup("obstacles", errors)
 
     opened = [open_each(group, declared, check, options) for group in groups]
     for group in opened[1:]:
@@ -171,24 +185,24 @@ def each_good(
     skips, least = options["skip_bad"], options["min_inputs"] or min(1, len(words))
     good: list[_T] = []
     used: list[_W] = []
-    errors: list[MpiredError | OSError] = []
+    errors: list[MpiredError | OSError] = []  # a rank may have several
     skipped: list[Skipped] = []
     with looked_at_together(words):
         for rank, word in enumerate(counted(words, f"checking {what}")):
             try:
                 good.append(opened(word, rank))
                 used.append(word)
-            except (MpiredError, OSError) as error:
-                if skips and not _is_of_rank(error):
-                    raise
-                errors.append(error.with_traceback(None) if skips else error)
-                subject, reason = parts(error)
-                skipped.append(Skipped(rank, subject, reason))
+            except (MpiredError, OSError, ExceptionGroup) as error:
+                found = getattr(error, "exceptions", [error])
+                if skips and not all(map(_is_of_rank, found)):
+                    raise found[0] from None
+                errors += [error.with_traceback(None) for error in found] if skips else found
+                skipped.append(Skipped(rank, *parts(found[0])))
     is_usage = not good and all(isinstance(error, UsageError) for error in errors)
     if errors and (is_usage or not skips):
         if len(set(map(str, errors))) == 1:  # what is wrong with an option is told once
             raise errors[0]
-        raise RanksError(len(words), errors, what)
+        raise RanksError(len(words), errors, what, nbad=len(skipped))
     if len(good) < least:
         wrong = f": {RanksError(len(words), errors, what).reason}" if errors else ""
         raise CountError(what, f"{len(good)} can be used, and `min_inputs` is {least}{wrong}", errors)
@@ -360,13 +374,14 @@ def _named(reference: tuple[str, RankFile]) -> str:
     return f"{reference[0]} ({reference[1].source.name!r})"
 
 
-def check_carried(this: str, file: RankFile, reference: tuple[str, RankFile]) -> None:
+def check_carried(file: RankFile, reference: tuple[str, RankFile]) -> None:
     """Raise an error unless the arrays that a result carries are in a rank as they are in the reference.
 
     A rank of a format that has none says nothing of them.
     """
-    if file.kept is not None and reference[1].kept is not None and file is not reference[1]:
-        reference[1].kept.check_same(file.kept, this, reference[0])
+    name, like = reference
+    if file is not like and file.kept is not None and like.kept is not None and like.kept.kind == "arrays":
+        like.kept.check_same(file.kept, name)
 
 
 def _compare_buffers(this: str, buffer: RankBuffer, reference: tuple[str, RankFile], like: RankBuffer) -> None:

@@ -163,7 +163,7 @@ def test_updates(bench):
     words = ("reduce", "--op", "max", "--in-place", "--columns", "one", *origins)
     if bench.suffix == ".npz":
         with unchanged(bench.folder):
-            refused(run(*words, cwd=bench.folder), 2, "would lose the columns that are not chosen")
+            refused(run(*words, cwd=bench.folder), 2, "would lose everything that is not chosen")
     else:
         bench.run(*words)
         one = {"one": folded(np.maximum, *RANKS[1:])["one"]}
@@ -232,8 +232,8 @@ def test_texts_and_times_are_carried(bench):
     same(bench.read("one.npz"), {"one": np.float64(1)} | TEXTS)
     with unchanged(bench.folder):
         words = ("reduce", "--op", "max", *ranks, "-o", "x.npz")
-        reason = "array 'names' of rank 2 is not that of rank 0 ('r0.npz')"
-        refused(run(*words, cwd=bench.folder), 3, reason, "--columns, or take", "with --no-check-coordinates")
+        reason = "array 'names' differs from that of rank 0 ('r0.npz')"
+        refused(run(*words, cwd=bench.folder), 3, reason, "with --no-check-coordinates")
     bench.run("reduce", "--op", "max", "--no-check-coordinates", *ranks, "-o", "all.npz")
     same(bench.read("all.npz"), folded(np.maximum, *RANKS) | TEXTS)
     bench.run("reduce", "--op", "max", "--columns", "when", *ranks[:2], "-o", "when.npy")
@@ -326,6 +326,6 @@ def test_info_of_arrays(tmp_path):
     assert outcome.out.decode().splitlines()[1:] == [
         "  x: 6 x MPI_FLOAT (float32), shape (2, 3), C order, little-endian, deflated",
         "  no: 1 x Python objects (|O), shape (1,), deflated; no op takes it",
-        "  names: 2 x texts (<U3), shape (2,), deflated; carried into results as it is",
+        "  names: 2 x strings (<U3), shape (2,), deflated; carried into results as it is",
         "  when: 2 x datetime64[D], shape (2,), deflated; carried into results as it is",
     ]

@@ -75,18 +75,18 @@ def _tensor(dtype="F64", shape=(2,), offsets=(0, 16), **more):
 
 BAD_SAFETENSORS = {
     "a header longer than the file": (_header({"a": _tensor()}, bytes(16), 1 << 40), "the header claims"),
-    "no JSON": (_header(b"{" * 99), "no JSON"),
-    "deep JSON": (_header(b'{"a":' + b"[" * 200_000), "no JSON"),
-    "a list": (_header(b"[1]"), "is no object"),
+    "not a JSON": (_header(b"{" * 99), "not a JSON"),
+    "deep JSON": (_header(b'{"a":' + b"[" * 200_000), "not a JSON"),
+    "a list": (_header(b"[1]"), "is not an object"),
     "a key twice": (_header(b'{"a":{},"a":{}}'), "a key is there twice"),
     "too few bytes": (_header({"a": _tensor(shape=(3,))}, bytes(16)), "needs 24 bytes, and has 16"),
     "a huge shape": (_header({"a": _tensor(shape=(1 << 62, 1 << 62))}, bytes(16)), "bytes, and has 16"),
-    "a negative shape": (_header({"a": _tensor(shape=(-2,))}, bytes(16)), "no text and lists of counts"),
-    "a true shape": (_header({"a": _tensor(shape=(True, 2))}, bytes(16)), "no text and lists of counts"),
+    "a negative shape": (_header({"a": _tensor(shape=(-2,))}, bytes(16)), "not a string and lists of counts"),
+    "a true shape": (_header({"a": _tensor(shape=(True, 2))}, bytes(16)), "not a string and lists of counts"),
     "an overlap": (_header({"a": _tensor(), "b": _tensor(offsets=(8, 24))}, bytes(24)), "begins at byte 8"),
     "a gap": (_header({"a": _tensor(), "b": _tensor(offsets=(24, 40))}, bytes(40)), "begins at byte 24"),
     "more behind": (_header({"a": _tensor()}, bytes(17)), "have 16 bytes, and the file has 17"),
-    "metadata that are numbers": (_header({"__metadata__": {"a": 1}}), "no texts by name"),
+    "metadata that are numbers": (_header({"__metadata__": {"a": 1}}), "not strings by name"),
     "another key": (_header({"a": _tensor(more=1)}, bytes(16)), "has not exactly"),
 }
 

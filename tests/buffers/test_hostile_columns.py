@@ -138,7 +138,7 @@ def test_structures_without_fields(tmp_path):
     path = tmp_path / "t.arrow"
     path.write_bytes(bytes_of(pa.table({"x": THREE, "e": pa.array([{}] * 3, pa.struct([]))}), "arrow"))
     assert [buffer.name for buffer in mpired.info(path).buffers] == ["x"]
-    with pytest.raises(MpiredError, match=r"'e' is struct<>, no number"):
+    with pytest.raises(MpiredError, match=r"'e' holds struct<>, not numbers"):
         mpired.reduce([path], "sum")
     assert mpired.reduce([path], "sum", columns=["x"]).tolist() == THREE.tolist()
 

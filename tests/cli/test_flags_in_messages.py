@@ -48,8 +48,8 @@ def files(tmp_path):
         ("fetch-and-op --op sum --columns x a.npy 1", "--columns: only for files with columns or arrays"),
         ("compare-and-swap a.npy 1 2", "byte, multi language; `mpired fetch-and-op` takes MPI_DOUBLE (float64)"),
         ("accumulate --op max records.npy records.npy", "no one-sided call takes it"),
-        ("reduce-scatter --op sum --counts 1 t.parquet -o o{rank}.npy", "column 's' is string"),
-        ("reduce-local --op sum t.parquet t.parquet", "column 's' is string"),
+        ("reduce-scatter --op sum --counts 1 t.parquet -o o{rank}.npy", "column 's' holds string"),
+        ("reduce-local --op sum t.parquet t.parquet", "column 's' holds string"),
         ("get-accumulate --op no_op --to raw --columns t t.parquet", "has no form in raw; use --to parquet"),
     ],
 )  # fmt: skip

@@ -25,7 +25,7 @@ def test_info_of_a_file_with_other_columns(folder):
     known = {"name": "s", "type": "string", "count": 2, "shape": None, "nulls": 0, "label": "string"}
     known |= {"unit": None, "storage": None}
     assert other == known | {"use": "no op takes it, `mpired reduce --keep s` carries it"}
-    refused(reduce("--op", "sum", "mixed.parquet", cwd=folder), 3, "'s' is string", "--columns d,")
+    refused(reduce("--op", "sum", "mixed.parquet", cwd=folder), 3, "'s' holds string", "--columns d,")
     succeeded(reduce("--op", "sum", "mixed.parquet", "--columns", "d", "-o", "d.npy", cwd=folder))
 
 

@@ -26,7 +26,7 @@ COLUMNS = pa.table(
 )
 TWINS = pa.table([pa.array([1]), pa.array([2.0]), pa.array([3])], names=["x", "x", "y"])
 ARRAYS = {
-    "text.npy": (np.array(["a", "bcd"]), "2 x texts (<U3), shape (2,)"),
+    "text.npy": (np.array(["a", "bcd"]), "2 x strings (<U3), shape (2,)"),
     "bytes.npy": (np.array([[b"a", b"bcd"]]), "2 x bytes (|S3), shape (1, 2)"),
     "objects.npy": (np.array([{}, None], object), "2 x Python objects (|O), shape (2,)"),
     "times.npy": (np.zeros((2, 2), "M8"), "4 x <M8, shape (2, 2)"),  # without a unit
@@ -147,7 +147,7 @@ def test_no_columns_and_two_of_one_name(form, tmp_path):
         "x: 1 x int64; other columns have this name, too",
         "x: 1 x float64; other columns have this name, too",
     ]
-    refused(run("reduce", "--op", "sum", f"none.{form}", cwd=tmp_path), 3, "has no columns")
+    refused(run("reduce", "--op", "sum", f"none.{form}", cwd=tmp_path), 3, "holds no array or column")
     refused(run("reduce", "--op", "sum", "twins.arrow", cwd=tmp_path), 3, "2 columns named 'x'")
     refused(run("info", "--columns", "x", "twins.arrow", cwd=tmp_path), 3, "2 columns named 'x'")
 
@@ -167,7 +167,7 @@ def test_files_that_are_not_read(tmp_path):
     assert "`" not in outcome.out.decode()
     assert [each["buffers"] for each in json.loads(run("info", "--json", "raw", "a.h4", cwd=tmp_path).out)] == [[], []]
     assert repr(mpired.info(tmp_path / "a.h4")).endswith("no buffer>")
-    assert mpired.info(tmp_path / "raw").obstacle.startswith("says nothing of its elements")
+    assert mpired.info(tmp_path / "raw").obstacle.startswith("does not store the type of its elements")
 
 
 def test_once_keys(tmp_path):

@@ -358,7 +358,7 @@ def test_memory_is_bounded(tmp_path):
         (("a.npy", "a.npy", "--ulp", "-1"), 2, ("--ulp", "-1")),
         (("a.npy", "a.npy", "--offset", "8"), 2, ("--offset", "only for raw files")),
         (("-", "-", "--type", "byte"), 2, ("standard input",)),
-        (("text.parquet", "text.parquet"), 3, ("'s' is string", "--columns x")),
+        (("text.parquet", "text.parquet"), 3, ("'s' holds string", "--columns x")),
         (("bad.npy", "a.npy"), 3, ("bad.npy", "truncated")),
         (("a.npy", "a.npy", "--max-memory", "1M"), 2, ("--max-memory", "too little")),
     ],

@@ -64,7 +64,7 @@ def test_names_without_a_number_or_with_the_same_one(folder):
             run("reduce", "-q", "--op", "sum", "--rank-regex", r"r(\d+)", *NAMES, "-o", "o.npy", cwd="."), 3, "x.npy"
         )
         refused(run("reduce", "-q", "--op", "sum", "--rank-regex", r"r\d+", *NAMES, cwd="."), 2, "has no group")
-        refused(run("reduce", "-q", "--op", "sum", "--rank-regex", "r(", *NAMES, cwd="."), 2, "no regular expression")
+        refused(run("reduce", "-q", "--op", "sum", "--rank-regex", "r(", *NAMES, cwd="."), 2, "not a regular")
         words = ("--rank-regex", r"r(\d+)", "--sort", "name")
         refused(run("reduce", "-q", "--op", "sum", *words, *NAMES, cwd="."), 2, "--sort", "--rank-regex")
 

@@ -25,7 +25,7 @@ BAD = {
     "short.npy": "data bytes",
     "empty.npy": "is empty",
     "folder": "is a directory",
-    "notes.pdf": "says nothing of its elements",
+    "notes.pdf": "does not store the type of its elements",
 }
 WORDS = ("g0.npy", "missing.npy", "count.npy", "g1.npy", "type.npy", "damaged.npy", "short.npy", "g2.npy", "empty.npy",
          "folder", "notes.pdf")  # fmt: skip

@@ -50,7 +50,7 @@ def test_numbers_that_are_not_chosen_stay(suffix, tmp_path):
     expected[:ROWS:700] += 10
     check(path, before, table, n=expected)
     with unchanged(tmp_path):
-        refused(run("accumulate", "--op", "sum", path.name, "o.npy", cwd=tmp_path), 3, "nulls; skip them")
+        refused(run("accumulate", "--op", "sum", path.name, "o.npy", cwd=tmp_path), 3, "has 500 nulls")
         refused(run(*words[:4], "--type", "double", path.name, "o.npy", cwd=tmp_path), 3, "'i'")
         refused(
             run("fetch-and-op", "--op", "no_op", "--columns", "n", "--type", "int", path.name, cwd=tmp_path), 3, "'n'"
@@ -118,7 +118,7 @@ def test_no_number_at_all(suffix, tmp_path):
             ("accumulate", "--op", "sum", "--map", path.name, "o.npy", "o.npy"),
             ("fetch-and-op", "--op", "sum", path.name, "1"),
         ):
-            refused(run(*words, cwd=tmp_path), 3, "column 's' is string, no number")
+            refused(run(*words, cwd=tmp_path), 3, "column 's' holds string, not numbers")
 
 
 def test_once(suffix, tmp_path):

@@ -33,7 +33,7 @@ def test_fetch_and_op_on_a_column(several):
         for said in ((), ("--columns", "n,m"), ("--columns", "n,m", "--type", "int64_t")):
             outcome = run(*words, *said, cwd=several.parent)
             refused(outcome, 3 if "--type" in said else 2, "--columns")
-        refused(run(*words, "--columns", "s", cwd=several.parent), 3, "'s' is string")
+        refused(run(*words, "--columns", "s", cwd=several.parent), 3, "'s' holds string")
 
 
 def test_compare_and_swap_on_a_column(several):
