@@ -51,6 +51,7 @@ def with_options(function: _F) -> _F:
 
     @functools.wraps(function)
     def checked(*arguments: Any, **given: Any) -> Any:
+        __tracebackhide__ = True  # IPython and pytest leave such frames out
         if unknown := next((name for name in given if name not in taken and name not in table), None):
             called = function.__qualname__.removesuffix(".__init__")
             window = called.startswith("Window.") and unknown in _OF_REDUCTIONS

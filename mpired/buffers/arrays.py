@@ -164,7 +164,8 @@ def inspect(source: Source, declared: Declared, arrays: Sequence[Array], library
     carried = [each for each in arrays if each.name in kept or each.carried]
     for each in carried:
         if not each.digest:
-            raise DatatypeError(source.name, f"{_other(each).reason}, and is not carried into results")
+            what = _other(each).reason if each.dtype is None else f"array {each.name!r} holds {_other(each).label}"
+            raise DatatypeError(source.name, f"{what}, which `keep` does not carry in this format")
     if declared.pair:
         parts = [picked(source, by_name, [name], "array")[0] for name in declared.pair]
         buffers = [_pair(source, declared, [by_name[name] for name in parts])]

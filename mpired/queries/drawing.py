@@ -83,7 +83,7 @@ def _panels(figures: Figures, datatype: Datatype, contents: Map | None) -> list[
     labels = [_label(figures, datatype, part) for part in figures.parts[:_MOST_PARTS]]
     if contents is not None:
         panels: list[Panel] = [
-            partial(_draw_map, numbers=numbers, label=label, steps=contents.steps)
+            partial(_draw_map, numbers=numbers, label=label, contents=contents)
             for numbers, label in zip(contents.parts, labels, strict=False)
         ]
         if figures.indices:
@@ -177,7 +177,7 @@ def _draw_winners(axes: Axes, indices: Indices, label: str) -> None:
     _count_from_zero(axes)
 
 
-def _draw_map(axes: Axes, numbers: np.ndarray, label: str, steps: tuple[int, int]) -> None:
+def _draw_map(axes: Axes, numbers: np.ndarray, label: str, contents: Map) -> None:
     whole = as_integers(numbers)
     drawable = np.ma.masked_invalid(whole.astype(np.float64))
     if (nans := are_nan(numbers)) is not None:
@@ -188,7 +188,7 @@ def _draw_map(axes: Axes, numbers: np.ndarray, label: str, steps: tuple[int, int
     if not has_scale:
         drawable = np.ma.array(_shares(whole, low, high), mask=drawable.mask)
     colors = mpl.colormaps["viridis"].with_extremes(bad=_NO_NUMBER)
-    image = _image(axes, drawable, steps, cmap=colors, **({} if has_scale else {"vmin": 0, "vmax": 1}))
+    image = _image(axes, drawable, contents, cmap=colors, **({} if has_scale else {"vmin": 0, "vmax": 1}))
     bar = axes.get_figure().colorbar(image, ax=axes)  # type: ignore[union-attr]
     bar.set_label(label, parse_math=False)
     if not has_scale:
@@ -211,21 +211,22 @@ def _draw_indices(axes: Axes, contents: Map, label: str, indices: Indices) -> No
     """Draw which index is where: a colour for each of a few, a scale for many."""
     numbers = contents.parts[1]
     if not indices.exact or indices.distinct > len(_CATEGORIES):
-        _draw_map(axes, numbers, label, contents.steps)
+        _draw_map(axes, numbers, label, contents)
         return
     there = np.array(sorted(index for index, _ in indices.most))
     places = np.searchsorted(there, numbers)
     limits = np.arange(len(there) + 1) - 0.5
     colors = ListedColormap(_CATEGORIES[: len(there)])
-    image = _image(axes, places, contents.steps, cmap=colors, norm=BoundaryNorm(limits, len(there)))
+    image = _image(axes, places, contents, cmap=colors, norm=BoundaryNorm(limits, len(there)))
     bar = axes.get_figure().colorbar(image, ax=axes, ticks=range(len(there)))  # type: ignore[union-attr]
     bar.ax.set_yticklabels(list(map(str, there.tolist())))
     bar.ax.minorticks_off()
     bar.set_label(label, parse_math=False)
 
 
-def _image(axes: Axes, numbers: np.ndarray, steps: tuple[int, int], **settings: Any) -> Any:
+def _image(axes: Axes, numbers: np.ndarray, contents: Map, **settings: Any) -> Any:
     """Draw numbers where they are: the first axis downwards, the second to the right."""
+    steps = contents.steps
     rows, columns = numbers.shape[0] * steps[0], numbers.shape[1] * steps[1]
     is_long = max(rows, columns) > _EQUAL * min(rows, columns)
     extent = (-0.5, columns - 0.5, rows - 0.5, -0.5)
@@ -233,8 +234,8 @@ def _image(axes: Axes, numbers: np.ndarray, steps: tuple[int, int], **settings: 
         numbers, extent=extent, aspect="auto" if is_long else "equal", interpolation="nearest", **settings
     )
     every = [f" (one of {step} shown)" if step > 1 else "" for step in steps]
-    axes.set_ylabel(f"axis 0{every[0]}")
-    axes.set_xlabel(f"axis 1{every[1]}")
+    axes.set_ylabel(f"{contents.axes[0]}{every[0]}")
+    axes.set_xlabel(f"{contents.axes[1]}{every[1]}")
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))
     return image

@@ -170,10 +170,13 @@ class Map(NamedTuple):
         Of each component the numbers.
     steps
         Of how many rows and columns one each is there.
+    axes
+        The names of both axes.
     """
 
     parts: tuple[np.ndarray, ...]
     steps: tuple[int, int]
+    axes: tuple[str, str]
 
 
 class _Counting:
@@ -362,20 +365,32 @@ def _picked(
     return pick(read, positions, itemsize=buffer.datatype.itemsize, decoded=buffer.isolated)
 
 
-def _map(buffer: RankBuffer, decoder: Decoder) -> Map | None:
-    """Return the map of an array of two dimensions, None for another buffer."""
-    shape = _shape(buffer)
-    if len(shape) != 2 or min(shape) < 2:  # noqa: PLR2004 - a map
+def _map(buffer: RankBuffer, chosen: Selection, decoder: Decoder) -> Map | None:
+    """Return the map of the chosen elements; None unless they have two dimensions."""
+    axes, kept = list(chosen.axes), chosen.kept
+    if len(kept) != 2 or min(len(axes[axis]) for axis in kept) < 2:  # noqa: PLR2004 - a map
         return None
-    steps = -(-shape[0] // _MOST_CELLS), -(-shape[1] // _MOST_CELLS)
-    selection = Selection(shape, (range(0, shape[0], steps[0]), range(0, shape[1], steps[1])), (0, 1))
-    dims = tuple(map(len, selection.axes))
+    steps = -(-len(axes[kept[0]]) // _MOST_CELLS), -(-len(axes[kept[1]]) // _MOST_CELLS)
+    for axis, step in zip(kept, steps, strict=True):
+        axes[axis] = axes[axis][::step]
+    selection = Selection(chosen.shape, tuple(axes), kept)
+    dims = len(axes[kept[0]]), len(axes[kept[1]])
     parts: list[list[np.ndarray]] = []
     with reading(buffer, decoder) as read:
         for block in blocks([range(selection.count)]):
             found, _ = _picked(buffer, read, selection, selection.indices(block.start, block.stop))
             parts.append(numbers(found, buffer.datatype))  # arrays have no nulls
-    return Map(tuple(np.concatenate(part).reshape(dims) for part in zip(*parts, strict=True)), steps)
+    rows, columns = (_axis_name(axis, chosen.axes[axis], chosen.shape[axis]) for axis in kept)
+    planes = tuple(np.concatenate(part).reshape(dims) for part in zip(*parts, strict=True))
+    return Map(planes, steps, (rows, columns))
+
+
+def _axis_name(axis: int, indices: Sequence[int], dim: int) -> str:
+    """Return the label of an axis, with the slice if it is not all of it."""
+    if indices == range(dim):
+        return f"axis {axis}"
+    first, second = indices[:2]
+    return f"axis {axis}, from {first}" + ("" if second == first + 1 else f" in steps of {second - first}")
 
 
 @dataclass(frozen=True)
@@ -451,8 +466,9 @@ class Showing:
         return Table(self.file, buffers, self.selections[shape], self.is_chosen, decoder)
 
     def _drawn(self, shown: Shown, decoder: Decoder) -> bytes:
+        maps = (_map(buffer, self.selections[_shape(buffer)], decoder) for buffer in self.file.buffers)
         picture: bytes = _drawing().png(
-            shown, [(buffer.datatype, _map(buffer, decoder)) for buffer in self.file.buffers]
+            shown, [(buffer.datatype, map_) for buffer, map_ in zip(self.file.buffers, maps, strict=True)]
         )
         return picture
 
@@ -488,7 +504,7 @@ def plan_show(
     check_use(declared, [file])
     _check_numbers(file)
     if png is not None:
-        check_no_input([png], [(file.source, "the file that is shown")], "name another picture")
+        check_no_input([png], [(file.source, "the elements")], "name another picture")
         check_no_other_input([png], [(options["types"], "the named datatypes")])
         if len(file.buffers) > (most := _drawing().MOST_BUFFERS):
             reason = f"has {len(file.buffers)} columns, and a picture shows {most}; choose some with `columns`"

@@ -160,6 +160,23 @@ def test_a_map_shows_the_elements_where_they_are(tmp_path):
     assert (columns.mean() - left) / (right - left) == pytest.approx(30.5 / 40, abs=0.02)
 
 
+def test_a_plane_of_a_cube_is_drawn(tmp_path):
+    """As the same numbers in a file of their own, but for the names of the axes."""
+    cube = np.random.default_rng(0).random((3, 20, 30))
+    np.save(tmp_path / "a.npy", cube)
+    images = []
+    for sliced, plane in ((["--slice", "1"], cube[1]), (["--slice", ":,4,2:30"], cube[:, 4, 2:30])):
+        folder = tmp_path / str(len(images))
+        folder.mkdir()
+        np.save(folder / "a.npy", plane)
+        for path, chosen in ((tmp_path / "a.npy", sliced), (folder / "a.npy", [])):
+            words = ("show", str(path), *chosen, "-f", "--png", str(path.with_name("p.png")))
+            assert run(*words, cwd=folder).status == 0
+            images.append(pixels(path.with_name("p.png"))[60:430, 75:590])  # the map alone
+        assert np.array_equal(*images[-2:])
+    assert not np.array_equal(images[0], images[2])
+
+
 def texts_of(monkeypatch, path, **options):
     """Return the texts of a picture."""
     from matplotlib.figure import Figure
@@ -199,7 +216,7 @@ def test_a_picture_appears_as_every_result(folder):
     assert run("show", "wide.npy", "--png", "x.png", "-f", cwd=folder).status == 0
     assert (folder / "x.png").read_bytes() == first
     (folder / "a.png").symlink_to("wide.npy")
-    refused(run("show", "wide.npy", "--png", "a.png", "-f", cwd=folder), 2, "is the file of what is shown")
+    refused(run("show", "wide.npy", "--png", "a.png", "-f", cwd=folder), 2, "is the file of the elements")
 
 
 @pytest.mark.parametrize(("package", "words"), [("matplotlib", ("--png", "x.png")), ("rich", ("--histogram",))])
