@@ -43,36 +43,27 @@ from mpired.ranks import RankWord
 from mpired.report import Summary, summarise
 
 Ranks: TypeAlias = Several[Rank]
+Yes: TypeAlias = Literal[True]
+No: TypeAlias = Literal[False]
 InMemory: TypeAlias = Several[np.ndarray]
 """Ranks whose results are arrays. Whether a file's is one, or a dict, is in the file: the type of that is `Any`."""
 
 
 @overload
 def reduce(
-    ranks: InMemory,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: Literal[False] = False,
-    **options: Unpack[ReduceKeywords],
+    ranks: InMemory, op: OpLike, *, output: None = None, in_place: No = False, **options: Unpack[ReduceKeywords]
 ) -> np.ndarray: ...
 @overload
 def reduce(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: Literal[False] = False,
-    **options: Unpack[ReduceKeywords],
+    ranks: Ranks, op: OpLike, *, output: None = None, in_place: No = False, **options: Unpack[ReduceKeywords]
 ) -> Any: ...
 @overload
 def reduce(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: PathLike,
-    in_place: Literal[False] = False,
-    **options: Unpack[ReduceKeywords],
+    ranks: Ranks, op: OpLike, *, output: PathLike, in_place: No = False, **options: Unpack[ReduceKeywords]
+) -> Summary: ...
+@overload
+def reduce(
+    ranks: Ranks, op: OpLike, *, output: None = None, in_place: Yes, **options: Unpack[ReduceKeywords]
 ) -> Summary: ...
 @overload
 def reduce(
@@ -80,16 +71,7 @@ def reduce(
     op: OpLike,
     *,
     output: None = None,
-    in_place: Literal[True],
-    **options: Unpack[ReduceKeywords],
-) -> Summary: ...
-@overload
-def reduce(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     split: tuple[PathLike, PathLike],
     **options: Unpack[ReduceKeywords],
 ) -> Summary: ...
@@ -222,7 +204,7 @@ def allreduce(
     op: OpLike,
     *,
     output: None = None,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     group_b: None = None,
     **options: Unpack[AllreduceKeywords],
 ) -> list[np.ndarray]: ...
@@ -232,7 +214,7 @@ def allreduce(
     op: OpLike,
     *,
     output: None = None,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     group_b: None = None,
     **options: Unpack[AllreduceKeywords],
 ) -> list[Any]: ...
@@ -242,7 +224,7 @@ def allreduce(
     op: OpLike,
     *,
     output: None = None,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     group_b: Ranks,
     **options: Unpack[AllreduceKeywords],
 ) -> tuple[list[np.ndarray], list[np.ndarray]]: ...
@@ -252,7 +234,7 @@ def allreduce(
     op: OpLike,
     *,
     output: None = None,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     group_b: Ranks,
     **options: Unpack[AllreduceKeywords],
 ) -> tuple[list[Any], list[Any]]: ...
@@ -262,7 +244,7 @@ def allreduce(
     op: OpLike,
     *,
     output: PathLike,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     group_b: Ranks | None = None,
     **options: Unpack[AllreduceKeywords],
 ) -> Summary: ...
@@ -272,7 +254,7 @@ def allreduce(
     op: OpLike,
     *,
     output: None = None,
-    in_place: Literal[True],
+    in_place: Yes,
     group_b: None = None,
     **options: Unpack[AllreduceKeywords],
 ) -> Summary: ...
@@ -282,7 +264,7 @@ def allreduce(
     op: OpLike,
     *,
     output: None = None,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     group_b: Ranks | None = None,
     split: tuple[PathLike, PathLike],
     **options: Unpack[AllreduceKeywords],
@@ -334,30 +316,19 @@ def allreduce(
 
 @overload
 def scan(
-    ranks: InMemory,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: Literal[False] = False,
-    **options: Unpack[ScanKeywords],
+    ranks: InMemory, op: OpLike, *, output: None = None, in_place: No = False, **options: Unpack[ScanKeywords]
 ) -> list[np.ndarray]: ...
 @overload
 def scan(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: Literal[False] = False,
-    **options: Unpack[ScanKeywords],
+    ranks: Ranks, op: OpLike, *, output: None = None, in_place: No = False, **options: Unpack[ScanKeywords]
 ) -> list[Any]: ...
 @overload
 def scan(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: PathLike,
-    in_place: Literal[False] = False,
-    **options: Unpack[ScanKeywords],
+    ranks: Ranks, op: OpLike, *, output: PathLike, in_place: No = False, **options: Unpack[ScanKeywords]
+) -> Summary: ...
+@overload
+def scan(
+    ranks: Ranks, op: OpLike, *, output: None = None, in_place: Yes, **options: Unpack[ScanKeywords]
 ) -> Summary: ...
 @overload
 def scan(
@@ -365,16 +336,7 @@ def scan(
     op: OpLike,
     *,
     output: None = None,
-    in_place: Literal[True],
-    **options: Unpack[ScanKeywords],
-) -> Summary: ...
-@overload
-def scan(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     split: tuple[PathLike, PathLike],
     **options: Unpack[ScanKeywords],
 ) -> Summary: ...
@@ -419,30 +381,19 @@ def scan(
 
 @overload
 def exscan(
-    ranks: InMemory,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: Literal[False] = False,
-    **options: Unpack[ExscanKeywords],
+    ranks: InMemory, op: OpLike, *, output: None = None, in_place: No = False, **options: Unpack[ExscanKeywords]
 ) -> list[np.ndarray | None]: ...
 @overload
 def exscan(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: Literal[False] = False,
-    **options: Unpack[ExscanKeywords],
+    ranks: Ranks, op: OpLike, *, output: None = None, in_place: No = False, **options: Unpack[ExscanKeywords]
 ) -> list[Any]: ...
 @overload
 def exscan(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: PathLike,
-    in_place: Literal[False] = False,
-    **options: Unpack[ExscanKeywords],
+    ranks: Ranks, op: OpLike, *, output: PathLike, in_place: No = False, **options: Unpack[ExscanKeywords]
+) -> Summary: ...
+@overload
+def exscan(
+    ranks: Ranks, op: OpLike, *, output: None = None, in_place: Yes, **options: Unpack[ExscanKeywords]
 ) -> Summary: ...
 @overload
 def exscan(
@@ -450,16 +401,7 @@ def exscan(
     op: OpLike,
     *,
     output: None = None,
-    in_place: Literal[True],
-    **options: Unpack[ExscanKeywords],
-) -> Summary: ...
-@overload
-def exscan(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     split: tuple[PathLike, PathLike],
     **options: Unpack[ExscanKeywords],
 ) -> Summary: ...
@@ -509,7 +451,7 @@ def reduce_scatter(
     counts: Sequence[int],
     *,
     output: None = None,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     group_b: None = None,
     **options: Unpack[ScatterKeywords],
 ) -> list[np.ndarray]: ...
@@ -520,7 +462,7 @@ def reduce_scatter(
     counts: Sequence[int],
     *,
     output: None = None,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     group_b: None = None,
     **options: Unpack[ScatterKeywords],
 ) -> list[Any]: ...
@@ -531,7 +473,7 @@ def reduce_scatter(
     counts: Sequence[int],
     *,
     output: None = None,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     group_b: Ranks,
     **options: Unpack[ScatterKeywords],
 ) -> tuple[list[np.ndarray], list[np.ndarray]]: ...
@@ -542,7 +484,7 @@ def reduce_scatter(
     counts: Sequence[int],
     *,
     output: None = None,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     group_b: Ranks,
     **options: Unpack[ScatterKeywords],
 ) -> tuple[list[Any], list[Any]]: ...
@@ -553,7 +495,7 @@ def reduce_scatter(
     counts: Sequence[int],
     *,
     output: PathLike,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     group_b: Ranks | None = None,
     **options: Unpack[ScatterKeywords],
 ) -> Summary: ...
@@ -564,7 +506,7 @@ def reduce_scatter(
     counts: Sequence[int],
     *,
     output: None = None,
-    in_place: Literal[True],
+    in_place: Yes,
     group_b: None = None,
     **options: Unpack[ScatterKeywords],
 ) -> Summary: ...
@@ -575,7 +517,7 @@ def reduce_scatter(
     counts: Sequence[int],
     *,
     output: None = None,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     group_b: Ranks | None = None,
     split: tuple[PathLike, PathLike],
     **options: Unpack[ScatterKeywords],
@@ -629,7 +571,7 @@ def reduce_scatter_block(
     op: OpLike,
     *,
     output: None = None,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     group_b: None = None,
     **options: Unpack[Combining],
 ) -> list[np.ndarray]: ...
@@ -639,7 +581,7 @@ def reduce_scatter_block(
     op: OpLike,
     *,
     output: None = None,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     group_b: None = None,
     **options: Unpack[Combining],
 ) -> list[Any]: ...
@@ -649,19 +591,13 @@ def reduce_scatter_block(
     op: OpLike,
     *,
     output: None = None,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     group_b: Ranks,
     **options: Unpack[Combining],
 ) -> tuple[list[np.ndarray], list[np.ndarray]]: ...
 @overload
 def reduce_scatter_block(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: Literal[False] = False,
-    group_b: Ranks,
-    **options: Unpack[Combining],
+    ranks: Ranks, op: OpLike, *, output: None = None, in_place: No = False, group_b: Ranks, **options: Unpack[Combining]
 ) -> tuple[list[Any], list[Any]]: ...
 @overload
 def reduce_scatter_block(
@@ -669,19 +605,13 @@ def reduce_scatter_block(
     op: OpLike,
     *,
     output: PathLike,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     group_b: Ranks | None = None,
     **options: Unpack[Combining],
 ) -> Summary: ...
 @overload
 def reduce_scatter_block(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: Literal[True],
-    group_b: None = None,
-    **options: Unpack[Combining],
+    ranks: Ranks, op: OpLike, *, output: None = None, in_place: Yes, group_b: None = None, **options: Unpack[Combining]
 ) -> Summary: ...
 @overload
 def reduce_scatter_block(
@@ -689,7 +619,7 @@ def reduce_scatter_block(
     op: OpLike,
     *,
     output: None = None,
-    in_place: Literal[False] = False,
+    in_place: No = False,
     group_b: Ranks | None = None,
     split: tuple[PathLike, PathLike],
     **options: Unpack[Combining],

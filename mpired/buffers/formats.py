@@ -405,8 +405,8 @@ def recognise(source: Source, declared: Declared, start: bytes | None = None) ->
     if by_content is None and named is None and (kind := foreign.by_suffix(path)):
         raise NotReadError(source.name, f"is {kind.name} by its suffix; {kind.way_out}", kind.name)
     if named is not None and not named.readable:
-        way_out = "" if declared.window else "; `format='raw'` reads the bytes as they are"
-        reason = f"is {named.name} by its suffix, which cannot be an input{way_out}"
+        way_out = "" if declared.window else ", or read its bytes with `format='raw'`"
+        reason = f"is {named.name} by its suffix, which mpired does not read; convert it to npy{way_out}"
         raise NotReadError(source.name, reason, named.name)
     if named is not None and by_content is not None and named is not by_content:
         way_out = "rename it" if declared.window else "say which with `format`"

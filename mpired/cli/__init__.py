@@ -76,6 +76,7 @@ _GROUPS = {
     },
 }
 _COMMANDS = [name for group in _GROUPS.values() for name in group]
+_COLLECTIVES = list(_GROUPS["Combine files"])[:-1]  # `reduce-local` takes two files
 # Bytes of address space that NumPy needs to be loaded: with less its BLAS ends the process, or crashes.
 _NUMPY = 88 << 20
 _READER_GONE = 141
@@ -84,7 +85,7 @@ _CLOSE = 0.75  # one letter of four
 
 
 class _Commands(click.Group):
-    """The commands, each in the module of its name."""
+    """The commands, each in the module of its name, or in `collectives`."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return _COMMANDS
@@ -104,7 +105,13 @@ class _Commands(click.Group):
         calls.check_address_space(_NUMPY)
         if not ctx.resilient_parsing:
             _load_ahead(ctx)
-        command: click.Command = getattr(__import__(f"mpired.cli.{word}", fromlist=[word]), word)
+        command: click.Command
+        if name in _COLLECTIVES:
+            from mpired.cli import collectives  # noqa: PLC0415 - imported when a command is
+
+            command = collectives.command(name)
+        else:
+            command = getattr(__import__(f"mpired.cli.{word}", fromlist=[word]), word)
         signals.install()
         return command
 

@@ -208,5 +208,5 @@ def test_format_for_results_only(bench, form):
     bench.refuses(2, f"'{form}' is not one of", words=("reduce", "--op", "sum", "--from", form, "rank"))
     for suffix in ROWS[form].suffixes:
         (bench.folder / f"rank{suffix}").write_bytes(b"1\n2\n")
-        reason = f"is {form} by its suffix, which cannot be an input"
+        reason = f"is {form} by its suffix, which mpired does not read"
         bench.refuses(3, reason, words=("reduce", "--op", "sum", f"rank{suffix}"))

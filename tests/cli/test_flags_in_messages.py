@@ -41,8 +41,8 @@ def files(tmp_path):
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        ("fetch-and-op --op sum t.csv 1", "is csv by its suffix, which cannot be an input"),
-        ("accumulate --op sum t.csv a.npy", "is csv by its suffix, which cannot be an input"),
+        ("fetch-and-op --op sum t.csv 1", "is csv by its suffix, which mpired does not read"),
+        ("accumulate --op sum t.csv a.npy", "is csv by its suffix, which mpired does not read"),
         ("compare-and-swap as.npy 0 1", "holds arrow by its first bytes, but its suffix means npy; rename it"),
         ("fetch-and-op --op sum --byte-order big a.npy 1", "--byte-order: only for raw files, and there is none"),
         ("fetch-and-op --op sum --columns x a.npy 1", "--columns: only for files with columns or arrays"),

@@ -1,0 +1,100 @@
+"""The commands of the collectives; their options are in `COLLECTIVES`, their help is here."""
+
+from __future__ import annotations
+
+import click
+
+from mpired.cli import carry_out, params
+from mpired.collectives.table import COLLECTIVES
+from mpired.options import Numbered, Op, Output, Outputs, Report
+from mpired.storage.output import is_terminal
+
+_HELP = {
+    "reduce": """Combine files into one, element by element, as MPI_Reduce does.
+
+    Each RANK is a file with one rank's buffer: .npy, .parquet, .arrow, .arrows, .npz, .nc, .h5, .zarr,
+    .safetensors, or raw binary with --type. `-` is standard input. The ranks are combined in their order,
+    ((r0 op r1) op r2) ..., with the same bits for any number of workers. The result appears whole and on the
+    disk, or not at all.
+
+    \b
+    Examples:
+      mpired reduce --op mean sample_data/tas_?.nc -o mean.nc
+      mpired reduce --op maxloc --index rank sample_data/tas_?.nc \\
+          --split warmest.nc,member.nc
+      mpired reduce --op sum sample_data/counts_?.npy -o total.npy
+      mpired reduce --op maxloc --type double_int sample_data/maxloc_?.bin
+      mpired reduce --op sum --type '>i4' --offset 16 \\
+          sample_data/dump_?.bin | od -An -t d4 --endian=big
+    """,
+    "allreduce": """Combine the same element of every RANK, and give every rank the result, as MPI_Allreduce does.
+
+    Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
+    --in-place replaces the ranks. They are modelled on rank 0, or in place each on its own file, and have
+    the bits of `mpired reduce`. All appear together, whole and durable, or none does.
+
+    \b
+    Examples:
+      mpired allreduce --op max sample_data/counts_?.npy -o 'greatest_{rank}.npy'
+      mpired allreduce --op sum sample_data/waves_?.npy \\
+          -o 'sum_of_{stem}.npy' --link
+    """,
+    "scan": """Write running results, one file per rank, as MPI_Scan does: that of rank i has the ranks 0 to i.
+
+    Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
+    --in-place replaces the ranks. Each is modelled on its own rank's file. The last one has the bits of
+    `mpired reduce`. All appear together, whole and durable, or none does.
+
+    \b
+    Examples:
+      mpired scan --op sum sample_data/counts_?.npy -o 'sums_{rank}.npy'
+      mpired scan --op maxloc sample_data/maxloc_?.parquet \\
+          -o 'leader_{rank:03d}.parquet'
+    """,
+    "exscan": """Write running results of the ranks before each, as MPI_Exscan does.
+
+    Like `mpired scan`, without the rank's own elements. No rank comes before rank 0, and MPI leaves its result
+    undefined: rank 0 gets no file, and with --in-place its file stays as it is.
+
+    \b
+    Examples:
+      mpired exscan --op sum sample_data/counts_?.npy -o 'offsets_{rank}.npy'
+      mpired exscan --op sum --exscan-first identity \\
+          sample_data/counts_?.npy -o 'from_zero_{rank}.npy'
+    """,
+    "reduce-scatter": """Combine the ranks, and give each a block of the result, as MPI_Reduce_scatter does.
+
+    The blocks follow each other: rank 0 gets the first --counts elements, and so on; 0 gives a file without
+    elements. Each result is modelled on its own rank's file, with one dimension. Put together they have
+    the bits of `mpired reduce`. All appear together, whole and durable, or none does.
+
+    \b
+    Examples:
+      mpired reduce-scatter --op sum --counts 3,0,4,5 \\
+          sample_data/counts_?.npy -o 'part_{rank}.npy'
+    """,
+    "reduce-scatter-block": """Combine the ranks, and give each an equal block, as MPI_Reduce_scatter_block does.
+
+    As `mpired reduce-scatter`; the number of elements must be a multiple of the number of ranks.
+
+    \b
+    Examples:
+      mpired reduce-scatter-block --op sum sample_data/counts_?.npy \\
+          -o 'block_{rank}.npy'
+    """,
+}
+
+
+def command(name: str) -> click.Command:
+    """Return the command of a collective."""
+    writes_one = COLLECTIVES[name].to_root
+
+    @click.command(name, cls=params.Grouped, help=_HELP[name])
+    @params.options(Op, Output if writes_one else Outputs, COLLECTIVES[name].options, Numbered, Report)
+    @click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
+    def run(*, ranks: tuple[str, ...], op: str, output: str | None, **options: object) -> None:
+        elsewhere = options["in_place"] or (options.get("split") is not None and not params.is_written("output"))
+        place = None if writes_one and elsewhere and output == "-" else output
+        carry_out.collective(name, ranks, op, place, options, terminal=writes_one and is_terminal(place or ""))
+
+    return run
