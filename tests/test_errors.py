@@ -5,12 +5,10 @@ from __future__ import annotations
 import copy
 import errno
 import importlib
-import importlib.machinery
 import inspect
 import pickle
 import pkgutil
 import sys
-import types
 
 import pytest
 
@@ -100,19 +98,31 @@ def test_all_errors_of_the_program_are_known_here():
 
 
 def test_hints_name_the_interpreter_that_runs(monkeypatch, tmp_path):
-    """One of the system whose packages Debian manages gets an environment first (PEP 668); some have no pip."""
+    """One of the system whose packages Debian manages gets an environment first (PEP 668)."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: object())
     monkeypatch.setattr("sys.executable", "/a b/python3")
-    pip = types.ModuleType("pip")
-    pip.__spec__ = importlib.machinery.ModuleSpec("pip", None)
-    monkeypatch.setitem(sys.modules, "pip", pip)
     assert errors.installation("mpired[ml]") == "`'/a b/python3' -m pip install 'mpired[ml]'`"
-    monkeypatch.setitem(sys.modules, "pip", None)
-    assert errors.installation("mpired[ml]") == "`pip --python '/a b/python3' install 'mpired[ml]'`"
     (tmp_path / "EXTERNALLY-MANAGED").touch()
     monkeypatch.setattr("sysconfig.get_path", lambda _name: str(tmp_path))
     monkeypatch.setattr("sys.prefix", sys.base_prefix)
     expected = "`'/a b/python3' -m venv .venv && .venv/bin/python -m pip install numpy`"
     assert errors.installation("numpy") == expected
+
+
+def test_hints_work_where_python_cannot_put_pip_into_an_environment(monkeypatch, tmp_path):
+    """Debian's cannot without python3-venv: its own pip works on the environment from outside."""
+    base, python = tmp_path / "base", tmp_path / "python"
+    base.touch()
+    python.symlink_to(base)
+    (tmp_path / "EXTERNALLY-MANAGED").touch()
+    monkeypatch.setattr("sysconfig.get_path", lambda _name: str(tmp_path))
+    monkeypatch.setattr("sys.executable", str(python))
+    monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+    assert errors.installation("numpy") == f"`{base} -m pip --python {python} install numpy`"
+    monkeypatch.setattr("sys.prefix", sys.base_prefix)
+    made, pip = f"{python} -m venv --without-pip .venv", f"{python} -m pip --python .venv/bin/python"
+    assert errors.installation("numpy") == f"`{made} && {pip} install numpy`"
 
 
 def test_the_cause_of_an_error_survives_pickle():
