@@ -11,6 +11,7 @@ import faulthandler
 import gc
 import hashlib
 import importlib
+import importlib.util
 import io
 import json
 import os
@@ -214,6 +215,11 @@ def shell(script: str, *words: str, timeout: float = _LIMIT, **settings: object)
     )
     return Outcome(done.returncode, done.stdout, done.stderr.decode(errors="surrogateescape"))
 
+
+PIP = f"{sys.executable} -m pip"
+"""The pip of this environment, or one outside that works on it."""
+if importlib.util.find_spec("pip") is None:
+    PIP = f"{os.path.realpath(sys.executable)} -m pip --python {sys.executable}"
 
 # A small process between, because what a process was before it became the command counts as its memory too.
 _MEASURING = """

@@ -399,7 +399,7 @@ def test_without_h5py(members, tmp_path):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(hdf5.importlib.util, "find_spec", lambda name: None)
-        with pytest.raises(MpiredError, match=r"pip install 'mpired\[hdf5\]'"):
+        with pytest.raises(MpiredError, match=r"install 'mpired\[hdf5\]'"):
             mpired.reduce(members, op="sum")
 
 

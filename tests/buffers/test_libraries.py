@@ -12,7 +12,7 @@ import h5py
 import netCDF4
 import numpy as np
 import pytest
-from command import COMMAND, become_nobody, refused, run, unchanged
+from command import COMMAND, PIP, become_nobody, refused, run, unchanged
 from needs import needs
 from running import end_in_time, running
 
@@ -171,7 +171,7 @@ def test_one_that_is_broken_is_told(error, kind, ranks, fake, tmp_path):
     with unchanged(tmp_path):
         done = subprocess.run([COMMAND, *words], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     what = error.replace("('", ": ").removesuffix("')")
-    way_out = f"install it again with `{sys.executable} -m pip install --force-reinstall {library}`"
+    way_out = f"install it again with `{PIP} install --force-reinstall {library}`"
     assert done.stderr == f"mpired: {library}: cannot be imported ({what}); {way_out}\n"
     assert (done.returncode, done.stdout) == (2, "")
 

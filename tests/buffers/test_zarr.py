@@ -375,7 +375,7 @@ def test_without_the_library(tmp_path, whole):
     def without():
         sys.modules["zarr"] = None
 
-    refused(run("info", str(whole), cwd=tmp_path, setup=without), 2, "pip install 'mpired[zarr]'")
+    refused(run("info", str(whole), cwd=tmp_path, setup=without), 2, "install 'mpired[zarr]'")
 
 
 @pytest.mark.parametrize("fill", [0, None])

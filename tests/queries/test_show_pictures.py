@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command import installed, refused, run, unchanged
+from command import PIP, installed, refused, run, unchanged
 
 import mpired
 import mpired.cli.bars
@@ -227,7 +227,7 @@ def test_without_the_extra(package, words, folder, tmp_path_factory):
     variables = {"PYTHONPATH": str(blocked)}
     with unchanged(folder):
         outcome = installed("show", "wide.npy", *words, cwd=folder, env=os.environ | variables)
-        refused(outcome, 2, f"{words[0]}: needs {package}", f"`{sys.executable} -m pip install 'mpired[plot]'`")
+        refused(outcome, 2, f"{words[0]}: needs {package}", f"`{PIP} install 'mpired[plot]'`")
     assert installed("show", "wide.npy", cwd=folder, env=os.environ | variables).status == 0
 
 

@@ -6,7 +6,7 @@ import signal
 import sys
 
 import pytest
-from command import reduce, run, wait_until
+from command import PIP, reduce, run, wait_until
 from object_store import BYTES, MEBIBYTE, big
 from running import running
 
@@ -119,7 +119,7 @@ def test_without_obstore_the_extra_is_named(tmp_path):
 
     for words in (["s3://bucket/x"], ["/dev/null", "--type", "int", "--count", "0", "-o", "s3://bucket/x"]):
         done = reduce("--op", "sum", *words, cwd=tmp_path, setup=hide)
-        way_out = f"install it with `{sys.executable} -m pip install 'mpired[remote]'`"
+        way_out = f"install it with `{PIP} install 'mpired[remote]'`"
         assert (done.status, done.err) == (2, f"mpired: s3://bucket/x: needs the library obstore; {way_out}\n")
 
 
