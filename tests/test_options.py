@@ -112,7 +112,7 @@ def test_messages_name_keywords_in_python_and_flags_in_the_command(tmp_path):
     words = [sys.executable, "-m", "mpired", "reduce", "--op", "sum", *ranks, "-o", str(tmp_path / "out.npy")]
     told = subprocess.run(words, capture_output=True, text=True, check=False)
     assert told.stderr == f"mpired: {tmp_path}/out.npy: already exists; --force replaces it\n"
-    with pytest.raises(UsageError, match=r"say it with `to`, as `to='npy'`$"):
+    with pytest.raises(UsageError, match=r"choose one with `to`, e.g. `to='npy'`$"):
         mpired.reduce(ranks, "sum", output=tmp_path / "out.xyz")
     told = subprocess.run([*words[:-1], str(tmp_path / "out.xyz")], capture_output=True, text=True, check=False)
     assert told.stderr.endswith("no format has the suffix .xyz; say it with --to, as --to npy\n")

@@ -115,7 +115,7 @@ def test_an_error_in_it_ends_the_call(ranks, tmp_path):
 
     with unchanged(tmp_path), pytest.raises(KeyError, match="enough"):
         mpired.reduce(ranks, "sum", output="sum.npy", progress=show)
-    for show, words in ((5, "5 is no function"), (len, "returned int; it takes a range and yields its items")):
+    for show, words in ((5, "5 is not a function"), (len, "returned int; it takes a range and yields its items")):
         with unchanged(tmp_path), pytest.raises(UsageError, match=f"`progress`: {words}"):
             mpired.reduce(ranks, "sum", output="sum.npy", progress=show)
 

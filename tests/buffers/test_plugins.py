@@ -56,7 +56,7 @@ def beside(tmp_path, broken_site):
         ("absent", "absent_package:ROW of mpired-absent cannot be loaded (ModuleNotFoundError: "),
         ("raising", "raising_row:ROW of mpired-raising cannot be loaded (ValueError: at import)"),
         ("exiting", "exiting_row:ROW of mpired-exiting cannot be loaded (SystemExit: 0)"),
-        ("norow", "norow_row:ROW of mpired-norow is no mpired.buffers.Format"),
+        ("norow", "norow_row:ROW of mpired-norow is not an mpired.buffers.Format"),
         ("other", "other_row:ROW of mpired-other is not an mpired.buffers.Format with this name"),
         ("nomodule", "the format nomodule of no_such_module failed (ModuleNotFoundError: "),
         ("failing", "the format failing of failing_code failed (ZeroDivisionError: "),

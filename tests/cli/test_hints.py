@@ -171,7 +171,7 @@ def test_a_target_that_is_missing(folder):
 
 def test_a_pair_with_a_column_that_is_no_number(folder):
     outcome = run("reduce", "--op", "maxloc", "--pair", "energy,name", "named.parquet", cwd=folder)
-    refused(outcome, 3, "column 'name' is string", "two columns of numbers")
+    refused(outcome, 3, "column 'name' holds string", "two columns of numbers")
 
 
 def test_a_raw_target_is_made_of_a_declared_type_only(folder):

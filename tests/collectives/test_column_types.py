@@ -95,16 +95,16 @@ def test_durations_are_added_and_points_in_time_are_not(form, tmp_path):
         refused(
             run(*words, "t", "--op", "sum", cwd=tmp_path),
             3,
-            "not defined for column 't', timestamp[us], time",
+            "not defined for 't', timestamp[us], time",
             "max, min",
         )
         refused(
             run(*words, "d", "--op", "prod", cwd=tmp_path),
             3,
-            "not defined for column 'd', duration[us], duration",
+            "not defined for 'd', duration[us], duration",
             "sum",
         )
-        refused(run(*words, "d", "--op", "band", cwd=tmp_path), 3, "not defined for column 'd', duration[us]")
+        refused(run(*words, "d", "--op", "band", cwd=tmp_path), 3, "not defined for 'd', duration[us]")
         refused(run(*words, "t", "--op", "max", "--to", "raw", cwd=tmp_path), 3, "no form in raw; use --to npy")
         refused(run(*words, "t", "--type", "int64_t", "--op", "max", cwd=tmp_path), 3, "timestamp[us]", "MPI_INT64_T")
         refused(
@@ -184,7 +184,7 @@ def test_windows(tmp_path):
         assert old.dtype == np.dtype("M8[ms]")
         with unchanged(tmp_path):
             words = ("--op", "sum", "--columns", "t", *names[:2])
-            refused(run("accumulate", *words, cwd=tmp_path), 3, "is not defined for column 't', timestamp[ms, tz=UTC]")
+            refused(run("accumulate", *words, cwd=tmp_path), 3, "is not defined for 't', timestamp[ms, tz=UTC]")
             words = ("--op", "max", "--columns", "t", *names[:2])
             refused(run("get-accumulate", *words, cwd=tmp_path), 3, "has no form in raw")
         # The other columns are the windows by default, as ever.

@@ -89,7 +89,7 @@ def test_a_large_header_is_not_held_in_memory(folder):
         (("--op", "sum", "--header", "all", "r0.npy", "-o", "out.bin"), "--header"),
         (
             ("--op", "sum", "--type", ">i4", "--header", "copy", *RANKS, "-o", "out.bin"),
-            "how many bytes that is with --offset",
+            "give their number with --offset",
         ),
         ((*COPY, *RANKS, "--in-place"), "in place all bytes before the elements stay"),
     ],

@@ -233,7 +233,7 @@ def test_the_last_index_of_all_is_looked_at():
     assert mpired.reduce(ranks, "minloc", index="global", index_type="uint8_t")["index"].tolist() == [*range(100)]
     with pytest.raises(UsageError, match=r"^`index_type`: MPI_INT8_T \(int8\) cannot hold the index 199 of rank 1"):
         mpired.reduce(ranks, "minloc", index="global", index_type="int8_t")
-    with pytest.raises(DatatypeError, match="is no integer type"):
+    with pytest.raises(DatatypeError, match="is not an integer type"):
         mpired.reduce(ranks, "minloc", index="rank", index_type="double")
     with pytest.raises(DatatypeError, match="has a byte order"):
         mpired.reduce(ranks, "minloc", index="rank", index_type=">i4")

@@ -227,7 +227,7 @@ def test_a_nan_is_one_with_fewer_digits_too(tmp_path, octets):
 @pytest.mark.parametrize("exponent", [1, 0x3FFF, 0x7FFF])
 def test_what_is_no_long_double_is_an_error(tmp_path, exponent):
     octets = struct.pack("<QH6x", 1 << 62, exponent)
-    with pytest.raises(ConversionError, match=rf"element 0: the bytes {octets[:10].hex()} are no number"):
+    with pytest.raises(ConversionError, match=rf"element 0: the bytes {octets[:10].hex()} are not a long double"):
         packed_by_mpired(tmp_path, "long_double", octets)
 
 

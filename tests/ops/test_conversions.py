@@ -170,6 +170,6 @@ def test_a_long_double_beyond_double_is_told():
 
 
 def test_what_stands_for_a_missing_result_fits_the_result():
-    with pytest.raises(UsageError, match="300 is no MPI_UINT8_T"):
+    with pytest.raises(UsageError, match="300 is not a value of MPI_UINT8_T"):
         mpired.reduce([np.array([300, 1])] * 2, "sum", missing=300, result_type="uint8_t")
     assert mpired.reduce([np.array([300, 1])] * 2, "sum", missing=300, result_type="uint16_t").tolist() == [300, 2]

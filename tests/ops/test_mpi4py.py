@@ -154,7 +154,7 @@ def test_functions_of_mpi4py_give_its_bits(tmp_path):
         later = MPI.DOUBLE.Create_hindexed([1], [8])
         for datatype in (interleaved, later):
             call = lambda: mpired.reduce(["gaps.bin"] * 2, kept, type=datatype, count=2)
-            refused(call, "do not lie one after another from displacement 0 on", "(invec, inoutvec,")
+            refused(call, "are not stored one after another from displacement 0 on", "(invec, inoutvec,")
 
         MPI.Finalize()  # after which a call of MPI would end the program
         assert (mpired.reduce(zeros, MPI.SUM) == 0).all()

@@ -122,7 +122,7 @@ def test_types_that_are_no_array_go_into_raw_files(tmp_path):
     mpired.pack(tmp_path / "b.bin", type=text, output=tmp_path / "again.bin")
     assert (tmp_path / "again.bin").read_bytes() == expected
     for words in (["-o", "a.npy"], ["--datarep", "external32", "-o", "a.ext"]):
-        refused(run("pack", "--type", text, "a.bin", *words, cwd=tmp_path), 3, "2401 entries are no structure")
+        refused(run("pack", "--type", text, "a.bin", *words, cwd=tmp_path), 3, "2401 entries do not make a structure")
 
 
 @pytest.mark.parametrize("extent", [0, -8])

@@ -298,7 +298,7 @@ def test_what_the_headers_say(a, b, reason, tmp_path):
 def test_other_columns_differ(tmp_path):
     for name, columns in (("a", "xy"), ("b", "xz"), ("c", "x")):
         pq.write_table(pa.table({column: [1.0] for column in columns}), tmp_path / f"{name}.parquet")
-    assert "B has column 'z' where A" in told(tmp_path, "a.parquet", "b.parquet")[1]
+    assert "B has 'z' where A" in told(tmp_path, "a.parquet", "b.parquet")[1]
     assert "B has 1 buffer, but A" in told(tmp_path, "a.parquet", "c.parquet")[1]
 
 

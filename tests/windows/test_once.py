@@ -205,7 +205,7 @@ def test_no_room_for_keys_is_said_and_nothing_is_forgotten(tmp_path):
     [
         ({"once": "task 7"}, "neither true nor false"),
         ({"once": 1}, "neither true nor false"),
-        ({"once_key": ""}, "is no key"),
+        ({"once_key": ""}, "is not a key"),
         ({"once_key": True}, "is not a text"),
     ],
 )

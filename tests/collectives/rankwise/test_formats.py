@@ -76,7 +76,7 @@ def test_columns_pairs_and_schema(tmp_path):
     assert pq.read_table(tmp_path / "best_2.parquet").to_pydict() == {"v": [3.0, 9.0], "i": [2, 0]}
     with unchanged(tmp_path):
         outcome = run("scan", *SUM, "--columns", "i", *ranks, "--in-place", cwd=tmp_path)
-        refused(outcome, 2, "would lose the columns")
+        refused(outcome, 2, "would lose everything")
 
 
 def test_standard_input_is_a_rank(folder):

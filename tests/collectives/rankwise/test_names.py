@@ -38,9 +38,9 @@ def test_names_in_folders(folder):
 @pytest.mark.parametrize(
     ("pattern", "reason"),
     [
-        ("sum.npy", "one name"),
-        ("{group}.npy", "one name"),
-        ("{{rank}}.npy", "one name"),
+        ("sum.npy", "names one file"),
+        ("{group}.npy", "names one file"),
+        ("{{rank}}.npy", "names one file"),
         ("{}.npy", "has the field {}"),
         ("{rank!r}", "has the field"),
         ("{rank:x}", "has the field"),
@@ -48,11 +48,11 @@ def test_names_in_folders(folder):
         ("{rank.__class__}", "has the field"),
         ("{0}", "has the field"),
         ("{stem:>9}", "has the field"),
-        ("{rank", "no pattern"),
-        ("rank}", "no pattern"),
-        ("", "one name"),
-        ("-", "one name"),
-        ("/dev/null", "one name"),
+        ("{rank", "not a pattern"),
+        ("rank}", "not a pattern"),
+        ("", "names one file"),
+        ("-", "names one file"),
+        ("/dev/null", "names one file"),
     ],
 )
 def test_patterns_that_are_none(folder, pattern, reason):
@@ -113,7 +113,7 @@ def test_all_existing_files_are_listed(folder):
         (folder / f"out_{rank}.npy").write_bytes(b"old")
     with unchanged(folder):
         outcome = run("scan", *SUM, *NPY, "-o", "out_{rank}.npy", cwd=folder)
-        refused(outcome, 2, "2 of 4 outputs: there already: out_1.npy, out_3.npy")
+        refused(outcome, 2, "2 of 4 outputs: already exists: out_1.npy, out_3.npy")
     succeeded(run("scan", *SUM, "-f", *NPY, "-o", "out_{rank}.npy", cwd=folder))
     assert same(results(folder), [prefix(rank) for rank in range(NRANKS)])
 

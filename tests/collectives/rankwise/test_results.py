@@ -138,9 +138,9 @@ def test_reduce_local_keeps_the_order_of_its_operands(tmp_path):
     [
         ("3,0,5", 3, "has 3 values for 4 ranks"),
         ("3,0,4,6", 3, "sum to 13, but every rank has 12"),
-        ("3,,4,5", 2, "are no counts"),
-        ("-3,5,5,5", 2, "are no counts"),
-        ("a", 2, "are no counts"),
+        ("3,,4,5", 2, "are not counts"),
+        ("-3,5,5,5", 2, "are not counts"),
+        ("a", 2, "are not counts"),
         ("9999999999999999999,0,0,0", 2, "between 0 and 2**63 - 1"),
     ],
 )
