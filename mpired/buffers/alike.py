@@ -24,33 +24,16 @@ _MOST_NBYTES = 256 << 10  # that are compared of a file, and kept of another one
 
 
 class Known(NamedTuple):
-    """A file that the library has looked at. What it found is in each file that differs in elements of buffers alone.
+    """A file that the library has looked at; files that differ in elements of buffers alone are alike."""
 
-    Parameters
-    ----------
-    asked
-        What the library was asked for, besides the file.
-    nbytes
-        The bytes of the file.
-    rest
-        Where it has others than these elements: the first byte of each piece, and the one behind it.
-    content
-        What is there.
-    found
-        The arrays.
-    name
-        What messages call it.
-    is_sure
-        Whether the library was seen to find the same without the elements.
-    """
-
-    asked: Asked
-    nbytes: int
+    asked: Asked  # what the library was asked for, besides the file
+    nbytes: int  # the bytes of the file
+    # where it has others than these elements: the first byte of each piece, and the one behind it
     rest: tuple[tuple[int, int], ...]
-    content: bytes
-    found: list[Array]
-    name: str
-    is_sure: bool = False
+    content: bytes  # what is there
+    found: list[Array]  # the arrays
+    name: str  # what messages call it
+    is_sure: bool = False  # whether the library was seen to find the same without the elements
 
     @classmethod
     def of(cls, source: Source, asked: Asked, found: list[Array]) -> Known | None:

@@ -32,78 +32,36 @@ _BLOCK_NBYTES = 1 << 20
 
 
 class Array(NamedTuple):
-    """An array of a file, as its header describes it.
+    """An array of a file, as its header describes it."""
 
-    Parameters
-    ----------
-    name
-        What it is called, with the groups that it is in, as `group/name`.
-    dtype
-        The NumPy form of its elements as they are combined; None if they are no numbers.
-    shape
-        Its dimensions.
-    offset
-        Bytes before the first element, where all lie one after another as they are; None where a library decodes them.
-    stored
-        The form of an element as it lies in the file, if it is not `dtype`.
-    fortran_order
-        Whether the first index runs fastest.
-    label
-        What its elements are, in the words of the format; "" for those of NumPy.
-    reason
-        Why it is no buffer, for an error of the file.
-    way_out
-        What makes it one, if anything does.
-    carried
-        Whether it is carried into results unless it is chosen.
-    digest
-        That of the elements of an array that is carried, with all that makes them what they are; b"" of others.
-    chunk
-        The dimensions of the pieces that a library decodes; () if all is one.
-    missing
-        Which values mean that an element is missing; None if none does.
-    dims
-        The names of the dimensions, "" for one without; () if none has any.
-    unit
-        The unit of the values, "" if there is none.
-    storage
-        How it is stored, in a few words, as "chunks of (1, 721), deflate 4"; "" if there is nothing to say.
-    fixed_order
-        Whether the format has one byte order for all, so that results in others do not take it over.
-    leaf
-        What the library knows it by, which then tells the missing elements itself; None for its name.
-    unseen
-        Whether not even a shape is known, or there is none.
-    unlimited
-        What each dimension is called along which elements are added, as "record dimension 'time'"; "" for one of a
-        fixed length; () if all are.
-    packed
-        The form of the elements in the file, where they are packed; None of others.
-    unset
-        The value of elements that were never written, if nothing declares it; None without one.
-    """
-
-    name: str
-    dtype: np.dtype | None
-    shape: tuple[int, ...]
+    name: str  # what it is called, with the groups that it is in, as `group/name`
+    dtype: np.dtype | None  # the NumPy form of its elements as they are combined; None if they are no numbers
+    shape: tuple[int, ...]  # its dimensions
+    # bytes before the first element, where all lie one after another as they are; None where a library decodes them
     offset: int | None = None
-    stored: np.dtype | None = None
-    fortran_order: bool = False
-    label: str = ""
-    reason: str = ""
-    way_out: str = ""
-    carried: bool = False
+    stored: np.dtype | None = None  # the form of an element as it lies in the file, if it is not `dtype`
+    fortran_order: bool = False  # whether the first index runs fastest
+    label: str = ""  # what its elements are, in the words of the format; "" for those of NumPy
+    reason: str = ""  # why it is no buffer, for an error of the file
+    way_out: str = ""  # what makes it one, if anything does
+    carried: bool = False  # whether it is carried into results unless it is chosen
+    # that of the elements of an array that is carried, with all that makes them what they are; b"" of others
     digest: bytes = b""
-    chunk: tuple[int, ...] = ()
-    missing: Missing | None = None
-    dims: tuple[str, ...] = ()
-    unit: str = ""
+    chunk: tuple[int, ...] = ()  # the dimensions of the pieces that a library decodes; () if all is one
+    missing: Missing | None = None  # which values mean that an element is missing; None if none does
+    dims: tuple[str, ...] = ()  # the names of the dimensions, "" for one without; () if none has any
+    unit: str = ""  # the unit of the values, "" if there is none
+    # how it is stored, in a few words, as "chunks of (1, 721), deflate 4"; "" if there is nothing to say
     storage: str = ""
+    # whether the format has one byte order for all, so that results in others do not take it over
     fixed_order: bool = False
-    leaf: object = None
-    unseen: bool = False
+    leaf: object = None  # what the library knows it by, which then tells the missing elements itself; None for its name
+    unseen: bool = False  # whether not even a shape is known, or there is none
+    # what each dimension is called along which elements are added, as "record dimension 'time'"; "" for one of a fixed
+    # length; () if all are
     unlimited: tuple[str, ...] = ()
-    packed: np.dtype | None = None
+    packed: np.dtype | None = None  # the form of the elements in the file, where they are packed; None of others
+    # the value of elements that were never written, if nothing declares it; None without one
     unset: float | None = None
 
     @property
@@ -124,21 +82,13 @@ class Array(NamedTuple):
 
 
 class Library(NamedTuple):
-    """What decodes the arrays of a format that do not lie as they are.
+    """What decodes the arrays of a format that do not lie as they are."""
 
-    Parameters
-    ----------
-    opener
-        Opens the file, whose leaves are the names of the arrays, or `Field`s of them; with the most bytes that are
-        decoded at once.
-    errors
-        What it raises, besides the usual exceptions, for a damaged file.
-    read
-        Returns all elements of some arrays, by their names.
-    """
-
+    # opens the file, whose leaves are the names of the arrays, or `Field`s of them; with the most bytes that are
+    # decoded at once
     opener: Callable[[Source, int], ColumnFile]
-    errors: tuple[type[Exception], ...] = ()
+    errors: tuple[type[Exception], ...] = ()  # what it raises, besides the usual exceptions, for a damaged file
+    # returns all elements of some arrays, by their names
     read: Callable[[Source, Sequence[str]], Mapping[str, np.ndarray]] | None = None
 
 
@@ -346,23 +296,12 @@ def _pair(source: Source, declared: Declared, parts: Sequence[Array]) -> RankBuf
 
 
 class KeptArrays(NamedTuple):
-    """Arrays that results have as a file has them.
+    """Arrays that results have as a file has them."""
 
-    Parameters
-    ----------
-    source
-        The file.
-    carried
-        What they are.
-    library
-        What reads them.
-    wanted
-        Whether the user asked for them; else they are left out where the result has no place for them.
-    """
-
-    source: Source
-    carried: tuple[Array, ...]
-    library: Library | None
+    source: Source  # the file
+    carried: tuple[Array, ...]  # what they are
+    library: Library | None  # what reads them
+    # whether the user asked for them; else they are left out where the result has no place for them
     wanted: bool = False
 
     @property

@@ -40,20 +40,12 @@ _STREAM_NBYTES = 1 << 20  # so much of a buffer is read at a time, a multiple of
 
 
 class Leaf(NamedTuple):
-    """A column of plain values: one of the file, or a field of a column of structures.
+    """A column of plain values: one of the file, or a field of a column of structures."""
 
-    Parameters
-    ----------
-    dtype
-        The form of its values in the file; truth values are bits.
-    nodes
-        The numbers of its node and of those that it is in, each with the number of its first buffer, in a record batch.
-    views
-        How many columns of views come before it: each has more buffers, whose number only the record batch says.
-    """
-
-    dtype: np.dtype
+    dtype: np.dtype  # the form of its values in the file; truth values are bits
+    # the numbers of its node and of those that it is in, each with the number of its first buffer, in a record batch
     nodes: tuple[tuple[int, int], ...]
+    # how many columns of views come before it: each has more buffers, whose number only the record batch says
     views: int
 
 

@@ -306,27 +306,13 @@ def too_large(name: str, what: str, nbytes: int, limit: int) -> BufferFileError:
 
 @dataclass(frozen=True, eq=False)
 class KeptColumns:
-    """Columns of any type that results have as a file has them.
+    """Columns of any type that results have as a file has them."""
 
-    Parameters
-    ----------
-    source
-        The file.
-    fields
-        Their names and types.
-    order
-        The names of all columns.
-    whole
-        Opens the file.
-    row_nbytes
-        About how many bytes a row of the file has.
-    """
-
-    source: Source
-    fields: pa.Schema
-    order: tuple[str, ...]
-    whole: Callable[[Source], WholeColumns]
-    row_nbytes: int = 1
+    source: Source  # the file
+    fields: pa.Schema  # their names and types
+    order: tuple[str, ...]  # the names of all columns
+    whole: Callable[[Source], WholeColumns]  # opens the file
+    row_nbytes: int = 1  # about how many bytes a row of the file has
     wanted: ClassVar[bool] = True
     kind: ClassVar[str] = "columns"
     others: ClassVar[tuple[Other, ...]] = ()

@@ -21,69 +21,31 @@ ORDERS: dict[str | None, Order] = {"little": "<", "big": ">", "native": "=", Non
 
 
 class Declared(NamedTuple):
-    """What the user says of the inputs, beyond what the files say themselves.
+    """What the user says of the inputs, beyond what the files say themselves."""
 
-    Parameters
-    ----------
-    datatype
-        The MPI datatype of an element; needed for raw, elsewhere it must agree.
-    byte_order
-        "little", "big" or "native", of raw files.
-    datarep
-        "native" or "external32", the data representation of raw files (MPI-4.1, 14.5).
-    type_order
-        The byte order that `datatype` was given with, "little", "big" or "native"; of every file.
-    format
-        The name of a format, instead of looking at the content.
-    columns
-        The columns that are buffers, in order; empty for all.
-    pair
-        Two columns that are together one buffer of pairs, (value, index).
-    keep
-        The columns that are carried into the result as they are.
-    offset
-        Bytes before the first element, of raw files.
-    count
-        Number of elements, of raw files; None for all there are.
-    packed
-        Whether elements lie in raw files without any gaps, as MPI_Pack leaves them.
-    window
-        Whether the file is a window: of a raw one that ends within an element, the whole ones are meant.
-    taken
-        The groups of datatypes that the op takes; None where there is no op.
-    nullable
-        Whether elements may be null.
-    forward
-        Whether what comes one after another, as a stream, is read as it comes; else a copy of it is read.
-    unpack
-        Whether packed values are computed as what they stand for.
-    follow_links
-        Whether a file may lead to arrays in other files.
-    check_carried
-        Whether arrays that are carried into results have to be the same in all ranks.
-    named
-        Whether the fields of a structure keep their names, because a user-defined op sees them.
-    """
-
-    datatype: Datatype | None = None
-    byte_order: str | None = None
-    datarep: str | None = None
+    datatype: Datatype | None = None  # the MPI datatype of an element; needed for raw, elsewhere it must agree
+    byte_order: str | None = None  # "little", "big" or "native", of raw files
+    datarep: str | None = None  # "native" or "external32", the data representation of raw files (MPI-4.1, 14.5)
+    # the byte order that `datatype` was given with, "little", "big" or "native"; of every file
     type_order: str | None = None
-    format: str | None = None
-    columns: tuple[str, ...] = ()
-    pair: tuple[str, str] | None = None
-    keep: tuple[str, ...] = ()
-    offset: int = 0
+    format: str | None = None  # the name of a format, instead of looking at the content
+    columns: tuple[str, ...] = ()  # the columns that are buffers, in order; empty for all
+    pair: tuple[str, str] | None = None  # two columns that are together one buffer of pairs, (value, index)
+    keep: tuple[str, ...] = ()  # the columns that are carried into the result as they are
+    offset: int = 0  # bytes before the first element, of raw files
+    # number of elements, of raw files; None for all there are
     count: int | None = None  # type: ignore[assignment]  # tuples are not counted
-    packed: bool = False
+    packed: bool = False  # whether elements lie in raw files without any gaps, as MPI_Pack leaves them
+    # whether the file is a window: of a raw one that ends within an element, the whole ones are meant
     window: bool = False
-    taken: Group | None = None
-    nullable: bool = False
+    taken: Group | None = None  # the groups of datatypes that the op takes; None where there is no op
+    nullable: bool = False  # whether elements may be null
+    # whether what comes one after another, as a stream, is read as it comes; else a copy of it is read
     forward: bool = False
-    unpack: bool = False
-    follow_links: bool = False
-    check_carried: bool = True
-    named: bool = False
+    unpack: bool = False  # whether packed values are computed as what they stand for
+    follow_links: bool = False  # whether a file may lead to arrays in other files
+    check_carried: bool = True  # whether arrays that are carried into results have to be the same in all ranks
+    named: bool = False  # whether the fields of a structure keep their names, because a user-defined op sees them
 
     @classmethod
     def of(cls, options: Inputs) -> Declared:

@@ -25,69 +25,33 @@ UNKNOWN_COUNT = 1 << 63
 
 
 class FlatBuffer(NamedTuple):
-    """One rank's buffer as a run of elements in a file.
+    """One rank's buffer as a run of elements in a file."""
 
-    Parameters
-    ----------
-    source
-        The file.
-    datatype
-        What an element is.
-    count
-        Number of elements, or `UNKNOWN_COUNT`.
-    stored
-        The NumPy form of an element as it lies in the file: its byte order, and a pair packed or padded.
-    offset
-        Bytes before the first element.
-    shape
-        The shape that the file declares, None where it declares none.
-    fortran_order
-        Whether the first index of `shape` runs fastest.
-    name
-        The column's name, for results of formats with columns.
-    datarep
-        "native" or "external32", of a raw file; None where the format leaves no choice.
-    to_end
-        Whether a source that is read forward has to end behind the last element.
-    like
-        What this rank and another one are called, if the count is of the other one.
-    validity
-        Where a byte for each element begins that is 0 if the element is null; None if there are none.
-    missing
-        Which values mean that an element is missing; None if none does.
-    unit
-        The unit of the values, as the file names it; "" if it does not.
-    storage
-        How the file stores them, in a few words; "" if there is nothing to say.
-    fixed_order
-        Whether the format has one byte order for all, so that results in others do not take it over.
-    unlimited
-        What each dimension is called along which elements are added, as "record dimension 'time'"; "" for one of a
-        fixed length; () if all are.
-    unset
-        The value of elements that were never written, if nothing declares it; None without one.
-    marked
-        Of a window, whose elements are all there: which values mean to readers of its file that one is missing.
-    """
-
-    source: Source
-    datatype: Datatype
+    source: Source  # the file
+    datatype: Datatype  # what an element is
+    # number of elements, or `UNKNOWN_COUNT`
     count: int  # type: ignore[assignment]  # tuples are not counted
-    stored: np.dtype
-    offset: int = 0
-    shape: tuple[int, ...] | None = None
-    fortran_order: bool = False
-    name: str = ""
-    datarep: str | None = None
-    to_end: bool = False
-    like: tuple[str, str] | None = None
+    stored: np.dtype  # the NumPy form of an element as it lies in the file: its byte order, and a pair packed or padded
+    offset: int = 0  # bytes before the first element
+    shape: tuple[int, ...] | None = None  # the shape that the file declares, None where it declares none
+    fortran_order: bool = False  # whether the first index of `shape` runs fastest
+    name: str = ""  # the column's name, for results of formats with columns
+    datarep: str | None = None  # "native" or "external32", of a raw file; None where the format leaves no choice
+    to_end: bool = False  # whether a source that is read forward has to end behind the last element
+    like: tuple[str, str] | None = None  # what this rank and another one are called, if the count is of the other one
+    # where a byte for each element begins that is 0 if the element is null; None if there are none
     validity: int | None = None
-    missing: Missing | None = None
-    unit: str = ""
-    storage: str = ""
+    missing: Missing | None = None  # which values mean that an element is missing; None if none does
+    unit: str = ""  # the unit of the values, as the file names it; "" if it does not
+    storage: str = ""  # how the file stores them, in a few words; "" if there is nothing to say
+    # whether the format has one byte order for all, so that results in others do not take it over
     fixed_order: bool = False
+    # what each dimension is called along which elements are added, as "record dimension 'time'"; "" for one of a fixed
+    # length; () if all are
     unlimited: tuple[str, ...] = ()
+    # the value of elements that were never written, if nothing declares it; None without one
     unset: float | None = None
+    # of a window, whose elements are all there: which values mean to readers of its file that one is missing
     marked: Missing | None = None
 
     @property
@@ -175,26 +139,14 @@ class FlatBuffer(NamedTuple):
 
 
 class FlatLayout(NamedTuple):
-    """How a result lies in a flat file.
+    """How a result lies in a flat file."""
 
-    Parameters
-    ----------
-    stored
-        The NumPy form of an element as it is to lie in the file.
-    head
-        The bytes before the first element.
-    around
-        A buffer whose file gives the bytes before and after the result instead, for replacing it in place.
-    before
-        A buffer whose file gives the bytes before the result instead.
-    head_of
-        Returns the head, as long as it is, when the number of elements is known; None if that does not show in it.
-    """
-
-    stored: np.dtype
-    head: bytes = b""
+    stored: np.dtype  # the NumPy form of an element as it is to lie in the file
+    head: bytes = b""  # the bytes before the first element
+    # a buffer whose file gives the bytes before and after the result instead, for replacing it in place
     around: FlatBuffer | None = None
-    before: FlatBuffer | None = None
+    before: FlatBuffer | None = None  # a buffer whose file gives the bytes before the result instead
+    # returns the head, as long as it is, when the number of elements is known; None if that does not show in it
     head_of: Callable[[int], bytes] | None = None
 
     @property
@@ -205,26 +157,16 @@ class FlatLayout(NamedTuple):
 
 
 class ArrayLayout(NamedTuple):
-    """How results lie as arrays of a file, each in one piece. It is an encoder, too, for results that lie elsewhere.
+    """How results lie as arrays of a file, each in one piece. It is an encoder, too, for results that lie elsewhere."""
 
-    Parameters
-    ----------
-    lay
-        Writes all but the elements to an open file, and returns for each result the bytes before its first element.
-    stored
-        The NumPy form of the elements of each as they are to lie in the file.
-    finish
-        Completes the file when the elements are there; None if it is complete.
-    missing
-        Which values of each mean to readers of the file that an element is missing; None if none does.
-    there
-        The arrays of an existing file that the results take the place of, where these lie; () in a new file.
-    """
-
+    # writes all but the elements to an open file, and returns for each result the bytes before its first element
     lay: Callable[[int], Sequence[int]]
-    stored: tuple[np.dtype, ...]
+    stored: tuple[np.dtype, ...]  # the NumPy form of the elements of each as they are to lie in the file
+    # completes the file when the elements are there; None if it is complete
     finish: Callable[[int], None] | None = None
+    # which values of each mean to readers of the file that an element is missing; None if none does
     missing: tuple[Missing | None, ...] = ()
+    # the arrays of an existing file that the results take the place of, where these lie; () in a new file
     there: tuple[FlatBuffer, ...] = ()
 
     @property
@@ -251,18 +193,10 @@ class ArrayLayout(NamedTuple):
 
 
 class MarkingLayout(NamedTuple):
-    """How results are encoded as arrays with values that mean that an element is missing.
+    """How results are encoded as arrays with values that mean that an element is missing."""
 
-    Parameters
-    ----------
-    encode
-        Writes results to an open file.
-    missing
-        As of `ArrayLayout`.
-    """
-
-    encode: Callable[[Sequence[FlatBuffer], int], None]
-    missing: tuple[Missing | None, ...]
+    encode: Callable[[Sequence[FlatBuffer], int], None]  # writes results to an open file
+    missing: tuple[Missing | None, ...]  # as of `ArrayLayout`
 
     def __call__(self, results: Sequence[FlatBuffer], fd: int) -> None:
         """Write results to an open file."""

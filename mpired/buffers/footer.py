@@ -109,41 +109,18 @@ class Chunk(NamedTuple):
 
 
 class Leaf(NamedTuple):
-    """A column of plain values: one of the file, or a field of a column of structures.
+    """A column of plain values: one of the file, or a field of a column of structures."""
 
-    Parameters
-    ----------
-    path
-        Its name after those of the columns that it is in.
-    schema
-        The elements of the schema that lead to it, encoded.
-    type
-        Its physical type.
-    is_optional
-        Whether its values may be null.
-    repeated
-        Whether it is within a list, so that a row may have many values or none.
-    rows
-        The rows of each row group.
-    chunks
-        Its pages in each row group.
-    created_by
-        The program that wrote the file; some are known for their mistakes.
-    time
-        Arrow's type of its values if these are times, which parquet may have in another unit.
-    plain
-        NumPy's name of its elements if plain pages have them as they are; "" if a library has to decode them all.
-    """
-
-    path: tuple[bytes, ...]
-    schema: tuple[thrift.Encoded, ...]
-    type: int
-    is_optional: bool
-    repeated: bool
-    rows: tuple[int, ...]
-    chunks: tuple[Chunk, ...]
-    created_by: bytes
-    time: Any = None
+    path: tuple[bytes, ...]  # its name after those of the columns that it is in
+    schema: tuple[thrift.Encoded, ...]  # the elements of the schema that lead to it, encoded
+    type: int  # its physical type
+    is_optional: bool  # whether its values may be null
+    repeated: bool  # whether it is within a list, so that a row may have many values or none
+    rows: tuple[int, ...]  # the rows of each row group
+    chunks: tuple[Chunk, ...]  # its pages in each row group
+    created_by: bytes  # the program that wrote the file; some are known for their mistakes
+    time: Any = None  # arrow's type of its values if these are times, which parquet may have in another unit
+    # numPy's name of its elements if plain pages have them as they are; "" if a library has to decode them all
     plain: str = ""
 
     @property
@@ -167,24 +144,12 @@ class Leaf(NamedTuple):
 
 
 class Footer(NamedTuple):
-    """What the footer of a file says.
+    """What the footer of a file says."""
 
-    Parameters
-    ----------
-    columns
-        The leaves of each column of the file.
-    rows
-        The rows of each row group.
-    group_nbytes
-        The bytes of each row group, not compressed.
-    head
-        A footer with the same schema and metadata, but without row groups.
-    """
-
-    columns: tuple[tuple[Leaf, ...], ...]
-    rows: tuple[int, ...]
-    group_nbytes: tuple[int, ...]
-    head: bytes
+    columns: tuple[tuple[Leaf, ...], ...]  # the leaves of each column of the file
+    rows: tuple[int, ...]  # the rows of each row group
+    group_nbytes: tuple[int, ...]  # the bytes of each row group, not compressed
+    head: bytes  # a footer with the same schema and metadata, but without row groups
 
     @property
     def leaves(self) -> list[Leaf]:
@@ -313,30 +278,14 @@ def _file(schema: thrift.Encoded, rows: int, groups: Sequence[thrift.Encoded], r
 
 
 class Page(NamedTuple):
-    """A page of a column: where it is with its header, its values, and what it needs to be decoded.
+    """A page of a column: where it is with its header, its values, and what it needs to be decoded."""
 
-    Parameters
-    ----------
-    extent
-        Where it is in the file, its header included.
-    values
-        How many there are; of a dictionary none.
-    decoded
-        How many bytes it has when it is decompressed.
-    header_nbytes
-        How many bytes the header has.
-    crc
-        The checksum of what is behind the header, if that says it.
-    is_plain
-        Whether the values are not encoded, and which of them are null is told in front of them.
-    """
-
-    extent: Extent
-    values: int
-    decoded: int
-    header_nbytes: int = 0
-    crc: int | None = None
-    is_plain: bool = False
+    extent: Extent  # where it is in the file, its header included
+    values: int  # how many there are; of a dictionary none
+    decoded: int  # how many bytes it has when it is decompressed
+    header_nbytes: int = 0  # how many bytes the header has
+    crc: int | None = None  # the checksum of what is behind the header, if that says it
+    is_plain: bool = False  # whether the values are not encoded, and which of them are null is told in front of them
 
 
 class Pages(NamedTuple):

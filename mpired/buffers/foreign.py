@@ -17,24 +17,12 @@ from mpired.sources.local import HEAD_NBYTES
 
 
 class Foreign(NamedTuple):
-    """A kind of file that mpired neither reads nor writes.
+    """A kind of file that mpired neither reads nor writes."""
 
-    Parameters
-    ----------
-    name
-        What it is.
-    suffixes
-        File name endings that mean it.
-    sign
-        How it is told by its first bytes.
-    way_out
-        How its numbers become a rank.
-    """
-
-    name: str
-    suffixes: tuple[str, ...]
-    sign: _Sign
-    way_out: str
+    name: str  # what it is
+    suffixes: tuple[str, ...]  # file name endings that mean it
+    sign: _Sign  # how it is told by its first bytes
+    way_out: str  # how its numbers become a rank
 
 
 class _File(NamedTuple):

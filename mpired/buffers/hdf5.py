@@ -190,27 +190,13 @@ class New(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a file of results is: its arrays, the file that it is modelled on, and what is carried over from there.
+    """What a file of results is: its arrays, the file that it is modelled on, and what is carried over from there."""
 
-    Parameters
-    ----------
-    new
-        The arrays that are combined.
-    source
-        The file of the first rank; None if that is of another format.
-    kept
-        The names of the arrays that are carried.
-    line
-        What the history gets.
-    has_history
-        Whether there is one if the first rank has none.
-    """
-
-    new: tuple[New, ...]
-    source: Source | None
-    kept: tuple[str, ...]
-    line: str
-    has_history: bool
+    new: tuple[New, ...]  # the arrays that are combined
+    source: Source | None  # the file of the first rank; None if that is of another format
+    kept: tuple[str, ...]  # the names of the arrays that are carried
+    line: str  # what the history gets
+    has_history: bool  # whether there is one if the first rank has none
 
 
 def prepare(model: Model, *, has_history: bool = False) -> ArrayLayout | MarkingLayout:

@@ -16,24 +16,12 @@ from mpired.sources.source import Source
 
 @dataclass(frozen=True, eq=False)
 class IndexedBuffer:
-    """One rank's plain values, as pairs of the value and an index (MPI-4.1, 6.9.4, first example of MPI_MAXLOC).
+    """One rank's plain values, as pairs of the value and an index (MPI-4.1, 6.9.4, first example of MPI_MAXLOC)."""
 
-    Parameters
-    ----------
-    values
-        What is in the file.
-    datatype
-        The pair type.
-    first
-        The index of the first element.
-    counting
-        Whether the index rises by one from each element to the next; else it is the same for all.
-    """
-
-    values: RankBuffer
-    datatype: Datatype
-    first: int
-    counting: bool = False
+    values: RankBuffer  # what is in the file
+    datatype: Datatype  # the pair type
+    first: int  # the index of the first element
+    counting: bool = False  # whether the index rises by one from each element to the next; else it is the same for all
     fields: ClassVar[tuple[str, ...]] = FIELDS
 
     @property

@@ -20,21 +20,11 @@ from mpired.storage import calls, copying
 
 @dataclass(frozen=True)
 class Records:
-    """Elements of a datatype where they lie in a raw file.
+    """Elements of a datatype where they lie in a raw file."""
 
-    Parameters
-    ----------
-    datatype
-        What an element is.
-    count
-        How many there are.
-    offset
-        Where displacement 0 of the first element is, in bytes.
-    """
-
-    datatype: Datatype
-    count: int
-    offset: int
+    datatype: Datatype  # what an element is
+    count: int  # how many there are
+    offset: int  # where displacement 0 of the first element is, in bytes
 
     @classmethod
     def of(cls, source: Source, datatype: Datatype, offset: int, count: int | None) -> Records:
@@ -256,21 +246,11 @@ class SpreadReader:
 
 @dataclass(frozen=True)
 class SpreadLayout:
-    """How elements are spread over a result; an encoder, because no two workers can write side by side.
+    """How elements are spread over a result; an encoder, because no two workers can write side by side."""
 
-    Parameters
-    ----------
-    datatype
-        What an element is.
-    stored
-        The NumPy form of a packed element in the byte order of the file.
-    around
-        The buffer that is replaced in place, whose other bytes stay; None for zeros.
-    """
-
-    datatype: Datatype
-    stored: np.dtype
-    around: SpreadBuffer | None = None
+    datatype: Datatype  # what an element is
+    stored: np.dtype  # the NumPy form of a packed element in the byte order of the file
+    around: SpreadBuffer | None = None  # the buffer that is replaced in place, whose other bytes stay; None for zeros
 
     @classmethod
     def of(cls, datatype: Datatype, stored: np.dtype, count: int) -> SpreadLayout:

@@ -74,77 +74,36 @@ class NullsError(Exception):
 
 
 class ColumnBuffer(NamedTuple):
-    """One rank's buffer as a column of a file, or as two columns of a pair.
+    """One rank's buffer as a column of a file, or as two columns of a pair."""
 
-    Parameters
-    ----------
-    source
-        The file.
-    datatype
-        What an element is.
-    count
-        Number of elements.
-    columns
-        One column, or two for the values and the indices of pairs.
-    leaves
-        The plain columns that it consists of, as the format knows them.
-    opener
-        Opens the file, with the most bytes that are decompressed at once.
-    fields
-        The names of the fields, of a column of structures or of pairs.
-    memory
-        The most bytes that are decompressed at once.
-    nulls
-        How many values are missing, as far as the header tells; None if it does not say.
-    nullable
-        Whether they are read; else they are an error.
-    unit
-        The unit of the values, as the metadata of the column names it; "" if it does not.
-    errors
-        What the library raises, besides the usual exceptions, for a damaged file.
-    missing
-        Which values mean that an element is missing; None if none does.
-    grain
-        The elements that are decoded together, if it is more than one.
-    storage
-        How the file stores the values, in a few words; "" if there is nothing to say.
-    shape
-        The dimensions of an array; None of a column.
-    byte_order
-        That of the stored values, where the format has any.
-    unlimited
-        What each dimension is called along which elements are added, as "record dimension 'time'"; "" for one of a
-        fixed length; () if all are.
-    packed
-        NumPy's name for the elements that stand for these in the file; "" if they are not packed.
-    like
-        What this rank and another one are called, if the count is of the other one: of a stream.
-    unset
-        The value of elements that were never written, if nothing declares it; None without one.
-    """
-
-    source: Source
-    datatype: Datatype
+    source: Source  # the file
+    datatype: Datatype  # what an element is
+    # number of elements
     count: int  # type: ignore[assignment]  # tuples are not counted
-    columns: tuple[str, ...]
-    leaves: tuple[Any, ...]
-    opener: Callable[[Source, int], ColumnFile]
-    fields: tuple[str, ...] = ()
-    memory: int = DECODED_NBYTES
-    nulls: int | None = None
-    nullable: bool = False
-    unit: str = ""
+    columns: tuple[str, ...]  # one column, or two for the values and the indices of pairs
+    leaves: tuple[Any, ...]  # the plain columns that it consists of, as the format knows them
+    opener: Callable[[Source, int], ColumnFile]  # opens the file, with the most bytes that are decompressed at once
+    fields: tuple[str, ...] = ()  # the names of the fields, of a column of structures or of pairs
+    memory: int = DECODED_NBYTES  # the most bytes that are decompressed at once
+    nulls: int | None = None  # how many values are missing, as far as the header tells; None if it does not say
+    nullable: bool = False  # whether they are read; else they are an error
+    unit: str = ""  # the unit of the values, as the metadata of the column names it; "" if it does not
+    # what the library raises, besides the usual exceptions, for a damaged file
     errors: tuple[type[Exception], ...] = ()
-    missing: Missing | None = None
-    grain: int = 1
-    storage: str = ""
-    shape: tuple[int, ...] | None = None
+    missing: Missing | None = None  # which values mean that an element is missing; None if none does
+    grain: int = 1  # the elements that are decoded together, if it is more than one
+    storage: str = ""  # how the file stores the values, in a few words; "" if there is nothing to say
+    shape: tuple[int, ...] | None = None  # the dimensions of an array; None of a column
     fortran_order: bool = False
-    byte_order: Literal["<", ">", "="] = "="
+    byte_order: Literal["<", ">", "="] = "="  # that of the stored values, where the format has any
     datarep: str | None = None
+    # what each dimension is called along which elements are added, as "record dimension 'time'"; "" for one of a fixed
+    # length; () if all are
     unlimited: tuple[str, ...] = ()
-    packed: str = ""
+    packed: str = ""  # numPy's name for the elements that stand for these in the file; "" if they are not packed
+    # what this rank and another one are called, if the count is of the other one: of a stream
     like: tuple[str, str] | None = None
+    # the value of elements that were never written, if nothing declares it; None without one
     unset: float | None = None
 
     @property

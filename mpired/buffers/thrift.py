@@ -20,24 +20,12 @@ _BITS = 64
 
 
 class Field(NamedTuple):
-    """A field that is wanted.
+    """A field that is wanted."""
 
-    Parameters
-    ----------
-    name
-        What its value is called.
-    of
-        What it has to be: a number, bytes, or the fields of a structure.
-    raw
-        Whether its bytes are wanted as they are, whatever it is.
-    many
-        Whether it is a list of these.
-    """
-
-    name: str
-    of: type[int | bytes] | Fields = int
-    raw: bool = False
-    many: bool = False
+    name: str  # what its value is called
+    of: type[int | bytes] | Fields = int  # what it has to be: a number, bytes, or the fields of a structure
+    raw: bool = False  # whether its bytes are wanted as they are, whatever it is
+    many: bool = False  # whether it is a list of these
 
 
 Fields: TypeAlias = Mapping[int, Field]

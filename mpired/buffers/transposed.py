@@ -21,18 +21,10 @@ _NEAR_NBYTES = 4 << 10
 
 @dataclass(frozen=True, eq=False)
 class TransposedBuffer:
-    """One rank's array, whose elements come in the other order than they lie in.
+    """One rank's array, whose elements come in the other order than they lie in."""
 
-    Parameters
-    ----------
-    flat
-        The array as it lies.
-    memory
-        The most bytes that are read ahead.
-    """
-
-    flat: FlatBuffer
-    memory: int = _MEMORY
+    flat: FlatBuffer  # the array as it lies
+    memory: int = _MEMORY  # the most bytes that are read ahead
     isolated: ClassVar[bool] = False
     is_turned: ClassVar[bool] = True
 

@@ -126,24 +126,12 @@ class Keys(Mapping[str, bytes]):
 
 @dataclass(frozen=True)
 class Node:
-    """A group or an array of a store.
+    """A group or an array of a store."""
 
-    Parameters
-    ----------
-    path
-        Its path, "" for the root.
-    version
-        The version of the format, 2 or 3.
-    document
-        What describes it.
-    attributes
-        Its attributes.
-    """
-
-    path: str
-    version: int
-    document: dict[str, Any]
-    attributes: dict[str, Any]
+    path: str  # its path, "" for the root
+    version: int  # the version of the format, 2 or 3
+    document: dict[str, Any]  # what describes it
+    attributes: dict[str, Any]  # its attributes
 
     @property
     def name(self) -> str:

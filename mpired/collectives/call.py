@@ -31,39 +31,18 @@ if TYPE_CHECKING:
 
 
 class Call(NamedTuple):
-    """A collective that has passed all checks.
+    """A collective that has passed all checks."""
 
-    Parameters
-    ----------
-    collective
-        Which one it is.
-    groups
-        The ranks of each group.
-    courses
-        A fold for each group that gets results, and these.
-    outputs
-        Where the results go: the paths or the patterns as given; none if they replace the ranks' files.
-    link
-        Whether equal results become one file with several names.
-    root
-        The rank that gets the result, where only one does.
-    level
-        The level of compression, None for the usual one.
-    note
-        What results say of where they come from; None for nothing.
-    skipped
-        The ranks that were named and are left out, because they cannot be used.
-    """
-
-    collective: Collective
-    groups: tuple[tuple[RankFile, ...], ...]
-    courses: tuple[Course, ...]
+    collective: Collective  # which one it is
+    groups: tuple[tuple[RankFile, ...], ...]  # the ranks of each group
+    courses: tuple[Course, ...]  # a fold for each group that gets results, and these
+    # where the results go: the paths or the patterns as given; none if they replace the ranks' files
     outputs: tuple[str, ...]
-    link: bool = False
-    root: int = 0
-    level: int | None = None
-    note: Note | None = None
-    skipped: tuple[Skipped, ...] = ()
+    link: bool = False  # whether equal results become one file with several names
+    root: int = 0  # the rank that gets the result, where only one does
+    level: int | None = None  # the level of compression, None for the usual one
+    note: Note | None = None  # what results say of where they come from; None for nothing
+    skipped: tuple[Skipped, ...] = ()  # the ranks that were named and are left out, because they cannot be used
 
     @property
     def plans(self) -> list[Plan]:

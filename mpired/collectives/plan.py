@@ -85,51 +85,22 @@ class Segment(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """A reduction, ready to run.
+    """A reduction, ready to run."""
 
-    Parameters
-    ----------
-    op
-        What combines.
-    buffers
-        For each buffer the same buffer of every rank, in rank order.
-    segments
-        All elements of all buffers, each once.
-    block_counts
-        For each buffer the most elements that are read at a time.
-    jobs
-        Number of workers; 1 means this process, unless what runs is isolated from it.
-    max_open
-        Ranks that a worker keeps open, and results.
-    engine
-        Who runs the segments.
-    ended
-        Gets the count of ranks that are open, when it is known.
-    memory
-        About the most bytes of memory that all processes hold together.
-    open_files
-        The most files that a process has open.
-    machines
-        On how many machines the workers are.
-    ahead
-        How many blocks of ranks a worker reads ahead.
-    lines
-        The workers of each line of stages, where the ranks are spread over them: each has some of the elements, and
-        each stage some of the ranks, in rank order. () where all workers read all ranks.
-    """
-
-    op: Op
-    buffers: tuple[tuple[RankBuffer, ...], ...]
-    segments: tuple[Segment, ...]
-    block_counts: tuple[int, ...]
-    jobs: int
-    max_open: int
-    engine: Engine
-    ended: list[int]
-    memory: int = 0
-    open_files: int = 0
-    machines: int = 1
-    ahead: int = 0
+    op: Op  # what combines
+    buffers: tuple[tuple[RankBuffer, ...], ...]  # for each buffer the same buffer of every rank, in rank order
+    segments: tuple[Segment, ...]  # all elements of all buffers, each once
+    block_counts: tuple[int, ...]  # for each buffer the most elements that are read at a time
+    jobs: int  # number of workers; 1 means this process, unless what runs is isolated from it
+    max_open: int  # ranks that a worker keeps open, and results
+    engine: Engine  # who runs the segments
+    ended: list[int]  # gets the count of ranks that are open, when it is known
+    memory: int = 0  # about the most bytes of memory that all processes hold together
+    open_files: int = 0  # the most files that a process has open
+    machines: int = 1  # on how many machines the workers are
+    ahead: int = 0  # how many blocks of ranks a worker reads ahead
+    # The workers of each line of stages, where the ranks are spread over them: each has some of the elements, and each
+    # stage some of the ranks, in rank order. () where all workers read all ranks
     lines: Lines = ()
 
     @property

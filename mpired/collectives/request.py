@@ -29,39 +29,17 @@ _WEIGHTS_NBYTES = 64 << 20
 
 
 class Request(NamedTuple):
-    """The words of a call, understood.
+    """The words of a call, understood."""
 
-    Parameters
-    ----------
-    collective
-        Which call it is.
-    op
-        What combines.
-    groups
-        The ranks of each group.
-    words
-        The words for them.
-    said
-        What the user declares of them.
-    options
-        All options.
-    op_file
-        The file that has the op, if there is one.
-    note
-        What results say of where they come from; None for nothing.
-    skipped
-        The ranks that were named and are left out, because they cannot be used.
-    """
-
-    collective: Collective
-    op: ops.Op
-    groups: tuple[tuple[RankFile, ...], ...]
-    words: Sequence[Sequence[RankWord]]
-    said: Declared
-    options: CallOptions
-    op_file: str | None = None
-    note: Note | None = None
-    skipped: tuple[Skipped, ...] = ()
+    collective: Collective  # which call it is
+    op: ops.Op  # what combines
+    groups: tuple[tuple[RankFile, ...], ...]  # the ranks of each group
+    words: Sequence[Sequence[RankWord]]  # the words for them
+    said: Declared  # what the user declares of them
+    options: CallOptions  # all options
+    op_file: str | None = None  # the file that has the op, if there is one
+    note: Note | None = None  # what results say of where they come from; None for nothing
+    skipped: tuple[Skipped, ...] = ()  # the ranks that were named and are left out, because they cannot be used
 
     @property
     def doubtful_order(self) -> list[OrderWarning]:

@@ -40,24 +40,12 @@ _NOTHING_MISSING: Mapping[_Part, Sequence[Missing | None]] = {}
 
 
 class Result(NamedTuple):
-    """What one rank gets, and where.
+    """What one rank gets, and where."""
 
-    Parameters
-    ----------
-    share
-        Which part of which partial result.
-    path
-        Its file.
-    format
-        The name of the format.
-    layout
-        How it lies there.
-    """
-
-    share: Share
-    path: str
-    format: str
-    layout: Layout
+    share: Share  # which part of which partial result
+    path: str  # its file
+    format: str  # the name of the format
+    layout: Layout  # how it lies there
 
     def nbytes(self, plan: Plan) -> tuple[int, bool]:
         """Return how many bytes its file has, and whether that is certain: encoded elements take more or less."""

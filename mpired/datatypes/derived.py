@@ -20,21 +20,11 @@ MAX_LENGTH = 32 << 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Draft:
-    """A derived type that may be in another: it is spelled, and made the one of its text, only when it is finished.
+    """A derived type that may be in another: it is spelled, and made the one of its text, only when it is finished."""
 
-    Parameters
-    ----------
-    typemap
-        Which bytes an element is made of.
-    parts
-        What the text consists of, the types in it as drafts too.
-    length
-        Characters of the text.
-    """
-
-    typemap: TypeMap
-    parts: tuple[str | Draft, ...]
-    length: int
+    typemap: TypeMap  # which bytes an element is made of
+    parts: tuple[str | Draft, ...]  # what the text consists of, the types in it as drafts too
+    length: int  # characters of the text
 
     def text(self) -> str:
         """Return the text."""
@@ -54,21 +44,11 @@ Made: TypeAlias = Datatype | Draft
 
 
 class Constructor(NamedTuple):
-    """A row: the word, the sorts of its arguments, and what it makes.
+    """A row: the word, the sorts of its arguments, and what it makes."""
 
-    Parameters
-    ----------
-    name
-        The word.
-    sorts
-        What each argument is: a sort that the reader of texts knows, in the order of MPI.
-    make
-        Takes the arguments and returns the datatype, or what is to be finished.
-    """
-
-    name: str
-    sorts: tuple[str, ...]
-    make: Callable[..., Made]
+    name: str  # the word
+    sorts: tuple[str, ...]  # what each argument is: a sort that the reader of texts knows, in the order of MPI
+    make: Callable[..., Made]  # takes the arguments and returns the datatype, or what is to be finished
 
 
 _INDEX = next(row for row in NAMED if row.name == "INT")

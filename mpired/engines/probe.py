@@ -26,43 +26,21 @@ _ROUNDED = Group.FLOATING_POINT | Group.COMPLEX | Group.PAIR | Group.DERIVED
 
 
 class Seen(NamedTuple):
-    """What a worker is, and what it sees.
+    """What a worker is, and what it sees."""
 
-    Parameters
-    ----------
-    host
-        The name of its machine.
-    versions
-        What must be the same everywhere, by its name.
-    files
-        For each file that it has looked at what is wrong with it, "" for nothing.
-    op
-        What is wrong with the file of the op.
-    features
-        What its processor can do, by NumPy's names.
-    """
-
-    host: str
-    versions: dict[str, str]
-    files: tuple[str, ...] = ()
-    op: str = ""
-    features: frozenset[str] = frozenset()
+    host: str  # the name of its machine
+    versions: dict[str, str]  # what must be the same everywhere, by its name
+    files: tuple[str, ...] = ()  # for each file that it has looked at what is wrong with it, "" for nothing
+    op: str = ""  # what is wrong with the file of the op
+    features: frozenset[str] = frozenset()  # what its processor can do, by NumPy's names
 
 
 @dataclass(frozen=True)
 class Probe:
-    """Looks at a worker and from it at files. Picklable: it is sent to each.
+    """Looks at a worker and from it at files. Picklable: it is sent to each."""
 
-    Parameters
-    ----------
-    sources
-        The files.
-    kernel
-        What a user-defined op applies, None for a predefined one.
-    """
-
-    sources: tuple[Source, ...] = ()
-    kernel: Any = None
+    sources: tuple[Source, ...] = ()  # the files
+    kernel: Any = None  # what a user-defined op applies, None for a predefined one
 
     def __call__(self, _number: int) -> Seen:
         """Return what is seen here."""

@@ -47,30 +47,14 @@ _COUNTERS: dict[str, Any] = {"": ctypes.c_int, "count": ctypes.c_int64}
 
 @dataclass(frozen=True)
 class LibraryKernel:
-    """The kernel of a C function; picklable, because it loads the library where it is first applied.
+    """The kernel of a C function; picklable, because it loads the library where it is first applied."""
 
-    Parameters
-    ----------
-    path
-        The shared library.
-    symbol
-        The function.
-    variant
-        "" for `int *len`, "count" for `MPI_Count *len`.
-    timeout
-        Seconds that one application may take, None for ever.
-    directory
-        What the path is relative to; "" for the working directory of the process.
-    digest
-        The digest of the library, where another process loads it; "" for any.
-    """
-
-    path: str
-    symbol: str
-    variant: str = ""
-    timeout: float | None = None
-    directory: str = ""
-    digest: str = ""
+    path: str  # the shared library
+    symbol: str  # the function
+    variant: str = ""  # "" for `int *len`, "count" for `MPI_Count *len`
+    timeout: float | None = None  # seconds that one application may take, None for ever
+    directory: str = ""  # what the path is relative to; "" for the working directory of the process
+    digest: str = ""  # the digest of the library, where another process loads it; "" for any
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A worker may have another working directory, and one that stays may have loaded what the file was before.

@@ -29,27 +29,14 @@ _BETWEEN = {"mpired", "importlib", "importlib_metadata"}
 
 
 class Properties(NamedTuple):
-    """What is known of a user-defined op without applying it.
+    """What is known of a user-defined op without applying it."""
 
-    Parameters
-    ----------
-    name
-        What it is called in messages and lists; "" for its place.
-    commute
-        Whether operands may change places; None if that was not said. The fold keeps the order of the ranks anyway.
-    datatypes
-        The names of the only datatypes it takes; empty for all.
-    identity
-        Its neutral element, None if it has none.
-    doc
-        The first line of its docstring.
-    """
-
-    name: str = ""
+    name: str = ""  # what it is called in messages and lists; "" for its place
+    # Whether operands may change places; None if that was not said. The fold keeps the order of the ranks anyway
     commute: bool | None = None
-    datatypes: tuple[str, ...] = ()
-    identity: Any = None
-    doc: str = ""
+    datatypes: tuple[str, ...] = ()  # the names of the only datatypes it takes; empty for all
+    identity: Any = None  # its neutral element, None if it has none
+    doc: str = ""  # the first line of its docstring
 
 
 def absolute(directory: str) -> str:
@@ -83,24 +70,12 @@ def first_line(function: Any) -> str:
 
 
 class Function(NamedTuple):
-    """A function that is an op, with what messages call it and which convention it follows.
+    """A function that is an op, with what messages call it and which convention it follows."""
 
-    Parameters
-    ----------
-    call
-        The function.
-    place
-        What messages call it.
-    arguments
-        Four as in MPI, three as in mpi4py, or two, and then it returns the result.
-    commute
-        What MPI knows of it, if it is an op of mpi4py.
-    """
-
-    call: Callable[..., Any]
-    place: str
-    arguments: int
-    commute: bool | None = None
+    call: Callable[..., Any]  # the function
+    place: str  # what messages call it
+    arguments: int  # four as in MPI, three as in mpi4py, or two, and then it returns the result
+    commute: bool | None = None  # what MPI knows of it, if it is an op of mpi4py
 
     @property
     def properties(self) -> Properties:

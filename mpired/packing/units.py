@@ -16,21 +16,11 @@ _BYTE = parse("byte")[0]
 
 @dataclass(frozen=True)
 class Packed:
-    """Elements one after another: units that are predefined types, pairs or structures of them.
+    """Elements one after another: units that are predefined types, pairs or structures of them."""
 
-    Parameters
-    ----------
-    datatype
-        The unit: the fewest entries that, repeated, are an element.
-    per_element
-        How many units an element is.
-    stored
-        The NumPy form of a unit as it comes out of the records: without gaps, in their byte order.
-    """
-
-    datatype: Datatype
-    per_element: int
-    stored: np.dtype
+    datatype: Datatype  # the unit: the fewest entries that, repeated, are an element
+    per_element: int  # how many units an element is
+    stored: np.dtype  # the NumPy form of a unit as it comes out of the records: without gaps, in their byte order
 
     @classmethod
     def of(cls, said: Declared, datatype: Datatype, *, as_bytes: bool) -> Packed:

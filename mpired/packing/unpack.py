@@ -40,27 +40,13 @@ _MAX_END = 2**63 - 1
 
 @dataclass(frozen=True)
 class Unpacking:
-    """An unpacking that has passed all checks.
+    """An unpacking that has passed all checks."""
 
-    Parameters
-    ----------
-    buffer
-        The units.
-    records
-        Where they go.
-    packed
-        What they are.
-    path
-        The file to write.
-    target
-        The file whose other bytes stay; None for zeros.
-    """
-
-    buffer: RankBuffer
-    records: Records
-    packed: Packed
-    path: str
-    target: Source | None
+    buffer: RankBuffer  # the units
+    records: Records  # where they go
+    packed: Packed  # what they are
+    path: str  # the file to write
+    target: Source | None  # the file whose other bytes stay; None for zeros
     function: ClassVar[str] = "MPI_Unpack"
     format: ClassVar[str] = RAW.name
 

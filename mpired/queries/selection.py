@@ -27,21 +27,11 @@ _NEAR_DECODED = 1 << 20
 
 @dataclass(frozen=True)
 class Selection:
-    """Some elements of an array, numbered in C order of what they are together.
+    """Some elements of an array, numbered in C order of what they are together."""
 
-    Parameters
-    ----------
-    shape
-        The dimensions of the array.
-    axes
-        The indices along each of them, in order.
-    kept
-        The axes that the result has: an integer drops its axis, as in NumPy.
-    """
-
-    shape: tuple[int, ...]
-    axes: tuple[Sequence[int], ...]
-    kept: tuple[int, ...]
+    shape: tuple[int, ...]  # the dimensions of the array
+    axes: tuple[Sequence[int], ...]  # the indices along each of them, in order
+    kept: tuple[int, ...]  # the axes that the result has: an integer drops its axis, as in NumPy
 
     @classmethod
     def of(cls, text: str, shape: tuple[int, ...]) -> Selection:

@@ -117,21 +117,11 @@ def _stays(copy: LocalSource) -> bool:
 
 @dataclass(frozen=True)
 class UnpackedSource:
-    """What is in a compressed file, to be read in any order.
+    """What is in a compressed file, to be read in any order."""
 
-    Parameters
-    ----------
-    packed
-        The same, as it is read forward.
-    nbytes
-        How many bytes there are.
-    copy
-        Where they are; None if they are decompressed whenever it is opened.
-    """
-
-    packed: CompressedSource
-    nbytes: int
-    copy: LocalSource | None
+    packed: CompressedSource  # the same, as it is read forward
+    nbytes: int  # how many bytes there are
+    copy: LocalSource | None  # where they are; None if they are decompressed whenever it is opened
     is_forward: ClassVar[bool] = False
 
     @property

@@ -33,23 +33,12 @@ class DirectorySource(NamedTuple):
 
     A change shows in what describes the arrays, and in the times of the directories: who writes a chunk makes a file
     and renames it. One who writes into the file of a chunk itself is not seen.
-
-    Parameters
-    ----------
-    name
-        The path as given, for messages.
-    path
-        The path to open.
-    stamp
-        Device, inode, and a digest of the directories and documents when it was checked.
-    nbytes
-        The size of its files in bytes.
     """
 
-    name: str
-    path: str
-    stamp: tuple[int, int, bytes]
-    nbytes: int
+    name: str  # the path as given, for messages
+    path: str  # the path to open
+    stamp: tuple[int, int, bytes]  # device, inode, and a digest of the directories and documents when it was checked
+    nbytes: int  # the size of its files in bytes
 
     @classmethod
     def of(cls, name: str) -> DirectorySource:

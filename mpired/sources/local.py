@@ -74,28 +74,15 @@ class _Looked(OpenSource):
 
 
 class LocalSource(NamedTuple):
-    """A regular file of this machine.
+    """A regular file of this machine."""
 
-    Parameters
-    ----------
-    name
-        The path as given, for messages.
-    path
-        The path to open.
-    stamp
-        Device, inode, size in bytes and modification time in nanoseconds when it was checked. Where it was sent to
-        another process the device is `ANY_DEVICE`: its number is another one on each machine.
-    keep
-        What must stay open as long as `path` is to work.
-    content
-        Its bytes, if they are so few that they are kept when it is looked at.
-    """
-
-    name: str
-    path: str
+    name: str  # the path as given, for messages
+    path: str  # the path to open
+    # Device, inode, size in bytes and modification time in nanoseconds when it was checked. Where it was sent to
+    # another process the device is `ANY_DEVICE`: its number is another one on each machine
     stamp: tuple[int, int, int, int]
-    keep: Any = None
-    content: bytes | None = None
+    keep: Any = None  # what must stay open as long as `path` is to work
+    content: bytes | None = None  # its bytes, if they are so few that they are kept when it is looked at
 
     @classmethod
     def of(cls, name: str, path: str) -> LocalSource:

@@ -67,30 +67,16 @@ class RemoteStore(NamedTuple):
     """The objects under a prefix that are together a store of arrays.
 
     Each is read as the list tells it, or not at all. What is added meanwhile shows at the end, in another list.
-
-    Parameters
-    ----------
-    name
-        What messages call it.
-    url
-        The prefix.
-    listing
-        The names of the objects under it, in their order, and what each of them was when it was looked at; in JSON,
-        because they may be many.
-    nbytes
-        The size of all objects in bytes.
-    documents
-        Names and bytes of the documents, unless they are long.
-    ahead
-        How many bytes of all stores a process asks for before they are read.
     """
 
-    name: str
-    url: str
+    name: str  # what messages call it
+    url: str  # the prefix
+    # the names of the objects under it, in their order, and what each of them was when it was looked at; in JSON,
+    # because they may be many
     listing: bytes
-    nbytes: int
-    documents: tuple[tuple[str, bytes], ...] = ()
-    ahead: int = _AHEAD_NBYTES
+    nbytes: int  # the size of all objects in bytes
+    documents: tuple[tuple[str, bytes], ...] = ()  # names and bytes of the documents, unless they are long
+    ahead: int = _AHEAD_NBYTES  # how many bytes of all stores a process asks for before they are read
 
     @classmethod
     def of(cls, url: str, found: dict[str, Version]) -> RemoteStore:

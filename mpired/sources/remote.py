@@ -39,24 +39,12 @@ _STORE = re.compile(rf"{re.escape(STORE_SUFFIX)}/")
 
 
 class RemoteSource(NamedTuple):
-    """An object of a store.
+    """An object of a store."""
 
-    Parameters
-    ----------
-    name
-        What messages call it.
-    url
-        Where it is.
-    version
-        What it was when it was looked at.
-    content
-        Its bytes, if they are so few that they are kept when it is looked at.
-    """
-
-    name: str
-    url: str
-    version: Version
-    content: bytes | None = None
+    name: str  # what messages call it
+    url: str  # where it is
+    version: Version  # what it was when it was looked at
+    content: bytes | None = None  # its bytes, if they are so few that they are kept when it is looked at
 
     @classmethod
     def of(cls, url: str) -> RemoteSource:

@@ -19,21 +19,11 @@ STORE_DOCUMENTS = STORE_MARKS | {".zattrs", ".zmetadata"}
 
 
 class Distance(NamedTuple):
-    """How bytes are read that are far away.
+    """How bytes are read that are far away."""
 
-    Parameters
-    ----------
-    depth
-        How many blocks of ranks are asked for at a time.
-    block
-        How many bytes a block has, if there is memory.
-    head
-        How many bytes at the start are known when an object is looked at.
-    """
-
-    depth: int
-    block: int
-    head: int
+    depth: int  # how many blocks of ranks are asked for at a time
+    block: int  # how many bytes a block has, if there is memory
+    head: int  # how many bytes at the start are known when an object is looked at
 
 
 class OpenSource:

@@ -23,21 +23,12 @@ _WITHOUT_MODES = frozenset({"vfat", "exfat", "msdos", "ntfs", "ntfs3", "fuseblk"
 
 
 class Place(NamedTuple):
-    """Where a staging directory is, and which one it is.
+    """Where a staging directory is, and which one it is."""
 
-    Parameters
-    ----------
-    directory
-        The path of the directory around it, which gets the results.
-    name
-        Its name there.
-    inode
-        Its device and inode number. Where it was sent to another process the device is `ANY_DEVICE`: its number is
-        another one on each machine.
-    """
-
-    directory: str
-    name: str
+    directory: str  # the path of the directory around it, which gets the results
+    name: str  # its name there
+    # Its device and inode number. Where it was sent to another process the device is `ANY_DEVICE`: its number is
+    # another one on each machine
     inode: tuple[int, int]
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -39,22 +39,13 @@ def _log(name: str, words: str) -> None:
 
 
 class Waiting(NamedTuple):
-    """How long to wait for a lock.
+    """How long to wait for a lock."""
 
-    Parameters
-    ----------
-    timeout
-        Seconds; 0 tries once.
-    tell
-        Called with the name of the file and what there is to say when the wait has become long, and every 10 s. By
-        default that goes to the logger `mpired`.
-    deadline
-        When the wait ends, by the monotonic clock; known when it has begun.
-    """
-
-    timeout: float = 60.0
+    timeout: float = 60.0  # seconds; 0 tries once
+    # Called with the name of the file and what there is to say when the wait has become long, and every 10 s. By
+    # default that goes to the logger `mpired`
     tell: Callable[[str, str], None] = _log
-    deadline: float = math.inf
+    deadline: float = math.inf  # when the wait ends, by the monotonic clock; known when it has begun
 
     def begun(self) -> Waiting:
         """Return the same with its deadline; a wait that has begun keeps its own."""
@@ -127,27 +118,13 @@ os.register_at_fork(after_in_child=lambda: _close(*_open))
 
 
 class Target(NamedTuple):
-    """An existing file that this process has locked. The lock ends with the block.
+    """An existing file that this process has locked. The lock ends with the block."""
 
-    Parameters
-    ----------
-    name
-        What messages call it.
-    path
-        Where it is, without symbolic links.
-    fd
-        Open for reading, and for writing unless the lock is shared.
-    dirfd
-        Its directory.
-    shared
-        Whether other readers may have it locked as well.
-    """
-
-    name: str
-    path: str
-    fd: int
-    dirfd: int
-    shared: bool = False
+    name: str  # what messages call it
+    path: str  # where it is, without symbolic links
+    fd: int  # open for reading, and for writing unless the lock is shared
+    dirfd: int  # its directory
+    shared: bool = False  # whether other readers may have it locked as well
 
     @property
     def base(self) -> bytes:

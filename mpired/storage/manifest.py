@@ -24,18 +24,10 @@ Entry = tuple[str, str, Stamp | None]
 
 
 class Manifest(NamedTuple):
-    """What a staging directory says of a commit.
+    """What a staging directory says of a commit."""
 
-    Parameters
-    ----------
-    files
-        An entry for each draft.
-    members
-        All staging directories of the commit.
-    """
-
-    files: Sequence[Entry]
-    members: Sequence[str]
+    files: Sequence[Entry]  # an entry for each draft
+    members: Sequence[str]  # all staging directories of the commit
 
     def write(self, folder: Folder) -> None:
         """Write it into a staging directory, and bring it to the disk."""

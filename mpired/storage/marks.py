@@ -27,21 +27,11 @@ _FORM = re.compile(rb"(begun|ended) ([0-9a-f]{32}) (/[^\0]*)", re.DOTALL)
 
 
 class Mark(NamedTuple):
-    """What the attribute says.
+    """What the attribute says."""
 
-    Parameters
-    ----------
-    begun
-        Whether the update still has to be finished, if it was committed.
-    identity
-        That of its journal.
-    path
-        The name of the file by which it was begun, absolute and without links.
-    """
-
-    begun: bool
-    identity: bytes
-    path: bytes
+    begun: bool  # whether the update still has to be finished, if it was committed
+    identity: bytes  # that of its journal
+    path: bytes  # the name of the file by which it was begun, absolute and without links
 
     @property
     def journal(self) -> str:

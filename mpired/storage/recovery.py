@@ -182,21 +182,12 @@ def _is_named(target: Target, mark: Mark) -> bool:
 
 
 class _Found(NamedTuple):
-    """What has the name of a journal.
+    """What has the name of a journal."""
 
-    Parameters
-    ----------
-    state
-        "pending" is a committed update, "incomplete" one that was not committed, "foreign" that of another file.
-    doubt
-        Why it is not to be applied, though it is pending.
-    journal
-        To be read, if it is pending.
-    """
-
+    # "pending" is a committed update, "incomplete" one that was not committed, "foreign" that of another file
     state: str
-    doubt: str = ""
-    journal: Journal | None = None
+    doubt: str = ""  # why it is not to be applied, though it is pending
+    journal: Journal | None = None  # to be read, if it is pending
 
 
 @contextlib.contextmanager

@@ -89,24 +89,12 @@ def _name(url: str) -> str:
 
 
 class Scheme(NamedTuple):
-    """A scheme of URLs: a row of the table.
+    """A scheme of URLs: a row of the table."""
 
-    Parameters
-    ----------
-    name
-        What stands before `://`.
-    lists
-        Whether a glob can be expanded: the store tells the names of its objects.
-    takes
-        Whether a result can go there: it appears whole or not at all.
-    encoded
-        Whether `%20` is a space, and `?` begins something else.
-    """
-
-    name: str
-    lists: bool = True
-    takes: bool = True
-    encoded: bool = False
+    name: str  # what stands before `://`
+    lists: bool = True  # whether a glob can be expanded: the store tells the names of its objects
+    takes: bool = True  # whether a result can go there: it appears whole or not at all
+    encoded: bool = False  # whether `%20` is a space, and `?` begins something else
 
 
 SCHEMES = {

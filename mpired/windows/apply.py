@@ -21,24 +21,13 @@ from mpired.windows.runs import Access, Batch, Chain, Round
 
 
 class Share(NamedTuple):
-    """One window's part of a request.
+    """One window's part of a request."""
 
-    Parameters
-    ----------
-    window
-        Its file.
-    access
-        The elements that are changed.
-    shape
-        That of the elements, in the order of the window; None if they have none of their own.
-    buffer
-        Which of the buffers of a file the window is.
-    """
-
-    window: FlatBuffer
-    access: Access
+    window: FlatBuffer  # its file
+    access: Access  # the elements that are changed
+    # that of the elements, in the order of the window; None if they have none of their own
     shape: tuple[int, ...] | None = None
-    buffer: int = 0
+    buffer: int = 0  # which of the buffers of a file the window is
 
     @property
     def fetched_shape(self) -> tuple[int, ...] | None:

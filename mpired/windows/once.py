@@ -25,18 +25,11 @@ MAX_KEYS = 384
 
 
 class Key(NamedTuple):
-    """What a target remembers of an origin, or of a command.
+    """What a target remembers of an origin, or of a command."""
 
-    Parameters
-    ----------
-    kept
-        The bytes in the attribute.
-    content
-        The digest of the content of an origin and of the request, which was the whole key in earlier versions; b"" of
-        a key that the user chose.
-    """
-
-    kept: bytes
+    kept: bytes  # the bytes in the attribute
+    # the digest of the content of an origin and of the request, which was the whole key in earlier versions; b"" of a
+    # key that the user chose
     content: bytes = b""
 
     @classmethod

@@ -27,55 +27,26 @@ _SLICE = re.compile(
 
 @dataclass(frozen=True)
 class Given:
-    """What the origins have: how many elements, and a shape if all have one.
+    """What the origins have: how many elements, and a shape if all have one."""
 
-    Parameters
-    ----------
-    name
-        What messages call the first of them.
-    count
-        Elements of each; None if that does not matter, because nothing is read of them.
-    shape
-        As the files say.
-    whole
-        Whether all elements of the file are meant, so that its shape is theirs.
-    """
-
-    name: str
-    count: int | None
-    shape: tuple[int, ...] | None = None
-    whole: bool = True
+    name: str  # what messages call the first of them
+    count: int | None  # elements of each; None if that does not matter, because nothing is read of them
+    shape: tuple[int, ...] | None = None  # as the files say
+    whole: bool = True  # whether all elements of the file are meant, so that its shape is theirs
 
 
 @dataclass(frozen=True)
 class Placement:
-    """Where the elements of the origin go.
+    """Where the elements of the origin go."""
 
-    Parameters
-    ----------
-    disp
-        The displacement, in units of `unit` bytes (MPI-4.1, 12.3.1); None if none was said.
-    unit
-        Bytes; None for an element.
-    count
-        Elements of the target; None for as many as the origin has.
-    typemap
-        Where the components of an element of a derived datatype lie; None for a run of elements.
-    box
-        The index of a box, as `3,0:5`.
-    indices
-        For each element of the origin the index of one of the window.
-    rank
-        The window that is meant, of several.
-    """
-
-    disp: int | None = None
-    unit: int | None = None
-    count: int | None = None
+    disp: int | None = None  # the displacement, in units of `unit` bytes (MPI-4.1, 12.3.1); None if none was said
+    unit: int | None = None  # bytes; None for an element
+    count: int | None = None  # elements of the target; None for as many as the origin has
+    # where the components of an element of a derived datatype lie; None for a run of elements
     typemap: TypeMap | None = None
-    box: str | None = None
-    indices: np.ndarray | None = None
-    rank: int | None = None
+    box: str | None = None  # the index of a box, as `3,0:5`
+    indices: np.ndarray | None = None  # for each element of the origin the index of one of the window
+    rank: int | None = None  # the window that is meant, of several
 
     @property
     def by_shape(self) -> bool:

@@ -24,23 +24,12 @@ from mpired.windows.transaction import Work, completed, tell_doubts
 
 
 class Rehearsal(NamedTuple):
-    """What a request would do.
+    """What a request would do."""
 
-    Parameters
-    ----------
-    request
-        The request.
-    done
-        What would be done.
-    windows
-        The windows, as they are or would be made.
-    fetched
-        The format of the old elements where they would go, their bytes, and whether these are certain; None for none.
-    """
-
-    request: Request
-    done: Done
-    windows: tuple[Seen, ...]
+    request: Request  # the request
+    done: Done  # what would be done
+    windows: tuple[Seen, ...]  # the windows, as they are or would be made
+    # the format of the old elements where they would go, their bytes, and whether these are certain; None for none
     fetched: tuple[str, int, bool] | None = None
 
 

@@ -101,39 +101,17 @@ class Request:
 
 
 class Done(NamedTuple):
-    """What became of a request.
+    """What became of a request."""
 
-    Parameters
-    ----------
-    protocols
-        For each window how it was changed; "" if it was not.
-    datatypes
-        The datatype of the elements, of each buffer.
-    entries
-        How many elements each origin gave, of each buffer.
-    skipped
-        The names of the origins that had been applied before.
-    recovered
-        The windows in which an interrupted update was finished first.
-    fetched
-        The old elements.
-    nbytes
-        For each window about how many bytes were read and written for its elements.
-    cautions
-        What was warned of, where somebody has collected it.
-    origins
-        The names of all origins that can be used.
-    """
-
-    protocols: tuple[str, ...]
-    datatypes: tuple[Datatype, ...]
-    entries: tuple[int, ...]
-    skipped: tuple[str, ...] = ()
-    recovered: tuple[str, ...] = ()
-    fetched: np.ndarray | None = None
-    nbytes: tuple[int, ...] = ()
-    cautions: tuple[MpiredWarning, ...] = ()
-    origins: tuple[str, ...] = ()
+    protocols: tuple[str, ...]  # for each window how it was changed; "" if it was not
+    datatypes: tuple[Datatype, ...]  # the datatype of the elements, of each buffer
+    entries: tuple[int, ...]  # how many elements each origin gave, of each buffer
+    skipped: tuple[str, ...] = ()  # the names of the origins that had been applied before
+    recovered: tuple[str, ...] = ()  # the windows in which an interrupted update was finished first
+    fetched: np.ndarray | None = None  # the old elements
+    nbytes: tuple[int, ...] = ()  # for each window about how many bytes were read and written for its elements
+    cautions: tuple[MpiredWarning, ...] = ()  # what was warned of, where somebody has collected it
+    origins: tuple[str, ...] = ()  # the names of all origins that can be used
 
     @property
     def bad(self) -> list[Skipped]:

@@ -33,52 +33,27 @@ _RUN_NBYTES, _ENTRY_NBYTES = 104, 88
 
 @dataclass(frozen=True)
 class Round:
-    """Elements of a batch that are combined at once, each with one element of the origin.
+    """Elements of a batch that are combined at once, each with one element of the origin."""
 
-    Parameters
-    ----------
-    where
-        Which elements of the batch, by position; None for all in order. Each at most once.
-    index
-        Which elements of the origin.
-    """
-
-    where: np.ndarray | None
-    index: Index
+    where: np.ndarray | None  # Which elements of the batch, by position; None for all in order. Each at most once
+    index: Index  # which elements of the origin
 
 
 @dataclass(frozen=True)
 class Chain:
-    """An element of a batch that is combined with many of the origin, one after another.
+    """An element of a batch that is combined with many of the origin, one after another."""
 
-    Parameters
-    ----------
-    where
-        Which element of the batch, by position.
-    index
-        Which elements of the origin, in order.
-    """
-
-    where: int
-    index: np.ndarray
+    where: int  # which element of the batch, by position
+    index: np.ndarray  # which elements of the origin, in order
 
 
 class Batch(NamedTuple):
-    """Elements that are read, combined and written together.
+    """Elements that are read, combined and written together."""
 
-    Parameters
-    ----------
-    ranges
-        The bytes of the window that are read and written, from and to, ascending.
-    at
-        The byte position of each element in the joined ranges; None if they follow one another without gaps.
-    rounds
-        What is combined, in order.
-    """
-
-    ranges: list[tuple[int, int]]
+    ranges: list[tuple[int, int]]  # the bytes of the window that are read and written, from and to, ascending
+    # the byte position of each element in the joined ranges; None if they follow one another without gaps
     at: np.ndarray | None
-    rounds: Sequence[Round | Chain]
+    rounds: Sequence[Round | Chain]  # what is combined, in order
 
 
 class Access(Protocol):

@@ -42,21 +42,11 @@ _ALIGNMENT = 64
 
 
 class Policy(NamedTuple):
-    """How a target is changed.
+    """How a target is changed."""
 
-    Parameters
-    ----------
-    commit
-        "rename", "journal" or "auto".
-    durable
-        Whether the disk has to confirm it.
-    waiting
-        How long to wait for its lock.
-    """
-
-    commit: str = "auto"
-    durable: bool = True
-    waiting: Waiting = Waiting()
+    commit: str = "auto"  # "rename", "journal" or "auto"
+    durable: bool = True  # whether the disk has to confirm it
+    waiting: Waiting = Waiting()  # how long to wait for its lock
 
 
 class Opened(Protocol):
@@ -326,29 +316,14 @@ class Appeared(Exception):  # noqa: N818 - no error: the request starts again wi
 
 
 class Filling(NamedTuple):
-    """What a new target is filled with.
+    """What a new target is filled with."""
 
-    Parameters
-    ----------
-    elements
-        For each buffer of the model an array of one element.
-    model
-        What the target is like.
-    raw_order
-        The byte order of its elements if it is raw.
-    declared
-        Whether the datatype was declared, so that it is known of a file that does not say it.
-    whole
-        Whether it is like the whole file that is the source of the model.
-    marked
-        For each buffer of the model which values mean to readers of such a file that an element is missing.
-    """
-
-    elements: Sequence[np.ndarray]
-    model: Model
-    raw_order: Order = "="
-    declared: bool = False
-    whole: bool = False
+    elements: Sequence[np.ndarray]  # for each buffer of the model an array of one element
+    model: Model  # what the target is like
+    raw_order: Order = "="  # the byte order of its elements if it is raw
+    declared: bool = False  # whether the datatype was declared, so that it is known of a file that does not say it
+    whole: bool = False  # whether it is like the whole file that is the source of the model
+    # for each buffer of the model which values mean to readers of such a file that an element is missing
     marked: Sequence[Missing | None] = ()
 
     def row(self, name: str) -> Format:

@@ -23,15 +23,9 @@ _MAX_STRETCHES = 100_000
 
 @dataclass(frozen=True, eq=False)
 class InMemory:
-    """The NumPy form of the elements of a type map.
+    """The NumPy form of the elements of a type map."""
 
-    Parameters
-    ----------
-    typemap
-        The map.
-    """
-
-    typemap: TypeMap
+    typemap: TypeMap  # the map
 
     @cached_property
     def is_spread(self) -> bool:

@@ -70,23 +70,12 @@ class _Leaf(NamedTuple):
 
 
 class Window(NamedTuple):
-    """Stretches of a file that are moved together, each of `nbytes`, gaps included.
+    """Stretches of a file that are moved together, each of `nbytes`, gaps included."""
 
-    Parameters
-    ----------
-    starts
-        Where each begins.
-    nbytes
-        Their length.
-    size
-        The bytes of all entries in them.
-    leaves
-        These entries, where they are when the stretches are put one after another; to be taken once.
-    """
-
-    starts: range
-    nbytes: int
-    size: int
+    starts: range  # where each begins
+    nbytes: int  # their length
+    size: int  # the bytes of all entries in them
+    # these entries, where they are when the stretches are put one after another; to be taken once
     leaves: Iterable[_Leaf]
 
     @property
