@@ -46,8 +46,7 @@ def show(*, files: tuple[str, ...], **options: Unpack[ShowOptions]) -> None:
     """Show the elements of each FILE, and figures: extremes and where they are, the exact mean, NaN, nulls.
 
     Of pairs also how many different indices there are, and which is in the most pairs. All figures are of the whole
-    file, which is read in blocks; --slice chooses the elements of the table and,
-    if they are a plane, of the picture.
+    file, which is read in blocks. --slice chooses the elements of the table, and of the picture if they are a plane.
 
     \b
     Examples:
