@@ -1,4 +1,4 @@
-"""MPI's reductions over files: every file is one rank's buffer.
+"""MPI's reductions over files, one file per rank.
 
     >>> import mpired
     >>> total = mpired.reduce(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="sum")

@@ -94,7 +94,7 @@ class RootError(UsageError):
 
 
 class OutputExistsError(UsageError, FileExistsError):
-    """Raised when the output is there already and nothing allows replacing it."""
+    """Raised when the output already exists and nothing allows replacing it."""
 
     mpi_class = "MPI_ERR_FILE_EXISTS"
 

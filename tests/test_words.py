@@ -75,7 +75,7 @@ def strings(path):
                     unread.add(each.value)
         elif isinstance(node, ast.JoinedStr):
             parts |= set(node.values)
-            text = "".join(each.value if isinstance(each, ast.Constant) else "X" for each in node.values)
+            text = "".join(each.value if isinstance(each, ast.Constant) else " X " for each in node.values)
             yield node.lineno, text
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in unread | parts:

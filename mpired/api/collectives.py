@@ -348,7 +348,7 @@ def scan(
     output: PathLike | None = None,
     **options: Unpack[ScanAll],
 ) -> Any:
-    """Give rank i the ranks 0 to i combined (MPI_Scan; MPI-4.1, 6.11.1).
+    """Combine ranks 0 to i for each rank i (MPI_Scan; MPI-4.1, 6.11.1).
 
     Parameters
     ----------
@@ -413,7 +413,7 @@ def exscan(
     output: PathLike | None = None,
     **options: Unpack[ExscanAll],
 ) -> Any:
-    """Give rank i the ranks before it combined (MPI_Exscan; MPI-4.1, 6.11.2).
+    """Combine the ranks before rank i, for each rank i (MPI_Exscan; MPI-4.1, 6.11.2).
 
     Parameters
     ----------

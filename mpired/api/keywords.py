@@ -153,7 +153,7 @@ def watched(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Progress]:
     Raises
     ------
     UsageError
-        If `progress` is no function.
+        If `progress` is not a function.
     """
     options = dict(keywords)
     return options, shown_by(options.pop("progress", None))

@@ -99,8 +99,10 @@ class Field(NamedTuple):
     field: str
 
 
-def inspect(source: Source, declared: Declared, arrays: Sequence[Array], library: Library | None = None) -> RankFile:
-    """Describe a file by its arrays.
+def inspect(
+    source: Source, declared: Declared, arrays: Sequence[Array], library: Library | None = None, noun: str = "array"
+) -> RankFile:
+    """Describe a file by its arrays, each a `noun` of the format.
 
     Raises
     ------
@@ -110,18 +112,18 @@ def inspect(source: Source, declared: Declared, arrays: Sequence[Array], library
         If one is chosen that has no numbers, or they are of another datatype than is declared.
     """
     by_name = {array.name: array for array in arrays}
-    kept = picked(source, by_name, declared.keep, "array")
+    kept = picked(source, by_name, declared.keep, noun)
     carried = [each for each in arrays if each.name in kept or each.carried]
     for each in carried:
         if not each.digest:
-            what = _other(each).reason if each.dtype is None else f"array {each.name!r} holds {_other(each).label}"
+            what = _other(each).reason if each.dtype is None else f"{each.name!r} holds {_other(each).label}"
             raise DatatypeError(source.name, f"{what}, which `keep` does not carry in this format")
     if declared.pair:
-        parts = [picked(source, by_name, [name], "array")[0] for name in declared.pair]
+        parts = [picked(source, by_name, [name], noun)[0] for name in declared.pair]
         buffers = [_pair(source, declared, [by_name[name] for name in parts])]
     else:
         names = (
-            picked(source, by_name, declared.columns, "array")
+            picked(source, by_name, declared.columns, noun)
             if declared.columns
             else [each.name for each in arrays if each.dtype is not None and each not in carried]
         )
@@ -144,7 +146,7 @@ def _other(array: Array) -> Other:
     label = array.label or ("elements of no datatype" if array.dtype is None else element_text(array.dtype))
     if array.packed is not None:
         label = f"packed {element_text(array.packed)}"
-    reason = array.reason or f"array {array.name!r} holds {label}, not numbers"
+    reason = array.reason or f"{array.name!r} holds {label}, not numbers"
     return Other(
         array.name,
         label,
@@ -224,12 +226,12 @@ def _datatype(source: Source, declared: Declared, name: str, dtype: np.dtype) ->
     try:
         found = declared.datatype or with_fields(from_dtype(dtype), dtype.names if declared.named else None)
     except DatatypeError:
-        reason = f"no predefined MPI datatype for array {name!r} of {dtype_text(dtype)}"
+        reason = f"no predefined MPI datatype for {name!r} of {dtype_text(dtype)}"
         raise DatatypeError(source.name, reason) from None
     if not agrees(found, dtype):
-        raise declared.refused(source, found, f"array {name!r} holds {element_text(dtype)}")
+        raise declared.refused(source, found, f"{name!r} holds {element_text(dtype)}")
     if declared.type_order and dtype.newbyteorder(ORDERS[declared.type_order]) != dtype:
-        what = f"array {name!r} holds {element_text(dtype)} as {dtype_text(dtype)}"
+        what = f"{name!r} holds {element_text(dtype)} as {dtype_text(dtype)}"
         raise DatatypeError(source.name, f"{what}, which is not {declared.type_order}-endian")
     return found
 
@@ -277,14 +279,14 @@ def _pair(source: Source, declared: Declared, parts: Sequence[Array]) -> RankBuf
     forms, leaves = [], []
     for part in parts:
         if part.dtype is None or part.offset is None or part.dtype.names:
-            reason = f"array {part.name!r} is not a plain array of numbers"
+            reason = f"{part.name!r} is not a plain array of numbers"
             raise DatatypeError(source.name, f"{reason}, as the two of a pair have to be")
         forms.append(part.dtype.newbyteorder("="))
         stored = as_numbers(part.stored or part.dtype)
         leaves.append(_Flat(part.offset, stored, part.offset + part.count * stored.itemsize))
     first, second = parts
     if first.shape != second.shape:
-        reason = f"array {first.name!r} has shape {first.shape}, and {second.name!r} has {second.shape}"
+        reason = f"{first.name!r} has shape {first.shape}, and {second.name!r} has {second.shape}"
         raise CountError(source.name, f"{reason}; the two of a pair have the same")
     names = (first.name, second.name)
     dtype = np.dtype(list(zip(FIELDS, forms, strict=True)))
@@ -331,11 +333,11 @@ class KeptArrays(NamedTuple):
         for array in self.carried:
             found = theirs.get(array.name)
             if found is None:
-                reason = f"lacks array {array.name!r} of {like} ({self.source.name!r})"
+                reason = f"lacks {array.name!r} of {like} ({self.source.name!r})"
             elif found.shape != array.shape:
-                reason = f"array {array.name!r} has shape {found.shape}, but {array.shape} in {like}"
+                reason = f"{array.name!r} has shape {found.shape}, but {array.shape} in {like}"
             elif found.digest != array.digest:
-                reason = f"array {array.name!r} differs from that of {like} ({self.source.name!r})"
+                reason = f"{array.name!r} differs from that of {like} ({self.source.name!r})"
             else:
                 continue
             ways = "take that of the first rank with `check_coordinates=False`, or combine it by naming it in `columns`"

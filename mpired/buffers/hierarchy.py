@@ -402,7 +402,7 @@ class _Looking(NamedTuple):
         return self.follow and not self.window and not self.opened.is_apart
 
     def _elsewhere(self, name: str, where: str, shape: tuple[int, ...] | None) -> Array:
-        reason, way_out = f"array {name!r} is stored in another file ({where})", "read it with `follow_links`"
+        reason, way_out = f"{name!r} is stored in another file ({where})", "read it with `follow_links`"
         if self.window:
             reason, way_out = f"{reason}, which targets do not include", ""
         elif self.follow:
@@ -415,11 +415,11 @@ class _Looking(NamedTuple):
         name, shape = found.name, dataset.shape
         dtype, label, reason = _form(name, dataset)
         if shape is None:
-            return Array(name, None, (), label="no elements", reason=f"array {name!r} has no elements", unseen=True)
+            return Array(name, None, (), label="no elements", reason=f"{name!r} has no elements", unseen=True)
         count, chunk = math.prod(shape), dataset.chunks
         nbytes = count * max(1, _dtype(dataset.id).itemsize)
         if not self.follow and nbytes > _SMALL_NBYTES and nbytes > _MOST_UNFOLDED * self.source.nbytes:
-            said = f"array {name!r} claims {nbytes} bytes, and the file has {self.source.nbytes}"
+            said = f"{name!r} claims {nbytes} bytes, and the file has {self.source.nbytes}"
             raise BufferFileError(self.source.name, f"{said}; it is damaged, or made to fill the memory")
         is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
         is_carried = is_carried or is_text
@@ -433,9 +433,9 @@ class _Looking(NamedTuple):
         way_out, stored = "", dtype
         narrow = _narrow(dataset) if self.window and dtype is not None else ""
         if narrow:
-            dtype, reason = None, f"array {name!r} has {narrow}, which new ones may not fit"
+            dtype, reason = None, f"{name!r} has {narrow}, which new ones may not fit"
         elif packed is not None and (packed.wrong or not self.unpack or self.window):
-            reason, way_out = conventions.refusal(f"array {name!r}", attributes, packed, window=self.window)
+            reason, way_out = conventions.refusal(f"{name!r}", attributes, packed, window=self.window)
             dtype = None
         elif packed is not None:
             dtype = packed.dtype
@@ -468,7 +468,7 @@ class _Looking(NamedTuple):
         if offset is None or not _has_form(dataset.id.get_type(), dtype):
             return None
         if offset + nbytes > self.source.nbytes:
-            reason = f"array {dataset.name!r} ends at byte {offset + nbytes}, and the file has {self.source.nbytes}"
+            reason = f"{dataset.name!r} ends at byte {offset + nbytes}, and the file has {self.source.nbytes}"
             raise BufferFileError(self.source.name, f"{reason}; it is cut off or damaged")
         return int(offset)
 
@@ -486,7 +486,7 @@ class _Looking(NamedTuple):
 
 def _not_there(name: str, reason: str) -> Array:
     """Describe an array whose elements are in no file that can be read."""
-    return Array(name, None, (), label="elements in other files", reason=f"array {name!r} {reason}", unseen=True)
+    return Array(name, None, (), label="elements in other files", reason=f"{name!r} {reason}", unseen=True)
 
 
 def _led_to(file: h5py.File, name: str) -> tuple[h5py.Dataset | None, str]:
@@ -649,12 +649,12 @@ def _form(name: str, dataset: h5py.Dataset) -> tuple[np.dtype | None, str, str]:
     if not label and dtype.hasobject:
         label = "structures with strings or lists"
     if label:
-        return None, label, f"array {name!r} holds {label}, not numbers"
+        return None, label, f"{name!r} holds {label}, not numbers"
     dtype = np.dtype(dtype.descr if dtype.names and not dtype.isalignedstruct and _dense(dtype) else dtype)
     try:
         from_dtype(dtype)
     except DatatypeError as error:
-        return None, dtype_text(dtype), f"array {name!r}: {error.reason}"
+        return None, dtype_text(dtype), f"{name!r}: {error.reason}"
     return dtype, "", ""
 
 

@@ -36,7 +36,7 @@ def get_accumulate(
     force: bool,
     **options: Unpack[FetchOptions],
 ) -> None:
-    """Combine ORIGIN into TARGET as `accumulate` does, and give the old elements of TARGET (MPI_Get_accumulate).
+    """Combine ORIGIN into TARGET as `accumulate` does, and return the previous elements (MPI_Get_accumulate).
 
     No other command comes between the reading and the change. With --op no_op TARGET is only read, as it is
     between two updates, and no ORIGIN is needed. If OLD is a file, it is in place before TARGET changes.

@@ -110,7 +110,7 @@ _NUMBERS = {
 def _matrix() -> None:
     groups = [group for group in Group if group in _LETTERS]
     for title, ops in (("op", OPS), ("statistic", STATISTICS)):
-        show(f"{title:11}{'takes':13}what it does")
+        show(f"{title:11}{'takes':13}description")
         for op in ops:
             marks = "".join(_LETTERS[group] if group in op.groups else "." for group in groups)
             show(f"{op.name.lower():11}{marks:13}{op.doc}")

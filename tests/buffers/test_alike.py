@@ -91,7 +91,7 @@ def test_chunks_are_looked_at(tmp_path):
         (lambda path: write(path, np.zeros(COUNT, np.int64)), "rank 2 has datatype MPI_INT64_T"),
         (
             lambda path: write(path, np.zeros(COUNT, ">f8"), coordinate=b"one"),
-            "array 't' differs from that of rank 0",
+            "'t' differs from that of rank 0",
         ),
         (lambda path: write(path, np.zeros(COUNT), scale_factor=2.0), "'x'"),
     ],
@@ -186,8 +186,8 @@ def two(tmp_path):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("t", "array 't' differs from that of rank 0"),
-        ("s", "array 'e' differs from that of rank 0"),
+        ("t", "'t' differs from that of rank 0"),
+        ("s", "'e' differs from that of rank 0"),
         ("e", "rank 1 has 2 buffers, but rank 0"),
     ],
 )
@@ -217,7 +217,7 @@ def test_a_coordinate_over_the_elements(tmp_path):
             place = file["x"].id.get_offset()
         moved(path, "t", place)
     outcome = run("reduce", "--op", "sum", "0.h5", "1.h5", "-o", "sum.npy", cwd=tmp_path)
-    refused(outcome, 3, "array 't' differs from that of rank 0")
+    refused(outcome, 3, "'t' differs from that of rank 0")
 
 
 def test_elements_over_what_describes_another_array(tmp_path):

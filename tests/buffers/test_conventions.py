@@ -187,7 +187,7 @@ def test_a_mesh_is_carried_and_has_to_be_equal(tmp_path, form):
     names = [mesh(tmp_path / f"{number}.{end}", form, number) for number in (0, 1)]
     result = f"r.{end}{'.zip' if end == 'zarr' else ''}"
     words = ("reduce", "-q", "--op", "sum", "-o", result, *names)
-    refused(run(*words, cwd=tmp_path), 3, "array 'corners' differs from that of rank 0", "--columns")
+    refused(run(*words, cwd=tmp_path), 3, "'corners' differs from that of rank 0", "--columns")
     succeeded(run(*words[:-1], names[0], cwd=tmp_path))
     found = mpired.reduce([str(tmp_path / result)], "max")
     np.testing.assert_array_equal(found["corners"], [[0, 1, 2], [1, 2, 3]])

@@ -73,7 +73,7 @@ def test_what_is_not_a_regular_file_is_not_opened(way, make, tmp_path, monkeypat
         WAYS[way](file, tmp_path)
     reason = "'there' has 0 bytes of 32" if way == "elements" else "there' is not a regular file"
     with unchanged(tmp_path):
-        refused(run(*WORDS, "r.h5", "r.h5", cwd=tmp_path), 3, "r.h5: array 'a' is stored in", reason)
+        refused(run(*WORDS, "r.h5", "r.h5", cwd=tmp_path), 3, "r.h5: 'a' is stored in", reason)
     succeeded(run(*WORDS, "--columns", "ok", "r.h5", "r.h5", cwd=tmp_path))
     succeeded(run("info", "--follow-links", "r.h5", cwd=tmp_path))
 
@@ -87,14 +87,14 @@ def test_the_library_looks_in_the_folder_of_the_command_too(tmp_path):
     pipe(tmp_path / "there")
     words = (*WORDS, "files/r.h5", "files/r.h5", "--columns")
     for name in ("a", "in/a"):
-        refused(run(*words, name, cwd=tmp_path), 3, f"array {name!r} is stored in", "'there' is not a regular file")
+        refused(run(*words, name, cwd=tmp_path), 3, f"{name!r} is stored in", "'there' is not a regular file")
     (tmp_path / "there").unlink()
     with h5py.File(tmp_path / "there", "w") as file:
         file["v"] = np.arange(4.0)
     outcome = run(*words, "a", cwd=tmp_path)
     succeeded(outcome)
     assert outcome.out.split() == [b"0.0", b"2.0", b"4.0", b"6.0"]
-    refused(run(*words, "in/a", cwd=tmp_path), 3, "array 'in/a' is stored in other files, and 'there' is not beside it")
+    refused(run(*words, "in/a", cwd=tmp_path), 3, "'in/a' is stored in other files, and 'there' is not beside it")
 
 
 def test_only_a_whole_path_that_leads_nowhere_is_looked_for_beside(tmp_path):

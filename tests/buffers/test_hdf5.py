@@ -126,7 +126,7 @@ def test_missing_and_packed_values(tmp_path, chunks):
                 data.attrs["_FillValue"] = np.int16(-9)
             data.attrs["scale_factor"], data.attrs["add_offset"] = 0.5, 100.0
     words = ("reduce", "--op", "sum", "-o", "s.h5", "m0.h5", "m1.h5")
-    refused(run(*words, cwd=tmp_path), 3, "array 'packed' is packed by `scale_factor` and `add_offset`", "--unpack")
+    refused(run(*words, cwd=tmp_path), 3, "'packed' is packed by `scale_factor` and `add_offset`", "--unpack")
     refused(run(*words, "--columns", "plain", cwd=tmp_path), 3, "1 missing element", "--nulls ignore")
     succeeded(run(*words, "-q", "--unpack", "--nulls", "ignore", cwd=tmp_path))
     with h5py.File(tmp_path / "s.h5") as file:
@@ -185,7 +185,7 @@ def test_filters_that_leave_bits_out(tmp_path):
         np.testing.assert_allclose(total["digits"][()], one["digits"][()] * 3, rtol=1e-15)
     words = ("accumulate", "-q", "--op", "sum")
     with unchanged(tmp_path / "m0.h5"):
-        reason = "array 'four' has elements of 4 bits, which new ones may not fit"
+        reason = "'four' has elements of 4 bits, which new ones may not fit"
         refused(run(*words, "--columns", "four", "m0.h5", "m1.h5", cwd=tmp_path), 3, reason)
     succeeded(run(*words, "--columns", "free", "m0.h5", "m1.h5", cwd=tmp_path))
 
@@ -213,7 +213,7 @@ def test_what_is_no_file_of_its_own_leads_to_no_other(tmp_path):
         file["x"] = h5py.ExternalLink("other.h5", "y")
     (tmp_path / "links.h5.gz").write_bytes(gzip.compress((tmp_path / "links.h5").read_bytes()))
     words = ("reduce", "--op", "sum", "--follow-links", "--columns", "x", "-o", "s.npy", "links.h5.gz")
-    reason = "array 'x' is stored in another file (other.h5:y), and compressed files, streams and objects of a store"
+    reason = "'x' is stored in another file (other.h5:y), and compressed files, streams and objects of a store"
     with unchanged(tmp_path):
         refused(run(*words, cwd=tmp_path), 3, reason)
 
@@ -229,7 +229,7 @@ def test_files_elsewhere_are_read_only_if_that_is_wanted(tmp_path):
         file.create_dataset("stored", (4,), "f8", external=[("bytes", 0, 32)])
     for name, where in {"out": "other.h5:/z", "virtual": "a virtual dataset", "stored": "bytes"}.items():
         words = ("reduce", "--op", "sum", "--columns", name, "-o", "s.h5", "links.h5", "links.h5")
-        refused(run(*words, cwd=tmp_path), 3, f"array {name!r} is stored in another file ({where})", "--follow-links")
+        refused(run(*words, cwd=tmp_path), 3, f"{name!r} is stored in another file ({where})", "--follow-links")
         succeeded(run(*words, "-q", "--force", "--follow-links", cwd=tmp_path))
         with h5py.File(tmp_path / "s.h5") as file, h5py.File(tmp_path / "other.h5") as other:
             expected = np.arange(4.0) if name == "stored" else other["z"][()]
@@ -242,7 +242,7 @@ def test_files_elsewhere_are_read_only_if_that_is_wanted(tmp_path):
     refused(
         run(*words, "stored", cwd=tmp_path),
         3,
-        "array 'stored' is stored in other files, and 'bytes' has 10 bytes of 32",
+        "'stored' is stored in other files, and 'bytes' has 10 bytes of 32",
     )
     (tmp_path / "bytes").write_bytes(bytes(32))
     with h5py.File(tmp_path / "links.h5", "a") as file:
@@ -271,13 +271,13 @@ def virtual(*sources):
     return make_all
 
 
-ITSELF = "array 'a' is a virtual dataset that is made of itself"
+ITSELF = "'a' is a virtual dataset that is made of itself"
 LEADING_NOWHERE = {
-    "no file": (link(("none.h5", "/v")), "array 'a' is stored in another file (none.h5:/v), which cannot be opened"),
-    "no array": (link(("other.h5", "/w")), "array 'a' is stored in another file (other.h5:/w), which cannot be opened"),
-    "circle of links": (link(("r.h5", "/a")), "array 'a' is stored in another file (r.h5:/a), which cannot be opened"),
-    "group": (link(("other.h5", "/")), "array 'a' is stored in another file (other.h5:/), and is a group there"),
-    "no source": (virtual(("a", "none.h5", "v")), "array 'a' is stored in other files, and there is no 'none.h5'"),
+    "no file": (link(("none.h5", "/v")), "'a' is stored in another file (none.h5:/v), which cannot be opened"),
+    "no array": (link(("other.h5", "/w")), "'a' is stored in another file (other.h5:/w), which cannot be opened"),
+    "circle of links": (link(("r.h5", "/a")), "'a' is stored in another file (r.h5:/a), which cannot be opened"),
+    "group": (link(("other.h5", "/")), "'a' is stored in another file (other.h5:/), and is a group there"),
+    "no source": (virtual(("a", "none.h5", "v")), "'a' is stored in other files, and there is no 'none.h5'"),
     "itself": (virtual(("a", "r.h5", "a")), ITSELF),
     "itself, here": (virtual(("a", ".", "a")), ITSELF),
     "each other": (virtual(("a", ".", "b"), ("b", ".", "a")), ITSELF),
@@ -365,7 +365,7 @@ def test_coordinates_that_differ(members, tmp_path):
     refused(
         run("reduce", "--op", "sum", *members, cwd=tmp_path),
         3,
-        "array 'x' differs from that of rank 0",
+        "'x' differs from that of rank 0",
         "--no-check-coordinates",
     )
 
@@ -391,7 +391,7 @@ def test_damage_is_one_line(members, tmp_path, kind):
 def test_array_that_claims_more_than_its_file_can_hold(tmp_path):
     with h5py.File(tmp_path / "bomb.h5", "w") as file:
         file.create_dataset("v", (1 << 40,), "f8", chunks=(1 << 16,), compression="gzip")
-    refused(run("reduce", "--op", "sum", "bomb.h5", cwd=tmp_path), 3, "array 'v' claims 8796093022208 bytes")
+    refused(run("reduce", "--op", "sum", "bomb.h5", cwd=tmp_path), 3, "'v' claims 8796093022208 bytes")
     with h5py.File(tmp_path / "chunk.h5", "w") as file:
         file.create_dataset("v", (1 << 24,), "f8", chunks=(1 << 24,), compression="gzip")[0] = 1
     refused(run("reduce", "--op", "sum", "-o", "s.npy", "chunk.h5", cwd=tmp_path), 3, "unfolds to 134217728 bytes")

@@ -57,7 +57,7 @@ def test_every_block_is_looked_at(blocks, case):
     (blocks / "b1.h5").unlink()
     make, reason = LOOKED_AT[case]
     make(blocks / "b1.h5")
-    refused(run(*WORDS, "me", "--follow-links", cwd=blocks), 3, f"v.h5: array 'me' {reason}", "choose with --columns x")
+    refused(run(*WORDS, "me", "--follow-links", cwd=blocks), 3, f"v.h5: 'me' {reason}", "choose with --columns x")
     succeeded(run(*WORDS, "x", "--follow-links", cwd=blocks))
 
 
@@ -69,9 +69,7 @@ def test_nothing_is_opened_without_leave(blocks):
     outcome = run("info", "v.h5", cwd=blocks)
     succeeded(outcome)
     assert "me: 4 x elements in another file (a virtual dataset)" in outcome.out.decode()
-    refused(
-        run(*WORDS, "me", cwd=blocks), 3, "array 'me' is stored in another file (a virtual dataset)", "--follow-links"
-    )
+    refused(run(*WORDS, "me", cwd=blocks), 3, "'me' is stored in another file (a virtual dataset)", "--follow-links")
     succeeded(run(*WORDS, "x", cwd=blocks))
 
 
