@@ -5,24 +5,17 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias, Unpack, overload
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 
 from mpired import attempts, cautions
 from mpired.api.keywords import (
-    AllreduceAll,
     AllreduceKeywords,
-    BlockAll,
     Combining,
-    ExscanAll,
     ExscanKeywords,
-    LocalAll,
-    ReduceAll,
     ReduceKeywords,
-    ScanAll,
     ScanKeywords,
-    ScatterAll,
     ScatterKeywords,
     watched,
 )
@@ -37,7 +30,7 @@ from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.engines import chosen
 from mpired.errors import OverflowWarning, UsageError
 from mpired.ops import OpLike
-from mpired.options import CallOptions, PathLike, Rank, Several, rows
+from mpired.options import CALL, Options, PathLike, Rank, Several, rows
 from mpired.progress import Progress
 from mpired.ranks import RankWord
 from mpired.report import Summary, summarise
@@ -81,7 +74,7 @@ def reduce(
     op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[ReduceAll],
+    **options: Any,
 ) -> Any:
     """Combine the same element of every rank with an op (MPI_Reduce; MPI-4.1, 6.9.1).
 
@@ -154,7 +147,7 @@ def _done(
     given: Sequence[RankWord],
     op: OpLike,
     output: PathLike | None,
-    options: CallOptions,
+    options: Options,
     progress: Progress,
 ) -> Any:
     """Run a collective with its options."""
@@ -180,9 +173,9 @@ def _done(
     return found[0] if len(found) == 1 else tuple(found)
 
 
-def _check_no_file(options: CallOptions) -> None:
+def _check_no_file(options: Options) -> None:
     """Raise `UsageError` if something is declared of files while the results are arrays."""
-    defaults = rows(CallOptions)
+    defaults = rows(CALL)
     for name in ("to", "overwrite", "link", "header", "level", "provenance"):
         if options[name] != defaults[name].default:
             raise UsageError(f"`{name}`", "is for files; name them with `output`, or leave it out")
@@ -275,7 +268,7 @@ def allreduce(
     op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[AllreduceAll],
+    **options: Any,
 ) -> Any:
     """Combine all ranks, and give every rank the result (MPI_Allreduce; MPI-4.1, 6.9.6).
 
@@ -346,7 +339,7 @@ def scan(
     op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[ScanAll],
+    **options: Any,
 ) -> Any:
     """Combine ranks 0 to i for each rank i (MPI_Scan; MPI-4.1, 6.11.1).
 
@@ -411,7 +404,7 @@ def exscan(
     op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[ExscanAll],
+    **options: Any,
 ) -> Any:
     """Combine the ranks before rank i, for each rank i (MPI_Exscan; MPI-4.1, 6.11.2).
 
@@ -529,7 +522,7 @@ def reduce_scatter(
     counts: Sequence[int],
     *,
     output: PathLike | None = None,
-    **options: Unpack[ScatterAll],
+    **options: Any,
 ) -> Any:
     """Combine all ranks, and give each a block of the result (MPI_Reduce_scatter; MPI-4.1, 6.10.2).
 
@@ -630,7 +623,7 @@ def reduce_scatter_block(
     op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[BlockAll],
+    **options: Any,
 ) -> Any:
     """Combine all ranks, and give each an equal block of the result (MPI_Reduce_scatter_block; MPI-4.1, 6.10.1).
 
@@ -665,7 +658,7 @@ def reduce_scatter_block(
 
 
 @with_options
-def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, **options: Unpack[LocalAll]) -> Summary:
+def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, **options: Any) -> Summary:
     """Replace the file `inoutvec` by `invec op inoutvec` (MPI_Reduce_local; MPI-4.1, 6.9.7).
 
     Parameters

@@ -11,7 +11,7 @@ from typing import Any, ForwardRef, TypeVar, Union, cast, get_args, get_origin
 
 from mpired import interrupts, provenance
 from mpired.errors import MpiredError
-from mpired.options import ONLY_ELEMENTS, CountValid, Indexing, Memory, Option, Split, ValueOptions, integer, rows
+from mpired.options import INDEXING, ONLY_ELEMENTS, VALUES, Option, integer, rows
 from mpired.options import checked as known_good
 from mpired.steps import logged
 from mpired.storage import descriptors, memory
@@ -20,7 +20,7 @@ from mpired.values import Word
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _KEYWORDS = "**options\n"
-_OF_REDUCTIONS = {name for table in (ValueOptions, Indexing, Split, CountValid) for name in rows(table)}
+_OF_REDUCTIONS = {name for table in (VALUES, INDEXING, ("split",), ("count_valid",)) for name in rows(table)}
 
 
 def with_options(function: _F) -> _F:
@@ -62,7 +62,7 @@ def with_options(function: _F) -> _F:
         budget = descriptors.limited(None if most is None else integer("`max_open_files`", most))
         keywords = {name: repr(value) for name, value in given.items()} if given.get("provenance") else {}
         how = {"call": f"mpired.{function.__qualname__}", "keywords": keywords}
-        held = memory.limited(known_good(Memory, {"max_memory": given.get("max_memory")})["max_memory"])
+        held = memory.limited(known_good(("max_memory",), {"max_memory": given.get("max_memory")})["max_memory"])
         with interrupts.Held() as end, logged(), budget, held, provenance.called(**how):
             try:
                 found = function(*arguments, **given)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from importlib import metadata
-from typing import Any, Unpack, cast
+from typing import Any, cast
 
 import click
 
@@ -14,12 +14,11 @@ from mpired.cli.messages import show
 from mpired.engines import ENGINES, LOCAL, Engine, chosen, usual
 from mpired.engines.table import FarRunner
 from mpired.errors import UsageError, escaped, installation
-from mpired.options import AsJson, Numbered, checked
-from mpired.options import Engines as EngineOptions
+from mpired.options import checked
 
 
 @click.command(cls=params.Command)
-@params.options(EngineOptions, Numbered, AsJson)
+@params.options(EngineOptions, "rank_numbers", "as_json@print")
 @click.argument("ranks", nargs=-1, metavar="[RANK...]", type=params.FILE)
 def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Unpack[EngineOptions]) -> None:
     """List the engines (local, mpi, dask): whether each is installed and running.

@@ -20,7 +20,7 @@ from mpired.cli.messages import know_flags, say
 from mpired.cli.wanted import REPORT
 from mpired.engines import launched
 from mpired.ops import STATISTICS, Use, ops_for
-from mpired.options import RUNNING, SECTIONS, DryRun, Numbered, Option, Quiet, Report, Summarised, rows
+from mpired.options import REPORT, RUNNING, SECTIONS, SUMMARY, Option, Options, rows
 from mpired.steps import noted
 from mpired.storage import descriptors, memory
 from mpired.values import Creation, Flag, FormatName, Kind, Names, OpName, Path, RefusedError, Size, Text, Word
@@ -40,7 +40,13 @@ _FEW = 6
 _SKIPPED = 9
 _NUMBERED = f"{__name__}.numbered"
 # What commands do not pass on, and where the context keeps it.
-_KEPT: Mapping[type, str] = {Quiet: REPORT, DryRun: REPORT, Summarised: REPORT, Report: REPORT, Numbered: _NUMBERED}
+_KEPT: Mapping[type, str] = {
+    "quiet": REPORT,
+    "dry_run": REPORT,
+    SUMMARY: REPORT,
+    REPORT: REPORT,
+    "rank_numbers": _NUMBERED,
+}
 _NOTES = {
     Size: " K, KB and KiB are all 1024 bytes; M, G and T are likewise powers of 1024.",
     Names: " Quote a name with a comma: '\"a,b\",c'.",
@@ -341,7 +347,7 @@ def _kept(place: str, context: click.Context, parameter: click.Parameter, value:
     context.meta.setdefault(place, {})[parameter.name] = value
 
 
-def report() -> Report:
+def report() -> Options:
     """Return what the options of the report say, of the command that runs."""
     return cast("Report", click.get_current_context().meta[REPORT])
 

@@ -22,9 +22,8 @@ from mpired.buffers.spread import Records
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import transfer
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
-from mpired.options import Inputs, PathLike, UnpackOptions, part
-from mpired.options import Packed as PackedOptions
-from mpired.packing.units import Packed, octets, said_of
+from mpired.options import INPUTS, PACKED, Options, PathLike, part
+from mpired.packing.units import octets, said_of
 from mpired.progress import Progress
 from mpired.ranks import check_use
 from mpired.sources.open import check_no_input, check_no_other_input, open_source
@@ -44,7 +43,7 @@ class Unpacking:
 
     buffer: RankBuffer  # the units
     records: Records  # where they go
-    packed: Packed  # what they are
+    packed: Options  # what they are
     path: str  # the file to write
     target: Source | None  # the file whose other bytes stay; None for zeros
     function: ClassVar[str] = "MPI_Unpack"
@@ -105,7 +104,7 @@ class Unpacking:
 class _Units:
     """Gives the bytes of packed units in order."""
 
-    def __init__(self, buffer: RankBuffer, packed: Packed) -> None:
+    def __init__(self, buffer: RankBuffer, packed: Options) -> None:
         self._decoder = Decoder()
         self._reader = self._decoder.decoding(buffer).open()
         self._count = buffer.count
@@ -142,7 +141,7 @@ class _Units:
         self._decoder.close()
 
 
-def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: UnpackOptions) -> Unpacking:
+def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: Options) -> Unpacking:
     """Check an unpacking: the type, the file, where its elements go. Nothing is written.
 
     Parameters
@@ -164,7 +163,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: U
     said, datatype = said_of(options)
     check_are_data([output, into])
     check_no_other_input([output if into is None else os.fspath(into)], [(options["types"], "the named datatypes")])
-    buffer, form = _opened(os.fspath(packed), said, datatype, Declared.of(part(Inputs, part(PackedOptions, options))))
+    buffer, form = _opened(os.fspath(packed), said, datatype, Declared.of(part(INPUTS, part(PackedOptions, options))))
     buffer = within_budget(buffer)
     memory.check(memory.BASE_NBYTES)
     if buffer.fortran_order and sum(dim > 1 for dim in buffer.shape or ()) > 1:
@@ -192,17 +191,17 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: U
     return Unpacking(buffer, records, form, path, target)
 
 
-def _opened(path: str, said: Declared, datatype: Datatype, inputs: Declared) -> tuple[RankBuffer, Packed]:
+def _opened(path: str, said: Declared, datatype: Datatype, inputs: Declared) -> tuple[RankBuffer, Options]:
     """Open a file of units, or of whole elements as reductions write them, and say which it is."""
     # Once: a stream gives its bytes only once.
     source = unpacked(open_source(path), inputs._replace(datatype=datatype))
-    units = Packed.of(said, datatype, as_bytes=not said.is_external)
+    units = PACKED.of(said, datatype, as_bytes=not said.is_external)
     try:
         return _buffer(source, said.of_units(units.datatype, inputs), said.count), units
     except DatatypeError:
         if datatype.memory.obstacle:
             raise
-        whole = Packed(datatype, 1, said.packed_form(datatype))
+        whole = PACKED(datatype, 1, said.packed_form(datatype))
         with contextlib.suppress(DatatypeError):
             return _buffer(source, said.of_units(datatype, inputs), said.count), whole
         raise
@@ -218,7 +217,7 @@ def _buffer(source: Source, packed: Declared, count: int | None) -> RankBuffer:
     return file.only_buffer()
 
 
-def _elements(buffer: RankBuffer, packed: Packed, said: Declared) -> int:
+def _elements(buffer: RankBuffer, packed: Options, said: Declared) -> int:
     """Return how many whole elements a buffer of units holds, or those that are declared."""
     name = buffer.source.name
     if not packed.per_element:
