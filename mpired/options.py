@@ -741,9 +741,8 @@ class Keep(TypedDict, total=False):
         str | Sequence[str],
         Option(
             "--keep",
-            Names("COLUMN,..."),
-            "Columns or arrays to copy into the result unchanged. They can have any type, and must be equal "
-            "in all ranks.",
+            Names("NAME,..."),
+            "Columns or arrays to copy into the result unchanged. They must be equal in all ranks.",
             (),
             section=COLUMNS,
             common=True,
