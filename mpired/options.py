@@ -429,9 +429,8 @@ _SECTIONS: dict[str, dict[str, Option]] = {
             Names(), "The column or array, in a file with several.", (), flags="--columns --variables", common=True
         ),
         "keep": Option(
-            Names("COLUMN,..."),
-            "Columns or arrays to copy into the result unchanged. They can have any type, and must be equal in "
-            "all ranks.",
+            Names("NAME,..."),
+            "Columns or arrays to copy into the result unchanged. They must be equal in all ranks.",
             (),
             common=True,
         ),
@@ -673,7 +672,7 @@ UNPACK: Group = (*RECORDS, *PACKED, "overwrite", "lock_timeout", *BUDGETS)
 INFO: Group = (*LISTING, *INPUTS, "lock_timeout")
 SHOW: Group = (*INPUTS, "bins", "png", "overwrite", "lock_timeout")
 DIFF: Group = (*TOLERANCE, "examples", *INPUTS, *EFFORT, "lock_timeout")
-LOCATE: Group = ("nan@locate", *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_timeout")
+LOCATE: Group = ("top", "nan@locate", *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_timeout")
 RECOVER: Group = ("only_list", "discard", "force@recover", "lock_timeout")
 
 

@@ -5,20 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias, overload
-
-import numpy as np
+from typing import Any, TypeAlias
 
 from mpired import attempts, cautions
-from mpired.api.keywords import (
-    AllreduceKeywords,
-    Combining,
-    ExscanKeywords,
-    ReduceKeywords,
-    ScanKeywords,
-    ScatterKeywords,
-    watched,
-)
 from mpired.api.outcome import Arrays, as_arrays, carry_out
 from mpired.api.signatures import with_options
 from mpired.buffers.memory import all_at_hand, at_hand, path_at_hand
@@ -30,45 +19,29 @@ from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.engines import chosen
 from mpired.errors import OverflowWarning, UsageError
 from mpired.ops import OpLike
-from mpired.options import CALL, Options, PathLike, Rank, Several, rows
-from mpired.progress import Progress
+from mpired.options import (
+    ALLREDUCE,
+    CALL,
+    EXSCAN,
+    LOCAL,
+    REDUCE,
+    SCAN,
+    SCATTER,
+    SCATTER_BLOCK,
+    Options,
+    PathLike,
+    Rank,
+    Several,
+    rows,
+)
+from mpired.progress import Progress, watched
 from mpired.ranks import RankWord
 from mpired.report import Summary, summarise
 
 Ranks: TypeAlias = Several[Rank]
-Yes: TypeAlias = Literal[True]
-No: TypeAlias = Literal[False]
-InMemory: TypeAlias = Several[np.ndarray]
-"""Ranks whose results are arrays. Whether a file's is one, or a dict, is in the file: the type of that is `Any`."""
 
 
-@overload
-def reduce(
-    ranks: InMemory, op: OpLike, *, output: None = None, in_place: No = False, **options: Unpack[ReduceKeywords]
-) -> np.ndarray: ...
-@overload
-def reduce(
-    ranks: Ranks, op: OpLike, *, output: None = None, in_place: No = False, **options: Unpack[ReduceKeywords]
-) -> Any: ...
-@overload
-def reduce(
-    ranks: Ranks, op: OpLike, *, output: PathLike, in_place: No = False, **options: Unpack[ReduceKeywords]
-) -> Summary: ...
-@overload
-def reduce(
-    ranks: Ranks, op: OpLike, *, output: None = None, in_place: Yes, **options: Unpack[ReduceKeywords]
-) -> Summary: ...
-@overload
-def reduce(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    split: tuple[PathLike, PathLike],
-    **options: Unpack[ReduceKeywords],
-) -> Summary: ...
-@with_options
+@with_options(*REDUCE, "progress")
 def reduce(
     ranks: Ranks,
     op: OpLike,
@@ -191,78 +164,7 @@ def _arrays(deal: Deal, request: Request, progress: Progress) -> list[Arrays | N
     return arrays
 
 
-@overload
-def allreduce(
-    ranks: InMemory,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: None = None,
-    **options: Unpack[AllreduceKeywords],
-) -> list[np.ndarray]: ...
-@overload
-def allreduce(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: None = None,
-    **options: Unpack[AllreduceKeywords],
-) -> list[Any]: ...
-@overload
-def allreduce(
-    ranks: InMemory,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: Ranks,
-    **options: Unpack[AllreduceKeywords],
-) -> tuple[list[np.ndarray], list[np.ndarray]]: ...
-@overload
-def allreduce(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: Ranks,
-    **options: Unpack[AllreduceKeywords],
-) -> tuple[list[Any], list[Any]]: ...
-@overload
-def allreduce(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: PathLike,
-    in_place: No = False,
-    group_b: Ranks | None = None,
-    **options: Unpack[AllreduceKeywords],
-) -> Summary: ...
-@overload
-def allreduce(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: Yes,
-    group_b: None = None,
-    **options: Unpack[AllreduceKeywords],
-) -> Summary: ...
-@overload
-def allreduce(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: Ranks | None = None,
-    split: tuple[PathLike, PathLike],
-    **options: Unpack[AllreduceKeywords],
-) -> Summary: ...
-@with_options
+@with_options(*ALLREDUCE, "progress")
 def allreduce(
     ranks: Ranks,
     op: OpLike,
@@ -307,33 +209,7 @@ def allreduce(
     return _call("allreduce", ranks, op, output, options)
 
 
-@overload
-def scan(
-    ranks: InMemory, op: OpLike, *, output: None = None, in_place: No = False, **options: Unpack[ScanKeywords]
-) -> list[np.ndarray]: ...
-@overload
-def scan(
-    ranks: Ranks, op: OpLike, *, output: None = None, in_place: No = False, **options: Unpack[ScanKeywords]
-) -> list[Any]: ...
-@overload
-def scan(
-    ranks: Ranks, op: OpLike, *, output: PathLike, in_place: No = False, **options: Unpack[ScanKeywords]
-) -> Summary: ...
-@overload
-def scan(
-    ranks: Ranks, op: OpLike, *, output: None = None, in_place: Yes, **options: Unpack[ScanKeywords]
-) -> Summary: ...
-@overload
-def scan(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    split: tuple[PathLike, PathLike],
-    **options: Unpack[ScanKeywords],
-) -> Summary: ...
-@with_options
+@with_options(*SCAN, "progress")
 def scan(
     ranks: Ranks,
     op: OpLike,
@@ -372,33 +248,7 @@ def scan(
     return _call("scan", ranks, op, output, options)
 
 
-@overload
-def exscan(
-    ranks: InMemory, op: OpLike, *, output: None = None, in_place: No = False, **options: Unpack[ExscanKeywords]
-) -> list[np.ndarray | None]: ...
-@overload
-def exscan(
-    ranks: Ranks, op: OpLike, *, output: None = None, in_place: No = False, **options: Unpack[ExscanKeywords]
-) -> list[Any]: ...
-@overload
-def exscan(
-    ranks: Ranks, op: OpLike, *, output: PathLike, in_place: No = False, **options: Unpack[ExscanKeywords]
-) -> Summary: ...
-@overload
-def exscan(
-    ranks: Ranks, op: OpLike, *, output: None = None, in_place: Yes, **options: Unpack[ExscanKeywords]
-) -> Summary: ...
-@overload
-def exscan(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    split: tuple[PathLike, PathLike],
-    **options: Unpack[ExscanKeywords],
-) -> Summary: ...
-@with_options
+@with_options(*EXSCAN, "progress")
 def exscan(
     ranks: Ranks,
     op: OpLike,
@@ -437,85 +287,7 @@ def exscan(
     return _call("exscan", ranks, op, output, options)
 
 
-@overload
-def reduce_scatter(
-    ranks: InMemory,
-    op: OpLike,
-    counts: Sequence[int],
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: None = None,
-    **options: Unpack[ScatterKeywords],
-) -> list[np.ndarray]: ...
-@overload
-def reduce_scatter(
-    ranks: Ranks,
-    op: OpLike,
-    counts: Sequence[int],
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: None = None,
-    **options: Unpack[ScatterKeywords],
-) -> list[Any]: ...
-@overload
-def reduce_scatter(
-    ranks: InMemory,
-    op: OpLike,
-    counts: Sequence[int],
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: Ranks,
-    **options: Unpack[ScatterKeywords],
-) -> tuple[list[np.ndarray], list[np.ndarray]]: ...
-@overload
-def reduce_scatter(
-    ranks: Ranks,
-    op: OpLike,
-    counts: Sequence[int],
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: Ranks,
-    **options: Unpack[ScatterKeywords],
-) -> tuple[list[Any], list[Any]]: ...
-@overload
-def reduce_scatter(
-    ranks: Ranks,
-    op: OpLike,
-    counts: Sequence[int],
-    *,
-    output: PathLike,
-    in_place: No = False,
-    group_b: Ranks | None = None,
-    **options: Unpack[ScatterKeywords],
-) -> Summary: ...
-@overload
-def reduce_scatter(
-    ranks: Ranks,
-    op: OpLike,
-    counts: Sequence[int],
-    *,
-    output: None = None,
-    in_place: Yes,
-    group_b: None = None,
-    **options: Unpack[ScatterKeywords],
-) -> Summary: ...
-@overload
-def reduce_scatter(
-    ranks: Ranks,
-    op: OpLike,
-    counts: Sequence[int],
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: Ranks | None = None,
-    split: tuple[PathLike, PathLike],
-    **options: Unpack[ScatterKeywords],
-) -> Summary: ...
-@with_options
+@with_options(*SCATTER, "progress")
 def reduce_scatter(
     ranks: Ranks,
     op: OpLike,
@@ -558,66 +330,7 @@ def reduce_scatter(
     return _call("reduce-scatter", ranks, op, output, {**options, "counts": counts})
 
 
-@overload
-def reduce_scatter_block(
-    ranks: InMemory,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: None = None,
-    **options: Unpack[Combining],
-) -> list[np.ndarray]: ...
-@overload
-def reduce_scatter_block(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: None = None,
-    **options: Unpack[Combining],
-) -> list[Any]: ...
-@overload
-def reduce_scatter_block(
-    ranks: InMemory,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: Ranks,
-    **options: Unpack[Combining],
-) -> tuple[list[np.ndarray], list[np.ndarray]]: ...
-@overload
-def reduce_scatter_block(
-    ranks: Ranks, op: OpLike, *, output: None = None, in_place: No = False, group_b: Ranks, **options: Unpack[Combining]
-) -> tuple[list[Any], list[Any]]: ...
-@overload
-def reduce_scatter_block(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: PathLike,
-    in_place: No = False,
-    group_b: Ranks | None = None,
-    **options: Unpack[Combining],
-) -> Summary: ...
-@overload
-def reduce_scatter_block(
-    ranks: Ranks, op: OpLike, *, output: None = None, in_place: Yes, group_b: None = None, **options: Unpack[Combining]
-) -> Summary: ...
-@overload
-def reduce_scatter_block(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: Ranks | None = None,
-    split: tuple[PathLike, PathLike],
-    **options: Unpack[Combining],
-) -> Summary: ...
-@with_options
+@with_options(*SCATTER_BLOCK, "progress")
 def reduce_scatter_block(
     ranks: Ranks,
     op: OpLike,
@@ -657,7 +370,7 @@ def reduce_scatter_block(
     return _call("reduce-scatter-block", ranks, op, output, options)
 
 
-@with_options
+@with_options(*LOCAL, "progress")
 def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, **options: Any) -> Summary:
     """Replace the file `inoutvec` by `invec op inoutvec` (MPI_Reduce_local; MPI-4.1, 6.9.7).
 

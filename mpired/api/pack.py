@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from mpired import attempts
-from mpired.api.keywords import watched
 from mpired.api.outcome import carry_out, shaped
 from mpired.api.signatures import with_options
 from mpired.buffers import ARRAY
@@ -17,16 +16,12 @@ from mpired.errors import UsageError
 from mpired.options import PACK, UNPACK, PathLike, checked
 from mpired.packing.pack import Packing, plan_pack
 from mpired.packing.unpack import plan_unpack
-from mpired.progress import Progress
+from mpired.progress import Progress, watched
 from mpired.report import PackSummary, summarise_packing
 from mpired.storage.output import Scratch
 
 
-@overload
-def pack(file: PathLike, *, output: None = None, **options: Any) -> np.ndarray: ...
-@overload
-def pack(file: PathLike, *, output: PathLike, **options: Any) -> PackSummary: ...
-@with_options
+@with_options(*PACK, "progress")
 def pack(file: PathLike, *, output: PathLike | None = None, **options: Any) -> np.ndarray | PackSummary:
     """Take the elements of a datatype out of a raw file and put them one after another (MPI_Pack; MPI-4.1, 5.2).
 
@@ -80,7 +75,7 @@ def _array(plan: Packing, progress: Progress) -> np.ndarray:
         return shaped(result, shape, fortran_order=False)
 
 
-@with_options
+@with_options(*UNPACK, "progress")
 def unpack(
     packed: PathLike,
     *,

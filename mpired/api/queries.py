@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from mpired import attempts
-from mpired.api.keywords import watched
 from mpired.api.outcome import carry_out
 from mpired.api.signatures import with_options
 from mpired.buffers import AtHand, Declared, RankFile
 from mpired.buffers import look as describe
 from mpired.buffers.memory import ArrayRank, all_at_hand, at_hand, path_at_hand, paths
 from mpired.ops import OpLike
-from mpired.options import INPUTS, SHOW, Options, PathLike, Rank, checked
-from mpired.progress import unwatched
+from mpired.options import DIFF, INPUTS, LOCATE, SHOW, Options, PathLike, Rank, checked
+from mpired.progress import unwatched, watched
 from mpired.queries import diff as differences
 from mpired.queries import locate as extremes
 from mpired.queries.diff import Difference
@@ -26,7 +25,7 @@ from mpired.queries.show import Shown, plan_show
 from mpired.ranks import check_use
 
 
-@with_options
+@with_options(*INPUTS)
 def info(path: Rank, **options: Any) -> RankFile:
     """Describe what a file holds, from its header.
 
@@ -67,7 +66,7 @@ def look(rank: str | AtHand, inputs: Options) -> RankFile:
     return file
 
 
-@with_options
+@with_options(*SHOW)
 def show(path: PathLike, **options: Any) -> Shown:
     """Measure what a file holds: extremes and where they are, the exact mean, NaN, nulls, and who won how often.
 
@@ -108,7 +107,7 @@ def show(path: PathLike, **options: Any) -> Shown:
     return found[-1]
 
 
-@with_options
+@with_options(*DIFF, "progress")
 def diff(a: Rank, b: Rank, **options: Any) -> Difference:
     """Compare the elements of two files: how many differ, how much, and where.
 
@@ -147,11 +146,7 @@ def diff(a: Rank, b: Rank, **options: Any) -> Difference:
     return differences.diff((at_hand(a, "a"), at_hand(b, "b")), given, progress)
 
 
-@overload
-def locate(ranks: Sequence[Rank], op: OpLike, *, top: None = None, **options: Any) -> Location: ...
-@overload
-def locate(ranks: Sequence[Rank], op: OpLike, *, top: int, **options: Any) -> list[Location]: ...
-@with_options
+@with_options(*LOCATE, "progress")
 def locate(ranks: Sequence[Rank], op: OpLike, *, top: int | None = None, **options: Any) -> Location | list[Location]:
     """Find the largest or the smallest element of all ranks: its value, its rank and its index there (MPI-4.1, 6.9.4).
 

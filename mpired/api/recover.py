@@ -13,7 +13,7 @@ from mpired.storage import notices
 from mpired.storage.recovering import Recovered, recover_files
 
 
-@with_options
+@with_options(*RECOVER)
 def recover(files: PathLike | Sequence[PathLike], **options: Any) -> list[Recovered]:
     """Finish what interrupted commands have begun with files, and remove what else they left behind.
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from mpired.api.keywords import watched
 from mpired.api.outcome import as_numpy
 from mpired.api.signatures import with_options
 from mpired.attempts import repeated
@@ -23,6 +22,7 @@ from mpired.options import (
     FETCH_ELEMENT,
     SWAP,
     WINDOW,
+    Group,
     MpiDatatype,
     Options,
     PathLike,
@@ -30,12 +30,10 @@ from mpired.options import (
     checked,
     part,
 )
-from mpired.progress import Progress, unwatched
+from mpired.progress import Progress, unwatched, watched
 from mpired.ranks import gathered
 from mpired.windows.call import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.request import Done, Keep
-
-_Options = TypeVar("_Options", bound=Mapping[str, Any])
 
 
 class Window:
@@ -70,7 +68,7 @@ class Window:
     array([ 1.,  1.,  2., 10.])
     """
 
-    @with_options
+    @with_options(*WINDOW)
     def __init__(
         self,
         *paths: PathLike,
@@ -87,7 +85,7 @@ class Window:
     def __repr__(self) -> str:
         return f"Window({', '.join(map(repr, self.paths))})"
 
-    @with_options
+    @with_options(*ACCUMULATE, "progress")
     def accumulate(
         self,
         origin: Rank | Sequence[Rank],
@@ -127,7 +125,7 @@ class Window:
         done = _run(plan, said, *origins, progress=progress)
         return len(done.origins) - len(done.skipped)
 
-    @with_options
+    @with_options(*FETCH, "progress")
     def get_accumulate(self, origin: Rank | None, op: OpLike, **options: Any) -> np.ndarray:
         """Combine an origin into the window, and return the old elements (MPI_Get_accumulate; MPI-4.1, 12.3.4).
 
@@ -155,7 +153,7 @@ class Window:
         plan = partial(plan_get_accumulate, self.paths, given, op, said)
         return _fetched(plan, said, given, progress=progress)
 
-    @with_options
+    @with_options(*FETCH_ELEMENT)
     def fetch_and_op(self, value: object, op: OpLike, **options: Any) -> Any:
         """Combine a value into one element, and return the old one (MPI_Fetch_and_op; MPI-4.1, 12.3.4).
 
@@ -176,7 +174,7 @@ class Window:
         said = self._with(FETCH_ELEMENT, options)
         return _fetched(partial(plan_fetch_and_op, self.paths, value, op, said), said, value).reshape(-1)[0]
 
-    @with_options
+    @with_options(*SWAP)
     def compare_and_swap(self, compare: object, value: object, **options: Any) -> Any:
         """Set one element to `value` if it is `compare`, and return the old one (MPI_Compare_and_swap; 12.3.4).
 
@@ -196,8 +194,8 @@ class Window:
         plan = partial(plan_compare_and_swap, self.paths, compare, value, said)
         return _fetched(plan, said, compare, value).reshape(-1)[0]
 
-    def _with(self, known: type[_Options], options: Any) -> _Options:
-        return checked(known, part(known, self._said) | options)
+    def _with(self, known: Group, options: Options) -> dict[str, Any]:
+        return checked(known, {**part(known, self._said), **options})
 
 
 def _at_hand(origin: object, name: str) -> str | np.ndarray | AtHand:

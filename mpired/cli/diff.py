@@ -20,12 +20,7 @@ from mpired.queries.places import in_json
 
 _DIFFERENT = 1
 _BUG = 70  # EX_SOFTWARE of sysexits.h
-_EXIT_STATUS = f"""\b
-Exit status: 0 the same, {_DIFFERENT} different, 2 usage, 3 bad data or an MPI rule,
-4 a system error, 5 others keep a file locked, 8 a worker died or memory
-ran out, {_BUG} a bug,
-130/143/129 ended by a signal, 141 broken pipe.
-"""
+_EXIT_STATUS = f"""Exit status: 0 the same, {_DIFFERENT} different; `mpired help statuses` lists the others."""
 
 
 class _Comparing(params.Command):
@@ -47,7 +42,7 @@ class _Comparing(params.Command):
 @click.argument("a", metavar="A", type=params.FILE)
 @click.argument("b", metavar="B", type=params.FILE)
 @click.pass_context
-def diff(ctx: click.Context, *, a: str, b: str, as_json: bool, **options: Any) -> None:
+def diff(ctx: click.Context, /, *, a: str, b: str, as_json: bool, **options: Any) -> None:
     """Compare the elements of A and B: how many differ, how much, and where.
 
     Without a tolerance they are compared bit by bit: 0.0 and -0.0 differ, and so do two NaNs of other bits.

@@ -34,13 +34,14 @@ from mpired.storage.output import Output, open_output
 _FIRST, _LAST = 10, 5
 _WIDTH = 80
 _SHOWN_INDICES = 5
+_OPTIONS = ("slice", "histogram", *SHOW, "as_json@print")
 _TOGETHER = 1000  # lines in which columns have one width
 _GAP = "..."
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")  # as JSON has them
 
 
 @click.command(cls=params.Command)
-@params.options(SHOW)
+@params.options(_OPTIONS)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=params.FILE)
 def show(*, files: tuple[str, ...], **options: Any) -> None:
     """Show the elements of each FILE, and figures: extremes and where they are, the exact mean, NaN, nulls.
@@ -55,7 +56,7 @@ def show(*, files: tuple[str, ...], **options: Any) -> None:
       mpired show --slice '2:8:2' sample_data/cells_1.parquet
       mpired show --type double_int sample_data/maxloc_3.bin
     """
-    checked_options = checked(SHOW, options)
+    checked_options = checked(_OPTIONS, options)
     _check(files, checked_options)
     check_are_data(files)
     pool.adopt_orphans()

@@ -16,7 +16,8 @@ from mpired.collectives.counts import counted
 from mpired.collectives.table import Collective
 from mpired.datatypes.pairs import VALUES
 from mpired.errors import OrderWarning, UsageError
-from mpired.options import VALUES, Options, part
+from mpired.options import VALUES as VALUE_OPTIONS
+from mpired.options import Options, part
 from mpired.ranks import RankWord, Skipped, gathered, in_one_order, left_out, open_groups, ordered, unnatural
 from mpired.sources.open import check_no_input, check_no_other_input
 from mpired.steps import step
@@ -125,7 +126,7 @@ def read_request(
         from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
 
         indices.check_words(chosen, options, in_place=options["in_place"])
-    pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options.__annotations__ else ""
+    pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options else ""
     if said.datatype is not None and not indexed:
         ops.check(chosen, said.datatype, ops.Use.REDUCE, pairing=pairing)  # whatever the files hold
         _ = said.datatype.form
@@ -235,7 +236,7 @@ def resolve_op(op: ops.OpLike, options: Options) -> ops.Op:
 
 def _values(options: Options) -> Options:
     """Return how values are treated, with the weights that a file has."""
-    values = part(VALUES, options)
+    values = part(VALUE_OPTIONS, options)
     path = options["weights_from"]
     if path is None:
         return values

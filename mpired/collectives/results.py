@@ -167,7 +167,7 @@ def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
 
 
 def _counts(collective: Collective, counts: Sequence[int] | None, option: str) -> tuple[int, ...] | None:
-    if "counts" in collective.options.__annotations__ and counts is None:
+    if "counts" in collective.options and counts is None:
         raise UsageError(option, "is missing; give the count of elements of each rank of the group, e.g. 3,0,5")
     return None if counts is None else tuple(counts)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from mpired.collectives.share import Share
 from mpired.errors import CountError, RootError
-from mpired.options import ALLREDUCE, CALL, EXSCAN, LOCAL, REDUCE, SCAN, SCATTER, SCATTER_BLOCK, Options, checked
+from mpired.options import ALLREDUCE, CALL, EXSCAN, LOCAL, REDUCE, SCAN, SCATTER, SCATTER_BLOCK, Group, Options, checked
 
 _Group = TypeVar("_Group")
 
@@ -74,7 +74,7 @@ class Collective(NamedTuple):
     name: str
     function: str
     section: str
-    options: type
+    options: Group
     shares: Callable[[Task], list[Share]]
     intercomm: bool = True
     whole: bool = True
@@ -94,7 +94,7 @@ class Collective(NamedTuple):
         UsageError
             If a value makes no sense.
         """
-        return checked(CALL, options) | self.fixed
+        return {**checked(CALL, options), **self.fixed}
 
 
 def _root(task: Task) -> list[Share]:

@@ -23,7 +23,7 @@ from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import transfer
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
 from mpired.options import INPUTS, PACKED, Options, PathLike, part
-from mpired.packing.units import octets, said_of
+from mpired.packing.units import Packed, octets, said_of
 from mpired.progress import Progress
 from mpired.ranks import check_use
 from mpired.sources.open import check_no_input, check_no_other_input, open_source
@@ -43,7 +43,7 @@ class Unpacking:
 
     buffer: RankBuffer  # the units
     records: Records  # where they go
-    packed: Options  # what they are
+    packed: Packed  # what they are
     path: str  # the file to write
     target: Source | None  # the file whose other bytes stay; None for zeros
     function: ClassVar[str] = "MPI_Unpack"
@@ -104,7 +104,7 @@ class Unpacking:
 class _Units:
     """Gives the bytes of packed units in order."""
 
-    def __init__(self, buffer: RankBuffer, packed: Options) -> None:
+    def __init__(self, buffer: RankBuffer, packed: Packed) -> None:
         self._decoder = Decoder()
         self._reader = self._decoder.decoding(buffer).open()
         self._count = buffer.count
@@ -163,7 +163,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
     said, datatype = said_of(options)
     check_are_data([output, into])
     check_no_other_input([output if into is None else os.fspath(into)], [(options["types"], "the named datatypes")])
-    buffer, form = _opened(os.fspath(packed), said, datatype, Declared.of(part(INPUTS, part(PackedOptions, options))))
+    buffer, form = _opened(os.fspath(packed), said, datatype, Declared.of(part(INPUTS, part(PACKED, options))))
     buffer = within_budget(buffer)
     memory.check(memory.BASE_NBYTES)
     if buffer.fortran_order and sum(dim > 1 for dim in buffer.shape or ()) > 1:
@@ -191,17 +191,17 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
     return Unpacking(buffer, records, form, path, target)
 
 
-def _opened(path: str, said: Declared, datatype: Datatype, inputs: Declared) -> tuple[RankBuffer, Options]:
+def _opened(path: str, said: Declared, datatype: Datatype, inputs: Declared) -> tuple[RankBuffer, Packed]:
     """Open a file of units, or of whole elements as reductions write them, and say which it is."""
     # Once: a stream gives its bytes only once.
     source = unpacked(open_source(path), inputs._replace(datatype=datatype))
-    units = PACKED.of(said, datatype, as_bytes=not said.is_external)
+    units = Packed.of(said, datatype, as_bytes=not said.is_external)
     try:
         return _buffer(source, said.of_units(units.datatype, inputs), said.count), units
     except DatatypeError:
         if datatype.memory.obstacle:
             raise
-        whole = PACKED(datatype, 1, said.packed_form(datatype))
+        whole = Packed(datatype, 1, said.packed_form(datatype))
         with contextlib.suppress(DatatypeError):
             return _buffer(source, said.of_units(datatype, inputs), said.count), whole
         raise
@@ -217,7 +217,7 @@ def _buffer(source: Source, packed: Declared, count: int | None) -> RankBuffer:
     return file.only_buffer()
 
 
-def _elements(buffer: RankBuffer, packed: Options, said: Declared) -> int:
+def _elements(buffer: RankBuffer, packed: Packed, said: Declared) -> int:
     """Return how many whole elements a buffer of units holds, or those that are declared."""
     name = buffer.source.name
     if not packed.per_element:

@@ -15,7 +15,7 @@ from mpired.buffers.decoding import Decoder
 from mpired.buffers.flat import Order
 from mpired.datatypes import Datatype
 from mpired.errors import MpiredWarning, UsageError
-from mpired.options import INPUTS, PLACES, RANKING, WINDOW_VALUES, Options, PathLike, Target, checked, part
+from mpired.options import INPUTS, PLACES, RANKING, TARGET, WINDOW_VALUES, Options, PathLike, checked, part
 from mpired.progress import Progress, unwatched
 from mpired.ranks import RankWord, Skipped, check_formats, each_good, left_out, pieces
 from mpired.steps import step
@@ -189,7 +189,7 @@ def _on_one_element(
     check_are_data([*windows, *read, compare])
     check_are_files(windows)
     said = Declared.of(part(INPUTS, options))._replace(taken=op.groups)
-    where = checked(PLACES, part(Target, options) | {"at": options["at"]})
+    where = checked(PLACES, part(TARGET, options) | {"at": options["at"]})
     if where["at"] is None:
         where |= {"target_disp": where["target_disp"] or 0, "target_count": 1}
     placement = place(where, len(windows))

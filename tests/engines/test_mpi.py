@@ -238,7 +238,7 @@ def test_workers_that_send_something_take_as_long_as_they_need(here):
 @pytest.mark.parametrize(
     ("environment", "options", "said"),
     [
-        ({}, ["-o", "out.npy"], "mpi needs a launcher: `mpiexec -n 4 mpired reduce --engine mpi`, or srun"),
+        ({}, ["-o", "out.npy"], "mpi needs a launcher: `mpiexec -n 4 mpired ... --engine mpi`, or srun"),
         ({"SLURM_STEP_NUM_TASKS": "8"}, ["-o", "out.npy"], "has started 8 processes (SLURM_STEP_NUM_TASKS), and each"),
         ({"PMI_SIZE": "1"}, [], "is standard output, which the launcher of mpi may write to; name a file"),
     ],
