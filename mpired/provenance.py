@@ -13,10 +13,10 @@ from typing import Any
 
 from mpired.engines import pool
 from mpired.errors import escaped, without_secrets
+from mpired.log import step
 from mpired.progress import counted
 from mpired.sources.source import OpenStore, Source, of_file
 from mpired.sources.stream import StreamSource, digested
-from mpired.steps import step
 
 SUFFIX = ".json"
 """What the name of the file beside a result has more."""

@@ -21,7 +21,7 @@ MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"
 
 # A room may import what stands before it.
 ORDER = (
-    "errors", "interrupts", "installed", "mpi4py_objects", "values", "options", "progress", "steps", "calling",
+    "errors", "interrupts", "installed", "mpi4py_objects", "values", "options", "progress", "log", "calling",
     "cautions", "datatypes", "ops", "codecs", "storage", "sources", "engines", "buffers", "ranks", "provenance",
     "attempts", "collectives", "windows", "packing", "queries", "report", "preview", "api", "cli",
 )  # fmt: skip

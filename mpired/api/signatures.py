@@ -10,9 +10,9 @@ from typing import Any, TypeVar, cast
 
 from mpired import interrupts, provenance
 from mpired.errors import MpiredError
+from mpired.log import log_steps
 from mpired.options import ONLY_ELEMENTS, VALUES, Group, Option, integer, rows
 from mpired.options import checked as known_good
-from mpired.steps import logged
 from mpired.storage import descriptors, memory
 from mpired.storage.urls import signed
 from mpired.values import Word
@@ -63,7 +63,7 @@ def _with_options(group: Group, function: _F) -> _F:
         keywords = {name: repr(value) for name, value in given.items()} if given.get("provenance") else {}
         how = {"call": f"mpired.{function.__qualname__}", "keywords": keywords}
         held = memory.limited(known_good(("max_memory",), {"max_memory": given.get("max_memory")})["max_memory"])
-        with interrupts.Held() as end, logged(), budget, held, provenance.called(**how):
+        with interrupts.Held() as end, log_steps(), budget, held, provenance.called(**how):
             try:
                 found = function(*arguments, **given)
             except (MpiredError, OSError) as error:  # the caller's mistake: our frames do not help

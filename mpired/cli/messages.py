@@ -202,14 +202,9 @@ def tell_failure(failure: Failure, more: Sequence[str], wanted: Wanted, *, in_wo
         say("; ".join([f"{subject}{failure.reason}", *more]))
 
 
-def finished(paths: Sequence[str], words: str) -> None:
-    """Say which interrupted update was finished, with --quiet too: a repetition of its command would count twice."""
-    say(f"{paths[0]}: {words}")
-
-
-def waits(name: str, words: str) -> None:
-    """Say that a lock takes long, and who has it."""
-    say(f"{name}: {words}")
+def notify(paths: Sequence[str], text: str) -> None:
+    """Write a notice about files, with --quiet too."""
+    say(f"{paths[0]}: {text}")
 
 
 def tell_cautions(warned: Iterable[MpiredWarning]) -> None:

@@ -19,9 +19,9 @@ from mpired.cli import environment, progress
 from mpired.cli.messages import know_flags, say
 from mpired.cli.wanted import REPORT
 from mpired.engines import launched
+from mpired.log import collect_steps
 from mpired.ops import STATISTICS, Use, ops_for
 from mpired.options import OPTIONS, RUNNING, SECTIONS, Group, Option, Options, keyword
-from mpired.steps import noted
 from mpired.storage import descriptors, memory
 from mpired.values import Creation, Flag, FormatName, Kind, Names, OpName, Path, RefusedError, Size, Text, Word
 
@@ -189,7 +189,7 @@ class Command(click.Command):
                 way_out = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"
                 say(f"warning: started {count} times by a launcher; each process does the whole command. {way_out}")
             stack.enter_context(progress.shown(quiet=report.get("quiet", False)))
-            steps = stack.enter_context(noted()) if report.get("verbose") else None
+            steps = stack.enter_context(collect_steps()) if report.get("verbose") else None
             result = super().invoke(ctx)
         for line in steps.lines() if steps else ():
             say(line)

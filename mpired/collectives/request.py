@@ -16,11 +16,11 @@ from mpired.collectives.counts import counted
 from mpired.collectives.table import Collective
 from mpired.datatypes.pairs import VALUES
 from mpired.errors import OrderWarning, UsageError
+from mpired.log import step
 from mpired.options import VALUES as VALUE_OPTIONS
 from mpired.options import Options, part
 from mpired.ranks import RankWord, Skipped, gathered, in_one_order, left_out, open_groups, ordered, unnatural
 from mpired.sources.open import check_no_input, check_no_other_input
-from mpired.steps import step
 from mpired.values import Number, Numbers, RefusedError
 
 if TYPE_CHECKING:

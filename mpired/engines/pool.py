@@ -20,7 +20,7 @@ from mpired.engines.channel import Channel, channel
 from mpired.engines.table import Limits
 from mpired.engines.worker import flush_streams, results, work
 from mpired.errors import WorkerError
-from mpired.steps import step
+from mpired.log import step
 from mpired.storage import descriptors, interruptions
 
 _T = TypeVar("_T")

@@ -18,13 +18,13 @@ from mpired.buffers.formats import check_records, unpacked
 from mpired.buffers.spread import Records
 from mpired.datatypes.typemap import transfer
 from mpired.errors import UsageError
+from mpired.log import step
 from mpired.options import Options, PathLike
 from mpired.packing.units import Packed, octets, said_of
 from mpired.progress import Progress
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input, open_source
 from mpired.sources.source import OpenSource, Source
-from mpired.steps import step
 from mpired.storage import calls, memory
 from mpired.storage.names import check_are_data
 from mpired.storage.output import Output, Scratch, open_output

@@ -21,13 +21,13 @@ from mpired.collectives.run import worked
 from mpired.datatypes import TIMES, Group
 from mpired.datatypes.times import as_times
 from mpired.errors import CountError, DatatypeError, OpError, UsageError
+from mpired.log import step
 from mpired.ops import Op
 from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, LOCATE, Options, checked
 from mpired.progress import Pace, Progress
 from mpired.queries.elements import are_nan, with_nat
 from mpired.ranks import check_use, gathered, left_out, open_each, unnatural
-from mpired.steps import step
 
 # The op on plain elements that each is.
 _PLAIN = dict(zip(EXTREMES, (MAX, MIN), strict=True))

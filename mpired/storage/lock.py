@@ -18,7 +18,7 @@ from typing import NamedTuple, Self
 
 from mpired import interrupts
 from mpired.errors import LockError, UsageError
-from mpired.steps import step
+from mpired.log import notice, step
 from mpired.storage import calls, descriptors, reach
 from mpired.storage.remains import finish_staged
 
@@ -31,20 +31,10 @@ _PATIENCE, _REMINDER = 2.0, 10.0  # seconds before somebody is told, and before 
 _FEW = 8  # files whose locks are among those
 
 
-def _log(name: str, words: str) -> None:
-    """Log that a wait has become long."""
-    import logging  # noqa: PLC0415 - only for a long wait
-
-    logging.getLogger("mpired").info("%s: %s", name, words)
-
-
 class Waiting(NamedTuple):
     """How long to wait for a lock."""
 
     timeout: float = 60.0  # seconds; 0 tries once
-    # Called with the name of the file and what there is to say when the wait has become long, and every 10 s. By
-    # default that goes to the logger `mpired`
-    tell: Callable[[str, str], None] = _log
     deadline: float = math.inf  # when the wait ends, by the monotonic clock; known when it has begun
 
     def begun(self) -> Waiting:
@@ -361,7 +351,7 @@ def _wait(fd: int, name: str, waiting: Waiting, *, shared: bool) -> None:
             )
         if time.monotonic() - started > next_told:
             way_out = "ctrl-C ends the wait and changes nothing, `lock_timeout` limits it"
-            waiting.tell(name, f"waiting for {holder(fd)}, which has it locked; {way_out}")
+            notice([name], f"waiting for {holder(fd)}, which has it locked; {way_out}", "INFO")
             next_told += _REMINDER
         spread = 0.5 + os.urandom(1)[0] / 255  # so that those who wait do not go on in step
         interrupts.waited(time.sleep, min(pause * spread, left))

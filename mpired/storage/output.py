@@ -20,7 +20,7 @@ from typing import NamedTuple, Protocol, Self
 from mpired import codecs, interrupts
 from mpired.codecs import Codec
 from mpired.errors import OutputExistsError, UnconfirmedError, UsageError
-from mpired.steps import step
+from mpired.log import step
 from mpired.storage import calls, interruptions, metadata
 from mpired.storage.lock import Target
 from mpired.storage.temporary import open_temporary

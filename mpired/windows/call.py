@@ -15,10 +15,10 @@ from mpired.buffers.decoding import Decoder
 from mpired.buffers.flat import Order
 from mpired.datatypes import Datatype
 from mpired.errors import MpiredWarning, UsageError
+from mpired.log import step
 from mpired.options import INPUTS, PLACES, RANKING, TARGET, WINDOW_VALUES, Options, PathLike, checked, part
 from mpired.progress import Progress, unwatched
 from mpired.ranks import RankWord, Skipped, check_formats, each_good, left_out, pieces
-from mpired.steps import step
 from mpired.storage.names import check_are_data
 from mpired.storage.urls import check_are_files
 from mpired.windows.options import (

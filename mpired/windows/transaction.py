@@ -26,11 +26,11 @@ from mpired.errors import (
     UnconfirmedError,
     UsageError,
 )
+from mpired.log import step
 from mpired.ops import overflow
 from mpired.progress import Progress, unwatched
 from mpired.ranks import check_formats
 from mpired.sources.directory import check_one_file
-from mpired.steps import step
 from mpired.storage import calls, memory, unfinished
 from mpired.storage.lock import Inode, Target, Waiting, inode, lock_all, lock_replaced, lock_target
 from mpired.storage.names import check_not_orphan
