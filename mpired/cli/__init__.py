@@ -134,8 +134,9 @@ def _load_ahead(ctx: click.Context) -> None:
     path = next(filter(os.path.isfile, (ctx.obj or ())[1:]), None)
     if path is not None:
         from mpired.buffers.formats import loaded_ahead  # noqa: PLC0415 - imported when a command is
+        from mpired.cli import params  # noqa: PLC0415
 
-        ctx.with_resource(loaded_ahead(path))
+        ctx.meta[params.WORKER] = ctx.with_resource(loaded_ahead(path))
 
 
 def _suggestion(word: str) -> str:

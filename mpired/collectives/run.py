@@ -132,7 +132,7 @@ def _fill(course: Course, drafts: Sequence[Output | Draft], progress: Progress, 
     with folded(course.plan, shares, place, progress, also=flat, missing=missing) as results:
         for (result, draft), buffers in zip(encoded, results, strict=True):
             assert not isinstance(result.layout, FlatLayout)  # noqa: S101 - sorted so above
-            with draft.created() as fd, log.step("encoding results"), decoding.compressing(course.plan.jobs):
+            with draft.created() as fd, log.step("encoding results"):
                 result.layout(buffers, fd)
     again = [draft for _, draft in copied]
     for result, draft in zip(course.results, drafts, strict=True):
@@ -240,7 +240,7 @@ def _complete(layout: Layout, draft: Output | Draft, plan: Plan) -> None:
         with draft.created() as fd:
             calls.pwrite_all(fd, layout.head_of(plan.found), 0)
     if isinstance(layout, ArrayLayout) and layout.finish:
-        with log.step("completing results"), calls.blaming(draft.name), decoding.compressing(plan.jobs):
+        with log.step("completing results"), calls.blaming(draft.name):
             fd = draft.shared.open()
             try:
                 layout.finish(fd)

@@ -12,6 +12,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from mpired.buffers.memory import RankInFile
+from mpired.context import NO_LIMITS
 from mpired.errors import UsageError, escaped
 from mpired.ranks.order import RankWord, ordered
 from mpired.sources.open import open_source
@@ -160,7 +161,7 @@ def _of_list(lines: _List) -> Iterator[RankWord]:
     OSError
         If it cannot be read.
     """
-    source = open_source(lines.path)
+    source = open_source(lines.path, NO_LIMITS)
     if source.inode is not None and source.inode in lines.outer:
         raise UsageError(source.name, "is a list that names itself, or that a list in it names")
     if len(lines.outer) >= _DEEPEST:

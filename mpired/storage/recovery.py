@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from mpired.errors import BufferFileError, LockError, UnconfirmedError
 from mpired.log import notice
-from mpired.storage import calls, interruptions, journal, looking, marks, names, trust
+from mpired.storage import calls, interruptions, journal, marks, names, trust
 from mpired.storage.journal import Journal
 from mpired.storage.lock import Target, Waiting, acquire, lock_target
 from mpired.storage.marks import Mark
@@ -335,10 +335,10 @@ def clean(target: Target) -> tuple[str, ...]:
     return tuple(os.fsdecode(name) for name in remove_dead(target.base, target.dirfd, alone=True))
 
 
-def finish_for_reading(name: str, waiting: Waiting) -> None:
+def finish_for_reading(name: str, waiting: Waiting, *, dry_run: bool) -> None:
     """Finish the update of a file that seems to have a journal; errors as of `unfinished.recover_for_reading`."""
     check_not_orphan(name)
-    if looking.is_all():
+    if dry_run:
         notice([name], "has an unfinished update of an interrupted command, which the call itself finishes first")
         return
     if os.access(name, os.W_OK):

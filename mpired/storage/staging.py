@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from mpired.errors import BufferFileError, RanksError, UnconfirmedError
 from mpired.log import notice
-from mpired.storage import calls, looking, reach
+from mpired.storage import calls, reach
 from mpired.storage.folder import LOCK, Folder
 from mpired.storage.manifest import MANIFEST, Entry, Manifest, is_number, is_same, stamp
 from mpired.storage.names import is_staging, staging_in
@@ -140,9 +140,9 @@ def remove(folder: Folder, lock: int = -1) -> None:
     calls.let_go(lock)
 
 
-def finish_all(paths: Sequence[str], *, alone: bool = False) -> bool:
+def finish_all(paths: Sequence[str], *, alone: bool = False, dry_run: bool = False) -> bool:
     """Finish what is in staging directories, as of `remains.finish_staged`, or say what is if nothing may change."""
-    if looking.is_all():
+    if dry_run:
         for path in (each for each in paths if _is_ours(each) and _is_committed(each)):
             notice([path], "has results that an interrupted command has committed, which the call finishes first")
         return False
