@@ -15,15 +15,14 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar, cast
 
-from mpired import cautions, interrupts
-from mpired.buffers.decoding import one_worker
-from mpired.engines import usual
+from mpired import cautions
+from mpired.buffers.decoding import decode_worker
+from mpired.context import Context
+from mpired.engines import LOCAL
 from mpired.errors import ChangedError, UsageError
-from mpired.progress import Progress
-from mpired.sources.local import holding
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import STANDARD_INPUT, Source
-from mpired.storage import calls, lock, looking, unfinished
+from mpired.storage import calls, lock, unfinished
 from mpired.storage.lock import Target, lock_all, lock_replaced
 from mpired.storage.names import check_are_data, check_fifos
 from mpired.storage.output import check_new, is_stream, parted
@@ -55,10 +54,9 @@ class Planned(Protocol):
 
     def run(
         self,
-        progress: Progress,
+        context: Context,
         *,
         overwrite: bool = False,
-        on_commit: Callable[[], None] = interrupts.committed,
         held: Held,
     ) -> None:
         """Do it, and commit the results; `held` has the files that they replace."""
@@ -69,7 +67,14 @@ _R = TypeVar("_R")
 _C = TypeVar("_C", bound=Planned)
 
 
-def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words, *, timeout: object = None) -> _R:
+def repeated(
+    plan: Callable[[Context], _P],
+    work: Callable[[_P, Context], _R],
+    words: Words,
+    context: Context,
+    *,
+    timeout: object = None,
+) -> _R:
     """Plan and work, and again if a file changed while it was read: its writer may have replaced it.
 
     Not if it is an object of a store, or if workers may be on other machines.
@@ -83,6 +88,8 @@ def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words, *, 
     words
         Gives the files that are read; what an interrupted command has left in their directories is finished first.
         Streams give what they have only once.
+    context
+        The settings of the call.
     timeout
         How many seconds to wait for the end of an update of what is read; None for what is usual.
 
@@ -91,36 +98,43 @@ def repeated(plan: Callable[[], _P], work: Callable[[_P], _R], words: Words, *, 
     ChangedError
         If a file changes again and again, or is not to be read again.
     """
-    if not usual().same_tree:
-        _refuse_streams(words)  # before they are read
-    with lock.waiting_as(lock.with_timeout(timeout)), one_worker():
+    engine = context.engine or LOCAL
+    if context.dry_run:
+        _refuse_streams(words, "is a stream, which can be read only once; `dry_run` looks at files")
+    if not engine.same_tree:  # before they are read
+        reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
+        _refuse_streams(words, f"{reason}; write it to a file first")
+    with decode_worker(context._replace(lock_timeout=lock.with_timeout(timeout).timeout)) as served:
         end, attempts = time.monotonic() + _SECONDS, 0
         while True:
             attempts += 1
             try:
-                _enter(words())
-                with holding(yes=attempts > _LIGHT_ATTEMPTS and usual().same_tree):
-                    return work(plan())
+                _enter(words(), dry_run=context.dry_run)
+                attempt = served._replace(keep_open=attempts > _LIGHT_ATTEMPTS and engine.same_tree)
+                return work(plan(attempt), attempt)
             except ChangedError as error:
                 late = attempts >= _ATTEMPTS and time.monotonic() > end
-                if late or _has_stream(words) or _costs_much(error):
+                # To read all again is for the user to decide: objects are paid for, and many machines read.
+                if late or _has_stream(words) or is_url(error.subject) or not engine.same_host:
                     raise
 
 
 def carry_out(
-    plan: Callable[[], _C],
-    work: Callable[[_C, Held], None],
+    plan: Callable[[Context], _C],
     words: Words,
+    context: Context,
     *,
     overwrite: bool,
     timeout: object = None,
 ) -> _C:
     """Plan a call, lock the files that it replaces, and do it; return the plan that was carried out.
 
+    A dry run ends with the checks: nothing is made, locked, or finished that an interrupted command has left.
+
     Parameters
     ----------
-    plan, work, words
-        As of `repeated`; the work also gets the files that are locked.
+    plan, words, context
+        As of `repeated`.
     overwrite
         Whether existing files are replaced.
     timeout
@@ -131,68 +145,44 @@ def carry_out(
     LockError
         If others have one of them locked all the time.
     MpiredError, OSError
-        As the plan and the work.
+        As the plan, and as it is carried out.
     """
 
-    def attempt(planned: _C) -> _C:
+    def attempt(planned: _C, context: Context) -> _C:
+        if context.dry_run:
+            if overwrite:
+                _check_reaches(planned)
+            check_results(planned.paths, context, overwrite=overwrite, renamed=_renamed(planned, planned.paths))
+            return planned
         _enter(planned.paths)
-        with _held(planned.paths if overwrite else (), planned.sources) as held:
+        with _held(planned.paths if overwrite else (), planned.sources, context) as held:
             if held:
-                planned = _current(planned)
+                planned = current(planned, context)
             cautions.tell(*cautions.hard_links(parted(_renamed(planned, planned.paths)) if overwrite else ()))
-            work(planned, held)
+            planned.run(context, overwrite=overwrite, held=held)
             return planned
 
-    def _current(planned: _C) -> _C:
+    def current(planned: _C, context: Context) -> _C:
         try:
             check_unchanged([*planned.sources])
         except (ChangedError, FileNotFoundError):
             if _has_stream(words):
                 raise
-            return plan()
+            return plan(context)
         return planned
 
-    return repeated(plan, attempt, words, timeout=timeout)
+    return repeated(plan, attempt, words, context, timeout=timeout)
 
 
-def rehearsed(
-    plan: Callable[[], _P],
-    paths: Callable[[_P], Iterable[str]],
-    words: Words,
-    *,
-    overwrite: bool,
-    timeout: object = None,
-) -> _P:
-    """Plan a call and check where its results go, as `carry_out` does before anything is written; return the plan.
-
-    Nothing is made, locked, or finished that an interrupted command has left.
-
-    Parameters
-    ----------
-    plan, words, overwrite, timeout
-        As of `carry_out`.
-    paths
-        Gives the files of the results.
-
-    Raises
-    ------
-    UsageError
-        If a stream is to be read, which the call itself could not read again.
-    MpiredError, OSError
-        As of `carry_out`.
-    """
-    for word in words():
-        if is_stream(os.fspath(word)):
-            name = STANDARD_INPUT if word == "-" else os.fspath(word)
-            raise UsageError(name, "is a stream, which can be read only once; `dry_run` looks at files")
-    with lock.waiting_as(lock.with_timeout(timeout)), one_worker(), looking.only():
-        _enter(words())
-        planned = plan()
-        results = list(paths(planned))
-        _enter(results)
-        check_new(results, overwrite=overwrite)
-        cautions.tell(*cautions.hard_links(parted(_renamed(planned, results)) if overwrite else ()))
-        return planned
+def check_results(
+    paths: Iterable[str], context: Context, *, overwrite: bool, renamed: Iterable[str] | None = None
+) -> None:
+    """Check for a dry run where results go, and warn of hard links of the files that are `renamed`; None for all."""
+    results = list(paths)
+    _enter(results, dry_run=True)
+    check_new(results, context, overwrite=overwrite)
+    if overwrite:
+        cautions.tell(*cautions.hard_links(parted(results if renamed is None else renamed)))
 
 
 def _renamed(planned: object, results: Iterable[str]) -> Iterable[str]:
@@ -200,29 +190,23 @@ def _renamed(planned: object, results: Iterable[str]) -> Iterable[str]:
     return cast("Iterable[str]", getattr(planned, "renamed", results))
 
 
-def _costs_much(error: ChangedError) -> bool:
-    """Tell whether to read all again is for the user to decide: objects are paid for, and many machines read."""
-    return is_url(error.subject) or not usual().same_host
-
-
-def check_reaches(planned: Planned) -> None:
+def _check_reaches(planned: Planned) -> None:
     """Raise `ShortLocksError` if a result would replace what is read where no machine sees the locks of others."""
     for path in _updated(_existing(planned.paths), planned.sources):
         lock.check_reaches(path)
 
 
-def _enter(files: Iterable[str | os.PathLike[str]]) -> None:
+def _enter(files: Iterable[str | os.PathLike[str]], *, dry_run: bool = False) -> None:
     """Finish what interrupted commands have left of files, which may not be what such a command leaves."""
     paths = [os.fspath(file) for file in files]
     followed = check_are_data(paths)
     check_fifos(paths, followed)
-    finish_staged(followed)
+    finish_staged(followed, dry_run=dry_run)
 
 
-def _refuse_streams(words: Words) -> None:
+def _refuse_streams(words: Words, reason: str) -> None:
     for word in (path for each in words() if is_stream(path := os.fspath(each))):
-        reason = f"is a stream of this process, which workers of the engine {usual().name} cannot open"
-        raise UsageError(STANDARD_INPUT if word == "-" else word, f"{reason}; write it to a file first")
+        raise UsageError(STANDARD_INPUT if word == "-" else word, reason)
 
 
 def _has_stream(words: Words) -> bool:
@@ -241,16 +225,16 @@ def _updated(existing: Collection[str], sources: Iterable[Source]) -> list[str]:
 
 
 @contextlib.contextmanager
-def _held(paths: Iterable[str], sources: Iterable[Source]) -> Iterator[Held]:
+def _held(paths: Iterable[str], sources: Iterable[Source], context: Context) -> Iterator[Held]:
     """Lock the files that are to be replaced, and finish what was begun with them."""
     existing = _existing(paths)
-    lock.check_descriptors(existing)
+    lock.check_descriptors(existing, context)
     updated = set(_updated(existing, sources))
 
     def lock_one(name: str, waiting: lock.Waiting, *, held: Collection[lock.Inode]) -> Target | None:
         return lock_replaced(name, waiting, held=held, updated=name in updated)
 
-    with lock_all(existing, lock.usual(), lock=lock_one, after=_recover) as held:
+    with lock_all(existing, lock.Waiting(context.lock_timeout), lock=lock_one, after=_recover) as held:
         yield held
 
 

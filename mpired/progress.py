@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
-from typing import Any, Protocol, TypeAlias, TypeVar
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from typing import Protocol, TypeAlias, TypeVar
 
 from mpired import interrupts
 from mpired.errors import UsageError
@@ -54,24 +53,25 @@ def _uncounted(things: Sequence[_T], _what: str, /) -> Iterable[_T]:
     return things
 
 
-_counting: ContextVar[Counting] = ContextVar("_counting", default=_uncounted)
+_counter: Counting = _uncounted
 
 
 def counted(things: Sequence[_T], what: str) -> Iterable[_T]:
-    """Pass things on one after another, and let who wants to show how many are done."""
-    for thing in _counting.get()(things, what):
+    """Iterate over things, and show on the terminal of the command how many are done."""
+    for thing in _counter(things, what):
         interrupts.rest()
         yield thing
 
 
 @contextlib.contextmanager
 def counting_by(show: Counting) -> Iterator[None]:
-    """Let things be counted by something while the block runs."""
-    token = _counting.set(show)
+    """Let the command show what is counted in the block: it has one terminal."""
+    global _counter  # noqa: PLW0603 - a property of the process
+    before, _counter = _counter, show
     try:
         yield
     finally:
-        _counting.reset(token)
+        _counter = before
 
 
 Steps: TypeAlias = Callable[[range], Iterable[object]]
@@ -120,15 +120,3 @@ def _iterator(shown: object) -> Iterator[object]:
     except TypeError:
         reason = f"returned {type(shown).__name__}; it takes a range and yields its items, as tqdm does"
         raise UsageError("`progress`", reason) from None
-
-
-def watched(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Progress]:
-    """Return the options among the keywords of a call, and the caller's function for its progress.
-
-    Raises
-    ------
-    UsageError
-        If `progress` is not a function.
-    """
-    options = dict(keywords)
-    return options, shown_by(options.pop("progress", None))

@@ -2,45 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
-from contextvars import ContextVar
 from typing import Any
 
+from mpired.context import Context
 from mpired.engines import pool
 from mpired.errors import escaped, without_secrets
+from mpired.log import step
 from mpired.progress import counted
 from mpired.sources.source import OpenStore, Source, of_file
-from mpired.sources.stream import StreamSource, digested
-from mpired.steps import step
+from mpired.sources.stream import StreamSource
 
 SUFFIX = ".json"
 """What the name of the file beside a result has more."""
 _BLOCK_BYTES = 1 << 20
 # With less to read workers cost more than they give.
 _SMALL_BYTES = 16 << 20
-_how: ContextVar[Mapping[str, Any]] = ContextVar("_how")
-
-
-@contextlib.contextmanager
-def called(**how: Any) -> Iterator[None]:
-    """Let the records of results that are written in the block say how they were called."""
-    token = _how.set(how)
-    try:
-        with digested(yes=any(how.get(each) for each in ("argv", "keywords"))):
-            yield
-    finally:
-        _how.reset(token)
 
 
 class Note:
     """The record of a call, made when the first result that has it is written: what is read forward is read then."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: Context) -> None:
+        self._how = context.record
         self._made: Callable[[], str] | None = None
         self._known: str | None = None
 
@@ -60,7 +48,7 @@ class Note:
     def write(self, what: Mapping[str, Any], inputs: Sequence[tuple[str, Source]], jobs: int) -> None:
         """Say what is recorded: the call, and its inputs, each with what it is for the call."""
         self._known = None
-        self._made = functools.partial(self._record, what, inputs, jobs, {**_how.get({})})
+        self._made = functools.partial(self._record, what, inputs, jobs, self._how)
 
     @staticmethod
     def _record(

@@ -1,10 +1,13 @@
-"""Summaries of calls: a line, or the same as JSON."""
+"""Summaries of calls, and what a dry run would do: lines, or the same as JSON."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mpired import codecs
+from mpired.buffers import FlatLayout
 from mpired.datatypes import DATATYPES, TIMES, Datatype, Group, beside
 from mpired.datatypes.times import dtype_name
 from mpired.errors import OverflowWarning
@@ -14,12 +17,17 @@ if TYPE_CHECKING:  # a report of one command need not wait for the modules of al
     from mpired.buffers import RankBuffer, RankFile
     from mpired.buffers.model import Other
     from mpired.collectives.call import Call
+    from mpired.collectives.plan import Plan
+    from mpired.collectives.run import Result
     from mpired.packing.pack import Packing
     from mpired.packing.unpack import Unpacking
     from mpired.windows.request import Done
+    from mpired.windows.transaction import DryRun
 
 
 _SHOWN_NAMES = 3
+_SHOWN = 8  # results of a dry run, of perhaps thousands
+_UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB")
 
 
 class Summary(NamedTuple):
@@ -428,3 +436,153 @@ def describe_file(file: RankFile) -> dict[str, Any]:
         ],
         "obstacle": file.obstacle or None,
     }
+
+
+class Written(NamedTuple):
+    """A file that would be written; `exact` tells whether its bytes are certain, None that they are not known."""
+
+    path: str
+    format: str
+    nbytes: int | None
+    exact: bool
+
+    @property
+    def text(self) -> str:
+        """What it is, on a line."""
+        where = "standard output" if self.path == "-" else self.path
+        size = "" if self.nbytes is None else f", {'' if self.exact else 'about '}{amount(self.nbytes)}"
+        return f"{where} ({self.format}){size}"
+
+
+class Work(NamedTuple):
+    """How a collective would be computed."""
+
+    segments: int  # tasks
+    workers: int  # processes that do them
+    blocks: tuple[int, ...]  # elements that are read at a time, of each buffer
+    memory: int  # bytes of all processes together, about
+    open_files: int  # of one process, at most
+    spread: str = "elements"  # or "ranks", which are divided among the workers
+
+
+class Description(NamedTuple):
+    """What a call would do: the answer of `--dry-run`."""
+
+    call: str  # the function of MPI
+    op: str
+    buffers: Sequence[dict[str, Any]]  # the name, datatype and count of each
+    nranks: int  # ranks, or origins
+    nbytes: int  # that are read
+    written: Sequence[Written]  # files
+    work: Work | None = None  # None if one process does it, a block after another
+    skipped: Sequence[str] = ()  # origins that were applied before
+
+    def lines(self, ranks: str = "rank") -> list[str]:
+        """Return what there is to say in lines."""
+        what = ", ".join(f"{each['count']} x {each['datatype']}" for each in self.buffers)
+        op = f" with {self.op}" if self.op else ""
+        lines = [f"{self.call}{op} of {number(self.nranks, ranks)}: {what}", f"reads {amount(self.nbytes)}"]
+        if self.work is not None:
+            work = self.work
+            blocks = ", ".join(map(str, work.blocks))
+            workers = number(work.workers, "worker") + (", spread over ranks" if work.spread == "ranks" else "")
+            lines += [
+                f"{number(work.segments, 'segment')}, {workers}, {blocks} elements in a block",
+                f"about {amount(work.memory)} of memory in all, at most {work.open_files} open files in a process",
+            ]
+        lines += [f"already applied, left out: {name}" for name in self.skipped[:_SHOWN]]
+        lines += [f"writes {each.text}" for each in self.written[:_SHOWN]]
+        if len(self.written) > _SHOWN:
+            rest = self.written[_SHOWN:]
+            lines.append(f"writes {len(rest)} more files, {amount(sum(each.nbytes or 0 for each in rest))}")
+        return lines
+
+    def details(self) -> dict[str, Any]:
+        """Return the same for JSON."""
+        work = self.work._asdict() if self.work else {}
+        written = [each._asdict() for each in self.written]
+        return {"dry_run": True, **self._asdict(), "work": work, "written": written}
+
+
+def amount(nbytes: int) -> str:
+    """Return a number of bytes with a unit, and with three digits at least."""
+    power = min(max(nbytes, 1).bit_length() // 10, len(_UNITS) - 1)
+    if power == 0:
+        return number(nbytes, "byte")
+    value = nbytes / 1024**power
+    return f"{value:.{max(0, 2 - int(math.log10(max(value, 1))))}f} {_UNITS[power]}"
+
+
+def number(count: int, noun: str) -> str:
+    """Return a count with its noun."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def describe_call(call: Call) -> Description:
+    """Return what a collective would do."""
+    plans, files = call.plans, [file for group in call.collective.combined(call.groups) for file in group]
+    model = call.groups[0][call.root]
+    return Description(
+        call=call.collective.function,
+        op=str(plans[0].op),
+        buffers=[
+            {"name": buffer.name, "datatype": str(buffer.datatype), "count": buffer.count} for buffer in model.buffers
+        ],
+        nranks=len(files),
+        nbytes=sum(plan.nbytes for plan in plans),
+        written=[_written(result, course.plan) for course in call.courses for result in course.results]
+        + [Written(path, "json", None, exact=False) for path in call.beside],
+        work=Work(
+            segments=sum(len(plan.segments) for plan in plans),
+            workers=max(plan.jobs for plan in plans),
+            blocks=tuple(
+                min(block, ranks[0].count) for block, ranks in zip(plans[0].block_counts, plans[0].buffers, strict=True)
+            ),
+            memory=max(plan.memory for plan in plans),
+            open_files=max(plan.open_files for plan in plans),
+            spread=plans[0].spread,
+        ),
+    )
+
+
+def _written(result: Result, plan: Plan) -> Written:
+    """Return what is known of a result: of ranks whose end is not known, or that is compressed, not its bytes."""
+    if plan.is_open:
+        return Written(result.path, result.format, None, exact=False)
+    nbytes, exact = result.nbytes(plan)
+    return Written(result.path, result.format, nbytes, exact=exact and codecs.by_suffix(result.path) is None)
+
+
+def describe_packing(plan: Packing) -> Description:
+    """Return what a packing would do."""
+    flat = plan.layout if isinstance(plan.layout, FlatLayout) else None
+    stored = plan.packed.stored if flat is None else flat.stored
+    nbytes = (0 if flat is None else flat.offset) + plan.count * stored.itemsize
+    return Description(
+        call=plan.function,
+        op="",
+        buffers=[{"name": "", "datatype": str(plan.records.datatype), "count": plan.records.count}],
+        nranks=1,
+        nbytes=plan.records.nbytes,
+        written=[Written(plan.path, plan.format, nbytes, flat is not None and codecs.by_suffix(plan.path) is None)],
+    )
+
+
+def describe_request(call: str, planned: DryRun, fetched: Written | None = None) -> Description:
+    """Return what a request would do to its windows; `fetched` takes the old elements."""
+    request, done = planned.request, planned.done
+    norigins = len(request.origins) - len(done.skipped)
+    nbytes = sum(count * datatype.itemsize for datatype, count in zip(done.datatypes, done.entries, strict=True))
+    written = [Written(each.name, each.format, each.nbytes, exact=True) for each in planned.windows]
+    return Description(
+        call=call,
+        op=str(request.op),
+        buffers=[
+            {"name": "", "datatype": str(datatype), "count": count}
+            for datatype, count in zip(done.datatypes, done.entries, strict=True)
+        ],
+        nranks=norigins,
+        nbytes=nbytes * norigins,
+        written=written if fetched is None else [*written, fetched],
+        skipped=done.skipped,
+    )

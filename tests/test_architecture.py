@@ -21,9 +21,9 @@ MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"
 
 # A room may import what stands before it.
 ORDER = (
-    "errors", "interrupts", "installed", "mpi4py_objects", "values", "options", "progress", "steps", "calling",
+    "errors", "interrupts", "installed", "mpi4py_objects", "values", "options", "progress", "log", "context",
     "cautions", "datatypes", "ops", "codecs", "storage", "sources", "engines", "buffers", "ranks", "provenance",
-    "attempts", "collectives", "windows", "packing", "queries", "report", "preview", "api", "cli",
+    "attempts", "collectives", "windows", "packing", "queries", "report", "api", "cli",
 )  # fmt: skip
 # They stand beside one another.
 CHAPTERS = ("collectives", "windows", "packing")

@@ -183,10 +183,10 @@ def test_calls_that_are_listened_to_warn_nobody_else(folder):
 
 
 def test_a_recovery_is_logged(folder, caplog):
-    from mpired.storage import notices
+    from mpired.log import notice
 
     with caplog.at_level(logging.INFO, "mpired"):
-        notices.tell(["total.npy"], "finished an update of 8 bytes that an interrupted command had committed")
+        notice(["total.npy"], "finished an update of 8 bytes that an interrupted command had committed")
     assert caplog.record_tuples == [
         (
             "mpired",

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from mpired import attempts, cautions
-from mpired.api.outcome import Arrays, as_arrays, carry_out
+from mpired.api.outcome import Arrays, as_arrays
 from mpired.api.signatures import with_options
 from mpired.buffers.memory import all_at_hand, at_hand, path_at_hand
 from mpired.collectives.call import make_course, plan_call
@@ -16,7 +16,8 @@ from mpired.collectives.request import Request, paths_of, ranks_of, read_request
 from mpired.collectives.results import Deal, deals, model_of
 from mpired.collectives.run import folded
 from mpired.collectives.table import COLLECTIVES, Collective
-from mpired.engines import chosen
+from mpired.context import Context
+from mpired.engines import connected
 from mpired.errors import OverflowWarning, UsageError
 from mpired.ops import OpLike
 from mpired.options import (
@@ -34,7 +35,7 @@ from mpired.options import (
     Several,
     rows,
 )
-from mpired.progress import Progress, watched
+from mpired.progress import Progress
 from mpired.ranks import RankWord
 from mpired.report import Summary, summarise
 
@@ -47,6 +48,7 @@ def reduce(
     op: OpLike,
     *,
     output: PathLike | None = None,
+    context: Context,
     **options: Any,
 ) -> Any:
     """Combine the same element of every rank with an op (MPI_Reduce; MPI-4.1, 6.9.1).
@@ -97,7 +99,7 @@ def reduce(
     >>> mpired.reduce(["sample_data/counts_0.npy", "sample_data/counts_1.npy"], op="minloc", index="rank")[:3].tolist()
     [(2, 0), (6, 0), (1, 0)]
     """
-    return _call("reduce", ranks, op, output, options)
+    return _call("reduce", ranks, op, output, context, options)
 
 
 def _call(
@@ -105,14 +107,14 @@ def _call(
     ranks: Ranks,
     op: OpLike,
     output: PathLike | None,
+    context: Context,
     keywords: Mapping[str, object],
 ) -> Any:
     """Run a collective for the Python API: into files, which gives a summary, or into arrays, a list for each group."""
     collective = COLLECTIVES[name]
-    allowed, progress = watched(keywords)
-    options = collective.checked(allowed)
-    with chosen(options):
-        return _done(collective, all_at_hand(ranks), op, output, options, progress)
+    options = collective.checked(keywords)
+    with connected(options) as engine:
+        return _done(collective, all_at_hand(ranks), op, output, options, context._replace(engine=engine))
 
 
 def _done(
@@ -121,7 +123,7 @@ def _done(
     op: OpLike,
     output: PathLike | None,
     options: Options,
-    progress: Progress,
+    context: Context,
 ) -> Any:
     """Run a collective with its options."""
     if options["group_b"]:
@@ -133,14 +135,15 @@ def _done(
         plan = partial(plan_call, collective.name, given, op, None if output is None else os.fspath(output), options)
         overwrite = options["overwrite"] or options["in_place"]
         with cautions.heard(also=cautions.warn) as heard:
-            done = carry_out(plan, words, progress, overwrite=overwrite, timeout=timeout)
+            done = attempts.carry_out(plan, words, context, overwrite=overwrite, timeout=timeout)
         return summarise(done, cautions.of_kind(heard, OverflowWarning))
     _check_no_file(options)
 
-    def lists(request: Request) -> list[list[Arrays | None]]:
-        return [_arrays(deal, request, progress) for deal in deals(request)]
+    def lists(request: Request, context: Context) -> list[list[Arrays | None]]:
+        return [_arrays(deal, request, context.progress) for deal in deals(request)]
 
-    found = attempts.repeated(partial(read_request, collective, given, op, options), lists, words, timeout=timeout)
+    plan_arrays = partial(read_request, collective, given, op, options)
+    found = attempts.repeated(plan_arrays, lists, words, context, timeout=timeout)
     if collective.to_root:
         return found[0][options["root"]]
     return found[0] if len(found) == 1 else tuple(found)
@@ -170,6 +173,7 @@ def allreduce(
     op: OpLike,
     *,
     output: PathLike | None = None,
+    context: Context,
     **options: Any,
 ) -> Any:
     """Combine all ranks, and give every rank the result (MPI_Allreduce; MPI-4.1, 6.9.6).
@@ -206,7 +210,7 @@ def allreduce(
     >>> first[:3], second[:3]
     (array([3, 7, 2], dtype=int32), array([3, 7, 2], dtype=int32))
     """
-    return _call("allreduce", ranks, op, output, options)
+    return _call("allreduce", ranks, op, output, context, options)
 
 
 @with_options(*SCAN, "progress")
@@ -215,6 +219,7 @@ def scan(
     op: OpLike,
     *,
     output: PathLike | None = None,
+    context: Context,
     **options: Any,
 ) -> Any:
     """Combine ranks 0 to i for each rank i (MPI_Scan; MPI-4.1, 6.11.1).
@@ -245,7 +250,7 @@ def scan(
     [ 5 13  3 11]
     [ 9 21  6 18]
     """
-    return _call("scan", ranks, op, output, options)
+    return _call("scan", ranks, op, output, context, options)
 
 
 @with_options(*EXSCAN, "progress")
@@ -254,6 +259,7 @@ def exscan(
     op: OpLike,
     *,
     output: PathLike | None = None,
+    context: Context,
     **options: Any,
 ) -> Any:
     """Combine the ranks before rank i, for each rank i (MPI_Exscan; MPI-4.1, 6.11.2).
@@ -284,7 +290,7 @@ def exscan(
     >>> first is None, second[:3]
     (True, array([2, 6, 1], dtype=int32))
     """
-    return _call("exscan", ranks, op, output, options)
+    return _call("exscan", ranks, op, output, context, options)
 
 
 @with_options(*SCATTER, "progress")
@@ -294,6 +300,7 @@ def reduce_scatter(
     counts: Sequence[int],
     *,
     output: PathLike | None = None,
+    context: Context,
     **options: Any,
 ) -> Any:
     """Combine all ranks, and give each a block of the result (MPI_Reduce_scatter; MPI-4.1, 6.10.2).
@@ -327,7 +334,7 @@ def reduce_scatter(
     >>> [len(block) for block in mpired.reduce_scatter(ranks, "max", [5, 7])]
     [5, 7]
     """
-    return _call("reduce-scatter", ranks, op, output, {**options, "counts": counts})
+    return _call("reduce-scatter", ranks, op, output, context, {**options, "counts": counts})
 
 
 @with_options(*SCATTER_BLOCK, "progress")
@@ -336,6 +343,7 @@ def reduce_scatter_block(
     op: OpLike,
     *,
     output: PathLike | None = None,
+    context: Context,
     **options: Any,
 ) -> Any:
     """Combine all ranks, and give each an equal block of the result (MPI_Reduce_scatter_block; MPI-4.1, 6.10.1).
@@ -367,11 +375,11 @@ def reduce_scatter_block(
     >>> [len(block) for block in mpired.reduce_scatter_block(ranks, "max")]
     [6, 6]
     """
-    return _call("reduce-scatter-block", ranks, op, output, options)
+    return _call("reduce-scatter-block", ranks, op, output, context, options)
 
 
 @with_options(*LOCAL, "progress")
-def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, **options: Any) -> Summary:
+def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, *, context: Context, **options: Any) -> Summary:
     """Replace the file `inoutvec` by `invec op inoutvec` (MPI_Reduce_local; MPI-4.1, 6.9.7).
 
     Parameters
@@ -396,5 +404,5 @@ def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, **options: Any) ->
     """
     pair: Any = [at_hand(invec, "invec"), path_at_hand(inoutvec, "inoutvec")]
     cautions.tell(*cautions.same_files([inoutvec], [invec]))
-    summary: Summary = _call("reduce-local", pair, op, None, options)
+    summary: Summary = _call("reduce-local", pair, op, None, context, options)
     return summary

@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
-from typing import TypeAlias, TypeVar
+from typing import TypeAlias
 
 import numpy as np
 
-from mpired import attempts
-from mpired.attempts import Held, Planned
 from mpired.buffers import FlatBuffer, Model
 from mpired.buffers.flat import in_form, lies_as
 from mpired.datatypes import TIMES, Datatype
 from mpired.datatypes.times import as_times
-from mpired.progress import Progress
 
 Arrays: TypeAlias = np.ndarray | dict[str, np.ndarray]
 """A result: an array, or a dict of them by column name where a rank has several buffers."""
-
-_P = TypeVar("_P", bound=Planned)
-
-
-def carry_out(
-    plan: Callable[[], _P], words: attempts.Words, progress: Progress, *, overwrite: bool, timeout: float | None
-) -> _P:
-    """Plan a call and do it, for a program; return what was planned. See `attempts.carry_out`."""
-
-    def work(planned: _P, held: Held) -> None:
-        planned.run(progress, overwrite=overwrite, held=held)
-
-    return attempts.carry_out(plan, work, words, overwrite=overwrite, timeout=timeout)
 
 
 def as_arrays(results: Sequence[FlatBuffer], model: Model) -> Arrays:

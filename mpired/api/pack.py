@@ -8,21 +8,23 @@ from typing import Any
 import numpy as np
 
 from mpired import attempts
-from mpired.api.outcome import carry_out, shaped
+from mpired.api.outcome import shaped
 from mpired.api.signatures import with_options
 from mpired.buffers import ARRAY
 from mpired.buffers.memory import path_at_hand
+from mpired.context import Context
 from mpired.errors import UsageError
 from mpired.options import PACK, UNPACK, PathLike, checked
 from mpired.packing.pack import Packing, plan_pack
 from mpired.packing.unpack import plan_unpack
-from mpired.progress import Progress, watched
 from mpired.report import PackSummary, summarise_packing
 from mpired.storage.output import Scratch
 
 
 @with_options(*PACK, "progress")
-def pack(file: PathLike, *, output: PathLike | None = None, **options: Any) -> np.ndarray | PackSummary:
+def pack(
+    file: PathLike, *, output: PathLike | None = None, context: Context, **options: Any
+) -> np.ndarray | PackSummary:
     """Take the elements of a datatype out of a raw file and put them one after another (MPI_Pack; MPI-4.1, 5.2).
 
     Parameters
@@ -52,25 +54,24 @@ def pack(file: PathLike, *, output: PathLike | None = None, **options: Any) -> n
     >>> mpired.pack("sample_data/maxloc_1.bin", type="resized(0,16,double)")[:3]
     array([0., 1., 2.])
     """
-    given, progress = watched(options)
-    said, file = checked(PACK, given), path_at_hand(file, "file")
+    said, file = checked(PACK, options), path_at_hand(file, "file")
     timeout = said["lock_timeout"]
     if output is not None:
         plan = partial(plan_pack, file, path_at_hand(output, "output"), said)
         return summarise_packing(
-            carry_out(plan, lambda: [file], progress, overwrite=said["overwrite"], timeout=timeout)
+            attempts.carry_out(plan, lambda: [file], context, overwrite=said["overwrite"], timeout=timeout)
         )
     if said["to"] or said["datarep"]:
         raise UsageError("`to` and `datarep`", "are for a file; name one with `output`")
     plan = partial(plan_pack, file, "-", {**said, "to": ARRAY.name})
-    return attempts.repeated(plan, partial(_array, progress=progress), lambda: [file], timeout=timeout)
+    return attempts.repeated(plan, _array, lambda: [file], context, timeout=timeout)
 
 
-def _array(plan: Packing, progress: Progress) -> np.ndarray:
+def _array(plan: Packing, context: Context) -> np.ndarray:
     """Do a packing whose result is an array."""
     shape = (plan.records.count,) if plan.packed.per_element == 1 else (plan.records.count, plan.packed.per_element)
     with Scratch() as scratch:
-        result = plan.gathered(scratch, progress)
+        result = plan.gathered(scratch, context.progress)
         plan.source.check_unchanged()
         return shaped(result, shape, fortran_order=False)
 
@@ -81,6 +82,7 @@ def unpack(
     *,
     output: PathLike | None = None,
     into: PathLike | None = None,
+    context: Context,
     **options: Any,
 ) -> PackSummary:
     """Put packed elements where a datatype says (MPI_Unpack; MPI-4.1, 5.2).
@@ -119,12 +121,11 @@ def unpack(
     """
     if output is None and into is None:
         raise UsageError("output", "is missing; name a new file, or with into an existing one")
-    given, progress = watched(options)
-    said, packed = checked(UNPACK, given), path_at_hand(packed, "packed")
+    said, packed = checked(UNPACK, options), path_at_hand(packed, "packed")
     into = None if into is None else path_at_hand(into, "into")
     plan = partial(plan_unpack, packed, "-" if output is None else path_at_hand(output, "output"), into, said)
     files = [packed] if into is None else [packed, into]
     overwrite = into is not None or said["overwrite"]
     return summarise_packing(
-        carry_out(plan, lambda: files, progress, overwrite=overwrite, timeout=said["lock_timeout"])
+        attempts.carry_out(plan, lambda: files, context, overwrite=overwrite, timeout=said["lock_timeout"])
     )

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 
 from mpired import attempts
-from mpired.api.outcome import carry_out
 from mpired.api.signatures import with_options
 from mpired.buffers import AtHand, Declared, RankFile
 from mpired.buffers import look as describe
 from mpired.buffers.memory import ArrayRank, all_at_hand, at_hand, path_at_hand, paths
+from mpired.context import Context
 from mpired.ops import OpLike
 from mpired.options import DIFF, INPUTS, LOCATE, SHOW, Options, PathLike, Rank, checked
-from mpired.progress import unwatched, watched
 from mpired.queries import diff as differences
 from mpired.queries import locate as extremes
 from mpired.queries.diff import Difference
@@ -26,7 +25,7 @@ from mpired.ranks import check_use
 
 
 @with_options(*INPUTS)
-def info(path: Rank, **options: Any) -> RankFile:
+def info(path: Rank, *, context: Context, **options: Any) -> RankFile:
     """Describe what a file holds, from its header.
 
     Parameters
@@ -48,10 +47,10 @@ def info(path: Rank, **options: Any) -> RankFile:
         If the file is damaged, differs from the options that describe it, or cannot be opened.
     """
     rank = ArrayRank("array", path) if isinstance(path, np.ndarray) else at_hand(path, "path")
-    return attempts.repeated(partial(look, rank, options), lambda file: file, lambda: list(paths([rank])))
+    return attempts.repeated(partial(look, rank, options), lambda file, _: file, lambda: list(paths([rank])), context)
 
 
-def look(rank: str | AtHand, inputs: Options) -> RankFile:
+def look(rank: str | AtHand, inputs: Options, context: Context) -> RankFile:
     """Describe a file as `info` does, in whose directory nothing is left to finish.
 
     Raises
@@ -59,7 +58,7 @@ def look(rank: str | AtHand, inputs: Options) -> RankFile:
     MpiredError, OSError
         As `info`.
     """
-    said = Declared.of(checked(INPUTS, inputs))
+    said = Declared.of(checked(INPUTS, inputs))._replace(context=context)
     file = describe(rank, said)
     if not file.obstacle:
         check_use(said, [file])
@@ -67,7 +66,7 @@ def look(rank: str | AtHand, inputs: Options) -> RankFile:
 
 
 @with_options(*SHOW)
-def show(path: PathLike, **options: Any) -> Shown:
+def show(path: PathLike, *, context: Context, **options: Any) -> Shown:
     """Measure what a file holds: extremes and where they are, the exact mean, NaN, nulls, and who won how often.
 
     The file is read in blocks, whatever its size. Nothing is printed.
@@ -103,12 +102,12 @@ def show(path: PathLike, **options: Any) -> Shown:
     found: list[Shown] = []
     name = path_at_hand(path, "path")
     plan = partial(plan_show, name, said, lambda shown, _: found.append(shown))
-    carry_out(plan, lambda: [name], unwatched, overwrite=said["overwrite"], timeout=said["lock_timeout"])
+    attempts.carry_out(plan, lambda: [name], context, overwrite=said["overwrite"], timeout=said["lock_timeout"])
     return found[-1]
 
 
 @with_options(*DIFF, "progress")
-def diff(a: Rank, b: Rank, **options: Any) -> Difference:
+def diff(a: Rank, b: Rank, *, context: Context, **options: Any) -> Difference:
     """Compare the elements of two files: how many differ, how much, and where.
 
     Without a tolerance they are compared bit by bit. The padding of pairs, byte order, format and the order of
@@ -142,12 +141,13 @@ def diff(a: Rank, b: Rank, **options: Any) -> Difference:
     >>> found.examples[0].index, int(found.examples[0].a), int(found.examples[0].b)
     ((0,), 2, 3)
     """
-    given, progress = watched(options)
-    return differences.diff((at_hand(a, "a"), at_hand(b, "b")), given, progress)
+    return differences.diff((at_hand(a, "a"), at_hand(b, "b")), options, context)
 
 
 @with_options(*LOCATE, "progress")
-def locate(ranks: Sequence[Rank], op: OpLike, *, top: int | None = None, **options: Any) -> Location | list[Location]:
+def locate(
+    ranks: Sequence[Rank], op: OpLike, *, top: int | None = None, context: Context, **options: Any
+) -> Location | list[Location]:
     """Find the largest or the smallest element of all ranks: its value, its rank and its index there (MPI-4.1, 6.9.4).
 
     Of equal elements the one of the lowest rank comes first, then the one with the smallest index.
@@ -183,6 +183,5 @@ def locate(ranks: Sequence[Rank], op: OpLike, *, top: int | None = None, **optio
     >>> int(found.value), found.rank, found.file, found.index
     (8, 0, 'sample_data/counts_0.npy', (6,))
     """
-    given, progress = watched(options)
-    found = extremes.locate(all_at_hand(ranks), op, {**given, "top": top}, progress)
+    found = extremes.locate(all_at_hand(ranks), op, {**options, "top": top}, context)
     return found if top is not None else found[0]

@@ -8,8 +8,8 @@ from typing import Any
 from mpired.api.signatures import with_options
 from mpired.buffers.memory import path_at_hand
 from mpired.errors import MpiredError
+from mpired.log import notice
 from mpired.options import RECOVER, PathLike, checked
-from mpired.storage import notices
 from mpired.storage.recovering import Recovered, recover_files
 
 
@@ -53,6 +53,6 @@ def recover(files: PathLike | Sequence[PathLike], **options: Any) -> list[Recove
     except (MpiredError, OSError):
         for each in done:  # which nobody else would tell of
             if each.changed:
-                notices.tell([each.file], ", ".join(each.words))
+                notice([each.file], ", ".join(each.words))
         raise
     return done

@@ -8,12 +8,13 @@ import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
-from mpired import interrupts, provenance
+from mpired import interrupts
+from mpired.context import RESERVED, Context
 from mpired.errors import MpiredError
+from mpired.log import log_steps
 from mpired.options import ONLY_ELEMENTS, VALUES, Group, Option, integer, rows
 from mpired.options import checked as known_good
-from mpired.steps import logged
-from mpired.storage import descriptors, memory
+from mpired.progress import shown_by
 from mpired.storage.urls import signed
 from mpired.values import Word
 
@@ -43,7 +44,7 @@ def _with_options(group: Group, function: _F) -> _F:
     written = [
         each.replace(annotation=_Shown(each.annotation) if isinstance(each.annotation, str) else each.annotation)
         for name, each in signature.parameters.items()
-        if name != unpacked
+        if name not in {unpacked, "context"}
     ]
     returned = _Shown(signature.return_annotation)
     taken = {each.name: "" for each in written if each.kind is not each.VAR_POSITIONAL and each.name != "self"}
@@ -58,12 +59,11 @@ def _with_options(group: Group, function: _F) -> _F:
             meant = f"it is for reductions, because {ONLY_ELEMENTS}" if window else _meant(unknown, taken)
             raise TypeError(f"{called}() has no keyword {unknown!r}; {meant}")
         arguments, given = _signed(arguments), {name: _signed(value) for name, value in given.items()}
-        most = given.get("max_open_files")
-        budget = descriptors.limited(None if most is None else integer("`max_open_files`", most))
-        keywords = {name: repr(value) for name, value in given.items()} if given.get("provenance") else {}
-        how = {"call": f"mpired.{function.__qualname__}", "keywords": keywords}
-        held = memory.limited(known_good(("max_memory",), {"max_memory": given.get("max_memory")})["max_memory"])
-        with interrupts.Held() as end, logged(), budget, held, provenance.called(**how):
+        context = _context(f"mpired.{function.__qualname__}", given)
+        given.pop("progress", None)
+        if "context" in signature.parameters:
+            given["context"] = context
+        with interrupts.Held() as end, log_steps():
             try:
                 found = function(*arguments, **given)
             except (MpiredError, OSError) as error:  # the caller's mistake: our frames do not help
@@ -76,6 +76,26 @@ def _with_options(group: Group, function: _F) -> _F:
     )
     checked.__doc__ = _documented(inspect.cleandoc(function.__doc__ or ""), table)
     return cast("_F", checked)
+
+
+def _context(name: str, given: Mapping[str, Any]) -> Context:
+    """Return the settings of a call by its keywords.
+
+    Raises
+    ------
+    UsageError
+        If one of them is not a value of its option.
+    """
+    max_open_files = given.get("max_open_files")
+    context = Context(
+        known_good(("max_memory",), {"max_memory": given.get("max_memory")})["max_memory"],
+        None if max_open_files is None else integer("`max_open_files`", max_open_files),
+        progress=shown_by(given.get("progress")),
+    )
+    context.check_open_files(RESERVED + 1)
+    if given.get("provenance"):
+        return context._replace(record={"call": name, "keywords": {key: repr(value) for key, value in given.items()}})
+    return context
 
 
 def _signed(value: Any) -> Any:

@@ -14,6 +14,7 @@ from mpired.api.signatures import with_options
 from mpired.attempts import repeated
 from mpired.buffers import AtHand, BufferModel, Model
 from mpired.buffers.memory import at_hand, path_at_hand
+from mpired.context import Context
 from mpired.errors import UsageError
 from mpired.ops import OpLike
 from mpired.options import (
@@ -30,7 +31,6 @@ from mpired.options import (
     checked,
     part,
 )
-from mpired.progress import Progress, unwatched, watched
 from mpired.ranks import gathered
 from mpired.windows.call import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.request import Done, Keep
@@ -90,6 +90,8 @@ class Window:
         self,
         origin: Rank | Sequence[Rank],
         op: OpLike,
+        *,
+        context: Context,
         **options: Any,
     ) -> int:
         """Combine an origin into the window: `target = target op origin` (MPI_Accumulate; MPI-4.1, 12.3.4).
@@ -118,15 +120,14 @@ class Window:
             If the system refuses.
         """
         given: Any = origin if isinstance(origin, list | tuple) else [origin]
-        allowed, progress = watched(options)
-        said = self._with(ACCUMULATE, allowed)
+        said = self._with(ACCUMULATE, options)
         origins = gathered([_at_hand(each, f"origin {number}") for number, each in enumerate(given)], said)
         plan = partial(plan_accumulate, self.paths, origins, op, said)
-        done = _run(plan, said, *origins, progress=progress)
+        done = _run(plan, said, context, *origins)
         return len(done.origins) - len(done.skipped)
 
     @with_options(*FETCH, "progress")
-    def get_accumulate(self, origin: Rank | None, op: OpLike, **options: Any) -> np.ndarray:
+    def get_accumulate(self, origin: Rank | None, op: OpLike, *, context: Context, **options: Any) -> np.ndarray:
         """Combine an origin into the window, and return the old elements (MPI_Get_accumulate; MPI-4.1, 12.3.4).
 
         Parameters
@@ -148,13 +149,12 @@ class Window:
         mpired.errors.MpiredError, OSError
             As of `accumulate`.
         """
-        allowed, progress = watched(options)
-        said, given = self._with(FETCH, allowed), None if origin is None else _at_hand(origin, "origin")
+        said, given = self._with(FETCH, options), None if origin is None else _at_hand(origin, "origin")
         plan = partial(plan_get_accumulate, self.paths, given, op, said)
-        return _fetched(plan, said, given, progress=progress)
+        return _fetched(plan, said, context, given)
 
     @with_options(*FETCH_ELEMENT)
-    def fetch_and_op(self, value: object, op: OpLike, **options: Any) -> Any:
+    def fetch_and_op(self, value: object, op: OpLike, *, context: Context, **options: Any) -> Any:
         """Combine a value into one element, and return the old one (MPI_Fetch_and_op; MPI-4.1, 12.3.4).
 
         Parameters
@@ -172,10 +172,10 @@ class Window:
             As of `accumulate`.
         """
         said = self._with(FETCH_ELEMENT, options)
-        return _fetched(partial(plan_fetch_and_op, self.paths, value, op, said), said, value).reshape(-1)[0]
+        return _fetched(partial(plan_fetch_and_op, self.paths, value, op, said), said, context, value).reshape(-1)[0]
 
     @with_options(*SWAP)
-    def compare_and_swap(self, compare: object, value: object, **options: Any) -> Any:
+    def compare_and_swap(self, compare: object, value: object, *, context: Context, **options: Any) -> Any:
         """Set one element to `value` if it is `compare`, and return the old one (MPI_Compare_and_swap; 12.3.4).
 
         Parameters
@@ -192,7 +192,7 @@ class Window:
         """
         said = self._with(SWAP, options)
         plan = partial(plan_compare_and_swap, self.paths, compare, value, said)
-        return _fetched(plan, said, compare, value).reshape(-1)[0]
+        return _fetched(plan, said, context, compare, value).reshape(-1)[0]
 
     def _with(self, known: Group, options: Options) -> dict[str, Any]:
         return checked(known, {**part(known, self._said), **options})
@@ -203,32 +203,30 @@ def _at_hand(origin: object, name: str) -> str | np.ndarray | AtHand:
 
 
 def _run(
-    plan: Callable[[], Call],
+    plan: Callable[[Context], Call],
     options: Options,
+    context: Context,
     *origins: object,
     keep: Keep | None = None,
-    progress: Progress = unwatched,
 ) -> Done:
     """Plan a call and carry it out; some of the origins may be files."""
 
-    def work(call: Call) -> Done:
-        return call.run(progress, keep=keep)
+    def work(call: Call, context: Context) -> Done:
+        return call.run(context, keep=keep)
 
     given = [origin.path if isinstance(origin, AtHand) else origin for origin in origins]
     files = [origin for origin in given if isinstance(origin, str | os.PathLike)]
-    return repeated(plan, work, lambda: files, timeout=options["lock_timeout"])
+    return repeated(plan, work, lambda: files, context, timeout=options["lock_timeout"])
 
 
-def _fetched(
-    plan: Callable[[], Call], options: Options, *origins: object, progress: Progress = unwatched
-) -> np.ndarray:
+def _fetched(plan: Callable[[Context], Call], options: Options, context: Context, *origins: object) -> np.ndarray:
     """Carry out a call, and return the old elements in their shape."""
     models: list[BufferModel] = []
 
     def keep(_elements: np.ndarray, model: Model) -> None:
         models.extend(model.buffers)
 
-    elements = _run(plan, options, *origins, keep=keep, progress=progress).fetched
+    elements = _run(plan, options, context, *origins, keep=keep).fetched
     assert elements is not None  # noqa: S101 - such a call fetches
     like = models[-1]
     elements = as_numpy(elements, like.datatype, like.form)

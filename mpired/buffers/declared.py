@@ -10,6 +10,7 @@ import numpy as np
 from mpired import datatypes
 from mpired.buffers.flat import Order
 from mpired.buffers.model import Model
+from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import Datatype, Group
 from mpired.errors import DatatypeError, UsageError
 from mpired.sources.source import Source
@@ -46,6 +47,7 @@ class Declared(NamedTuple):
     follow_links: bool = False  # whether a file may lead to arrays in other files
     check_carried: bool = True  # whether arrays that are carried into results have to be the same in all ranks
     named: bool = False  # whether the fields of a structure keep their names, because a user-defined op sees them
+    context: Context = NO_LIMITS  # the settings of the call
 
     @classmethod
     def of(cls, options: Options) -> Declared:

@@ -9,22 +9,21 @@ import os
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, cast
 
 from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.model import Kept
 from mpired.buffers.rank import RankBuffer, Values, blocks, changed, with_reading
 from mpired.engines import pool
-from mpired.engines.cores import usable_cores
 from mpired.engines.worker import portable
 from mpired.errors import BufferFileError, WorkerError
-from mpired.sources.open import behind
 from mpired.sources.source import Source
 from mpired.storage import calls
 
 if TYPE_CHECKING:
     from mpired.buffers.format import Format
+    from mpired.context import Context
+    from mpired.sources.open import Prefetch
 
 _BLOCK_NBYTES = 4 << 20
 _LOOKS = 64  # that a worker is asked for at once
@@ -36,7 +35,7 @@ _Task: TypeAlias = "tuple[int, _Stream | None, tuple[int, ...]]"
 The streams with the numbers behind it are not read any further."""
 
 
-class _Apart:
+class DecodeWorker:
     """A worker that does one thing after another; it starts when it is needed first, and the caller ends it."""
 
     def __init__(self) -> None:
@@ -45,9 +44,12 @@ class _Apart:
         self._looks: deque[tuple[Any, ...]] = deque()
         self._has_looked = False
         self._loads = False
+        self.last: Any = None  # the last header that the library has found
 
-    def load(self, load: Callable[[], object]) -> None:
-        """Start it, and let it load a library; this process goes on meanwhile."""
+    def load_ahead(self, load: Callable[[], object]) -> None:
+        """Start it, if it can be forked, and let it load a library; this process goes on meanwhile."""
+        if self.is_there or not pool.can_fork():
+            return
         self._tasks.append((load, ()))
         self._results = self._started(ahead=True)
         with self._or_not_there():
@@ -76,8 +78,8 @@ class _Apart:
         self._tasks.append((function, args))
         return self._next(name)
 
-    def look(self, function: Callable[..., Any], source: Source, *args: Any) -> Any:
-        """Return what a function gives of a file, as of `do`; the files behind it are looked at meanwhile.
+    def look(self, function: Callable[..., Any], source: Source, prefetch: Prefetch | None, *args: Any) -> Any:
+        """Return what a function gives of a file, as of `do`; the files behind it are inspected meanwhile.
 
         Not those behind the first, which are often as that is, so that nothing has to look at them.
         """
@@ -87,7 +89,7 @@ class _Apart:
             self._looks.popleft()
             error, found = self._next(source.name)
         else:
-            line = behind(source, _LOOKS) if self._has_looked else []
+            line = prefetch.next_files(source, _LOOKS) if prefetch is not None and self._has_looked else []
             self._has_looked = True
             error, found = self.do(source.name, _each, function, (source, *line), args)
             self._looks.extend((function, other, args) for other in line)
@@ -147,41 +149,23 @@ def _each(
             yield portable(error), None
 
 
-_worker: ContextVar[_Apart | None] = ContextVar("worker", default=None)
-
-
 @contextlib.contextmanager
-def one_worker() -> Iterator[None]:
-    """Let one worker do all that is done `apart` while the block runs; within another such block, that of this."""
-    if _worker.get() is not None:
-        yield
+def decode_worker(context: Context) -> Iterator[Context]:
+    """Let one worker serve all `apart` calls of the block: that of the context, or a new one."""
+    if context.worker is not None:
+        yield context
         return
-    with closing(_Apart()) as worker:
-        token = _worker.set(worker)
-        try:
-            yield
-        finally:
-            _worker.reset(token)
+    with closing(DecodeWorker()) as worker:
+        yield context._replace(worker=worker)
 
 
-def load_apart(load: Callable[[], object]) -> None:
-    """Let the one worker load a library while this process goes on, if it can be forked."""
-    worker = _worker.get()
-    if worker is not None and not worker.is_there and pool.can_fork():
-        worker.load(load)
-
-
-def has_worker() -> bool:
-    """Tell whether the one worker has been started: what this process loads then does not serve it."""
-    worker = _worker.get()
-    return worker is not None and worker.is_there
-
-
-def apart(name: str, function: Callable[..., _T], *args: Any) -> _T:
+def apart(context: Context, name: str, function: Callable[..., _T], *args: Any) -> _T:
     """Let a worker call a function of a library that a damaged file may end the process with; return what it gives.
 
     Parameters
     ----------
+    context
+        Has the worker; without one another one is started.
     name
         What messages call the file.
     function, args
@@ -192,53 +176,21 @@ def apart(name: str, function: Callable[..., _T], *args: Any) -> _T:
     BufferFileError
         If the worker ended by its own fault.
     """
-    worker = _worker.get()
-    if worker is not None:
-        return cast("_T", worker.do(name, function, *args))
-    with closing(_Apart()) as worker:
-        return cast("_T", worker.do(name, function, *args))
+    with decode_worker(context) as served:
+        return cast("_T", cast("DecodeWorker", served.worker).do(name, function, *args))
 
 
-def look_apart(function: Callable[..., _T], source: Source, *args: Any) -> _T:
-    """Let a worker look at a file by a function of a library, as `apart`, and then at the files that stand behind it.
+def look_apart(context: Context, function: Callable[..., _T], source: Source, *args: Any) -> _T:
+    """Let a worker inspect a file by a function of a library, as `apart`, and then the files that stand behind it.
 
     Raises
     ------
     BufferFileError
         As of `apart`.
     """
-    worker = _worker.get()
-    return apart(source.name, function, source, *args) if worker is None else worker.look(function, source, *args)
-
-
-def is_looking_ahead() -> bool:
-    """Tell whether the one worker looks at files meanwhile."""
-    worker = _worker.get()
-    return worker is not None and worker.is_looking_ahead
-
-
-def looks_at(source: Source) -> bool:
-    """Tell whether the worker looks at a file already."""
-    worker = _worker.get()
-    return worker is not None and worker.looks_at(source)
-
-
-_threads: ContextVar[int] = ContextVar("threads", default=1)
-
-
-@contextlib.contextmanager
-def compressing(workers: int) -> Iterator[None]:
-    """Let as many threads as there were workers, if there are processors, compress results and sum their bytes up."""
-    token = _threads.set(min(workers, usable_cores()))
-    try:
-        yield
-    finally:
-        _threads.reset(token)
-
-
-def threads() -> int:
-    """Return how many threads compress a result, or make its checksum."""
-    return _threads.get()
+    if context.worker is None:
+        return apart(context, source.name, function, source, *args)
+    return cast("_T", context.worker.look(function, source, context.prefetch, *args))
 
 
 class Decoder:

@@ -250,13 +250,13 @@ def _suffix_of(name: str) -> str:
 
 
 @contextlib.contextmanager
-def loaded_ahead(path: str) -> Iterator[None]:
+def loaded_ahead(path: str) -> Iterator[decoding.DecodeWorker]:
     """Let a worker load the library for a file, if there is one, while this process goes on, and serve the block."""
     row = _BY_SUFFIX.get(_suffix(path))
-    with decoding.one_worker():
+    with closing(decoding.DecodeWorker()) as worker:
         if row is not None and row.loads and _kind(path) in row.loads:
-            decoding.load_apart(row.module.load)
-        yield
+            worker.load_ahead(row.module.load)
+        yield worker
 
 
 def _kind(path: str) -> foreign.Foreign | None:
@@ -287,9 +287,9 @@ def open_rank(word: str | AtHand, declared: Declared) -> RankFile:
 def _source_of(word: str | AtHand, declared: Declared) -> tuple[Source, Declared]:
     """Return where the bytes of a rank are, and what is declared of it."""
     if isinstance(word, str):
-        return open_source(word, declared.stream_limit), declared
+        return open_source(word, declared.context, declared.stream_limit), declared
     declared = word.declared(declared)
-    return word.source(declared.stream_limit), declared
+    return word.source(declared), declared
 
 
 def _recognised_in(word: str | AtHand, source: Source, declared: Declared) -> tuple[Source, Format]:
@@ -359,7 +359,13 @@ def recognised(source: Source, declared: Declared) -> tuple[Source, Format]:
         raise BufferFileError(source.name, f"{reason}; rename it, for example to {source.name}{codec.suffix}")
     from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - most ranks lie in files as they are
 
-    source = CompressedSource(source, codec.name, codec.unpacking_of(start), declared.stream_limit)
+    source = CompressedSource(
+        source,
+        codec.name,
+        codec.unpacking_of(start),
+        declared.stream_limit,
+        max_open_files=declared.context.max_open_files,
+    )
     return source, form or recognise(source, declared)
 
 

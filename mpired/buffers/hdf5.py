@@ -13,25 +13,28 @@ import importlib.util
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from contextvars import ContextVar
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
-from mpired import calling, installed
+from mpired import installed
 from mpired.buffers import arrays
 from mpired.buffers.alike import Known
 from mpired.buffers.arrays import Array, KeptArrays, Library
 from mpired.buffers.declared import Declared
-from mpired.buffers.decoding import apart, has_worker, is_looking_ahead, look_apart, looks_at, threads
+from mpired.buffers.decoding import apart, look_apart
 from mpired.buffers.flat import ArrayLayout, FlatBuffer, MarkingLayout
 from mpired.buffers.missing import Missing
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankFile
 from mpired.buffers.streamed import ColumnFile, explaining
+from mpired.context import Context
 from mpired.engines.worker import ended_after
 from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
 from mpired.sources.source import Source
+
+if TYPE_CHECKING:
+    from mpired.buffers.decoding import DecodeWorker
 
 _LOOK_SECONDS = 600  # of the processor: more than 65,536 arrays with attributes take, and in some damaged files no end
 ERRORS = (ValueError, KeyError, RuntimeError, TypeError, IndexError, OverflowError, AttributeError, EOFError)
@@ -73,12 +76,12 @@ def load() -> None:
     _results()
 
 
-def check_installed(subject: str, extra: str) -> None:
+def check_installed(subject: str, extra: str, context: Context) -> None:
     """Raise `UsageError` unless h5py is installed, which an extra of mpired installs."""
     if importlib.util.find_spec("h5py") is None:
         reason = f"is HDF5, for which mpired needs h5py; install it with {installation(f'mpired[{extra}]')}"
         raise UsageError(subject, reason)
-    if not has_worker():  # else it has loaded it, or will
+    if context.worker is None or not context.worker.is_there:  # else it has loaded it, or will
         load()
 
 
@@ -92,8 +95,8 @@ def _open_outside(source: Source, memory: int) -> ColumnFile:
     return opened
 
 
-def _read(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
-    return apart(source.name, _read_here, source, tuple(names))
+def _read(context: Context, source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
+    return apart(context, source.name, _read_here, source, tuple(names))
 
 
 def _read_here(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
@@ -102,38 +105,34 @@ def _read_here(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]
         return found
 
 
-_LIBRARY = Library(_open, ERRORS, _read)
-_OUTSIDE = Library(_open_outside, ERRORS, _read)
-
-
 def _look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array]:  # noqa: FBT001 - called by a worker
     with explaining(source.name, *ERRORS), ended_after(_LOOK_SECONDS):
         found: list[Array] = _library().look(source, follow, unpack, window)
         return found
 
 
-_last: ContextVar[Known | None] = ContextVar("_last", default=None)
-
-
-def _found(source: Source, asked: tuple[bool, bool, bool]) -> list[Array]:
+def _found(source: Source, context: Context, asked: tuple[bool, bool, bool]) -> list[Array]:
     """Return the arrays of a file: those of the last one if it is as that, else what the library finds."""
-    follow, last = asked[0], _last.get()
-    if follow or looks_at(source):  # what is found may be in other files; one before it was not as the last
-        return look_apart(_look, source, *asked)
-    if last is not None and last.is_as(source, asked) and (last.is_sure or _is_made_sure(last)):
+    worker = context.worker
+    if worker is None or asked[0] or worker.looks_at(source):
+        # What is found may be in other files, or the file before it was not as the last.
+        return look_apart(context, _look, source, *asked)
+    last: Known | None = worker.last
+    if last is not None and last.is_as(source, asked) and (last.is_sure or _is_made_sure(last, context)):
         return last.found
-    found = look_apart(_look, source, *asked)
-    _last.set(Known.of(source, asked, found))
+    found = look_apart(context, _look, source, *asked)
+    worker.last = Known.of(source, asked, found)
     return found
 
 
-def _is_made_sure(last: Known) -> bool:
-    """Tell whether what the library found in the last file is that of all that are as it; remember that."""
+def _is_made_sure(last: Known, context: Context) -> bool:
+    """Return whether what the library found in the last file is that of all that are as it; remember that."""
+    worker = cast("DecodeWorker", context.worker)
     try:
-        is_sure = apart(last.name, _is_found, last)
+        is_sure = apart(context, last.name, _is_found, last)
     except BufferFileError:  # it has ended the worker
         is_sure = False
-    _last.set(last._replace(is_sure=True) if is_sure else None)
+    worker.last = last._replace(is_sure=True) if is_sure else None
     return is_sure
 
 
@@ -154,10 +153,16 @@ def inspect(source: Source, declared: Declared, extra: str = "hdf5", noun: str =
     DatatypeError
         As of `arrays.inspect`.
     """
-    check_installed(source.name, extra)
-    found = _found(source, (declared.follow_links, declared.unpack, declared.window))
-    file = arrays.inspect(source, declared, found, _OUTSIDE if declared.follow_links else _LIBRARY, noun)
-    if is_looking_ahead() and any(buffer.isolated for buffer in file.buffers):
+    context = declared.context
+    check_installed(source.name, extra, context)
+    found = _found(source, context, (declared.follow_links, declared.unpack, declared.window))
+    library = Library(_open_outside if declared.follow_links else _open, ERRORS, functools.partial(_read, context))
+    file = arrays.inspect(source, declared, found, library, noun)
+    if (
+        context.worker is not None
+        and context.worker.is_looking_ahead
+        and any(buffer.isolated for buffer in file.buffers)
+    ):
         load()  # for the workers that will decode these
     return file
 
@@ -209,18 +214,19 @@ def prepare(model: Model, *, has_history: bool = False) -> ArrayLayout | Marking
     DatatypeError
         If HDF5 has no form for the elements of a result.
     """
-    check_installed("`to='hdf5'`" if model.source is None else model.source.name, "hdf5")
+    context = model.context
+    check_installed("`to='hdf5'`" if model.source is None else model.source.name, "hdf5", context)
     for buffer in model.buffers:
         if buffer.fortran_order:
             raise DatatypeError("arrays in Fortran order", "have no form in HDF5; use `to='npy'` or `to='npz'`")
     kept = tuple(model.kept.names) if isinstance(model.kept, KeptArrays) else ()
     new = tuple(map(New.of, model.buffers))
-    plan = Plan(new, model.source, kept, calling.history(""), has_history)
+    plan = Plan(new, model.source, kept, context.history(), has_history)
     subject = "the result" if model.source is None else model.source.name
-    stored, missing = apart(subject, _stored, plan)
+    stored, missing = apart(context, subject, _stored, plan)
     if stored is None:
-        return MarkingLayout(functools.partial(_encode, plan), missing)
-    return ArrayLayout(functools.partial(_lay, plan), stored, missing=missing)
+        return MarkingLayout(functools.partial(_encode, plan, context), missing)
+    return ArrayLayout(functools.partial(_lay, plan, context), stored, missing=missing)
 
 
 def _subject(plan: Plan) -> str:
@@ -233,9 +239,9 @@ def _stored(plan: Plan) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | No
         return results.stored_forms(plan), results.missing(plan)
 
 
-def _lay(plan: Plan, fd: int) -> list[int]:
+def _lay(plan: Plan, context: Context, fd: int) -> list[int]:
     """Let a worker write all but the elements; return where these begin."""
-    return apart(_subject(plan), _lay_here, plan, _path(fd))
+    return apart(context, _subject(plan), _lay_here, plan, _path(fd))
 
 
 def _lay_here(plan: Plan, path: str) -> list[int]:
@@ -244,9 +250,9 @@ def _lay_here(plan: Plan, path: str) -> list[int]:
         return found
 
 
-def _encode(plan: Plan, results: Sequence[FlatBuffer], fd: int) -> None:
+def _encode(plan: Plan, context: Context, results: Sequence[FlatBuffer], fd: int) -> None:
     """Let a worker write a file with its results."""
-    apart(_subject(plan), _encode_here, plan, tuple(results), _path(fd), threads())
+    apart(context, _subject(plan), _encode_here, plan, tuple(results), _path(fd), context.threads)
 
 
 def _encode_here(plan: Plan, results: Sequence[FlatBuffer], path: str, nthreads: int) -> None:

@@ -106,8 +106,8 @@ class AtHand:
     def __init__(self, name: str) -> None:
         self.name = name
 
-    def source(self, limit: int | None) -> Source:
-        """Return its bytes; `limit` is the most that are wanted of a stream, None for all."""
+    def source(self, declared: Declared) -> Source:
+        """Return its bytes; of a stream no more than `declared.stream_limit`."""
         raise NotImplementedError
 
     def declared(self, said: Declared) -> Declared:
@@ -122,7 +122,7 @@ class ArrayRank(AtHand):
         super().__init__(name)
         self._array = array
 
-    def source(self, limit: int | None) -> Source:  # noqa: ARG002 - it is no stream
+    def source(self, declared: Declared) -> Source:  # noqa: ARG002 - it is not a stream
         """Return the array as an npy file.
 
         Raises
@@ -167,7 +167,7 @@ class RankInFile(AtHand):
         super().__init__(f"{path}:{start}")
         self.path, self.start, self._count = path, start, count
 
-    def source(self, limit: int | None) -> Source:
+    def source(self, declared: Declared) -> Source:
         """Return the bytes of the file.
 
         Raises
@@ -176,7 +176,7 @@ class RankInFile(AtHand):
             If it is a stream, which gives its bytes once.
         """
         check_holds_several(self.path)
-        return open_source(self.path, limit)
+        return open_source(self.path, declared.context, declared.stream_limit)
 
     def named(self, source: Source) -> Source:
         """Return the bytes of the file with a name for messages that says where the rank lies."""
@@ -202,7 +202,7 @@ class UnusableRank(AtHand):
         super().__init__(name)
         self._error = error
 
-    def source(self, limit: int | None) -> Source:  # noqa: ARG002 - there is none
+    def source(self, declared: Declared) -> Source:  # noqa: ARG002 - there is none
         """Raise the error."""
         raise self._error
 
@@ -219,7 +219,7 @@ class OpenFile(AtHand):
             if isinstance(path, str | bytes) and os.path.samestat(os.stat(path), os.fstat(file.fileno())):
                 self.path = self.name = os.fsdecode(path)
 
-    def source(self, limit: int | None) -> Source:
+    def source(self, declared: Declared) -> Source:
         """Return the bytes of the file; those of a stream can be read once.
 
         Raises
@@ -245,11 +245,13 @@ class OpenFile(AtHand):
             status = os.fstat(fd)
             if stat.S_ISREG(status.st_mode):
                 path = f"/proc/{os.getpid()}/fd/{fd}"
-                return LocalSource.of_status(self.name, path, recovered_status(self.path, path))
+                return LocalSource.of_status(self.name, path, recovered_status(self.path, path, declared.context))
             from mpired.sources.stream import StreamSource, check_has_end  # noqa: PLC0415 - most ranks are files
 
-            check_has_end(self.name, status, limit)
-            self._stream = self._stream or StreamSource.of_descriptor(self.name, os.dup(fd), limit)
+            check_has_end(self.name, status, declared.stream_limit)
+            self._stream = self._stream or StreamSource.of_descriptor(
+                self.name, os.dup(fd), declared.stream_limit, digested=bool(declared.context.record)
+            )
             return self._stream
 
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from mpired.buffers.flat import Order
+from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import Datatype, Group
 from mpired.sources.source import Source
 
@@ -154,6 +155,8 @@ class Model(NamedTuple):
         The columns that the result has too; None for none.
     note
         What the result says of where it comes from, in a format that has a place for it; None for nothing.
+    context
+        The settings of the call.
     """
 
     format: str
@@ -161,6 +164,7 @@ class Model(NamedTuple):
     source: Source | None = None
     kept: Kept | None = None
     note: Noted | None = None
+    context: Context = NO_LIMITS
 
     def with_count(self, count: int) -> Model:
         """Return the model of a result with so many elements in one dimension."""

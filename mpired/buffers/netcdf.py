@@ -16,7 +16,6 @@ from typing import NamedTuple, NoReturn
 
 import numpy as np
 
-from mpired import calling
 from mpired.buffers import arrays, conventions, hdf5
 from mpired.buffers.arrays import Array, KeptArrays, Library, digest
 from mpired.buffers.conventions import Attribute, Attributes, Packed, Variable
@@ -455,7 +454,7 @@ def _plan(model: Model) -> _Plan:
     ]
     there = {each.name for each in variables}
     variables += [each.var for name, each in results.items() if name not in there]
-    line = calling.history("")
+    line = model.context.history()
     header = replace(old, dimensions=tuple(dimensions), attributes=_with_history(old.attributes, line))
     header = _placed(header, variables)
     placed = {each.name: each for each in header.variables}

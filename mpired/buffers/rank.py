@@ -13,10 +13,10 @@ from mpired.buffers.declared import ORDERS
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, Order
 from mpired.buffers.missing import null_error
 from mpired.buffers.model import BufferModel, Kept, Model, Other
+from mpired.context import STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
 from mpired.datatypes import Datatype, Group, from_dtype
 from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped
 from mpired.sources.source import Source
-from mpired.storage import memory
 from mpired.values import listed
 
 Values: TypeAlias = tuple[np.ndarray, np.ndarray | None]
@@ -127,7 +127,7 @@ def within_memory(buffer: RankBuffer, nbytes: int) -> RankBuffer:
     return with_reading(buffer, lambda read: changed(read, memory=nbytes) if hasattr(read, "memory") else read)
 
 
-def within_budget(buffer: RankBuffer) -> RankBuffer:
+def within_budget(buffer: RankBuffer, context: Context) -> RankBuffer:
     """Return a buffer that decodes no more at once than the user's limit of memory leaves for it.
 
     Raises
@@ -135,9 +135,9 @@ def within_budget(buffer: RankBuffer) -> RankBuffer:
     UsageError
         If that is too little for any.
     """
-    if not buffer.isolated or (spare := memory.spare(memory.STREAMED_LEAST_NBYTES)) is None:
+    if not buffer.isolated or (spare := context.spare_memory(STREAMED_LEAST_NBYTES)) is None:
         return buffer
-    memory.check(memory.STREAMED_BASE_NBYTES)
+    context.check_memory(STREAMED_BASE_NBYTES)
     return within_memory(buffer, spare)
 
 

@@ -42,6 +42,7 @@ from mpired.buffers.zarr_store import (
     documents_of,
     nodes,
 )
+from mpired.context import Context
 from mpired.datatypes import agrees, as_numbers, from_dtype
 from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
 from mpired.sources.source import Source
@@ -300,8 +301,8 @@ def _values(source: Source, names: Sequence[str]) -> dict[str, np.ndarray]:
         return store.read(names)
 
 
-def _read(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
-    return apart(source.name, _values, source, list(names))
+def _read(context: Context, source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
+    return apart(context, source.name, _values, source, list(names))
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
@@ -317,8 +318,10 @@ def inspect(source: Source, declared: Declared) -> RankFile:
         If zarr is not installed.
     """
     _check_there(source)
-    found = look_apart(_described, source, declared.unpack, declared.window)
-    library = Library(functools.partial(_Store, unpack=declared.unpack), _FAILURES, _read)
+    found = look_apart(declared.context, _described, source, declared.unpack, declared.window)
+    library = Library(
+        functools.partial(_Store, unpack=declared.unpack), _FAILURES, functools.partial(_read, declared.context)
+    )
     return arrays.inspect(source, declared, found, library)
 
 
@@ -364,7 +367,7 @@ def prepare(model: Model) -> MarkingLayout:
         groups |= {path: groups.get(path) or _group(path, version) for path in _parents(each.node.path)}
     every = sorted([*groups.values(), *kept, *(each.node for each in new)], key=lambda node: node.path)
     plan = _Plan(every, new, model.source, tuple(node.path for node in kept))
-    return MarkingLayout(functools.partial(_encode, plan), tuple(each.node.missing() for each in new))
+    return MarkingLayout(functools.partial(_encode, plan, model.context), tuple(each.node.missing() for each in new))
 
 
 def _parents(path: str) -> list[str]:
@@ -480,10 +483,10 @@ def _converted(fill: Any, dtype: np.dtype) -> Any:
     return int(fill) if fits else None
 
 
-def _encode(plan: _Plan, results: Sequence[FlatBuffer], fd: int) -> None:
+def _encode(plan: _Plan, context: Context, results: Sequence[FlatBuffer], fd: int) -> None:
     """Write a store, in a worker."""
     name = results[0].source.name
-    apart(name, _write_apart, plan, list(results), calls.SharedPath(f"/proc/{os.getpid()}/fd/{fd}"))
+    apart(context, name, _write_apart, plan, list(results), calls.SharedPath(f"/proc/{os.getpid()}/fd/{fd}"))
 
 
 def _write_apart(plan: _Plan, results: Sequence[FlatBuffer], file: calls.SharedPath) -> None:

@@ -18,7 +18,7 @@ import click
 
 from mpired import __version__
 from mpired.cli import environment, signals
-from mpired.cli.messages import Failure, buffer_streams, finished, in_flags, say, tell_failure, waits
+from mpired.cli.messages import Failure, buffer_streams, in_flags, notify, say, tell_failure
 from mpired.cli.wanted import wanted
 from mpired.errors import (
     LONGEST_REASON,
@@ -30,8 +30,9 @@ from mpired.errors import (
     shortened,
     without_secrets,
 )
+from mpired.log import heard_by
 from mpired.options import ONLY_ELEMENTS
-from mpired.storage import calls, lock, notices
+from mpired.storage import calls
 from mpired.storage.urls import signed
 
 if TYPE_CHECKING:
@@ -135,8 +136,9 @@ def _load_ahead(ctx: click.Context) -> None:
     path = next(filter(os.path.isfile, (ctx.obj or ())[1:]), None)
     if path is not None:
         from mpired.buffers.formats import loaded_ahead  # noqa: PLC0415 - imported when a command is
+        from mpired.cli import params  # noqa: PLC0415
 
-        ctx.with_resource(loaded_ahead(path))
+        ctx.meta[params.WORKER] = ctx.with_resource(loaded_ahead(path))
 
 
 def _suggestion(word: str) -> str:
@@ -220,7 +222,7 @@ def main(arguments: list[str] | None = None, came: list[int] | None = None) -> i
     words = sys.argv[1:] if arguments is None else arguments
     try:
         words = [*map(signed, words)]
-        with signals.kept_apart(), notices.heard_by(finished), lock.waiting_as(lock.Waiting(tell=waits)):
+        with signals.kept_apart(), heard_by(notify):
             status = _run(words)
         _flush(sys.stdout)
     except signals.Interrupted as interrupted:

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from mpired import attempts, cautions
+from mpired import attempts
 from mpired.buffers.memory import paths
-from mpired.cli import carry_out, params, progress, signals
+from mpired.cli import carry_out, params, signals
 from mpired.cli.messages import hearing, say, tell_cautions, tell_json
+from mpired.context import Context
 from mpired.errors import InputWarning, SameContentWarning, SkippedWarning, UsageError
 from mpired.ops import Op
-from mpired.options import ACCUMULATE, REPORT, Options, checked
+from mpired.options import ACCUMULATE, REPORT, checked
 from mpired.ranks import gathered
 from mpired.report import Updated
 from mpired.windows.call import Call, plan_accumulate
+from mpired.windows.fetched import planned_size
 from mpired.windows.request import Done, Keep
 
 if TYPE_CHECKING:
-    from mpired.windows.rehearsal import Rehearsal
+    from mpired.report import Description
 
 _SHOWN = 8  # origins that were left out, of perhaps thousands
 
@@ -62,51 +63,47 @@ def accumulate(
     origins = gathered(params.meant(words)[0], options)
     plan = partial(plan_accumulate, targets, origins, op, options)
     if report["dry_run"]:
-        rehearsed("MPI_Accumulate", plan, list(paths(origins)), timeout=options["lock_timeout"])
+        dry_run("MPI_Accumulate", plan, list(paths(origins)), timeout=options["lock_timeout"])
         return
 
-    def work(call: Call) -> tuple[Op, Done]:
-        return call.request.op, run(call, quiet=report["quiet"])
+    def work(call: Call, context: Context) -> tuple[Op, Done]:
+        return call.request.op, run(call, context)
 
-    row, done = attempts.repeated(plan, work, lambda: paths(origins), timeout=options["lock_timeout"])
+    row, done = attempts.repeated(plan, work, lambda: paths(origins), params.context(), timeout=options["lock_timeout"])
     tell(Updated.of("MPI_Accumulate", row, targets, done.origins, done), done)
     params.end_without(done.bad)
 
 
-def run(call: Call, keep: Keep | None = None, *, quiet: bool, replaced: Sequence[str] = ()) -> Done:
+def run(call: Call, context: Context, keep: Keep | None = None, *, replaced: Sequence[str] = ()) -> Done:
     """Carry out a call, and return what was done, with what it warned of."""
-    watch = progress.chosen(quiet=quiet)
     with hearing() as heard:
-        done = call.run(watch, on_commit=signals.commit, keep=keep, replaced=replaced)
+        done = call.run(context, keep=keep, replaced=replaced)
     return done._replace(cautions=tuple(heard))
 
 
-def rehearsed(
+def dry_run(
     name: str,
-    plan: Callable[[], Call],
+    plan: Callable[[Context], Call],
     origins: Sequence[str],
-    fetched: Options | None = None,
+    fetched: tuple[str, str | None, bool] | None = None,
     *,
     timeout: float | None,
 ) -> None:
-    """Check a call on windows, and say what it would do; the options say where the old elements would go."""
-    fetch, to, force = (
-        (fetched["fetch"], fetched["to"], fetched.get("force", False)) if fetched else (None, None, False)
-    )
-    from mpired import preview  # noqa: PLC0415 - for a dry run only
-    from mpired.windows.rehearsal import rehearse  # noqa: PLC0415
+    """Write what a call on windows would do; the old elements would go to a path, in a format, and may replace it."""
+    from mpired.report import Written, describe_request  # noqa: PLC0415 - for a dry run only
 
-    def checked_all() -> Rehearsal:
-        call = plan()
-        with closing(call.request.decoder):
-            return rehearse(call, fetch, to)
+    def work(call: Call, context: Context) -> Description:
+        planned = call.dry_run()
+        if fetched is None:
+            return describe_request(name, planned)
+        path, to, force = fetched
+        output = Written(path, *planned_size(path, to, planned.fetched_model))
+        attempts.check_results([path], context, overwrite=force)
+        return describe_request(name, planned, output)
 
-    def results(_: Rehearsal) -> list[str]:
-        return [] if fetch is None else [fetch]
-
-    with cautions.heard() as heard:
-        found = attempts.rehearsed(checked_all, results, lambda: origins, overwrite=force, timeout=timeout)
-    carry_out.tell_rehearsal(preview.of_request(name, found, fetch), origins, heard, "origin")
+    with hearing() as heard:
+        found = attempts.repeated(plan, work, lambda: origins, params.context(), timeout=timeout)
+    carry_out.tell_plan(found, origins, heard, "origin")
 
 
 def split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -7,12 +7,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from mpired import attempts, cautions
-from mpired.attempts import Held, Planned, Words
-from mpired.cli import params, progress, signals
-from mpired.cli.messages import hearing, show, tell_cautions, tell_json, tell_preview
+from mpired.attempts import Planned, Words
+from mpired.cli import params
+from mpired.cli.messages import hearing, json_line, show, tell_cautions, tell_json, warning_texts
 from mpired.collectives.request import paths_of, ranks_of
 from mpired.collectives.table import COLLECTIVES
-from mpired.engines import chosen, pool, worker
+from mpired.context import Context
+from mpired.engines import connected, pool, worker
 from mpired.errors import (
     HardLinkWarning,
     InputWarning,
@@ -29,51 +30,27 @@ from mpired.ranks import RankWord
 
 if TYPE_CHECKING:
     from mpired.collectives.call import Call
-    from mpired.preview import Preview
-    from mpired.report import PackSummary
+    from mpired.report import Description, PackSummary
 
 _P = TypeVar("_P", bound=Planned)
 
 
 def replacing(
-    plan: Callable[[], _P], words: Words, options: Options, *, overwrite: bool, quiet: bool
+    plan: Callable[[Context], _P], words: Words, context: Context, options: Options, *, overwrite: bool
 ) -> tuple[_P, list[MpiredWarning]]:
     """Plan a call whose results are files and do it; return what was planned, and what it warned of."""
-    watch = progress.chosen(quiet=quiet)
-
-    def work(planned: _P, held: Held) -> None:
-        planned.run(watch, overwrite=overwrite, on_commit=signals.commit, held=held)
-
     with hearing() as heard:
-        planned = attempts.carry_out(plan, work, words, overwrite=overwrite, timeout=options["lock_timeout"])
+        planned = attempts.carry_out(plan, words, context, overwrite=overwrite, timeout=options["lock_timeout"])
     return planned, heard
 
 
-def rehearse(
-    plan: Callable[[], _P], described: Callable[[_P], Preview], words: Words, options: Options, *, overwrite: bool
+def tell_plan(
+    found: Description, inputs: Sequence[object], heard: Sequence[MpiredWarning], ranks: str = "rank"
 ) -> None:
-    """Check a call whose results are files, and say on standard output what it would do."""
-
-    def checked() -> _P:
-        planned = plan()
-        if overwrite:
-            attempts.check_reaches(planned)
-        return planned
-
-    with cautions.heard() as heard:
-        planned = attempts.rehearsed(
-            checked, lambda each: each.paths, words, overwrite=overwrite, timeout=options["lock_timeout"]
-        )
-    tell_rehearsal(described(planned), [source.name for source in planned.sources], heard)
-    params.end_without(getattr(planned, "skipped", ()))
-
-
-def tell_rehearsal(
-    found: Preview, inputs: Sequence[object], heard: Sequence[MpiredWarning], ranks: str = "rank"
-) -> None:
-    """Say on standard output what a call would do, and on standard error what it would warn of."""
+    """Write to standard output what a call would do, and to standard error what it would warn of."""
     if params.is_json():
-        tell_preview(found, inputs, heard)
+        texts = {"inputs": [str(each) for each in inputs], "warnings": warning_texts(heard)}
+        show(json_line({**found.details(), **texts}))
     else:
         show("\n".join(map(escaped, found.lines(ranks))))
         tell_cautions(() if params.report()["quiet"] else heard)
@@ -81,7 +58,7 @@ def tell_rehearsal(
 
 
 def replacing_as_told(
-    plan: Callable[[], _P],
+    plan: Callable[[Context], _P],
     words: Words,
     options: Options,
     summarised: Callable[[_P], PackSummary],
@@ -89,8 +66,13 @@ def replacing_as_told(
     overwrite: bool,
 ) -> None:
     """Do a call that writes one file, and say what was done."""
-    report = params.report()
-    planned, heard = replacing(plan, words, options, overwrite=overwrite, quiet=report["quiet"])
+    report, context = params.report(), params.context()
+    planned, heard = replacing(plan, words, context, options, overwrite=overwrite)
+    if context.dry_run:
+        from mpired.report import describe_packing  # noqa: PLC0415 - for a dry run only
+
+        tell_plan(describe_packing(cast("Any", planned)), [source.name for source in planned.sources], heard)
+        return
     summary = summarised(planned)
     if report["as_json"]:
         tell_json(summary._asdict(), heard)
@@ -100,19 +82,20 @@ def replacing_as_told(
     params.tell(None if report["quiet"] else summary.line())
 
 
-def carry_out(plan: Callable[[], Call], options: Options, words: Words) -> None:
+def carry_out(plan: Callable[[Context], Call], context: Context, options: Options, words: Words) -> None:
     """Plan a call that combines ranks, do it, and say on standard error what was done."""
     report, overwrite = params.report(), options["overwrite"] or options["in_place"]
     quiet, as_json = report["quiet"], report["as_json"]
-    if report["dry_run"]:
-        from mpired import preview  # noqa: PLC0415 - for a dry run only
-
-        rehearse(plan, preview.of_collective, words, options, overwrite=overwrite)
-        return
     if as_json or not quiet:  # before anything is in place
         from mpired.report import summarise  # noqa: PLC0415 - only for who wants to know
     worker.keep_freed_memory()
-    planned, heard = replacing(plan, words, options, overwrite=overwrite, quiet=quiet)
+    planned, heard = replacing(plan, words, context, options, overwrite=overwrite)
+    if context.dry_run:
+        from mpired.report import describe_call  # noqa: PLC0415 - for a dry run only
+
+        tell_plan(describe_call(planned), [source.name for source in planned.sources], heard)
+        params.end_without(planned.skipped)
+        return
     overflow = cautions.of_kind(heard, OverflowWarning)
     if as_json:
         tell_json(summarise(planned, overflow)._asdict(), heard)
@@ -149,5 +132,6 @@ def collective(
         words, *others = params.meant(ranks, *([group_b] if group_b else []))
         words, options = ranks_of(words, {**options, "group_b": cast("Any", others[0] if others else group_b)})
     plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
-    with chosen(options):
-        carry_out(plan, options, partial(paths_of, words, options))
+    with connected(options) as engine:
+        context = params.context()._replace(engine=engine)
+        carry_out(plan, context, options, partial(paths_of, words, options))

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from mpired.cli import params, progress
+from mpired.cli import params
 from mpired.cli.messages import in_flags, show
 from mpired.engines import pool, worker
 from mpired.errors import MpiredError
@@ -60,7 +60,7 @@ def diff(ctx: click.Context, /, *, a: str, b: str, as_json: bool, **options: Any
     """
     pool.adopt_orphans()
     worker.keep_freed_memory()
-    found = queries.diff((a, b), options, progress.chosen(quiet=False))
+    found = queries.diff((a, b), options, params.context())
     found = dataclasses.replace(found, reason=in_flags(found.reason))
     show(json.dumps(_described(found), indent=1) if as_json else str(found))
     params.tell(None)

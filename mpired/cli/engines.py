@@ -11,7 +11,7 @@ import click
 
 from mpired.cli import params
 from mpired.cli.messages import show
-from mpired.engines import ENGINES, LOCAL, Engine, chosen, usual
+from mpired.engines import ENGINES, LOCAL, Engine, connected
 from mpired.engines.table import FarRunner
 from mpired.errors import UsageError, escaped, installation
 from mpired.options import ENGINE, checked
@@ -32,14 +32,14 @@ def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """
     options = checked(ENGINE, options)
     wrong = ""
-    with chosen(cast("Any", options)):
-        if usual() is LOCAL:
+    with connected(cast("Any", options)) as engine:
+        if engine is LOCAL:
             if ranks:
                 raise UsageError("ranks", "are seen by this machine's processes as by all others; name an `engine`")
             # Of processes that a launcher has started the first one speaks for all.
             rows = list(map(_row, ENGINES.values())) if all(row.is_first for row in ENGINES.values()) else []
         else:
-            rows, wrong = _looked(ranks)
+            rows, wrong = _looked(engine, ranks)
     if as_json and rows:
         show(json.dumps(rows, indent=1))
     else:
@@ -69,15 +69,15 @@ def _row(engine: Engine) -> dict[str, Any]:
     }
 
 
-def _looked(ranks: tuple[str, ...]) -> tuple[list[dict[str, Any]], str]:
+def _looked(engine: Engine, ranks: tuple[str, ...]) -> tuple[list[dict[str, Any]], str]:
     """Return what each worker of the engine is, and what is wrong with one of them, "" for nothing."""
     from mpired.engines import probe  # noqa: PLC0415 - with NumPy
     from mpired.sources.open import open_source  # noqa: PLC0415 - as above
 
-    sources = [open_source(cast("str", rank)) for rank in params.meant(ranks)[0]] if ranks else []
+    sources = [open_source(cast("str", rank), params.context()) for rank in params.meant(ranks)[0]] if ranks else []
     rows, wrong = [], ""
     own = probe.Probe()(0).versions
-    for seen in probe.described(cast("FarRunner", usual().runner), sources):
+    for seen in probe.described(cast("FarRunner", engine.runner), sources):
         bad = {source.name: reason for source, reason in zip(sources, seen.files, strict=True) if reason}
         other = [what for what, here in own.items() if seen.versions.get(what) != here]
         rows.append({"host": seen.host, **seen.versions, "ranks": len(sources), "not_seen": bad})

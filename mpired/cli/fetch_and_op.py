@@ -12,8 +12,9 @@ from mpired.api.outcome import as_numpy
 from mpired.attempts import repeated
 from mpired.buffers import LINES
 from mpired.cli import params
-from mpired.cli.accumulate import rehearsed, run, split
+from mpired.cli.accumulate import dry_run, run, split
 from mpired.cli.messages import tell_cautions, tell_json
+from mpired.context import Context
 from mpired.errors import UsageError
 from mpired.ops import Op
 from mpired.options import FETCH_ELEMENT, checked
@@ -49,7 +50,7 @@ def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, a
 
 def fetch(
     name: str,
-    plan: Callable[[], Call],
+    plan: Callable[[Context], Call],
     targets: Sequence[str],
     words: Sequence[str],
     *,
@@ -58,16 +59,16 @@ def fetch(
 ) -> None:
     """Carry out a call on one element, and print the old one; `words` may be files with one element."""
     if params.report()["dry_run"]:
-        rehearsed(name, plan, words, {"fetch": "-", "to": LINES.name}, timeout=timeout)
+        dry_run(name, plan, words, ("-", LINES.name, False), timeout=timeout)
         return
 
-    def work(call: Call) -> tuple[Op, Done]:
-        with FetchOutput("-", LINES.name) as output:
-            done = run(call, output.keep, quiet=True)
+    def work(call: Call, context: Context) -> tuple[Op, Done]:
+        with FetchOutput("-", context, LINES.name) as output:
+            done = run(call, context, output.keep)
             output.send(targets[0], done)
         return call.request.op, done
 
-    op, done = repeated(plan, work, lambda: words, timeout=timeout)
+    op, done = repeated(plan, work, lambda: words, params.context(), timeout=timeout)
     if as_json:
         tell_json(Updated.of(name, op, targets, words, done, output="-")._asdict() | _old(done), done.cautions)
     else:

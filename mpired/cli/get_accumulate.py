@@ -9,7 +9,8 @@ import click
 
 from mpired.attempts import repeated
 from mpired.cli import params
-from mpired.cli.accumulate import rehearsed, run, split, tell
+from mpired.cli.accumulate import dry_run, run, split, tell
+from mpired.context import Context
 from mpired.errors import UsageError
 from mpired.ops import Op
 from mpired.options import FETCH, FETCHED, REPORT, checked
@@ -62,21 +63,15 @@ def get_accumulate(
     check_no_other_input([fetch], [(options["map"], "the map"), (options["types"], "the named datatypes")])
 
     if report["dry_run"]:
-        rehearsed(
-            "MPI_Get_accumulate",
-            plan,
-            origins,
-            {"fetch": fetch, "to": to, "force": force},
-            timeout=options["lock_timeout"],
-        )
+        dry_run("MPI_Get_accumulate", plan, origins, (fetch, to, force), timeout=options["lock_timeout"])
         return
 
-    def work(call: Call) -> tuple[Op, Done]:
-        with FetchOutput(fetch, to, overwrite=force, terminal=is_terminal(fetch), windows=targets) as output:
-            done = run(call, output.keep, quiet=report["quiet"], replaced=output.replaced)
+    def work(call: Call, context: Context) -> tuple[Op, Done]:
+        with FetchOutput(fetch, context, to, overwrite=force, terminal=is_terminal(fetch), windows=targets) as output:
+            done = run(call, context, output.keep, replaced=output.replaced)
             output.send(targets[0], done)
         return call.request.op, done
 
-    row, done = repeated(plan, work, lambda: origins, timeout=options["lock_timeout"])
+    row, done = repeated(plan, work, lambda: origins, params.context(), timeout=options["lock_timeout"])
     used = origins if row.origin else ()
     tell(Updated.of("MPI_Get_accumulate", row, targets, used, done, output=fetch), done)

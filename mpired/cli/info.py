@@ -16,6 +16,7 @@ from mpired.buffers import RankFile, format_named
 from mpired.buffers.memory import paths
 from mpired.cli import params
 from mpired.cli.messages import in_flags, show
+from mpired.context import Context
 from mpired.errors import MpiredError, RanksError, UsageError, escaped
 from mpired.options import INFO, INPUTS, LISTING, Options, checked, part
 from mpired.ranks import RankWord, gathered
@@ -67,7 +68,9 @@ def info(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
 
 def _described(word: RankWord, inputs: Options, timeout: float | None) -> dict[str, Any]:
     # The files' directories have been looked at, each once.
-    described, note = repeated(partial(queries.look, word, inputs), _with_note, tuple, timeout=timeout)
+    described, note = repeated(
+        partial(queries.look, word, inputs), _with_note, tuple, params.context(), timeout=timeout
+    )
     keys = [key.hex() for path in paths([word]) for key in once.of_file(path)]
     if described["obstacle"] is not None:
         described["obstacle"] = in_flags(described["obstacle"])
@@ -80,7 +83,7 @@ def _described(word: RankWord, inputs: Options, timeout: float | None) -> dict[s
     }
 
 
-def _with_note(file: RankFile) -> tuple[dict[str, Any], str | None]:
+def _with_note(file: RankFile, _context: Context) -> tuple[dict[str, Any], str | None]:
     """Return what a file holds, and what it says of where it comes from, if that can be read once more."""
     again = not file.obstacle and not file.source.is_forward
     return describe_file(file), format_named(file.format).note(file.source) if again else None

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from mpired import cautions
-from mpired.cli import params, progress
+from mpired.cli import params
 from mpired.cli.messages import hearing, show, tell_cautions
 from mpired.engines import pool, worker
 from mpired.errors import SkippedWarning, escaped
@@ -36,7 +36,7 @@ def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) ->
     pool.adopt_orphans()
     worker.keep_freed_memory()
     with hearing() as heard:
-        found = queries.locate(params.meant(ranks)[0], op, options, progress.chosen(quiet=False))
+        found = queries.locate(params.meant(ranks)[0], op, options, params.context())
     skipped = cautions.of_kind(heard, SkippedWarning)
     if as_json:
         left_out = [each._asdict() for warning in skipped for each in warning.skipped]

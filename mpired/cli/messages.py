@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from typing import Any, NamedTuple, TextIO
 
 import click
 
@@ -28,9 +28,6 @@ from mpired.errors import (
     without_secrets,
 )
 from mpired.options import flags
-
-if TYPE_CHECKING:
-    from mpired.preview import Preview
 
 STATUSES = {
     "0": "done, and on the disk",
@@ -150,16 +147,12 @@ def hearing() -> AbstractContextManager[list[MpiredWarning]]:
 
 def tell_json(summary: Mapping[str, Any], warned: Iterable[MpiredWarning] = ()) -> None:
     """Write a summary, which says where the output is, with the warnings as one line of JSON."""
-    told = {**summary, "warnings": _texts(warned)}
+    told = {**summary, "warnings": warning_texts(warned)}
     (show if leaves_free(summary["output"]) else write)(json_line(told))
 
 
-def tell_preview(preview: Preview, inputs: Iterable[object], warned: Iterable[MpiredWarning]) -> None:
-    """Write what a call would do, with the inputs and the warnings, as one line of JSON to standard output."""
-    show(json_line({**preview.details(), "inputs": [str(each) for each in inputs], "warnings": _texts(warned)}))
-
-
-def _texts(warned: Iterable[MpiredWarning]) -> list[str]:
+def warning_texts(warned: Iterable[MpiredWarning]) -> list[str]:
+    """Return the texts of warnings for JSON, each once."""
     return list(dict.fromkeys(in_flags(str(each)) for each in warned))
 
 
@@ -194,7 +187,7 @@ class Failure(NamedTuple):
 def tell_failure(failure: Failure, more: Sequence[str], wanted: Wanted, *, in_words: bool = True) -> None:
     """Say why the command fails: in words, as JSON if that is asked for, both if they have places of their own."""
     if wanted.as_json:
-        told = {**failure._asdict(), **wanted.files, "warnings": _texts(_heard)}
+        told = {**failure._asdict(), **wanted.files, "warnings": warning_texts(_heard)}
         with contextlib.suppress(OSError):
             (show if wanted.is_free else write)(json_line(told))
     if in_words and (wanted.is_free or not wanted.as_json):
@@ -202,14 +195,9 @@ def tell_failure(failure: Failure, more: Sequence[str], wanted: Wanted, *, in_wo
         say("; ".join([f"{subject}{failure.reason}", *more]))
 
 
-def finished(paths: Sequence[str], words: str) -> None:
-    """Say which interrupted update was finished, with --quiet too: a repetition of its command would count twice."""
-    say(f"{paths[0]}: {words}")
-
-
-def waits(name: str, words: str) -> None:
-    """Say that a lock takes long, and who has it."""
-    say(f"{name}: {words}")
+def notify(paths: Sequence[str], text: str) -> None:
+    """Write a notice about files, with --quiet too."""
+    say(f"{paths[0]}: {text}")
 
 
 def tell_cautions(warned: Iterable[MpiredWarning]) -> None:

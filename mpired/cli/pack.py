@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from mpired.cli import params
-from mpired.cli.carry_out import rehearse, replacing_as_told
+from mpired.cli.carry_out import replacing_as_told
 from mpired.options import PACK, SUMMARY, checked
 from mpired.packing.pack import plan_pack
 from mpired.report import summarise_packing
@@ -35,9 +35,4 @@ def pack(*, file: str, output: str, **options: Any) -> None:
     """
     options = checked(PACK, options)
     plan = partial(plan_pack, file, output, options, terminal=is_terminal(output))
-    if params.report()["dry_run"]:
-        from mpired.preview import of_packing  # noqa: PLC0415 - for a dry run only
-
-        rehearse(plan, of_packing, lambda: [file], options, overwrite=options["overwrite"])
-        return
     replacing_as_told(plan, lambda: [file], options, summarise_packing, overwrite=options["overwrite"])

@@ -13,16 +13,15 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from mpired import calling
 from mpired.buffers import FORMATS, format_names
-from mpired.cli import environment, progress
+from mpired.cli import environment, progress, signals
 from mpired.cli.messages import know_flags, say
 from mpired.cli.wanted import REPORT
+from mpired.context import RESERVED, Context
 from mpired.engines import launched
+from mpired.log import collect_steps
 from mpired.ops import STATISTICS, Use, ops_for
 from mpired.options import OPTIONS, RUNNING, SECTIONS, Group, Option, Options, keyword
-from mpired.steps import noted
-from mpired.storage import descriptors, memory
 from mpired.values import Creation, Flag, FormatName, Kind, Names, OpName, Path, RefusedError, Size, TypeText, Word
 
 _F = TypeVar("_F", bound=Callable[..., Any])
@@ -39,6 +38,8 @@ else:  # before click 8.4 it says nothing of the values
 _FEW = 6
 _SKIPPED = 9
 _NUMBERED = f"{__name__}.numbered"
+_CONTEXT = f"{__name__}.context"
+WORKER = f"{__name__}.worker"
 # Where the context keeps what commands do not pass on.
 _KEPT = {**dict.fromkeys(("quiet", "dry_run", "as_json", "verbose"), REPORT), "rank_numbers": _NUMBERED}
 _NOTES = {
@@ -176,20 +177,14 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, whose messages name its own options only."""
         know_flags(flag for each in self.params for flag in each.opts)
+        report = ctx.meta.get(REPORT, {})
+        ctx.meta[_CONTEXT] = _context_of(ctx, quiet=report.get("quiet", False))
+        if REPORT in ctx.meta and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
+            way_out = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"
+            say(f"warning: started {count} times by a launcher; each process does the whole command. {way_out}")
         with contextlib.ExitStack() as stack:
-            stack.enter_context(descriptors.limited(ctx.params.get("max_open_files")))
-            stack.enter_context(memory.limited(ctx.params.get("max_memory")))
-            stack.enter_context(calling.by(["mpired", *(ctx.obj or ())]))
-            if ctx.params.get("provenance"):
-                from mpired.provenance import called  # noqa: PLC0415 - help does not wait for NumPy
-
-                stack.enter_context(called(argv=["mpired", *ctx.obj]))
-            report = ctx.meta.get(REPORT, {})
-            if REPORT in ctx.meta and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
-                way_out = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"
-                say(f"warning: started {count} times by a launcher; each process does the whole command. {way_out}")
             stack.enter_context(progress.shown(quiet=report.get("quiet", False)))
-            steps = stack.enter_context(noted()) if report.get("verbose") else None
+            steps = stack.enter_context(collect_steps()) if report.get("verbose") else None
             result = super().invoke(ctx)
         for line in steps.lines() if steps else ():
             say(line)
@@ -344,6 +339,28 @@ def _kept(place: str, context: click.Context, parameter: click.Parameter, value:
 def report() -> Options:
     """Return what the options of the report say, of the command that runs."""
     return cast("Options", click.get_current_context().meta[REPORT])
+
+
+def _context_of(ctx: click.Context, *, quiet: bool) -> Context:
+    """Return the settings of the command that runs."""
+    argv = ("mpired", *(ctx.obj or ()))
+    context = Context(
+        ctx.params.get("max_memory"),
+        ctx.params.get("max_open_files"),
+        dry_run=ctx.meta.get(REPORT, {}).get("dry_run", False),
+        progress=progress.chosen(quiet=quiet),
+        on_commit=signals.commit,
+        argv=argv,
+        record={"argv": list(argv)} if ctx.params.get("provenance") else {},
+        worker=ctx.meta.get(WORKER),
+    )
+    context.check_open_files(RESERVED + 1)
+    return context
+
+
+def context() -> Context:
+    """Return the settings of the command that runs."""
+    return cast("Context", click.get_current_context().meta[_CONTEXT])
 
 
 def meant(*groups: Sequence[str]) -> list[list[RankWord]]:

@@ -18,14 +18,13 @@ import click
 import numpy as np
 
 from mpired import attempts
-from mpired.attempts import Held
 from mpired.buffers.textual import encoder
-from mpired.cli import params, progress, signals
+from mpired.cli import params
 from mpired.cli.info import lines_of
 from mpired.engines import pool
 from mpired.errors import MpiredError, RanksError, UsageError, escaped, installation
 from mpired.options import SHOW, Options, checked, part
-from mpired.queries.show import BINS, Figures, Part, Showing, Shown, Table, headings, plan_show
+from mpired.queries.show import BINS, Figures, Part, Shown, Table, headings, plan_show
 from mpired.report import describe_file
 from mpired.storage import calls
 from mpired.storage.names import check_are_data
@@ -105,14 +104,9 @@ class _Page:
     def add(self, path: str) -> None:
         """Add a file."""
         options = self._options
-
-        def work(showing: Showing, held: Held) -> None:
-            watch = progress.chosen(quiet=False)
-            showing.run(watch, overwrite=options["overwrite"], on_commit=signals.commit, held=held)
-
         plan = partial(plan_show, path, self._said, self._tell, text=options["slice"])
-        timeout = options["lock_timeout"]
-        attempts.carry_out(plan, work, lambda: [path], overwrite=options["overwrite"], timeout=timeout)
+        context, timeout = params.context(), options["lock_timeout"]
+        attempts.carry_out(plan, lambda: [path], context, overwrite=options["overwrite"], timeout=timeout)
         self._end, self._files = os.lseek(self._output.fd, 0, os.SEEK_END), self._files + 1
 
     def _tell(self, shown: Shown, tables: Sequence[Table]) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from mpired import __version__, codecs, interrupts, ops
+from mpired import __version__, codecs, ops
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import FORMATS, ArrayLayout, AtHand, RankFile, format_named
 from mpired.collectives.plan import Plan, make_plan
@@ -14,10 +14,10 @@ from mpired.collectives.request import Request, read_request
 from mpired.collectives.results import Deal, check_different, deals, paths_of, results_of
 from mpired.collectives.run import Course, Result, run
 from mpired.collectives.table import COLLECTIVES, Collective
-from mpired.engines import usual
+from mpired.context import Context
+from mpired.engines import LOCAL, Engine
 from mpired.errors import UsageError
 from mpired.options import Options
-from mpired.progress import Progress
 from mpired.ranks import Skipped
 from mpired.sources.source import Source
 from mpired.storage.names import check_are_data
@@ -84,10 +84,9 @@ class Call(NamedTuple):
 
     def run(
         self,
-        progress: Progress,
+        context: Context,
         *,
         overwrite: bool = False,
-        on_commit: Callable[[], None] = interrupts.committed,
         held: Held = NOTHING_HELD,
     ) -> None:
         """Do it, and commit all results together; `held` has the files that they replace."""
@@ -98,13 +97,13 @@ class Call(NamedTuple):
             from mpired.storage.changed import ChangedFile  # noqa: PLC0415 - few results are a part of a file
 
             (path,), (plan,) = self.paths, self.plans
-            outputs = ChangedFile(path, held.get(path), ranges, on_commit=on_commit, named=plan.named)
+            outputs = ChangedFile(path, held.get(path), ranges, on_commit=context.on_commit, named=plan.named)
         elif self.collective.to_root and len(self.paths) == 1:
             (path,), (plan,) = self.paths, self.plans
             outputs = open_output(
                 path,
                 overwrite=overwrite,
-                on_commit=on_commit,
+                context=context,
                 target=held.get(path),
                 named=plan.named,
                 level=self.level,
@@ -112,9 +111,9 @@ class Call(NamedTuple):
         else:  # that the files are locked is enough
             from mpired.storage.together import Together  # noqa: PLC0415 - most calls have one result
 
-            outputs = Together(self.paths, overwrite=overwrite, on_commit=on_commit, level=self.level)
+            outputs = Together(self.paths, overwrite=overwrite, context=context, level=self.level)
         with outputs:
-            run(self.courses, outputs, progress, link=self.link, note=self.note)
+            run(self.courses, outputs, context.progress, link=self.link, note=self.note)
 
     def _said(self) -> dict[str, object]:
         """Return what the call is, for the record of where its results come from."""
@@ -148,12 +147,13 @@ class Call(NamedTuple):
         ]
 
 
-def plan_call(
+def plan_call(  # noqa: PLR0913 - all that a call is
     name: str,
     ranks: Sequence[str | AtHand],
     op: ops.OpLike,
     output: str | None,
     options: Options,
+    context: Context,
     *,
     terminal: bool = False,
 ) -> Call:
@@ -171,6 +171,8 @@ def plan_call(
         Where the result goes, or the pattern of the results' names; None in place.
     options
         As `Collective.checked` gives them.
+    context
+        The settings of the call.
     terminal
         Whether that is a terminal, which gets a readable table.
 
@@ -182,9 +184,9 @@ def plan_call(
     collective, in_place = COLLECTIVES[name], options["in_place"]
     outputs = _outputs(collective, output, options)
     check_are_data(outputs)
-    _check_streams(outputs)
+    _check_streams(outputs, context.engine or LOCAL)
     _check_objects(collective, outputs)
-    request = read_request(collective, ranks, op, options, outputs)
+    request = read_request(collective, ranks, op, options, context, outputs)
     dealt = [(deal, paths_of(deal, request, outputs)) for deal in deals(request)]
     paths = [path for _, each in dealt for path in each]
     if len(paths) > 1:
@@ -228,9 +230,9 @@ def _check_beside(call: Call) -> None:
         raise UsageError(twice, "would be a result and the record of another one; name another output")
 
 
-def _check_streams(outputs: Sequence[str]) -> None:
+def _check_streams(outputs: Sequence[str], engine: Engine) -> None:
     """Raise `UsageError` if a result goes to standard output, and that is not the command's alone."""
-    if not (engine := usual()).own_output and "-" in outputs:
+    if not engine.own_output and "-" in outputs:
         reason = f"is standard output, which the launcher of {engine.name} may write to; name a file"
         raise UsageError("`output`", reason)
 
@@ -315,6 +317,7 @@ def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nl
         deal.senders,
         jobs,
         max_memory,
+        context=request.said.context,
         noutputs=noutputs,
         nlocked=nlocked,
         encoding=encoding,

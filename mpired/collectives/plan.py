@@ -10,14 +10,23 @@ from typing import NamedTuple, TypeAlias, cast
 
 from mpired.buffers import FlatBuffer, RankBuffer, RankFile, format_named
 from mpired.buffers.rank import changed, is_open, what_is_read, with_reading, within_memory
+from mpired.context import (
+    BASE_NBYTES,
+    NO_LIMITS,
+    RESERVED,
+    STREAMED_BASE_NBYTES,
+    STREAMED_LEAST_NBYTES,
+    Context,
+    check_memory,
+)
 from mpired.datatypes import Datatype
-from mpired.engines import LOCAL, Engine, Limits, usual
+from mpired.engines import LOCAL, Engine, Limits
 from mpired.engines.table import IN_FLIGHT, SMALL_NBYTES, ChainRunner, FarRunner, Lines
 from mpired.errors import UsageError
 from mpired.ops import Op
 from mpired.sources.local import LocalSource
 from mpired.sources.source import distance_of, of_file
-from mpired.storage import calls, descriptors, memory
+from mpired.storage import calls
 from mpired.storage.lock import descriptors_of
 
 # Blocks that stay in the second-level cache were measured fastest; at 1 MiB a third is lost.
@@ -206,7 +215,7 @@ class _Work:
         self.nforward = max(sum(rank.source.is_forward for rank in ranks) for ranks in self.buffers)
         self.nturned = max(sum(map(_is_turned, ranks)) for ranks in self.buffers)
         self.unpacking = _unpacking(files) if self.nforward else 0
-        self.base = (memory.STREAMED_BASE_NBYTES if self.streamed else memory.BASE_NBYTES) + self.unpacking
+        self.base = (STREAMED_BASE_NBYTES if self.streamed else BASE_NBYTES) + self.unpacking
 
     def jobs(self, wanted: int | None, engine: Engine, limits: Limits) -> int:
         """Return how many workers are of use; what comes forward comes once, or from its start for each worker."""
@@ -270,7 +279,7 @@ class _Work:
         # Of an op that needs all ranks at once an element of each.
         least = max(_MIN_BLOCK_BYTES, *self.widths)
         needed = self.base + nblocks * least
-        memory.check(needed, max_memory)
+        check_memory(needed, max_memory)
         if each:
             return jobs, min(block_bytes, max((max_memory - self.base) // nblocks, least))
         # The parent waits beside its workers, so that n workers are n + 1 processes.
@@ -284,7 +293,7 @@ class _Work:
     ) -> _Buffers:
         """Return the buffers, each with the memory for what it reads; a process has so much left, None for any."""
         if left is not None and self.streamed:
-            share = max(0, left - memory.STREAMED_LEAST_NBYTES) // min(self.nranks, max_open)
+            share = max(0, left - STREAMED_LEAST_NBYTES) // min(self.nranks, max_open)
             buffers = tuple(tuple(within_memory(rank, share) for rank in ranks) for ranks in buffers)
         if nturned := min(max_open, self.nturned):
             spare = None if left is None else (left - self.base) // (_BLOCKS_AHEAD * nturned)
@@ -302,6 +311,7 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
     jobs: int | None = None,
     max_memory: int | None = None,
     *,
+    context: Context = NO_LIMITS,
     noutputs: int = 1,
     nlocked: int = 0,
     encoding: int = 0,
@@ -321,6 +331,8 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
     max_memory
         The most bytes of memory for all processes together, or for each where the engine's may be on other machines;
         None for the usual blocks.
+    context
+        The engine, and the limit of open files.
     noutputs
         How many files take the results.
     nlocked
@@ -338,12 +350,13 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
         If the memory is too little for one process, or the workers cannot open a rank.
     """
     work = _Work(op, files, noutputs=noutputs, apart=apart)
-    engine = _engine(op, files, alone=work.small or work.nforward > 0)
+    engine = _engine(op, files, context.engine or LOCAL, alone=work.small or work.nforward > 0)
     limits = engine.runner.limits()
     buffers = work.read_by(jobs, limits)
     reserved = _reserved(files, nlocked)
-    most = _least_limit(engine, limits)
+    most = _least_limit(engine, limits, context.max_open_files)
     pipes = _PIPES if engine.same_host else 0
+    context.check_open_files(reserved + (2 if noutputs > 1 else 1))
     jobs, max_open = _max_open(
         most, reserved, work.jobs(jobs, engine, limits), pipes, streamed=work.streamed, noutputs=noutputs
     )
@@ -351,7 +364,7 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
     max_open -= (ahead := _depth(buffers, max_open, preferred))  # what is read ahead is open too
     lines = lines_for(spread, engine, limits, jobs, work.nranks)
     nblocks = work.nblocks(max_open, ahead) + (_BLOCKS_HANDED if lines else 0)
-    memory.check(memory.BASE_NBYTES + encoding, max_memory)
+    check_memory(BASE_NBYTES + encoding, max_memory)
     each = not engine.same_host
     block_bytes = work.block_bytes(jobs, max_open, preferred, lines)
     jobs, block_bytes = work.within(max_memory, jobs, block_bytes, nblocks, each=each)
@@ -402,7 +415,7 @@ def _stages(nranks: int, nstages: int) -> list[range]:
 def _reserved(files: Sequence[RankFile], nlocked: int) -> int:
     """Return how many descriptors this process needs for itself and for what is locked."""
     # What is private has a descriptor of this process; what is decompressed has none between two reads.
-    reserved = descriptors.RESERVED + descriptors_of(nlocked) + sum(file.source.is_private for file in files)
+    reserved = RESERVED + descriptors_of(nlocked) + sum(file.source.is_private for file in files)
     if nlocked:  # what the locks take shall not be missing for the ranks
         calls.allow_descriptors(reserved + _LEAST_OPEN)
     return reserved
@@ -482,7 +495,7 @@ def _turned_ahead(
     )
 
 
-def _engine(op: Op, files: Sequence[RankFile], *, alone: bool) -> Engine:
+def _engine(op: Op, files: Sequence[RankFile], engine: Engine, *, alone: bool) -> Engine:
     """Return who runs the segments: the engine that was chosen, or the pool for what one process does anyway.
 
     Raises
@@ -490,7 +503,6 @@ def _engine(op: Op, files: Sequence[RankFile], *, alone: bool) -> Engine:
     MpiredError
         If a worker of it cannot do it: it is not like this process, or sees other files.
     """
-    engine = usual()
     _check_reach(engine, op, files)
     if op.is_function or (alone and not engine.same_host):
         return LOCAL
@@ -503,9 +515,10 @@ def _engine(op: Op, files: Sequence[RankFile], *, alone: bool) -> Engine:
     return engine
 
 
-def _least_limit(engine: Engine, limits: Limits) -> int:
+def _least_limit(engine: Engine, limits: Limits, max_open_files: int | None) -> int:
     """Return how many files a worker may have open, and this process, if that writes what others send."""
     both = {limits.descriptors, LOCAL.runner.limits().descriptors if not engine.same_host else limits.descriptors}
+    both.add(resource.RLIM_INFINITY if max_open_files is None else max_open_files)
     return min(both - {resource.RLIM_INFINITY}, default=resource.RLIM_INFINITY)
 
 
@@ -534,7 +547,6 @@ def _max_open(limit: int, reserved: int, jobs: int, pipes: int, *, streamed: boo
     if limit == resource.RLIM_INFINITY:
         return jobs, most
     least = 2 if noutputs > 1 else 1
-    descriptors.check(reserved + least)
     if pipes:
         jobs = max(1, min(jobs, _FEW_WORKERS + (limit - reserved - least) // pipes))
     allowed = limit - reserved - _piped(jobs, pipes)

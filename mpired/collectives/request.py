@@ -14,13 +14,15 @@ from mpired.buffers.memory import paths
 from mpired.buffers.model import Kept
 from mpired.collectives.counts import counted
 from mpired.collectives.table import Collective
+from mpired.context import Context
 from mpired.datatypes.pairs import VALUES
+from mpired.engines.cores import usable_cores
 from mpired.errors import OrderWarning, UsageError
+from mpired.log import step
 from mpired.options import VALUES as VALUE_OPTIONS
 from mpired.options import Options, part
 from mpired.ranks import RankWord, Skipped, gathered, in_one_order, left_out, open_groups, ordered, unnatural
 from mpired.sources.open import check_no_input, check_no_other_input
-from mpired.steps import step
 from mpired.values import Number, Numbers, RefusedError
 
 if TYPE_CHECKING:
@@ -68,7 +70,7 @@ class Request(NamedTuple):
         """Lay out a result like `model` in a format, raw as its bytes are said to lie."""
         declared = form.needs_type and self.said.describes_bytes
         model = self.said.of_result(model) if declared else model
-        return form.prepare(model._replace(note=self.note))
+        return form.prepare(model._replace(note=self.note, context=self.said.context))
 
 
 def ranks_of(ranks: Sequence[RankWord], options: Options) -> tuple[list[RankWord], Options]:
@@ -89,6 +91,7 @@ def read_request(
     ranks: Sequence[RankWord],
     op: ops.OpLike,
     options: Options,
+    context: Context,
     outputs: Sequence[str] = (),
 ) -> Request:
     """Look at the op, the options and the ranks of a call, and let the op pass or not.
@@ -97,6 +100,8 @@ def read_request(
     ----------
     ranks
         Paths in rank order, or what a program has at hand; those of `group_b` are in the options.
+    context
+        The settings of the call.
     outputs
         Where the results go; none if these are no files, or replace the ranks.
 
@@ -120,6 +125,7 @@ def read_request(
         # What is in the place of a file, or carries a part of it besides, reads it in another order.
         # And of what is left out nothing may be combined before it is known.
         forward=not (options["in_place"] or options["keep"] or options["header"] != "none" or options["skip_bad"]),
+        context=_with_threads(context, options),
     )
     _check_keep(said)
     if indexed or options["index_type"] is not None:
@@ -150,20 +156,26 @@ def read_request(
     ops.check_buffers(chosen, buffers, ops.Use.REDUCE, pairing=pairing)
     ops.check_rules(chosen, [each for _, each in buffers], max(map(len, collective.combined(groups))))
     op_file = ops.file_of(op) if isinstance(op, str) else None
-    request = Request(collective, chosen, groups, words, said, options, op_file, _note(options), skipped)
+    request = Request(collective, chosen, groups, words, said, options, op_file, _note(options, context), skipped)
     if options["keep"]:
         _check_kept(request)
     cautions.tell(*left_out(skipped, sum(map(len, words)) + len(skipped)), *request.doubtful_order)
     return request
 
 
-def _note(options: Options) -> Note | None:
+def _with_threads(context: Context, options: Options) -> Context:
+    """Let as many threads as there may be workers compress results, unless memory is limited."""
+    ncores = usable_cores()
+    return context._replace(threads=1 if context.max_memory is not None else min(options["jobs"] or ncores, ncores))
+
+
+def _note(options: Options, context: Context) -> Note | None:
     """Return what results say of where they come from."""
     if not options["provenance"]:
         return None
     from mpired.provenance import Note  # noqa: PLC0415 - few calls record that
 
-    return Note()
+    return Note(context)
 
 
 def _may_stay_open(collective: Collective, op: ops.Op, options: Options, outputs: Sequence[str]) -> bool:

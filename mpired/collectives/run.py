@@ -9,7 +9,7 @@ from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
-from mpired import cautions
+from mpired import cautions, log
 from mpired.buffers import ArrayLayout, FlatBuffer, FlatLayout, Layout, MarkingLayout, decoding, format_named
 from mpired.buffers.rank import unset, what_is_read
 from mpired.collectives.fold import Fold, Part, Receiver, Region, Target
@@ -23,7 +23,6 @@ from mpired.progress import Progress
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import local_fd
-from mpired.steps import planned, step
 from mpired.storage import calls
 from mpired.storage.output import Output, Scratch, StreamOutput
 
@@ -133,7 +132,7 @@ def _fill(course: Course, drafts: Sequence[Output | Draft], progress: Progress, 
     with folded(course.plan, shares, place, progress, also=flat, missing=missing) as results:
         for (result, draft), buffers in zip(encoded, results, strict=True):
             assert not isinstance(result.layout, FlatLayout)  # noqa: S101 - sorted so above
-            with draft.created() as fd, step("encoding results"), decoding.compressing(course.plan.jobs):
+            with draft.created() as fd, log.step("encoding results"):
                 result.layout(buffers, fd)
     again = [draft for _, draft in copied]
     for result, draft in zip(course.results, drafts, strict=True):
@@ -241,7 +240,7 @@ def _complete(layout: Layout, draft: Output | Draft, plan: Plan) -> None:
         with draft.created() as fd:
             calls.pwrite_all(fd, layout.head_of(plan.found), 0)
     if isinstance(layout, ArrayLayout) and layout.finish:
-        with step("completing results"), calls.blaming(draft.name), decoding.compressing(plan.jobs):
+        with log.step("completing results"), calls.blaming(draft.name):
             fd = draft.shared.open()
             try:
                 layout.finish(fd)
@@ -400,10 +399,10 @@ def worked(plan: Plan, work: Callable[[Segment], Iterator[_P]], progress: Progre
     WorkerError, BufferFileError
         If a worker died, of a file that it decoded.
     """
-    planned(plan.text)
+    log.plan(plan.text)
     parts: list[_P] = []
     with (
-        step("combining the ranks"),
+        log.step("combining the ranks"),
         _deaths_explained(plan),
         closing(_begun(plan, work)) as working,
     ):

@@ -13,10 +13,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Generator, Iterable
 from typing import Any, NamedTuple, TypeAlias
 
+from mpired.context import RESERVED
 from mpired.engines.table import Limits
 from mpired.engines.worker import keep_freed_memory, portable, results
 from mpired.errors import MpiredError
-from mpired.storage import descriptors
 
 Answer: TypeAlias = tuple[list[Any], BaseException | None]
 """The results of an item, and the error that ended them."""
@@ -41,8 +41,8 @@ def limits(places: Collection[Place], workers: int, threads: int = 1) -> Limits:
 
     As many of them as `threads` may be one process.
     """
-    of_all = (each.descriptors - descriptors.RESERVED for each in places if each.descriptors != resource.RLIM_INFINITY)
-    finite = [descriptors.RESERVED + each // threads for each in of_all]
+    of_all = (each.descriptors - RESERVED for each in places if each.descriptors != resource.RLIM_INFINITY)
+    finite = [RESERVED + each // threads for each in of_all]
     return Limits(workers, min(finite, default=resource.RLIM_INFINITY), len({each.host for each in places}))
 
 

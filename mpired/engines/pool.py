@@ -20,8 +20,8 @@ from mpired.engines.channel import Channel, channel
 from mpired.engines.table import Limits
 from mpired.engines.worker import flush_streams, results, work
 from mpired.errors import WorkerError
-from mpired.steps import step
-from mpired.storage import descriptors, interruptions
+from mpired.log import step
+from mpired.storage import interruptions
 
 _T = TypeVar("_T")
 _PR_SET_CHILD_SUBREAPER = 36
@@ -78,7 +78,7 @@ def run(
 
 def limits() -> Limits:
     """Return what workers may use: they have the limits of this process."""
-    return Limits(cores.usable_cores(), descriptors.of_user(resource.getrlimit(resource.RLIMIT_NOFILE)[0]))
+    return Limits(cores.usable_cores(), resource.getrlimit(resource.RLIMIT_NOFILE)[0])
 
 
 class _Worker:

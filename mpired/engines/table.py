@@ -12,7 +12,6 @@ import contextlib
 import importlib
 import os
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from contextvars import ContextVar
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from mpired.errors import UsageError, installation
@@ -250,17 +249,10 @@ EXECUTOR = Engine(
 )
 """What a program hands over instead of a name."""
 
-_chosen: ContextVar[Engine] = ContextVar("engine", default=LOCAL)
-
-
-def usual() -> Engine:
-    """Return the engine that is used: the one that was chosen, or the pool."""
-    return _chosen.get()
-
 
 @contextlib.contextmanager
-def chosen(options: Mapping[str, Any]) -> Iterator[None]:
-    """Let the engine that options name run what is planned in the block.
+def connected(options: Mapping[str, Any]) -> Iterator[Engine]:
+    """Connect with the engine that options name while the block runs.
 
     Raises
     ------
@@ -287,11 +279,7 @@ def chosen(options: Mapping[str, Any]) -> Iterator[None]:
                 if not row.package or (error.name or "").partition(".")[0] not in {row.package, "dask"}:
                     raise
                 raise UsageError("`engine`", not_installed(row)) from None
-        token = _chosen.set(row)
-        try:
-            yield
-        finally:
-            _chosen.reset(token)
+        yield row
 
 
 def launched() -> int:

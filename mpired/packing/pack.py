@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from mpired import codecs, interrupts
+from mpired import codecs
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import RAW, BufferModel, FlatBuffer, FlatLayout, Layout, Model, output_format, spread
 from mpired.buffers.flat import byte_order, convert
 from mpired.buffers.formats import check_records, unpacked
 from mpired.buffers.spread import Records
+from mpired.context import BASE_NBYTES, Context
 from mpired.datatypes.typemap import transfer
 from mpired.errors import UsageError
+from mpired.log import step
 from mpired.options import Options, PathLike
 from mpired.packing.units import Packed, octets, said_of
 from mpired.progress import Progress
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input, open_source
 from mpired.sources.source import OpenSource, Source
-from mpired.steps import step
-from mpired.storage import calls, memory
+from mpired.storage import calls
 from mpired.storage.names import check_are_data
 from mpired.storage.output import Output, Scratch, open_output
 
@@ -60,23 +61,22 @@ class Packing:
 
     def run(
         self,
-        progress: Progress,
+        context: Context,
         *,
         overwrite: bool = False,
-        on_commit: Callable[[], None] = interrupts.committed,
         held: Held = NOTHING_HELD,
     ) -> None:
         """Do it, and commit the result; `held` has the file that it replaces."""
         target = held.get(self.path)
-        with open_output(self.path, overwrite=overwrite, on_commit=on_commit, target=target) as output:
+        with open_output(self.path, overwrite=overwrite, context=context, target=target) as output:
             if isinstance(self.layout, FlatLayout):
                 output.allocate(self.layout.offset + self.count * self.layout.stored.itemsize)
                 with calls.blaming(output.name):
                     calls.pwrite_all(output.fd, self.layout.head, 0)
-                self._write(output, self.layout, progress)
+                self._write(output, self.layout, context.progress)
             else:
                 with Scratch(output.directory, output.name) as scratch, calls.blaming(output.name):
-                    packed = self.gathered(scratch, progress)
+                    packed = self.gathered(scratch, context.progress)
                     with step("encoding results"):
                         self.layout([packed], output.fd)
             self.source.check_unchanged()
@@ -134,7 +134,7 @@ def _whole(blocks: Iterable[np.ndarray], nbytes: int) -> Iterator[np.ndarray]:
         yield np.concatenate(kept)
 
 
-def plan_pack(file: PathLike, output: str, options: Options, *, terminal: bool = False) -> Packing:
+def plan_pack(file: PathLike, output: str, options: Options, context: Context, *, terminal: bool = False) -> Packing:
     """Check a packing: the type, the file, the form of the result. Nothing is written.
 
     Parameters
@@ -145,6 +145,8 @@ def plan_pack(file: PathLike, output: str, options: Options, *, terminal: bool =
         Where the result goes.
     options
         As `mpired.options.checked` gives them.
+    context
+        The settings of the call.
     terminal
         Whether that is a terminal, which gets a readable table.
 
@@ -153,16 +155,16 @@ def plan_pack(file: PathLike, output: str, options: Options, *, terminal: bool =
     MpiredError, OSError
         If it is not possible.
     """
-    said, datatype = said_of(options)
+    said, datatype = said_of(options, context)
     check_are_data([output])
     limit = None if said.count is None else Records(datatype, said.count, said.offset).reach[1]
-    source = unpacked(open_source(os.fspath(file), limit), said)
+    source = unpacked(open_source(os.fspath(file), context, limit), said)
     check_no_input([output], [(source, "the records")], "name another output")
     check_no_other_input([output], [(options["types"], "the named datatypes")])
     check_records(source, said.offset)
     records = Records.of(source, datatype, said.offset, said.count)
     chosen = output_format(output, options["to"], RAW.name, terminal=terminal)
-    memory.check(memory.BASE_NBYTES + chosen.encoding + codecs.packing_nbytes(output, None))
+    context.check_memory(BASE_NBYTES + chosen.encoding + codecs.packing_nbytes(output, None))
     if said.is_external and not chosen.needs_type:
         raise UsageError("`datarep`", f"external32 is a form of raw results, not of {chosen.name}; add `to='raw'`")
     packed = Packed.of(said, datatype, as_bytes=chosen.needs_type and not said.is_external)
@@ -172,5 +174,5 @@ def plan_pack(file: PathLike, output: str, options: Options, *, terminal: bool =
     shape = (records.count,) if packed.per_element == 1 else (records.count, packed.per_element)
     total = records.count * packed.per_element
     model = BufferModel(packed.datatype, total, shape=shape, byte_order=byte_order(packed.stored))
-    layout = chosen.prepare(Model(RAW.name, (model,)))
+    layout = chosen.prepare(Model(RAW.name, (model,), context=context))
     return Packing(source, records, packed, output, chosen.name, layout)

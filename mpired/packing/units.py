@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpired.buffers import Declared
+from mpired.context import Context
 from mpired.datatypes import Datatype, parse, unit_of
 from mpired.errors import DatatypeError, UsageError
 from mpired.options import INPUTS, RECORDS, Options, part
@@ -39,9 +40,9 @@ def octets(block: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(block).view(np.uint8)
 
 
-def said_of(options: Options) -> tuple[Declared, Datatype]:
+def said_of(options: Options, context: Context) -> tuple[Declared, Datatype]:
     """Return what is declared of the records, and their datatype."""
-    said = Declared.of(part(INPUTS, part(RECORDS, options)))
+    said = Declared.of(part(INPUTS, part(RECORDS, options)))._replace(context=context)
     if said.datatype is None:
         raise UsageError("`type`", "is missing; give the type of the elements of the records")
     return said, said.datatype

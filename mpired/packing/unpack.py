@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from mpired import interrupts
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import RAW, Declared, RankBuffer, recognise, spread
 from mpired.buffers.decoding import Decoder
@@ -19,16 +18,16 @@ from mpired.buffers.flat import convert, lies_as
 from mpired.buffers.formats import check_raw_suffix, check_records, unpacked
 from mpired.buffers.rank import within_budget
 from mpired.buffers.spread import Records
+from mpired.context import BASE_NBYTES, Context
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import transfer
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
 from mpired.options import INPUTS, PACKED, Options, PathLike, part
 from mpired.packing.units import Packed, octets, said_of
-from mpired.progress import Progress
 from mpired.ranks import check_use
 from mpired.sources.open import check_no_input, check_no_other_input, open_source
 from mpired.sources.source import Source, local_fd
-from mpired.storage import calls, copying, memory
+from mpired.storage import calls, copying
 from mpired.storage.names import check_are_data
 from mpired.storage.output import Output, is_stream, open_output
 from mpired.storage.urls import check_are_files
@@ -66,18 +65,17 @@ class Unpacking:
 
     def run(
         self,
-        progress: Progress,
+        context: Context,
         *,
         overwrite: bool = False,
-        on_commit: Callable[[], None] = interrupts.committed,
         held: Held = NOTHING_HELD,
     ) -> None:
         """Do it, and commit the result; `held` has the file that it replaces."""
         target = held.get(self.path)
-        with open_output(self.path, overwrite=overwrite, on_commit=on_commit, target=target) as output:
+        with open_output(self.path, overwrite=overwrite, context=context, target=target) as output:
             with calls.blaming(output.name):
                 self._prepare(output.fd)
-            for _ in progress(self._write(output), self.records.nbytes):
+            for _ in context.progress(self._write(output), self.records.nbytes):
                 pass
             self.buffer.source.check_unchanged()
             if self.target is not None:
@@ -141,7 +139,7 @@ class _Units:
         self._decoder.close()
 
 
-def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: Options) -> Unpacking:
+def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: Options, context: Context) -> Unpacking:
     """Check an unpacking: the type, the file, where its elements go. Nothing is written.
 
     Parameters
@@ -154,18 +152,21 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
         An existing file to write into instead; the bytes between the elements stay.
     options
         As `mpired.options.checked` gives them.
+    context
+        The settings of the call.
 
     Raises
     ------
     MpiredError, OSError
         If it is not possible.
     """
-    said, datatype = said_of(options)
+    said, datatype = said_of(options, context)
     check_are_data([output, into])
     check_no_other_input([output if into is None else os.fspath(into)], [(options["types"], "the named datatypes")])
-    buffer, form = _opened(os.fspath(packed), said, datatype, Declared.of(part(INPUTS, part(PACKED, options))))
-    buffer = within_budget(buffer)
-    memory.check(memory.BASE_NBYTES)
+    inputs = Declared.of(part(INPUTS, part(PACKED, options)))._replace(context=context)
+    buffer, form = _opened(os.fspath(packed), said, datatype, inputs)
+    buffer = within_budget(buffer, context)
+    context.check_memory(BASE_NBYTES)
     if buffer.fortran_order and sum(dim > 1 for dim in buffer.shape or ()) > 1:
         reason = f"is in Fortran order, and an element is taken from a row of {buffer.shape}"
         raise BufferFileError(buffer.source.name, f"{reason}; save it with numpy.ascontiguousarray")
@@ -185,7 +186,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
     if is_stream(path):
         raise UsageError("`into`", f"{path} is a stream; give a file")
     check_are_files([path])
-    target = open_source(path).kept()
+    target = open_source(path, context).kept()
     check_records(target, said.offset)
     records.check_inside(target)
     return Unpacking(buffer, records, form, path, target)
@@ -194,7 +195,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
 def _opened(path: str, said: Declared, datatype: Datatype, inputs: Declared) -> tuple[RankBuffer, Packed]:
     """Open a file of units, or of whole elements as reductions write them, and say which it is."""
     # Once: a stream gives its bytes only once.
-    source = unpacked(open_source(path), inputs._replace(datatype=datatype))
+    source = unpacked(open_source(path, inputs.context), inputs._replace(datatype=datatype))
     units = Packed.of(said, datatype, as_bytes=not said.is_external)
     try:
         return _buffer(source, said.of_units(units.datatype, inputs), said.count), units

@@ -18,6 +18,7 @@ from mpired.buffers import AtHand, Declared, RankBuffer, RankFile, open_rank
 from mpired.buffers.memory import paths
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import worked
+from mpired.context import Context
 from mpired.datatypes import Datatype, beside
 from mpired.datatypes.times import dtype_name
 from mpired.errors import CountError, DatatypeError, UsageError, escaped
@@ -387,7 +388,7 @@ def _index(ranks: Sequence[RankBuffer]) -> Callable[[int], tuple[int, ...]]:
     return lambda element: tuple(map(int, np.unravel_index(element, shape, order)))  # type: ignore[call-overload]
 
 
-def plan_diff(words: Sequence[str | AtHand], options: Options) -> Planned:
+def plan_diff(words: Sequence[str | AtHand], options: Options, context: Context) -> Planned:
     """Look at two files, and compare what their headers say.
 
     Raises
@@ -400,7 +401,7 @@ def plan_diff(words: Sequence[str | AtHand], options: Options) -> Planned:
         raise UsageError("`ulp`", "is another measure than `rtol` and `atol`; give one or the other")
     if list(words).count("-") > 1:
         raise UsageError("-", "standard input can be one of the files only; write the other to a file")
-    said = Declared.of(options)
+    said = Declared.of(options)._replace(context=context)
     a, b = files = open_rank(words[0], said), open_rank(words[1], said)
     for file in files:
         file.check_complete()
@@ -412,11 +413,11 @@ def plan_diff(words: Sequence[str | AtHand], options: Options) -> Planned:
     ((a, b),) = in_one_order([files], 0)
     for buffer in a.buffers:
         _ = buffer.datatype.form
-    plan = make_plan(NO_OP, (a, b), options["jobs"], options["max_memory"])
+    plan = make_plan(NO_OP, (a, b), options["jobs"], options["max_memory"], context=context)
     return Planned((a, b), _Comparison(plan, tolerance, options["examples"]))
 
 
-def diff(words: Sequence[str | AtHand], given: Mapping[str, object], progress: Progress) -> Difference:
+def diff(words: Sequence[str | AtHand], given: Mapping[str, object], context: Context) -> Difference:
     """Compare two files, which `words` mean, by the options that are given.
 
     Raises
@@ -426,8 +427,8 @@ def diff(words: Sequence[str | AtHand], given: Mapping[str, object], progress: P
     """
     options = checked(DIFF, given)
 
-    def run(planned: Planned) -> Difference:
-        return planned.run(progress)
+    def run(planned: Planned, context: Context) -> Difference:
+        return planned.run(context.progress)
 
     timeout = options["lock_timeout"]
-    return repeated(partial(plan_diff, words, options), run, partial(paths, words), timeout=timeout)
+    return repeated(partial(plan_diff, words, options), run, partial(paths, words), context, timeout=timeout)

@@ -18,16 +18,17 @@ from mpired.buffers.memory import paths
 from mpired.buffers.rank import choice, in_order, unset, ways_out
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import worked
+from mpired.context import Context
 from mpired.datatypes import TIMES, Group
 from mpired.datatypes.times import as_times
 from mpired.errors import CountError, DatatypeError, OpError, UsageError
+from mpired.log import step
 from mpired.ops import Op
 from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, LOCATE, Options, checked
 from mpired.progress import Pace, Progress
 from mpired.queries.elements import are_nan, with_nat
 from mpired.ranks import check_use, gathered, left_out, open_each, unnatural
-from mpired.steps import step
 
 # The op on plain elements that each is.
 _PLAIN = dict(zip(EXTREMES, (MAX, MIN), strict=True))
@@ -223,7 +224,7 @@ def _op(op: ops.OpLike) -> Op:
     raise OpError(f"{chosen or op}", "does not find an extreme; give `op='maxloc'` or `op='minloc'`")
 
 
-def _plan(op: Op, words: Sequence[str | AtHand], options: Options) -> _Planned:
+def _plan(op: Op, words: Sequence[str | AtHand], options: Options, context: Context) -> _Planned:
     """Look at the ranks' headers.
 
     Raises
@@ -235,7 +236,7 @@ def _plan(op: Op, words: Sequence[str | AtHand], options: Options) -> _Planned:
         raise UsageError("ranks", "there are none; name at least one file")
     if list(words).count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
-    said = Declared.of(options)
+    said = Declared.of(options)._replace(context=context)
     with step("opening and checking the ranks"):
         files, used, skipped = open_each(words, said, partial(_check, op), options)
     cautions.tell(*left_out(skipped, len(used) + len(skipped)))
@@ -245,7 +246,7 @@ def _plan(op: Op, words: Sequence[str | AtHand], options: Options) -> _Planned:
         cautions.tell(cautions.order(*doubtful, "numbers of the ranks"))
     turned = [file._replace(buffers=tuple(map(_in_c_order, file.buffers))) for file in files]
     ranks = tuple(rank for rank, file in enumerate(files) for _ in file.buffers)
-    plan = make_plan(op, turned, options["jobs"], options["max_memory"], apart=True)
+    plan = make_plan(op, turned, options["jobs"], options["max_memory"], context=context, apart=True)
     return _Planned(files, _Search(plan, ranks, options["top"] or 1, options["nan"] == "ignore"))
 
 
@@ -280,7 +281,7 @@ def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> No
 
 
 def locate(
-    words: Sequence[str | AtHand], op: ops.OpLike, given: Mapping[str, object], progress: Progress
+    words: Sequence[str | AtHand], op: ops.OpLike, given: Mapping[str, object], context: Context
 ) -> list[Location]:
     """Return the extremes of all elements of the ranks that `words` mean, by the options that are given.
 
@@ -291,9 +292,10 @@ def locate(
     """
     options, chosen = checked(LOCATE, given), _op(op)
 
-    def run(planned: _Planned) -> list[Location]:
-        return planned.run(progress)
+    def run(planned: _Planned, context: Context) -> list[Location]:
+        return planned.run(context.progress)
 
     timeout, ranks = options["lock_timeout"], gathered(words, options)
-    with engines.chosen(options):
-        return repeated(partial(_plan, chosen, ranks, options), run, partial(paths, ranks), timeout=timeout)
+    with engines.connected(options) as engine:
+        context = context._replace(engine=engine)
+        return repeated(partial(_plan, chosen, ranks, options), run, partial(paths, ranks), context, timeout=timeout)

@@ -12,16 +12,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mpired import interrupts
 from mpired.attempts import NOTHING_HELD, Held
 from mpired.buffers import Declared, RankBuffer, RankFile, Source, open_rank
 from mpired.buffers.decoding import Decoder
 from mpired.buffers.textual import column_names, component_names
+from mpired.context import Context
 from mpired.datatypes import TIMES, Datatype, Group, beside
 from mpired.datatypes.times import as_times, dtype_name
 from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped, installation
 from mpired.options import Options
-from mpired.progress import Progress
 from mpired.queries.elements import Read, numbers, reading
 from mpired.queries.histogram import Counter, Histogram
 from mpired.queries.selection import Selection, blocks, pick
@@ -432,17 +431,16 @@ class Showing:
 
     def run(
         self,
-        progress: Progress,
+        context: Context,
         *,
         overwrite: bool = False,
-        on_commit: Callable[[], None] = interrupts.committed,
         held: Held = NOTHING_HELD,
     ) -> None:
         """Read the file, return its content, and commit the picture; `held` has the file that it replaces."""
         with closing(Decoder()) as decoder:
             buffers = [_Counting(buffer, decoder) for buffer in self.file.buffers]
             nbytes = sum(buffer.count * buffer.datatype.itemsize for buffer in self.file.buffers)
-            for _ in progress(self._read(buffers), nbytes * (1 if self.bins is None else 2)):
+            for _ in context.progress(self._read(buffers), nbytes * (1 if self.bins is None else 2)):
                 pass
             shown = Shown(self.file.source.name, self.file.format, tuple(each.figures() for each in buffers))
             picture = b"" if self.png is None else self._drawn(shown, decoder)
@@ -450,7 +448,7 @@ class Showing:
         self.file.source.check_unchanged()
         if self.png is not None:
             target = held.get(self.png)
-            with open_output(self.png, overwrite=overwrite, on_commit=on_commit, target=target) as output:
+            with open_output(self.png, overwrite=overwrite, context=context, target=target) as output:
                 with calls.blaming(output.name):
                     calls.pwrite_all(output.fd, picture, 0)
                 output.commit()
@@ -474,7 +472,12 @@ class Showing:
 
 
 def plan_show(
-    path: str, options: Options, tell: Callable[[Shown, Sequence[Table]], None], *, text: str | None = None
+    path: str,
+    options: Options,
+    tell: Callable[[Shown, Sequence[Table]], None],
+    context: Context,
+    *,
+    text: str | None = None,
 ) -> Showing:
     """Check the request; nothing is read but the header.
 
@@ -486,6 +489,8 @@ def plan_show(
         As `mpired.options.checked` gives them.
     tell
         Gets the figures and the tables: one for each shape of arrays.
+    context
+        The settings of the call.
     text
         The elements of the table, as NumPy slices an array; None for all.
 
@@ -499,7 +504,7 @@ def plan_show(
         raise UsageError("`overwrite`", "is for a picture; name one with `png`")
     if png is not None:
         _check_picture(png)
-    declared = Declared.of(options)._replace(nullable=True)
+    declared = Declared.of(options)._replace(nullable=True, context=context)
     file = open_rank(path, declared)
     check_use(declared, [file])
     _check_numbers(file)

@@ -12,6 +12,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, TypeVar
 
 from mpired.buffers.memory import RankInFile
+from mpired.context import NO_LIMITS
 from mpired.errors import UsageError, escaped
 from mpired.ranks.order import RankWord, ordered
 from mpired.sources.open import open_source
@@ -147,7 +148,7 @@ def _of_list(path: str, folder: str | None = None, end: str = "\n") -> Iterator[
     OSError
         If it cannot be read.
     """
-    source = open_source(path)
+    source = open_source(path, NO_LIMITS)
     if folder is None:  # a stream is in no folder of the user's
         folder = "" if source.inode is None else os.path.dirname(path)
     by_line = end == "\n"

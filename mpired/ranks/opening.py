@@ -12,6 +12,7 @@ from mpired.buffers.flat import UNKNOWN_COUNT
 from mpired.buffers.memory import RankInFile, UnusableRank, check_holds_several
 from mpired.buffers.names import lacking
 from mpired.buffers.rank import in_order, reordered, turned
+from mpired.context import Context
 from mpired.errors import (
     BufferFileError,
     ChangedError,
@@ -26,7 +27,7 @@ from mpired.errors import (
 )
 from mpired.progress import counted
 from mpired.ranks.order import RankWord
-from mpired.sources.open import looked_at_together, open_source
+from mpired.sources.open import inspected_together, open_source
 from mpired.sources.source import of_file
 
 if TYPE_CHECKING:
@@ -157,8 +158,8 @@ def open_each(
     """
     first: list[tuple[int, RankFile]] = []
 
-    def opened(word: RankWord, rank: int) -> RankFile:
-        file = open_rank(word, declared)
+    def opened(word: RankWord, rank: int, context: Context) -> RankFile:
+        file = open_rank(word, declared._replace(context=context))
         if first and format_named(file.format).has_arrays:
             file = file.ordered_as(first[0][1])
         check(file, rank, first[0] if first else (rank, file))
@@ -166,12 +167,16 @@ def open_each(
             first.append((rank, file))
         return file
 
-    files, used, skipped = each_good(pieces(words, declared, options), opened, options)
+    files, used, skipped = each_good(pieces(words, declared, options), opened, options, declared.context)
     return Opened(tuple(files), tuple(used), skipped)
 
 
 def each_good(
-    words: Sequence[_W], opened: Callable[[_W, int], _T], options: Options, what: str = "ranks"
+    words: Sequence[_W],
+    opened: Callable[[_W, int, Context], _T],
+    options: Options,
+    context: Context,
+    what: str = "ranks",
 ) -> tuple[list[_T], list[_W], tuple[Skipped, ...]]:
     """Open ranks; return what that gives, the words of those that can be used, and those that are left out.
 
@@ -187,10 +192,10 @@ def each_good(
     used: list[_W] = []
     errors: list[MpiredError | OSError] = []  # a rank may have several
     skipped: list[Skipped] = []
-    with looked_at_together(words):
+    with inspected_together(words, context) as looking:
         for rank, word in enumerate(counted(words, f"checking {what}")):
             try:
-                good.append(opened(word, rank))
+                good.append(opened(word, rank, looking))
                 used.append(word)
             except (MpiredError, OSError, ExceptionGroup) as error:
                 found = getattr(error, "exceptions", [error])
@@ -267,7 +272,7 @@ def _cut(path: str, declared: Declared, stride: int | None, nranks: int | None) 
     check_holds_several(path)
     if codecs.by_suffix(path):
         raise BufferFileError(path, "is compressed, and only raw files hold several ranks; decompress it first")
-    nbytes = open_source(path).nbytes - declared.offset
+    nbytes = open_source(path, declared.context).nbytes - declared.offset
     if nbytes < 0:
         raise CountError(path, f"has fewer bytes than `offset={declared.offset}` skips")
     if stride is None:

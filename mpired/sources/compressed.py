@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakSet
 
 from mpired.codecs import CODECS, Codec, Unpacker
+from mpired.context import RESERVED, spare_open_files
 from mpired.errors import BufferFileError, ChangedError, MpiredError
 from mpired.sources.forward import Forward, copied
 from mpired.sources.local import LocalSource
 from mpired.sources.source import OpenSource, Source
 from mpired.sources.stream import StreamSource
-from mpired.storage import calls, descriptors
+from mpired.storage import calls
 from mpired.storage.output import Scratch
 
 if TYPE_CHECKING:
@@ -37,24 +38,35 @@ class CompressedSource:
         The most bytes that are wanted of a stream; None for all.
     threads
         How many of such files are decompressed at the same time, ahead of what is read; 0 for none.
+    max_open_files
+        The limit of open files; None without a limit.
     """
 
     is_forward = True
     nbytes = 0
 
-    def __init__(self, packed: Source, codec: str, takes: int, limit: int | None = None, threads: int = 0) -> None:
+    def __init__(
+        self,
+        packed: Source,
+        codec: str,
+        takes: int,
+        limit: int | None = None,
+        threads: int = 0,
+        max_open_files: int | None = None,
+    ) -> None:
         self.packed = packed.unlimited() if isinstance(packed, StreamSource) else packed
         self.codec = codec
         self.takes = takes
         self._limit = limit
         self._threads = threads
+        self._max_open_files = max_open_files
         # What was read of a stream has gone, and so has what decompressed it.
         self._only = self._opened() if packed.is_forward else None
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._only is not None:
             return self.kept().__reduce__()  # type: ignore[return-value]
-        return CompressedSource, (self.packed, self.codec, self.takes, self._limit, self._threads)
+        return CompressedSource, (self.packed, self.codec, self.takes, self._limit, self._threads, self._max_open_files)
 
     @property
     def name(self) -> str:
@@ -81,7 +93,9 @@ class CompressedSource:
 
     def reading_ahead(self, threads: int) -> CompressedSource:
         """Return it, with some threads of the process that opens it; a stream as it is."""
-        return self if self._only else CompressedSource(self.packed, self.codec, self.takes, self._limit, threads)
+        if self._only:
+            return self
+        return CompressedSource(self.packed, self.codec, self.takes, self._limit, threads, self._max_open_files)
 
     def kept(self) -> Source:
         """Return what is decompressed: in a scratch file that stays or, if there are many, in one while it is read."""
@@ -89,7 +103,7 @@ class CompressedSource:
         self.check_unchanged()
         if self._only is not None:
             return copy
-        return UnpackedSource(self, copy.nbytes, copy if _stays(copy) else None)
+        return UnpackedSource(self, copy.nbytes, copy if _stays(copy, self._max_open_files) else None)
 
     def check_unchanged(self) -> None:
         """Raise `ChangedError` if the compressed bytes are not those that were there when it was looked at."""
@@ -104,11 +118,11 @@ _MOST_COPIES = 256
 _copies: WeakSet[Scratch] = WeakSet()
 
 
-def _stays(copy: LocalSource) -> bool:
+def _stays(copy: LocalSource, max_open_files: int | None) -> bool:
     """Tell whether a copy may stay, which is an open file; half of those that are allowed are for the others."""
     wanted = 2 * _MOST_COPIES
-    allowed = calls.allow_descriptors(descriptors.RESERVED + wanted) - descriptors.RESERVED
-    most = min(allowed, descriptors.spare(wanted)) // 2
+    allowed = calls.allow_descriptors(RESERVED + wanted) - RESERVED
+    most = min(allowed, spare_open_files(wanted, max_open_files)) // 2
     if len(_copies) >= most:
         return False
     _copies.add(copy.keep)

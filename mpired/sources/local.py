@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterator
-from contextvars import ContextVar
 from typing import Any, NamedTuple
 
+from mpired.context import Context
 from mpired.errors import ChangedError
 from mpired.sources.source import OpenSource, Source
-from mpired.storage import calls, descriptors
+from mpired.storage import calls
 from mpired.storage.calls import ANY_DEVICE
 from mpired.storage.output import Scratch
 from mpired.storage.remains import has_journal
@@ -206,6 +205,7 @@ def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
 def recovered_status(
     name: str | None,
     path: str,
+    context: Context,
     status: os.stat_result | None = None,
     *,
     is_link: bool = True,
@@ -219,6 +219,8 @@ def recovered_status(
         Its path, None if it has none.
     path
         The path to open.
+    context
+        The time to wait for the end of an update.
     status
         What it was just before.
     is_link
@@ -227,7 +229,7 @@ def recovered_status(
         Whether the directory of the file is known to have no journal.
     """
     if name is not None and has_journal(name, is_link=is_link, listed=listed):
-        recover_for_reading(name)
+        recover_for_reading(name, context)
         status = None
     return _watchable(status or os.stat(path), path)
 
@@ -263,22 +265,9 @@ class _Descriptor:
             calls.let_go(self.fd)
 
 
-_holds: ContextVar[bool] = ContextVar("holds", default=False)
-
-
-@contextlib.contextmanager
-def holding(*, yes: bool) -> Iterator[None]:
-    """Let files that are looked at stay open, a few, while the block runs: one that takes a name does no harm then."""
-    token = _holds.set(yes)
-    try:
-        yield
-    finally:
-        _holds.reset(token)
-
-
-def may_hold() -> bool:
-    """Tell whether a file that is looked at is to stay open."""
-    return _holds.get() and _Descriptor.number < _MOST_HELD and not descriptors.is_limited()
+def may_hold(context: Context) -> bool:
+    """Return whether a file that is inspected stays open."""
+    return context.keep_open and _Descriptor.number < _MOST_HELD and context.max_open_files is None
 
 
 def held_source(name: str) -> LocalSource:

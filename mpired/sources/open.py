@@ -10,14 +10,15 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from contextvars import ContextVar, copy_context
+from typing import NamedTuple
 
 from mpired import interrupts
+from mpired.context import STREAMED_BASE_NBYTES, Context
 from mpired.errors import BufferFileError, MpiredError, UsageError
 from mpired.sources.in_turn import Done, InTurn
 from mpired.sources.local import FEW_BYTES, LocalSource, changed, held_source, may_hold, recovered_status
 from mpired.sources.source import STANDARD_INPUT, Source
-from mpired.storage import calls, memory
+from mpired.storage import calls
 from mpired.storage.names import check_is_data, check_not_orphan, without_journals
 from mpired.storage.remains import has_journal
 from mpired.storage.urls import check_scheme, identity, is_url
@@ -28,7 +29,30 @@ _MOST_KEPT_NBYTES = 16 << 10  # of one of them
 _STANDARD_INPUTS = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 
 
-def open_source(word: str, limit: int | None = None) -> Source:
+class Prefetch(NamedTuple):
+    """Files that are inspected together, some of them ahead."""
+
+    files: InTurn[Source | None] | None = None  # in their order
+    few_bytes: int = FEW_BYTES  # the largest file that is read when it is inspected
+    without_journals: frozenset[str] = frozenset()  # directories
+
+    def next_files(self, source: Source, count: int) -> list[Source]:
+        """Return up to `count` readable files behind one, to the first of another suffix."""
+        suffix = os.path.splitext(source.name)[1]
+        found: list[Source] = []
+        for look in () if self.files is None else self.files.behind(source.name, count):
+            with contextlib.suppress(MpiredError, OSError):  # raised when it is its turn
+                other = look.result()
+                if other is None or os.path.splitext(other.name)[1] != suffix:
+                    break  # to look at those behind it first would be in vain
+                found.append(other)
+        return found
+
+
+_NO_PREFETCH = Prefetch()
+
+
+def open_source(word: str, context: Context, limit: int | None = None) -> Source:
     """Look at the file, or the object of a store, that a word of the command line names; `-` is standard input.
 
     A pipe, FIFO or device is read forward; `Source.kept` makes a copy that is read by ranges.
@@ -37,6 +61,8 @@ def open_source(word: str, limit: int | None = None) -> Source:
     ----------
     word
         A path, a URL, or `-`.
+    context
+        The settings of the call.
     limit
         The most bytes that are wanted of a stream; None for all.
 
@@ -51,16 +77,16 @@ def open_source(word: str, limit: int | None = None) -> Source:
     MpiredError
         If an update of it is half done and cannot be finished now.
     """
-    ahead = _ahead.get()
+    ahead = None if context.prefetch is None else context.prefetch.files
     found = None if ahead is None else ahead.taken(word)
-    return _opened(word, limit) if found is None else found
+    return _opened(word, context, limit) if found is None else found
 
 
-def _opened(word: str, limit: int | None = None) -> Source:
+def _opened(word: str, context: Context, limit: int | None = None) -> Source:
     if is_url(word):
         from mpired.sources.prefix import object_or_store  # noqa: PLC0415 - most ranks are files
 
-        return object_or_store(word)
+        return object_or_store(word, context)
     name = STANDARD_INPUT if word == "-" else word
     status, is_link = (None, False) if word == "-" else _seen(word)
     if word != "-":
@@ -81,90 +107,62 @@ def _opened(word: str, limit: int | None = None) -> Source:
             raise OSError(errno.ENXIO, "is a socket and cannot be read as a file", name)
         if stat.S_ISREG(status.st_mode):
             named = None if word == "-" else word
-            if named is not None and may_hold():
-                recovered_status(named, word)
+            if named is not None and may_hold(context):
+                recovered_status(named, word, context)
                 return held_source(word)
             path = f"/proc/{os.getpid()}/fd/0" if named is None else word
-            listed = not is_link and calls.folder_of(word) in _without_journals.get()
-            status = recovered_status(named, path, status, is_link=is_link, listed=listed)
-            return LocalSource.of_status(name, path, status).with_content(_few_bytes.get())
+            prefetch = context.prefetch or _NO_PREFETCH
+            listed = not is_link and calls.folder_of(word) in prefetch.without_journals
+            status = recovered_status(named, path, context, status, is_link=is_link, listed=listed)
+            return LocalSource.of_status(name, path, status).with_content(prefetch.few_bytes)
         from mpired.sources.stream import StreamSource, check_has_end  # noqa: PLC0415 - as above
 
         check_has_end(name, status, limit)
         fd = os.dup(0) if word == "-" else interrupts.waited(os.open, word, os.O_RDONLY | os.O_CLOEXEC | os.O_NOCTTY)
-        return StreamSource.of_descriptor(name, fd, limit)
-
-
-_ahead: ContextVar[InTurn[Source | None] | None] = ContextVar("_ahead", default=None)
-_few_bytes: ContextVar[int] = ContextVar("_few_bytes", default=FEW_BYTES)
-_without_journals: ContextVar[frozenset[str]] = ContextVar("_without_journals", default=frozenset())
+        return StreamSource.of_descriptor(name, fd, limit, digested=bool(context.record))
 
 
 @contextlib.contextmanager
-def looked_at_together(words: Sequence[object]) -> Iterator[None]:
-    """Let words be looked at in the block: small files are read then and there, as far as there is room for all.
+def inspected_together(words: Sequence[object], context: Context) -> Iterator[Context]:
+    """Let words be inspected in the block: small files are read then and there, as far as there is room for all.
 
     Directories of many of them are searched for journals once before the looks and once after them, not for each.
 
     Raises
     ------
     ChangedError
-        If one of them has a journal then: it may have been looked at in the middle of an update.
+        If one of them has a journal then: it may have been inspected in the middle of an update.
     """
-    spare = memory.spare(memory.STREAMED_BASE_NBYTES)
+    spare = context.spare_memory(STREAMED_BASE_NBYTES)
     share = min(_KEPT_NBYTES, _KEPT_NBYTES if spare is None else spare) // max(1, len(words))
     folders = Counter(calls.folder_of(word) for word in words if isinstance(word, str) and not is_url(word))
     listed = without_journals(folder for folder, number in folders.items() if number >= calls.MANY)
-    tokens = _few_bytes.set(max(FEW_BYTES, min(share, _MOST_KEPT_NBYTES))), _without_journals.set(listed)
-    try:
-        with _looked_at_ahead(words):
-            yield
-        updating = listed - without_journals(listed)
-        for word in words if updating else ():
-            if isinstance(word, str) and calls.folder_of(word) in updating and has_journal(word):
-                raise changed(word)
-    finally:
-        _few_bytes.reset(tokens[0])
-        _without_journals.reset(tokens[1])
+    prefetch = Prefetch(None, max(FEW_BYTES, min(share, _MOST_KEPT_NBYTES)), listed)
+    with _inspected_ahead(words, context._replace(prefetch=prefetch)) as files:
+        yield context._replace(prefetch=prefetch._replace(files=files))
+    updating = listed - without_journals(listed)
+    for word in words if updating else ():
+        if isinstance(word, str) and calls.folder_of(word) in updating and has_journal(word):
+            raise changed(word)
 
 
 @contextlib.contextmanager
-def _looked_at_ahead(words: Sequence[object]) -> Iterator[None]:
-    """Look at words in their order, several at once where each look waits for other machines."""
+def _inspected_ahead(words: Sequence[object], context: Context) -> Iterator[InTurn[Source | None]]:
+    """Inspect words in their order, several at once where each waits for other machines."""
     names = [word for word in words if isinstance(word, str)]
     urls = [name for name in names if is_url(name)]
+    inspect = functools.partial(_inspect, context=context)
     if len(urls) < 2 and (len(names) < calls.MANY or not calls.is_remote(names[0])):  # noqa: PLR2004 - several
-        token = _ahead.set(InTurn(names, functools.partial(Done, _looked_at)))
-        try:
-            yield
-        finally:
-            _ahead.reset(token)
+        yield InTurn(names, functools.partial(Done, inspect))
         return
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - of few commands
 
     threads, is_done = ThreadPoolExecutor(_THREADS), False
-    waiting = InTurn(urls or names, lambda name: threads.submit(copy_context().run, _looked_at, name), 2 * _THREADS)
-    token = _ahead.set(waiting)
     try:
-        yield
+        yield InTurn(urls or names, functools.partial(threads.submit, inspect), 2 * _THREADS)
         is_done = True
     finally:
-        _ahead.reset(token)
         threads.shutdown(wait=is_done, cancel_futures=True)  # one that is left waits for an answer that may never come
-
-
-def behind(source: Source, most: int) -> list[Source]:
-    """Return up to so many files that are looked at next, to the first of another suffix; those that can be read."""
-    ahead = _ahead.get()
-    suffix = os.path.splitext(source.name)[1]
-    found: list[Source] = []
-    for look in () if ahead is None else ahead.behind(source.name, most):
-        with contextlib.suppress(MpiredError, OSError):  # told when it is its turn
-            other = look.result()
-            if other is None or os.path.splitext(other.name)[1] != suffix:
-                break  # to look at those behind it first would be in vain
-            found.append(other)
-    return found
 
 
 def check_unchanged(sources: Sequence[Source]) -> None:
@@ -177,16 +175,16 @@ def check_unchanged(sources: Sequence[Source]) -> None:
 
     threads, is_done = ThreadPoolExecutor(_THREADS), False
     try:
-        for check in [threads.submit(copy_context().run, source.check_unchanged) for source in sources]:
+        for check in [threads.submit(source.check_unchanged) for source in sources]:
             check.result()
         is_done = True
     finally:
         threads.shutdown(wait=is_done, cancel_futures=True)  # as above
 
 
-def _looked_at(name: str) -> Source | None:
-    """Look at an object or a file; None for what has to be opened in turn, as FIFOs, and for what is none."""
-    return _opened(name) if is_url(name) or (name != "-" and os.path.isfile(name)) else None
+def _inspect(name: str, context: Context) -> Source | None:
+    """Inspect an object or a file; None for what has to be opened in turn, such as FIFOs, and for what is none."""
+    return _opened(name, context) if is_url(name) or (name != "-" and os.path.isfile(name)) else None
 
 
 def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], way_out: str) -> None:

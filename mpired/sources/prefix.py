@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import ClassVar, NamedTuple
 
+from mpired.context import STREAMED_BASE_NBYTES, Context
 from mpired.errors import BufferFileError, ChangedError
 from mpired.sources.remote import RemoteSource
 from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, STORE_SUFFIX, OpenStore, Source
-from mpired.storage import memory, stores, urls
+from mpired.storage import stores, urls
 from mpired.storage.stores import Version
 
 _MOST_OBJECTS = 1_000_000
@@ -25,7 +26,7 @@ _AHEAD_NBYTES = 32 << 20  # of all stores that a process reads
 _PART = 16  # of the memory that is left within a limit, which several workers share with what is decoded
 
 
-def object_or_store(url: str) -> Source:
+def object_or_store(url: str, context: Context) -> Source:
     """Return the source of a URL: an object, or a store of arrays whose objects it begins.
 
     Raises
@@ -43,7 +44,7 @@ def object_or_store(url: str) -> Source:
     is_named = url.endswith(STORE_SUFFIX)
     found = _listed(url) if lists and is_named else {}
     if not STORE_MARKS.isdisjoint(found):
-        return RemoteStore.of(url, found)
+        return RemoteStore.of(url, found, context)
     try:
         return RemoteSource.of(url)
     except FileNotFoundError as error:
@@ -60,7 +61,7 @@ def object_or_store(url: str) -> Source:
     if STORE_MARKS.isdisjoint(found):
         reason = "is a folder, and no Zarr store: it has no zarr.json, .zgroup or .zarray"
         raise BufferFileError(url, f"{reason}; name the ranks in it, e.g. '{url}/*.npy'")
-    return RemoteStore.of(url, found)
+    return RemoteStore.of(url, found, context)
 
 
 class RemoteStore(NamedTuple):
@@ -79,7 +80,7 @@ class RemoteStore(NamedTuple):
     ahead: int = _AHEAD_NBYTES  # how many bytes of all stores a process asks for before they are read
 
     @classmethod
-    def of(cls, url: str, found: dict[str, Version]) -> RemoteStore:
+    def of(cls, url: str, found: dict[str, Version], context: Context) -> RemoteStore:
         """Return the source of the objects that were found under a URL, and read its documents.
 
         Raises
@@ -89,7 +90,7 @@ class RemoteStore(NamedTuple):
         OSError
             If one cannot be read.
         """
-        spare = memory.spare(memory.STREAMED_BASE_NBYTES)
+        spare = context.spare_memory(STREAMED_BASE_NBYTES)
         ahead = _AHEAD_NBYTES if spare is None else min(_AHEAD_NBYTES, spare // _PART)
         source = cls(url, url, _dumped(found), sum(each.nbytes for each in found.values()), ahead=ahead)
         names = [name for name in sorted(found) if name.rpartition("/")[2] in STORE_DOCUMENTS]

@@ -7,8 +7,7 @@ import fcntl
 import os
 import select
 import stat
-from collections.abc import Callable, Iterator
-from contextvars import ContextVar
+from collections.abc import Callable
 from typing import Any
 
 from mpired import interrupts
@@ -32,6 +31,8 @@ class StreamSource:
         Fills a view with the next bytes, and returns how many there were before the end.
     limit
         The most bytes that are wanted of it; None for all.
+    digested
+        Whether `passed` has the digest of the bytes that are read.
     """
 
     inode: tuple[int, int] | None = None
@@ -39,17 +40,19 @@ class StreamSource:
     is_forward = True
     nbytes = 0
 
-    def __init__(self, name: str, fill: Callable[[memoryview], int], limit: int | None = None) -> None:
+    def __init__(
+        self, name: str, fill: Callable[[memoryview], int], limit: int | None = None, *, digested: bool = False
+    ) -> None:
         self.name = name
         self.pipe: tuple[int, int] | None = None
-        self._passing = _Passing(fill) if _digested.get() else None
+        self._passing = _Passing(fill) if digested else None
         self._forward = Forward(name, self._passing.fill if self._passing else fill, limit)
         self._copy: Source | None = None
 
     @classmethod
-    def of_descriptor(cls, name: str, fd: int, limit: int | None) -> StreamSource:
+    def of_descriptor(cls, name: str, fd: int, limit: int | None, *, digested: bool) -> StreamSource:
         """Return the stream of a descriptor, which it closes when it is forgotten."""
-        stream, status = cls(name, _Descriptor(fd).fill, limit), os.fstat(fd)
+        stream, status = cls(name, _Descriptor(fd).fill, limit, digested=digested), os.fstat(fd)
         stream.pipe = (status.st_dev, status.st_ino) if stat.S_ISFIFO(status.st_mode) else None
         return stream
 
@@ -84,19 +87,6 @@ class StreamSource:
     def changed(self) -> ChangedError:
         """Return the error for bytes that are missing."""
         return ChangedError(self.name, "ended before its end")
-
-
-_digested: ContextVar[bool] = ContextVar("_digested", default=False)
-
-
-@contextlib.contextmanager
-def digested(*, yes: bool) -> Iterator[None]:
-    """Let streams that are opened in the block tell the digest of what is read of them."""
-    token = _digested.set(yes)
-    try:
-        yield
-    finally:
-        _digested.reset(token)
 
 
 class _Passing:

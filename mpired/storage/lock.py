@@ -12,14 +12,14 @@ import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextvars import ContextVar
 from types import TracebackType
 from typing import NamedTuple, Self
 
 from mpired import interrupts
+from mpired.context import LOCK_TIMEOUT, RESERVED, Context
 from mpired.errors import LockError, UsageError
-from mpired.steps import step
-from mpired.storage import calls, descriptors, reach
+from mpired.log import notice, step
+from mpired.storage import calls, reach
 from mpired.storage.remains import finish_staged
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two attempts
@@ -31,20 +31,10 @@ _PATIENCE, _REMINDER = 2.0, 10.0  # seconds before somebody is told, and before 
 _FEW = 8  # files whose locks are among those
 
 
-def _log(name: str, words: str) -> None:
-    """Log that a wait has become long."""
-    import logging  # noqa: PLC0415 - only for a long wait
-
-    logging.getLogger("mpired").info("%s: %s", name, words)
-
-
 class Waiting(NamedTuple):
     """How long to wait for a lock."""
 
-    timeout: float = 60.0  # seconds; 0 tries once
-    # Called with the name of the file and what there is to say when the wait has become long, and every 10 s. By
-    # default that goes to the logger `mpired`
-    tell: Callable[[str, str], None] = _log
+    timeout: float = LOCK_TIMEOUT  # seconds; 0 tries once
     deadline: float = math.inf  # when the wait ends, by the monotonic clock; known when it has begun
 
     def begun(self) -> Waiting:
@@ -52,37 +42,19 @@ class Waiting(NamedTuple):
         return self._replace(deadline=min(self.deadline, time.monotonic() + self.timeout))
 
 
-_waiting: ContextVar[Waiting] = ContextVar("_waiting", default=Waiting())  # noqa: B039 - a tuple
-
-
-def usual() -> Waiting:
-    """Return how long to wait where a caller says nothing else, as for the end of an update of a file to be read."""
-    return _waiting.get()
-
-
-@contextlib.contextmanager
-def waiting_as(how: Waiting) -> Iterator[None]:
-    """Let `usual` be something else while the block runs."""
-    token = _waiting.set(how)
-    try:
-        yield
-    finally:
-        _waiting.reset(token)
-
-
 def with_timeout(timeout: object) -> Waiting:
-    """Return how long to wait, as a user says it with --lock-timeout; None for what is usual.
+    """Return the wait of `lock_timeout`; None for the usual time.
 
     Raises
     ------
     UsageError
-        If it is no time.
+        If it is not a time.
     """
     if timeout is None:
-        return usual()
+        return Waiting()
     if not isinstance(timeout, int | float) or not 0 <= timeout < math.inf:
         raise UsageError("`lock_timeout`", f"{timeout!r} is not a time; give seconds, 0 to try once")
-    return usual()._replace(timeout=timeout)
+    return Waiting(timeout)
 
 
 class NoLocksError(LockError):
@@ -256,10 +228,10 @@ def descriptors_of(nfiles: int) -> int:
     return nfiles + 1 if nfiles else 0
 
 
-def check_descriptors(names: Sequence[str]) -> None:
+def check_descriptors(names: Sequence[str], context: Context) -> None:
     """Raise `OSError` (EMFILE) unless so many files can be locked at a time; the limit is raised if it may be."""
-    wanted = descriptors_of(len(names)) + descriptors.RESERVED
-    descriptors.check(wanted)
+    wanted = descriptors_of(len(names)) + RESERVED
+    context.check_open_files(wanted)
     if len(names) > _FEW and (allowed := calls.allow_descriptors(wanted)) < wanted:
         reason = f"is one of {len(names)} files to be replaced, whose locks need {wanted} open files, and {allowed}"
         raise OSError(errno.EMFILE, f"{reason} are allowed; raise `ulimit -n`, or replace fewer at a time", names[0])
@@ -361,7 +333,7 @@ def _wait(fd: int, name: str, waiting: Waiting, *, shared: bool) -> None:
             )
         if time.monotonic() - started > next_told:
             way_out = "ctrl-C ends the wait and changes nothing, `lock_timeout` limits it"
-            waiting.tell(name, f"waiting for {holder(fd)}, which has it locked; {way_out}")
+            notice([name], f"waiting for {holder(fd)}, which has it locked; {way_out}", "INFO")
             next_told += _REMINDER
         spread = 0.5 + os.urandom(1)[0] / 255  # so that those who wait do not go on in step
         interrupts.waited(time.sleep, min(pause * spread, left))

@@ -19,8 +19,9 @@ from typing import NamedTuple, Protocol, Self
 
 from mpired import codecs, interrupts
 from mpired.codecs import Codec
+from mpired.context import NO_LIMITS, Context
 from mpired.errors import OutputExistsError, UnconfirmedError, UsageError
-from mpired.steps import step
+from mpired.log import step
 from mpired.storage import calls, interruptions, metadata
 from mpired.storage.lock import Target
 from mpired.storage.temporary import open_temporary
@@ -287,8 +288,8 @@ class FileOutput(_Single):
         The name.
     overwrite
         Whether an existing file may be replaced.
-    on_commit
-        Called when the result is in place, while interruptions are still held back.
+    context
+        The settings of the call; interruptions are still held back when it is told of the commit.
     durable
         Whether the file is synced before it gets its name, and its name after that.
     target
@@ -312,7 +313,7 @@ class FileOutput(_Single):
         path: str,
         *,
         overwrite: bool = False,
-        on_commit: Callable[[], None] = interrupts.committed,
+        context: Context = NO_LIMITS,
         durable: bool = True,
         target: Target | None = None,
         named: bool = False,
@@ -321,14 +322,16 @@ class FileOutput(_Single):
         self.name = path
         self._packing = packing
         self._overwrite = overwrite
-        self._on_commit = on_commit
+        self._on_commit = context.on_commit
         self._durable = durable
         self._within: list[str] = []
         self._existing = existing_file(path) if target is None else target.status
         if self._existing is not None and not overwrite:
             raise _exists(path)
         if target is None:
-            recover_for_reading(path)  # else its journal would outlive the file that it is of, or meet a new file
+            recover_for_reading(
+                path, context
+            )  # else its journal would outlive the file that it is of, or meet a new file
         with calls.blaming(path):  # there may be no current directory
             self._path = os.path.realpath(path) if target is None else target.path
         directory, base = os.path.split(os.fsencode(self._path))
@@ -452,7 +455,7 @@ def existing_file(path: str) -> os.stat_result | None:
     return found
 
 
-def check_new(paths: Iterable[str], *, overwrite: bool) -> None:
+def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> None:
     """Check that results can be written to paths, as far as that shows without making or locking anything.
 
     Raises
@@ -472,7 +475,7 @@ def check_new(paths: Iterable[str], *, overwrite: bool) -> None:
             continue
         if existing_file(path) is not None and not overwrite:
             raise _exists(path)
-        recover_for_reading(path)
+        recover_for_reading(path, context)
         with calls.blaming(path):
             directory = os.path.dirname(os.path.realpath(path))
             calls.let_go(calls.open_directory(directory))
@@ -538,7 +541,7 @@ def open_output(
     path: str,
     *,
     overwrite: bool = False,
-    on_commit: Callable[[], None] = interrupts.committed,
+    context: Context = NO_LIMITS,
     target: Target | None = None,
     named: bool = False,
     level: int | None = None,
@@ -559,16 +562,16 @@ def open_output(
     if is_url(path):
         from mpired.storage.upload import RemoteOutput  # noqa: PLC0415 - most results are files
 
-        return RemoteOutput(path, overwrite=overwrite, on_commit=on_commit, named=named, packing=packing)
+        return RemoteOutput(path, overwrite=overwrite, on_commit=context.on_commit, named=named, packing=packing)
     if path == "-":
         if sys.__stdout__ is None:  # closed by the caller; descriptor 1 may be any file by now
             raise _closed_stdout()
-        return StreamOutput("standard output", lambda: os.dup(1), on_commit, named=named)
+        return StreamOutput("standard output", lambda: os.dup(1), context.on_commit, named=named)
     if (number := _descriptor(path)) is not None:
         # A second opening would start at offset 0 of a redirected file and write over what is there.
-        return StreamOutput(path, lambda: os.dup(number), on_commit, named=named)
+        return StreamOutput(path, lambda: os.dup(number), context.on_commit, named=named)
     if is_stream(path):
         return StreamOutput(
-            path, lambda: os.open(path, os.O_WRONLY | os.O_CLOEXEC), on_commit, named=named, packing=packing
+            path, lambda: os.open(path, os.O_WRONLY | os.O_CLOEXEC), context.on_commit, named=named, packing=packing
         )
-    return FileOutput(path, overwrite=overwrite, on_commit=on_commit, target=target, named=named, packing=packing)
+    return FileOutput(path, overwrite=overwrite, context=context, target=target, named=named, packing=packing)

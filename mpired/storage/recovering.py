@@ -6,9 +6,10 @@ import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from mpired import log
 from mpired.errors import MpiredError, RanksError, UsageError
 from mpired.options import Options
-from mpired.storage import calls, names, notices, recovery, staging
+from mpired.storage import calls, names, recovery, staging
 from mpired.storage.lock import NoLocksError, Waiting, lock_target, with_timeout
 from mpired.storage.recovery import Discard
 from mpired.storage.remains import finish_staged, has_journal
@@ -74,7 +75,7 @@ def recover_files(files: Sequence[str], options: Options, tell: Callable[[Recove
     errors: list[MpiredError | OSError] = []
     heard: list[_Heard] = []
     done: list[str] = []
-    with notices.heard_by(lambda *notice: heard.append(notice)):
+    with log.heard_by(lambda *notice: heard.append(notice)):
         for name in files:
             try:
                 names.check_is_data(name)
@@ -86,7 +87,7 @@ def recover_files(files: Sequence[str], options: Options, tell: Callable[[Recove
                 done.append(name)
     for paths, words in heard:
         if not any(_concerns(paths, name) for name in done):
-            notices.tell(paths, words)
+            log.notice(paths, words)
     if len(errors) == 1:
         raise errors[0]
     if errors:

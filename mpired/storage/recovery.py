@@ -16,7 +16,8 @@ from enum import Enum
 from typing import NamedTuple
 
 from mpired.errors import BufferFileError, LockError, UnconfirmedError
-from mpired.storage import calls, interruptions, journal, looking, marks, names, notices, trust
+from mpired.log import notice
+from mpired.storage import calls, interruptions, journal, marks, names, trust
 from mpired.storage.journal import Journal
 from mpired.storage.lock import Target, Waiting, acquire, lock_target
 from mpired.storage.marks import Mark
@@ -268,7 +269,7 @@ def _recover_place(target: Target, place: _Place, mark: Mark | None, discard: Di
         with interruptions.blocked():  # so that who is interrupted leaves no half
             _finish(target, place, found.journal, mark)
         words = f"finished an update of {found.journal.header.payload_nbytes} bytes"
-        notices.tell([target.name], f"{words} that an interrupted command had committed")
+        notice([target.name], f"{words} that an interrupted command had committed")
         return "finished"
 
 
@@ -334,11 +335,11 @@ def clean(target: Target) -> tuple[str, ...]:
     return tuple(os.fsdecode(name) for name in remove_dead(target.base, target.dirfd, alone=True))
 
 
-def finish_for_reading(name: str, waiting: Waiting) -> None:
+def finish_for_reading(name: str, waiting: Waiting, *, dry_run: bool) -> None:
     """Finish the update of a file that seems to have a journal; errors as of `unfinished.recover_for_reading`."""
     check_not_orphan(name)
-    if looking.is_all():
-        notices.tell([name], "has an unfinished update of an interrupted command, which the call itself finishes first")
+    if dry_run:
+        notice([name], "has an unfinished update of an interrupted command, which the call itself finishes first")
         return
     if os.access(name, os.W_OK):
         with lock_target(name, waiting) as target:

@@ -31,7 +31,7 @@ def has_journal(path: str, *, is_link: bool = True, listed: bool = False) -> boo
     return mark is not None and (mark.begun or status(mark.journal) is not None)
 
 
-def finish_staged(paths: Iterable[str], *, alone: bool = False) -> bool:
+def finish_staged(paths: Iterable[str], *, alone: bool = False, dry_run: bool = False) -> bool:
     """Finish what an interrupted command has committed in the directories of these files, and clear what it has not.
 
     A path that is none, as `-`, is taken for a name in the current directory, where that does no harm.
@@ -42,6 +42,8 @@ def finish_staged(paths: Iterable[str], *, alone: bool = False) -> bool:
         The files; a link at the end of one has been followed.
     alone
         Whether no other command is at work there, if the file system has no locks to show that.
+    dry_run
+        Whether the results are reported and not finished.
 
     Returns
     -------
@@ -64,4 +66,4 @@ def finish_staged(paths: Iterable[str], *, alone: bool = False) -> bool:
         return False
     from mpired.storage import staging  # noqa: PLC0415 - most commands meet none
 
-    return staging.finish_all(found, alone=alone)
+    return staging.finish_all(found, alone=alone, dry_run=dry_run)

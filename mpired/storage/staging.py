@@ -22,7 +22,8 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from mpired.errors import BufferFileError, RanksError, UnconfirmedError
-from mpired.storage import calls, looking, notices, reach
+from mpired.log import notice
+from mpired.storage import calls, reach
 from mpired.storage.folder import LOCK, Folder
 from mpired.storage.manifest import MANIFEST, Entry, Manifest, is_number, is_same, stamp
 from mpired.storage.names import is_staging, staging_in
@@ -139,11 +140,11 @@ def remove(folder: Folder, lock: int = -1) -> None:
     calls.let_go(lock)
 
 
-def finish_all(paths: Sequence[str], *, alone: bool = False) -> bool:
+def finish_all(paths: Sequence[str], *, alone: bool = False, dry_run: bool = False) -> bool:
     """Finish what is in staging directories, as of `remains.finish_staged`, or say what is if nothing may change."""
-    if looking.is_all():
+    if dry_run:
         for path in (each for each in paths if _is_ours(each) and _is_committed(each)):
-            notices.tell([path], "has results that an interrupted command has committed, which the call finishes first")
+            notice([path], "has results that an interrupted command has committed, which the call finishes first")
         return False
     done = [finish(path, alone=alone) for path in paths]
     return any(done)
@@ -347,7 +348,7 @@ def _finish_committed(home: Folder) -> None:
             if folder is not home:
                 remove(folder)
     files = f" ({len(paths)} file{'s' if len(paths) > 1 else ''})" if paths else ""
-    notices.tell(paths or [home.place.directory], f"finished what an interrupted command had committed{files}")
+    notice(paths or [home.place.directory], f"finished what an interrupted command had committed{files}")
 
 
 def _each(home: Folder, members: Sequence[str], paths: list[str]) -> Iterator[Folder]:

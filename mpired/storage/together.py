@@ -10,11 +10,12 @@ import contextlib
 import errno
 import os
 import stat
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
-from mpired import codecs, interrupts
+from mpired import codecs
+from mpired.context import NO_LIMITS, Context
 from mpired.errors import MpiredError, OutputExistsError, RanksError, UnconfirmedError, UsageError
 from mpired.storage import calls, copying, interruptions, manifest, metadata, reach, staging
 from mpired.storage.folder import DraftFile, Folder, Place
@@ -111,8 +112,8 @@ class Together:
         The names.
     overwrite
         Whether existing files may be replaced.
-    on_commit
-        Called when it is certain that the files will be in place, while interruptions are held back.
+    context
+        The settings of the call; interruptions are held back when it is told that the files will be in place.
     level
         The level of compression of those whose suffix asks for a codec; None for the usual one.
 
@@ -133,13 +134,13 @@ class Together:
         paths: Sequence[str],
         *,
         overwrite: bool = False,
-        on_commit: Callable[[], None] = interrupts.committed,
+        context: Context = NO_LIMITS,
         level: int | None = None,
     ) -> None:
         packings = [Packing.of(path, level if codecs.by_suffix(path) else None) for path in paths]
-        check_outputs(paths, overwrite=overwrite)
+        check_outputs(paths, context, overwrite=overwrite)
         self._overwrite = overwrite
-        self._on_commit = on_commit
+        self._on_commit = context.on_commit
         self._committed = False
         self._places: dict[str, Place] = {}
         self._lock = -1
@@ -283,7 +284,7 @@ class Together:
         self._clear()
 
 
-def check_outputs(paths: Sequence[str], *, overwrite: bool) -> None:
+def check_outputs(paths: Sequence[str], context: Context, *, overwrite: bool) -> None:
     """Raise an error unless files can be written under all of these names; it lists each that is in the way."""
     errors: list[MpiredError | OSError] = []
     for path in paths:
@@ -292,7 +293,9 @@ def check_outputs(paths: Sequence[str], *, overwrite: bool) -> None:
                 raise UsageError(path, "is a stream, and results that appear together are files")
             if existing_file(path) is not None and not overwrite:
                 raise OutputExistsError(path, "already exists; `overwrite=True` replaces it")
-            recover_for_reading(path)  # else its journal would outlive the file that it is of, or meet a new file
+            recover_for_reading(
+                path, context
+            )  # else its journal would outlive the file that it is of, or meet a new file
         except (MpiredError, OSError) as error:
             errors.append(error)
     if len(errors) == 1:

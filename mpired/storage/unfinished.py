@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from mpired.context import Context
 from mpired.storage import calls
-from mpired.storage.lock import Target, Waiting, usual
+from mpired.storage.lock import Target, Waiting
 from mpired.storage.names import check_is_data, journal_name, mark_of
 from mpired.storage.remains import has_journal
 
@@ -19,7 +20,7 @@ def recover(target: Target) -> str:
     return recovery.recover(target)
 
 
-def recover_for_reading(name: str, waiting: Waiting | None = None) -> None:
+def recover_for_reading(name: str, context: Context) -> None:
     """Make sure that no update of the file is half done, before it is read or a new file takes its name.
 
     Raises
@@ -33,4 +34,4 @@ def recover_for_reading(name: str, waiting: Waiting | None = None) -> None:
     if has_journal(name):
         from mpired.storage import recovery  # noqa: PLC0415 - as above
 
-        recovery.finish_for_reading(name, waiting or usual())
+        recovery.finish_for_reading(name, Waiting(context.lock_timeout), dry_run=context.dry_run)

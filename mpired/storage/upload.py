@@ -9,7 +9,7 @@ from concurrent.futures import Future, wait
 
 from mpired import interrupts
 from mpired.errors import OutputExistsError, UnconfirmedError, UsageError
-from mpired.steps import step
+from mpired.log import step
 from mpired.storage import calls, stores, urls
 from mpired.storage.output import Packing, Scratch
 from mpired.storage.stores import Version

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from mpired import cautions, interrupts, ops
+from mpired import cautions, ops
 from mpired.buffers import AtHand, BufferModel, Declared, Model
 from mpired.buffers.decoding import Decoder
 from mpired.buffers.flat import Order
+from mpired.context import Context
 from mpired.datatypes import Datatype
 from mpired.errors import MpiredWarning, UsageError
+from mpired.log import step
 from mpired.options import INPUTS, PLACES, RANKING, TARGET, WINDOW_VALUES, Options, PathLike, checked, part
-from mpired.progress import Progress, unwatched
 from mpired.ranks import RankWord, Skipped, check_formats, each_good, left_out, pieces
-from mpired.steps import step
 from mpired.storage.names import check_are_data
 from mpired.storage.urls import check_are_files
 from mpired.windows.options import (
@@ -44,7 +44,7 @@ from mpired.windows.request import (
     open_origin,
 )
 from mpired.windows.target import Filling, Policy
-from mpired.windows.transaction import transact
+from mpired.windows.transaction import DryRun, dry_run, transact
 from mpired.windows.value import is_value
 
 
@@ -56,15 +56,19 @@ class Call(NamedTuple):
 
     def run(
         self,
-        progress: Progress = unwatched,
+        context: Context,
         *,
-        on_commit: Callable[[], None] = interrupts.committed,
         keep: Keep | None = None,
         replaced: Sequence[str] = (),
     ) -> Done:
         """Lock the windows, and the files that `keep` replaces, check the rest, and change them."""
         with closing(self.request.decoder):
-            return transact(self.request, self.policy, progress, on_commit=on_commit, keep=keep, replaced=replaced)
+            return transact(self.request, self.policy, context, keep=keep, replaced=replaced)
+
+    def dry_run(self) -> DryRun:
+        """Check the rest without a lock, and return the plan."""
+        with closing(self.request.decoder):
+            return dry_run(self.request, self.policy)
 
 
 def plan_accumulate(
@@ -72,6 +76,7 @@ def plan_accumulate(
     origins: Sequence[OriginLike],
     op: ops.OpLike,
     options: Options,
+    context: Context,
 ) -> Call:
     """Check an accumulate as far as that can be without the lock: words, and every origin.
 
@@ -85,6 +90,8 @@ def plan_accumulate(
         The op, or its name.
     options
         As `mpired.options.checked` gives them.
+    context
+        The settings of the call.
 
     Raises
     ------
@@ -99,8 +106,8 @@ def plan_accumulate(
     check_are_files(windows)
     doubts: Sequence[MpiredWarning] = cautions.same_files(windows, list(map(_path, origins)), options["map"])
     if (where := options["map"]) is not None:  # once: what it holds is part of the key, and a stream gives it only once
-        options = {**options, "map": read_map(where)}
-    request, words, skipped = _request(windows, origins, chosen, options, options)
+        options = {**options, "map": read_map(where, context)}
+    request, words, skipped = _request(windows, origins, chosen, options, context, options)
     doubts = [*left_out(skipped, len(request.origins) + len(skipped), "origins"), *doubts]
     request = replace(request, use=ops.Use.ACCUMULATE, keys=keys_of(request, words, options), doubts=doubts)
     return Call(_with_create(request, options), policy(options))
@@ -111,12 +118,15 @@ def plan_get_accumulate(
     origin: OriginLike | None,
     op: ops.OpLike,
     options: Options,
+    context: Context,
 ) -> Call:
     """Check a get_accumulate, as `plan_accumulate`; NO_OP ignores the origin (MPI-4.1, 12.3.4)."""
     chosen = resolve(op, ops.Use.FETCH, part(WINDOW_VALUES, options))
     if origin is None and chosen.origin:
         raise UsageError("ORIGIN", f"{chosen} needs an origin, which is missing (MPI-4.1, 12.3.4)")
-    request, _, _ = _request(windows, [origin] if chosen.origin and origin is not None else [], chosen, options)
+    request, _, _ = _request(
+        windows, [origin] if chosen.origin and origin is not None else [], chosen, options, context
+    )
     doubts: Sequence[MpiredWarning] = cautions.same_files(windows, [_path(origin)], options["map"])
     if not chosen.origin:
         doubts = cautions.unread(chosen, [] if origin is None else [_path(origin)])
@@ -133,6 +143,7 @@ def plan_fetch_and_op(
     value: object,
     op: ops.OpLike,
     options: Options,
+    context: Context,
 ) -> Call:
     """Check a fetch_and_op on one element, as `plan_accumulate`.
 
@@ -148,7 +159,7 @@ def plan_fetch_and_op(
     if value is None and chosen.origin:
         raise UsageError("VALUE", f"{chosen} needs a value, which is missing (MPI-4.1, 12.3.5)")
     values = [] if value is None else [value]
-    return _on_one_element(windows, values, chosen, options)
+    return _on_one_element(windows, values, chosen, options, context)
 
 
 def plan_compare_and_swap(
@@ -156,6 +167,7 @@ def plan_compare_and_swap(
     compare: object,
     value: object,
     options: Options,
+    context: Context,
 ) -> Call:
     """Check a compare_and_swap: the element becomes `value` if it is `compare`, bit by bit (MPI-4.1, 12.3.5).
 
@@ -171,6 +183,7 @@ def plan_compare_and_swap(
         [value],
         ops.COMPARE_AND_SWAP,
         {**options, "overflow": None, "nan": "propagate", "create": None},
+        context,
         compare=compare,
     )
 
@@ -180,6 +193,7 @@ def _on_one_element(
     values: Sequence[object],
     op: ops.Op,
     options: Options,
+    context: Context,
     *,
     compare: object = None,
 ) -> Call:
@@ -188,11 +202,11 @@ def _on_one_element(
     read = values if op.origin else ()
     check_are_data([*windows, *read, compare])
     check_are_files(windows)
-    said = Declared.of(part(INPUTS, options))._replace(taken=op.groups)
+    said = Declared.of(part(INPUTS, options))._replace(taken=op.groups, context=context)
     where = checked(PLACES, part(TARGET, options) | {"at": options["at"]})
     if where["at"] is None:
         where |= {"target_disp": where["target_disp"] or 0, "target_count": 1}
-    placement = place(where, len(windows))
+    placement = place(where, len(windows), context)
     given = Given("VALUE", 1, (), whole=False)
 
     def complete(request: Request, datatype: Datatype) -> Request:
@@ -230,26 +244,27 @@ def _request(
     origins: Sequence[OriginLike],
     op: ops.Op,
     options: Options,
+    context: Context,
     ranking: Options = _ALL,
 ) -> tuple[Request, Sequence[object], tuple[Skipped, ...]]:
     """Open the origins, and say where they go; also return the words for them, and those that are left out."""
     check_are_data([*windows, *origins, options["map"]])
     check_are_files(windows)
-    said = Declared.of(options)
+    said = Declared.of(options)._replace(context=context)
     component, target, derived = sides(options, said)
     said = said._replace(datatype=component, taken=op.groups)
     decoder = Decoder()
     first: list[Origin] = []
 
-    def open_next(origin: OriginLike | RankWord, _: int) -> list[Origin]:
-        buffers = open_origin(origin, said, options, derived, decoder)
+    def open_next(origin: OriginLike | RankWord, _: int, context: Context) -> list[Origin]:
+        buffers = open_origin(origin, said._replace(context=context), options, derived, decoder)
         check_like(buffers, first or buffers, datatypes=ranking["skip_bad"])
         first.extend(() if first else buffers)
         return buffers
 
     with step("opening and checking the origins"):
-        opened, words, skipped = each_good(pieces(origins, said, ranking), open_next, ranking, "origins")
-    placement = place(options, len(windows), target)
+        opened, words, skipped = each_good(pieces(origins, said, ranking), open_next, ranking, context, "origins")
+    placement = place(options, len(windows), context, target)
     given = common(opened, options)
     named = {each.column: one for each, one in zip(opened[0], given, strict=True)} if given else {}
     if not given:  # as many elements as the target has, or as `target_count` says

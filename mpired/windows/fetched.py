@@ -10,12 +10,14 @@ from types import TracebackType
 
 import numpy as np
 
+from mpired import interrupts
 from mpired.buffers import RAW, FlatBuffer, FlatLayout, Format, Layout, Model, format_named, output_format
 from mpired.buffers.flat import in_form, lies_as
+from mpired.context import BASE_NBYTES, Context
 from mpired.errors import MpiredError, UnconfirmedError, UsageError
 from mpired.sources.local import LocalSource
-from mpired.storage import calls, memory
-from mpired.storage.output import FileOutput, Output, Scratch, StreamOutput, is_fifo, open_output
+from mpired.storage import calls
+from mpired.storage.output import FileOutput, Output, Scratch, StreamOutput, is_fifo, is_terminal, open_output
 from mpired.storage.urls import check_are_files
 from mpired.windows.request import Done
 
@@ -32,8 +34,17 @@ def laid_out(path: str, to: str | None, model: Model, *, terminal: bool = False)
     like = RAW.name if format_named(model.format).has_columns else model.format
     form = output_format(path, to, like, terminal=terminal)
     held = sum(2 * buffer.count * buffer.datatype.itemsize for buffer in model.buffers)
-    memory.check(memory.BASE_NBYTES + held + form.encoding)
+    model.context.check_memory(BASE_NBYTES + held + form.encoding)
     return form, form.prepare(model._replace(source=None))
+
+
+def planned_size(path: str, to: str | None, model: Model) -> tuple[str, int, bool]:
+    """Return the format of fetched elements that would go to a path, their bytes, and whether these are certain."""
+    form, layout = laid_out(path, to, model, terminal=is_terminal(path))
+    like = model.buffers[0]
+    if isinstance(layout, FlatLayout):
+        return form.name, layout.offset + like.count * layout.stored.itemsize, True
+    return form.name, like.count * like.datatype.itemsize, False
 
 
 class FetchOutput(AbstractContextManager["FetchOutput"]):
@@ -46,6 +57,8 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
     ----------
     path
         The file, or `-`.
+    context
+        The settings of the call.
     to
         The name of its format; None for that of its suffix, or of the target.
     overwrite
@@ -60,6 +73,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
     def __init__(
         self,
         path: str,
+        context: Context,
         to: str | None = None,
         *,
         overwrite: bool = False,
@@ -71,7 +85,9 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         self._to = to
         self._terminal = terminal
         check_are_files([path])
-        self._output: Output = open_output(path, overwrite=overwrite)
+        self._output: Output = open_output(
+            path, overwrite=overwrite, context=context._replace(on_commit=interrupts.committed)
+        )
         self._in_place = False
 
     @property

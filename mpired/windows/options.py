@@ -10,11 +10,11 @@ import numpy as np
 from mpired import datatypes, ops
 from mpired.buffers import Declared, RankBuffer, open_rank
 from mpired.buffers.rank import element_text
+from mpired.context import BASE_NBYTES, Context
 from mpired.datatypes import DATATYPES, Datatype, Group, value_index
 from mpired.datatypes.typemap.typemap import TypeMap
 from mpired.errors import DatatypeError, OpError, UsageError
 from mpired.options import Indices, Options, integer
-from mpired.storage import memory
 from mpired.storage.lock import with_timeout
 from mpired.windows.origin import whole
 from mpired.windows.placement import Placement
@@ -122,7 +122,7 @@ def _leaves(typemap: TypeMap) -> set[tuple[str, ...]]:
     return {tuple(entry.name for entry in of.walk()) for of in components}
 
 
-def place(options: Options, nwindows: int, target: Datatype | None = None) -> Placement:
+def place(options: Options, nwindows: int, context: Context, target: Datatype | None = None) -> Placement:
     """Return where elements go; `target` is the datatype of the target, if it is derived.
 
     Raises
@@ -137,8 +137,9 @@ def place(options: Options, nwindows: int, target: Datatype | None = None) -> Pl
         count=options["target_count"],
         typemap=None if target is None else target.typemap,
         box=_index_text(options["at"]),
-        indices=None if path is None else read_map(path),
+        indices=None if path is None else read_map(path, context),
         rank=options["target_rank"],
+        context=context,
     )
     placement.check(nwindows)
     return placement
@@ -157,17 +158,17 @@ def _slice_text(part: slice) -> str:
     return ":".join("" if bound is None else str(integer("`at`", bound)) for bound in bounds)
 
 
-def _opened_map(name: str) -> RankBuffer:
+def _opened_map(name: str, context: Context) -> RankBuffer:
     """Open a map, which says itself what it holds."""
     try:
-        return open_rank(name, Declared()).only_buffer()
+        return open_rank(name, Declared(context=context)).only_buffer()
     except UsageError as error:
         raise UsageError(
             "`map`", f"{name} {error.reason.partition(';')[0]}; a map is npy, or parquet or arrow with one column"
         ) from None
 
 
-def read_map(path: Indices) -> np.ndarray:
+def read_map(path: Indices, context: Context) -> np.ndarray:
     """Return the indices that a file, or an array, of integers holds.
 
     Raises
@@ -180,9 +181,9 @@ def read_map(path: Indices) -> np.ndarray:
         held = element_text(indices.dtype)
     else:
         name = os.fspath(path)
-        buffer = _opened_map(name)
-        memory.check(memory.BASE_NBYTES + held_of_map(buffer.count))
-        indices = whole(buffer)
+        buffer = _opened_map(name, context)
+        context.check_memory(BASE_NBYTES + held_of_map(buffer.count))
+        indices = whole(buffer, context)
         held = buffer.datatype.label
         if buffer.datatype.group is Group.LOGICAL:
             indices = indices != 0

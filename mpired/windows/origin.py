@@ -14,13 +14,14 @@ from mpired.buffers.flat import as_in, in_form
 from mpired.buffers.missing import Missing
 from mpired.buffers.rank import Reader, element_text, in_order, unset, within_memory
 from mpired.buffers.transposed import TransposedBuffer
+from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES, Context, spare_open_files
 from mpired.datatypes import Datatype, agrees, as_numbers, from_dtype
 from mpired.datatypes.datatype import gaps, tail
 from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, DatatypeError
 from mpired.sources.compressed import UnpackedSource, unpacking_nbytes
-from mpired.storage import calls, descriptors, memory
+from mpired.storage import calls
 from mpired.windows.runs import Index, Runs
 
 _BLOCK_NBYTES = 1 << 20
@@ -166,8 +167,9 @@ class FileOrigin(Origin):
     _nopen = 0
     _nbytes_open = 0
 
-    def __init__(self, buffer: RankBuffer, first: int, count: int) -> None:
+    def __init__(self, buffer: RankBuffer, first: int, count: int, context: Context) -> None:
         super().__init__(buffer.source.name, buffer.datatype, count)
+        self._context = context
         self.buffer, self.column = buffer, buffer.name
         self.shape, self.fortran_order, self.fields = buffer.shape, buffer.fortran_order, buffer.fields
         self.marked, self.unset = getattr(buffer, "missing", None), unset(buffer)
@@ -193,9 +195,9 @@ class FileOrigin(Origin):
         if turned.shape is not None and turned.fortran_order != fortran_order and turned.isolated:
             reason = f"its format cannot be read in {'Fortran' if fortran_order else 'C'} order, as the target's is"
             raise CountError(self.name, f"{reason}; save both in one order")
-        if (spare := memory.spare(memory.BASE_NBYTES)) is not None and isinstance(turned, TransposedBuffer):
+        if (spare := self._context.spare_memory(BASE_NBYTES)) is not None and isinstance(turned, TransposedBuffer):
             turned = within_memory(turned, min(turned.memory, max(spare // 4, _BLOCK_NBYTES)))
-        return self if turned is self.buffer else FileOrigin(turned, self._first, self.count)
+        return self if turned is self.buffer else FileOrigin(turned, self._first, self.count, self._context)
 
     def _range(self, index: slice) -> np.ndarray:
         block = np.empty(index.stop - index.start, self.datatype.form)
@@ -209,10 +211,10 @@ class FileOrigin(Origin):
         return block
 
     def _may_stay_open(self) -> bool:
-        room = memory.spare(memory.STREAMED_BASE_NBYTES if self.buffer.isolated else memory.BASE_NBYTES)
+        room = self._context.spare_memory(STREAMED_BASE_NBYTES if self.buffer.isolated else BASE_NBYTES)
         if FileOrigin._nbytes_open + self.takes > (_OPEN_NBYTES if room is None else room):
             return False
-        return FileOrigin._nopen < descriptors.spare(_MAX_OPEN)
+        return FileOrigin._nopen < spare_open_files(_MAX_OPEN, self._context.max_open_files)
 
     def blocks(self) -> Iterator[np.ndarray]:
         """Yield all elements, in blocks, and close the file at the end."""
@@ -234,9 +236,12 @@ class FileOrigin(Origin):
         self.buffer.source.check_unchanged()
 
 
-def whole(buffer: RankBuffer) -> np.ndarray:
+def whole(buffer: RankBuffer, context: Context) -> np.ndarray:
     """Return all elements of a small buffer."""
-    with closing(Decoder()) as decoder, closing(FileOrigin(decoder.decoding(buffer), 0, buffer.count)) as origin:
+    with (
+        closing(Decoder()) as decoder,
+        closing(FileOrigin(decoder.decoding(buffer), 0, buffer.count, context)) as origin,
+    ):
         return origin.read(slice(0, buffer.count))
 
 
@@ -255,8 +260,8 @@ class ScatteredOrigin(FileOrigin):
 
     buffer: FlatBuffer
 
-    def __init__(self, buffer: FlatBuffer, runs: Runs) -> None:
-        super().__init__(buffer, 0, 0)
+    def __init__(self, buffer: FlatBuffer, runs: Runs, context: Context) -> None:
+        super().__init__(buffer, 0, 0, context)
         self.count = runs.entries
         self._runs = runs
 

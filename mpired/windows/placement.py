@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from mpired.buffers import FlatBuffer
+from mpired.context import BASE_NBYTES, NO_LIMITS, Context
 from mpired.datatypes.datatype import tail
 from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run, TypeMap
 from mpired.errors import CountError, DisplacementError, OverlapError, RangeError, UsageError
-from mpired.storage import memory
 from mpired.windows.apply import Share
 from mpired.windows.runs import Map, Runs, check_range, held_of_runs
 
@@ -47,6 +47,7 @@ class Placement:
     box: str | None = None  # the index of a box, as `3,0:5`
     indices: np.ndarray | None = None  # for each element of the origin the index of one of the window
     rank: int | None = None  # the window that is meant, of several
+    context: Context = NO_LIMITS  # the settings of the call
 
     @property
     def by_shape(self) -> bool:
@@ -87,7 +88,9 @@ class Placement:
         if self.indices is not None:
             share = self._mapped([window], self.indices, given)[0]
         else:
-            shape, runs = (None, self._runs(window, given)) if self.box is None else _box(window, self.box, given)
+            shape, runs = (
+                (None, self._runs(window, given)) if self.box is None else _box(window, self.box, given, self.context)
+            )
             _check_counts(given, runs.entries)
             share = Share(window, runs, shape)
         if share is not None:
@@ -116,7 +119,7 @@ class Placement:
         if count is None:
             count = 1 if given.count is None else given.count // max(element.entries, 1)
         _check_counts(given, element.entries * count)  # before they are all laid out
-        return element.repeated(count, self.typemap.extent).moved(start)
+        return element.repeated(count, self.typemap.extent, self.context).moved(start)
 
     def _mapped(self, windows: Sequence[FlatBuffer], indices: np.ndarray, given: Given) -> list[Share | None]:
         """Count the entries through all windows in order, as the ranks of one array."""
@@ -177,7 +180,7 @@ def _check_whole(window: FlatBuffer, given: Given) -> None:
         raise CountError(given.name, reason)
 
 
-def _box(window: FlatBuffer, text: str, given: Given) -> tuple[tuple[int, ...], Runs]:
+def _box(window: FlatBuffer, text: str, given: Given, context: Context) -> tuple[tuple[int, ...], Runs]:
     """Return the shape and the elements of a box of an array, in the order of the array."""
     shape = window.shape
     if shape is None:
@@ -187,7 +190,7 @@ def _box(window: FlatBuffer, text: str, given: Given) -> tuple[tuple[int, ...], 
     without_ones = [tuple(n for n in shape if n != 1) for shape in (kept, given.shape or ())]
     if given.whole and given.shape is not None and without_ones[0] != without_ones[1]:
         raise CountError(given.name, f"has shape {given.shape}, but the box {text} has {kept}")
-    memory.check(memory.BASE_NBYTES + held_of_runs(math.prod(len(each) for each, _ in lists)))
+    context.check_memory(BASE_NBYTES + held_of_runs(math.prod(len(each) for each, _ in lists)))
     positions = np.zeros((), np.int64)
     # The last index runs fastest, in Fortran order the first.
     order = range(len(shape))[::-1] if window.fortran_order else range(len(shape))

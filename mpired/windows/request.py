@@ -18,6 +18,7 @@ from mpired.buffers.memory import RankInFile
 from mpired.buffers.names import lacking
 from mpired.buffers.rank import within_budget
 from mpired.cautions import of_kind
+from mpired.context import Context
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import (
@@ -172,17 +173,22 @@ def open_origin(
     file = open_rank(word, said if derived is None or said.is_external else said._replace(window=True))
     file.check_some(said.taken)
     if derived is not None:
-        return [_scattered(file.only_buffer(), derived, first, count)]
+        return [_scattered(file.only_buffer(), derived, first, count, said.context)]
     origins: list[Origin] = [
-        FileOrigin(buffer, first, max(buffer.count - first, 0) if count is None else count)
-        for buffer in map(decoder.decoding, map(within_budget, file.buffers))
+        FileOrigin(
+            decoder.decoding(within_budget(buffer, said.context)),
+            first,
+            max(buffer.count - first, 0) if count is None else count,
+            said.context,
+        )
+        for buffer in file.buffers
     ]
     for each in origins:
         each.format = file.format
     return origins
 
 
-def _scattered(buffer: RankBuffer, derived: Datatype, first: int, count: int | None) -> Origin:
+def _scattered(buffer: RankBuffer, derived: Datatype, first: int, count: int | None, context: Context) -> Origin:
     """Return the components of elements of a derived datatype, the first of them `first` components in."""
     if not isinstance(buffer, FlatBuffer):
         raise UsageError("`origin_type`", f"is for raw and npy files, and {buffer.source.name} is none")
@@ -197,8 +203,8 @@ def _scattered(buffer: RankBuffer, derived: Datatype, first: int, count: int | N
         count = rest // typemap.extent + 1 if rest >= 0 else min(buffer.nbytes, 1)
     # Before they are laid out, of which there may be any number.
     check_inside(buffer, Run(typemap, first * itemsize, count, typemap.extent))
-    runs = Runs.of(typemap, itemsize).repeated(count, typemap.extent).moved(first * itemsize)
-    return ScatteredOrigin(buffer, runs)
+    runs = Runs.of(typemap, itemsize).repeated(count, typemap.extent, context).moved(first * itemsize)
+    return ScatteredOrigin(buffer, runs, context)
 
 
 def is_whole(options: Mapping[str, object]) -> bool:
@@ -242,10 +248,12 @@ def element_of(value: object, datatype: Datatype, what: str, said: Declared) -> 
             if not os.path.exists(value):
                 raise
     if isinstance(value, str | os.PathLike):
-        buffer = open_rank(os.fspath(value), Declared(datatype, columns=said.columns)).only_buffer()
+        buffer = open_rank(
+            os.fspath(value), Declared(datatype, columns=said.columns, context=said.context)
+        ).only_buffer()
         if buffer.count != 1:
             raise CountError(str(value), f"has {buffer.count} elements, and {what} is one")
-        return whole(buffer)
+        return whole(buffer, said.context)
     return element_of_number(value, datatype, what)
 
 

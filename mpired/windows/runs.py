@@ -15,9 +15,9 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+from mpired.context import BASE_NBYTES, Context
 from mpired.datatypes.typemap.typemap import TypeMap
 from mpired.errors import OverlapError, RangeError
-from mpired.storage import memory
 
 Index: TypeAlias = slice | np.ndarray
 
@@ -132,9 +132,9 @@ class Runs:
         """Whether the elements of an origin are wanted in their order: each batch is of one run."""
         return len(self.starts) <= 1 or int(self.counts.min()) * self.itemsize >= _BATCH_NBYTES
 
-    def repeated(self, count: int, extent: int) -> Runs:
+    def repeated(self, count: int, extent: int, context: Context) -> Runs:
         """Return `count` copies, each `extent` bytes after the one before."""
-        memory.check(memory.BASE_NBYTES + held_of_runs(count * len(self.starts)))
+        context.check_memory(BASE_NBYTES + held_of_runs(count * len(self.starts)))
         shifts = np.arange(count, dtype=np.int64) * extent
         starts = (shifts[:, None] + self.starts).ravel()
         return Runs(starts, np.tile(self.counts, count), self.itemsize)

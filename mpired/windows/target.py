@@ -28,12 +28,13 @@ from mpired.buffers.decoding import Decoder, rewrite
 from mpired.buffers.flat import Order, in_form
 from mpired.buffers.missing import Missing
 from mpired.buffers.rank import blocks, within_budget
+from mpired.context import Context
 from mpired.errors import OutputExistsError, UsageError
-from mpired.sources.local import LocalSource
+from mpired.sources.local import LocalSource, recovered_status
 from mpired.sources.source import Source
 from mpired.storage import calls, journal
-from mpired.storage.lock import Target, Waiting, check_reach
-from mpired.storage.output import FileOutput, Scratch
+from mpired.storage.lock import Target, Waiting, check_reach, check_reaches
+from mpired.storage.output import FileOutput, Scratch, check_new
 from mpired.storage.update import Extent, Update, choose
 from mpired.windows import once
 
@@ -116,7 +117,7 @@ def open_target(target: Target, declared: Declared, decoder: Decoder, stack: Exi
     file = looked_at(LocalSource.of_status(target.name, target.path, target.status), declared)
     if flat := changed_there(file):
         return FlatTarget(target, flat, file.format)
-    return ColumnTarget(target, file, decoder, stack)
+    return ColumnTarget(target, file, declared.context, decoder, stack)
 
 
 def looked_at(source: Source, declared: Declared) -> RankFile:
@@ -127,6 +128,72 @@ def looked_at(source: Source, declared: Declared) -> RankFile:
     if not row.updatable:
         raise UsageError(source.name, f"is {row.name}, of which no file is updated; write its elements to another")
     return file
+
+
+class PlannedTarget:
+    """A target of a dry run: inspected without a lock, and never changed."""
+
+    source = -1
+
+    def __init__(
+        self, name: str, form: str, windows: Sequence[FlatBuffer], nbytes: int, like: Source | None = None
+    ) -> None:
+        self.name = name
+        self.format = form
+        self.windows = windows
+        self.nbytes = nbytes  # of the file
+        self._like = like  # the file that it would be written like, if it has columns
+
+    def rewriting(self) -> int:
+        """Return about how many bytes are in memory at once when it is written."""
+        return 0 if self._like is None else rewriting(self.format, self._like)
+
+    def remembered(self) -> list[bytes]:
+        """Return the keys of what was combined into it before."""
+        return once.of_file(self.name)
+
+    def begin(self, _changed_nbytes: int, _policy: Policy, /) -> Update:
+        """Refuse to change it."""
+        raise NotImplementedError
+
+
+def plan_target(
+    name: str, declared: Declared, filling: Filling | None, policy: Policy, *, writable: bool
+) -> PlannedTarget:
+    """Inspect a target without a lock, or the one that would be made; errors as of `open_target`, `make_target`."""
+    if filling is not None and not os.path.exists(name):
+        check_new([name], declared.context, overwrite=False)
+        check_reaches(name)
+        return _plan_new_target(name, filling)
+    status = recovered_status(name, name, declared.context)
+    calls.let_go(calls.open_existing(os.path.realpath(name), name, writable=writable))
+    check_reaches(name)
+    file = looked_at(LocalSource.of_status(name, name, status), declared)
+    if flat := changed_there(file):
+        return PlannedTarget(name, file.format, flat, status.st_size)
+    check_rewritten(name, file.format, policy)
+    return PlannedTarget(name, file.format, _decoded(file.source, file.buffers), status.st_size, file.source)
+
+
+def _plan_new_target(name: str, filling: Filling) -> PlannedTarget:
+    row, source = filling.row(name), LocalSource(name, name, (0, 0, 0, 0))
+    if not row.is_flat:
+        columns = _decoded(source, filling.model.buffers)
+        nbytes = sum(each.count * each.stored.itemsize for each in columns)
+        return PlannedTarget(name, row.name, columns, nbytes, filling.model.source)
+    window, layout = filling.flat(row, source)
+    nbytes = layout.offset + window.count * layout.stored.itemsize
+    window = window._replace(source=LocalSource(name, name, (0, 0, nbytes, 0)))
+    return PlannedTarget(name, row.name, (window,), nbytes)
+
+
+def _decoded(source: Source, columns: Sequence[BufferModel | RankBuffer]) -> list[FlatBuffer]:
+    """Return columns as native elements, which are nowhere."""
+    shapes = [(each.count,) if each.shape is None else each.shape for each in columns]
+    return [
+        FlatBuffer(source, each.datatype, each.count, each.datatype.form, 0, shape, each.fortran_order, name=each.name)
+        for each, shape in zip(columns, shapes, strict=True)
+    ]
 
 
 class _Columns:
@@ -205,17 +272,19 @@ class ColumnTarget(_Columns):
         The file.
     file
         What it holds; its buffers are the columns that may change.
+    context
+        The settings of the call.
     decoder
         Decodes them.
     stack
         Closes the copy.
     """
 
-    def __init__(self, target: Target, file: RankFile, decoder: Decoder, stack: ExitStack) -> None:
+    def __init__(self, target: Target, file: RankFile, context: Context, decoder: Decoder, stack: ExitStack) -> None:
         scratch = stack.enter_context(Scratch(os.path.dirname(target.path), target.name))
         super().__init__(target.name, file.format, file.source, scratch, target.status)
         self._target = target
-        buffers = list(map(decoder.decoding, map(within_budget, file.buffers)))
+        buffers = [decoder.decoding(within_budget(each, context)) for each in file.buffers]
         steps = (max(1, _BLOCK_NBYTES // buffer.datatype.itemsize) for buffer in buffers)
         self._put(buffers, map(blocks, buffers, steps), [getattr(each, "missing", None) for each in file.buffers])
 
@@ -349,7 +418,9 @@ class Filling(NamedTuple):
         return FlatBuffer(source, like.datatype, like.count, layout.stored, layout.offset, shape, order), layout
 
 
-def make_target(name: str, filling: Filling, stack: ExitStack, *, durable: bool) -> NewTarget | NewColumns:
+def make_target(
+    name: str, filling: Filling, context: Context, stack: ExitStack, *, durable: bool
+) -> NewTarget | NewColumns:
     """Make a target that does not exist yet.
 
     Parameters
@@ -358,6 +429,8 @@ def make_target(name: str, filling: Filling, stack: ExitStack, *, durable: bool)
         Its path.
     filling
         What it holds at first.
+    context
+        The settings of the call.
     stack
         Closes it.
     durable
@@ -372,7 +445,7 @@ def make_target(name: str, filling: Filling, stack: ExitStack, *, durable: bool)
     """
     row = filling.row(name)
     try:
-        output = stack.enter_context(FileOutput(name, overwrite=False, durable=durable))
+        output = stack.enter_context(FileOutput(name, overwrite=False, context=context, durable=durable))
     except OutputExistsError as error:
         raise Appeared from error
     check_reach(output.fd, name)  # another machine may make it, too

@@ -19,6 +19,7 @@ from mpired import cautions, interrupts, ops
 from mpired.buffers import BufferModel, Model, format_named
 from mpired.buffers.names import lacking
 from mpired.buffers.rank import reordered
+from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES, Context
 from mpired.errors import (
     BufferFileError,
     CountError,
@@ -26,12 +27,12 @@ from mpired.errors import (
     UnconfirmedError,
     UsageError,
 )
+from mpired.log import step
 from mpired.ops import overflow
-from mpired.progress import Progress, unwatched
+from mpired.progress import Progress
 from mpired.ranks import check_formats
 from mpired.sources.directory import check_one_file
-from mpired.steps import step
-from mpired.storage import calls, memory, unfinished
+from mpired.storage import calls, unfinished
 from mpired.storage.lock import Inode, Target, Waiting, inode, lock_all, lock_replaced, lock_target
 from mpired.storage.names import check_not_orphan
 from mpired.storage.output import parted
@@ -41,15 +42,25 @@ from mpired.windows import once
 from mpired.windows.apply import Share, fold
 from mpired.windows.origin import Origin
 from mpired.windows.request import Done, Keep, Request
-from mpired.windows.target import Appeared, Filling, NewColumns, NewTarget, Opened, Policy, make_target, open_target
+from mpired.windows.target import (
+    Appeared,
+    Filling,
+    NewColumns,
+    NewTarget,
+    Opened,
+    PlannedTarget,
+    Policy,
+    make_target,
+    open_target,
+    plan_target,
+)
 
 
 def transact(
     request: Request,
     policy: Policy,
-    progress: Progress = unwatched,
+    context: Context,
     *,
-    on_commit: Callable[[], None] = interrupts.committed,
     keep: Keep | None = None,
     replaced: Sequence[str] = (),
 ) -> Done:
@@ -61,10 +72,8 @@ def transact(
         What is to be done.
     policy
         How.
-    progress
-        Watches the elements as they are combined.
-    on_commit
-        Called when the first window is changed.
+    context
+        The settings of the call.
     keep
         Called with the old elements when all is ready.
     replaced
@@ -82,11 +91,38 @@ def transact(
             whole = completed(request, targets)
             tell_doubts(whole, policy)
             work = Work(whole, policy, targets, stack)
-            work.combine(progress)
+            work.combine(context.progress)
             if keep is not None and work.fetched is not None:
                 keep(work.fetched, work.fetched_model)
-            _publish(targets, work.updates, on_commit)
+            _publish(targets, work.updates, context.on_commit)
             return work.done(recovered)
+
+
+class DryRun(NamedTuple):
+    """The plan of a request: nothing is locked, made or changed."""
+
+    request: Request
+    done: Done
+    windows: Sequence[PlannedTarget]
+    fetched_model: Model  # of the old elements
+
+
+def dry_run(request: Request, policy: Policy) -> DryRun:
+    """Check a request as `transact` does; errors as of that, except those of locks."""
+    _check_different(request.windows)
+    with ExitStack() as stack:
+        declared, writes = request.declared, request.op.origin
+        windows = [plan_target(name, declared, request.create, policy, writable=writes) for name in request.windows]
+        whole = completed(request, windows)
+        tell_doubts(whole, policy)
+        work = Work(whole, policy, windows, stack)
+        return DryRun(whole, work.done(), windows, work.fetched_model)
+
+
+def _check_different(names: Sequence[str]) -> None:
+    """Raise `UsageError` if two names lead to one file."""
+    if len(set(calls.real_paths(names))) < len(names):
+        raise UsageError("`windows`", "names one file twice; each window is a file of its own")
 
 
 def tell_doubts(request: Request, policy: Policy) -> None:
@@ -129,20 +165,19 @@ def _open_or_make(
     request: Request, filling: Filling, policy: Policy, replaced: Sequence[str], stack: ExitStack
 ) -> tuple[Sequence[Opened], tuple[str, ...]]:
     """Make the targets that are missing, and open the others."""
-    if len(set(calls.real_paths(request.windows))) < len(request.windows):
-        raise UsageError("`windows`", "names one file twice; each window is a file of its own")
+    _check_different(request.windows)
     there = [name for name in request.windows if os.path.exists(name)]
     opened, recovered = _open(replace(request, windows=there), policy, replaced, stack) if there else ((), ())
     others = dict(zip(there, opened, strict=True))
     made = (name for name in request.windows if name not in others)
-    others |= {name: make_target(name, filling, stack, durable=policy.durable) for name in made}
+    others |= {name: make_target(name, filling, request.said.context, stack, durable=policy.durable) for name in made}
     return [others[name] for name in request.windows], recovered
 
 
 def _open_for_reading(request: Request, policy: Policy, stack: ExitStack) -> Sequence[Opened]:
     """Lock targets that may not be written to, beside other readers, when nothing in them is half done."""
     for name in request.windows:
-        unfinished.recover_for_reading(name, policy.waiting)
+        unfinished.recover_for_reading(name, request.said.context)
     targets = stack.enter_context(locked(request.windows, policy.waiting, shared=True))
     for target in targets:
         if has_journal(target.name):
@@ -232,7 +267,7 @@ class Work:
             form=window.form,
             byte_order=window.byte_order,
         )
-        return Model(target.format, (buffer,), window.source)
+        return Model(target.format, (buffer,), window.source, context=self._request.said.context)
 
     def _check(self) -> None:
         """Let a legal request pass, before anything is written."""
@@ -259,9 +294,9 @@ class Work:
             held += sum(share.access.entries * share.window.datatype.itemsize for share in shares)
         # A worker that writes a target again has what this process has.
         again = sum(target.rewriting() for target in self._targets)
-        base = memory.STREAMED_BASE_NBYTES if streamed else memory.BASE_NBYTES
+        base = STREAMED_BASE_NBYTES if streamed else BASE_NBYTES
         one = max((each.takes for each in origins), default=0)  # the others are opened again and again
-        memory.check(base + one + again + held * (2 if again else 1))
+        self._request.said.context.check_memory(base + one + again + held * (2 if again else 1))
 
     @staticmethod
     def _compare(target: Opened, buffers: Sequence[Origin]) -> None:

@@ -16,6 +16,7 @@ from command import refused, run, succeeded
 
 from mpired.buffers import hierarchy
 from mpired.buffers.alike import Known
+from mpired.context import NO_LIMITS
 from mpired.sources.open import open_source
 
 # Each file that the library opens to look at it is a line in "opened".
@@ -29,6 +30,7 @@ def count(source, *rest):
     return look(source, *rest)
 hierarchy.look = count
 from mpired.cli import main
+from mpired.context import NO_LIMITS
 os._exit(main())
 """
 COUNT = 5000  # elements, so that a file is larger than what is kept when it is looked at
@@ -133,7 +135,7 @@ def test_each_byte_counts_but_those_of_elements(tmp_path):
     """One byte of another file is changed after another."""
     write(tmp_path / "a.h5", np.arange(6.0))
     content = (tmp_path / "a.h5").read_bytes()
-    like = known(open_source(str(tmp_path / "a.h5")))
+    like = known(open_source(str(tmp_path / "a.h5"), NO_LIMITS))
     with h5py.File(tmp_path / "a.h5") as file:
         place, nbytes = file["x"].id.get_offset(), file["x"].nbytes
     elements = set(range(place, place + nbytes))
@@ -143,18 +145,18 @@ def test_each_byte_counts_but_those_of_elements(tmp_path):
         changed[at] ^= 0x10
         (tmp_path / "b.h5").write_bytes(changed)
         os.utime(tmp_path / "b.h5", (0, 0))  # a file that was just written is waited for
-        if like.is_as(open_source(str(tmp_path / "b.h5")), ASKED):
+        if like.is_as(open_source(str(tmp_path / "b.h5"), NO_LIMITS), ASKED):
             alike.add(at)
     assert alike == elements
-    assert not like.is_as(open_source(str(tmp_path / "a.h5")), (True, False, False))
+    assert not like.is_as(open_source(str(tmp_path / "a.h5"), NO_LIMITS), (True, False, False))
     (tmp_path / "b.h5").write_bytes(content + b"\0")
-    assert not like.is_as(open_source(str(tmp_path / "b.h5")), ASKED)
+    assert not like.is_as(open_source(str(tmp_path / "b.h5"), NO_LIMITS), ASKED)
 
 
 def test_elements_over_the_start_of_a_file_are_not_passed_over(tmp_path):
     """A damaged array that claims all bytes leaves nothing to compare."""
     write(tmp_path / "a.h5", np.arange(6.0))
-    source = open_source(str(tmp_path / "a.h5"))
+    source = open_source(str(tmp_path / "a.h5"), NO_LIMITS)
     array = hierarchy.look(source, *ASKED)[0]
     whole = array._replace(dtype=np.dtype("u1"), offset=0, shape=(source.nbytes,), carried=False)
     assert Known.of(source, ASKED, [whole]) is None
@@ -252,7 +254,7 @@ def test_elements_over_a_text_that_matters_in_another_file(tmp_path):
 def test_a_read_of_elements_counts_whatever_comes_of_it(tmp_path):
     """The library may go on without what it wanted to read."""
     write(tmp_path / "a.h5", np.arange(6.0))
-    source = open_source(str(tmp_path / "a.h5"))
+    source = open_source(str(tmp_path / "a.h5"), NO_LIMITS)
     like = known(source)
 
     def reading(place):

@@ -14,6 +14,7 @@ import pytest
 from command import run
 from pyarrow import feather
 
+from mpired.context import NO_LIMITS
 from mpired.sources import local
 from mpired.sources.open import open_source
 
@@ -76,7 +77,7 @@ def test_few_files_are_kept_open(tmp_path, monkeypatch):
         np.save(tmp_path / f"{number}.npy", np.zeros(2))
     before = len(os.listdir("/proc/self/fd"))
     with local.holding(yes=True):
-        files = [open_source(str(tmp_path / f"{number}.npy")) for number in range(5)]
+        files = [open_source(str(tmp_path / f"{number}.npy"), NO_LIMITS) for number in range(5)]
         assert len(os.listdir("/proc/self/fd")) == before + 3
     del files
     assert len(os.listdir("/proc/self/fd")) == before

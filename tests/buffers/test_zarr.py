@@ -21,6 +21,7 @@ with warnings.catch_warnings():
     import zarr
 
 import mpired
+from mpired.context import NO_LIMITS
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 VERSIONS = pytest.mark.parametrize("version", [2, 3])
@@ -364,7 +365,7 @@ def test_a_store_that_changes(tmp_path, whole):
         ("chunk", lambda folder: zarr.open_group(folder)["v"].__setitem__(0, 7.0)),
     ):
         shutil.copytree(whole, folder := tmp_path / name / "r.zarr")
-        source = open_source(str(folder))
+        source = open_source(str(folder), NO_LIMITS)
         source.check_unchanged()
         change(folder)
         with pytest.raises(ChangedError):

@@ -27,7 +27,7 @@ from command import in_child, run, unchanged
 import mpired
 from mpired import options
 from mpired.collectives import plan as planning
-from mpired.engines import ENGINES, LOCAL, Engine, usual
+from mpired.engines import ENGINES, LOCAL, Engine
 from mpired.engines import table as engines
 from mpired.errors import UsageError, UserOpError, WorkerError
 from mpired.storage import calls
@@ -56,12 +56,18 @@ def here(tmp_path, monkeypatch) -> Path:
     assert os.listdir(tmp_path / "tmp") == []
 
 
+def choose_foreign(monkeypatch):
+    """Let the next plans be for the foreign engine."""
+    original = planning._engine  # noqa: SLF001 - the seam
+    monkeypatch.setattr(planning, "_engine", lambda op, files, _, **how: original(op, files, FOREIGN, **how))
+
+
 @pytest.fixture
 def elsewhere(monkeypatch):
     """Let the next plans be for the foreign engine."""
     monkeypatch.setattr(foreign, "sent", [])
     monkeypatch.setattr(foreign, "before", [])
-    return lambda: monkeypatch.setattr(planning, "usual", lambda: FOREIGN)
+    return lambda: choose_foreign(monkeypatch)
 
 
 def arrays(code: str = "f8") -> list[np.ndarray]:
@@ -270,7 +276,7 @@ def test_the_next_command_removes_what_a_killed_one_has_left(output, here, monke
     pid = os.fork()
     if not pid:
         monkeypatch.setattr(Engine, "runner", fatal)
-        monkeypatch.setattr(planning, "usual", lambda: FOREIGN)
+        choose_foreign(monkeypatch)
         mpired.reduce(ranks, "sum", output=output)
         os._exit(1)
     assert os.waitpid(pid, 0)[1] == signal.SIGKILL
@@ -322,7 +328,6 @@ def test_something_else_under_the_name_of_a_draft_is_not_opened(kind, here):
 def test_the_pool_is_the_engine_that_nobody_has_to_choose():
     assert list(ENGINES) == [*options.ENGINES]
     assert next(iter(ENGINES.values())) is LOCAL
-    assert usual() is LOCAL
     assert LOCAL.same_tree
     assert (LOCAL.runner.__name__, LOCAL.extra) == ("mpired.engines.pool", "")
 

@@ -19,10 +19,10 @@ from command import in_child
 import mpired
 from mpired import ops
 from mpired.collectives import plan as planning
+from mpired.context import BASE_NBYTES
 from mpired.datatypes import from_dtype
 from mpired.errors import OpError, UsageError
 from mpired.ops import state, table
-from mpired.storage import memory
 
 RESULT = from_dtype(np.dtype("i2"))
 NRANKS, COUNT = 5, 1000
@@ -251,11 +251,11 @@ def test_blocks_are_as_many_as_states_fit(tmp_path):
     wide = planning.make_plan(NUMBERS, files, 2)
     assert wide.block_counts[0] * Numbers.itemsize == planning._STATE_BLOCK_BYTES  # noqa: SLF001
     for extra in (1 << 20, 4 << 20, 9 << 20):
-        allowed = memory.BASE_NBYTES + extra  # what a process needs before its blocks
+        allowed = BASE_NBYTES + extra  # what a process needs before its blocks
         tight = planning.make_plan(NUMBERS, files, 1, allowed)
         assert tight.block_counts[0] * Numbers.itemsize == min(extra // 2, planning._STATE_BLOCK_BYTES)  # noqa: SLF001
     with pytest.raises(UsageError, match="too little"):
-        planning.make_plan(NUMBERS, files, 1, memory.BASE_NBYTES + (4 << 10))
+        planning.make_plan(NUMBERS, files, 1, BASE_NBYTES + (4 << 10))
 
 
 def mpired_files(folder):

@@ -26,8 +26,8 @@ from statistics_twins import (
 
 import mpired
 from mpired.collectives import plan as planning
+from mpired.context import BASE_NBYTES
 from mpired.errors import OpError, OverflowWarning, ResultOverflowError, UnknownOpError, UsageError
-from mpired.storage import memory
 
 
 @given(ranks_of([*FLOATS, *INTEGERS]), st.sampled_from(sorted(TWINS)))
@@ -284,7 +284,7 @@ def test_blocks_and_workers_do_not_show(tmp_path, monkeypatch, op, options):
 
 def test_a_median_needs_memory_for_all_ranks(tmp_path):
     np.save(tmp_path / "r.npy", np.zeros(1))
-    paths, allowed = [tmp_path / "r.npy"] * 400, memory.BASE_NBYTES + (24 << 10)
+    paths, allowed = [tmp_path / "r.npy"] * 400, BASE_NBYTES + (24 << 10)
     assert mpired.reduce(paths, "sum", max_memory=allowed).tolist() == [0]
     with pytest.raises(UsageError, match=r"too little, one process needs \d+M"):
         mpired.reduce(paths, "median", max_memory=allowed)

@@ -13,6 +13,7 @@ import values
 
 import mpired
 from mpired import ops
+from mpired.context import NO_LIMITS
 from mpired.datatypes import get
 from mpired.errors import OpError
 from mpired.ops import kernels, state
@@ -84,7 +85,9 @@ def test_the_summary_says_what_becomes_of_nan(tmp_path):
     said = {}
     for name in ("floats", "integers"):
         options = COLLECTIVES["reduce"].checked({})
-        planned = plan_call("reduce", [str(tmp_path / f"{name}.npy")], "max", str(tmp_path / "out.npy"), options)
+        planned = plan_call(
+            "reduce", [str(tmp_path / f"{name}.npy")], "max", str(tmp_path / "out.npy"), options, NO_LIMITS
+        )
         said[name] = summarise(planned).nan
     assert said == {"floats": "propagates", "integers": None}
 

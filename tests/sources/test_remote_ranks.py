@@ -255,8 +255,9 @@ def test_commands_on_files_load_nothing_of_it(ranks):
 
 def test_a_source_is_sent_without_credentials(store, ranks):
     program = (
-        "import pickle; from mpired.sources.open import open_source\n"
-        "sent = pickle.dumps(open_source('s3://bucket/run 7/r0.npy')); assert b'secret' not in sent; print(len(sent))"
+        "import pickle; from mpired.context import NO_LIMITS; from mpired.sources.open import open_source\n"
+        "sent = pickle.dumps(open_source('s3://bucket/run 7/r0.npy', NO_LIMITS))\n"
+        "assert b'secret' not in sent; print(len(sent))"
     )
     environment = {**os.environ, **{name: value for name, value in store.environment.items() if value is not None}}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=True)

@@ -252,9 +252,9 @@ def test_a_store_by_another_name_in_lists_ranges_and_queries(store, tmp_path):
     shown = run("show", "s3://bucket/run/data1", cwd=tmp_path, env=store.environment)
     assert (shown.status, b"7" in shown.out) == (0, True)
     program = (
-        "import mpired, pickle; from mpired.sources.open import open_source\n"
+        "import mpired, pickle; from mpired.context import NO_LIMITS; from mpired.sources.open import open_source\n"
         "print(*mpired.reduce(['s3://bucket/run/data1'], 'sum'))\n"
-        "assert b'secret' not in pickle.dumps(open_source('s3://bucket/run/data1'))\n"
+        "assert b'secret' not in pickle.dumps(open_source('s3://bucket/run/data1', NO_LIMITS))\n"
     )
     environment = {**os.environ, **{name: value for name, value in store.environment.items() if value is not None}}
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)

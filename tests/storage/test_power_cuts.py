@@ -14,6 +14,7 @@ import pytest
 from powercut import Event, File, Recorder, Shelf, State, crashes, no_clone
 from values import folder_in_memory
 
+from mpired.context import NO_LIMITS
 from mpired.errors import MpiredError
 from mpired.options import ACCUMULATE, checked
 from mpired.storage import recovery, update
@@ -54,7 +55,7 @@ def accumulate(folder: Path, number: int, commit: str, **options: object) -> Non
     """Add the origin of that number."""
     origin = folder.parent / f"origin{number}.npy"
     said = checked(ACCUMULATE, {"commit": commit, **options})
-    plan_accumulate([folder / BASE], [origin], "sum", said).run()
+    plan_accumulate([folder / BASE], [origin], "sum", said, NO_LIMITS).run(NO_LIMITS)
 
 
 def recorded(folder: Path, commits: tuple[str, ...], **options: object) -> tuple[State, list[Event], list[int]]:

@@ -13,6 +13,7 @@ import pytest
 from command import reduce, refused, succeeded, unchanged
 from one_result import NEW, WORDS, write
 
+from mpired.context import NO_LIMITS
 from mpired.errors import OutputExistsError, UnconfirmedError
 
 
@@ -187,7 +188,7 @@ def test_commit_ends_with_the_callback_while_signals_are_held_back(kind, folder)
 
     out = folder / "results" / "out"
     before = signal.pthread_sigmask(signal.SIG_BLOCK, ())
-    write(out, overwrite=True, on_commit=on_commit)
+    write(out, overwrite=True, context=NO_LIMITS._replace(on_commit=on_commit))
     assert seen == [(NEW, True)]
     assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == before
 

@@ -11,6 +11,7 @@ from command import Child
 from faults import Counter, Fault, at
 from shared_target import BASE, COUNT, many, reset, words
 
+from mpired.context import NO_LIMITS
 from mpired.options import ACCUMULATE, checked
 from mpired.windows.call import plan_accumulate
 
@@ -22,7 +23,7 @@ def test_a_reader_without_locks_sees_the_old_or_the_new(folder):
 
     def write() -> None:
         while not done[0]:
-            plan_accumulate([target], [folder / "add1.npy"], "sum", said).run()
+            plan_accumulate([target], [folder / "add1.npy"], "sum", said, NO_LIMITS).run(NO_LIMITS)
 
     seen = set()
     with many([write]):

@@ -1,0 +1,85 @@
+"""Settings of one call: made by the API or the command line, and passed down."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from mpired import interrupts
+from mpired.errors import UsageError, without_secrets
+from mpired.progress import Progress, unwatched
+
+LOCK_TIMEOUT = 60.0  # seconds
+
+BASE_NBYTES = 60 << 20
+"""Memory of a process before its blocks: Python and NumPy."""
+STREAMED_BASE_NBYTES = 180 << 20
+"""The same with pyarrow, for formats with columns; of all processes together if the one that reads is a worker."""
+STREAMED_LEAST_NBYTES = 100 << 20
+"""The part of that which is needed before anything is decoded."""
+RESERVED = 24
+"""Open files that a process needs for itself: the streams, the output, the pool's pipes, libraries."""
+
+
+class Context(NamedTuple):
+    """Settings of one call. What a worker gets of it are the limits."""
+
+    max_memory: int | None = None  # bytes of all processes together; None without a limit
+    max_open_files: int | None = None  # of each process; None without a limit
+    lock_timeout: float = LOCK_TIMEOUT  # seconds
+    engine: Any = None  # the `Engine` that runs the segments; None for the pool of this process
+    threads: int = 1  # that compress a result, or compute its checksum
+    dry_run: bool = False  # whether leftovers of interrupted commands are reported and not finished
+    progress: Progress = unwatched  # watches the bytes as they are done
+    on_commit: Callable[[], None] = interrupts.committed  # called when the results are in place
+    argv: tuple[str, ...] = ()  # the command line, for `history` attributes; empty in Python
+    record: Mapping[str, Any] = {}  # how the call was made, for the record of its results; empty without a record
+    keep_open: bool = False  # whether inspected files stay open, so that a file that takes their name does no harm
+    worker: Any = (
+        None  # the `DecodeWorker` that calls libraries on files that may be damaged; None for a new one each time
+    )
+    prefetch: Any = None  # the `Prefetch` of the files that are inspected together
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Context, (self.max_memory, self.max_open_files, self.lock_timeout)
+
+    def check_memory(self, needed: int) -> None:
+        """Raise `UsageError` if the limit of memory is less than is needed."""
+        check_memory(needed, self.max_memory)
+
+    def spare_memory(self, needed: int) -> int | None:
+        """Return the bytes that the limit leaves beside those that are needed; None without a limit."""
+        return None if self.max_memory is None else max(0, self.max_memory - needed)
+
+    def check_open_files(self, needed: int) -> None:
+        """Raise `UsageError` if the limit of open files is less than is needed."""
+        if self.max_open_files is not None and self.max_open_files < needed:
+            raise UsageError("`max_open_files`", f"{self.max_open_files} is too few, a process needs {needed}")
+
+    def history(self) -> str:
+        """Return the line of history of a result, with the time and the command line.
+
+        The time is that of SOURCE_DATE_EPOCH, if it is set, so that a result can be made again bit for bit.
+        """
+        import shlex  # noqa: PLC0415 - few formats have a history
+
+        epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+        when = time.gmtime(int(epoch)) if epoch.isdecimal() else time.localtime()
+        words = [*map(without_secrets, self.argv)]
+        return f"{time.asctime(when)}: {shlex.join(words) if words else 'mpired, called from Python'}"
+
+
+def check_memory(needed: int, limit: int | None) -> None:
+    """Raise `UsageError` if a limit of memory is less than is needed."""
+    if limit is not None and limit < needed:
+        raise UsageError("`max_memory`", f"{limit} bytes is too little, one process needs {-(-needed >> 20)}M")
+
+
+def spare_open_files(wanted: int, limit: int | None) -> int:
+    """Return how many of the wanted files a process may keep open beside those that it needs for itself."""
+    return wanted if limit is None else min(wanted, limit - RESERVED)
+
+
+NO_LIMITS = Context()
