@@ -73,11 +73,13 @@ transcripts: $(VENV)/.test ## Record what 2,600 commands do, or compare: tests/g
 faults: $(VENV)/.test ## Break a copy of mpired in 60 ways, and list what no test notices: tests/gates/faults.py.
 	$(BIN)/python tests/gates/faults.py $(ARGS)
 
-docs: $(VENV)/.test ## Write the pages and pictures that are made from tables: docs/ops.md, options.md, speed.md, pictures.
+docs: $(VENV)/.test ## Write the pages and pictures that are made from tables: docs/ops.md, options.md, speed.md, pictures, the stub.
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh docs/ops.sh > docs/ops.md.new
 	mv docs/ops.md.new docs/ops.md
 	$(BIN)/python docs/options.py > docs/options.md.new
 	mv docs/options.md.new docs/options.md
+	$(BIN)/python docs/stubs.py | $(BIN)/ruff format - --stdin-filename stub.pyi > mpired/__init__.pyi.new
+	mv mpired/__init__.pyi.new mpired/__init__.pyi
 	$(BIN)/python docs/speed.py > docs/speed.md.new
 	mv docs/speed.md.new docs/speed.md
 	$(BIN)/python docs/performance.py > docs/performance.md.new

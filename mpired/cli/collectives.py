@@ -6,7 +6,7 @@ import click
 
 from mpired.cli import carry_out, params
 from mpired.collectives.table import COLLECTIVES
-from mpired.options import Numbered, Op, Output, Outputs, Report
+from mpired.options import REPORT
 from mpired.storage.output import is_terminal
 
 _HELP = {
@@ -30,16 +30,16 @@ _HELP = {
     "allreduce": """Combine the same element of every RANK, and give every rank the result, as MPI_Allreduce does.
 
     Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
-    --in-place replaces the ranks. They are modelled on rank 0, or in place each on its own file, and have
-    the bits of `mpired reduce`. All appear together, whole and durable, or none does.
+    --in-place replaces the ranks. They have the bits of `mpired reduce`, and the form of rank 0's file, or with
+    --in-place of the file that they replace. All appear together, whole and durable, or none does.
 
     \b
     Examples:
-      mpired allreduce --op max sample_data/counts_?.npy -o 'greatest_{rank}.npy'
+      mpired allreduce --op max sample_data/counts_?.npy -o 'max_{rank}.npy'
       mpired allreduce --op sum sample_data/waves_?.npy \\
           -o 'sum_of_{stem}.npy' --link
     """,
-    "scan": """Write running results, one file per rank, as MPI_Scan does: that of rank i has the ranks 0 to i.
+    "scan": """Write running results, one file per rank, as MPI_Scan does: the file of rank i combines ranks 0 to i.
 
     Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
     --in-place replaces the ranks. Each is modelled on its own rank's file. The last one has the bits of
@@ -90,7 +90,7 @@ def command(name: str) -> click.Command:
     writes_one = COLLECTIVES[name].to_root
 
     @click.command(name, cls=params.Grouped, help=_HELP[name])
-    @params.options(Op, Output if writes_one else Outputs, COLLECTIVES[name].options, Numbered, Report)
+    @params.options("op", "output" if writes_one else "output@ranks", COLLECTIVES[name].options, "rank_numbers", REPORT)
     @click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
     def run(*, ranks: tuple[str, ...], op: str, output: str | None, **options: object) -> None:
         elsewhere = options["in_place"] or (options.get("split") is not None and not params.is_written("output"))

@@ -20,7 +20,7 @@ from mpired.storage import calls
 from mpired.storage.urls import behind_host, is_url, signed, with_query_of
 
 if TYPE_CHECKING:
-    from mpired.options import Listing
+    from mpired.options import Options
 
 _W = TypeVar("_W")
 
@@ -35,7 +35,7 @@ _LONGEST = 8 << 10
 _READ_BYTES = 64 << 10
 
 
-def gathered(words: Sequence[_W], options: Listing) -> list[_W | RankWord]:
+def gathered(words: Sequence[_W], options: Options) -> list[_W | RankWord]:
     """Return the ranks in order: `words`, and then those of a list that is named.
 
     Raises

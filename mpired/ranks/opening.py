@@ -30,7 +30,7 @@ from mpired.sources.open import looked_at_together, open_source
 from mpired.sources.source import of_file
 
 if TYPE_CHECKING:
-    from mpired.options import Cutting, Ranking, Skipping
+    from mpired.options import Options
 
 _T = TypeVar("_T")
 _W = TypeVar("_W")
@@ -57,7 +57,7 @@ class Opened(NamedTuple):
 
 
 def open_groups(
-    groups: Sequence[Sequence[RankWord]], declared: Declared, options: Ranking, *, raw_result: bool = False
+    groups: Sequence[Sequence[RankWord]], declared: Declared, options: Options, *, raw_result: bool = False
 ) -> tuple[Opened, ...]:
     """Look at every rank's header, and compare all with the first good one: datatypes and counts agree in all groups.
 
@@ -146,7 +146,7 @@ def open_each(
     words: Sequence[RankWord],
     declared: Declared,
     check: Callable[[RankFile, int, tuple[int, RankFile]], None],
-    options: Ranking,
+    options: Options,
 ) -> Opened:
     """Return the files of ranks; `check` gets each, its rank, and the first rank that was good so far with its file.
 
@@ -171,7 +171,7 @@ def open_each(
 
 
 def each_good(
-    words: Sequence[_W], opened: Callable[[_W, int], _T], options: Skipping, what: str = "ranks"
+    words: Sequence[_W], opened: Callable[[_W, int], _T], options: Options, what: str = "ranks"
 ) -> tuple[list[_T], list[_W], tuple[Skipped, ...]]:
     """Open ranks; return what that gives, the words of those that can be used, and those that are left out.
 
@@ -225,7 +225,7 @@ def left_out(skipped: Sequence[Skipped], nranks: int, what: str = "ranks") -> li
     return [SkippedWarning(f"{len(skipped)} of {nranks} {what} left out: {reasons}", skipped)]
 
 
-def pieces(words: Sequence[_W], declared: Declared, options: Cutting) -> Sequence[_W | RankWord]:
+def pieces(words: Sequence[_W], declared: Declared, options: Options) -> Sequence[_W | RankWord]:
     """Return ranks, those of each raw file one after another if there are several in one.
 
     Raises
@@ -319,7 +319,7 @@ def _ordered(file: RankFile, orders: Sequence[bool]) -> RankFile:
     for buffer, fortran_order in zip(file.buffers, orders, strict=True):
         turned = in_order(buffer, fortran_order=fortran_order)
         if turned.shape is not None and turned.fortran_order != fortran_order:
-            reason = f"its format cannot be read in {'Fortran' if fortran_order else 'C'} order, as the root's is"
+            reason = f"its format cannot be read in {'Fortran' if fortran_order else 'C'} order, the root's"
             raise CountError(file.source.name, f"{reason}; save all ranks in one order")
         buffers.append(turned)
     same = all(turned is buffer for turned, buffer in zip(buffers, file.buffers, strict=True))
@@ -365,7 +365,7 @@ def compare(this: str, file: RankFile, reference: tuple[str, RankFile]) -> None:
         raise CountError(file.source.name, f"{reason}{lacking(this, *names)}")
     for buffer, like in zip(mine, theirs, strict=True):
         if file.dims and (how := turned(file.dims.get(buffer.name, ()), reference[1].dims.get(like.name, ()))):
-            raise CountError(file.source.name, f"{this} has {how}, as {_named(reference)} has them")
+            raise CountError(file.source.name, f"{this} has {how}, as in {_named(reference)}")
         _compare_buffers(this, buffer, reference, like)
 
 
@@ -395,7 +395,7 @@ def _compare_buffers(this: str, buffer: RankBuffer, reference: tuple[str, RankFi
             f"{this} has datatype {buffer.datatype.label}{where}, but {_named(reference)} has {like.datatype.label}",
         )
     if how := reordered(buffer.fields, like.fields, buffer.datatype):
-        raise DatatypeError(path, f"{this} has {how}, as {_named(reference)} has them")
+        raise DatatypeError(path, f"{this} has {how}, as in {_named(reference)}")
     for name, mine, others in zip(getattr(buffer, "unlimited", ()), buffer.shape or (), like.shape or (), strict=False):
         if name and mine != others:
             reason = f"{this} has length {mine} along the {name}{where}, but {_named(reference)} has {others}"

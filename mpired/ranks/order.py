@@ -13,7 +13,7 @@ from mpired.buffers.memory import RankInFile
 from mpired.errors import MpiredError, RankNumberError, RanksError, UsageError
 
 if TYPE_CHECKING:
-    from mpired.options import Listing
+    from mpired.options import Options
 
 RankWord: TypeAlias = str | AtHand
 _W = TypeVar("_W")
@@ -23,7 +23,7 @@ _SHOWN_NAMES = 3
 _SHOWN_RANGES = 8
 
 
-def ordered(words: Sequence[_W], options: Listing) -> list[_W]:
+def ordered(words: Sequence[_W], options: Options) -> list[_W]:
     """Return ranks in the order that is wanted, if their numbers are those that are expected.
 
     Raises
@@ -95,7 +95,9 @@ def _numbered(words: Sequence[_W], regex: str) -> list[_W]:
             continue
         # Of several ranks in one file each has the number of the file.
         if number in numbers and not (isinstance(word, RankInFile) and path == path_of(numbers[number])):
-            errors.append(RankNumberError(_name(word), f"has the number {number}, as {_name(numbers[number])} has"))
+            errors.append(
+                RankNumberError(_name(word), f"has the same number ({number}) in its name as {_name(numbers[number])}")
+            )
         numbers.setdefault(number, word)
         found.append((number, start_of(word), word))
     if len(errors) == 1:
