@@ -1,4 +1,4 @@
-"""Break the program in 60 small ways, one at a time, and list those that no test has noticed: `make faults`.
+"""Break the program in 150 small ways, one at a time, and list those that no test has noticed: `make faults`.
 
 faults.toml has a table a fault: its name says what it breaks; `old` are the lines of `file` in mpired/ that `new`
 replaces, and `tests` are those that should notice. Each is put into a copy of the tree. Noticed means that a test
@@ -12,17 +12,19 @@ from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import itertools
 import os
 import queue
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import NamedTuple
@@ -30,6 +32,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent.parent
 TABLE = Path(__file__).with_suffix(".toml")
 LIMIT = 900  # seconds after which the tests of a fault are taken for hung
+_AT_ONCE = 20  # tests of one process, where no fault is tried
 _SOME_FAILED = 1  # the exit status of pytest; others mean that a fault broke more than what its name says
 
 
@@ -107,15 +110,25 @@ class Copy:
         """Run tests, and return the exit status of pytest, None if it came to no end, and what it printed."""
         words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *options]
         words += [f"tests/{test}" for test in tests]
+        environment = os.environ | {"PYTHONPATH": str(self.root)}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # a copy is compiled once
         process = subprocess.Popen(
-            words, cwd=self.root, env=os.environ | {"PYTHONPATH": str(self.root)},
+            words, cwd=self.root, env=environment,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+            start_new_session=True,
         )  # fmt: skip
         try:
+            return self._ended(process)
+        finally:  # a fault may leave processes behind
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    @staticmethod
+    def _ended(process: subprocess.Popen[str]) -> tuple[int | None, str]:
+        try:
             out, _ = process.communicate(timeout=LIMIT)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            return None, process.communicate()[0]
+        except subprocess.TimeoutExpired as error:
+            return None, error.output.decode(errors="replace") if isinstance(error.output, bytes) else ""
         return process.returncode, out
 
     def outcome(self, fault: Fault) -> tuple[bool, str]:
@@ -132,6 +145,25 @@ class Copy:
         return False, "its tests pass" if status == 0 else f"pytest ended with status {status}:\n{out[-2000:]}"
 
 
+@contextlib.contextmanager
+def borrowed(copies: queue.SimpleQueue[Copy]) -> Iterator[Copy]:
+    """Take a copy that is free, and give it back."""
+    copy = copies.get()
+    try:
+        yield copy
+    finally:
+        copies.put(copy)
+
+
+def parts(tests: Iterable[str]) -> Iterator[list[str]]:
+    """Yield tests in parts of one process each; those that pytest finds only if they are named have their own."""
+    by_name, others = [], []
+    for test in sorted(tests):
+        (by_name if Path(test.partition("::")[0]).name.startswith("test_") else others).append(test)
+    for found in (by_name, others):
+        yield from (found[start : start + _AT_ONCE] for start in range(0, len(found), _AT_ONCE))
+
+
 def main() -> int:
     """Print a line a fault, then how many were noticed; the exit status is 1 if any was not, 2 if none can be tried."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -143,34 +175,36 @@ def main() -> int:
     if stale or not faults:
         print(*stale or ["no fault has such a name"], sep="\n")
         return 2
+    started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mpired-faults-") as folder, ThreadPoolExecutor(options.jobs) as pool:
         Path(folder).chmod(0o755)
-        free: queue.SimpleQueue[Copy] = queue.SimpleQueue()
         roots = [Path(folder, str(number)) for number in range(options.jobs)]
         for root in roots:
             root.mkdir()
-        copies = list(pool.map(Copy, roots))
-        tests = sorted({test for fault in faults for test in fault.tests})
-        parts = [tests[number :: options.jobs] for number in range(options.jobs)]
-        for status, out in pool.map(lambda copy, part: copy.run(part) if part else (0, ""), copies, parts):
-            if status:
-                print(f"{out}\nwithout any fault its tests have to pass")
-                return 2
-        for copy in copies:
+        free: queue.SimpleQueue[Copy] = queue.SimpleQueue()
+        for copy in pool.map(Copy, roots):
             free.put(copy)
 
+        def passed(tests: Sequence[str]) -> tuple[int | None, str]:
+            with borrowed(free) as copy:
+                return copy.run(tests)
+
         def tried(fault: Fault) -> bool:
-            copy, started = free.get(), time.monotonic()
-            try:
+            with borrowed(free) as copy:
+                begun = time.monotonic()
                 noticed, what = copy.outcome(fault)
-            finally:
-                free.put(copy)
-            seconds = time.monotonic() - started
+            seconds = time.monotonic() - begun
             print(f"{'noticed' if noticed else 'NOT NOTICED'} in {seconds:.0f} s: {fault.name} ({what})", flush=True)
             return noticed
 
+        for status, out in pool.map(passed, parts({test for fault in faults for test in fault.tests})):
+            if status != 0:
+                pool.shutdown(wait=False, cancel_futures=True)
+                print(f"{out}\nwithout any fault the tests have to pass")
+                return 2
         unnoticed = [fault.name for fault, noticed in zip(faults, pool.map(tried, faults), strict=True) if not noticed]
-    print(f"\n{len(faults)} faults, {len(faults) - len(unnoticed)} noticed")
+    noticed = len(faults) - len(unnoticed)
+    print(f"\n{len(faults)} faults, {noticed} noticed in {time.monotonic() - started:.0f} s")
     print(*(f"not noticed: {name}" for name in unnoticed), sep="\n", end="\n" if unnoticed else "")
     return bool(unnoticed)
 
