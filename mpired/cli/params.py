@@ -23,7 +23,7 @@ from mpired.ops import STATISTICS, Use, ops_for
 from mpired.options import OPTIONS, RUNNING, SECTIONS, Group, Option, Options, keyword
 from mpired.steps import noted
 from mpired.storage import descriptors, memory
-from mpired.values import Creation, Flag, FormatName, Kind, Names, OpName, Path, RefusedError, Size, Text, Word
+from mpired.values import Creation, Flag, FormatName, Kind, Names, OpName, Path, RefusedError, Size, TypeText, Word
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -94,14 +94,14 @@ class _Value(_Values):
 
     def shell_complete(self, ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
         """Return what a shell offers for a value that is begun."""
-        from mpired.cli.offers import Begun, offered  # noqa: PLC0415 - for shells only
+        from mpired.cli.offers import offered  # noqa: PLC0415 - for shells only
 
-        return offered(Begun(self._kind, ctx.obj or (), incomplete, ctx.params))
+        return offered(self._kind, ctx.obj or (), incomplete)
 
 
 FILE = _Value(Path())
 """An argument that is a file, or what else the command says."""
-TYPE = _Value(Text("TYPE"))
+TYPE = _Value(TypeText())
 """The text of a datatype."""
 DIRECTORY = _Value(Path("DIR"))
 """A directory."""
