@@ -36,7 +36,7 @@ endef
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help run extras test test-long test-oldest check size transcripts docs site bench bench-plot clean
+.PHONY: help run extras test test-long test-oldest check size transcripts faults docs site bench bench-plot clean
 
 help: ## Show these lines.
 	@echo "Targets of this Makefile:"
@@ -69,6 +69,9 @@ size: $(VENV)/.test ## Print the size of the program beside its budget.
 
 transcripts: $(VENV)/.test ## Record what 2,600 commands do, or compare: tests/gates/transcripts.py says how.
 	$(BIN)/python tests/gates/transcripts.py $(ARGS)
+
+faults: $(VENV)/.test ## Break a copy of mpired in 150 ways, and list what no test notices: tests/gates/faults.py.
+	$(BIN)/python tests/gates/faults.py $(ARGS)
 
 docs: $(VENV)/.test ## Write the pages and pictures that are made from tables: docs/ops.md, options.md, speed.md, pictures, the stub.
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh docs/ops.sh > docs/ops.md.new

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import struct
 import zipfile
+import zlib
 
 import ml_dtypes
 import numpy as np
@@ -254,6 +255,17 @@ def test_orders_of_npz_stay(tmp_path):
         assert found.dtype == np.dtype(">f8")
         assert np.array_equal(found, arrays[0] + arrays[1])
         assert zipfile.ZipFile(tmp_path / name).testzip() is None
+
+
+def test_members_of_npz_have_their_checksum_before_them_too(tmp_path):
+    """As programs need it that read an archive forward, and get to the directory last."""
+    np.savez(tmp_path / "r.npz", x=DRAW.random(5), y=np.arange(3))
+    succeeded(run("reduce", "-q", "--op", "sum", "r.npz", "-o", "s.npz", cwd=tmp_path))
+    octets = (tmp_path / "s.npz").read_bytes()
+    with zipfile.ZipFile(tmp_path / "s.npz") as archive:
+        for info in archive.infolist():
+            crc = int.from_bytes(octets[info.header_offset + 14 :][:4], "little")
+            assert crc == zlib.crc32(archive.read(info))
 
 
 def test_deflated_arrays_in_fortran_order(tmp_path):

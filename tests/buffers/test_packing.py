@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from command import refused, run, succeeded
 
+import mpired
+
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     import xarray as xr
@@ -179,3 +181,10 @@ def test_an_attribute_that_is_not_a_number(tmp_path, form, attribute, value):
         words = ("reduce", "--op", "sum", *more, name, name, "-o", result_of(form))
         refused(run(*words, cwd=tmp_path), 3, f"as `{attribute}`, which is not a number; choose with --columns u")
     succeeded(run("reduce", "-q", "--op", "sum", "--columns", "u", name, "-o", result_of(form), cwd=tmp_path))
+
+
+@every_format
+def test_the_least_and_the_greatest_valid_value_are_valid(form, tmp_path):
+    own = {"scale_factor": np.float64(0.5), "valid_min": np.int16(-5), "valid_max": np.int16(5)}
+    path = write(tmp_path / name_of("a", form), form, {"v": (np.array([-6, -5, 1, 5, 6], "i2"), own)})
+    assert mpired.reduce([path], "count", nulls="ignore", unpack=True).tolist() == [0, 1, 1, 1, 0]

@@ -93,6 +93,14 @@ def test_an_exact_mean_is_the_exact_sum_by_the_number(ranks):
     assert reduced(ranks, "mean", exact=True).tolist() == expected.tolist()
 
 
+@pytest.mark.parametrize("large", [2**53 + 1, 2**62 + 1])
+def test_an_exact_mean_has_all_digits_of_integers(large):
+    """Python's integers have as many digits as they need."""
+    ranks = np.array([[large, 7 - large], [large, large], [-2 * large + 2, 1]], "i8")
+    expected = [sum(column) / 3 for column in ranks.T.tolist()]
+    assert reduced(ranks, "mean", exact=True).tolist() == expected
+
+
 def test_an_exact_variance_is_of_any_order():
     ranks = np.random.default_rng(7).normal(1e6, 1, (12, 40))
     found = reduced(ranks, "var", exact=True, ddof=1)

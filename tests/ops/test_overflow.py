@@ -121,6 +121,18 @@ def test_infinities_out_of_finite_numbers_are_found(code, form, tmp_path):
             assert np.isfinite(result[7]) == (np.isfinite(values).all() and not overflows)
 
 
+@pytest.mark.parametrize("op", ["sum", "prod"])
+def test_infinities_of_ranks_are_no_overflow_beside_one(op, tmp_path):
+    """What overflows is a result that is infinite, of numbers that are not, as NumPy says of each."""
+    most = MOST["f8"]
+    ranks = np.array([[most, 1.0, INF, NAN, -most, 2.0], [most, INF, 1.0, 1.0, -most, -INF]])
+    _, (details,) = heard(mpired.reduce, saved(tmp_path, ranks), op)
+    with np.errstate(over="ignore"):
+        result = {"sum": np.add, "prod": np.multiply}[op].reduce(ranks)
+    overflows = np.flatnonzero(np.isinf(result) & np.isfinite(ranks).all(axis=0))
+    assert (details["count"], details["element"], details["rank"]) == (len(overflows), overflows[0], 1)
+
+
 @pytest.mark.parametrize("overflow", [complex(1e308, np.inf), complex(-np.inf, 1e308), complex(np.nan, -1e308)])
 def test_a_part_of_a_complex_sum_overflows_by_itself(overflow, tmp_path):
     """Whatever the other part is: a sum does not mix them."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -84,6 +85,27 @@ def test_target_that_is_an_origin_too(commit, tmp_path):
     with pytest.warns(mpired.errors.SameFileWarning):
         window.accumulate([tmp_path / "t.npy", tmp_path / "link.npy"], "sum")
     assert (np.load(tmp_path / "t.npy") == 3 * np.arange(1000.0)).all()
+
+
+def test_an_origin_that_changes_when_it_has_been_read_is_refused(tmp_path):
+    np.save(tmp_path / "t.npy", np.zeros(100_000))
+    np.save(tmp_path / "o.npy", np.ones(100_000))
+    before = (tmp_path / "t.npy").read_bytes()
+
+    def setup() -> None:
+        original, times = os.preadv, itertools.count()
+
+        def preadv(fd: int, buffers: list[memoryview], offset: int) -> int:
+            got = original(fd, buffers, offset)
+            if offset and os.readlink(f"/proc/self/fd/{fd}").endswith("/o.npy"):
+                os.utime("o.npy", (0, next(times)))
+            return got
+
+        os.preadv = preadv
+
+    outcome = run("accumulate", "--op", "sum", "t.npy", "o.npy", cwd=tmp_path, setup=setup)
+    refused(outcome, 3, "o.npy", "changed while being read")
+    assert (tmp_path / "t.npy").read_bytes() == before
 
 
 def test_nothing_to_combine_changes_nothing(tmp_path):

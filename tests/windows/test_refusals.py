@@ -74,6 +74,8 @@ def _case(*words: str, status: int, reason: str):
         _case("--op", "sum", "t.npy", "int.npy", status=3, reason="MPI_INT32_T"),
         _case("--op", "sum", "t.npy", "o.npy", status=3, reason="has 3 elements, but the target has 12"),
         _case("--op", "sum", "t.npy", "shape.npy", status=3, reason="shape (4, 3)"),
+        _case("--op", "sum", "--disp-unit", "1", "--target-disp", "73", "t.npy", "o.npy", status=3,
+              reason="from byte 73 to 97, outside of the window of 96 bytes"),
         _case("--op", "sum", "--target-disp", "10", "t.npy", "o.npy", status=3, reason="outside of the window"),
         _case("--op", "sum", "--target-disp", "-1", "t.npy", "o.npy", status=3, reason="is negative"),
         _case("--op", "sum", "--target-disp", "99999999999999999999", "t.npy", "o.npy", status=3, reason="window"),

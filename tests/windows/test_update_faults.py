@@ -15,6 +15,7 @@ from faults import Counter, Fault, at, recover
 from values import folder_in_memory
 
 import mpired
+from mpired.errors import UnconfirmedError
 from mpired.storage import calls
 
 BASE, OTHER = "total.npy", "elsewhere/another.npy"
@@ -378,3 +379,21 @@ def test_several_names_on_a_file_system_without_attributes(commit, folder):
     assert run(*words, "rename", cwd=folder, setup=no_attributes).status == 0
     assert (value(folder), float(np.load(folder / OTHER)[0])) == (NEW, OLD)
     assert run(*words, "journal", cwd=folder, setup=no_attributes).status == 0  # it has one name now
+
+
+def test_an_error_between_two_windows_says_which_is_changed(tmp_path, monkeypatch):
+    paths = [tmp_path / "w0.npy", tmp_path / "w1.npy"]
+    for path in paths:
+        np.save(path, np.zeros(2))
+    rename, renamed = calls.rename, []
+
+    def fail_the_second(*words: object) -> None:
+        renamed.append(words)
+        if len(renamed) > 1:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        rename(*words)
+
+    monkeypatch.setattr(calls, "rename", fail_the_second)
+    with pytest.raises(UnconfirmedError, match=r"w1\.npy.* is not changed .*w0\.npy is"):
+        mpired.Window(*paths).accumulate(np.ones(4), "sum", map=np.arange(4))
+    assert [np.load(path).tolist() for path in paths] == [[1, 1], [0, 0]]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import become_nobody, refused, run, succeeded, unchanged
-from many_files import NEW, contents, litter, new, write
+from many_files import NEW, contents, in_child, litter, new, write
 
 from mpired.errors import OutputExistsError, RanksError, UnconfirmedError, UsageError
 from mpired.storage import calls
@@ -257,3 +257,24 @@ def test_order_of_the_steps(tmp_path, monkeypatch):
         "sync together", "sync 0", "sync 1", "sync manifest", "sync together", "sync folder", "open", "sync together",
         "replace", "replace", "sync folder", "unlink", "unlink", "sync together", "unlink", "unlink", "rmdir",
     ]  # fmt: skip
+
+
+def test_an_end_while_all_is_removed_brings_no_result_back(tmp_path, monkeypatch):
+    """After the first thing is removed nothing of it is committed any more, whatever the user does with the results."""
+    paths = [tmp_path / str(number) for number in range(4)]
+    unlink, removed = calls.unlink, []
+
+    def end_after_the_first(name: object, dirfd: int) -> None:
+        if removed:
+            os._exit(7)
+        removed.append(name)
+        unlink(name, dirfd)
+
+    monkeypatch.setattr(calls, "unlink", end_after_the_first)
+    assert in_child(lambda: write(paths, overwrite=False)) == 7
+    monkeypatch.undo()
+    assert contents(paths) == NEW
+    for path in paths:
+        path.unlink()
+    recover(map(str, paths))
+    assert os.listdir(tmp_path) == []

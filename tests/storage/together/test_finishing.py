@@ -97,6 +97,14 @@ def test_every_command_finishes_first(words, committed, paths, tmp_path):
     assert litter(tmp_path) == []
 
 
+@pytest.mark.parametrize("words", [("reduce", "--op", "bor"), ("accumulate", "--op", "bor", "zero.bin")])
+def test_a_dry_run_says_what_waits_and_finishes_nothing(words, committed, paths, tmp_path):
+    (tmp_path / "zero.bin").write_bytes(b"\0")
+    with unchanged(tmp_path):
+        outcome = run(*words, "--type", "byte", "--from", "raw", "--dry-run", "a/0", cwd=tmp_path)
+    assert "has results that an interrupted command has committed, which the call finishes first" in outcome.err
+
+
 def test_recover_says_what_it_finished(committed, paths, tmp_path):
     outcome = run("recover", "a/1", "b/link", cwd=tmp_path)
     done = f"{FINISHED} (4 files)"

@@ -7,6 +7,7 @@ import errno
 import fcntl
 import os
 import re
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -168,8 +169,24 @@ def test_target_replaced_while_waiting(commit, folder):
     assert value(folder) == 11
 
 
-def _has_open(pid: int, path: Path) -> bool:
-    """Tell whether a process has a file open; a descriptor may be closed while it is looked at."""
-    with contextlib.suppress(OSError):
-        return any(os.readlink(f"/proc/{pid}/fd/{n}") == str(path) for n in os.listdir(f"/proc/{pid}/fd"))
-    return False
+def test_what_is_locked_is_the_file_that_has_the_name_then(folder):
+    """Also where one file is locked by itself, as by `mpired recover`."""
+    path = folder / "here" / "t.npy"
+    fd = hold(path)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(lock.lock_target, str(path), lock.Waiting())
+        wait_until(lambda: _has_open(os.getpid(), path.resolve(), 2))
+        np.save(folder / "new.npy", np.zeros(3))
+        os.replace(folder / "new.npy", path)
+        os.close(fd)
+        with waiting.result() as target:
+            assert os.path.samestat(os.fstat(target.fd), path.stat())
+
+
+def _has_open(pid: int, path: Path, times: int = 1) -> bool:
+    """Tell whether a process has a file open so often; a descriptor may be closed while it is looked at."""
+    found = 0
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            found += os.readlink(f"/proc/{pid}/fd/{number}") == str(path)
+    return found >= times
