@@ -14,6 +14,7 @@ from mpired.datatypes import DATATYPES
 from mpired.ops import OPS, STATISTICS
 
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CELL = re.compile(r"^\|.*\| `((?:[^`]* )?mpired [^`]+)` \|$", re.MULTILINE)
 
 # What each command is given where an option is tried, and nothing else matters.
 BASES = {
@@ -141,11 +142,12 @@ TRIED: dict[str, tuple[str, ...]] = {
     "only_list": ("--list {}",),
     "discard": ("--discard {}",),
     "matrix": ("--matrix {}",),
+    "value_index": ("--value-index double uint64_t",),
 }
 
 
 def with_options() -> Iterator[str]:
-    """Yield each option with each command that takes it; one that is not in the table is an error."""
+    """Yield each option, in each spelling, with each command that takes it."""
     for name in cli.list_commands(click.Context(cli)):
         command = cli.get_command(click.Context(cli), name)
         base = BASES[name]
@@ -155,8 +157,11 @@ def with_options() -> Iterator[str]:
         yield f"mpired {name}"
         yield f"mpired {name} --no-such-option {base}"
         for parameter in command.params if command else ():
-            if getattr(parameter, "row", None) is not None:
-                yield from (f"mpired {name} {words.replace('{}', base)}" for words in TRIED[parameter.name])
+            tried = [words.replace("{}", base) for words in TRIED.get(parameter.name, ())]
+            spelled = next((flag for flag in parameter.opts if tried and flag in tried[0].split()), "")
+            others = [flag for flag in parameter.opts if tried and flag != spelled]
+            tried += [re.sub(rf"(?<!\S){spelled}(?!\S)", flag, tried[0]) for flag in others]
+            yield from (f"mpired {name} {words}" for words in tried)
 
 
 def of_formats() -> Iterator[str]:
@@ -284,19 +289,72 @@ def of_refusals() -> Iterator[str]:
     )
 
 
+def of_statuses() -> Iterator[str]:
+    """Yield a command for each exit status; its last word is the status."""
+    sums = "--op sum d0.npy d1.npy"
+    ended = {"dies": 8, "hangs_up": 129, "interrupts": 130, "terminates": 143, "fails": 7}
+    for command, status in {
+        "mpired diff -q d0.npy d0.npy": 0,
+        "mpired diff d0.npy d1.npy": 1,
+        f"python failing.py bug reduce {sums} -o out.npy 2>&1 | tail -n 1": 1,
+        "python failing.py bug diff d0.npy d1.npy 2>&1 | tail -n 1": 70,
+        f"mpired reduce {sums} --threads 4": 2,
+        "mpired reduce --op sum d0.npy cut.npy": 3,
+        f"mpired reduce {sums} --to raw > /dev/full": 4,
+        f"python locked.py d0.npy mpired accumulate --lock-timeout 0 {sums}": 5,
+        f"python locked.py d0.npy mpired reduce --lock-timeout 0 {sums} --in-place": 5,
+        f"python failing.py disk reduce {sums} -o out.npy": 6,
+        f"python failing.py disk accumulate {sums}": 6,
+        "python failing.py disk scan --op sum d0.npy d1.npy -o 'out_{rank}.npy'": 6,
+        "mpired reduce --op ./ops.py:waits --op-timeout 0.1 d0.npy d1.npy": 7,
+        "mpired reduce --op sum --skip-bad d0.npy d1.npy cut.npy -o out.npy": 9,
+        f"exec 3> >(true); wait $!; mpired reduce {sums} --to text >&3": 141,
+        **{f"mpired reduce --op ./ops.py:{op} d0.npy d1.npy -o out.npy": each for op, each in ended.items()},
+        **{f"mpired accumulate --op ./ops.py:{op} --commit journal d0.npy d1.npy": each for op, each in ended.items()},
+    }.items():
+        yield f"{command}  # {status}"
+
+
+def typed(page: str) -> str:
+    """Return what a page types into a shell, as one session."""
+    lines = (line for block in BLOCK.findall(page) for line in block.splitlines())
+    return "\n".join(line[2:] for line in lines if line.startswith(("$ ", "> ")))
+
+
 def of_pages() -> Iterator[str]:
-    """Yield the examples of each page, as one session a page."""
+    """Yield the examples of each page and of each help, as one session each; those of a table each by itself."""
     for page in sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("sample_data/*.md"))):
-        lines = [
-            line.removeprefix("$ ") if line.startswith("$ ") else line.removeprefix("> ")
-            for block in BLOCK.findall(page.read_text())
-            for line in block.splitlines()
-            if line.startswith(("$ ", "> "))
-        ]
-        if lines and not any(word in "\n".join(lines) for word in ("dask ", "mpiexec", "srun", "make ", "pip ", "gcc")):
-            yield "\n".join(lines)
+        text = page.read_text()
+        if typed(text):
+            yield typed(text)
+        yield from (f"cd sample_data && {command}" for command in CELL.findall(text))
+    for name in cli.list_commands(click.Context(cli)):
+        yield "\n".join(examples_of_help(name))
+
+
+def examples_of_help(name: str) -> list[str]:
+    """Return the examples in the help of a command."""
+    command = cli.get_command(click.Context(cli), name)
+    text = command.get_help(click.Context(command, info_name=name)) if command else ""
+    shown = text.partition("Examples:")[2].partition("\n\n")[0].replace("\\\n", "")
+    return re.findall(r"^ +(mpired .*)$", shown, re.MULTILINE)
+
+
+def missing_pairs(there: list[str]) -> list[str]:
+    """Return each spelling of an option, with a command that takes it, that no case has."""
+    run: dict[str, set[str]] = {}
+    for case in there:
+        for words in re.findall(r"mpired ([a-z-]+)((?:'[^']*'|[^|;&\n])*)", case):
+            run.setdefault(words[0], set()).update(re.findall(r"(?<!\S)--?[\w-]+", words[1]))
+    return [
+        f"{name} {flag}"
+        for name in cli.list_commands(click.Context(cli))
+        for parameter in getattr(cli.get_command(click.Context(cli), name), "params", ())
+        for flag in (*parameter.opts, *parameter.secondary_opts)
+        if flag.startswith("-") and flag not in run.get(name, ())
+    ]
 
 
 def cases() -> list[str]:
     """Return all commands, each once."""
-    return list(dict.fromkeys([*with_options(), *of_formats(), *of_ops(), *of_refusals(), *of_pages()]))
+    return list(dict.fromkeys([*with_options(), *of_formats(), *of_ops(), *of_refusals(), *of_statuses(), *of_pages()]))
