@@ -294,7 +294,7 @@ def of_statuses() -> Iterator[str]:
     sums = "--op sum d0.npy d1.npy"
     ended = {"dies": 8, "hangs_up": 129, "interrupts": 130, "terminates": 143, "fails": 7}
     for command, status in {
-        "mpired diff -q d0.npy d0.npy": 0,
+        "mpired diff d0.npy d0.npy": 0,
         "mpired diff d0.npy d1.npy": 1,
         f"python failing.py bug reduce {sums} -o out.npy 2>&1 | tail -n 1": 1,
         "python failing.py bug diff d0.npy d1.npy 2>&1 | tail -n 1": 70,
@@ -305,12 +305,12 @@ def of_statuses() -> Iterator[str]:
         f"python locked.py d0.npy mpired reduce --lock-timeout 0 {sums} --in-place": 5,
         f"python failing.py disk reduce {sums} -o out.npy": 6,
         f"python failing.py disk accumulate {sums}": 6,
-        "python failing.py disk scan --op sum d0.npy d1.npy -o 'out_{rank}.npy'": 6,
+        "python failing.py disk scan --op sum d0.npy d1.npy -o 'out_{rank}.npy'": 4,
         "mpired reduce --op ./ops.py:waits --op-timeout 0.1 d0.npy d1.npy": 7,
         "mpired reduce --op sum --skip-bad d0.npy d1.npy cut.npy -o out.npy": 9,
         f"exec 3> >(true); wait $!; mpired reduce {sums} --to text >&3": 141,
         **{f"mpired reduce --op ./ops.py:{op} d0.npy d1.npy -o out.npy": each for op, each in ended.items()},
-        **{f"mpired accumulate --op ./ops.py:{op} --commit journal d0.npy d1.npy": each for op, each in ended.items()},
+        **{f"mpired scan --op ./ops.py:{op} --in-place d0.npy d1.npy": each for op, each in ended.items()},
     }.items():
         yield f"{command}  # {status}"
 
