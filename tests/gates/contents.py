@@ -169,7 +169,7 @@ def state(folder: Path, before: dict[str, Known], unchanging: Callable[[str], st
     return found
 
 
-def changes(before: dict[str, Known], after: dict[str, Known]) -> dict[str, str]:
+def changes(before: dict[str, Known], after: dict[str, Known], unchanging: Callable[[str], str]) -> dict[str, str]:
     """Return what the record has of each file that is new, changed or removed."""
-    found = {name: each.recorded for name, each in after.items() if each != before.get(name)}
+    found = {unchanging(name): each.recorded for name, each in after.items() if each != before.get(name)}
     return dict(sorted((found | dict.fromkeys(before.keys() - after.keys(), "removed")).items()))

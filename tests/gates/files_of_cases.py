@@ -93,3 +93,4 @@ def folder_of(folder: Path) -> None:
     (folder / "noise.parquet").write_bytes(b"PAR1" + bytes(50) + b"PAR1")
     (folder / "empty").write_bytes(b"")
     subprocess.run("gzip -nk d0.npy d1.npy", shell=True, cwd=folder, check=True)
+    subprocess.run(["chmod", "-R", "u=rwX,go=rX", folder], check=True)  # libraries have rights of their own
