@@ -1,6 +1,6 @@
 """Commands do what `transcripts.xz` says: a tenth of them, with `--long` all.
 
-Each part takes 70 cases one after another, about 10 s of a core: four parts in CI.
+A part is 70 cases one after another, about 12 s of a core; CI has four.
 """
 
 import re
