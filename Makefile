@@ -67,7 +67,7 @@ check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which f
 size: $(VENV)/.test ## Print the size of the program beside its budget.
 	@$(BIN)/python tests/gates/size.py
 
-transcripts: $(VENV)/.test ## Compare what 2,900 commands do with the record; ARGS=--add and ARGS=--record record.
+transcripts: $(VENV)/.test ## Compare what 3,300 commands do with the record; ARGS=--add and ARGS=--record record.
 	$(BIN)/python tests/gates/transcripts.py $(ARGS)
 
 docs: $(VENV)/.test ## Write the pages and pictures that are made from tables: docs/ops.md, options.md, speed.md, pictures.

@@ -28,7 +28,7 @@ BASES = {
     "accumulate": "--op sum d0.npy d1.npy",
     "get-accumulate": "--op sum d0.npy d1.npy --fetch old.npy",
     "fetch-and-op": "--op sum d0.npy 5",
-    "compare-and-swap": "d0.npy 1.5 7",
+    "compare-and-swap": "z.npy 0 7",
     "info": "d0.npy d0.parquet",
     "show": "d0.npy",
     "diff": "d0.npy d1.npy",
@@ -43,20 +43,25 @@ BASES = {
     "examples": "new",
     "completion": "bash",
 }
+# What else there is of the ranks: the form of a base, and the suffix of its inputs. `bare` names no result.
+FORMS = {"raw": ".bin", "table": ".parquet", "h5": ".h5", "grid": ".nc", "bare": ".npy"}
 # The words with an option: those that show it, `{}` in the place of the base; by keyword, else by the kind of values.
 TRIED: dict[str, tuple[str, ...]] = {
     "op": ("--op max {}", "--op MPI_PROD {}", "--op mean {}", "--op ./ops.py:add {}", "--op nothing {}"),
-    "type": ("--type double {}", "--type '<f8' {}", "--type int {}", "--type 'vector(' {}"),
-    "types": ("--types types.toml --type rec {}", "--types missing.toml {}"),
-    "byte_order": tuple(f"--byte-order {each} {{}}" for each in ("little", "big", "native")),
-    "datarep": ("--datarep external32 {}", "--datarep native {}"),
-    "offset": ("--offset 8 {}", "--offset 1K {}", "--offset -1 {}"),
-    "count": ("--count 3 {}", "--count 0 {}", "--count x {}"),
-    "format": ("--from npy {}", "--from raw --type double {}", "--from parquet {}"),
-    "columns": ("--columns v {}", "--columns '*' {}"),
-    "pair": ("--pair v,n {}",),
-    "keep": ("--keep n {}",),
-    "unpack": ("--unpack {}",),
+    "type": ("--type double {}", "--type '<f8' {}", "--type int {}", "--type 'vector(' {}", "--type int64_t {raw}"),
+    "types": ("--types types.toml --type rec {}", "--types missing.toml {}", "--types types.toml --type num {raw}"),
+    "byte_order": (
+        *tuple(f"--byte-order {each} {{}}" for each in ("little", "big", "native")),
+        "--byte-order big {raw}",
+    ),
+    "datarep": ("--datarep external32 {}", "--datarep native {}", "--datarep external32 {raw}"),
+    "offset": ("--offset 8 {}", "--offset 1K {}", "--offset -1 {}", "--offset 16 {raw}"),
+    "count": ("--count 3 {}", "--count 0 {}", "--count x {}", "--count 4 {raw}"),
+    "format": ("--from npy {}", "--from raw --type double {}", "--from parquet {}", "--from raw {raw}"),
+    "columns": ("--columns v {}", "--columns '*' {}", "--columns v {table}"),
+    "pair": ("--pair v,n {}", "--pair v,n {table}", "--pair v,n {table} --op maxloc"),
+    "keep": ("--keep n {}", "--keep n {table} -o 'keep_{rank}.parquet'"),
+    "unpack": ("--unpack {}", "--unpack {grid}"),
     "nan": ("--nan ignore {}", "--nan mpi {}", "--nan propagate {}"),
     "nulls": ("--nulls ignore {}", "--nulls propagate {}"),
     "missing": ("--missing 2 {}", "--missing x {}"),
@@ -74,39 +79,43 @@ TRIED: dict[str, tuple[str, ...]] = {
     "files_from": ("--files-from list.txt {}", "--files-from missing.txt {}"),
     "null": ("--files-from list0.txt -0 {}",),
     "sort": tuple(f"--sort {each} {{}}" for each in ("given", "natural", "name")),
-    "rank_regex": ("--rank-regex 'd(\\d)' {}", "--rank-regex '(' {}"),
-    "expect_ranks": ("--expect-ranks 0-1 {}", "--expect-ranks 0-5 {}"),
-    "rank_numbers": ("--ranks 0-1 d%d.npy {}",),
-    "stride": ("--stride 96 --type double {}",),
-    "ranks_in_file": ("--ranks-in-file 2 --type double {}",),
+    "rank_regex": ("--rank-regex 'd(\\d)' {}", "--rank-regex '(' {}", "--rank-regex '[dz](\\d?)' {bare}"),
+    "expect_ranks": ("--expect-ranks 0-1 {}", "--expect-ranks 0-5 {}", "--expect-ranks 0 {bare}"),
+    "rank_numbers": ("--ranks 0-1 d%d.npy {}", "{bare} --ranks 0-1"),
+    "stride": ("--stride 96 --type double {}", "--stride 40 --count 5 {raw}"),
+    "ranks_in_file": ("--ranks-in-file 2 --type double {}", "--ranks-in-file 2 {raw}"),
     "skip_bad": ("--skip-bad {} cut.npy", "-k {}"),
     "min_inputs": ("--min-inputs 2 {}", "--min-inputs 9 {}"),
     "to": tuple(f"--to {each} {{}}" for each in ("raw", "csv", "json", "text", "table", "parquet", "nothing")),
-    "output": ("{} -o new.bin", "{} -o d0.npy", "{} -o /nowhere/x.npy"),
-    "overwrite": ("-f {}",),
-    "force": ("-f {}",),
-    "level": ("{} --level 3", "{} -o out.npy.gz --level 3"),
-    "split": ("{} --op maxloc --index rank --split v.npy,i.npy", "--split v.npy,i.npy {}"),
+    "output": ("{} -o new.bin", "{} -o d0.npy", "{} -o /nowhere/x.npy", "{bare} -o 'new_{rank}.bin'"),
+    "overwrite": ("-f {}", "-f {bare} -o 'r{rank}.bin' --to raw", "-f --png new.png {}"),
+    "force": ("-f {}", "-f {bare} -o 'r{rank}.bin' --to raw", "-f --discard {}"),
+    "level": ("{} --level 3", "{} -o out.npy.gz --level 3", "{bare} -o 'out_{rank}.npy.gz' --level 3"),
+    "split": (
+        "{} --op maxloc --index rank --split v.npy,i.npy",
+        "--split v.npy,i.npy {}",
+        "{bare} --op maxloc --index rank --split 'v_{rank}.npy,i_{rank}.npy'",
+    ),
     "root": ("--root 1 {}", "--root 7 {}"),
-    "in_place": ("--in-place {}",),
+    "in_place": ("--in-place {}", "--in-place {bare}"),
     "count_valid": ("--count-valid valid.npy {}", "--count-valid 'valid_{rank}.npy' {}"),
-    "group_b": ("{} --group-b d2.npy d1.npy",),
+    "group_b": ("{} --group-b d2.npy d1.npy", "{bare} --group-b d2.npy d1.npy --op sum -o 'out_{rank}.npy'"),
     "link": ("--link {}",),
     "counts": ("--counts 2,8 {}", "--counts 1,2 {}"),
     "counts_b": ("{} --counts-b 5,5",),
     "exscan_first": ("--exscan-first identity {}",),
-    "header": ("--header copy {}",),
+    "header": ("--header copy {}", "--header copy {raw} -o 'copy_{rank}.bin'"),
     "provenance": ("--provenance {}",),
-    "check_coordinates": ("--no-check-coordinates {}", "--check-coordinates {}"),
-    "follow_links": ("--follow-links {}",),
-    "max_open_files": ("--max-open-files 30 {}", "-n 1 {}"),
+    "check_coordinates": ("--no-check-coordinates {}", "--check-coordinates {}", "--no-check-coordinates {grid}"),
+    "follow_links": ("--follow-links {}", "--follow-links --columns v {h5}"),
+    "max_open_files": ("--max-open-files 30 {}", "-n 1 {}", "-n 30 {}"),
     "max_memory": ("--max-memory 200M {}", "--max-memory 1K {}"),
     "jobs": ("-j 1 {}", "-j 2 {}", "-j x {}"),
     "engine": ("--engine local {}", "--engine mpi {}", "--engine nothing {}"),
     "scheduler": ("--scheduler tcp://127.0.0.1:1 {}",),
-    "engine_timeout": ("--engine-timeout 1 {}", "--engine-timeout 0 {}"),
+    "engine_timeout": ("--engine-timeout 1 {}", "--engine-timeout 0 {}", "--engine-timeout 5 {}"),
     "spread": tuple(f"--spread {each} {{}}" for each in ("auto", "elements", "ranks")),
-    "lock_timeout": ("--lock-timeout 0 {}", "--lock-timeout x {}"),
+    "lock_timeout": ("--lock-timeout 0 {}", "--lock-timeout x {}", "--lock-timeout 5 {}"),
     "quiet": ("-q {}",),
     "as_json": ("--json {}",),
     "dry_run": ("--dry-run {}", "--dry-run --json {}"),
@@ -114,14 +123,28 @@ TRIED: dict[str, tuple[str, ...]] = {
     "windows": ("--window d2.npy --window d1.npy --target-rank 1 {}", "--window d2.npy {}"),
     "target_rank": ("--window d2.npy --window d1.npy --target-rank 0 {}", "--target-rank 0 {}"),
     "target_disp": ("--target-disp 3 {}", "--target-disp 99 {}"),
-    "disp_unit": ("--target-disp 8 --disp-unit 1 {}",),
+    "disp_unit": (
+        "--target-disp 8 --disp-unit 1 {}",
+        "--disp-unit 1 --target-disp 16 {}",
+        "--target-disp 1 --disp-unit 8 --target-count 2 --origin-count 2 {}",
+    ),
     "at": ("--at 2 {}", "--at 0:4 {}", "--at x {}"),
-    "target_count": ("--target-count 2 {}",),
-    "target_type": ("--target-type 'vector(2,1,2,double)' {}",),
+    "target_count": ("--target-count 2 {}", "--target-count 3 --origin-count 3 {}"),
+    "target_type": (
+        "--target-type 'vector(2,1,2,double)' {}",
+        "--target-type 'vector(2,1,2,double)' --origin-count 2 {}",
+    ),
     "map": ("--map map.npy {}", "--map missing.npy {}"),
-    "origin_disp": ("--origin-disp 2 {}", "--origin-disp 2 --origin-count 3 {}"),
-    "origin_count": ("--origin-count 4 {}",),
-    "origin_type": ("--origin-type 'vector(2,1,2,double)' --target-count 2 {}",),
+    "origin_disp": (
+        "--origin-disp 2 {}",
+        "--origin-disp 2 --origin-count 3 {}",
+        "--origin-disp 2 --origin-count 3 --target-count 3 {}",
+    ),
+    "origin_count": ("--origin-count 4 {}", "--origin-count 4 --target-count 4 {}"),
+    "origin_type": (
+        "--origin-type 'vector(2,1,2,double)' --target-count 2 {}",
+        "--origin-type 'vector(2,1,2,double)' --origin-count 1 --target-count 2 {}",
+    ),
     "commit": tuple(f"--commit {each} {{}}" for each in ("auto", "rename", "journal")),
     "durability": tuple(f"--durability {each} {{}}" for each in ("full", "process", "none")),
     "create": ("--create 10 {}", "--create {}", "--create 2,5 {}"),
@@ -146,6 +169,16 @@ TRIED: dict[str, tuple[str, ...]] = {
 }
 
 
+def given(words: str, base: str) -> str:
+    """Put a base, or a form of it, into the words with an option."""
+    bare = re.sub(r" -o \S+", "", base)
+    for form, suffix in FORMS.items():
+        files = re.sub(r"\b([dz]\d?)\.(?:npy|parquet)", rf"\1{suffix}", bare if form == "bare" else base)
+        more = "" if form != "raw" else " --type int" if base.startswith("z") else " --type double"
+        words = words.replace(f"{{{form}}}", files + more)
+    return words.replace("{}", base)
+
+
 def with_options() -> Iterator[str]:
     """Yield each option, in each spelling, with each command that takes it."""
     for name in cli.list_commands(click.Context(cli)):
@@ -157,10 +190,11 @@ def with_options() -> Iterator[str]:
         yield f"mpired {name}"
         yield f"mpired {name} --no-such-option {base}"
         for parameter in command.params if command else ():
-            tried = [words.replace("{}", base) for words in TRIED.get(parameter.name, ())]
-            spelled = next((flag for flag in parameter.opts if tried and flag in tried[0].split()), "")
-            others = [flag for flag in parameter.opts if tried and flag != spelled]
-            tried += [re.sub(rf"(?<!\S){spelled}(?!\S)", flag, tried[0]) for flag in others]
+            tried = [given(words, base) for words in TRIED.get(parameter.name, ())]
+            found = {word for words in tried for word in words.split()} & set(parameter.opts)
+            others = set(parameter.opts) - found if found else ()
+            for one, other in itertools.product(sorted(found), sorted(others)):
+                tried += [new for words in tried if (new := re.sub(rf"(?<!\S){one}(?!\S)", other, words)) != words]
             yield from (f"mpired {name} {words}" for words in tried)
 
 

@@ -80,12 +80,14 @@ def folder_of(folder: Path) -> None:
             v.scale_factor, v.add_offset = 0.5, 10.0
             v.set_auto_maskandscale(False)
             v[:] = [1 + rank, 2, -1, 4]
+    for suffix in (".npy", ".bin", ".parquet", ".h5", ".nc"):  # what compare-and-swap is defined for
+        write(folder / f"z{suffix}", np.arange(10, dtype="i4"))
     (folder / "both.bin").write_bytes(np.arange(24, dtype="f8").tobytes())
     (folder / "records.bin").write_bytes(np.arange(40, dtype="u1").tobytes())
-    (folder / "weights.txt").write_text("0.5 0.25\n0.25\n")
+    (folder / "weights.txt").write_text("0.5\n0.25\n")
     (folder / "list.txt").write_text("d0.npy\nd1.npy\n")
     (folder / "list0.txt").write_text("d0.npy\0d1.npy\0")
-    (folder / "types.toml").write_text('rec = "struct([1,1],[0,8],[double,int])"\n')
+    (folder / "types.toml").write_text('rec = "struct([1,1],[0,8],[double,int])"\nnum = "double"\n')
     for name in ("ops", "failing", "locked"):
         shutil.copyfile(Path(__file__).parent / "programs" / f"{name}.py", folder / f"{name}.py")
     np.save(folder / "map.npy", np.array([9, 0, 3, 1, 2, 4, 5, 6, 7, 8]))

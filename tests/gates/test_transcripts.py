@@ -1,6 +1,6 @@
 """Commands do what `transcripts.xz` says: a tenth of them, with `--long` all.
 
-A part is 70 cases one after another, about 12 s of a core; CI has four.
+A part is 80 cases one after another, about 12 s of a core; CI has four.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Record what 2,700 commands do, and compare it with what they do in another version of the tree.
+"""Record what 3,300 commands do, and compare it with what they do in another version of the tree.
 
 A case is a line of bash in a folder with the sample data and the files of `folder_of`. Its record has the exit status,
 both streams, and a digest of each file that is new or has changed; `transcripts.xz` has the records.
