@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import itertools
 import re
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ from mpired.cli import cli
 from mpired.datatypes import DATATYPES
 from mpired.ops import OPS, STATISTICS
 
-BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CELL = re.compile(r"^\|.*\| `((?:[^`]* )?mpired [^`]+)` \|$", re.MULTILINE)
 
 # What each command is given where an option is tried, and nothing else matters.
@@ -350,18 +351,25 @@ def of_statuses() -> Iterator[str]:
 
 
 def typed(page: str) -> str:
-    """Return what a page types into a shell, as one session."""
-    lines = (line for block in BLOCK.findall(page) for line in block.splitlines())
-    return "\n".join(line[2:] for line in lines if line.startswith(("$ ", "> ")))
+    """Return what a page types into a shell, as one session; its Python only makes files for it."""
+    lines: list[str] = []
+    for kind, block in BLOCK.findall(page):
+        if kind == "console":
+            lines += [line[2:] for line in block.splitlines() if line.startswith(("$ ", "> "))]
+        else:
+            source = "".join(example.source for example in doctest.DocTestParser().get_examples(block))
+            lines.append(f"python > /dev/null 2>&1 <<'END'\nimport mpired, numpy as np\n{source}END")
+    return "\n".join(lines) if "mpired " in "".join(lines) else ""
 
 
 def of_pages() -> Iterator[str]:
-    """Yield the examples of each page and of each help, as one session each; those of a table each by itself."""
+    """Yield the examples of each page and of each help, as one session each."""
     for page in sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("sample_data/*.md"))):
         text = page.read_text()
         if typed(text):
             yield typed(text)
-        yield from (f"cd sample_data && {command}" for command in CELL.findall(text))
+        if of_tables := CELL.findall(text):
+            yield "\n".join(["cd sample_data", *of_tables])
     for name in cli.list_commands(click.Context(cli)):
         yield "\n".join(examples_of_help(name))
 

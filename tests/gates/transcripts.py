@@ -51,6 +51,7 @@ LENGTH_OF_FOLDER = 60  # characters of the path of a case's folder, as tables an
 KEPT = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME")
 # What limits or signals a process, or has descriptors that a server knows nothing of, needs the installed command.
 NEEDS_INSTALLED = re.compile(r"<\(|\bkill\b|\bulimit\b")
+AT_ONCE = re.compile(r"\||<\(")  # several commands write messages in any order
 # A line that bash would only split into words.
 PLAIN = re.compile(r"mpired(?: (?:[\w./:,=%@+-]|\{rank\}|'[^']*')+)*")
 Records = dict[str, dict[str, Any]]
@@ -120,6 +121,8 @@ class Stage:
                 status, out, err = done.returncode, done.stdout, done.stderr
             masked = partial(unchanging, folder=folder)
             after = state(folder, self._before, masked)
+            if AT_ONCE.search(case):
+                err = b"".join(sorted(err.splitlines(keepends=True)))
             return {
                 "status": status,
                 "out": kept(out, folder),
