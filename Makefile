@@ -57,17 +57,18 @@ test-oldest: $(OLDEST)/.made ## Commands and formats with the oldest versions of
 	$(call compile,$(OLDEST)/bin)
 	$(OLDEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(OLDEST_TESTS) $(ARGS)
 
-check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which find stale docs too.
+check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which find stale docs too; the size.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(call compile,$(BIN))
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	@$(BIN)/python tests/gates/size.py
 
 size: $(VENV)/.test ## Print the size of the program beside its budget.
 	@$(BIN)/python tests/gates/size.py
 
-transcripts: $(VENV)/.test ## Compare what 3,300 commands do with the record; ARGS=--add and ARGS=--record record.
+transcripts: $(VENV)/.test ## Compare the results of 3,300 commands with the record; ARGS=--add, ARGS=--record record.
 	$(BIN)/python tests/gates/transcripts.py $(ARGS)
 
 docs: $(VENV)/.test ## Write the pages and pictures that are made from tables: docs/ops.md, options.md, speed.md, pictures.

@@ -741,9 +741,8 @@ class Keep(TypedDict, total=False):
         str | Sequence[str],
         Option(
             "--keep",
-            Names("COLUMN,..."),
-            "Columns or arrays to copy into the result unchanged. They can have any type, and must be equal "
-            "in all ranks.",
+            Names("NAME,..."),
+            "Columns or arrays to copy into the result unchanged. They must be equal in all ranks.",
             (),
             section=COLUMNS,
             common=True,
@@ -1121,7 +1120,7 @@ class Element(Target, total=False):
         Option(
             "--at",
             Anything("INDEX"),
-            "Index of the element in an npy target, such as `3,0`.",
+            "Index of the element in a target that has a shape, such as `3,0`.",
             section=TARGET,
             common=True,
         ),
@@ -1167,7 +1166,7 @@ class Where(Target, total=False):
         Option(
             "--at",
             Anything("INDEX"),
-            "Slice of an npy target, in NumPy's notation, such as `3,0:5`.",
+            "Slice of a target that has a shape, in NumPy's notation, such as `3,0:5`.",
             section=TARGET,
             common=True,
         ),

@@ -124,7 +124,7 @@ class TwoPaths(Kind):
         """Return the paths as texts."""
         paths = self.parse(value) if isinstance(value, str) else value
         if not isinstance(paths, Sequence) or len(paths) != 2 or not all(paths):  # noqa: PLR2004 - two
-            raise RefusedError(f"{value!r} are not the paths of two files; write them as values.npy,indices.npy")
+            raise RefusedError("needs the paths of two files, such as values.npy,indices.npy")
         first, second = map(Path().check, paths)
         return first, second
 

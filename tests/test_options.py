@@ -84,7 +84,7 @@ def test_every_collective_has_a_command_and_a_function(name):
         ({"columns": [1, 2]}, "`columns`: [1, 2] are not names"),
         (
             {"split": ["v.npy"]},
-            "`split`: ['v.npy'] are not the paths of two files; write them as values.npy,indices.npy",
+            "`split`: needs the paths of two files, such as values.npy,indices.npy",
         ),
         ({"counts": "3,0"}, "`counts`: '3,0' is one text; give a count for each rank"),
     ],
@@ -115,4 +115,4 @@ def test_messages_name_keywords_in_python_and_flags_in_the_command(tmp_path):
     with pytest.raises(UsageError, match=r"choose one with `to`, e.g. `to='npy'`$"):
         mpired.reduce(ranks, "sum", output=tmp_path / "out.xyz")
     told = subprocess.run([*words[:-1], str(tmp_path / "out.xyz")], capture_output=True, text=True, check=False)
-    assert told.stderr.endswith("no format has the suffix .xyz; say it with --to, as --to npy\n")
+    assert told.stderr.endswith("no format has the suffix .xyz; choose one with --to, e.g. --to npy\n")

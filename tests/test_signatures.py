@@ -65,7 +65,7 @@ def test_types_are_shown_as_they_are_written(function):
         *(
             (
                 lambda word=word: mpired.Window("a").accumulate(np.zeros(1), "sum", **{word: 1}),
-                f"Window.accumulate() has no keyword {word!r}; it is for reductions, because a window keeps its ",
+                f"Window.accumulate() has no keyword {word!r}; it is for reductions, because a window keeps only its ",
             )
             for word in ("exact", "nulls", "result_type", "count_valid", "index")
         ),

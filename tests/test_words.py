@@ -17,7 +17,7 @@ FORBIDDEN = {
     # is not a NOUN
     "is no NOUN": r"(?<!there )(?<!here )\b(?:is|are|was|were|be) no (?!longer\b|more\b|less\b|fewer\b|larger\b)\w",
     "has no NOUN that": r"\bha(?:s|ve) no \w+ that\b",  # does not have a NOUN that, or shorter
-    "as for such as": r", as (?=[`'\"<\d-]|those of\b|that of\b|in `|of\b)",  # such as
+    "as for such as": r", as (?=[`'\"<{\d-]|\w+://|\w+_t\b|to \w|parquet\b|tqdm\.|those of\b|that of\b|in `|of\b)",
     "greatest": r"\bgreatest\b(?! common divisor)",  # largest, maximum
     "what is": r"\b[Ww]hat (?:is|are|was|were|has|have|it|they|that) (?!\w+\?)",  # a noun
     "what ... makes of": r"\bwhat [^.;:]{1,60} makes? of\b",  # a noun

@@ -50,7 +50,9 @@ class Watched(TypedDict, total=False):
 
     progress: Annotated[
         Callable[[range], Iterable[object]] | None,
-        Option("", Anything(), "A function that takes a range and yields its items, one for each megabyte, as tqdm."),
+        Option(
+            "", Anything(), "A function that takes a range and yields its items, one for each megabyte, such as tqdm."
+        ),
     ]
 
 

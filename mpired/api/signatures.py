@@ -66,7 +66,7 @@ def with_options(function: _F) -> _F:
         with interrupts.Held() as end, logged(), budget, held, provenance.called(**how):
             try:
                 found = function(*arguments, **given)
-            except (MpiredError, OSError) as error:  # of the caller: our frames say nothing of it
+            except (MpiredError, OSError) as error:  # the caller's mistake: our frames do not help
                 raise error.with_traceback(None)  # noqa: B904 - as it is
         del end
         return found

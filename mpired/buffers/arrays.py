@@ -117,7 +117,7 @@ def inspect(
     for each in carried:
         if not each.digest:
             what = _other(each).reason if each.dtype is None else f"{each.name!r} holds {_other(each).label}"
-            raise DatatypeError(source.name, f"{what}, which `keep` does not carry in this format")
+            raise DatatypeError(source.name, f"{what}, which `keep` does not carry in this format; leave it out")
     if declared.pair:
         parts = [picked(source, by_name, [name], noun)[0] for name in declared.pair]
         buffers = [_pair(source, declared, [by_name[name] for name in parts])]

@@ -61,7 +61,7 @@ _ROWS: tuple[Format, ...] = (
         has_times=True,
         streamed=True,
         updatable=True,
-        doc="Arrow IPC file, as parquet",
+        doc="Arrow IPC file; otherwise like parquet",
         decoding=8 << 20,
         encoding=16 << 20,
         address_space=_ARROW,
@@ -76,7 +76,7 @@ _ROWS: tuple[Format, ...] = (
         has_times=True,
         streamed=True,
         forward=True,
-        doc="Arrow IPC stream, as parquet",
+        doc="Arrow IPC stream; otherwise like parquet",
         has_notes=True,
         decoding=8 << 20,
         encoding=16 << 20,
@@ -356,7 +356,7 @@ def recognised(source: Source, declared: Declared) -> tuple[Source, Format]:
         return source, form or recognise(source, declared, start)
     if named is None and form is None and (plain := by_suffix(source.name)):
         reason = f"holds {codec.name} by its first bytes, but its suffix means {plain.name}"
-        raise BufferFileError(source.name, f"{reason}; rename it, as to {source.name}{codec.suffix}")
+        raise BufferFileError(source.name, f"{reason}; rename it, for example to {source.name}{codec.suffix}")
     from mpired.sources.compressed import CompressedSource  # noqa: PLC0415 - most ranks lie in files as they are
 
     source = CompressedSource(source, codec.name, codec.unpacking_of(start), declared.stream_limit)

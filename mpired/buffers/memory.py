@@ -343,7 +343,7 @@ def all_at_hand(ranks: object, option: str = "ranks", which: str = "rank {}") ->
         ) from None
     for path in each:
         if isinstance(path, str) and glob.has_magic(path) and "://" not in path and not os.path.lexists(path):
-            reason = f"is a pattern, and there is no such file; use sorted(glob.glob({path!r})), or the command"
+            reason = f"is a pattern, and there is no such file; use sorted(glob.glob({path!r}))"
             raise UsageError(path, reason)
     return [at_hand(rank, which.format(number)) for number, rank in enumerate(each)]
 

@@ -41,9 +41,9 @@ def accumulate(
     """Combine each ORIGIN into TARGET, in place, as MPI_Accumulate does: target = target op origin.
 
     The origins are applied in the order given, all in one transaction: after a crash at any moment TARGET
-    is wholly old or wholly new, and several commands may update it at once. TARGET is an .npy file, raw binary
-    with --type, or a .parquet or .arrow file, of which --columns change and the others stay. By default an origin must
-    have as many elements as TARGET.
+    is wholly old or wholly new, and several commands may update it at once. TARGET has any
+    format that stores elements: .npy, .npz, .nc, .h5, .safetensors, .parquet, .arrow, or raw binary with --type.
+    --columns selects the columns or arrays that change. By default an origin must have as many elements as TARGET.
 
     \b
     Examples:

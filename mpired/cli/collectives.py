@@ -30,16 +30,16 @@ _HELP = {
     "allreduce": """Combine the same element of every RANK, and give every rank the result, as MPI_Allreduce does.
 
     Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
-    --in-place replaces the ranks. They are modelled on rank 0, or in place each on its own file, and have
-    the bits of `mpired reduce`. All appear together, whole and durable, or none does.
+    --in-place replaces the ranks. They have the bits of `mpired reduce`, and the form of rank 0's file, or with
+    --in-place of the file that they replace. All appear together, whole and durable, or none does.
 
     \b
     Examples:
-      mpired allreduce --op max sample_data/counts_?.npy -o 'greatest_{rank}.npy'
+      mpired allreduce --op max sample_data/counts_?.npy -o 'max_{rank}.npy'
       mpired allreduce --op sum sample_data/waves_?.npy \\
           -o 'sum_of_{stem}.npy' --link
     """,
-    "scan": """Write running results, one file per rank, as MPI_Scan does: that of rank i has the ranks 0 to i.
+    "scan": """Write running results, one file per rank, as MPI_Scan does: the file of rank i combines ranks 0 to i.
 
     Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
     --in-place replaces the ranks. Each is modelled on its own rank's file. The last one has the bits of

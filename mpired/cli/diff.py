@@ -20,12 +20,7 @@ from mpired.queries.places import in_json
 
 _DIFFERENT = 1
 _BUG = 70  # EX_SOFTWARE of sysexits.h
-_EXIT_STATUS = f"""\b
-Exit status: 0 the same, {_DIFFERENT} different, 2 usage, 3 bad data or an MPI rule,
-4 a system error, 5 others keep a file locked, 8 a worker died or memory
-ran out, {_BUG} a bug,
-130/143/129 ended by a signal, 141 broken pipe.
-"""
+_EXIT_STATUS = f"""Exit status: 0 the same, {_DIFFERENT} different; `mpired help statuses` lists the others."""
 
 
 class _Comparing(params.Command):

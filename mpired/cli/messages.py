@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 STATUSES = {
     "0": "done, and on the disk",
     "1": "internal error, please report",
-    "2": "wrong usage, or a file that is missing or exists",
+    "2": "wrong usage, or an output that exists",
     "3": "bad data, or a rule of MPI",
     "4": "system error; nothing was written or changed",
     "5": "another command holds a lock",

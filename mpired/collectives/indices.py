@@ -145,7 +145,7 @@ def _index_type(text: Any, needed: Sequence[tuple[int, int, str]]) -> Datatype:
         if greatest <= np.iinfo(each.form).max:
             return each
     reason = f"{types[-1].label} cannot hold the index {greatest} of rank {rank} ({name})"
-    way_out = "use a wider one, as int64_t or uint64_t, or `index='rank'`"
+    way_out = "use a wider one, such as int64_t or uint64_t, or `index='rank'`"
     raise UsageError("`index_type`", f"{reason}; {way_out}")
 
 

@@ -47,7 +47,7 @@ def connect(options: Mapping[str, Any]) -> Iterator[Dask]:
 
     address = options["scheduler"] or config.get("scheduler-address", None)
     if address is None:
-        way_out = "start one by `dask scheduler`, and name its address, as tcp://host:8786"
+        way_out = "start one by `dask scheduler`, and name its address, such as tcp://host:8786"
         raise UsageError("`scheduler`", f"is missing; {way_out}")
     for name in [each for each in logging.root.manager.loggerDict if each.partition(".")[0] == "distributed"]:
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what it says, we say
@@ -58,7 +58,7 @@ def connect(options: Mapping[str, Any]) -> Iterator[Dask]:
         reason = f"does not answer within {timeout:g} s ({' '.join(str(error).split()) or type(error).__name__})"
         raise WorkerError(f"dask scheduler {address}", reason) from None
     except ValueError as error:  # as an address of a protocol that there is not
-        reason = f"{address!r} is neither the address of one, as tcp://host:8786, nor the file that it writes"
+        reason = f"{address!r} is neither the address of one, such as tcp://host:8786, nor the file that it writes"
         raise UsageError("`scheduler`", f"{reason} ({' '.join(str(error).split())})") from None
     try:
         dask = Dask(client, address, timeout)

@@ -141,7 +141,7 @@ def connect(options: Mapping[str, Any]) -> Iterator[Mpi]:
     if _obstacle:
         raise UsageError("`engine`", f"{_obstacle}; install one with {installation('mpich')}")
     if _running is None:
-        reason = "mpi needs a launcher: `mpiexec -n 4 mpired reduce --engine mpi`, or srun"
+        reason = "mpi needs a launcher: `mpiexec -n 4 mpired ... --engine mpi`, or srun"
         raise UsageError("`engine`", f"{reason}; in Python use `with mpired.mpi() as engine:`")
     _running.check_launcher("mpired ...")
     try:

@@ -69,7 +69,7 @@ def check(op: Op, datatype: Datatype, use: Use, where: str = "", *, pairing: str
 def _to_pairs(datatype: Datatype, use: Use, *, is_column: bool) -> str:
     """Return how an op on pairs gets some."""
     if is_column:
-        way_out = "a column of structures holds pairs"
+        way_out = "structures of a value and an index are pairs"
         return f"{way_out}, and `pair='VALUE,INDEX'` makes them of two columns" if use is Use.REDUCE else way_out
     code = datatype.form.str[1:] if datatype.group in ORDERED else "f8"
     return f"an array with the dtype [('value', '{code}'), ('index', 'i8')] holds pairs"

@@ -220,7 +220,7 @@ def _op(op: ops.OpLike) -> Op:
             return chosen
         if plain := _PLAIN.get(chosen.name.lower()):
             return plain
-    raise OpError(f"{chosen or op}", "does not find an extreme; locate takes --op maxloc or minloc")
+    raise OpError(f"{chosen or op}", "does not find an extreme; give `op='maxloc'` or `op='minloc'`")
 
 
 def _plan(op: Op, words: Sequence[str | AtHand], options: LocateOptions) -> _Planned:

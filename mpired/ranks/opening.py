@@ -319,7 +319,7 @@ def _ordered(file: RankFile, orders: Sequence[bool]) -> RankFile:
     for buffer, fortran_order in zip(file.buffers, orders, strict=True):
         turned = in_order(buffer, fortran_order=fortran_order)
         if turned.shape is not None and turned.fortran_order != fortran_order:
-            reason = f"its format cannot be read in {'Fortran' if fortran_order else 'C'} order, as the root's is"
+            reason = f"its format cannot be read in {'Fortran' if fortran_order else 'C'} order, the root's"
             raise CountError(file.source.name, f"{reason}; save all ranks in one order")
         buffers.append(turned)
     same = all(turned is buffer for turned, buffer in zip(buffers, file.buffers, strict=True))
@@ -365,7 +365,7 @@ def compare(this: str, file: RankFile, reference: tuple[str, RankFile]) -> None:
         raise CountError(file.source.name, f"{reason}{lacking(this, *names)}")
     for buffer, like in zip(mine, theirs, strict=True):
         if file.dims and (how := turned(file.dims.get(buffer.name, ()), reference[1].dims.get(like.name, ()))):
-            raise CountError(file.source.name, f"{this} has {how}, as {_named(reference)} has them")
+            raise CountError(file.source.name, f"{this} has {how}, as in {_named(reference)}")
         _compare_buffers(this, buffer, reference, like)
 
 
@@ -395,7 +395,7 @@ def _compare_buffers(this: str, buffer: RankBuffer, reference: tuple[str, RankFi
             f"{this} has datatype {buffer.datatype.label}{where}, but {_named(reference)} has {like.datatype.label}",
         )
     if how := reordered(buffer.fields, like.fields, buffer.datatype):
-        raise DatatypeError(path, f"{this} has {how}, as {_named(reference)} has them")
+        raise DatatypeError(path, f"{this} has {how}, as in {_named(reference)}")
     for name, mine, others in zip(getattr(buffer, "unlimited", ()), buffer.shape or (), like.shape or (), strict=False):
         if name and mine != others:
             reason = f"{this} has length {mine} along the {name}{where}, but {_named(reference)} has {others}"

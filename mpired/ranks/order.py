@@ -95,7 +95,9 @@ def _numbered(words: Sequence[_W], regex: str) -> list[_W]:
             continue
         # Of several ranks in one file each has the number of the file.
         if number in numbers and not (isinstance(word, RankInFile) and path == path_of(numbers[number])):
-            errors.append(RankNumberError(_name(word), f"has the number {number}, as {_name(numbers[number])} has"))
+            errors.append(
+                RankNumberError(_name(word), f"has the same number ({number}) in its name as {_name(numbers[number])}")
+            )
         numbers.setdefault(number, word)
         found.append((number, start_of(word), word))
     if len(errors) == 1:

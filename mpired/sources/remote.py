@@ -266,7 +266,7 @@ def matching(pattern: str) -> list[str]:
     place = urls.place_of(pattern)
     if not place.scheme.lists:
         reason = f"is a glob, and a server of {place.scheme.name} does not list its files"
-        raise UsageError(pattern, f"{reason}; write a range, as {{0..9}}, or a list of URLs")
+        raise UsageError(pattern, f"{reason}; write a range, such as {{0..9}}, or a list of URLs")
     pattern_parts = place.key.split("/")
     within = list(itertools.takewhile(lambda part: not _MAGIC.intersection(part), pattern_parts[:-1]))
     is_deep = len(within) + 1 < len(pattern_parts) or pattern_parts[-1] == _ANY_FOLDERS

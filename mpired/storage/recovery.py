@@ -278,7 +278,7 @@ def _not_its_own(place: _Place, mark: Mark | None) -> str:
             f"the journal {place.shown} is of another file, which is half changed without it if it has another name"
         )
         return f"{reason} now; give that file this name again and run `mpired recover`, or {names.DISCARDS}"
-    reason = f"has the mark of an update, and its journal {place.shown} is of another file, as if this one had been"
+    reason = f"has the mark of an update, and its journal {place.shown} is of another file; perhaps this one was"
     return f"{reason} copied in the middle of the update; recover the original and copy it again, or {_GIVE_UP}"
 
 

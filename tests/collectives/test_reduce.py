@@ -180,7 +180,7 @@ def test_in_place_keeps_schema_and_compression_of_parquet(tmp_path):
         (("a.npy", "b.npy", "--to", "csv"), 2, ("--in-place", "--to")),
         (("-", "b.npy", "--type", "double"), 2, ("--in-place", "standard input")),
         (("a.npy", "b.npy", "--type", "int"), 3, ("a.npy", "MPI_INT")),
-        (("two.parquet", "two.parquet", "--columns", "x"), 2, ("--in-place", "columns")),
+        (("two.parquet", "two.parquet", "--columns", "x"), 2, ("--in-place", "not chosen")),
         (("missing.npy", "b.npy"), 4, ("missing.npy",)),
     ],
 )

@@ -17,7 +17,7 @@ from mpired.ops import OPS, STATISTICS
 BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 CELL = re.compile(r"^\|.*\| `((?:[^`]* )?mpired [^`]+)` \|$", re.MULTILINE)
 
-# What each command is given where an option is tried, and nothing else matters.
+# The arguments of each command, to which the cases of options add an option.
 BASES = {
     "reduce": "--op sum d0.npy d1.npy -o out.npy",
     "allreduce": "--op sum d0.npy d1.npy -o out_{rank}.npy",
@@ -44,9 +44,9 @@ BASES = {
     "examples": "new",
     "completion": "bash",
 }
-# What else there is of the ranks: the form of a base, and the suffix of its inputs. `bare` names no result.
+# Variants of a base: other inputs, by their suffix; `bare` is without the output.
 FORMS = {"raw": ".bin", "table": ".parquet", "h5": ".h5", "grid": ".nc", "bare": ".npy"}
-# The words with an option: those that show it, `{}` in the place of the base; by keyword, else by the kind of values.
+# The arguments with an option, by its keyword. `{}` stands for the base, `{raw}` for a variant.
 TRIED: dict[str, tuple[str, ...]] = {
     "op": ("--op max {}", "--op MPI_PROD {}", "--op mean {}", "--op ./ops.py:add {}", "--op nothing {}"),
     "type": ("--type double {}", "--type '<f8' {}", "--type int {}", "--type 'vector(' {}", "--type int64_t {raw}"),
@@ -171,7 +171,7 @@ TRIED: dict[str, tuple[str, ...]] = {
 
 
 def given(words: str, base: str) -> str:
-    """Put a base, or a form of it, into the words with an option."""
+    """Insert a base, or a variant of it, into the arguments with an option."""
     bare = re.sub(r" -o \S+", "", base)
     for form, suffix in FORMS.items():
         files = re.sub(r"\b([dz]\d?)\.(?:npy|parquet)", rf"\1{suffix}", bare if form == "bare" else base)
@@ -181,7 +181,7 @@ def given(words: str, base: str) -> str:
 
 
 def with_options() -> Iterator[str]:
-    """Yield each option, in each spelling, with each command that takes it."""
+    """Yield each option, in each spelling, with each command that has it."""
     for name in cli.list_commands(click.Context(cli)):
         command = cli.get_command(click.Context(cli), name)
         base = BASES[name]
@@ -200,7 +200,7 @@ def with_options() -> Iterator[str]:
 
 
 def of_formats() -> Iterator[str]:
-    """Yield what is done with files of each format, and with formats of results."""
+    """Yield commands on files of each format, and with each format of results."""
     ops = ("sum", "max", "mean", "maxloc --index rank")
     for form, op in itertools.product(FORMATS, ops):
         given = " --type double" if form == "bin" else ""
@@ -240,7 +240,7 @@ def of_formats() -> Iterator[str]:
 
 
 def of_ops() -> Iterator[str]:
-    """Yield each op with numbers of each kind, and rules of values."""
+    """Yield each op on several datatypes, and with options for values."""
     names = [op.name.lower() for op in (*OPS, *STATISTICS)]
     for name in names:
         op = "quantile:0.25" if name == "quantile" else name
@@ -264,7 +264,7 @@ def of_ops() -> Iterator[str]:
 
 
 def of_refusals() -> Iterator[str]:
-    """Yield wrong words and bad files."""
+    """Yield wrong arguments and bad files."""
     bad = (
         "missing.npy",
         "cut.npy",
@@ -325,7 +325,7 @@ def of_refusals() -> Iterator[str]:
 
 
 def of_statuses() -> Iterator[str]:
-    """Yield a command for each exit status; its last word is the status."""
+    """Yield a command for each exit status, with the status at its end."""
     sums = "--op sum d0.npy d1.npy"
     ended = {"dies": 8, "hangs_up": 129, "interrupts": 130, "terminates": 143, "fails": 7}
     for command, status in {
@@ -351,7 +351,7 @@ def of_statuses() -> Iterator[str]:
 
 
 def typed(page: str) -> str:
-    """Return what a page types into a shell, as one session; its Python only makes files for it."""
+    """Return the commands of a page as one session. Its Python examples only make files."""
     lines: list[str] = []
     for kind, block in BLOCK.findall(page):
         if kind == "console":
@@ -383,7 +383,7 @@ def examples_of_help(name: str) -> list[str]:
 
 
 def missing_pairs(there: list[str]) -> list[str]:
-    """Return each spelling of an option, with a command that takes it, that no case has."""
+    """Return the pairs of a command and a spelling of one of its options that no case has."""
     run: dict[str, set[str]] = {}
     for case in there:
         for words in re.findall(r"mpired ([a-z-]+)((?:'[^']*'|[^|;&\n])*)", case):

@@ -1,6 +1,6 @@
-"""What the files of a folder hold, as digests that are the same wherever the same was written.
+"""Digests of the files of a folder, equal on each machine for equal contents.
 
-A file with more than one form of the same content is digested by its content, as the library of the format reads it.
+If a format has several forms of the same content, its library reads the file, and the digest is of the content.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ USUAL_MODE = 0o644
 
 
 def digest(data: bytes) -> str:
-    """Return the first characters of the digest."""
+    """Return the start of the SHA-256 digest."""
     return hashlib.sha256(data).hexdigest()[:16]
 
 
-def _array(found: Any) -> list[object]:
-    array = np.ma.getdata(found)
-    if array.dtype.names:  # without the padding, which nobody has to read
+def _array(stored: Any) -> list[object]:
+    array = np.ma.getdata(stored)
+    if array.dtype.names:  # without the padding
         return [name for field in array.dtype.names for name in (field, *_array(array[field]))]
     data = array.tobytes() if array.dtype != object else repr(array.tolist()).encode()
     return [array.dtype.str, array.shape, digest(data)]
 
 
-def _attributes(found: Any) -> dict[str, str]:
-    return {name: repr(np.asarray(found[name]).tolist()) for name in sorted(found) if "DIMENSION" not in name.upper()}
+def _attributes(stored: Any) -> dict[str, str]:
+    return {name: repr(np.asarray(stored[name]).tolist()) for name in sorted(stored) if "DIMENSION" not in name.upper()}
 
 
 def _schema(schema: pa.Schema) -> list[object]:
@@ -52,15 +52,15 @@ def _of_zarr(path: Path) -> list[object]:
 
 
 def _of_hdf5(path: Path) -> list[object]:
-    found: list[object] = []
+    contents: list[object] = []
     with h5py.File(path) as file:
-        found.append(_attributes(file.attrs) if "_NCProperties" not in file.attrs else {})
+        contents.append(_attributes(file.attrs) if "_NCProperties" not in file.attrs else {})
         file.visititems(
-            lambda name, each: found.append(
+            lambda name, each: contents.append(
                 [name, *(_array(each[()]) if isinstance(each, h5py.Dataset) else []), _attributes(each.attrs)]
             )
         )
-    return found
+    return contents
 
 
 def _of_parquet(path: Path) -> list[object]:
@@ -97,7 +97,7 @@ READERS: dict[bytes, Callable[[Path], list[object]]] = {
 
 
 def content(path: Path) -> object:
-    """Return what is in a file, as its library reads it; None for one that none reads."""
+    """Return the content of a file as its library reads it, or None if no library does."""
     if path.is_dir() or path.suffix == ".zip":
         return _of_zarr(path)
     head = path.read_bytes()[:8]
@@ -108,14 +108,14 @@ def content(path: Path) -> object:
 
 
 class Known(NamedTuple):
-    """A file: a digest of its bytes, which is quickly made, and what the record has of it."""
+    """A file: a digest of its bytes, which is made quickly, and the text in the record."""
 
     raw: str
     recorded: str
 
 
 def _files(folder: Path, below: str = "") -> Iterator[tuple[str, Path]]:
-    """Yield files and stores of a folder by name; what Python has compiled is none of them."""
+    """Yield files and stores of a folder by name, without the files that Python compiles."""
     for each in sorted(folder.iterdir()):
         if each.is_dir() and not each.is_symlink() and not (each / "zarr.json").exists():
             if each.name != "__pycache__":
@@ -125,51 +125,51 @@ def _files(folder: Path, below: str = "") -> Iterator[tuple[str, Path]]:
 
 
 def _raw(path: str) -> str:
-    """Return a digest of bytes, mode and names; of every file of every case, so it has to be quick."""
+    """Return a digest of bytes, mode and names. It is quick: each case needs it of all files."""
     status = os.lstat(path)
-    found = hashlib.sha256(f"{status.st_mode:o}".encode())
+    result = hashlib.sha256(f"{status.st_mode:o}".encode())
     if stat.S_ISLNK(status.st_mode):
-        found.update(os.readlink(path).encode())
+        result.update(os.readlink(path).encode())
     elif stat.S_ISDIR(status.st_mode):
         for name in sorted(os.listdir(path)):
-            found.update(f"{name} {_raw(f'{path}/{name}')}".encode())
+            result.update(f"{name} {_raw(f'{path}/{name}')}".encode())
     elif stat.S_ISREG(status.st_mode):
         descriptor = os.open(path, os.O_RDONLY)
-        found.update(f"{status.st_nlink} ".encode() + os.read(descriptor, status.st_size))
+        result.update(f"{status.st_nlink} ".encode() + os.read(descriptor, status.st_size))
         os.close(descriptor)
-    return found.hexdigest()
+    return result.hexdigest()
 
 
-def _recorded(path: Path, unchanging: Callable[[str], str]) -> str:
+def _recorded(path: Path, mask: Callable[[str], str]) -> str:
     status = path.lstat()
     more = f" {status.st_nlink} names" if path.is_file() and status.st_nlink > 1 else ""
     if not path.is_dir() and status.st_mode & 0o777 != USUAL_MODE:
         more += f" mode {status.st_mode & 0o777:o}"
     if path.is_symlink():
-        return f"link to {unchanging(os.readlink(path))}"
+        return f"link to {mask(os.readlink(path))}"
     if not path.is_file() and not path.is_dir():
         return f"special file{more}"
     try:
         what = content(path)
-    except Exception as error:  # noqa: BLE001 - a file that its library cannot read, or no store
+    except Exception as error:  # noqa: BLE001 - the library cannot read it
         what = None if path.is_file() else type(error).__name__
     data = path.read_bytes() if what is None else repr(what).encode()
     with contextlib.suppress(UnicodeDecodeError):
-        data = unchanging(data.decode()).encode()
+        data = mask(data.decode()).encode()
     return digest(data) + more
 
 
-def state(folder: Path, before: dict[str, Known], unchanging: Callable[[str], str]) -> dict[str, Known]:
-    """Return what each file holds; one with the bytes that it had before holds what it held."""
-    found = {}
+def state(folder: Path, before: dict[str, Known], mask: Callable[[str], str]) -> dict[str, Known]:
+    """Return the files of a folder by name. If the bytes are as before, the text in the record is too."""
+    files = {}
     for name, path in _files(folder):
         raw = _raw(str(path))
         known = before.get(name)
-        found[name] = known if known and known.raw == raw else Known(raw, _recorded(path, unchanging))
-    return found
+        files[name] = known if known and known.raw == raw else Known(raw, _recorded(path, mask))
+    return files
 
 
-def changes(before: dict[str, Known], after: dict[str, Known], unchanging: Callable[[str], str]) -> dict[str, str]:
-    """Return what the record has of each file that is new, changed or removed."""
-    found = {unchanging(name): each.recorded for name, each in after.items() if each != before.get(name)}
-    return dict(sorted((found | dict.fromkeys(before.keys() - after.keys(), "removed")).items()))
+def changes(before: dict[str, Known], after: dict[str, Known], mask: Callable[[str], str]) -> dict[str, str]:
+    """Return the text in the record of each new, changed or removed file."""
+    changed = {mask(name): each.recorded for name, each in after.items() if each != before.get(name)}
+    return dict(sorted((changed | dict.fromkeys(before.keys() - after.keys(), "removed")).items()))

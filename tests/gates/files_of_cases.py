@@ -1,4 +1,4 @@
-"""The files that the cases of the transcripts work on, written without mpired."""
+"""The files of the cases, written without mpired."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def write(path: Path, array: np.ndarray) -> None:
 
 
 def folder_of(folder: Path) -> None:
-    """Fill a folder with the sample data and with ranks of each format and kind."""
-    for name in ("sample_data", "examples"):  # without the rights that the files have here
+    """Fill a folder with the sample data, and with ranks of each format."""
+    for name in ("sample_data", "examples"):  # their modes depend on the checkout
         subprocess.run(["cp", "-r", "--no-preserve=all", ROOT / name, folder], check=True)
     for rank, suffix in itertools.product(range(3), FORMATS):
         write(folder / f"d{rank}.{suffix}", np.array([1.5, 2, -3, 4, 1e300, 6, 7, 8, 9, 10]) * (rank + 1))
@@ -80,7 +80,7 @@ def folder_of(folder: Path) -> None:
             v.scale_factor, v.add_offset = 0.5, 10.0
             v.set_auto_maskandscale(False)
             v[:] = [1 + rank, 2, -1, 4]
-    for suffix in (".npy", ".bin", ".parquet", ".h5", ".nc"):  # what compare-and-swap is defined for
+    for suffix in (".npy", ".bin", ".parquet", ".h5", ".nc"):  # compare-and-swap takes integers
         write(folder / f"z{suffix}", np.arange(10, dtype="i4"))
     (folder / "both.bin").write_bytes(np.arange(24, dtype="f8").tobytes())
     (folder / "records.bin").write_bytes(np.arange(40, dtype="u1").tobytes())
@@ -95,4 +95,4 @@ def folder_of(folder: Path) -> None:
     (folder / "noise.parquet").write_bytes(b"PAR1" + bytes(50) + b"PAR1")
     (folder / "empty").write_bytes(b"")
     subprocess.run("gzip -nk d0.npy d1.npy", shell=True, cwd=folder, check=True)
-    subprocess.run(["chmod", "-R", "u=rwX,go=rX", folder], check=True)  # libraries have rights of their own
+    subprocess.run(["chmod", "-R", "u=rwX,go=rX", folder], check=True)  # some libraries choose the modes of files

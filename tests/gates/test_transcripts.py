@@ -1,6 +1,6 @@
-"""Commands do what `transcripts.xz` says: a tenth of them, with `--long` all.
+"""Commands give the results in `transcripts.xz`: a tenth of them, with `--long` all.
 
-A part is 80 cases one after another, about 12 s of a core; CI has four.
+A part has 80 cases, about 12 s of a core; CI runs four.
 """
 
 import re
@@ -31,12 +31,12 @@ def recorded():
 @pytest.mark.sampled(10)
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("part", range(PARTS))
-def test_cases_do_what_is_recorded(part, recorded, record_property):
+def test_cases_give_the_recorded_results(part, recorded, record_property):
     chosen = [case for case in cases.cases() if transcripts.in_part(case, part, PARTS)]
-    accepted = Accepted.listed()
-    texts, used = compared(recorded, transcripts.played(chosen), accepted)
+    accepted = Accepted.read()
+    texts, used = compared(recorded, transcripts.records_of(chosen), accepted)
     texts += [
-        f"accepted.toml: no difference is accepted by {each}"
+        f"accepted.toml: no case has the difference of {each}"
         for each in accepted
         if each.case in chosen and each not in used
     ]
@@ -49,16 +49,16 @@ def test_the_record_has_each_case_and_no_other(recorded):
     assert (there - recorded.keys(), recorded.keys() - there) == (set(), set()), "`make transcripts ARGS=--add`"
 
 
-def test_each_entry_of_what_is_accepted_is_about_a_case():
+def test_each_accepted_difference_is_of_a_case():
     there = cases.cases()
-    assert [each for each in Accepted.listed() if not any(map(each.command.fullmatch, there))] == []
+    assert [each for each in Accepted.read() if not any(map(each.command.fullmatch, there))] == []
 
 
 def test_no_case_has_a_traceback(recorded):
     assert [case for case, each in recorded.items() if "Traceback" in each["out"] + each["err"]] == []
 
 
-def test_every_option_is_run_with_every_command_that_takes_it():
+def test_every_option_is_run_with_every_command_that_has_it():
     there = cases.cases()
     assert cases.missing_pairs(there) == []
     without = [case for case in there if "--lock-timeout" not in case]

@@ -1,15 +1,15 @@
-"""Record what 3,300 commands do, and compare it with what they do in another version of the tree.
+"""Transcripts: run 3,300 commands, and compare their results with the record of an earlier version.
 
-A case is a line of bash in a folder with the sample data and the files of `folder_of`. Its record has the exit status,
-both streams, and a digest of each file that is new or has changed; `transcripts.xz` has the records.
-`accepted.toml` lists the differences that are meant; tests/gates/test_transcripts.py compares too.
+A case is a line of bash. It runs in a folder with the sample data and the files of `folder_of`. Its record has the exit
+status, both streams, and a digest of each new or changed file. The records are in `transcripts.xz`; `accepted.toml`
+lists intended differences. tests/gates/test_transcripts.py compares too.
 
-    make transcripts                            print each difference from the record
-    make transcripts ARGS='--part 10'           of a tenth of the cases
-    make transcripts ARGS='--only "mpired pack"'  of the cases that have these words
-    make transcripts ARGS=--add                 record new cases, forget those that are gone
-    make transcripts ARGS=--record              record all, and print what differs from the record before
-    make transcripts ARGS='/tmp/other.xz ...'   with another record
+    make transcripts                              print each difference from the record
+    make transcripts ARGS='--part 10'             of a tenth of the cases
+    make transcripts ARGS='--only "mpired pack"'  of the cases with this text
+    make transcripts ARGS=--add                   record new cases, remove records without a case
+    make transcripts ARGS=--record                record all cases, print the differences from the old record
+    make transcripts ARGS='/tmp/other.xz ...'     use another record
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ import lzma
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -45,14 +46,14 @@ from files_of_cases import ROOT, folder_of
 
 RECORD = Path(__file__).with_name("transcripts.xz")
 ACCEPTED = Path(__file__).with_name("accepted.toml")
-LONGEST = 30_000  # characters of a stream that are kept; of a longer one digests of its lines
-LENGTH_OF_FOLDER = 60  # characters of the path of a case's folder, as tables and shortened messages count them
-# Of the caller's environment only what a command cannot be started without.
+LONGEST = 30_000  # characters; of a longer stream the record has digests of the lines
+LENGTH_OF_FOLDER = 60  # of its path; tables and shortened messages depend on it
+# The variables of the caller that a command needs to start.
 KEPT = ("PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME")
-# What limits or signals a process, or has descriptors that a server knows nothing of, needs the installed command.
+# Limits, signals and further descriptors do not pass through a server: these cases use the installed command.
 NEEDS_INSTALLED = re.compile(r"<\(|\bkill\b|\bulimit\b")
-AT_ONCE = re.compile(r"\||<\(")  # several commands write messages in any order
-# A line that bash would only split into words.
+AT_ONCE = re.compile(r"\||<\(")  # messages of concurrent commands have no order
+# A line that bash would only split into arguments.
 PLAIN = re.compile(r"mpired(?: (?:[\w./:,=%@+-]|\{rank\}|'[^']*')+)*")
 Records = dict[str, dict[str, Any]]
 
@@ -66,7 +67,7 @@ CHANGING = (
     (re.compile(r'"(version|host)": "[^"]*"'), r'"\1": "X"'),
     (re.compile(r"\b(mpired|mpi4py|distributed) \d+\.\d\S*"), r"\1 VERSION"),
     (re.compile(r"\.[0-9a-f]{8,16}(\.mpired-(?:tmp|together))"), r".RANDOM\1"),
-    # What else differs between versions of libraries: sizes of files that they write, words of click, warnings.
+    # Differences between versions of libraries: sizes of files, messages of click, warnings.
     (re.compile(r"\b(parquet, |zarr, |parquet: )\d+ bytes"), r"\1N bytes"),
     (re.compile(r'("format": "(?:parquet|zarr)",\s*"nbytes": )\d+'), r"\1N"),
     (re.compile(r"No such option:? '?(-[\w-]+)'?"), r"No such option \1"),
@@ -74,8 +75,8 @@ CHANGING = (
 )
 
 
-def unchanging(text: str, folder: Path) -> str:
-    """Return a text with a word in the place of what differs from run to run."""
+def masked(text: str, folder: Path) -> str:
+    """Replace the parts of a text that differ from run to run."""
     for place, word in ((folder, "FOLDER"), (folder.parent, "ABOVE"), (ROOT, "ROOT"), (Path(sys.prefix), "PREFIX")):
         text = text.replace(str(place), word)
     for pattern, word in CHANGING:
@@ -83,9 +84,9 @@ def unchanging(text: str, folder: Path) -> str:
     return text
 
 
-def kept(stream: bytes, folder: Path) -> str:
-    """Return a stream without what differs from run to run; of a long one a digest of each line."""
-    text = unchanging(stream.decode(errors="backslashreplace"), folder)
+def recorded_stream(stream: bytes, folder: Path) -> str:
+    """Return the recorded form of a stream: its masked text, or digests of the lines if it is long."""
+    text = masked(stream.decode(errors="backslashreplace"), folder)
     if len(text) <= LONGEST:
         return text
     lines = text.splitlines(keepends=True)
@@ -93,7 +94,7 @@ def kept(stream: bytes, folder: Path) -> str:
 
 
 class Stage:
-    """A server of commands, and the folder of which each case gets a copy."""
+    """A server of commands, and the model of the folder of a case."""
 
     def __init__(self, home: Path, bin_folder: Path) -> None:
         self._home, self._bin, self._model = home, bin_folder, home / "model"
@@ -102,8 +103,8 @@ class Stage:
         self._before: dict[str, Known] = {}
         self._before = state(self._model, {}, lambda text: text)
 
-    def play(self, case: str) -> dict[str, Any]:
-        """Run a case in a copy of the model, and return its record."""
+    def run(self, case: str) -> dict[str, Any]:
+        """Run a case in a copy of the model; return its record."""
         with tempfile.TemporaryDirectory(dir=self._home) as name:
             above = Path(name)
             folder = above / "f".ljust(LENGTH_OF_FOLDER - len(name) - 1, "f")
@@ -119,15 +120,15 @@ class Stage:
                     words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False
                 )
                 status, out, err = done.returncode, done.stdout, done.stderr
-            masked = partial(unchanging, folder=folder)
-            after = state(folder, self._before, masked)
+            mask = partial(masked, folder=folder)
+            after = state(folder, self._before, mask)
             if AT_ONCE.search(case):
                 err = b"".join(sorted(err.splitlines(keepends=True)))
             return {
                 "status": status,
-                "out": kept(out, folder),
-                "err": kept(err, folder),
-                "files": changes(self._before, after, masked),
+                "out": recorded_stream(out, folder),
+                "err": recorded_stream(err, folder),
+                "files": changes(self._before, after, mask),
             }
 
     def _environment(self, case: str, above: Path) -> dict[str, str]:
@@ -142,76 +143,85 @@ class Stage:
             "LC_ALL": "C.UTF-8",
             "SOURCE_DATE_EPOCH": "1000000000",
             "TZ": "UTC",
-            "SLURM_CPUS_PER_TASK": "1",  # as many workers on any machine
+            "SLURM_CPUS_PER_TASK": "1",  # the same number of workers on any machine
         }
 
 
+def restore_signals() -> None:
+    """Let commands react to SIGINT and SIGHUP if this process ignores them, in the background or under nohup."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)  # a new program has the default in the place of a function
+
+
 @contextlib.contextmanager
-def staged() -> Iterator[Stage]:
-    """Give a stage; files get the usual rights on it, whatever those of the caller are."""
+def open_stage() -> Iterator[Stage]:
+    """Open a stage. Its files do not depend on the umask of the caller."""
     memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) and "TMPDIR" not in os.environ else None
     mask = os.umask(0o022)
     try:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(warnings.catch_warnings(action="ignore"))  # of libraries that look at any file
+            stack.enter_context(warnings.catch_warnings(action="ignore"))  # of libraries that read the results
             name = stack.enter_context(tempfile.TemporaryDirectory(prefix="mt-", dir=memory))
             yield Stage(Path(name), stack.enter_context(quick.commands(Path(name))))
     finally:
         os.umask(mask)
 
 
-def played(chosen: list[str], workers: int = 1) -> Records:
-    """Run cases."""
-    with staged() as stage, ThreadPoolExecutor(workers) as pool:
-        return dict(zip(chosen, pool.map(stage.play, chosen), strict=True))
+def records_of(chosen: list[str], workers: int = 1) -> Records:
+    """Run cases; return their records."""
+    with open_stage() as stage, ThreadPoolExecutor(workers) as pool:
+        return dict(zip(chosen, pool.map(stage.run, chosen), strict=True))
 
 
 def in_part(case: str, part: int, parts: int) -> bool:
-    """Tell whether a case is in a part: whatever other cases there are, it stays in it."""
+    """Return whether a case is in a part. The other cases make no difference."""
     return zlib.crc32(case.encode()) % parts == part
 
 
 class Accepted(NamedTuple):
     """An entry of `accepted.toml`."""
 
-    case: str  # "" if it has a pattern
+    case: str  # empty if the entry has a pattern
     command: re.Pattern[str]
     differs: frozenset[str]
     reason: str
 
     @staticmethod
-    def listed(path: Path = ACCEPTED) -> list[Accepted]:
-        """Return the entries."""
+    def read(path: Path = ACCEPTED) -> list[Accepted]:
+        """Return the entries of a file."""
         return [Accepted.of(entry) for entry in tomllib.loads(path.read_text()).get("accepted", [])]
 
     @staticmethod
     def of(entry: dict[str, Any]) -> Accepted:
-        """Return an entry from its table; each of its keys has a meaning."""
+        """Return an entry from its table. Unknown keys are an error."""
         exact, pattern = entry.pop("command", None), entry.pop("pattern", None)
-        found = Accepted(
+        result = Accepted(
             exact or "",
             re.compile(re.escape(exact) if pattern is None else pattern, re.DOTALL),
             frozenset(entry.pop("differs")),
             f"{entry.pop('issue')}: {entry.pop('reason')}",
         )
-        assert not entry, f"accepted.toml: {entry} means nothing"
-        return found
+        assert not entry, f"accepted.toml: unknown keys: {entry}"
+        return result
 
     def accepts(self, case: str, differing: set[str]) -> bool:
-        """Tell whether it is about this case, and about all that differs."""
+        """Return whether it accepts these differences of a case."""
         return differing <= self.differs and self.command.fullmatch(case) is not None
 
 
 def differing(old: Records, new: Records) -> dict[str, set[str]]:
-    """Return the cases of `new` that differ, each with the parts of its record that do; a new one differs in all."""
-    found = {case: {key for key in record if old.get(case, {}).get(key) != record[key]} for case, record in new.items()}
-    return {case: keys for case, keys in found.items() if keys}
+    """Return the differing fields of the cases of `new`: all of a case without an old record."""
+    fields = {
+        case: {key for key in record if old.get(case, {}).get(key) != record[key]} for case, record in new.items()
+    }
+    return {case: keys for case, keys in fields.items() if keys}
 
 
 def described(old: dict[str, Any] | None, new: dict[str, Any]) -> Iterator[str]:
-    """Yield lines that say how the record of a case differs."""
+    """Describe the differences between two records of a case, in lines."""
     if old is None:
-        yield "  is not in the record: `make transcripts ARGS=--add`"
+        yield "  has no record: `make transcripts ARGS=--add`"
         return
     for key in (key for key, value in new.items() if old[key] != value):
         before, after = (_lines(record[key]) for record in (old, new))
@@ -226,7 +236,7 @@ def _lines(recorded: object) -> list[str]:
 
 
 def compared(old: Records, new: Records, accepted: list[Accepted]) -> tuple[list[str], set[Accepted]]:
-    """Return a text for each difference that is not accepted, and the entries that accept one."""
+    """Return the unaccepted differences as text, and the entries that accept others."""
     texts, used = [], set()
     for case, keys in differing(old, new).items():
         by = next((entry for entry in accepted if entry.accepts(case, keys)), None)
@@ -238,12 +248,12 @@ def compared(old: Records, new: Records, accepted: list[Accepted]) -> tuple[list
 
 
 def read(path: Path = RECORD) -> Records:
-    """Return the records in a file."""
+    """Return the records of a file."""
     return json.loads(lzma.decompress(path.read_bytes()))
 
 
 def write(path: Path, records: Records) -> None:
-    """Write records, those of one command next to each other, which makes the file smaller."""
+    """Write records, sorted by command: the file is smaller then."""
     text = json.dumps(dict(sorted(records.items())), separators=(",", ":"), ensure_ascii=False)
     path.write_bytes(lzma.compress(text.encode(), preset=9 | lzma.PRESET_EXTREME))
 
@@ -262,21 +272,25 @@ def main() -> int:
     parser.add_argument("--part", type=int, default=1, metavar="N")
     parser.add_argument("--only", default="", metavar="WORDS")
     options = parser.parse_args()
+    restore_signals()
     old = read(options.records) if options.records.exists() else {}
-    new = played(_chosen(options, old), os.cpu_count() or 1)
+    new = records_of(_chosen(options, old), os.cpu_count() or 1)
     complete = not options.add and options.part == 1 and not options.only
-    accepted = [] if options.record or options.add else Accepted.listed()
+    accepted = [] if options.record or options.add else Accepted.read()
     texts, used = compared(old, new, accepted)
     if complete:
-        texts += [f"$ {case}\n  is gone: `make transcripts ARGS=--add`" for case in sorted(old.keys() - new.keys())]
-        texts += [f"accepted.toml: no difference is accepted by {e}" for e in accepted if e not in used]
+        texts += [
+            f"$ {case}\n  is no longer a case: `make transcripts ARGS=--add`"
+            for case in sorted(old.keys() - new.keys())
+        ]
+        texts += [f"accepted.toml: no case has the difference of {e}" for e in accepted if e not in used]
     for text in texts if old else ():
         print(f"{text}\n")
     print(f"{len(new)} cases, {len(texts)} differences")
     if not (options.record or options.add):
         return bool(texts)
-    there = set(cases())
-    write(options.records, {case: each for case, each in (old | new).items() if case in there})
+    current = set(cases())
+    write(options.records, {case: each for case, each in (old | new).items() if case in current})
     print(f"{options.records} has {options.records.stat().st_size} bytes")
     return 0
 

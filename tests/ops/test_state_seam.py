@@ -271,7 +271,7 @@ def mpired_files(folder):
     ("change", "reason"),
     [
         ({"name": "SUM"}, "two ops have this name"),
-        ({"nan": None}, "does not say what becomes of them"),
+        ({"nan": None}, "has no rule for them"),
         ({"uses": ops.Use.REDUCE | ops.Use.ACCUMULATE}, "a window holds elements"),
     ],
 )

@@ -218,7 +218,7 @@ def test_floats_that_overflow(op, rank):
         ("sum", {"nan": "maybe"}, UsageError, "none of propagate, ignore, mpi"),
         ("sum", {"missing": "x"}, UsageError, "not a number"),
         ("max", {"exact": True, "missing": 0}, UsageError, "rounds a sum once"),
-        ("sum", {"result_type": "double_int"}, UsageError, "no real number"),
+        ("sum", {"result_type": "double_int"}, UsageError, "not a type of real numbers"),
         ("quantile", {}, UnknownOpError, "quantile:0.9"),
         ("quantile:2", {}, UnknownOpError, "between 0 and 1"),
         ("quantile:x", {}, UnknownOpError, "between 0 and 1"),

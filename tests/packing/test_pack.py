@@ -138,7 +138,7 @@ def test_memory_does_not_grow_with_the_file(tmp_path):
 
 def test_a_column_can_be_chosen(folder):
     pq.write_table(pa.table({"x": [1.0, 2.0], "name": ["a", "b"]}), folder / "two.parquet")
-    refused(run("unpack", "--type", "double", "two.parquet", "-o", "out", cwd=folder), 3, "name", "no number")
+    refused(run("unpack", "--type", "double", "two.parquet", "-o", "out", cwd=folder), 3, "name", "not numbers")
     succeeded(run("unpack", "-q", "--type", "double", "--columns", "x", "two.parquet", "-o", "out", cwd=folder))
     assert (folder / "out").read_bytes() == struct.pack("<2d", 1, 2)
 

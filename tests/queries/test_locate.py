@@ -157,7 +157,7 @@ def test_a_doubtful_order_is_told(tmp_path):
 @pytest.mark.parametrize(
     ("words", "status", "reasons"),
     [
-        (("--op", "sum", "a.npy"), 3, ("MPI_SUM", "locate takes --op maxloc or minloc")),
+        (("--op", "sum", "a.npy"), 3, ("MPI_SUM", "give --op maxloc or --op minloc")),
         (("--op", "most", "a.npy"), 2, ("most", "is not an MPI op")),
         (("--op", "maxloc"), 2, ("there are none",)),
         (("a.npy",), 2, ("Missing option '--op'",)),
@@ -190,7 +190,7 @@ def test_refusals(words, status, reasons, tmp_path):
 def test_what_python_gives():
     assert mpired.locate([np.arange(3)], mpired.MINLOC).value == 0
     assert mpired.locate([np.arange(3)], max).value == mpired.locate([np.arange(3)], "MAX").value == 2
-    with pytest.raises(OpError, match="locate takes --op maxloc or minloc"):
+    with pytest.raises(OpError, match="give `op='maxloc'` or `op='minloc'`"):
         mpired.locate([np.arange(3)], sum)
     with pytest.raises(UsageError, match="is one array"):
         mpired.locate(np.arange(3), "maxloc")

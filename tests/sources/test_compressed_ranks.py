@@ -131,7 +131,10 @@ def test_names_that_disagree(codec, tmp_path):
     other = next(each for each in SUFFIXES.values() if each != suffix)
     (tmp_path / f"o.npy{other}").write_bytes(PACK[codec](npy(RANKS[0])))
     for name, reason in (
-        ("r.npy", f"holds {codec} by its first bytes, but its suffix means npy; rename it, as to r.npy{suffix}"),
+        (
+            "r.npy",
+            f"holds {codec} by its first bytes, but its suffix means npy; rename it, for example to r.npy{suffix}",
+        ),
         (f"p.npy{suffix}", f"does not begin as {codec}, but its suffix means {codec}; rename it"),
         (f"o.npy{other}", f"holds {codec} by its first bytes, but its suffix means"),
     ):

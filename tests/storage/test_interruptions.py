@@ -1,6 +1,7 @@
 """Signals that are held back: they come at the end of the block, whichever thread the kernel gives them to."""
 
 import contextlib
+import itertools
 import os
 import signal
 import threading
@@ -72,6 +73,17 @@ def test_a_block_of_another_thread_leaves_the_handlers():
     assert in_child(another) == [True]
 
 
+def sender_of_signals():
+    """Start a process that sends this one signals as long as both live; return its pid."""
+    mine, sender = os.getpid(), os.fork()
+    if sender:
+        return sender
+    for number in itertools.takewhile(lambda _: os.getppid() == mine, itertools.cycle(NUMBERS)):
+        os.kill(mine, number)
+        time.sleep(0.0002)
+    os._exit(0)
+
+
 @pytest.mark.parametrize("beside", [False, True], ids=["one thread", "threads"])
 def test_handlers_that_raise_leave_nothing_held_back(beside):
     """Whenever one raises while others are put back: all are back afterwards, and so is the mask."""
@@ -89,14 +101,9 @@ def test_handlers_that_raise_leave_nothing_held_back(beside):
             signal.signal(number, raising)
         if beside:
             threading.Thread(target=threading.Event().wait, daemon=True).start()
-        sender = os.fork()
-        if not sender:
-            for i in range(3000):
-                os.kill(os.getppid(), NUMBERS[i % 3])
-                time.sleep(0.0002)
-            os._exit(0)
-        seen = 0
-        while os.waitpid(sender, os.WNOHANG) == (0, 0):
+        sender = sender_of_signals()
+        seen, end = 0, time.monotonic() + 0.6
+        while seen < 100 or time.monotonic() < end:
             with contextlib.suppress(KeyboardInterrupt):
                 armed = True
                 with interruptions.blocked():
@@ -105,7 +112,9 @@ def test_handlers_that_raise_leave_nothing_held_back(beside):
             left = [number for number in NUMBERS if signal.getsignal(number) is not raising]
             if left or signal.pthread_sigmask(signal.SIG_BLOCK, ()):
                 return [left, seen]
-        return "nothing" if seen > 100 else seen
+        os.kill(sender, signal.SIGKILL)
+        os.waitpid(sender, 0)
+        return "nothing"
 
     assert in_child(storm) == "nothing"
 

@@ -90,7 +90,7 @@ def _case(*words: str, status: int, reason: str):
         _case("--op", "sum", "--type", "long", "--origin-type", "int64_t", "t.npy", "o.npy", status=3, reason="same"),
         _case("--op", "sum", "--at", "5,0:3", "t.npy", "o.npy", status=3, reason="out of bounds"),
         _case("--op", "sum", "--at", "0,0:9", "t.npy", "o.npy", status=3, reason="out of bounds"),
-        _case("--op", "sum", "--at", "0,a", "t.npy", "o.npy", status=2, reason="no index"),
+        _case("--op", "sum", "--at", "0,a", "t.npy", "o.npy", status=2, reason="not an index"),
         _case("--op", "sum", "--at", "0,0,0", "t.npy", "o.npy", status=2, reason="3 indices"),
         _case("--op", "sum", "--at", "0", "--target-disp", "1", "t.npy", "o.npy", status=2, reason="choose one"),
         _case("--op", "sum", "--map", "bad.npy", "t.npy", "o.npy", status=3, reason="entry 1 is 12"),

@@ -72,7 +72,7 @@ def test_an_option_of_reductions_is_refused_with_the_reason(option, tmp_path):
     np.save(tmp_path / "t.npy", np.array([3, 4]))
     with unchanged(tmp_path):
         outcome = run("accumulate", "--op", "sum", "t.npy", "t.npy", option, "1", cwd=tmp_path)
-    refused(outcome, 2, f"No such option '{option}'; it is for reduce, allreduce, ", "a window keeps its elements")
+    refused(outcome, 2, f"No such option '{option}'; it is for reduce, allreduce, ", "a window keeps only its elements")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Run the command on a disk that loses names (`disk`), or with a bug (`bug`): failing.py HOW WORDS..."""
+"""Run the command on a disk that cannot sync folders (`disk`), or with a bug (`bug`): failing.py HOW ARGUMENTS..."""
 
 import errno
 import os

@@ -1,4 +1,4 @@
-"""The ops of the cases: one that works, and those that end what runs them."""
+"""The ops of the cases: some fail, wait, or end their process."""
 
 import os
 import signal
@@ -25,7 +25,7 @@ def dies(a, b):
 
 
 def _signalled(number):
-    """Send a signal to the command, of which this process is a worker, and wait to be ended with it."""
+    """Send a signal to the command, whose worker this process is, and wait for the end."""
     os.kill(os.getppid(), number)
     time.sleep(60)
 
