@@ -71,11 +71,13 @@ size: $(VENV)/.test ## Print the size of the program beside its budget.
 transcripts: $(VENV)/.test ## Compare the results of 3,300 commands with the record; ARGS=--add, ARGS=--record record.
 	$(BIN)/python tests/gates/transcripts.py $(ARGS)
 
-docs: $(VENV)/.test ## Write the pages and pictures that are made from tables: docs/ops.md, options.md, speed.md, pictures.
+docs: $(VENV)/.test ## Write the pages and pictures that are made from tables: docs/ops.md, options.md, speed.md, pictures, the stub.
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh docs/ops.sh > docs/ops.md.new
 	mv docs/ops.md.new docs/ops.md
 	$(BIN)/python docs/options.py > docs/options.md.new
 	mv docs/options.md.new docs/options.md
+	$(BIN)/python docs/stubs.py | $(BIN)/ruff format - --stdin-filename stub.pyi > mpired/__init__.pyi.new
+	mv mpired/__init__.pyi.new mpired/__init__.pyi
 	$(BIN)/python docs/speed.py > docs/speed.md.new
 	mv docs/speed.md.new docs/speed.md
 	$(BIN)/python docs/performance.py > docs/performance.md.new

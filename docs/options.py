@@ -2,14 +2,12 @@
 
 import textwrap
 from collections.abc import Iterator, Mapping
-from typing import is_typeddict
 
 import click
 
-import mpired.options
 from mpired.cli import cli
 from mpired.collectives.table import COLLECTIVES
-from mpired.options import SECTIONS, Option, rows
+from mpired.options import OPTIONS, SECTIONS, Option, keyword
 
 HEAD = """# Options
 
@@ -26,7 +24,7 @@ A flag with different meanings has a row for each meaning.
 
 def _without_variable(taken: Mapping[tuple[str, str], list[str]]) -> str:
     """Return the flags that have no environment variable; some only mean that in certain commands."""
-    every = [item for group in filter(is_typeddict, vars(mpired.options).values()) for item in rows(group).items()]
+    every = [(keyword(key), row) for key, row in OPTIONS.items() if row.flags]
     usual = {row.long_flags[0] for _, row in every if row.variables}
     flags: dict[str, list[str]] = {}
     for name, row in every:
@@ -72,16 +70,13 @@ def main() -> None:
 
 def _rows(section: str) -> Iterator[tuple[str, Option]]:
     """Yield the options of a section with their keywords, each meaning once."""
-    seen = set()
-    for group in filter(is_typeddict, vars(mpired.options).values()):
-        for name, row in rows(group).items():
-            if row.section == section and not row.hidden and (name, row.help) not in seen:
-                seen.add((name, row.help))
-                yield name, row
+    for key, row in OPTIONS.items():
+        if row.section == section and row.flags and not row.hidden:
+            yield keyword(key), row
 
 
 def _flags(row: Option) -> str:
-    flags = " ".join(f"`{flag}`" for flag in row.flags.replace("/", " ").split())
+    flags = " ".join(f"`{flag}`" for flag in (row.flags or "").replace("/", " ").split())
     return f"{flags} `{row.kind.metavar}`" if row.kind.metavar else flags
 
 
@@ -92,7 +87,7 @@ def _meaning(name: str, row: Option) -> str:
         parts.append(f"One of {', '.join(f'`{word}`' for word in words)}.")
     if row.default not in (None, (), False) and "default" not in row.help:
         parts.append(f"Default `{row.default}`.")
-    if f"--{name.replace('_', '-')}" not in row.flags.replace("/", " ").split():
+    if f"--{name.replace('_', '-')}" not in (row.flags or "").replace("/", " ").split():
         parts.append(f"In Python `{name}`.")
     return " ".join(parts)
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 __version__ = "0.2.0.dev0"
 
-# Nothing is imported here that a folder of data could shadow under `python -m mpired`: typing neither.
-TYPE_CHECKING = False
+# Nothing is imported here that a folder of data could shadow under `python -m mpired`. The types are in `__init__.pyi`.
 
 __all__ = [
     "BAND",
@@ -58,48 +57,6 @@ __all__ = [
     "unpack",
 ]
 
-if TYPE_CHECKING:
-    from typing import Any
-
-    from mpired import datatypes, errors
-    from mpired.api.collectives import (
-        allreduce,
-        exscan,
-        reduce,
-        reduce_local,
-        reduce_scatter,
-        reduce_scatter_block,
-        scan,
-    )
-    from mpired.api.mpi import mpi
-    from mpired.api.pack import pack, unpack
-    from mpired.api.queries import diff, info, locate, show
-    from mpired.api.recover import recover
-    from mpired.api.windows import Window
-    from mpired.datatypes import DATATYPES
-    from mpired.errors import Abort, MpiredError
-    from mpired.ops import OPS
-    from mpired.ops.table import (
-        BAND,
-        BOR,
-        BXOR,
-        LAND,
-        LOR,
-        LXOR,
-        MAX,
-        MAXLOC,
-        MIN,
-        MINLOC,
-        NO_OP,
-        PROD,
-        REPLACE,
-        SUM,
-    )
-    from mpired.ops.user import op
-    from mpired.queries.show import Shown
-    from mpired.report import PackSummary, Summary
-    from mpired.storage.recovering import Recovered
-
 # Imported when first used: the command has things to set before NumPy starts.
 _HOMES = {
     "Abort": "mpired.errors",
@@ -134,7 +91,7 @@ _HOMES |= dict.fromkeys(
 )
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     import importlib  # noqa: PLC0415 - here, so that ctrl-C finds less to interrupt before the command has begun
 
     if name in {"datatypes", "errors"}:

@@ -1,24 +1,18 @@
-"""Every option once: its keyword, static type, flags, values, default and help.
+"""Every option once: a row with its values, help, default and flags; and the options of each call.
 
-An option is a field of a TypedDict: its name is the keyword in Python, and its annotation the type and a row. A
-TypedDict is a group of options, and the ones at the end are those of the calls. The commands, the signatures of
-Python's functions, the variables `MPIRED_<FLAG>` and the reference read the rows; `checked` reads what a caller gave.
+The commands, the signatures of Python's functions, the variables `MPIRED_<FLAG>`, completion and the pages read the
+rows. `checked` reads the options of a caller.
 """
 
-import functools
 import os
 from collections.abc import Iterator, KeysView, Mapping, Sequence, ValuesView
 from typing import (
     TYPE_CHECKING,
-    Annotated,
     Any,
     NamedTuple,
     Protocol,
     TypeAlias,
-    TypedDict,
     TypeVar,
-    cast,
-    is_typeddict,
 )
 
 from mpired.errors import UsageError
@@ -64,19 +58,13 @@ AnyDatatype: TypeAlias = "str | MpiDatatype | np.dtype[Any] | type[np.generic] |
 EngineLike: TypeAlias = "str | SupportsSubmit | SupportsEverywhere"
 
 
-OP = "Op and values"
-COMPARISON = "Tolerance"
-RESULT = "Result"
-TARGET = "Target and origins"
-INPUTS = "Inputs"
-COLUMNS = "Columns and arrays"
-RAW = "Raw files"
-RUNNING = "Running"
-ADVANCED = "Advanced"
-SECTIONS = (OP, COMPARISON, RESULT, TARGET, INPUTS, COLUMNS, RAW, RUNNING, ADVANCED)
-"""The headings of options, in the order of the help."""
 ONLY_ELEMENTS = "a window keeps only its elements"
 """Why windows have none of the options that need more."""
+
+Options: TypeAlias = Mapping[str, Any]
+"""Options of a call by their keywords, checked."""
+Group: TypeAlias = tuple[str, ...]
+"""Keys of `OPTIONS`."""
 
 
 class MpiDatatype(Protocol):
@@ -104,56 +92,37 @@ class SupportsRead(Protocol):
 
 
 class Option(NamedTuple):
-    """An option: a row.
+    """An option: a row of the table. Without `flags` its flag is its keyword, with hyphens."""
 
-    Parameters
-    ----------
-    flags
-        Its spellings on the command line; the first long one is used in messages.
-    kind
-        Its values.
-    help
-        Its meaning. The first sentence stands alone: the short help shows no more.
-    default
-        What it is if it is not given.
-    environment
-        Whether variables named after its long flags may give it: not what may name code to load.
-    hidden
-        Whether help leaves it out, because it is only there to be refused with a reason.
-    required
-        Whether the command needs it.
-    multiple
-        Whether it may be given several times.
-    once
-        What to do instead of giving it again; without it the last one counts.
-    section
-        Its heading in the help: one of `SECTIONS`.
-    common
-        Whether the short help, `-h`, shows it.
-    """
-
-    flags: str
-    kind: Kind
-    help: str
-    default: Any = None
-    environment: bool = True
-    hidden: bool = False
+    kind: Kind  # its values
+    help: str  # the first sentence stands alone: the short help shows no more
+    default: Any = None  # of a flag False, unless a flag for the contrary exists
+    flags: str | None = ""  # on the command line; messages use the first long one; None if it has none there
+    type: str = ""  # the static type of its value in Python, where the kind does not tell it
+    environment: bool = True  # whether variables named after its long flags set it: none that may name code to load
+    hidden: bool = False  # left out of help, because it exists only to be refused with a reason
     required: bool = False
     multiple: bool = False
-    once: str = ""
-    section: str = RUNNING
-    common: bool = False
+    once: str = ""  # what to do instead of giving it twice; without it the last one counts
+    common: bool = False  # whether the short help, `-h`, shows it
+    section: str = ""  # the heading in the help
 
     @property
     def long_flags(self) -> list[str]:
-        """The flags that begin with two hyphens, without the words that mean the contrary."""
-        return [flag.partition("/")[0] for flag in self.flags.split() if flag.startswith("--")]
+        """The flags that begin with two hyphens, without those for the contrary."""
+        return [flag.partition("/")[0] for flag in (self.flags or "").split() if flag.startswith("--")]
 
     @property
     def variables(self) -> list[str]:
-        """The environment variables that may give it."""
+        """The environment variables that may set it."""
         names = (flag[2:].replace("-", "_").upper() for flag in self.long_flags)
         return [f"MPIRED_{name}" for name in names] if self.environment else []
+
+    @property
+    def static(self) -> str:
+        """The static type of its value in Python."""
+        found = self.type or self.kind.static
+        return found if self.default is not None or self.required else f"{found} | None"
 
 
 BYTE_ORDERS = ("little", "big", "native")
@@ -178,1493 +147,538 @@ _COUNT = Integer(least=0, below=2**63)
 _BYTES = Size(least=0, below=2**63)
 _NUMBER = Integer()
 
-_Type: TypeAlias = Annotated[
-    AnyDatatype,
-    Option(
-        "--type",
-        TypeText(),
-        "Datatype of an element, such as double, float64 or '<f8'; raw files need it.",
-        section=RAW,
-        common=True,
-    ),
-]
-_Types: TypeAlias = Annotated[
-    PathLike | None, Option("--types", Path(), "A TOML file that defines names of datatypes for TYPE.", section=RAW)
-]
-_ByteOrder: TypeAlias = Annotated[
-    str | None, Option("--byte-order", Word(BYTE_ORDERS), "Byte order of raw files; default native.", section=RAW)
-]
-
-# Ops
-
-
-class Op(TypedDict, total=False):
-    """The op of the commands that combine ranks."""
-
-    # No environment variable: it may name code to load.
-    op: Annotated[
-        str,
-        Option(
-            "--op",
+# The headings of the help in their order, each with its rows. The key is the keyword; where calls differ in the row of
+# a keyword, what follows "@" names the calls.
+_SECTIONS: dict[str, dict[str, Option]] = {
+    "Op and values": {
+        "op": Option(
             OpName("REDUCE"),
             "The op, such as sum, mean, max or maxloc; `mpired ops` lists them. Also a function, "
             "FILE.py:FUNCTION, PACKAGE.MODULE:FUNCTION or ./LIB.so:SYMBOL, and installed ops.",
             environment=False,
             required=True,
-            section=OP,
             common=True,
         ),
-    ]
-
-
-# No environment variable, as for the other commands: what is done is written in the command.
-class WindowOp(TypedDict, total=False):
-    """The op of `accumulate`."""
-
-    op: Annotated[
-        str,
-        Option(
-            "--op",
+        "op@accumulate": Option(
             OpName("ACCUMULATE"),
             "The op, such as sum, max or replace; `mpired ops` lists them.",
             environment=False,
             required=True,
-            section=OP,
             common=True,
         ),
-    ]
-
-
-class FetchingOp(TypedDict, total=False):
-    """The op of the one-sided commands that give old elements."""
-
-    op: Annotated[
-        str,
-        Option(
-            "--op",
+        "op@fetch": Option(
             OpName("FETCH"),
             "The op, such as sum, max, replace or no_op; `mpired ops` lists them.",
             environment=False,
             required=True,
-            section=OP,
             common=True,
         ),
-    ]
-
-
-class UserOp(TypedDict, total=False):
-    """What concerns user-defined ops."""
-
-    commute: Annotated[
-        bool | None,
-        Option("--commute/--no-commute", Flag(), "Whether a user-defined op commutes.", section=ADVANCED),
-    ]
-    op_timeout: Annotated[
-        float | None,
-        Option("--op-timeout", Seconds(zero=False), "Time limit of one call of a user-defined op.", section=ADVANCED),
-    ]
-
-
-class Overflow(TypedDict, total=False):
-    """What concerns sums and products."""
-
-    overflow: Annotated[
-        str | None,
-        Option(
-            "--overflow",
+        "overflow": Option(
             Word(OVERFLOWS),
             "When a sum or product does not fit its datatype: warn (default), wrap silently, or end with an error.",
-            section=OP,
         ),
-    ]
-
-
-class WindowValues(Overflow, total=False):
-    """How the values of elements are treated, in windows too."""
-
-    nan: Annotated[
-        str,
-        Option(
-            "--nan",
+        "nan": Option(
             Word(NANS),
-            "NaN makes a result NaN (propagate, default), is left out (ignore), or counts as in MPI "
-            "libraries (mpi). With mpi, results can depend on the order of the ranks.",
+            "NaN makes a result NaN (propagate, default), is left out (ignore), or counts as in MPI libraries "
+            "(mpi). With mpi, results can depend on the order of the ranks.",
             "propagate",
-            section=OP,
             common=True,
         ),
-    ]
-
-
-class ValueOptions(WindowValues, total=False):
-    """How the values of elements are treated."""
-
-    nulls: Annotated[
-        str,
-        Option(
-            "--nulls",
+        "nulls": Option(
             Word(NULLS),
-            "Nulls and missing values end the command (error, default), are left out (ignore), or make a "
-            "result missing (propagate).",
+            "Nulls and missing values end the command (error, default), are left out (ignore), or make a result "
+            "missing (propagate).",
             "error",
-            section=OP,
             common=True,
         ),
-    ]
-    missing: Annotated[
-        float | None,
-        Option("--missing", Number("VALUE"), "Leave out elements equal to VALUE, such as -999.", section=OP),
-    ]
-    accumulate_in: Annotated[
-        str | None,
-        Option(
-            "--accumulate-in",
-            Word(WIDE),
-            "Compute in this wider datatype, and convert the result once, at the end.",
-            section=OP,
+        "missing": Option(Number("VALUE"), "Leave out elements equal to VALUE, such as -999."),
+        "accumulate_in": Option(Word(WIDE), "Compute in this wider datatype, and convert the result once, at the end."),
+        "result_type": Option(TypeText(), "Datatype of the result of a sum or a statistic."),
+        "exact": Option(
+            Flag(), "Compute sums exactly and round once. The order of the ranks then makes no difference."
         ),
-    ]
-    result_type: Annotated[
-        AnyDatatype,
-        Option("--result-type", TypeText(), "Datatype of the result of a sum or a statistic.", section=OP),
-    ]
-    exact: Annotated[
-        bool,
-        Option(
-            "--exact",
-            Flag(),
-            "Compute sums exactly and round once. The order of the ranks then makes no difference.",
-            default=False,
-            section=OP,
-        ),
-    ]
-    ddof: Annotated[
-        int,
-        Option("--ddof", Integer(least=0, below=2**31), "Divide var and std by (ranks - N); default 0.", 0, section=OP),
-    ]
-    weights: Annotated[
-        Sequence[float],
-        Option(
-            "--weights",
+        "ddof": Option(Integer(least=0, below=2**31), "Divide var and std by (ranks - N); default 0.", 0),
+        "weights": Option(
             Numbers(),
             "Weights of the ranks in a mean, such as 0.5,0.25,0.25. They follow the order of the ranks after --sort.",
             (),
-            section=OP,
             common=True,
         ),
-    ]
-    weights_from: Annotated[
-        PathLike | None,
-        Option(
-            "--weights-from", Path(), "Read the weights from a text file, separated by spaces or lines.", section=OP
-        ),
-    ]
-
-
-# Ranks
-
-
-class Listing(TypedDict, total=False):
-    """Which files are the ranks, and in which order."""
-
-    files_from: Annotated[
-        PathLike | None,
-        Option(
-            "--files-from",
-            Path(),
-            "Read more file names from FILE, one per line; `-` is standard input.",
-            environment=False,
-            once="name several lists as @LIST",
-            section=INPUTS,
-        ),
-    ]
-    null: Annotated[
-        bool,
-        Option(
-            "-0 --null",
-            Flag(),
-            "Names in --files-from end with NUL, like those of `find -print0`.",
-            default=False,
-            environment=False,
-            section=INPUTS,
-        ),
-    ]
-    sort: Annotated[
-        str,
-        Option(
-            "--sort",
-            Word(SORTS),
-            "Order of the ranks: as given (default), natural (numbers by value), or by name.",
-            "given",
-            section=INPUTS,
-            common=True,
-        ),
-    ]
-    rank_regex: Annotated[
-        str | None,
-        Option(
-            "--rank-regex",
-            Regex(),
-            r"Order the ranks by the number that the group of REGEX matches in each path, such as 'out\.(\d+)'.",
-            section=INPUTS,
-        ),
-    ]
-    expect_ranks: Annotated[
-        str | Sequence[int] | None,
-        Option(
-            "--expect-ranks",
-            RankNumbers(),
-            "Fail unless the file names have exactly these numbers. The number of a name is the group of "
-            "--rank-regex, else the last number in it.",
-            section=INPUTS,
-            common=True,
-        ),
-    ]
-
-
-class Numbered(TypedDict, total=False):
-    """The numbers in the names of ranks, on the command line."""
-
-    rank_numbers: Annotated[
-        tuple[int, ...] | None,
-        Option(
-            "--ranks",
-            RankNumbers(),
-            "Numbers for the %d of a RANK, such as out.%04d --ranks 0-511.",
-            environment=False,
-            once="write all numbers in one, e.g. 0-10,20",
-            section=INPUTS,
-        ),
-    ]
-
-
-class Cutting(TypedDict, total=False):
-    """Several ranks in a raw file."""
-
-    stride: Annotated[
-        int | None,
-        Option(
-            "--stride",
-            Size(least=1, below=2**63),
-            "Distance in bytes between the ranks of one raw file. They begin at --offset, with --count "
-            "elements each or all.",
-            section=RAW,
-        ),
-    ]
-    ranks_in_file: Annotated[
-        int | None,
-        Option(
-            "--ranks-in-file",
-            Integer(least=1, below=2**31),
-            "A raw file holds N ranks, one after another; with --stride the first N.",
-            section=RAW,
-        ),
-    ]
-
-
-class Skipping(TypedDict, total=False):
-    """What becomes of ranks that cannot be used."""
-
-    skip_bad: Annotated[
-        bool,
-        Option(
-            "-k --skip-bad",
-            Flag(),
-            "Skip unusable or differing files, list them, and exit with 9. The other ranks are renumbered.",
-            default=False,
-            section=INPUTS,
-            common=True,
-        ),
-    ]
-    min_inputs: Annotated[
-        int | None,
-        Option(
-            "--min-inputs",
-            Integer("K", least=1, below=2**63),
-            "Fail if fewer than K ranks are usable; default 1.",
-            section=INPUTS,
-        ),
-    ]
-
-
-class Ranking(Listing, Cutting, Skipping, total=False):
-    """What is said of the ranks."""
-
-
-# Inputs
-
-
-class Definitions(TypedDict, total=False):
-    """Where named datatypes are defined."""
-
-    types: _Types
-
-
-class Arrays(TypedDict, total=False):
-    """How files of arrays are read."""
-
-    unpack: Annotated[
-        bool,
-        Option(
-            "--unpack",
-            Flag(),
-            "Apply scale_factor and add_offset before combining. Results are not packed.",
-            default=False,
-            section=COLUMNS,
-        ),
-    ]
-    follow_links: Annotated[
-        bool,
-        Option(
-            "--follow-links",
-            Flag(),
-            "Read arrays that an HDF5 file links to in other files, and virtual datasets.",
-            default=False,
-            section=ADVANCED,
-        ),
-    ]
-
-
-class Inputs(Arrays, total=False):
-    """What the inputs hold."""
-
-    type: _Type
-    types: _Types
-    format: Annotated[
-        str | None,
-        Option(
-            "--from", FormatName(readable=True), "Format of the inputs; default by content and suffix.", section=INPUTS
-        ),
-    ]
-    columns: Annotated[
-        str | Sequence[str],
-        Option(
-            "--columns --variables",
-            Names(),
-            "Columns, variables or arrays to use: names, or patterns such as 'run*/t?'; default all.",
-            (),
-            section=COLUMNS,
-            common=True,
-        ),
-    ]
-    pair: Annotated[
-        str | Sequence[str] | None,
-        Option(
-            "--pair",
-            Names("VALUE,INDEX"),
-            "Use two columns or arrays as the values and indices of pairs.",
-            section=COLUMNS,
-        ),
-    ]
-    offset: Annotated[
-        int, Option("--offset", _BYTES, "Bytes to skip at the start of raw inputs.", 0, section=RAW, common=True)
-    ]
-    count: Annotated[
-        int | None,
-        Option("--count", _COUNT, "Elements to read of each raw input; default all.", section=RAW, common=True),
-    ]
-    byte_order: _ByteOrder
-    datarep: Annotated[
-        str | None,
-        Option(
-            "--datarep", Word(DATAREPS), "Data representation of raw inputs and results; default native.", section=RAW
-        ),
-    ]
-
-
-class Carrying(TypedDict, total=False):
-    """What results have of the first rank."""
-
-    check_coordinates: Annotated[
-        bool | None,
-        Option(
-            "--check-coordinates/--no-check-coordinates",
-            Flag(),
-            "Require coordinates, and other arrays that results carry, to be identical in all ranks; default yes.",
-            section=COLUMNS,
-        ),
-    ]
-
-
-class Indexing(TypedDict, total=False):
-    """How plain values become pairs."""
-
-    index: Annotated[
-        str | None,
-        Option(
-            "--index",
+        "weights_from": Option(Path(), "Read the weights from a text file, separated by spaces or lines."),
+        "index": Option(
             Word(INDEX_WORDS),
-            "Let maxloc and minloc take plain values, and give each an index. It is the rank, the last "
-            "number in the file's name, or the global position, rank x count + position.",
-            section=OP,
+            "Let maxloc and minloc take plain values, and give each an index. It is the rank, the last number in "
+            "the file's name, or the global position, rank x count + position.",
             common=True,
         ),
-    ]
-    index_type: Annotated[
-        AnyDatatype,
-        Option(
-            "--index-type",
-            TypeText(),
-            "Integer type of the indices of --index; default int, or int64_t if an index needs it.",
-            section=ADVANCED,
-        ),
-    ]
-
-
-class NoIndexing(TypedDict, total=False):
-    """The same where pairs are made before: giving it is refused with how."""
-
-    index: Annotated[str | None, Option("--index", Word(INDEX_WORDS), "", environment=False, hidden=True, section=OP)]
-
-
-class Records(TypedDict, total=False):
-    """What a raw file of records holds."""
-
-    type: Annotated[
-        DatatypeLike,
-        Option(
-            "--type",
-            TypeText(),
-            "Datatype of an element, such as 'resized(0,24,double)'.",
-            required=True,
-            section=RAW,
-            common=True,
-        ),
-    ]
-    types: _Types
-    offset: Annotated[
-        int,
-        Option(
-            "--offset", _BYTES, "Position of the first element (displacement 0), in bytes.", 0, section=RAW, common=True
-        ),
-    ]
-    count: Annotated[
-        int | None, Option("--count", _COUNT, "Number of elements; default all.", section=RAW, common=True)
-    ]
-    byte_order: _ByteOrder
-    datarep: Annotated[
-        str | None,
-        Option("--datarep", Word(DATAREPS), "Data representation of packed raw elements; default native.", section=RAW),
-    ]
-
-
-class Packed(TypedDict, total=False):
-    """What a file of packed elements holds."""
-
-    format: Annotated[
-        str | None,
-        Option("--from", FormatName(readable=True), "Format of PACKED; default by content and suffix.", section=INPUTS),
-    ]
-    columns: Annotated[
-        str | Sequence[str],
-        Option(
-            "--columns --variables",
-            Names(),
-            "The column or array, in a file with several.",
-            (),
-            section=COLUMNS,
-            common=True,
-        ),
-    ]
-
-
-# Results
-
-
-class Output(TypedDict, total=False):
-    """Where one result goes."""
-
-    output: Annotated[
-        str,
-        Option(
-            "-o --output",
-            Path("PATH"),
-            "File or URL to write; `-` (default) is standard output.",
-            "-",
-            section=RESULT,
-            common=True,
-        ),
-    ]
-
-
-class UnpackOutput(TypedDict, total=False):
-    """Where records go."""
-
-    output: Annotated[
-        str,
-        Option(
-            "-o --output", Path("PATH"), "New file; `-` (default) is standard output.", "-", section=RESULT, common=True
-        ),
-    ]
-    into: Annotated[
-        str | None,
-        Option(
-            "--into", Path("PATH"), "Existing file to write into; its other bytes stay.", section=RESULT, common=True
-        ),
-    ]
-
-
-class Outputs(TypedDict, total=False):
-    """Where several results go."""
-
-    output: Annotated[
-        str | None,
-        Option(
-            "-o --output",
-            Path("PATTERN"),
-            "Files to write, such as 'out_{rank}.npy'; also {rank:05d} and {stem}.",
-            section=RESULT,
-            common=True,
-        ),
-    ]
-
-
-class To(TypedDict, total=False):
-    """The form of a result."""
-
-    to: Annotated[
-        str | None,
-        Option(
-            "--to",
-            FormatName(),
-            "Format of the result; default by the suffix of the output, else as the inputs.",
-            section=RESULT,
-            common=True,
-        ),
-    ]
-
-
-class Keep(TypedDict, total=False):
-    """What results have besides what is combined."""
-
-    keep: Annotated[
-        str | Sequence[str],
-        Option(
-            "--keep",
-            Names("NAME,..."),
-            "Columns or arrays to copy into the result unchanged. They must be equal in all ranks.",
-            (),
-            section=COLUMNS,
-            common=True,
-        ),
-    ]
-
-
-class Header(TypedDict, total=False):
-    """What stands before the elements of a raw result."""
-
-    header: Annotated[
-        str,
-        Option(
-            "--header",
-            Word(HEADERS),
-            "Header of raw results: none (default), or a copy of the bytes before the elements of rank 0.",
-            "none",
-            section=RAW,
-        ),
-    ]
-
-
-class Provenance(TypedDict, total=False):
-    """Whether results say where they come from."""
-
-    provenance: Annotated[
-        bool,
-        Option(
-            "--provenance",
-            Flag(),
-            "Record the call, the inputs and their digests, in parquet and arrow results or else in OUT.json.",
-            default=False,
-            section=RESULT,
-        ),
-    ]
-
-
-class Overwrite(TypedDict, total=False):
-    """Whether a result may replace a file."""
-
-    overwrite: Annotated[
-        bool,
-        Option(
-            "-f --force -O --overwrite", Flag(), "Replace an existing file.", default=False, section=RESULT, common=True
-        ),
-    ]
-
-
-class Locking(TypedDict, total=False):
-    """How to wait for others."""
-
-    lock_timeout: Annotated[
-        float | None,
-        Option(
-            "--lock-timeout",
-            Seconds(zero=True),
-            "How long to wait for a file that another command has locked; default 60, 0 tries once.",
-            section=ADVANCED,
-        ),
-    ]
-
-
-class Level(TypedDict, total=False):
-    """How results are compressed."""
-
-    level: Annotated[
-        int | None,
-        Option(
-            "--level",
-            Integer(least=0),
-            "Compression level of results that end in .gz, .bz2, .xz, .zst or .lz4.",
-            section=RESULT,
-        ),
-    ]
-
-
-class Results(To, Overwrite, Locking, total=False):
-    """How results become files."""
-
-
-class Split(TypedDict, total=False):
-    """What becomes of the two fields of pairs."""
-
-    split: Annotated[
-        tuple[PathLike, PathLike] | None,
-        Option(
-            "--split",
-            TwoPaths("VALUES,INDICES"),
-            "Write the values and indices of pairs to two plain files, such as max.npy,where.npy.",
-            section=RESULT,
-            common=True,
-        ),
-    ]
-
-
-class Root(TypedDict, total=False):
-    """Which rank is the root."""
-
-    root: Annotated[
-        int,
-        Option(
-            "--root",
-            Integer("R"),
-            "Take shape, byte order and metadata of the result from rank R.",
-            0,
-            section=ADVANCED,
-        ),
-    ]
-
-
-class RootInPlace(Root, total=False):
-    """Whether the root is replaced."""
-
-    in_place: Annotated[
-        bool,
-        Option(
-            "--in-place", Flag(), "Write the result over the root's file (MPI_IN_PLACE).", default=False, section=RESULT
-        ),
-    ]
-
-
-class InPlace(TypedDict, total=False):
-    """Whether ranks are replaced."""
-
-    in_place: Annotated[
-        bool,
-        Option(
-            "--in-place",
-            Flag(),
-            "Replace every rank's file by its result (MPI_IN_PLACE).",
-            default=False,
-            section=RESULT,
-        ),
-    ]
-
-
-class CountValid(TypedDict, total=False):
-    """Where counts of valid elements go."""
-
-    count_valid: Annotated[
-        PathLike | None,
-        Option(
-            "--count-valid",
-            Path(),
-            "Also write, per element, how many ranks contributed a value. It is a pattern if --output is one.",
-            section=RESULT,
-        ),
-    ]
-
-
-class GroupB(TypedDict, total=False):
-    """The second group of ranks."""
-
-    group_b: Annotated[
-        Several[Rank] | None,
-        Option(
-            "--group-b",
-            Ranks(),
-            "Ranks of a second group, up to the next option. Each group gets the result of the other.",
-            environment=False,
-            multiple=True,
-            section=ADVANCED,
-        ),
-    ]
-
-
-class NoGroupB(TypedDict, total=False):
-    """The second group where MPI defines none: giving it is refused with that reason."""
-
-    group_b: Annotated[
-        Several[Rank] | None,
-        Option("--group-b", Ranks(), "", environment=False, hidden=True, multiple=True, section=ADVANCED),
-    ]
-
-
-class Link(TypedDict, total=False):
-    """What results may be that are the same."""
-
-    link: Annotated[
-        bool,
-        Option(
-            "--link",
-            Flag(),
-            "Store equal results once, under several names, where the system can.",
-            default=False,
-            section=ADVANCED,
-        ),
-    ]
-
-
-class Blocks(TypedDict, total=False):
-    """The blocks of a reduce-scatter."""
-
-    counts: Annotated[
-        Sequence[int],
-        Option(
-            "--counts",
-            Counts(),
-            "Number of elements for each rank, such as 3,0,5.",
-            required=True,
-            section=RESULT,
-            common=True,
-        ),
-    ]
-
-
-class BlocksB(TypedDict, total=False):
-    """The same for the second group."""
-
-    counts_b: Annotated[
-        Sequence[int] | None,
-        Option("--counts-b", Counts(), "Number of elements for each rank of --group-b.", section=ADVANCED),
-    ]
-
-
-class ExscanFirst(TypedDict, total=False):
-    """The first rank of an exclusive scan."""
-
-    exscan_first: Annotated[
-        str,
-        Option(
-            "--exscan-first",
-            Word(EXSCAN_FIRST),
-            "Result of rank 0: none (default) writes no file, identity writes the op's neutral element.",
-            "none",
-            section=RESULT,
-            common=True,
-        ),
-    ]
-
-
-class OpenFiles(TypedDict, total=False):
-    """How many files may be open."""
-
-    max_open_files: Annotated[
-        int | None,
-        Option(
-            "-n --max-open-files", Integer(least=1, below=2**31), "Limit of open files per process.", section=ADVANCED
-        ),
-    ]
-
-
-class Memory(TypedDict, total=False):
-    """What all processes may hold."""
-
-    max_memory: Annotated[
-        int | None, Option("--max-memory", Size(least=0), "Memory limit of all processes together, in bytes.")
-    ]
-
-
-class Budgets(Memory, OpenFiles, total=False):
-    """What a call that is one process may take."""
-
-
-class Workers(TypedDict, total=False):
-    """How many processes there are."""
-
-    jobs: Annotated[
-        int,
-        Option("-j --jobs", Integer(least=0), "Worker processes; 0 (default) means all usable cores.", 0, common=True),
-    ]
-
-
-class Effort(Workers, Budgets, total=False):
-    """How much of the machine is used."""
-
-
-class Engines(TypedDict, total=False):
-    """Who does the work."""
-
-    engine: Annotated[
-        EngineLike,
-        Option(
-            "--engine",
-            EngineName(ENGINES),
-            "Where to compute: local (default) is this machine, mpi the processes that srun or mpiexec "
-            "started, dask the workers of --scheduler. With mpi and dask, --jobs limits the segments under "
-            "way, and --max-memory applies to each process.",
-            "local",
-            section=ADVANCED,
-        ),
-    ]
-    scheduler: Annotated[
-        str | None,
-        Option(
-            "--scheduler",
-            Text("ADDRESS"),
-            "Scheduler of --engine dask, such as tcp://host:8786, or the file that `dask scheduler "
-            "--scheduler-file` writes; default DASK_SCHEDULER_ADDRESS.",
-            section=ADVANCED,
-        ),
-    ]
-    engine_timeout: Annotated[
-        float | None,
-        Option(
-            "--engine-timeout",
-            Seconds(zero=False),
-            "How long to wait for the scheduler, for a first worker, and for a worker that does not answer; "
-            "default 120 with dask, no limit with mpi.",
-            section=ADVANCED,
-        ),
-    ]
-
-
-class Spread(TypedDict, total=False):
-    """How the work is divided."""
-
-    spread: Annotated[
-        str,
-        Option(
-            "--spread",
-            Word(SPREADS),
-            "How --engine mpi divides the work. elements: each worker reads its part of all ranks. ranks: "
-            "each machine reads some of the ranks and passes partial results on. auto (default): ranks if "
-            "the workers would open more than 100,000 files. The bytes of the result are the same.",
-            "auto",
-            section=ADVANCED,
-        ),
-    ]
-
-
-# Windows
-
-
-class Windows(TypedDict, total=False):
-    """The windows of several ranks."""
-
-    windows: Annotated[
-        Sequence[PathLike],
-        Option(
-            "--window",
-            Ranks("FILE"),
-            "The file of a rank's window: one for each rank, in rank order, instead of TARGET.",
-            (),
-            environment=False,
-            multiple=True,
-            section=TARGET,
-        ),
-    ]
-
-
-class Target(TypedDict, total=False):
-    """Where in which window."""
-
-    target_rank: Annotated[
-        int | None,
-        Option("--target-rank", Integer("R"), "The rank whose window is used, if there are several.", section=TARGET),
-    ]
-    target_disp: Annotated[
-        int | None,
-        Option(
-            "--target-disp",
-            _NUMBER,
-            "Position of the first element in the window, in units of --disp-unit; default 0.",
-            section=TARGET,
-            common=True,
-        ),
-    ]
-    disp_unit: Annotated[
-        int | None,
-        Option(
-            "--disp-unit",
-            Integer("BYTES"),
-            "Bytes per unit of --target-disp; default the size of an element.",
-            section=TARGET,
-        ),
-    ]
-
-
-class Element(Target, total=False):
-    """Which element of a window is meant."""
-
-    at: Annotated[
-        Index | None,
-        Option(
-            "--at",
-            Anything("INDEX"),
-            "Index of the element in a target that has a shape, such as `3,0`.",
-            section=TARGET,
-            common=True,
-        ),
-    ]
-    type: _Type
-    columns: Annotated[
-        str | Sequence[str],
-        Option(
-            "--columns --variables",
-            Names(),
-            "The column or array, in a target with several.",
-            (),
-            section=COLUMNS,
-            common=True,
-        ),
-    ]
-    byte_order: _ByteOrder
-
-
-class Where(Target, total=False):
-    """Which elements of a window are meant, and of an origin."""
-
-    target_count: Annotated[
-        int | None,
-        Option(
-            "--target-count",
-            _NUMBER,
-            "Number of elements of the target; default as many as the origin has.",
-            section=TARGET,
-        ),
-    ]
-    target_type: Annotated[
-        AnyDatatype,
-        Option(
-            "--target-type",
-            TypeText(),
-            "Datatype of these elements, such as `vector(3,1,2,double)`; it gives their positions.",
-            section=TARGET,
-        ),
-    ]
-    at: Annotated[
-        Index | None,
-        Option(
-            "--at",
-            Anything("INDEX"),
-            "Slice of a target that has a shape, in NumPy's notation, such as `3,0:5`.",
-            section=TARGET,
-            common=True,
-        ),
-    ]
-    map: Annotated[
-        Indices,
-        Option(
-            "--map",
-            Anything("FILE"),
-            "File with an integer for each element of the origin: its position in the target.",
-            section=TARGET,
-        ),
-    ]
-    origin_disp: Annotated[
-        int,
-        Option("--origin-disp", _NUMBER, "Elements to skip at the start of the origin.", 0, section=TARGET),
-    ]
-    origin_count: Annotated[
-        int | None,
-        Option("--origin-count", _NUMBER, "Elements of the origin to use; default all.", section=TARGET, common=True),
-    ]
-    origin_type: Annotated[
-        AnyDatatype,
-        Option("--origin-type", TypeText(), "Datatype of these elements; see --target-type.", section=TARGET),
-    ]
-
-
-class Transaction(Locking, total=False):
-    """How a target changes."""
-
-    commit: Annotated[
-        str,
-        Option(
-            "--commit",
-            Word(COMMITS),
-            "How the target changes: rename replaces it by a new file, journal changes it in place; auto "
-            "(default) chooses.",
-            "auto",
-            section=ADVANCED,
-        ),
-    ]
-    durability: Annotated[
-        str,
-        Option(
-            "--durability",
-            Word(DURABILITIES),
-            "full (default): changes survive a loss of power. process and none: they survive kill -9, and "
-            "nothing is synced.",
-            "full",
-            section=ADVANCED,
-        ),
-    ]
-
-
-class Create(TypedDict, total=False):
-    """What becomes of a target that is missing."""
-
-    create: Annotated[
-        bool | str | int | Sequence[int] | None,
-        Option(
-            "--create",
-            Creation(),
-            "Create a missing target with this count (100) or shape (3,4), filled with the op's identity. "
-            "Without a value: like the first origin.",
-            section=TARGET,
-            common=True,
-        ),
-    ]
-
-
-class Once(TypedDict, total=False):
-    """What a repetition does."""
-
-    once: Annotated[
-        bool,
-        Option(
-            "--once",
-            Flag(),
-            "Skip origins that were combined into the target before: the same file with the same content.",
-            default=False,
-            section=TARGET,
-            common=True,
-        ),
-    ]
-    once_key: Annotated[
-        str | None,
-        Option(
-            "--once-key",
-            Text("KEY"),
-            "Do nothing if KEY was used for this target before; else record it.",
-            section=TARGET,
-            common=True,
-        ),
-    ]
-
-
-class Fetched(TypedDict, total=False):
-    """Where the old elements go."""
-
-    fetch: Annotated[
-        str,
-        Option(
-            "--fetch",
-            Path("OLD"),
-            "File for the old elements; default standard output.",
-            "-",
-            section=RESULT,
-            common=True,
-        ),
-    ]
-    to: Annotated[
-        str | None,
-        Option(
-            "--to",
-            FormatName(),
-            "Format of OLD; default by its suffix, else that of the target.",
-            section=RESULT,
-            common=True,
-        ),
-    ]
-    force: Annotated[
-        bool, Option("-f --force", Flag(), "Replace OLD if it exists.", default=False, section=RESULT, common=True)
-    ]
-
-
-# Queries
-
-
-class Tolerance(TypedDict, total=False):
-    """What counts as equal."""
-
-    ulp: Annotated[
-        int | None,
-        Option(
-            "--ulp",
-            Integer(least=0, below=2**63),
-            "Floating-point numbers are equal if they differ by at most N units in the last place.",
-            section=COMPARISON,
-            common=True,
-        ),
-    ]
-    rtol: Annotated[
-        float | None,
-        Option(
-            "--rtol",
-            Amount(),
-            "Numbers are equal if abs(a - b) <= atol + rtol * abs(b), with b from B. If only one of --rtol "
-            "and --atol is given, the other is 0.",
-            section=COMPARISON,
-            common=True,
-        ),
-    ]
-    atol: Annotated[
-        float | None, Option("--atol", Amount(), "Absolute tolerance; see --rtol.", section=COMPARISON, common=True)
-    ]
-    nan_equal: Annotated[
-        bool, Option("--nan-equal", Flag(), "NaN equals NaN.", default=False, section=COMPARISON, common=True)
-    ]
-
-
-class Examples(TypedDict, total=False):
-    """How many differences are shown."""
-
-    examples: Annotated[
-        int,
-        Option(
-            "--examples",
-            Integer(least=0, below=2**31),
-            "Number of differences to show.",
-            10,
-            section=COMPARISON,
-            common=True,
-        ),
-    ]
-
-
-class Extreme(TypedDict, total=False):
-    """Which extreme is looked for."""
-
-    op: Annotated[
-        str,
-        Option(
-            "--op",
+        "index@none": Option(Word(INDEX_WORDS), "", environment=False, hidden=True),
+        "op@locate": Option(
             OpName("REDUCE", names=EXTREMES),
             "maxloc (or max) for the maximum, minloc (or min) for the minimum.",
             environment=False,
             required=True,
-            section=OP,
             common=True,
         ),
-    ]
-
-
-class Top(TypedDict, total=False):
-    """How many extremes are looked for."""
-
-    top: Annotated[
-        int | None,
-        Option(
-            "--top",
-            Integer("K", least=1, below=2**31),
-            "Show the K most extreme elements, in order; default 1.",
-            section=OP,
-            common=True,
+        "top": Option(
+            Integer("K", least=1, below=2**31), "Show the K most extreme elements, in order; default 1.", common=True
         ),
-    ]
-
-
-class LocateNan(TypedDict, total=False):
-    """What becomes of NaN."""
-
-    nan: Annotated[
-        str,
-        Option(
-            "--nan",
+        "nan@locate": Option(
             Word(LOCATE_NANS),
             "NaN counts as the extreme (propagate, default), or is left out (ignore).",
             "propagate",
-            section=OP,
             common=True,
         ),
-    ]
-
-
-# What the commands print
-
-
-class Quiet(TypedDict, total=False):
-    """Whether there is a summary."""
-
-    quiet: Annotated[
-        bool,
-        Option(
-            "-q --quiet",
-            Flag(),
-            "No summary on standard error. Warnings of overflow and of --once stay.",
-            default=False,
+    },
+    "Tolerance": {
+        "ulp": Option(
+            Integer(least=0, below=2**63),
+            "Floating-point numbers are equal if they differ by at most N units in the last place.",
             common=True,
         ),
-    ]
-
-
-class Selected(TypedDict, total=False):
-    """Which elements are shown one by one."""
-
-    slice: Annotated[
-        str | None,
-        Option(
-            "--slice",
+        "rtol": Option(
+            Amount(),
+            "Numbers are equal if abs(a - b) <= atol + rtol * abs(b), with b from B. If only one of --rtol and "
+            "--atol is given, the other is 0.",
+            common=True,
+        ),
+        "atol": Option(Amount(), "Absolute tolerance; see --rtol.", common=True),
+        "nan_equal": Option(Flag(), "NaN equals NaN.", common=True),
+        "examples": Option(Integer(least=0, below=2**31), "Number of differences to show.", 10, common=True),
+    },
+    "Result": {
+        "output": Option(
+            Path("PATH"),
+            "File or URL to write; `-` (default) is standard output.",
+            "-",
+            flags="-o --output",
+            common=True,
+        ),
+        "output@unpack": Option(
+            Path("PATH"), "New file; `-` (default) is standard output.", "-", flags="-o --output", common=True
+        ),
+        "into": Option(Path("PATH"), "Existing file to write into; its other bytes stay.", common=True),
+        "output@ranks": Option(
+            Path("PATTERN"),
+            "Files to write, such as 'out_{rank}.npy'; also {rank:05d} and {stem}.",
+            flags="-o --output",
+            common=True,
+        ),
+        "to": Option(
+            FormatName(), "Format of the result; default by the suffix of the output, else as the inputs.", common=True
+        ),
+        "provenance": Option(
+            Flag(), "Record the call, the inputs and their digests, in parquet and arrow results or else in OUT.json."
+        ),
+        "overwrite": Option(Flag(), "Replace an existing file.", flags="-f --force -O --overwrite", common=True),
+        "level": Option(Integer(least=0), "Compression level of results that end in .gz, .bz2, .xz, .zst or .lz4."),
+        "split": Option(
+            TwoPaths("VALUES,INDICES"),
+            "Write the values and indices of pairs to two plain files, such as max.npy,where.npy.",
+            common=True,
+        ),
+        "in_place@root": Option(Flag(), "Write the result over the root's file (MPI_IN_PLACE)."),
+        "in_place": Option(Flag(), "Replace every rank's file by its result (MPI_IN_PLACE)."),
+        "count_valid": Option(
+            Path(), "Also write, per element, how many ranks contributed a value. It is a pattern if --output is one."
+        ),
+        "counts": Option(Counts(), "Number of elements for each rank, such as 3,0,5.", required=True, common=True),
+        "exscan_first": Option(
+            Word(EXSCAN_FIRST),
+            "Result of rank 0: none (default) writes no file, identity writes the op's neutral element.",
+            "none",
+            common=True,
+        ),
+        "fetch": Option(Path("OLD"), "File for the old elements; default standard output.", "-", common=True),
+        "to@fetch": Option(FormatName(), "Format of OLD; default by its suffix, else that of the target.", common=True),
+        "force@fetch": Option(Flag(), "Replace OLD if it exists.", flags="-f --force", common=True),
+        "slice": Option(
             Text("SLICE"),
             "Elements to print, in NumPy's notation, such as '10:20,::-1'; default the first and the last.",
-            section=RESULT,
             common=True,
         ),
-    ]
-
-
-class Bars(TypedDict, total=False):
-    """Whether a histogram is printed."""
-
-    histogram: Annotated[
-        bool,
-        Option(
-            "--histogram",
-            Flag(),
-            "Also print a histogram; needs the extra `plot`.",
-            default=False,
-            section=RESULT,
-            common=True,
+        "histogram": Option(Flag(), "Also print a histogram; needs the extra `plot`.", common=True),
+        "bins": Option(
+            Integer(least=1, below=2**16), "Maximum number of bins of a histogram; default 20.", common=True
         ),
-    ]
-
-
-class Picture(TypedDict, total=False):
-    """Histograms, and a picture of a file."""
-
-    bins: Annotated[
-        int | None,
-        Option(
-            "--bins",
-            Integer(least=1, below=2**16),
-            "Maximum number of bins of a histogram; default 20.",
-            section=RESULT,
-            common=True,
-        ),
-    ]
-    png: Annotated[
-        str | None,
-        Option(
-            "--png",
+        "png": Option(
             Path("PATH"),
-            "Draw the file as a PNG picture; needs the extra `plot`. It has a histogram of each array, and "
-            "maps of those with two dimensions.",
-            section=RESULT,
+            "Draw the file as a PNG picture; needs the extra `plot`. It has a histogram of each array, and maps "
+            "of those with two dimensions.",
             common=True,
         ),
-    ]
-
-
-class DryRun(TypedDict, total=False):
-    """Whether anything is done."""
-
-    # No environment variable: a command that does nothing is never meant by what an earlier one has set.
-    dry_run: Annotated[
-        bool,
-        Option(
-            "--dry-run",
+    },
+    "Target and origins": {
+        "windows": Option(
+            Ranks("FILE"),
+            "The file of a rank's window: one for each rank, in rank order, instead of TARGET.",
+            (),
+            flags="--window",
+            environment=False,
+            multiple=True,
+        ),
+        "target_rank": Option(Integer("R"), "The rank whose window is used, if there are several."),
+        "target_disp": Option(
+            _NUMBER, "Position of the first element in the window, in units of --disp-unit; default 0.", common=True
+        ),
+        "disp_unit": Option(Integer("BYTES"), "Bytes per unit of --target-disp; default the size of an element."),
+        "at@element": Option(
+            Anything("INDEX"),
+            "Index of the element in a target that has a shape, such as `3,0`.",
+            type="Index",
+            common=True,
+        ),
+        "target_count": Option(_NUMBER, "Number of elements of the target; default as many as the origin has."),
+        "target_type": Option(
+            TypeText(), "Datatype of these elements, such as `vector(3,1,2,double)`; it gives their positions."
+        ),
+        "at": Option(
+            Anything("INDEX"),
+            "Slice of a target that has a shape, in NumPy's notation, such as `3,0:5`.",
+            type="Index",
+            common=True,
+        ),
+        "map": Option(
+            Anything("FILE"),
+            "File with an integer for each element of the origin: its position in the target.",
+            type="Indices",
+        ),
+        "origin_disp": Option(_NUMBER, "Elements to skip at the start of the origin.", 0),
+        "origin_count": Option(_NUMBER, "Elements of the origin to use; default all.", common=True),
+        "origin_type": Option(TypeText(), "Datatype of these elements; see --target-type."),
+        "create": Option(
+            Creation(),
+            "Create a missing target with this count (100) or shape (3,4), filled with the op's identity. Without "
+            "a value: like the first origin.",
+            common=True,
+        ),
+        "once": Option(
+            Flag(),
+            "Skip origins that were combined into the target before: the same file with the same content.",
+            common=True,
+        ),
+        "once_key": Option(
+            Text("KEY"), "Do nothing if KEY was used for this target before; else record it.", common=True
+        ),
+    },
+    "Inputs": {
+        "files_from": Option(
+            Path(),
+            "Read more file names from FILE, one per line; `-` is standard input.",
+            environment=False,
+            once="name several lists as @LIST",
+        ),
+        "null": Option(
+            Flag(),
+            "Names in --files-from end with NUL, like those of `find -print0`.",
+            flags="-0 --null",
+            environment=False,
+        ),
+        "sort": Option(
+            Word(SORTS),
+            "Order of the ranks: as given (default), natural (numbers by value), or by name.",
+            "given",
+            common=True,
+        ),
+        "rank_regex": Option(
+            Regex(),
+            r"Order the ranks by the number that the group of REGEX matches in each path, such as 'out\.(\d+)'.",
+        ),
+        "expect_ranks": Option(
+            RankNumbers(),
+            "Fail unless the file names have exactly these numbers. The number of a name is the group of "
+            "--rank-regex, else the last number in it.",
+            common=True,
+        ),
+        "rank_numbers": Option(
+            RankNumbers(),
+            "Numbers for the %d of a RANK, such as out.%04d --ranks 0-511.",
+            flags="--ranks",
+            environment=False,
+            once="write all numbers in one, e.g. 0-10,20",
+        ),
+        "skip_bad": Option(
+            Flag(),
+            "Skip unusable or differing files, list them, and exit with 9. The other ranks are renumbered.",
+            flags="-k --skip-bad",
+            common=True,
+        ),
+        "min_inputs": Option(Integer("K", least=1, below=2**63), "Fail if fewer than K ranks are usable; default 1."),
+        "format": Option(
+            FormatName(readable=True), "Format of the inputs; default by content and suffix.", flags="--from"
+        ),
+        "format@unpack": Option(
+            FormatName(readable=True), "Format of PACKED; default by content and suffix.", flags="--from"
+        ),
+    },
+    "Columns and arrays": {
+        "unpack": Option(Flag(), "Apply scale_factor and add_offset before combining. Results are not packed."),
+        "columns": Option(
+            Names(),
+            "Columns, variables or arrays to use: names, or patterns such as 'run*/t?'; default all.",
+            (),
+            flags="--columns --variables",
+            common=True,
+        ),
+        "pair": Option(Names("VALUE,INDEX"), "Use two columns or arrays as the values and indices of pairs."),
+        "check_coordinates": Option(
+            Flag(),
+            "Require coordinates, and other arrays that results carry, to be identical in all ranks; default yes.",
+            flags="--check-coordinates/--no-check-coordinates",
+        ),
+        "columns@unpack": Option(
+            Names(), "The column or array, in a file with several.", (), flags="--columns --variables", common=True
+        ),
+        "keep": Option(
+            Names("NAME,..."),
+            "Columns or arrays to copy into the result unchanged. They must be equal in all ranks.",
+            (),
+            common=True,
+        ),
+        "columns@element": Option(
+            Names(), "The column or array, in a target with several.", (), flags="--columns --variables", common=True
+        ),
+    },
+    "Raw files": {
+        "stride": Option(
+            Size(least=1, below=2**63),
+            "Distance in bytes between the ranks of one raw file. They begin at --offset, with --count elements "
+            "each or all.",
+        ),
+        "ranks_in_file": Option(
+            Integer(least=1, below=2**31), "A raw file holds N ranks, one after another; with --stride the first N."
+        ),
+        "types": Option(Path(), "A TOML file that defines names of datatypes for TYPE."),
+        "type": Option(
+            TypeText(), "Datatype of an element, such as double, float64 or '<f8'; raw files need it.", common=True
+        ),
+        "offset": Option(_BYTES, "Bytes to skip at the start of raw inputs.", 0, common=True),
+        "count": Option(_COUNT, "Elements to read of each raw input; default all.", common=True),
+        "byte_order": Option(Word(BYTE_ORDERS), "Byte order of raw files; default native."),
+        "datarep": Option(Word(DATAREPS), "Data representation of raw inputs and results; default native."),
+        "type@pack": Option(
+            TypeText(), "Datatype of an element, such as 'resized(0,24,double)'.", required=True, common=True
+        ),
+        "offset@pack": Option(_BYTES, "Position of the first element (displacement 0), in bytes.", 0, common=True),
+        "count@pack": Option(_COUNT, "Number of elements; default all.", common=True),
+        "datarep@pack": Option(Word(DATAREPS), "Data representation of packed raw elements; default native."),
+        "header": Option(
+            Word(HEADERS),
+            "Header of raw results: none (default), or a copy of the bytes before the elements of rank 0.",
+            "none",
+        ),
+    },
+    "Running": {
+        "max_memory": Option(Size(least=0), "Memory limit of all processes together, in bytes."),
+        "jobs": Option(
+            Integer(least=0), "Worker processes; 0 (default) means all usable cores.", 0, flags="-j --jobs", common=True
+        ),
+        "quiet": Option(
+            Flag(),
+            "No summary on standard error. Warnings of overflow and of --once stay.",
+            flags="-q --quiet",
+            common=True,
+        ),
+        "dry_run": Option(
             Flag(),
             "Check everything and print the plan; write nothing. With --json, the plan is JSON.",
-            default=False,
             environment=False,
             common=True,
         ),
-    ]
-
-
-class Summarised(Quiet, total=False):
-    """What the summary is."""
-
-    as_json: Annotated[
-        bool, Option("--json", Flag(), "Print the summary, or the error, as JSON.", default=False, common=True)
-    ]
-
-
-class Report(Summarised, DryRun, total=False):
-    """What the summary is, and more."""
-
-    verbose: Annotated[
-        bool, Option("-v --verbose", Flag(), "Also print how the work was split, and timings.", default=False)
-    ]
-
-
-class Recovering(TypedDict, total=False):
-    """What `recover` does."""
-
-    only_list: Annotated[
-        bool, Option("--list", Flag(), "List leftovers; change nothing.", default=False, environment=False, common=True)
-    ]
-    discard: Annotated[
-        bool,
-        Option(
-            "--discard",
-            Flag(),
-            "Remove a journal that no committed update needs.",
-            default=False,
-            environment=False,
-            common=True,
-        ),
-    ]
-    force: Annotated[
-        bool,
-        Option(
-            "-f --force",
+        "as_json": Option(Flag(), "Print the summary, or the error, as JSON.", flags="--json", common=True),
+        "verbose": Option(Flag(), "Also print how the work was split, and timings.", flags="-v --verbose"),
+        "only_list": Option(Flag(), "List leftovers; change nothing.", flags="--list", environment=False, common=True),
+        "discard": Option(Flag(), "Remove a journal that no committed update needs.", environment=False, common=True),
+        "force@recover": Option(
             Flag(),
             "With --discard: remove every journal, even one without which a file stays half changed.",
-            default=False,
+            flags="-f --force",
             environment=False,
             common=True,
         ),
-    ]
+        "as_json@print": Option(Flag(), "Print JSON.", flags="--json", common=True),
+        "matrix": Option(Flag(), "Print which op takes which datatype.", common=True),
+        "progress": Option(
+            Anything(),
+            "A function that takes a range and yields its items, one for each megabyte, such as tqdm.",
+            flags=None,
+            type="Callable[[range], Iterable[object]]",
+        ),
+    },
+    "Advanced": {
+        "commute": Option(Flag(), "Whether a user-defined op commutes.", flags="--commute/--no-commute"),
+        "op_timeout": Option(Seconds(zero=False), "Time limit of one call of a user-defined op."),
+        "follow_links": Option(Flag(), "Read arrays that an HDF5 file links to in other files, and virtual datasets."),
+        "index_type": Option(
+            TypeText(), "Integer type of the indices of --index; default int, or int64_t if an index needs it."
+        ),
+        "lock_timeout": Option(
+            Seconds(zero=True), "How long to wait for a file that another command has locked; default 60, 0 tries once."
+        ),
+        "root": Option(Integer("R"), "Take shape, byte order and metadata of the result from rank R.", 0),
+        "group_b": Option(
+            Ranks(),
+            "Ranks of a second group, up to the next option. Each group gets the result of the other.",
+            environment=False,
+            multiple=True,
+        ),
+        "group_b@none": Option(Ranks(), "", environment=False, hidden=True, multiple=True),
+        "link": Option(Flag(), "Store equal results once, under several names, where the system can."),
+        "counts_b": Option(Counts(), "Number of elements for each rank of --group-b."),
+        "max_open_files": Option(
+            Integer(least=1, below=2**31), "Limit of open files per process.", flags="-n --max-open-files"
+        ),
+        "engine": Option(
+            EngineName(ENGINES),
+            "Where to compute: local (default) is this machine, mpi the processes that srun or mpiexec started, "
+            "dask the workers of --scheduler. With mpi and dask, --jobs limits the segments under way, and "
+            "--max-memory applies to each process.",
+            "local",
+        ),
+        "scheduler": Option(
+            Text("ADDRESS"),
+            "Scheduler of --engine dask, such as tcp://host:8786, or the file that `dask scheduler "
+            "--scheduler-file` writes; default DASK_SCHEDULER_ADDRESS.",
+        ),
+        "engine_timeout": Option(
+            Seconds(zero=False),
+            "How long to wait for the scheduler, for a first worker, and for a worker that does not answer; "
+            "default 120 with dask, no limit with mpi.",
+        ),
+        "spread": Option(
+            Word(SPREADS),
+            "How --engine mpi divides the work. elements: each worker reads its part of all ranks. ranks: each "
+            "machine reads some of the ranks and passes partial results on. auto (default): ranks if the workers "
+            "would open more than 100,000 files. The bytes of the result are the same.",
+            "auto",
+        ),
+        "commit": Option(
+            Word(COMMITS),
+            "How the target changes: rename replaces it by a new file, journal changes it in place; auto "
+            "(default) chooses.",
+            "auto",
+        ),
+        "durability": Option(
+            Word(DURABILITIES),
+            "full (default): changes survive a loss of power. process and none: they survive kill -9, and nothing "
+            "is synced.",
+            "full",
+        ),
+    },
+}
+
+RUNNING = "Running"
+"""The heading of options that every call may have."""
+SECTIONS = tuple(_SECTIONS)
+"""The headings of options, in the order of the help."""
 
 
-class RecoverOptions(Recovering, Locking, total=False):
-    """The options of `recover`."""
+def _whole(key: str, row: Option, section: str) -> Option:
+    """Return a row with what follows from its key and its kind."""
+    flags = f"--{keyword(key).replace('_', '-')}" if row.flags == "" else row.flags
+    is_plain_flag = isinstance(row.kind, Flag) and "/" not in (flags or "")
+    return row._replace(flags=flags, default=False if is_plain_flag else row.default, section=section)
 
 
-class AsJson(TypedDict, total=False):
-    """The form of what is printed."""
-
-    as_json: Annotated[bool, Option("--json", Flag(), "Print JSON.", default=False, common=True)]
-
-
-class Matrix(TypedDict, total=False):
-    """The form of the list of ops."""
-
-    matrix: Annotated[
-        bool, Option("--matrix", Flag(), "Print which op takes which datatype.", default=False, common=True)
-    ]
+def keyword(key: str) -> str:
+    """Return the keyword of a key of the table."""
+    return key.partition("@")[0]
 
 
-# The calls
+OPTIONS = {key: _whole(key, row, section) for section, table in _SECTIONS.items() for key, row in table.items()}
+"""All options by their keys."""
+
+# Groups of options
+
+WINDOW_VALUES: Group = ("overflow", "nan")
+VALUES: Group = (
+    *WINDOW_VALUES,
+    "nulls",
+    "missing",
+    "accumulate_in",
+    "result_type",
+    "exact",
+    "ddof",
+    "weights",
+    "weights_from",
+)
+USER_OP: Group = ("commute", "op_timeout")
+LISTING: Group = ("files_from", "null", "sort", "rank_regex", "expect_ranks")
+CUTTING: Group = ("stride", "ranks_in_file")
+SKIPPING: Group = ("skip_bad", "min_inputs")
+RANKING: Group = (*LISTING, *CUTTING, *SKIPPING)
+RAW: Group = ("type", "types", "format", "columns", "pair", "offset", "count", "byte_order", "datarep")
+INPUTS: Group = ("unpack", "follow_links", *RAW)
+RECORDS: Group = ("type@pack", "types", "offset@pack", "count@pack", "byte_order", "datarep@pack")
+PACKED: Group = ("format@unpack", "columns@unpack")
+RESULTS: Group = ("to", "overwrite", "lock_timeout")
+BUDGETS: Group = ("max_memory", "max_open_files")
+EFFORT: Group = ("jobs", *BUDGETS)
+ENGINE: Group = ("engine", "scheduler", "engine_timeout")
+TRANSACTION: Group = ("lock_timeout", "commit", "durability")
+TARGET: Group = ("target_rank", "target_disp", "disp_unit")
+ELEMENT: Group = (*TARGET, "at@element", "type", "columns@element", "byte_order")
+PLACES: Group = (
+    *TARGET,
+    "target_count",
+    "target_type",
+    "at",
+    "map",
+    "origin_disp",
+    "origin_count",
+    "origin_type",
+)
+FETCHED: Group = ("fetch", "to@fetch", "force@fetch")
+TOLERANCE: Group = ("ulp", "rtol", "atol", "nan_equal")
+SUMMARY: Group = ("quiet", "as_json")
+REPORT: Group = (*SUMMARY, "dry_run", "verbose")
+
+# The options of the calls
+
+LOCAL: Group = (*USER_OP, *VALUES, *INPUTS, "lock_timeout", *EFFORT)
+COMBINE: Group = (
+    *USER_OP,
+    *VALUES,
+    *RANKING,
+    *INPUTS,
+    "index",
+    "index_type",
+    *RESULTS,
+    "split",
+    "count_valid",
+    "header",
+    "check_coordinates",
+    "provenance",
+    "level",
+    *EFFORT,
+    *ENGINE,
+    "spread",
+)
+REDUCE: Group = (*COMBINE, "keep", "root", "in_place@root", "group_b")
+SCATTER_BLOCK: Group = (*COMBINE, "in_place", "group_b")
+SCATTER: Group = ("counts", *SCATTER_BLOCK, "counts_b")
+ALLREDUCE: Group = (*SCATTER_BLOCK, "keep", "link")
+SCAN: Group = (*COMBINE, "keep", "in_place", "group_b@none")
+EXSCAN: Group = (*SCAN, "exscan_first")
+CALL: Group = (*REDUCE, "link", "counts", "counts_b", "exscan_first")
+"""Those of all collectives."""
+FETCH: Group = (*WINDOW_VALUES, *PLACES, *INPUTS, *TRANSACTION, "create", *BUDGETS)
+ACCUMULATE: Group = (*FETCH, *RANKING, "once", "once_key")
+SWAP: Group = (*ELEMENT, *TRANSACTION, *BUDGETS)
+FETCH_ELEMENT: Group = (*WINDOW_VALUES, *SWAP, "create")
+WINDOW: Group = (*WINDOW_VALUES, *TRANSACTION)
+"""Those of all calls on a window."""
+PACK: Group = (*RECORDS, *RESULTS, *BUDGETS)
+UNPACK: Group = (*RECORDS, *PACKED, "overwrite", "lock_timeout", *BUDGETS)
+INFO: Group = (*LISTING, *INPUTS, "lock_timeout")
+SHOW: Group = (*INPUTS, "bins", "png", "overwrite", "lock_timeout")
+DIFF: Group = (*TOLERANCE, "examples", *INPUTS, *EFFORT, "lock_timeout")
+LOCATE: Group = ("top", "nan@locate", *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_timeout")
+RECOVER: Group = ("only_list", "discard", "force@recover", "lock_timeout")
 
 
-class LocalOptions(UserOp, ValueOptions, Inputs, Locking, Effort, total=False):
-    """The options of `reduce_local`."""
-
-
-class CombineOptions(
-    UserOp,
-    ValueOptions,
-    Ranking,
-    Inputs,
-    Indexing,
-    Results,
-    Split,
-    CountValid,
-    Header,
-    Carrying,
-    Provenance,
-    Level,
-    Effort,
-    Engines,
-    Spread,
-    total=False,
-):
-    """What all calls that combine ranks and write results have."""
-
-
-class ReduceOptions(CombineOptions, Keep, RootInPlace, GroupB, total=False):
-    """The options of `reduce`."""
-
-
-class ShowKeywords(Inputs, Picture, Overwrite, Locking, total=False):
-    """The options of `show` in Python."""
-
-
-class ShowOptions(Selected, Bars, ShowKeywords, AsJson, total=False):
-    """The options of `show`."""
-
-
-class ScatterBlockOptions(CombineOptions, InPlace, GroupB, total=False):
-    """The options of `reduce_scatter_block`."""
-
-
-class AllreduceOptions(ScatterBlockOptions, Keep, Link, total=False):
-    """The options of `allreduce`."""
-
-
-class ScatterKeywords(ScatterBlockOptions, BlocksB, total=False):
-    """The options of `reduce_scatter` but the counts, which are an argument by themselves in Python."""
-
-
-class ScatterOptions(Blocks, ScatterKeywords, total=False):
-    """The options of `reduce_scatter`."""
-
-
-class ScanOptions(CombineOptions, Keep, InPlace, NoGroupB, total=False):
-    """The options of `scan`."""
-
-
-class ExscanOptions(ScanOptions, ExscanFirst, total=False):
-    """The options of `exscan`."""
-
-
-class CallOptions(ReduceOptions, Link, Blocks, BlocksB, ExscanFirst, total=False):
-    """The options of all collectives."""
-
-
-class FetchOptions(WindowValues, Where, Inputs, Transaction, Create, Budgets, total=False):
-    """The options of `get_accumulate`."""
-
-
-class AccumulateOptions(FetchOptions, Ranking, Once, total=False):
-    """The options of `accumulate`."""
-
-
-class SwapOptions(Element, Transaction, Budgets, total=False):
-    """The options of `compare_and_swap`."""
-
-
-class ElementOptions(WindowValues, SwapOptions, Create, total=False):
-    """The options of `fetch_and_op`."""
-
-
-class WindowOptions(WindowValues, Transaction, total=False):
-    """The options of all calls on a window."""
-
-
-class PackOptions(Records, Results, Budgets, total=False):
-    """The options of `pack`."""
-
-
-class UnpackOptions(Records, Packed, Overwrite, Locking, Budgets, total=False):
-    """The options of `unpack`."""
-
-
-class DiffOptions(Tolerance, Examples, Inputs, Effort, Locking, total=False):
-    """The options of `diff`."""
-
-
-class LocateKeywords(LocateNan, Ranking, Inputs, Effort, Engines, Locking, total=False):
-    """The options of `locate` but the number of extremes, which decides in Python what is returned."""
-
-
-class InfoOptions(Listing, Inputs, Locking, total=False):
-    """The options of `info`."""
-
-
-class LocateOptions(Top, LocateKeywords, total=False):
-    """The options of `locate`."""
-
-
-_Options = TypeVar("_Options", bound=Mapping[str, Any])
-
-
-def rows(known: type) -> dict[str, Option]:
-    """Return the options of a TypedDict by their keywords, in order."""
-    return {name: each.__metadata__[0] for name, each in known.__annotations__.items()}
+def rows(group: Group) -> dict[str, Option]:
+    """Return the options of a group by their keywords, in order."""
+    return {keyword(key): OPTIONS[key] for key in group}
 
 
 def integer(name: str, value: object) -> int:
@@ -1675,22 +689,22 @@ def integer(name: str, value: object) -> int:
         raise UsageError(name, str(error)) from None
 
 
-def checked(known: type[_Options], options: Mapping[str, object]) -> _Options:
+def checked(group: Group, options: Options) -> dict[str, Any]:
     """Return options with the defaults of those that were not given, or given as None, each checked by its row.
 
     Parameters
     ----------
-    known
-        Their TypedDict.
+    group
+        Those that the call has.
     options
-        What was given.
+        Those that were given.
 
     Raises
     ------
     UsageError
         If a value makes no sense.
     """
-    table = rows(known)
+    table = rows(group)
     found = {name: row.default for name, row in table.items()}
     for name, value in options.items():
         if value is not None:
@@ -1698,16 +712,14 @@ def checked(known: type[_Options], options: Mapping[str, object]) -> _Options:
                 found[name] = table[name].kind.check(value)
             except RefusedError as error:
                 raise UsageError(f"`{name}`", str(error)) from None
-    return cast("_Options", found)
+    return found
 
 
-@functools.cache
 def flags() -> Mapping[str, str]:
     """Return the long flag of every keyword."""
-    groups = [each for each in globals().values() if is_typeddict(each)]
-    return {name: row.long_flags[0] for group in groups for name, row in rows(group).items()}
+    return {name: row.long_flags[0] for name, row in rows(tuple(OPTIONS)).items() if row.long_flags}
 
 
-def part(known: type[_Options], options: Mapping[str, Any]) -> _Options:
-    """Return those of some options that are of a TypedDict."""
-    return cast("_Options", {name: options[name] for name in known.__annotations__ if name in options})
+def part(group: Group, options: Options) -> dict[str, Any]:
+    """Return those of some options that a group has."""
+    return {name: options[name] for name in map(keyword, group) if name in options}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from mpired import interrupts
 from mpired.errors import UsageError
@@ -120,3 +120,15 @@ def _iterator(shown: object) -> Iterator[object]:
     except TypeError:
         reason = f"returned {type(shown).__name__}; it takes a range and yields its items, as tqdm does"
         raise UsageError("`progress`", reason) from None
+
+
+def watched(keywords: Mapping[str, Any]) -> tuple[dict[str, Any], Progress]:
+    """Return the options among the keywords of a call, and the caller's function for its progress.
+
+    Raises
+    ------
+    UsageError
+        If `progress` is not a function.
+    """
+    options = dict(keywords)
+    return options, shown_by(options.pop("progress", None))

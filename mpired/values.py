@@ -22,9 +22,10 @@ class RefusedError(Exception):
 
 # Plain classes: every command makes them at its start, and dataclasses take ten times as long.
 class Kind:
-    """A kind of values, and what help calls one. Both methods raise `RefusedError`."""
+    """A kind of values, with its name in help. Both methods raise `RefusedError`."""
 
     metavar = ""
+    static = "str"  # the type of a value in Python
 
     def __init__(self, metavar: str = "") -> None:
         self.metavar = metavar or self.metavar
@@ -61,6 +62,7 @@ class OpName(Anything):
 class Text(Kind):
     """A text."""
 
+    static = "str"
     metavar = "TEXT"
 
     def check(self, value: Any) -> str:
@@ -73,6 +75,7 @@ class Text(Kind):
 class TypeText(Text):
     """The text of a datatype; in Python also one of `mpired.datatypes`, of NumPy or of mpi4py."""
 
+    static = "DatatypeLike"
     metavar = "TYPE"
 
     def check(self, value: Any) -> str:
@@ -104,6 +107,7 @@ class FormatName(Text):
 class Path(Kind):
     """The path of a file."""
 
+    static = "PathLike"
     metavar = "FILE"
 
     def check(self, value: Any) -> str:
@@ -115,6 +119,8 @@ class Path(Kind):
 
 class TwoPaths(Kind):
     """The paths of two files, in a text separated by a comma."""
+
+    static = "tuple[PathLike, PathLike]"
 
     def parse(self, text: str) -> tuple[str, ...]:
         """Return the paths."""
@@ -131,6 +137,8 @@ class TwoPaths(Kind):
 
 class Flag(Kind):
     """A thing that is so or not; on the command line a flag."""
+
+    static = "bool"
 
     def check(self, value: Any) -> bool:
         """Return the value as a truth value."""
@@ -156,6 +164,8 @@ class Word(Kind):
 class EngineName(Word):
     """The name of an engine; in Python also what takes tasks, as an executor or a client of Dask."""
 
+    static = "EngineLike"
+
     def check(self, value: Any) -> Any:
         """Return the name, or what takes tasks."""
         takes = any(callable(getattr(value, name, None)) for name in ("submit", "everywhere"))
@@ -165,6 +175,7 @@ class EngineName(Word):
 class Integer(Kind):
     """An integer, in ASCII digits: Python takes those of all scripts, and underscores between them."""
 
+    static = "int"
     metavar = "N"
 
     def __init__(self, metavar: str = "", *, least: int | None = None, below: int | None = None) -> None:
@@ -194,6 +205,7 @@ class Integer(Kind):
 class Seconds(Kind):
     """A time, above 0, or from 0 on if it may be none."""
 
+    static = "float"
     metavar = "SECONDS"
 
     def __init__(self, *, zero: bool) -> None:
@@ -216,6 +228,7 @@ class Seconds(Kind):
 class Number(Kind):
     """A number."""
 
+    static = "float"
     metavar = "NUMBER"
 
     def parse(self, text: str) -> float | int:
@@ -239,6 +252,7 @@ class Number(Kind):
 class Numbers(Kind):
     """Numbers, in a text separated by commas."""
 
+    static = "Sequence[float]"
     metavar = "NUMBER,..."
 
     def parse(self, text: str) -> tuple[float | int, ...]:
@@ -284,6 +298,7 @@ class Size(Integer):
 class Names(Kind):
     """Names, in a text separated by commas; one in double quotes may have commas, and quotes that are doubled (CSV)."""
 
+    static = "str | Sequence[str]"
     metavar = "NAME,..."
 
     def parse(self, text: str) -> tuple[str, ...]:
@@ -320,6 +335,7 @@ def _quoted(name: str) -> str:
 class Counts(Kind):
     """Counts of elements, in a text separated by commas."""
 
+    static = "Sequence[int]"
     metavar = "N,..."
 
     def parse(self, text: str) -> tuple[int, ...]:
@@ -338,6 +354,7 @@ class Counts(Kind):
 class RankNumbers(Kind):
     """Numbers of ranks, in a text single ones and ranges, separated by commas."""
 
+    static = "str | Sequence[int]"
     metavar = "N-M,..."
     _MOST = 1 << 22
 
@@ -383,6 +400,7 @@ class Regex(Text):
 class Creation(Kind):
     """How many elements a new file has: a count, a shape, or True for those of an origin."""
 
+    static = "bool | str | int | Sequence[int]"
     metavar = "[COUNT|SHAPE]"
     LIKE = "like"
 
@@ -412,6 +430,7 @@ class Creation(Kind):
 class Ranks(Kind):
     """The files of ranks; on the command line an option for each. In Python they may be other ranks, too."""
 
+    static = "Several[Rank]"
     metavar = "RANK..."
 
     def check(self, value: Any) -> tuple[Any, ...]:

@@ -51,6 +51,7 @@ NEEDS = {
         lambda: importlib.util.find_spec("pip") is not None, "apt-get install python3-venv, and make .venv again"
     ),
     "mypy": Need(lambda: importlib.util.find_spec("mypy") is not None, "pip install mypy"),
+    "ruff": Need(lambda: importlib.util.find_spec("ruff") is not None, "pip install ruff"),
     "pyright": Need(lambda: importlib.util.find_spec("pyright") is not None, "pip install 'pyright[nodejs]'"),
     "groff": Need(lambda: shutil.which("groff") is not None, "apt-get install groff-base"),
     **{

@@ -235,6 +235,14 @@ def test_table_of_options_is_fresh():
     assert done.stdout == (ROOT / "docs" / "options.md").read_text(), "docs/options.md is stale; run `make docs`"
 
 
+@pytest.mark.needs("ruff")
+def test_stub_is_fresh():
+    made = subprocess.run([sys.executable, ROOT / "docs" / "stubs.py"], check=True, capture_output=True).stdout
+    command = [sys.executable, "-m", "ruff", "format", "-", "--stdin-filename", "stub.pyi"]
+    done = subprocess.run(command, check=True, input=made, capture_output=True, cwd=ROOT)
+    assert done.stdout == (ROOT / "mpired" / "__init__.pyi").read_bytes(), "run `make docs`"
+
+
 def test_page_of_speed_is_fresh():
     command = [sys.executable, str(ROOT / "docs" / "speed.py")]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=True)

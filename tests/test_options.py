@@ -3,7 +3,6 @@
 import inspect
 import subprocess
 import sys
-from typing import is_typeddict
 
 import click
 import numpy as np
@@ -14,11 +13,15 @@ from mpired import options
 from mpired.cli import cli
 from mpired.collectives.table import COLLECTIVES
 from mpired.errors import UsageError
-from mpired.options import SECTIONS, checked, flags, rows
+from mpired.options import OPTIONS, SECTIONS, checked, flags, keyword, rows
 from mpired.values import Flag
 
-GROUPS = {name: group for name, group in vars(options).items() if is_typeddict(group)}
-ROWS = [(name, row) for group in GROUPS.values() for name, row in rows(group).items()]
+GROUPS = {
+    name: group
+    for name, group in vars(options).items()
+    if name.isupper() and isinstance(group, tuple) and set(group) <= set(OPTIONS)
+}
+ROWS = [(keyword(key), row) for key, row in OPTIONS.items() if row.flags]
 COMMANDS = {name: cli.get_command(click.Context(cli), name) for name in cli.list_commands(click.Context(cli))}
 PARAMETERS = [
     (command, parameter)
@@ -57,8 +60,8 @@ def test_a_keyword_has_one_flag_and_a_flag_one_keyword():
 
 @pytest.mark.parametrize("name", GROUPS)
 def test_defaults_are_values(name):
-    for keyword, row in rows(GROUPS[name]).items():
-        assert row.default is None or row.kind.check(row.default) == row.default, keyword
+    for each, row in rows(GROUPS[name]).items():
+        assert row.default is None or row.kind.check(row.default) == row.default, each
         assert not isinstance(row.kind, Flag) or row.default in (False, None)
 
 
@@ -66,7 +69,7 @@ def test_defaults_are_values(name):
 def test_every_collective_has_a_command_and_a_function(name):
     function = getattr(mpired, name.replace("-", "_"))
     taken = set(inspect.signature(function).parameters)
-    assert {keyword for keyword, row in rows(COLLECTIVES[name].options).items() if not row.hidden} <= taken
+    assert {each for each, row in rows(COLLECTIVES[name].options).items() if not row.hidden} <= taken
     assert set(rows(COLLECTIVES[name].options)) <= {parameter.name for parameter in COMMANDS[name].params}
 
 
@@ -91,15 +94,15 @@ def test_every_collective_has_a_command_and_a_function(name):
 )
 def test_values_that_python_gives(options, reason):
     with pytest.raises(UsageError) as error:
-        checked(mpired.options.CallOptions, options)
+        checked(mpired.options.CALL, options)
     assert str(error.value) == reason
 
 
 def test_defaults_take_the_place_of_none():
-    assert checked(mpired.options.CallOptions, {"columns": '"a,b",c'})["columns"] == ("a,b", "c")
-    found = checked(mpired.options.CallOptions, {"jobs": None, "root": np.int8(3), "columns": "a,b"})
+    assert checked(mpired.options.CALL, {"columns": '"a,b",c'})["columns"] == ("a,b", "c")
+    found = checked(mpired.options.CALL, {"jobs": None, "root": np.int8(3), "columns": "a,b"})
     assert (found["jobs"], found["root"], found["columns"], found["overwrite"]) == (0, 3, ("a", "b"), False)
-    assert found.keys() == rows(mpired.options.CallOptions).keys()
+    assert found.keys() == rows(mpired.options.CALL).keys()
 
 
 def test_messages_name_keywords_in_python_and_flags_in_the_command(tmp_path):

@@ -12,7 +12,7 @@ import pytest
 from needs import needs
 
 import mpired
-from mpired.options import AccumulateOptions, ReduceOptions, rows
+from mpired.options import ACCUMULATE, REDUCE, rows
 
 FUNCTIONS = [
     mpired.reduce, mpired.allreduce, mpired.scan, mpired.exscan, mpired.reduce_scatter, mpired.reduce_scatter_block,
@@ -34,7 +34,7 @@ def test_every_keyword_has_a_default_and_a_line_of_documentation(function):
 
 
 def test_signatures_are_those_of_the_rows():
-    for function, known in ((mpired.reduce, ReduceOptions), (mpired.Window.accumulate, AccumulateOptions)):
+    for function, known in ((mpired.reduce, REDUCE), (mpired.Window.accumulate, ACCUMULATE)):
         found = {name: each.default for name, each in inspect.signature(function).parameters.items()}
         assert {name: row.default for name, row in rows(known).items()}.items() <= found.items()
     assert "--max-memory" in inspect.getdoc(mpired.reduce)

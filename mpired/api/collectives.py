@@ -5,27 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any, Literal, TypeAlias, Unpack, overload
-
-import numpy as np
+from typing import Any, TypeAlias
 
 from mpired import attempts, cautions
-from mpired.api.keywords import (
-    AllreduceAll,
-    AllreduceKeywords,
-    BlockAll,
-    Combining,
-    ExscanAll,
-    ExscanKeywords,
-    LocalAll,
-    ReduceAll,
-    ReduceKeywords,
-    ScanAll,
-    ScanKeywords,
-    ScatterAll,
-    ScatterKeywords,
-    watched,
-)
 from mpired.api.outcome import Arrays, as_arrays, carry_out
 from mpired.api.signatures import with_options
 from mpired.buffers.memory import all_at_hand, at_hand, path_at_hand
@@ -37,51 +19,35 @@ from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.engines import chosen
 from mpired.errors import OverflowWarning, UsageError
 from mpired.ops import OpLike
-from mpired.options import CallOptions, PathLike, Rank, Several, rows
-from mpired.progress import Progress
+from mpired.options import (
+    ALLREDUCE,
+    CALL,
+    EXSCAN,
+    LOCAL,
+    REDUCE,
+    SCAN,
+    SCATTER,
+    SCATTER_BLOCK,
+    Options,
+    PathLike,
+    Rank,
+    Several,
+    rows,
+)
+from mpired.progress import Progress, watched
 from mpired.ranks import RankWord
 from mpired.report import Summary, summarise
 
 Ranks: TypeAlias = Several[Rank]
-Yes: TypeAlias = Literal[True]
-No: TypeAlias = Literal[False]
-InMemory: TypeAlias = Several[np.ndarray]
-"""Ranks whose results are arrays. Whether a file's is one, or a dict, is in the file: the type of that is `Any`."""
 
 
-@overload
-def reduce(
-    ranks: InMemory, op: OpLike, *, output: None = None, in_place: No = False, **options: Unpack[ReduceKeywords]
-) -> np.ndarray: ...
-@overload
-def reduce(
-    ranks: Ranks, op: OpLike, *, output: None = None, in_place: No = False, **options: Unpack[ReduceKeywords]
-) -> Any: ...
-@overload
-def reduce(
-    ranks: Ranks, op: OpLike, *, output: PathLike, in_place: No = False, **options: Unpack[ReduceKeywords]
-) -> Summary: ...
-@overload
-def reduce(
-    ranks: Ranks, op: OpLike, *, output: None = None, in_place: Yes, **options: Unpack[ReduceKeywords]
-) -> Summary: ...
-@overload
-def reduce(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    split: tuple[PathLike, PathLike],
-    **options: Unpack[ReduceKeywords],
-) -> Summary: ...
-@with_options
+@with_options(*REDUCE, "progress")
 def reduce(
     ranks: Ranks,
     op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[ReduceAll],
+    **options: Any,
 ) -> Any:
     """Combine the same element of every rank with an op (MPI_Reduce; MPI-4.1, 6.9.1).
 
@@ -154,7 +120,7 @@ def _done(
     given: Sequence[RankWord],
     op: OpLike,
     output: PathLike | None,
-    options: CallOptions,
+    options: Options,
     progress: Progress,
 ) -> Any:
     """Run a collective with its options."""
@@ -180,9 +146,9 @@ def _done(
     return found[0] if len(found) == 1 else tuple(found)
 
 
-def _check_no_file(options: CallOptions) -> None:
+def _check_no_file(options: Options) -> None:
     """Raise `UsageError` if something is declared of files while the results are arrays."""
-    defaults = rows(CallOptions)
+    defaults = rows(CALL)
     for name in ("to", "overwrite", "link", "header", "level", "provenance"):
         if options[name] != defaults[name].default:
             raise UsageError(f"`{name}`", "is for files; name them with `output`, or leave it out")
@@ -198,84 +164,13 @@ def _arrays(deal: Deal, request: Request, progress: Progress) -> list[Arrays | N
     return arrays
 
 
-@overload
-def allreduce(
-    ranks: InMemory,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: None = None,
-    **options: Unpack[AllreduceKeywords],
-) -> list[np.ndarray]: ...
-@overload
-def allreduce(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: None = None,
-    **options: Unpack[AllreduceKeywords],
-) -> list[Any]: ...
-@overload
-def allreduce(
-    ranks: InMemory,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: Ranks,
-    **options: Unpack[AllreduceKeywords],
-) -> tuple[list[np.ndarray], list[np.ndarray]]: ...
-@overload
-def allreduce(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: Ranks,
-    **options: Unpack[AllreduceKeywords],
-) -> tuple[list[Any], list[Any]]: ...
-@overload
-def allreduce(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: PathLike,
-    in_place: No = False,
-    group_b: Ranks | None = None,
-    **options: Unpack[AllreduceKeywords],
-) -> Summary: ...
-@overload
-def allreduce(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: Yes,
-    group_b: None = None,
-    **options: Unpack[AllreduceKeywords],
-) -> Summary: ...
-@overload
-def allreduce(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: Ranks | None = None,
-    split: tuple[PathLike, PathLike],
-    **options: Unpack[AllreduceKeywords],
-) -> Summary: ...
-@with_options
+@with_options(*ALLREDUCE, "progress")
 def allreduce(
     ranks: Ranks,
     op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[AllreduceAll],
+    **options: Any,
 ) -> Any:
     """Combine all ranks, and give every rank the result (MPI_Allreduce; MPI-4.1, 6.9.6).
 
@@ -314,39 +209,13 @@ def allreduce(
     return _call("allreduce", ranks, op, output, options)
 
 
-@overload
-def scan(
-    ranks: InMemory, op: OpLike, *, output: None = None, in_place: No = False, **options: Unpack[ScanKeywords]
-) -> list[np.ndarray]: ...
-@overload
-def scan(
-    ranks: Ranks, op: OpLike, *, output: None = None, in_place: No = False, **options: Unpack[ScanKeywords]
-) -> list[Any]: ...
-@overload
-def scan(
-    ranks: Ranks, op: OpLike, *, output: PathLike, in_place: No = False, **options: Unpack[ScanKeywords]
-) -> Summary: ...
-@overload
-def scan(
-    ranks: Ranks, op: OpLike, *, output: None = None, in_place: Yes, **options: Unpack[ScanKeywords]
-) -> Summary: ...
-@overload
-def scan(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    split: tuple[PathLike, PathLike],
-    **options: Unpack[ScanKeywords],
-) -> Summary: ...
-@with_options
+@with_options(*SCAN, "progress")
 def scan(
     ranks: Ranks,
     op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[ScanAll],
+    **options: Any,
 ) -> Any:
     """Combine ranks 0 to i for each rank i (MPI_Scan; MPI-4.1, 6.11.1).
 
@@ -379,39 +248,13 @@ def scan(
     return _call("scan", ranks, op, output, options)
 
 
-@overload
-def exscan(
-    ranks: InMemory, op: OpLike, *, output: None = None, in_place: No = False, **options: Unpack[ExscanKeywords]
-) -> list[np.ndarray | None]: ...
-@overload
-def exscan(
-    ranks: Ranks, op: OpLike, *, output: None = None, in_place: No = False, **options: Unpack[ExscanKeywords]
-) -> list[Any]: ...
-@overload
-def exscan(
-    ranks: Ranks, op: OpLike, *, output: PathLike, in_place: No = False, **options: Unpack[ExscanKeywords]
-) -> Summary: ...
-@overload
-def exscan(
-    ranks: Ranks, op: OpLike, *, output: None = None, in_place: Yes, **options: Unpack[ExscanKeywords]
-) -> Summary: ...
-@overload
-def exscan(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    split: tuple[PathLike, PathLike],
-    **options: Unpack[ExscanKeywords],
-) -> Summary: ...
-@with_options
+@with_options(*EXSCAN, "progress")
 def exscan(
     ranks: Ranks,
     op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[ExscanAll],
+    **options: Any,
 ) -> Any:
     """Combine the ranks before rank i, for each rank i (MPI_Exscan; MPI-4.1, 6.11.2).
 
@@ -444,92 +287,14 @@ def exscan(
     return _call("exscan", ranks, op, output, options)
 
 
-@overload
-def reduce_scatter(
-    ranks: InMemory,
-    op: OpLike,
-    counts: Sequence[int],
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: None = None,
-    **options: Unpack[ScatterKeywords],
-) -> list[np.ndarray]: ...
-@overload
-def reduce_scatter(
-    ranks: Ranks,
-    op: OpLike,
-    counts: Sequence[int],
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: None = None,
-    **options: Unpack[ScatterKeywords],
-) -> list[Any]: ...
-@overload
-def reduce_scatter(
-    ranks: InMemory,
-    op: OpLike,
-    counts: Sequence[int],
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: Ranks,
-    **options: Unpack[ScatterKeywords],
-) -> tuple[list[np.ndarray], list[np.ndarray]]: ...
-@overload
-def reduce_scatter(
-    ranks: Ranks,
-    op: OpLike,
-    counts: Sequence[int],
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: Ranks,
-    **options: Unpack[ScatterKeywords],
-) -> tuple[list[Any], list[Any]]: ...
-@overload
-def reduce_scatter(
-    ranks: Ranks,
-    op: OpLike,
-    counts: Sequence[int],
-    *,
-    output: PathLike,
-    in_place: No = False,
-    group_b: Ranks | None = None,
-    **options: Unpack[ScatterKeywords],
-) -> Summary: ...
-@overload
-def reduce_scatter(
-    ranks: Ranks,
-    op: OpLike,
-    counts: Sequence[int],
-    *,
-    output: None = None,
-    in_place: Yes,
-    group_b: None = None,
-    **options: Unpack[ScatterKeywords],
-) -> Summary: ...
-@overload
-def reduce_scatter(
-    ranks: Ranks,
-    op: OpLike,
-    counts: Sequence[int],
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: Ranks | None = None,
-    split: tuple[PathLike, PathLike],
-    **options: Unpack[ScatterKeywords],
-) -> Summary: ...
-@with_options
+@with_options(*SCATTER, "progress")
 def reduce_scatter(
     ranks: Ranks,
     op: OpLike,
     counts: Sequence[int],
     *,
     output: PathLike | None = None,
-    **options: Unpack[ScatterAll],
+    **options: Any,
 ) -> Any:
     """Combine all ranks, and give each a block of the result (MPI_Reduce_scatter; MPI-4.1, 6.10.2).
 
@@ -565,72 +330,13 @@ def reduce_scatter(
     return _call("reduce-scatter", ranks, op, output, {**options, "counts": counts})
 
 
-@overload
-def reduce_scatter_block(
-    ranks: InMemory,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: None = None,
-    **options: Unpack[Combining],
-) -> list[np.ndarray]: ...
-@overload
-def reduce_scatter_block(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: None = None,
-    **options: Unpack[Combining],
-) -> list[Any]: ...
-@overload
-def reduce_scatter_block(
-    ranks: InMemory,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: Ranks,
-    **options: Unpack[Combining],
-) -> tuple[list[np.ndarray], list[np.ndarray]]: ...
-@overload
-def reduce_scatter_block(
-    ranks: Ranks, op: OpLike, *, output: None = None, in_place: No = False, group_b: Ranks, **options: Unpack[Combining]
-) -> tuple[list[Any], list[Any]]: ...
-@overload
-def reduce_scatter_block(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: PathLike,
-    in_place: No = False,
-    group_b: Ranks | None = None,
-    **options: Unpack[Combining],
-) -> Summary: ...
-@overload
-def reduce_scatter_block(
-    ranks: Ranks, op: OpLike, *, output: None = None, in_place: Yes, group_b: None = None, **options: Unpack[Combining]
-) -> Summary: ...
-@overload
-def reduce_scatter_block(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: None = None,
-    in_place: No = False,
-    group_b: Ranks | None = None,
-    split: tuple[PathLike, PathLike],
-    **options: Unpack[Combining],
-) -> Summary: ...
-@with_options
+@with_options(*SCATTER_BLOCK, "progress")
 def reduce_scatter_block(
     ranks: Ranks,
     op: OpLike,
     *,
     output: PathLike | None = None,
-    **options: Unpack[BlockAll],
+    **options: Any,
 ) -> Any:
     """Combine all ranks, and give each an equal block of the result (MPI_Reduce_scatter_block; MPI-4.1, 6.10.1).
 
@@ -664,8 +370,8 @@ def reduce_scatter_block(
     return _call("reduce-scatter-block", ranks, op, output, options)
 
 
-@with_options
-def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, **options: Unpack[LocalAll]) -> Summary:
+@with_options(*LOCAL, "progress")
+def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, **options: Any) -> Summary:
     """Replace the file `inoutvec` by `invec op inoutvec` (MPI_Reduce_local; MPI-4.1, 6.9.7).
 
     Parameters

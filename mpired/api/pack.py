@@ -3,31 +3,26 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Unpack, overload
+from typing import Any
 
 import numpy as np
 
 from mpired import attempts
-from mpired.api.keywords import PackAll, UnpackAll, watched
 from mpired.api.outcome import carry_out, shaped
 from mpired.api.signatures import with_options
 from mpired.buffers import ARRAY
 from mpired.buffers.memory import path_at_hand
 from mpired.errors import UsageError
-from mpired.options import PackOptions, PathLike, UnpackOptions, checked
+from mpired.options import PACK, UNPACK, PathLike, checked
 from mpired.packing.pack import Packing, plan_pack
 from mpired.packing.unpack import plan_unpack
-from mpired.progress import Progress
+from mpired.progress import Progress, watched
 from mpired.report import PackSummary, summarise_packing
 from mpired.storage.output import Scratch
 
 
-@overload
-def pack(file: PathLike, *, output: None = None, **options: Unpack[PackAll]) -> np.ndarray: ...
-@overload
-def pack(file: PathLike, *, output: PathLike, **options: Unpack[PackAll]) -> PackSummary: ...
-@with_options
-def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[PackAll]) -> np.ndarray | PackSummary:
+@with_options(*PACK, "progress")
+def pack(file: PathLike, *, output: PathLike | None = None, **options: Any) -> np.ndarray | PackSummary:
     """Take the elements of a datatype out of a raw file and put them one after another (MPI_Pack; MPI-4.1, 5.2).
 
     Parameters
@@ -58,7 +53,7 @@ def pack(file: PathLike, *, output: PathLike | None = None, **options: Unpack[Pa
     array([0., 1., 2.])
     """
     given, progress = watched(options)
-    said, file = checked(PackOptions, given), path_at_hand(file, "file")
+    said, file = checked(PACK, given), path_at_hand(file, "file")
     timeout = said["lock_timeout"]
     if output is not None:
         plan = partial(plan_pack, file, path_at_hand(output, "output"), said)
@@ -80,13 +75,13 @@ def _array(plan: Packing, progress: Progress) -> np.ndarray:
         return shaped(result, shape, fortran_order=False)
 
 
-@with_options
+@with_options(*UNPACK, "progress")
 def unpack(
     packed: PathLike,
     *,
     output: PathLike | None = None,
     into: PathLike | None = None,
-    **options: Unpack[UnpackAll],
+    **options: Any,
 ) -> PackSummary:
     """Put packed elements where a datatype says (MPI_Unpack; MPI-4.1, 5.2).
 
@@ -125,7 +120,7 @@ def unpack(
     if output is None and into is None:
         raise UsageError("output", "is missing; name a new file, or with into an existing one")
     given, progress = watched(options)
-    said, packed = checked(UnpackOptions, given), path_at_hand(packed, "packed")
+    said, packed = checked(UNPACK, given), path_at_hand(packed, "packed")
     into = None if into is None else path_at_hand(into, "into")
     plan = partial(plan_unpack, packed, "-" if output is None else path_at_hand(output, "output"), into, said)
     files = [packed] if into is None else [packed, into]

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import Unpack, overload
+from typing import Any
 
 import numpy as np
 
 from mpired import attempts
-from mpired.api.keywords import DiffAll, LocateAll, watched
 from mpired.api.outcome import carry_out
 from mpired.api.signatures import with_options
 from mpired.buffers import AtHand, Declared, RankFile
 from mpired.buffers import look as describe
 from mpired.buffers.memory import ArrayRank, all_at_hand, at_hand, path_at_hand, paths
 from mpired.ops import OpLike
-from mpired.options import Inputs, PathLike, Rank, ShowKeywords, checked
-from mpired.progress import unwatched
+from mpired.options import DIFF, INPUTS, LOCATE, SHOW, Options, PathLike, Rank, checked
+from mpired.progress import unwatched, watched
 from mpired.queries import diff as differences
 from mpired.queries import locate as extremes
 from mpired.queries.diff import Difference
@@ -26,8 +25,8 @@ from mpired.queries.show import Shown, plan_show
 from mpired.ranks import check_use
 
 
-@with_options
-def info(path: Rank, **options: Unpack[Inputs]) -> RankFile:
+@with_options(*INPUTS)
+def info(path: Rank, **options: Any) -> RankFile:
     """Describe what a file holds, from its header.
 
     Parameters
@@ -52,7 +51,7 @@ def info(path: Rank, **options: Unpack[Inputs]) -> RankFile:
     return attempts.repeated(partial(look, rank, options), lambda file: file, lambda: list(paths([rank])))
 
 
-def look(rank: str | AtHand, inputs: Inputs) -> RankFile:
+def look(rank: str | AtHand, inputs: Options) -> RankFile:
     """Describe a file as `info` does, in whose directory nothing is left to finish.
 
     Raises
@@ -60,15 +59,15 @@ def look(rank: str | AtHand, inputs: Inputs) -> RankFile:
     MpiredError, OSError
         As `info`.
     """
-    said = Declared.of(checked(Inputs, inputs))
+    said = Declared.of(checked(INPUTS, inputs))
     file = describe(rank, said)
     if not file.obstacle:
         check_use(said, [file])
     return file
 
 
-@with_options
-def show(path: PathLike, **options: Unpack[ShowKeywords]) -> Shown:
+@with_options(*SHOW)
+def show(path: PathLike, **options: Any) -> Shown:
     """Measure what a file holds: extremes and where they are, the exact mean, NaN, nulls, and who won how often.
 
     The file is read in blocks, whatever its size. Nothing is printed.
@@ -100,7 +99,7 @@ def show(path: PathLike, **options: Unpack[ShowKeywords]) -> Shown:
     >>> energy.mean, energy.max, energy.max_at, energy.histogram.counts
     (2.5, 4.5, (2,), (2, 2, 2, 4))
     """
-    said = checked(ShowKeywords, options)
+    said = checked(SHOW, options)
     found: list[Shown] = []
     name = path_at_hand(path, "path")
     plan = partial(plan_show, name, said, lambda shown, _: found.append(shown))
@@ -108,8 +107,8 @@ def show(path: PathLike, **options: Unpack[ShowKeywords]) -> Shown:
     return found[-1]
 
 
-@with_options
-def diff(a: Rank, b: Rank, **options: Unpack[DiffAll]) -> Difference:
+@with_options(*DIFF, "progress")
+def diff(a: Rank, b: Rank, **options: Any) -> Difference:
     """Compare the elements of two files: how many differ, how much, and where.
 
     Without a tolerance they are compared bit by bit. The padding of pairs, byte order, format and the order of
@@ -147,14 +146,8 @@ def diff(a: Rank, b: Rank, **options: Unpack[DiffAll]) -> Difference:
     return differences.diff((at_hand(a, "a"), at_hand(b, "b")), given, progress)
 
 
-@overload
-def locate(ranks: Sequence[Rank], op: OpLike, *, top: None = None, **options: Unpack[LocateAll]) -> Location: ...
-@overload
-def locate(ranks: Sequence[Rank], op: OpLike, *, top: int, **options: Unpack[LocateAll]) -> list[Location]: ...
-@with_options
-def locate(
-    ranks: Sequence[Rank], op: OpLike, *, top: int | None = None, **options: Unpack[LocateAll]
-) -> Location | list[Location]:
+@with_options(*LOCATE, "progress")
+def locate(ranks: Sequence[Rank], op: OpLike, *, top: int | None = None, **options: Any) -> Location | list[Location]:
     """Find the largest or the smallest element of all ranks: its value, its rank and its index there (MPI-4.1, 6.9.4).
 
     Of equal elements the one of the lowest rank comes first, then the one with the smallest index.

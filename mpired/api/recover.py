@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
+from typing import Any
 
 from mpired.api.signatures import with_options
 from mpired.buffers.memory import path_at_hand
 from mpired.errors import MpiredError
-from mpired.options import PathLike, RecoverOptions, checked
+from mpired.options import RECOVER, PathLike, checked
 from mpired.storage import notices
 from mpired.storage.recovering import Recovered, recover_files
 
 
-@with_options
-def recover(files: PathLike | Sequence[PathLike], **options: Unpack[RecoverOptions]) -> list[Recovered]:
+@with_options(*RECOVER)
+def recover(files: PathLike | Sequence[PathLike], **options: Any) -> list[Recovered]:
     """Finish what interrupted commands have begun with files, and remove what else they left behind.
 
     Every call that opens a file does this first; this is for programs that know nothing of mpired.
@@ -49,7 +49,7 @@ def recover(files: PathLike | Sequence[PathLike], **options: Unpack[RecoverOptio
     names = [path_at_hand(file, "files") for file in given]
     done: list[Recovered] = []
     try:
-        recover_files(names, checked(RecoverOptions, options), done.append)
+        recover_files(names, checked(RECOVER, options), done.append)
     except (MpiredError, OSError):
         for each in done:  # which nobody else would tell of
             if each.changed:

@@ -6,12 +6,11 @@ import functools
 import inspect
 import textwrap
 from collections.abc import Callable, Mapping
-from types import NoneType, UnionType
-from typing import Any, ForwardRef, TypeVar, Union, cast, get_args, get_origin
+from typing import Any, TypeVar, cast
 
 from mpired import interrupts, provenance
 from mpired.errors import MpiredError
-from mpired.options import ONLY_ELEMENTS, CountValid, Indexing, Memory, Option, Split, ValueOptions, integer, rows
+from mpired.options import ONLY_ELEMENTS, VALUES, Group, Option, integer, rows
 from mpired.options import checked as known_good
 from mpired.steps import logged
 from mpired.storage import descriptors, memory
@@ -20,34 +19,35 @@ from mpired.values import Word
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _KEYWORDS = "**options\n"
-_OF_REDUCTIONS = {name for table in (ValueOptions, Indexing, Split, CountValid) for name in rows(table)}
+_OF_REDUCTIONS = {*VALUES, "index", "index_type", "split", "count_valid"}
 
 
-def with_options(function: _F) -> _F:
-    """Give a function a signature with every option that its `**options` unpacks, and document each from its row.
+def with_options(*group: str) -> Callable[[_F], _F]:
+    """Give a function the options of a group in place of its `**options`, and document each from its row.
 
     `help`, editors and notebooks show them. A line `**options` of its docstring, and the text below, make place for
     them. It raises `TypeError` for a keyword that it has not, with the one that may be meant.
     """
+    return functools.partial(_with_options, group)
+
+
+def _with_options(group: Group, function: _F) -> _F:
     signature = inspect.signature(function)
     (unpacked,) = (name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD)
-    # The other annotations are for type checkers, and some of their names are imported for these alone.
-    known = function.__globals__[function.__annotations__[unpacked].removeprefix("Unpack[").removesuffix("]")]
-    table = rows(known)
-    types = {name: _Shown(_text(annotation.__origin__)) for name, annotation in known.__annotations__.items()}
+    table = {name: row for name, row in rows(group).items() if name not in signature.parameters}
     keywords = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_default(row), annotation=types[name])
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_default(row), annotation=_Shown(row.static))
         for name, row in table.items()
         if not row.hidden
     ]
     written = [
         each.replace(annotation=_Shown(each.annotation) if isinstance(each.annotation, str) else each.annotation)
-        for each in signature.parameters.values()
-        if each.kind is not each.VAR_KEYWORD
+        for name, each in signature.parameters.items()
+        if name != unpacked
     ]
     returned = _Shown(signature.return_annotation)
     taken = {each.name: "" for each in written if each.kind is not each.VAR_POSITIONAL and each.name != "self"}
-    taken |= {name: row.flags for name, row in table.items() if not row.hidden}
+    taken |= {name: row.flags or "" for name, row in table.items() if not row.hidden}
 
     @functools.wraps(function)
     def checked(*arguments: Any, **given: Any) -> Any:
@@ -62,7 +62,7 @@ def with_options(function: _F) -> _F:
         budget = descriptors.limited(None if most is None else integer("`max_open_files`", most))
         keywords = {name: repr(value) for name, value in given.items()} if given.get("provenance") else {}
         how = {"call": f"mpired.{function.__qualname__}", "keywords": keywords}
-        held = memory.limited(known_good(Memory, {"max_memory": given.get("max_memory")})["max_memory"])
+        held = memory.limited(known_good(("max_memory",), {"max_memory": given.get("max_memory")})["max_memory"])
         with interrupts.Held() as end, logged(), budget, held, provenance.called(**how):
             try:
                 found = function(*arguments, **given)
@@ -90,21 +90,6 @@ class _Shown(str):
 
     __slots__ = ()
     __repr__ = str.__str__
-
-
-def _text(annotation: Any) -> str:
-    """Return a type as it is written in a program."""
-    if isinstance(annotation, ForwardRef):
-        return annotation.__forward_arg__
-    if isinstance(annotation, list):
-        return f"[{', '.join(map(_text, annotation))}]"
-    if annotation is NoneType or annotation is Ellipsis:
-        return "None" if annotation is NoneType else "..."
-    inside, origin = [_text(each) for each in get_args(annotation)], get_origin(annotation)
-    if origin in {Union, UnionType}:
-        return " | ".join(inside)
-    name: str = getattr(origin or annotation, "__name__", str(annotation))
-    return f"{name}[{', '.join(inside)}]" if inside else name
 
 
 def _meant(word: str, taken: Mapping[str, str]) -> str:

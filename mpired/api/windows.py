@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar, Unpack
+from typing import Any
 
 import numpy as np
 
-from mpired.api.keywords import AccumulateAll, FetchAll, watched
 from mpired.api.outcome import as_numpy
 from mpired.api.signatures import with_options
 from mpired.attempts import repeated
@@ -18,24 +17,23 @@ from mpired.buffers.memory import at_hand, path_at_hand
 from mpired.errors import UsageError
 from mpired.ops import OpLike
 from mpired.options import (
-    AccumulateOptions,
-    ElementOptions,
-    FetchOptions,
-    Locking,
+    ACCUMULATE,
+    FETCH,
+    FETCH_ELEMENT,
+    SWAP,
+    WINDOW,
+    Group,
     MpiDatatype,
+    Options,
     PathLike,
     Rank,
-    SwapOptions,
-    WindowOptions,
     checked,
     part,
 )
-from mpired.progress import Progress, unwatched
+from mpired.progress import Progress, unwatched, watched
 from mpired.ranks import gathered
 from mpired.windows.call import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.request import Done, Keep
-
-_Options = TypeVar("_Options", bound=Mapping[str, Any])
 
 
 class Window:
@@ -70,29 +68,29 @@ class Window:
     array([ 1.,  1.,  2., 10.])
     """
 
-    @with_options
+    @with_options(*WINDOW)
     def __init__(
         self,
         *paths: PathLike,
         type: str | MpiDatatype | None = None,  # noqa: A002 - the option's name
         byte_order: str | None = None,
-        **how: Unpack[WindowOptions],
+        **how: Any,
     ) -> None:
         if not paths:
             raise UsageError("Window", "needs a path, or one for each rank")
         self.paths = tuple(path_at_hand(path, "paths") for path in paths)
-        checked(WindowOptions, how)
+        checked(WINDOW, how)
         self._said: dict[str, Any] = {"type": type, "byte_order": byte_order, **how}
 
     def __repr__(self) -> str:
         return f"Window({', '.join(map(repr, self.paths))})"
 
-    @with_options
+    @with_options(*ACCUMULATE, "progress")
     def accumulate(
         self,
         origin: Rank | Sequence[Rank],
         op: OpLike,
-        **options: Unpack[AccumulateAll],
+        **options: Any,
     ) -> int:
         """Combine an origin into the window: `target = target op origin` (MPI_Accumulate; MPI-4.1, 12.3.4).
 
@@ -121,14 +119,14 @@ class Window:
         """
         given: Any = origin if isinstance(origin, list | tuple) else [origin]
         allowed, progress = watched(options)
-        said = self._with(AccumulateOptions, allowed)
+        said = self._with(ACCUMULATE, allowed)
         origins = gathered([_at_hand(each, f"origin {number}") for number, each in enumerate(given)], said)
         plan = partial(plan_accumulate, self.paths, origins, op, said)
         done = _run(plan, said, *origins, progress=progress)
         return len(done.origins) - len(done.skipped)
 
-    @with_options
-    def get_accumulate(self, origin: Rank | None, op: OpLike, **options: Unpack[FetchAll]) -> np.ndarray:
+    @with_options(*FETCH, "progress")
+    def get_accumulate(self, origin: Rank | None, op: OpLike, **options: Any) -> np.ndarray:
         """Combine an origin into the window, and return the old elements (MPI_Get_accumulate; MPI-4.1, 12.3.4).
 
         Parameters
@@ -151,12 +149,12 @@ class Window:
             As of `accumulate`.
         """
         allowed, progress = watched(options)
-        said, given = self._with(FetchOptions, allowed), None if origin is None else _at_hand(origin, "origin")
+        said, given = self._with(FETCH, allowed), None if origin is None else _at_hand(origin, "origin")
         plan = partial(plan_get_accumulate, self.paths, given, op, said)
         return _fetched(plan, said, given, progress=progress)
 
-    @with_options
-    def fetch_and_op(self, value: object, op: OpLike, **options: Unpack[ElementOptions]) -> Any:
+    @with_options(*FETCH_ELEMENT)
+    def fetch_and_op(self, value: object, op: OpLike, **options: Any) -> Any:
         """Combine a value into one element, and return the old one (MPI_Fetch_and_op; MPI-4.1, 12.3.4).
 
         Parameters
@@ -173,11 +171,11 @@ class Window:
         mpired.errors.MpiredError, OSError
             As of `accumulate`.
         """
-        said = self._with(ElementOptions, options)
+        said = self._with(FETCH_ELEMENT, options)
         return _fetched(partial(plan_fetch_and_op, self.paths, value, op, said), said, value).reshape(-1)[0]
 
-    @with_options
-    def compare_and_swap(self, compare: object, value: object, **options: Unpack[SwapOptions]) -> Any:
+    @with_options(*SWAP)
+    def compare_and_swap(self, compare: object, value: object, **options: Any) -> Any:
         """Set one element to `value` if it is `compare`, and return the old one (MPI_Compare_and_swap; 12.3.4).
 
         Parameters
@@ -192,12 +190,12 @@ class Window:
         mpired.errors.MpiredError, OSError
             As of `accumulate`.
         """
-        said = self._with(SwapOptions, options)
+        said = self._with(SWAP, options)
         plan = partial(plan_compare_and_swap, self.paths, compare, value, said)
         return _fetched(plan, said, compare, value).reshape(-1)[0]
 
-    def _with(self, known: type[_Options], options: Any) -> _Options:
-        return checked(known, part(known, self._said) | options)
+    def _with(self, known: Group, options: Options) -> dict[str, Any]:
+        return checked(known, {**part(known, self._said), **options})
 
 
 def _at_hand(origin: object, name: str) -> str | np.ndarray | AtHand:
@@ -206,7 +204,7 @@ def _at_hand(origin: object, name: str) -> str | np.ndarray | AtHand:
 
 def _run(
     plan: Callable[[], Call],
-    options: Locking,
+    options: Options,
     *origins: object,
     keep: Keep | None = None,
     progress: Progress = unwatched,
@@ -222,7 +220,7 @@ def _run(
 
 
 def _fetched(
-    plan: Callable[[], Call], options: Locking, *origins: object, progress: Progress = unwatched
+    plan: Callable[[], Call], options: Options, *origins: object, progress: Progress = unwatched
 ) -> np.ndarray:
     """Carry out a call, and return the old elements in their shape."""
     models: list[BufferModel] = []

@@ -15,7 +15,7 @@ from mpired.errors import DatatypeError, UsageError
 from mpired.sources.source import Source
 
 if TYPE_CHECKING:
-    from mpired.options import Inputs
+    from mpired.options import Options
 
 ORDERS: dict[str | None, Order] = {"little": "<", "big": ">", "native": "=", None: "="}
 
@@ -48,7 +48,7 @@ class Declared(NamedTuple):
     named: bool = False  # whether the fields of a structure keep their names, because a user-defined op sees them
 
     @classmethod
-    def of(cls, options: Inputs) -> Declared:
+    def of(cls, options: Options) -> Declared:
         """Return what checked options say of the inputs.
 
         Raises

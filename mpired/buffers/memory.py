@@ -213,12 +213,10 @@ class OpenFile(AtHand):
     def __init__(self, name: str, file: Any) -> None:
         super().__init__(name)
         self._file = file
-        self._kept: Source | None = None
-        descriptor = _descriptor(file)
-        self._fd = -1 if descriptor is None else descriptor
+        self._stream: Source | None = None
         path = getattr(file, "name", None)
         with contextlib.suppress(OSError, TypeError, ValueError):
-            if isinstance(path, str | bytes) and os.path.samestat(os.stat(path), os.fstat(self._fd)):
+            if isinstance(path, str | bytes) and os.path.samestat(os.stat(path), os.fstat(file.fileno())):
                 self.path = self.name = os.fsdecode(path)
 
     def source(self, limit: int | None) -> Source:
@@ -227,7 +225,7 @@ class OpenFile(AtHand):
         Raises
         ------
         UsageError
-            If it is closed, or open as text, or a device without an end and there is no limit.
+            If it is closed, or open as text, or has no descriptor.
         OSError
             If it cannot be read.
         """
@@ -237,52 +235,22 @@ class OpenFile(AtHand):
             raise UsageError(self.name, "is open as text; open it as bytes, by open(..., 'rb')")
         if isinstance(self._file, io.BytesIO):
             return MemorySource(self.name, self._file.getvalue())
-        with calls.blaming(self.name):
-            if self._fd >= 0:
-                if self._file.writable():
-                    self._file.flush()
-                status = os.fstat(self._fd)
-                if stat.S_ISREG(status.st_mode):
-                    path = f"/proc/{os.getpid()}/fd/{self._fd}"
-                    return LocalSource.of_status(self.name, path, recovered_status(self.path, path))
-                from mpired.sources.stream import check_has_end  # noqa: PLC0415 - most ranks are files
-
-                check_has_end(self.name, status, limit)
-            self._kept = self._kept or self._read(limit)
-            return self._kept
-
-    def _read(self, limit: int | None) -> Source:
-        """Return a stream, or a copy of what unpacks a file, whose position stays."""
-        from mpired.sources.forward import Forward, copied  # noqa: PLC0415 - as above
-        from mpired.sources.stream import StreamSource  # noqa: PLC0415 - as above
-
-        if not getattr(self._file, "seekable", bool)():
-            return StreamSource(self.name, self._fill, limit)
-        start = self._file.tell()
-        self._file.seek(0)
         try:
-            return copied(self.name, Forward(self.name, self._fill, limit))
-        finally:
-            self._file.seek(start)
+            fd = self._file.fileno()
+        except (AttributeError, OSError):
+            raise UsageError(self.name, "has no descriptor (fileno); read it into an array or a BytesIO") from None
+        with calls.blaming(self.name):
+            if self._file.writable():
+                self._file.flush()
+            status = os.fstat(fd)
+            if stat.S_ISREG(status.st_mode):
+                path = f"/proc/{os.getpid()}/fd/{fd}"
+                return LocalSource.of_status(self.name, path, recovered_status(self.path, path))
+            from mpired.sources.stream import StreamSource, check_has_end  # noqa: PLC0415 - most ranks are files
 
-    def _fill(self, view: memoryview) -> int:
-        done = 0
-        while done < len(view):
-            block = self._file.read(len(view) - done)
-            if not isinstance(block, bytes | bytearray | memoryview):
-                raise UsageError(self.name, f"gives {type(block).__name__}, not bytes; open it for reading bytes")
-            if not block:
-                break
-            view[done : done + len(block)] = block
-            done += len(block)
-        return done
-
-
-def _descriptor(file: Any) -> int | None:
-    """Return the descriptor whose bytes a file object gives as they are; None for one that unpacks, or has none."""
-    inner = getattr(file, "file", file)  # of a named temporary file
-    raw = inner.raw if isinstance(inner, io.BufferedReader | io.BufferedWriter | io.BufferedRandom) else inner
-    return raw.fileno() if isinstance(raw, io.FileIO) and not raw.closed else None
+            check_has_end(self.name, status, limit)
+            self._stream = self._stream or StreamSource.of_descriptor(self.name, os.dup(fd), limit)
+            return self._stream
 
 
 def at_hand(rank: object, name: str) -> str | AtHand:

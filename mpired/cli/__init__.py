@@ -82,6 +82,8 @@ _NUMPY = 88 << 20
 _READER_GONE = 141
 _KILLED = 128  # and the number of the signal, as shells count
 _CLOSE = 0.75  # one letter of four
+COMPLETION = "_MPIRED_COMPLETE"
+"""The variable by which a shell asks for what can stand in a line."""
 
 
 class _Commands(click.Group):
@@ -262,10 +264,11 @@ def _run(words: Sequence[str]) -> int:
     """Parse and run; `cli.main` would turn a reader that is gone into status 1."""
     try:
         # A shell asks without any words; with words a command is meant, whatever the environment holds.
-        if not words and (instruction := os.environ.get("_MPIRED_COMPLETE")):
-            from mpired.cli import shells  # noqa: PLC0415 - for shells only
+        if not words and (instruction := os.environ.get(COMPLETION)):
+            from click.shell_completion import shell_complete, split_arg_string  # noqa: PLC0415 - for shells only
 
-            return shells.answer(cli, instruction)
+            line = split_arg_string(os.environ.get("COMP_WORDS", ""))
+            return shell_complete(cli, {"obj": tuple(line)}, "mpired", COMPLETION, instruction)
         with cli.make_context("mpired", list(words), obj=tuple(words)) as context:
             cli.invoke(context)
     except click.exceptions.Exit as done:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Unpack
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,7 +15,7 @@ from mpired.cli import carry_out, params, progress, signals
 from mpired.cli.messages import hearing, say, tell_cautions, tell_json
 from mpired.errors import InputWarning, SameContentWarning, SkippedWarning, UsageError
 from mpired.ops import Op
-from mpired.options import AccumulateOptions, Fetched, NoIndexing, Numbered, Report, WindowOp, Windows, checked
+from mpired.options import ACCUMULATE, REPORT, Options, checked
 from mpired.ranks import gathered
 from mpired.report import Updated
 from mpired.windows.call import Call, plan_accumulate
@@ -28,7 +28,7 @@ _SHOWN = 8  # origins that were left out, of perhaps thousands
 
 
 @click.command(cls=params.Creating)
-@params.options(WindowOp, Windows, NoIndexing, AccumulateOptions, Numbered, Report)
+@params.options("op@accumulate", "windows", "index@none", ACCUMULATE, "rank_numbers", REPORT)
 @click.argument("files", nargs=-1, metavar="TARGET ORIGIN...", type=params.FILE)
 def accumulate(
     *,
@@ -36,7 +36,7 @@ def accumulate(
     windows: tuple[str, ...],
     op: str,
     index: str | None,
-    **options: Unpack[AccumulateOptions],
+    **options: Any,
 ) -> None:
     """Combine each ORIGIN into TARGET, in place, as MPI_Accumulate does: target = target op origin.
 
@@ -56,7 +56,7 @@ def accumulate(
     if index is not None:
         reason = "is for reductions; `mpired reduce --op maxloc --index number FILE` makes the pairs of an origin"
         raise UsageError("`index`", reason)
-    options = checked(AccumulateOptions, options)
+    options = checked(ACCUMULATE, options)
     report = params.report()
     targets, words = split(windows, files)
     origins = gathered(params.meant(words)[0], options)
@@ -85,7 +85,7 @@ def rehearsed(
     name: str,
     plan: Callable[[], Call],
     origins: Sequence[str],
-    fetched: Fetched | None = None,
+    fetched: Options | None = None,
     *,
     timeout: float | None,
 ) -> None:

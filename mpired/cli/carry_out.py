@@ -24,7 +24,7 @@ from mpired.errors import (
     SkippedWarning,
     escaped,
 )
-from mpired.options import CallOptions, Locking
+from mpired.options import Options
 from mpired.ranks import RankWord
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _P = TypeVar("_P", bound=Planned)
 
 
 def replacing(
-    plan: Callable[[], _P], words: Words, options: Locking, *, overwrite: bool, quiet: bool
+    plan: Callable[[], _P], words: Words, options: Options, *, overwrite: bool, quiet: bool
 ) -> tuple[_P, list[MpiredWarning]]:
     """Plan a call whose results are files and do it; return what was planned, and what it warned of."""
     watch = progress.chosen(quiet=quiet)
@@ -50,7 +50,7 @@ def replacing(
 
 
 def rehearse(
-    plan: Callable[[], _P], described: Callable[[_P], Preview], words: Words, options: Locking, *, overwrite: bool
+    plan: Callable[[], _P], described: Callable[[_P], Preview], words: Words, options: Options, *, overwrite: bool
 ) -> None:
     """Check a call whose results are files, and say on standard output what it would do."""
 
@@ -83,7 +83,7 @@ def tell_rehearsal(
 def replacing_as_told(
     plan: Callable[[], _P],
     words: Words,
-    options: Locking,
+    options: Options,
     summarised: Callable[[_P], PackSummary],
     *,
     overwrite: bool,
@@ -100,7 +100,7 @@ def replacing_as_told(
     params.tell(None if report["quiet"] else summary.line())
 
 
-def carry_out(plan: Callable[[], Call], options: CallOptions, words: Words) -> None:
+def carry_out(plan: Callable[[], Call], options: Options, words: Words) -> None:
     """Plan a call that combines ranks, do it, and say on standard error what was done."""
     report, overwrite = params.report(), options["overwrite"] or options["in_place"]
     quiet, as_json = report["quiet"], report["as_json"]

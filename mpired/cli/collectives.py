@@ -6,7 +6,7 @@ import click
 
 from mpired.cli import carry_out, params
 from mpired.collectives.table import COLLECTIVES
-from mpired.options import Numbered, Op, Output, Outputs, Report
+from mpired.options import REPORT
 from mpired.storage.output import is_terminal
 
 _HELP = {
@@ -90,7 +90,7 @@ def command(name: str) -> click.Command:
     writes_one = COLLECTIVES[name].to_root
 
     @click.command(name, cls=params.Grouped, help=_HELP[name])
-    @params.options(Op, Output if writes_one else Outputs, COLLECTIVES[name].options, Numbered, Report)
+    @params.options("op", "output" if writes_one else "output@ranks", COLLECTIVES[name].options, "rank_numbers", REPORT)
     @click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
     def run(*, ranks: tuple[str, ...], op: str, output: str | None, **options: object) -> None:
         elsewhere = options["in_place"] or (options.get("split") is not None and not params.is_written("output"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Unpack
+from typing import Any
 
 import click
 
@@ -11,18 +11,16 @@ from mpired.cli import params
 from mpired.cli.accumulate import split
 from mpired.cli.fetch_and_op import fetch
 from mpired.errors import UsageError
-from mpired.options import AsJson, DryRun, Quiet, SwapOptions, Windows, checked
+from mpired.options import SWAP, checked
 from mpired.windows.call import plan_compare_and_swap
 
 _OPERANDS = 2
 
 
 @click.command(cls=params.Command, context_settings={"ignore_unknown_options": True})  # -5 is a value
-@params.options(Windows, SwapOptions, Quiet, AsJson, DryRun)
+@params.options("windows", SWAP, "quiet", "as_json@print", "dry_run")
 @click.argument("words", nargs=-1, metavar="TARGET COMPARE VALUE", type=params.FILE)
-def compare_and_swap(
-    *, words: tuple[str, ...], windows: tuple[str, ...], as_json: bool, **options: Unpack[SwapOptions]
-) -> None:
+def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Set one element of TARGET to VALUE if it is COMPARE, and print its old value (MPI_Compare_and_swap).
 
     The element has changed if COMPARE is printed. Elements are integers, truth values or bytes, and are
@@ -34,7 +32,7 @@ def compare_and_swap(
       mpired compare-and-swap owner.npy 0 42
       mpired compare-and-swap owner.npy 0 43
     """
-    options = checked(SwapOptions, options)
+    options = checked(SWAP, options)
     targets, operands = split(windows, params.values(words))
     if len(operands) != _OPERANDS:
         raise UsageError("COMPARE and VALUE", f"are two words after the target, and there are {len(operands)}")

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import click
+from click.shell_completion import get_completion_class
 
-from mpired.cli import cli
+from mpired.cli import COMPLETION, cli
 from mpired.cli.messages import show
-from mpired.cli.shells import SHELLS, script
 
 
 class _Shell(click.Choice[str]):
-    """The names of shells; who gives none is told them on the line of the message."""
+    """The names of shells; the message for a missing one names them on its line."""
 
     def get_missing_message(self, param: click.Parameter, ctx: click.Context | None) -> str:  # noqa: ARG002 - of click
         """Return what is said after that the argument is missing."""
@@ -18,7 +18,7 @@ class _Shell(click.Choice[str]):
 
 
 @click.command
-@click.argument("shell", type=_Shell(list(SHELLS)), metavar="SHELL")
+@click.argument("shell", type=_Shell(["bash", "zsh", "fish"]), metavar="SHELL")
 def completion(*, shell: str) -> None:
     """Print the script with which a shell completes commands, options, files, ops, datatypes, columns and formats.
 
@@ -27,10 +27,11 @@ def completion(*, shell: str) -> None:
     zsh   eval "$(mpired completion zsh)"      in ~/.zshrc, after compinit
     fish  mpired completion fish | source      in ~/.config/fish/config.fish
 
-    Names of columns come from a parquet or arrow file earlier in the line.
+    The columns are those of the first parquet or arrow file earlier in the line.
 
     \b
     Examples:
       mpired completion bash
     """
-    show(script(cli, shell))
+    if (script := get_completion_class(shell)) is not None:
+        show(script(cli, {}, "mpired", COMPLETION).source().strip("\n"))

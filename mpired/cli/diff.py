@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import traceback
-from typing import Any, Unpack
+from typing import Any
 
 import click
 
@@ -13,7 +13,7 @@ from mpired.cli import params, progress
 from mpired.cli.messages import in_flags, show
 from mpired.engines import pool, worker
 from mpired.errors import MpiredError
-from mpired.options import AsJson, DiffOptions
+from mpired.options import DIFF
 from mpired.queries import diff as queries
 from mpired.queries.diff import Difference
 from mpired.queries.places import in_json
@@ -38,11 +38,11 @@ class _Comparing(params.Command):
 
 
 @click.command(cls=_Comparing, epilog=_EXIT_STATUS)
-@params.options(DiffOptions, AsJson)
+@params.options(DIFF, "as_json@print")
 @click.argument("a", metavar="A", type=params.FILE)
 @click.argument("b", metavar="B", type=params.FILE)
 @click.pass_context
-def diff(ctx: click.Context, *, a: str, b: str, as_json: bool, **options: Unpack[DiffOptions]) -> None:
+def diff(ctx: click.Context, /, *, a: str, b: str, as_json: bool, **options: Any) -> None:
     """Compare the elements of A and B: how many differ, how much, and where.
 
     Without a tolerance they are compared bit by bit: 0.0 and -0.0 differ, and so do two NaNs of other bits.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from importlib import metadata
-from typing import Any, Unpack, cast
+from typing import Any, cast
 
 import click
 
@@ -14,14 +14,13 @@ from mpired.cli.messages import show
 from mpired.engines import ENGINES, LOCAL, Engine, chosen, usual
 from mpired.engines.table import FarRunner
 from mpired.errors import UsageError, escaped, installation
-from mpired.options import AsJson, Numbered, checked
-from mpired.options import Engines as EngineOptions
+from mpired.options import ENGINE, checked
 
 
 @click.command(cls=params.Command)
-@params.options(EngineOptions, Numbered, AsJson)
+@params.options(ENGINE, "rank_numbers", "as_json@print")
 @click.argument("ranks", nargs=-1, metavar="[RANK...]", type=params.FILE)
-def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Unpack[EngineOptions]) -> None:
+def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """List the engines (local, mpi, dask): whether each is installed and running.
 
     With --engine, describe each of its workers, and check that it sees the RANKs as this machine does. The status is
@@ -31,7 +30,7 @@ def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Unpack[EngineOp
     Examples:
       mpired engines
     """
-    options = checked(EngineOptions, options)
+    options = checked(ENGINE, options)
     wrong = ""
     with chosen(cast("Any", options)):
         if usual() is LOCAL:

@@ -9,14 +9,14 @@ import click
 import mpired
 from mpired.cli import params, signals
 from mpired.cli.messages import tell_json
-from mpired.options import Summarised
+from mpired.options import SUMMARY
 from mpired.storage.tree import copy_into
 
 _NAMES = ("sample_data", "examples")
 
 
 @click.command(cls=params.Command)
-@params.options(Summarised)
+@params.options(SUMMARY)
 @click.argument("directory", metavar="DIR", type=params.DIRECTORY)
 def examples(*, directory: str) -> None:
     """Copy the sample data and the example ops into DIR, a new directory or an empty one.

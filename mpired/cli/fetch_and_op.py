@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Unpack
+from typing import Any
 
 import click
 
@@ -16,7 +16,7 @@ from mpired.cli.accumulate import rehearsed, run, split
 from mpired.cli.messages import tell_cautions, tell_json
 from mpired.errors import UsageError
 from mpired.ops import Op
-from mpired.options import AsJson, DryRun, ElementOptions, FetchingOp, Quiet, Windows, checked
+from mpired.options import FETCH_ELEMENT, checked
 from mpired.queries.places import in_json
 from mpired.report import Updated
 from mpired.windows.call import Call, plan_fetch_and_op
@@ -25,11 +25,9 @@ from mpired.windows.request import Done
 
 
 @click.command(cls=params.Creating, context_settings={"ignore_unknown_options": True})  # -5 is a value
-@params.options(FetchingOp, Windows, ElementOptions, Quiet, AsJson, DryRun)
+@params.options("op@fetch", "windows", FETCH_ELEMENT, "quiet", "as_json@print", "dry_run")
 @click.argument("words", nargs=-1, metavar="TARGET [VALUE]", type=params.FILE)
-def fetch_and_op(
-    *, words: tuple[str, ...], windows: tuple[str, ...], op: str, as_json: bool, **options: Unpack[ElementOptions]
-) -> None:
+def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, as_json: bool, **options: Any) -> None:
     """Combine VALUE into one element of TARGET, and print its old value (MPI_Fetch_and_op).
 
     VALUE is a number, VALUE,INDEX for a pair, a time such as 2021-02-03T04:05:06, or a file with one element. --op
@@ -41,7 +39,7 @@ def fetch_and_op(
       mpired fetch-and-op --op sum counter.npy 1
       mpired fetch-and-op --op no_op counter.npy
     """
-    options = checked(ElementOptions, options)
+    options = checked(FETCH_ELEMENT, options)
     targets, values = split(windows, params.values(words))
     if len(values) > 1:
         raise UsageError(values[1], "is one word too many; there is one VALUE")

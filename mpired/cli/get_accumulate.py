@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Unpack
+from typing import Any
 
 import click
 
@@ -12,7 +12,7 @@ from mpired.cli import params
 from mpired.cli.accumulate import rehearsed, run, split, tell
 from mpired.errors import UsageError
 from mpired.ops import Op
-from mpired.options import Fetched, FetchingOp, FetchOptions, Report, Windows, checked
+from mpired.options import FETCH, FETCHED, REPORT, checked
 from mpired.report import Updated
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input
@@ -24,7 +24,7 @@ from mpired.windows.request import Done
 
 
 @click.command(cls=params.Creating)
-@params.options(FetchingOp, Fetched, Windows, FetchOptions, Report)
+@params.options("op@fetch", FETCHED, "windows", FETCH, REPORT)
 @click.argument("files", nargs=-1, metavar="TARGET [ORIGIN]", type=params.FILE)
 def get_accumulate(
     *,
@@ -34,7 +34,7 @@ def get_accumulate(
     fetch: str,
     to: str | None,
     force: bool,
-    **options: Unpack[FetchOptions],
+    **options: Any,
 ) -> None:
     """Combine ORIGIN into TARGET as `accumulate` does, and return the previous elements (MPI_Get_accumulate).
 
@@ -48,7 +48,7 @@ def get_accumulate(
       mpired get-accumulate --op no_op --target-disp 3 --target-count 2 --to \\
           text total.npy
     """
-    options = checked(FetchOptions, options)
+    options = checked(FETCH, options)
     report = params.report()
     targets, origins = split(windows, files)
     if len(origins) > 1:

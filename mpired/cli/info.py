@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 import click
 
@@ -17,7 +17,7 @@ from mpired.buffers.memory import paths
 from mpired.cli import params
 from mpired.cli.messages import in_flags, show
 from mpired.errors import MpiredError, RanksError, UsageError, escaped
-from mpired.options import AsJson, InfoOptions, Inputs, Listing, Numbered, checked, part
+from mpired.options import INFO, INPUTS, LISTING, Options, checked, part
 from mpired.ranks import RankWord, gathered
 from mpired.report import describe_file
 from mpired.storage.names import check_are_data
@@ -29,9 +29,9 @@ _SHOWN_KEYS = 4
 
 
 @click.command(cls=params.Command)
-@params.options(InfoOptions, Numbered, AsJson)
+@params.options(INFO, "rank_numbers", "as_json@print")
 @click.argument("files", nargs=-1, metavar="FILE...", type=params.FILE)
-def info(*, files: tuple[str, ...], as_json: bool, **options: Unpack[InfoOptions]) -> None:
+def info(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Describe each FILE: format, datatype, count, shape, byte order, columns, and the keys of `--once`.
 
     The list includes columns that are not combined, such as strings, columns with nulls, and files of other programs;
@@ -42,12 +42,12 @@ def info(*, files: tuple[str, ...], as_json: bool, **options: Unpack[InfoOptions
       mpired info sample_data/maxloc_0.npy sample_data/maxloc_0.parquet
       mpired info --type double_int sample_data/maxloc_0.bin
     """
-    words = gathered(params.meant(files)[0], checked(Listing, part(Listing, options)))
+    words = gathered(params.meant(files)[0], checked(LISTING, part(LISTING, options)))
     if not words:
         raise UsageError("FILE", "is missing; name at least one file")
     names = list(paths(words))
     finish_staged(check_are_data(names))
-    inputs, lock_timeout = part(Inputs, options), options["lock_timeout"]
+    inputs, lock_timeout = part(INPUTS, options), options["lock_timeout"]
     described, errors = [], []
     for word in words:
         try:
@@ -65,7 +65,7 @@ def info(*, files: tuple[str, ...], as_json: bool, **options: Unpack[InfoOptions
         raise RanksError(len(words), errors, "files")
 
 
-def _described(word: RankWord, inputs: Inputs, timeout: float | None) -> dict[str, Any]:
+def _described(word: RankWord, inputs: Options, timeout: float | None) -> dict[str, Any]:
     # The files' directories have been looked at, each once.
     described, note = repeated(partial(queries.look, word, inputs), _with_note, tuple, timeout=timeout)
     keys = [key.hex() for path in paths([word]) for key in once.of_file(path)]

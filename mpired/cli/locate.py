@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Unpack
+from typing import Any
 
 import click
 
@@ -13,15 +13,15 @@ from mpired.cli import params, progress
 from mpired.cli.messages import hearing, show, tell_cautions
 from mpired.engines import pool, worker
 from mpired.errors import SkippedWarning, escaped
-from mpired.options import AsJson, Extreme, LocateOptions, Numbered
+from mpired.options import LOCATE
 from mpired.queries import locate as queries
 from mpired.queries.places import in_json, place_text
 
 
 @click.command(cls=params.Command)
-@params.options(Extreme, LocateOptions, Numbered, AsJson)
+@params.options("op@locate", LOCATE, "rank_numbers", "as_json@print")
 @click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
-def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Unpack[LocateOptions]) -> None:
+def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) -> None:
     """Find the largest or the smallest element of all RANKs: its value, its rank and its index there.
 
     The ranks may have different counts and shapes. --columns limits the search to some columns or variables.

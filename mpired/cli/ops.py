@@ -17,11 +17,11 @@ from mpired.datatypes.times import FAMILIES
 from mpired.engines import pool, userops
 from mpired.errors import UsageError, escaped
 from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, native, options_of
-from mpired.options import AsJson, Matrix, flags
+from mpired.options import flags
 
 
 @click.command(cls=params.Command)
-@params.options(Matrix, AsJson)
+@params.options("matrix", "as_json@print")
 @click.argument("file", required=False, metavar="[FILE.py]", type=params.FILE)
 def ops(*, file: str | None, matrix: bool, as_json: bool) -> None:
     """List the ops, the numbers they take, and the installed user-defined ops.

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Unpack
+from typing import Any
 
 import click
 
 from mpired.cli import params
 from mpired.cli.carry_out import rehearse, replacing_as_told
-from mpired.options import DryRun, Output, PackOptions, Summarised, checked
+from mpired.options import PACK, SUMMARY, checked
 from mpired.packing.pack import plan_pack
 from mpired.report import summarise_packing
 from mpired.storage.output import is_terminal
 
 
 @click.command(cls=params.Command)
-@params.options(Output, PackOptions, Summarised, DryRun)
+@params.options("output", PACK, SUMMARY, "dry_run")
 @click.argument("file", metavar="FILE", type=params.FILE)
-def pack(*, file: str, output: str, **options: Unpack[PackOptions]) -> None:
+def pack(*, file: str, output: str, **options: Any) -> None:
     """Take elements of a datatype out of a raw FILE, without the gaps, as MPI_Pack does.
 
     FILE holds elements one extent apart; it may end after the last entry of the last one. The result is a plain
@@ -33,7 +33,7 @@ def pack(*, file: str, output: str, **options: Unpack[PackOptions]) -> None:
       mpired pack --type double_int sample_data/maxloc_0.bin \\
           --datarep external32 | od -An -t x1 | head -2
     """
-    options = checked(PackOptions, options)
+    options = checked(PACK, options)
     plan = partial(plan_pack, file, output, options, terminal=is_terminal(output))
     if params.report()["dry_run"]:
         from mpired.preview import of_packing  # noqa: PLC0415 - for a dry run only

@@ -20,10 +20,10 @@ from mpired.cli.messages import know_flags, say
 from mpired.cli.wanted import REPORT
 from mpired.engines import launched
 from mpired.ops import STATISTICS, Use, ops_for
-from mpired.options import RUNNING, SECTIONS, DryRun, Numbered, Option, Quiet, Report, Summarised, rows
+from mpired.options import OPTIONS, RUNNING, SECTIONS, Group, Option, Options, keyword
 from mpired.steps import noted
 from mpired.storage import descriptors, memory
-from mpired.values import Creation, Flag, FormatName, Kind, Names, OpName, Path, RefusedError, Size, Text, Word
+from mpired.values import Creation, Flag, FormatName, Kind, Names, OpName, Path, RefusedError, Size, TypeText, Word
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -39,8 +39,8 @@ else:  # before click 8.4 it says nothing of the values
 _FEW = 6
 _SKIPPED = 9
 _NUMBERED = f"{__name__}.numbered"
-# What commands do not pass on, and where the context keeps it.
-_KEPT: Mapping[type, str] = {Quiet: REPORT, DryRun: REPORT, Summarised: REPORT, Report: REPORT, Numbered: _NUMBERED}
+# Where the context keeps what commands do not pass on.
+_KEPT = {**dict.fromkeys(("quiet", "dry_run", "as_json", "verbose"), REPORT), "rank_numbers": _NUMBERED}
 _NOTES = {
     Size: " K, KB and KiB are all 1024 bytes; M, G and T are likewise powers of 1024.",
     Names: " Quote a name with a comma: '\"a,b\",c'.",
@@ -54,7 +54,7 @@ def _first_sentence(text: str) -> str:
 
 def _short_term(row: Option) -> str:
     """Return the flags of an option without synonyms, and its values."""
-    letters = [flag for flag in row.flags.split() if not flag.startswith("--")][:1]
+    letters = [flag for flag in (row.flags or "").split() if not flag.startswith("--")][:1]
     values = f"[{'|'.join(row.kind.words)}]" if isinstance(row.kind, Word) else row.kind.metavar
     return f"{', '.join([*letters, row.long_flags[0]])} {values or ''}".rstrip()
 
@@ -94,14 +94,14 @@ class _Value(_Values):
 
     def shell_complete(self, ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
         """Return what a shell offers for a value that is begun."""
-        from mpired.cli.offers import Begun, offered  # noqa: PLC0415 - for shells only
+        from mpired.cli.offers import offered  # noqa: PLC0415 - for shells only
 
-        return offered(Begun(self._kind, ctx.obj or (), incomplete, ctx.params))
+        return offered(self._kind, ctx.obj or (), incomplete)
 
 
 FILE = _Value(Path())
 """An argument that is a file, or what else the command says."""
-TYPE = _Value(Text("TYPE"))
+TYPE = _Value(TypeText())
 """The text of a datatype."""
 DIRECTORY = _Value(Path("DIR"))
 """A directory."""
@@ -280,13 +280,13 @@ def _is_option(word: str) -> bool:
     return word.startswith("-") and word != "-"
 
 
-def options(*known: type) -> Callable[[_F], _F]:
-    """Give a command the options of some groups, in the order of the help."""
+def options(*groups: str | Group) -> Callable[[_F], _F]:
+    """Give a command the options of some keys and groups, in the order of the help."""
 
     def decorate(function: _F) -> _F:
-        table = [(name, row, group) for group in known for name, row in rows(group).items()]
-        for name, row, group in reversed(table):
-            function = _parameter(name, row, _KEPT.get(group))(function)
+        keys = [key for group in groups for key in ([group] if isinstance(group, str) else group)]
+        for key in reversed(keys):
+            function = _parameter(keyword(key), OPTIONS[key], _KEPT.get(key))(function)
         return function
 
     return decorate
@@ -313,7 +313,7 @@ def _parameter(name: str, row: Option, place: str | None) -> Callable[[_F], _F]:
     else:
         settings["type"] = _type(row.kind)
         settings["metavar"] = row.kind.metavar if isinstance(settings["type"], _Value) else None
-    return click.option(name, *row.flags.split(), **settings)
+    return click.option(name, *(row.flags or "").split(), **settings)
 
 
 def _ops_named(kind: Kind) -> str:
@@ -341,9 +341,9 @@ def _kept(place: str, context: click.Context, parameter: click.Parameter, value:
     context.meta.setdefault(place, {})[parameter.name] = value
 
 
-def report() -> Report:
+def report() -> Options:
     """Return what the options of the report say, of the command that runs."""
-    return cast("Report", click.get_current_context().meta[REPORT])
+    return cast("Options", click.get_current_context().meta[REPORT])
 
 
 def meant(*groups: Sequence[str]) -> list[list[RankWord]]:

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Any
 
 import click
 
 from mpired.cli import params, signals
 from mpired.cli.messages import json_line, say, show
 from mpired.errors import escaped
-from mpired.options import AsJson, RecoverOptions, checked
+from mpired.options import RECOVER, checked
 from mpired.storage.recovering import Recovered, check, recover_files
 
 
 @click.command(cls=params.Command)
-@params.options(RecoverOptions, AsJson)
+@params.options(RECOVER, "as_json@print")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=params.FILE)
-def recover(*, files: tuple[str, ...], as_json: bool, **options: Unpack[RecoverOptions]) -> None:
+def recover(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Finish the update of each FILE that a crash has interrupted, and remove what else it left behind.
 
     Every mpired command that opens a file does this first; this is for programs that know nothing of
@@ -29,7 +29,7 @@ def recover(*, files: tuple[str, ...], as_json: bool, **options: Unpack[RecoverO
       mpired recover sample_data/counts_?.npy
       mpired recover --list sample_data/counts_0.npy
     """
-    options = checked(RecoverOptions, options)
+    options = checked(RECOVER, options)
     check(options)
     signals.leaves("repeat it for the files that have no line yet")
     shown = _Shown("nothing" if options["only_list"] else "nothing to do", as_json=as_json)

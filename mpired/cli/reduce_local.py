@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Unpack
+from typing import Any
 
 import click
 
 from mpired.cautions import same_files
 from mpired.cli import carry_out, params
 from mpired.cli.messages import tell_cautions
-from mpired.options import LocalOptions, Op, Report
+from mpired.options import LOCAL, REPORT
 
 
 @click.command(cls=params.Command)
-@params.options(Op, LocalOptions, Report)
+@params.options("op", LOCAL, REPORT)
 @click.argument("invec", type=params.FILE)
 @click.argument("inoutvec", type=params.FILE)
-def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Unpack[LocalOptions]) -> None:
+def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Any) -> None:
     """Replace the file INOUTVEC by `INVEC op INOUTVEC`, as MPI_Reduce_local does.
 
     One application of the op, INVEC the lower rank. The file appears with the result, whole and durable, or

@@ -12,7 +12,7 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, Unpack
+from typing import Any
 
 import click
 import numpy as np
@@ -24,7 +24,7 @@ from mpired.cli import params, progress, signals
 from mpired.cli.info import lines_of
 from mpired.engines import pool
 from mpired.errors import MpiredError, RanksError, UsageError, escaped, installation
-from mpired.options import ShowKeywords, ShowOptions, checked, part
+from mpired.options import SHOW, Options, checked, part
 from mpired.queries.show import BINS, Figures, Part, Showing, Shown, Table, headings, plan_show
 from mpired.report import describe_file
 from mpired.storage import calls
@@ -34,15 +34,16 @@ from mpired.storage.output import Output, open_output
 _FIRST, _LAST = 10, 5
 _WIDTH = 80
 _SHOWN_INDICES = 5
+_OPTIONS = ("slice", "histogram", *SHOW, "as_json@print")
 _TOGETHER = 1000  # lines in which columns have one width
 _GAP = "..."
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")  # as JSON has them
 
 
 @click.command(cls=params.Command)
-@params.options(ShowOptions)
+@params.options(_OPTIONS)
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=params.FILE)
-def show(*, files: tuple[str, ...], **options: Unpack[ShowOptions]) -> None:
+def show(*, files: tuple[str, ...], **options: Any) -> None:
     """Show the elements of each FILE, and figures: extremes and where they are, the exact mean, NaN, nulls.
 
     Of pairs also how many different indices there are, and which is in the most pairs. All figures are of the whole
@@ -55,7 +56,7 @@ def show(*, files: tuple[str, ...], **options: Unpack[ShowOptions]) -> None:
       mpired show --slice '2:8:2' sample_data/cells_1.parquet
       mpired show --type double_int sample_data/maxloc_3.bin
     """
-    checked_options = checked(ShowOptions, options)
+    checked_options = checked(_OPTIONS, options)
     _check(files, checked_options)
     check_are_data(files)
     pool.adopt_orphans()
@@ -75,7 +76,7 @@ def show(*, files: tuple[str, ...], **options: Unpack[ShowOptions]) -> None:
         raise RanksError(len(files), errors, "files")
 
 
-def _check(files: Sequence[str], options: ShowOptions) -> None:
+def _check(files: Sequence[str], options: Options) -> None:
     """Raise `UsageError` if options contradict each other."""
     if options["png"] is not None and len(files) > 1:
         raise UsageError("`png`", f"is of one file, and there are {len(files)}; draw one after another")
@@ -94,9 +95,9 @@ def _check(files: Sequence[str], options: ShowOptions) -> None:
 class _Page:
     """What is printed, kept until all of it is known: a file without a name that goes to standard output at the end."""
 
-    def __init__(self, output: Output, options: ShowOptions) -> None:
+    def __init__(self, output: Output, options: Options) -> None:
         self._output, self._options = output, options
-        self._said = part(ShowKeywords, options)
+        self._said = part(SHOW, options)
         if options["histogram"]:
             self._said["bins"] = options["bins"] or BINS
         self._end, self._files = 0, 0

@@ -14,12 +14,11 @@ from mpired.cli.messages import show
 from mpired.datatypes import DATATYPES, Datatype, parse
 from mpired.datatypes.text.definitions import Definitions as Defined
 from mpired.errors import escaped
-from mpired.options import AsJson, Definitions
 from mpired.report import describe_datatype
 
 
 @click.command(cls=params.Command)
-@params.options(AsJson, Definitions)
+@params.options("as_json@print", "types")
 @click.argument("text", required=False, metavar="[TYPE]", type=params.TYPE)
 @click.option(
     "--value-index",

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Unpack
+from typing import Any
 
 import click
 
 from mpired.cli import params
 from mpired.cli.carry_out import replacing_as_told
-from mpired.options import Summarised, UnpackOptions, UnpackOutput, checked
+from mpired.options import SUMMARY, UNPACK, checked
 from mpired.packing.unpack import plan_unpack
 from mpired.report import summarise_packing
 
 
 @click.command(cls=params.Command)
-@params.options(UnpackOutput, UnpackOptions, Summarised)
+@params.options("output@unpack", "into", UNPACK, SUMMARY)
 @click.argument("packed", metavar="PACKED", type=params.FILE)
-def unpack(*, packed: str, output: str, into: str | None, **options: Unpack[UnpackOptions]) -> None:
+def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> None:
     """Put the elements of PACKED where a datatype says, as MPI_Unpack does; the inverse of `mpired pack`.
 
     PACKED is raw, npy, parquet or arrow, and holds elements one after another. In a new file the bytes between
@@ -30,7 +30,7 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Unpack[Unpa
       mpired unpack --type 'resized(0,24,double)' values.npy -f -o spread.rec
       mpired unpack --type 'resized(0,24,double)' values.npy --into spread.rec
     """
-    options = checked(UnpackOptions, options)
+    options = checked(UNPACK, options)
     plan = partial(plan_unpack, packed, output, into, options)
     files = [packed] if into is None else [packed, into]
     overwrite = into is not None or options["overwrite"]

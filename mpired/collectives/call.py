@@ -16,7 +16,7 @@ from mpired.collectives.run import Course, Result, run
 from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.engines import usual
 from mpired.errors import UsageError
-from mpired.options import CallOptions
+from mpired.options import Options
 from mpired.progress import Progress
 from mpired.ranks import Skipped
 from mpired.sources.source import Source
@@ -153,7 +153,7 @@ def plan_call(
     ranks: Sequence[str | AtHand],
     op: ops.OpLike,
     output: str | None,
-    options: CallOptions,
+    options: Options,
     *,
     terminal: bool = False,
 ) -> Call:
@@ -245,7 +245,7 @@ def _check_objects(collective: Collective, outputs: Sequence[str]) -> None:
     raise UsageError(url, reason)
 
 
-def _check_packing(paths: Sequence[str], options: CallOptions) -> None:
+def _check_packing(paths: Sequence[str], options: Options) -> None:
     """Raise `UsageError` for a level that a result has not, or for compressed results that are to be one file."""
     if options["in_place"] and options["level"] is not None:
         raise UsageError("`level`", "is for compressed results, and no file is compressed in place; leave it out")
@@ -260,7 +260,7 @@ _WAY_OUT = {
 }
 
 
-def _outputs(collective: Collective, output: str | None, options: CallOptions) -> tuple[str, ...]:
+def _outputs(collective: Collective, output: str | None, options: Options) -> tuple[str, ...]:
     """Return where the results go, none if they replace the ranks' files.
 
     Raises

@@ -13,14 +13,14 @@ from mpired.buffers.indexed import IndexedBuffer
 from mpired.datatypes import DATATYPES, Datatype, Group, value_index
 from mpired.datatypes.pairs import INDICES, column_names
 from mpired.errors import DatatypeError, OpError, UsageError
-from mpired.options import CallOptions
+from mpired.options import Options
 from mpired.ranks import number_of
 from mpired.sources.source import Source
 
 _DEFAULTS = ("INT", "INT64_T")
 
 
-def check_words(op: ops.Op, options: CallOptions, *, in_place: bool) -> None:
+def check_words(op: ops.Op, options: Options, *, in_place: bool) -> None:
     """Raise `UsageError` if the words for indices make no sense, whatever the ranks hold."""
     if options["index"] is None:
         if options["index_type"] is not None:
@@ -34,7 +34,7 @@ def check_words(op: ops.Op, options: CallOptions, *, in_place: bool) -> None:
 
 
 def as_pairs(
-    groups: Sequence[tuple[RankFile, ...]], words: Sequence[Sequence[str | AtHand]], options: CallOptions
+    groups: Sequence[tuple[RankFile, ...]], words: Sequence[Sequence[str | AtHand]], options: Options
 ) -> tuple[tuple[RankFile, ...], ...]:
     """Return the ranks of each group as pairs of their values and an index.
 
@@ -80,7 +80,7 @@ def _pair_of(values: Datatype, index: Datatype, where: str) -> Datatype:
     return pair
 
 
-def _firsts(files: Sequence[RankFile], words: Sequence[str | AtHand], options: CallOptions) -> list[int]:
+def _firsts(files: Sequence[RankFile], words: Sequence[str | AtHand], options: Options) -> list[int]:
     """Return the index of the first element of each rank of a group."""
     if options["index"] == "number":
         return _numbers(files, words, options["rank_regex"])

@@ -16,7 +16,8 @@ from mpired.collectives.counts import counted
 from mpired.collectives.table import Collective
 from mpired.datatypes.pairs import VALUES
 from mpired.errors import OrderWarning, UsageError
-from mpired.options import CallOptions, ValueOptions, part
+from mpired.options import VALUES as VALUE_OPTIONS
+from mpired.options import Options, part
 from mpired.ranks import RankWord, Skipped, gathered, in_one_order, left_out, open_groups, ordered, unnatural
 from mpired.sources.open import check_no_input, check_no_other_input
 from mpired.steps import step
@@ -36,7 +37,7 @@ class Request(NamedTuple):
     groups: tuple[tuple[RankFile, ...], ...]  # the ranks of each group
     words: Sequence[Sequence[RankWord]]  # the words for them
     said: Declared  # what the user declares of them
-    options: CallOptions  # all options
+    options: Options  # all options
     op_file: str | None = None  # the file that has the op, if there is one
     note: Note | None = None  # what results say of where they come from; None for nothing
     skipped: tuple[Skipped, ...] = ()  # the ranks that were named and are left out, because they cannot be used
@@ -70,7 +71,7 @@ class Request(NamedTuple):
         return form.prepare(model._replace(note=self.note))
 
 
-def ranks_of(ranks: Sequence[RankWord], options: CallOptions) -> tuple[list[RankWord], CallOptions]:
+def ranks_of(ranks: Sequence[RankWord], options: Options) -> tuple[list[RankWord], Options]:
     """Return the ranks that a call names, in order, and the options with those of the second group.
 
     Raises
@@ -87,7 +88,7 @@ def read_request(
     collective: Collective,
     ranks: Sequence[RankWord],
     op: ops.OpLike,
-    options: CallOptions,
+    options: Options,
     outputs: Sequence[str] = (),
 ) -> Request:
     """Look at the op, the options and the ranks of a call, and let the op pass or not.
@@ -125,7 +126,7 @@ def read_request(
         from mpired.collectives import indices  # noqa: PLC0415 - few calls make pairs
 
         indices.check_words(chosen, options, in_place=options["in_place"])
-    pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options.__annotations__ else ""
+    pairing = "`index='rank'` makes pairs of plain values" if "index" in collective.options else ""
     if said.datatype is not None and not indexed:
         ops.check(chosen, said.datatype, ops.Use.REDUCE, pairing=pairing)  # whatever the files hold
         _ = said.datatype.form
@@ -156,7 +157,7 @@ def read_request(
     return request
 
 
-def _note(options: CallOptions) -> Note | None:
+def _note(options: Options) -> Note | None:
     """Return what results say of where they come from."""
     if not options["provenance"]:
         return None
@@ -165,13 +166,13 @@ def _note(options: CallOptions) -> Note | None:
     return Note()
 
 
-def _may_stay_open(collective: Collective, op: ops.Op, options: CallOptions, outputs: Sequence[str]) -> bool:
+def _may_stay_open(collective: Collective, op: ops.Op, options: Options, outputs: Sequence[str]) -> bool:
     """Tell whether a result may grow with streams until they end: one, whose elements do not depend on their number."""
     one = collective.to_root and len(outputs) == 1 and options["split"] is None
     return one and options["index"] is None and op.rules.nulls == "error"
 
 
-def _check_options(collective: Collective, options: CallOptions) -> None:
+def _check_options(collective: Collective, options: Options) -> None:
     """Raise an error for what makes no sense whatever the files hold."""
     group_b = options["group_b"]
     if group_b is not None and not list(group_b):
@@ -210,7 +211,7 @@ def _check_keep(said: Declared) -> None:
         raise UsageError("`keep`", f"names the column {twice!r}, which is named already; it is kept or combined")
 
 
-def resolve_op(op: ops.OpLike, options: CallOptions) -> ops.Op:
+def resolve_op(op: ops.OpLike, options: Options) -> ops.Op:
     """Return the op that is meant; a user-defined one is loaded in a worker to learn its properties."""
     commute, timeout = options["commute"], options["op_timeout"]
     known = ops.meant(op)
@@ -233,9 +234,9 @@ def resolve_op(op: ops.OpLike, options: CallOptions) -> ops.Op:
     return chosen
 
 
-def _values(options: CallOptions) -> ValueOptions:
+def _values(options: Options) -> Options:
     """Return how values are treated, with the weights that a file has."""
-    values = part(ValueOptions, options)
+    values = part(VALUE_OPTIONS, options)
     path = options["weights_from"]
     if path is None:
         return values
@@ -249,7 +250,7 @@ def _values(options: CallOptions) -> ValueOptions:
         raise UsageError(os.fspath(path), f"{error}; a file of weights has numbers alone") from None
 
 
-def _is_raw(output: str, options: CallOptions) -> bool:
+def _is_raw(output: str, options: Options) -> bool:
     """Tell whether the words ask for a raw result, so that they may also say how its bytes lie."""
     to = options["to"]
     row = by_suffix(output) if to is None else format_named(to, "to")

@@ -30,7 +30,7 @@ from mpired.collectives.table import Collective, Task
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import FIELDS, VALID, column_of, field_type
 from mpired.errors import CountError, UsageError
-from mpired.options import CallOptions
+from mpired.options import Options
 from mpired.sources.source import STANDARD_INPUT, of_file
 from mpired.storage import calls
 
@@ -167,7 +167,7 @@ def _split(shares: Sequence[Share], request: Request) -> tuple[Share, ...]:
 
 
 def _counts(collective: Collective, counts: Sequence[int] | None, option: str) -> tuple[int, ...] | None:
-    if "counts" in collective.options.__annotations__ and counts is None:
+    if "counts" in collective.options and counts is None:
         raise UsageError(option, "is missing; give the count of elements of each rank of the group, e.g. 3,0,5")
     return None if counts is None else tuple(counts)
 
@@ -271,7 +271,7 @@ def _in_place(path: str, deal: Deal, receiver: Named, share: Share, request: Req
     return Result(share, path, form.name, kept if keeps else layout)
 
 
-def check_replaceable(file: RankFile, options: CallOptions) -> None:
+def check_replaceable(file: RankFile, options: Options) -> None:
     """Raise `UsageError` if the root's file is none that a result can replace, or not in the format that is wanted."""
     packed = of_file(file.source) is not file.source
     if packed or file.source.inode is None or file.source.name == STANDARD_INPUT:
@@ -283,7 +283,7 @@ def check_replaceable(file: RankFile, options: CallOptions) -> None:
         raise UsageError("`in_place`", f"keeps the format of the root, {file.format}; leave `to` out")
 
 
-def keep_around(file: RankFile, layout: Layout, options: CallOptions) -> Layout:
+def keep_around(file: RankFile, layout: Layout, options: Options) -> Layout:
     """Keep what the root's file has besides its buffers (MPI_IN_PLACE, MPI-4.1, 6.9.1)."""
     check_replaceable(file, options)
     buffer = file.buffers[0]

@@ -12,17 +12,7 @@ from typing import NamedTuple, TypeVar
 
 from mpired.collectives.share import Share
 from mpired.errors import CountError, RootError
-from mpired.options import (
-    AllreduceOptions,
-    CallOptions,
-    ExscanOptions,
-    LocalOptions,
-    ReduceOptions,
-    ScanOptions,
-    ScatterBlockOptions,
-    ScatterOptions,
-    checked,
-)
+from mpired.options import ALLREDUCE, CALL, EXSCAN, LOCAL, REDUCE, SCAN, SCATTER, SCATTER_BLOCK, Group, Options, checked
 
 _Group = TypeVar("_Group")
 
@@ -84,19 +74,19 @@ class Collective(NamedTuple):
     name: str
     function: str
     section: str
-    options: type
+    options: Group
     shares: Callable[[Task], list[Share]]
     intercomm: bool = True
     whole: bool = True
     alike: bool = False
     to_root: bool = False
-    fixed: CallOptions = {}  # noqa: RUF012 - a row is never changed
+    fixed: Options = {}  # noqa: RUF012 - a row is never changed
 
     def combined(self, groups: Sequence[_Group]) -> Sequence[_Group]:
         """Return the groups whose ranks are combined: all, or the last where a root of the first gets the result."""
         return groups[-1:] if self.to_root else groups
 
-    def checked(self, options: Mapping[str, object]) -> CallOptions:
+    def checked(self, options: Mapping[str, object]) -> Options:
         """Return the options of all collectives, those that it has as they are given.
 
         Raises
@@ -104,7 +94,7 @@ class Collective(NamedTuple):
         UsageError
             If a value makes no sense.
         """
-        return checked(CallOptions, options) | self.fixed
+        return {**checked(CALL, options), **self.fixed}
 
 
 def _root(task: Task) -> list[Share]:
@@ -146,24 +136,22 @@ def _equal_blocks(task: Task) -> list[Share]:
 
 
 _ROWS = (
-    Collective("reduce", "MPI_Reduce", "6.9.1", ReduceOptions, _root, alike=True, to_root=True),
+    Collective("reduce", "MPI_Reduce", "6.9.1", REDUCE, _root, alike=True, to_root=True),
     Collective(
         "reduce-local",
         "MPI_Reduce_local",
         "6.9.7",
-        LocalOptions,
+        LOCAL,
         _root,
         intercomm=False,
         alike=True,
         to_root=True,
         fixed={"root": 1, "in_place": True},
     ),
-    Collective("allreduce", "MPI_Allreduce", "6.9.6", AllreduceOptions, _all, alike=True),
-    Collective("reduce-scatter", "MPI_Reduce_scatter", "6.10.2", ScatterOptions, _blocks, whole=False),
-    Collective(
-        "reduce-scatter-block", "MPI_Reduce_scatter_block", "6.10.1", ScatterBlockOptions, _equal_blocks, whole=False
-    ),
-    Collective("scan", "MPI_Scan", "6.11.1", ScanOptions, _inclusive, intercomm=False),
-    Collective("exscan", "MPI_Exscan", "6.11.2", ExscanOptions, _exclusive, intercomm=False),
+    Collective("allreduce", "MPI_Allreduce", "6.9.6", ALLREDUCE, _all, alike=True),
+    Collective("reduce-scatter", "MPI_Reduce_scatter", "6.10.2", SCATTER, _blocks, whole=False),
+    Collective("reduce-scatter-block", "MPI_Reduce_scatter_block", "6.10.1", SCATTER_BLOCK, _equal_blocks, whole=False),
+    Collective("scan", "MPI_Scan", "6.11.1", SCAN, _inclusive, intercomm=False),
+    Collective("exscan", "MPI_Exscan", "6.11.2", EXSCAN, _exclusive, intercomm=False),
 )
 COLLECTIVES = {row.name: row for row in _ROWS}

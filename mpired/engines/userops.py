@@ -55,7 +55,7 @@ def deaths_explained(op: ops.Op) -> Generator[None, None, None]:
         if error.exitcode == -signal.SIGALRM and timeout is not None:
             reason = f"took longer than {timeout:g} s; nothing was written"
         elif (explained := getattr(op.kernel, "explained", None)) is not None:
-            reason = explained(reason, error.exitcode)
+            reason = explained(reason)
         raise UserOpError(str(op), reason) from None
 
 

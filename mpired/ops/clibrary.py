@@ -15,7 +15,6 @@ import ctypes
 import functools
 import os
 import re
-import signal
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,10 +36,6 @@ _BUILD = f"MPI's ABI build ({_ABI}.so)"
 _BEFORE_INIT = frozenset(
     {"MPI_Initialized", "MPI_Finalized", "MPI_Get_version", "MPI_Get_library_version", "MPI_Init", "MPI_Init_thread"}
 )
-# Statuses that programs seldom have; after the last one those of the functions of MPI that were called.
-_UNINITIALISED, _LOOKED, _CALLED = 86, 87, 160
-_MOST_CALLED = 40
-_MOST_FRAMES = 200
 _OPEN_MPI = re.compile(r"ompi_(mpi|op|predefined)_")
 _COUNTERS: dict[str, Any] = {"": ctypes.c_int, "count": ctypes.c_int64}
 
@@ -95,8 +90,8 @@ class LibraryKernel:
     def _call(self, function: Any, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         lower, upper = _Operand(0, invec, datatype), _Operand(1, inoutvec, datatype)
         counter, handle = _COUNTERS[self.variant](len(invec)), ctypes.c_void_p(datatype.handle)
-        # Handles of another MPI are other numbers, so that a function that looks at this one would do something else.
-        passed = ctypes.c_void_p(_trap()) if self._other_mpi else ctypes.byref(handle)
+        # Handles of another MPI are other numbers: a function that looks at the datatype has to end there.
+        passed = None if self._other_mpi else ctypes.byref(handle)
         function(lower.address, upper.address, ctypes.byref(counter), passed)
         if not (lower.intact and upper.intact):
             raise UserOpError(self.place, f"wrote outside its buffers of {len(invec)} elements of {datatype.label}")
@@ -110,26 +105,19 @@ class LibraryKernel:
         # One that is not linked finds the variables of an Open MPI that the process has loaded.
         return next(linked, "Open MPI" if any(map(_OPEN_MPI.match, needed.symbols)) else "")
 
-    @functools.cached_property
+    @property
     def called(self) -> list[str]:
         """The functions of MPI that it calls, which need an MPI that is initialised."""
         symbols = elf.imports(_path(self)).symbols
         return [name for name in symbols if name.startswith("MPI_") and name not in _BEFORE_INIT]
 
-    def explained(self, reason: str, exitcode: int | None) -> str:
-        """Return why a worker died that called the function: `reason`, or more if MPI has to do with it."""
-        other, called = self._other_mpi, self.called
-        if exitcode == _LOOKED:
-            why = f"looks at its datatype, and is linked with {other}, whose handles are other numbers than those here"
-            return f"{why}; compile it with mpicc_abi, because handles are those of {_BUILD}; nothing was written"
-        if not called:
-            return reason
-        build = f"compile it with mpicc_abi{other and f', not for {other}'}, because handles are those of {_BUILD}"
-        if exitcode is None or (exitcode != _UNINITIALISED and not 0 <= exitcode - _CALLED < len(called)):
-            return f"{reason}; it calls MPI: {build}" if other else reason
-        function = " or ".join(called) if exitcode == _UNINITIALISED else called[exitcode - _CALLED]
-        way_out = f"call MPI_Init before {function} if MPI_Initialized returns false"
-        return f"ended its worker, in which MPI is not initialised; {way_out}, and {build}; nothing was written"
+    def explained(self, reason: str) -> str:
+        """Return why a worker died that called the function: `reason`, and what it needs if it uses MPI."""
+        if self._other_mpi:
+            return f"{reason}; it is linked with {self._other_mpi}: compile it with mpicc_abi for {_BUILD}"
+        if self.called:
+            return f"{reason}; call MPI_Init before {' or '.join(self.called)} if MPI_Initialized returns false"
+        return reason
 
     def properties(self) -> Properties:
         """Load the library and check that the symbol is there.
@@ -170,90 +158,11 @@ def _load(kernel: LibraryKernel) -> Any:
     except AttributeError:
         raise UserOpError(kernel.place, f"there is no symbol {kernel.symbol!r} in {kernel.path}") from None
     function.restype = None
-    if hasattr(library, "MPI_Initialized"):  # it is linked with MPI
-        _note_exit(library, kernel)
     return function
 
 
 _digests: dict[str, str] = {}
 """What the libraries were that this process has loaded."""
-_handlers: list[Any] = []
-"""What the C library calls at an exit; it has to stay in memory."""
-
-
-def _note_exit(library: Any, kernel: LibraryKernel) -> None:
-    """Let this process end with a status of its own if MPI ends it, because nobody has initialised it."""
-
-    def ended(_status: int, _argument: Any) -> None:
-        initialised = ctypes.c_int()
-        library.MPI_Initialized(ctypes.byref(initialised))
-        if not initialised.value:
-            ctypes.CDLL(None).fflush(None)  # with what MPI has said
-            function, known = _called_by(_path(kernel)), kernel.called[:_MOST_CALLED]
-            os._exit(_CALLED + known.index(function) if function in known else _UNINITIALISED)
-
-    _handlers.append(ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)(ended))
-    ctypes.CDLL(None).on_exit(_handlers[-1], None)
-
-
-class _Place(ctypes.Structure):
-    """What `dladdr` says of an address: the file, and the symbol before it."""
-
-    _fields_ = (("file", ctypes.c_char_p), ("base", ctypes.c_void_p), ("symbol", ctypes.c_char_p),
-                ("start", ctypes.c_void_p))  # fmt: skip
-
-
-def _called_by(path: str) -> str:
-    """Return the function of others that a library is calling, "" if the stack does not tell."""
-    c_library, frames, before = ctypes.CDLL(None), (ctypes.c_void_p * _MOST_FRAMES)(), ""
-    if not hasattr(c_library, "backtrace"):
-        return ""
-    for frame in frames[: c_library.backtrace(frames, _MOST_FRAMES)]:
-        place = _Place()
-        if not c_library.dladdr(ctypes.c_void_p(frame), ctypes.byref(place)):
-            continue
-        if os.path.realpath(os.fsdecode(place.file or b"")) == path:
-            return before
-        before = (place.symbol or b"").decode(errors="replace").removeprefix("P")
-    return ""
-
-
-@functools.cache
-def _trap() -> int:
-    """Return the address of a page that ends this process with a status of its own if it is read or written."""
-    c_library = ctypes.CDLL(None)
-    c_library.mmap.restype = ctypes.c_void_p
-    c_library.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
-    no_access = 0
-    nbytes = os.sysconf("SC_PAGESIZE")
-    start: int = c_library.mmap(None, nbytes, no_access, _OF_NO_FILE, -1, 0)
-    if start == ctypes.c_void_p(-1).value:
-        raise MemoryError
-
-    def ended(_number: int, info: int, _context: int) -> None:
-        at = ctypes.c_void_p.from_address(info + _SI_ADDR).value or 0
-        if start <= at < start + nbytes:
-            c_library.fflush(None)
-            os._exit(_LOOKED)
-        c_library.signal(signal.SIGSEGV, None)  # the next time it ends the process, as ever
-
-    _handlers.append(_OnFault(ended))
-    action = _Action(ctypes.cast(_handlers[-1], ctypes.c_void_p), flags=_SA_SIGINFO)
-    c_library.sigaction(signal.SIGSEGV, ctypes.byref(action), None)
-    return start
-
-
-_OnFault = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
-_OF_NO_FILE = 0x22  # MAP_PRIVATE and MAP_ANONYMOUS
-_SA_SIGINFO = 4
-_SI_ADDR = 16  # bytes in a siginfo_t of 64 bits before the address of a fault
-
-
-class _Action(ctypes.Structure):
-    """A `struct sigaction` of Linux's C libraries."""
-
-    _fields_ = (("handler", ctypes.c_void_p), ("mask", ctypes.c_ubyte * 128), ("flags", ctypes.c_int),
-                ("restorer", ctypes.c_void_p))  # fmt: skip
 
 
 def _path(kernel: LibraryKernel) -> str:

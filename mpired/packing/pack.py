@@ -18,7 +18,7 @@ from mpired.buffers.formats import check_records, unpacked
 from mpired.buffers.spread import Records
 from mpired.datatypes.typemap import transfer
 from mpired.errors import UsageError
-from mpired.options import PackOptions, PathLike
+from mpired.options import Options, PathLike
 from mpired.packing.units import Packed, octets, said_of
 from mpired.progress import Progress
 from mpired.sources.local import LocalSource
@@ -134,7 +134,7 @@ def _whole(blocks: Iterable[np.ndarray], nbytes: int) -> Iterator[np.ndarray]:
         yield np.concatenate(kept)
 
 
-def plan_pack(file: PathLike, output: str, options: PackOptions, *, terminal: bool = False) -> Packing:
+def plan_pack(file: PathLike, output: str, options: Options, *, terminal: bool = False) -> Packing:
     """Check a packing: the type, the file, the form of the result. Nothing is written.
 
     Parameters

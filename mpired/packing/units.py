@@ -9,7 +9,7 @@ import numpy as np
 from mpired.buffers import Declared
 from mpired.datatypes import Datatype, parse, unit_of
 from mpired.errors import DatatypeError, UsageError
-from mpired.options import Inputs, Records, part
+from mpired.options import INPUTS, RECORDS, Options, part
 
 _BYTE = parse("byte")[0]
 
@@ -39,9 +39,9 @@ def octets(block: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(block).view(np.uint8)
 
 
-def said_of(options: Records) -> tuple[Declared, Datatype]:
+def said_of(options: Options) -> tuple[Declared, Datatype]:
     """Return what is declared of the records, and their datatype."""
-    said = Declared.of(part(Inputs, part(Records, options)))
+    said = Declared.of(part(INPUTS, part(RECORDS, options)))
     if said.datatype is None:
         raise UsageError("`type`", "is missing; give the type of the elements of the records")
     return said, said.datatype

@@ -22,8 +22,7 @@ from mpired.buffers.spread import Records
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import transfer
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
-from mpired.options import Inputs, PathLike, UnpackOptions, part
-from mpired.options import Packed as PackedOptions
+from mpired.options import INPUTS, PACKED, Options, PathLike, part
 from mpired.packing.units import Packed, octets, said_of
 from mpired.progress import Progress
 from mpired.ranks import check_use
@@ -142,7 +141,7 @@ class _Units:
         self._decoder.close()
 
 
-def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: UnpackOptions) -> Unpacking:
+def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: Options) -> Unpacking:
     """Check an unpacking: the type, the file, where its elements go. Nothing is written.
 
     Parameters
@@ -164,7 +163,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: U
     said, datatype = said_of(options)
     check_are_data([output, into])
     check_no_other_input([output if into is None else os.fspath(into)], [(options["types"], "the named datatypes")])
-    buffer, form = _opened(os.fspath(packed), said, datatype, Declared.of(part(Inputs, part(PackedOptions, options))))
+    buffer, form = _opened(os.fspath(packed), said, datatype, Declared.of(part(INPUTS, part(PACKED, options))))
     buffer = within_budget(buffer)
     memory.check(memory.BASE_NBYTES)
     if buffer.fortran_order and sum(dim > 1 for dim in buffer.shape or ()) > 1:

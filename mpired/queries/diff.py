@@ -22,7 +22,7 @@ from mpired.datatypes import Datatype, beside
 from mpired.datatypes.times import dtype_name
 from mpired.errors import CountError, DatatypeError, UsageError, escaped
 from mpired.ops.table import NO_OP
-from mpired.options import DiffOptions, checked
+from mpired.options import DIFF, Options, checked
 from mpired.progress import Pace, Progress
 from mpired.queries.measures import Part, Tolerance, differing, distance, parts, ulps
 from mpired.queries.places import place_text
@@ -387,7 +387,7 @@ def _index(ranks: Sequence[RankBuffer]) -> Callable[[int], tuple[int, ...]]:
     return lambda element: tuple(map(int, np.unravel_index(element, shape, order)))  # type: ignore[call-overload]
 
 
-def plan_diff(words: Sequence[str | AtHand], options: DiffOptions) -> Planned:
+def plan_diff(words: Sequence[str | AtHand], options: Options) -> Planned:
     """Look at two files, and compare what their headers say.
 
     Raises
@@ -424,7 +424,7 @@ def diff(words: Sequence[str | AtHand], given: Mapping[str, object], progress: P
     MpiredError, OSError
         If one cannot be used, or the options make no sense.
     """
-    options = checked(DiffOptions, given)
+    options = checked(DIFF, given)
 
     def run(planned: Planned) -> Difference:
         return planned.run(progress)

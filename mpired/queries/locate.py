@@ -23,7 +23,7 @@ from mpired.datatypes.times import as_times
 from mpired.errors import CountError, DatatypeError, OpError, UsageError
 from mpired.ops import Op
 from mpired.ops.table import MAX, MIN
-from mpired.options import EXTREMES, LocateOptions, checked
+from mpired.options import EXTREMES, LOCATE, Options, checked
 from mpired.progress import Pace, Progress
 from mpired.queries.elements import are_nan, with_nat
 from mpired.ranks import check_use, gathered, left_out, open_each, unnatural
@@ -223,7 +223,7 @@ def _op(op: ops.OpLike) -> Op:
     raise OpError(f"{chosen or op}", "does not find an extreme; give `op='maxloc'` or `op='minloc'`")
 
 
-def _plan(op: Op, words: Sequence[str | AtHand], options: LocateOptions) -> _Planned:
+def _plan(op: Op, words: Sequence[str | AtHand], options: Options) -> _Planned:
     """Look at the ranks' headers.
 
     Raises
@@ -289,7 +289,7 @@ def locate(
     MpiredError, OSError
         If a rank cannot be used, or the options make no sense.
     """
-    options, chosen = checked(LocateOptions, given), _op(op)
+    options, chosen = checked(LOCATE, given), _op(op)
 
     def run(planned: _Planned) -> list[Location]:
         return planned.run(progress)

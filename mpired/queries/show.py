@@ -20,7 +20,7 @@ from mpired.buffers.textual import column_names, component_names
 from mpired.datatypes import TIMES, Datatype, Group, beside
 from mpired.datatypes.times import as_times, dtype_name
 from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped, installation
-from mpired.options import ShowKeywords
+from mpired.options import Options
 from mpired.progress import Progress
 from mpired.queries.elements import Read, numbers, reading
 from mpired.queries.histogram import Counter, Histogram
@@ -474,7 +474,7 @@ class Showing:
 
 
 def plan_show(
-    path: str, options: ShowKeywords, tell: Callable[[Shown, Sequence[Table]], None], *, text: str | None = None
+    path: str, options: Options, tell: Callable[[Shown, Sequence[Table]], None], *, text: str | None = None
 ) -> Showing:
     """Check the request; nothing is read but the header.
 

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from mpired.buffers.memory import RankInFile
 from mpired.errors import UsageError, escaped
@@ -20,7 +20,7 @@ from mpired.storage import calls
 from mpired.storage.urls import behind_host, is_url, signed, with_query_of
 
 if TYPE_CHECKING:
-    from mpired.options import Listing
+    from mpired.options import Options
 
 _W = TypeVar("_W")
 
@@ -29,13 +29,12 @@ _NUMBER = r"%(0?[0-9]{0,2})d"
 _AT = r"(.+):([0-9]{1,18})"
 _MAGIC = frozenset("*?[")
 _MOST_NAMES = 1 << 22
-_DEEPEST = 16
 # More than a path can have, with an offset behind it.
 _LONGEST = 8 << 10
 _READ_BYTES = 64 << 10
 
 
-def gathered(words: Sequence[_W], options: Listing) -> list[_W | RankWord]:
+def gathered(words: Sequence[_W], options: Options) -> list[_W | RankWord]:
     """Return the ranks in order: `words`, and then those of a list that is named.
 
     Raises
@@ -52,7 +51,7 @@ def gathered(words: Sequence[_W], options: Listing) -> list[_W | RankWord]:
     if path == "-" and any(isinstance(word, str) and word == "-" for word in words):
         raise UsageError("-", "is a rank, and the list of ranks too; give one of them as a file")
     if path is not None:
-        found += _of_list(_List(os.fspath(path), "", "\0" if null else "\n"))
+        found += _of_list(os.fspath(path), "", "\0" if null else "\n")
     elif null:
         raise UsageError("`null`", "says how the names in a list end; give the list by `files_from`")
     return ordered(found, options)
@@ -84,7 +83,7 @@ def meant(groups: Sequence[Sequence[str]], numbers: Sequence[int] | None = None)
 def _meant(word: str, numbers: Sequence[int] | None) -> Iterator[RankWord]:
     word = signed(word)
     if word.startswith("@"):
-        yield from _of_list(_List(with_query_of(word, word[1:])))
+        yield from _of_list(with_query_of(word, word[1:]))
         return
     for name in (with_query_of(word, name) for name in _named(word, numbers)):
         if _MAGIC.intersection(behind_host(name)) and not os.path.lexists(name):
@@ -138,39 +137,21 @@ def _matching(pattern: str) -> list[str]:
     return found
 
 
-class _List(NamedTuple):
-    """A list of ranks: its path, the folder of its names, what ends a name, and the lists that it is nested in.
-
-    Without a folder it is the list's own.
-    """
-
-    path: str
-    folder: str | None = None
-    end: str = "\n"
-    outer: tuple[tuple[int, int], ...] = ()
-
-
-def _of_list(lines: _List) -> Iterator[RankWord]:
-    """Yield the ranks of a list.
+def _of_list(path: str, folder: str | None = None, end: str = "\n") -> Iterator[RankWord]:
+    """Yield the ranks of a list; its names are relative to `folder`, else to the folder of the list.
 
     Raises
     ------
     UsageError
-        If it names itself, is nested too deep, or has a line that is no name.
+        If it has a line that is not a name.
     OSError
         If it cannot be read.
     """
-    source = open_source(lines.path)
-    if source.inode is not None and source.inode in lines.outer:
-        raise UsageError(source.name, "is a list that names itself, or that a list in it names")
-    if len(lines.outer) >= _DEEPEST:
-        raise UsageError(source.name, f"is a list within more than {_DEEPEST} others")
-    folder = lines.folder
+    source = open_source(path)
     if folder is None:  # a stream is in no folder of the user's
-        folder = "" if source.inode is None else os.path.dirname(lines.path)
-    outer = lines.outer if source.inode is None else (*lines.outer, source.inode)
-    by_line = lines.end == "\n"
-    for number, record in enumerate(_records(source, lines.end.encode()), 1):
+        folder = "" if source.inode is None else os.path.dirname(path)
+    by_line = end == "\n"
+    for number, record in enumerate(_records(source, end.encode()), 1):
         name = os.fsdecode(record)
         if by_line:
             name = name.removesuffix("\r")
@@ -181,10 +162,7 @@ def _of_list(lines: _List) -> Iterator[RankWord]:
         if len(record) > _LONGEST or "\0" in name or not name:
             reason = "is not the name of a file; a list has one a line, or with `null` one before each NUL"
             raise UsageError(source.name, f"{number}: {escaped(name[:40])!r} {reason}")
-        if by_line and name.startswith("@"):
-            yield from _of_list(_List(signed(_within(folder, name[1:])), outer=outer))
-        else:
-            yield _in_list(signed(_within(folder, "./-" if name == "-" else name)))
+        yield _in_list(signed(_within(folder, "./-" if name == "-" else name)))
 
 
 def _within(folder: str, name: str) -> str:

@@ -30,7 +30,7 @@ from mpired.sources.open import looked_at_together, open_source
 from mpired.sources.source import of_file
 
 if TYPE_CHECKING:
-    from mpired.options import Cutting, Ranking, Skipping
+    from mpired.options import Options
 
 _T = TypeVar("_T")
 _W = TypeVar("_W")
@@ -57,7 +57,7 @@ class Opened(NamedTuple):
 
 
 def open_groups(
-    groups: Sequence[Sequence[RankWord]], declared: Declared, options: Ranking, *, raw_result: bool = False
+    groups: Sequence[Sequence[RankWord]], declared: Declared, options: Options, *, raw_result: bool = False
 ) -> tuple[Opened, ...]:
     """Look at every rank's header, and compare all with the first good one: datatypes and counts agree in all groups.
 
@@ -146,7 +146,7 @@ def open_each(
     words: Sequence[RankWord],
     declared: Declared,
     check: Callable[[RankFile, int, tuple[int, RankFile]], None],
-    options: Ranking,
+    options: Options,
 ) -> Opened:
     """Return the files of ranks; `check` gets each, its rank, and the first rank that was good so far with its file.
 
@@ -171,7 +171,7 @@ def open_each(
 
 
 def each_good(
-    words: Sequence[_W], opened: Callable[[_W, int], _T], options: Skipping, what: str = "ranks"
+    words: Sequence[_W], opened: Callable[[_W, int], _T], options: Options, what: str = "ranks"
 ) -> tuple[list[_T], list[_W], tuple[Skipped, ...]]:
     """Open ranks; return what that gives, the words of those that can be used, and those that are left out.
 
@@ -225,7 +225,7 @@ def left_out(skipped: Sequence[Skipped], nranks: int, what: str = "ranks") -> li
     return [SkippedWarning(f"{len(skipped)} of {nranks} {what} left out: {reasons}", skipped)]
 
 
-def pieces(words: Sequence[_W], declared: Declared, options: Cutting) -> Sequence[_W | RankWord]:
+def pieces(words: Sequence[_W], declared: Declared, options: Options) -> Sequence[_W | RankWord]:
     """Return ranks, those of each raw file one after another if there are several in one.
 
     Raises

@@ -13,7 +13,7 @@ from mpired.buffers.memory import RankInFile
 from mpired.errors import MpiredError, RankNumberError, RanksError, UsageError
 
 if TYPE_CHECKING:
-    from mpired.options import Listing
+    from mpired.options import Options
 
 RankWord: TypeAlias = str | AtHand
 _W = TypeVar("_W")
@@ -23,7 +23,7 @@ _SHOWN_NAMES = 3
 _SHOWN_RANGES = 8
 
 
-def ordered(words: Sequence[_W], options: Listing) -> list[_W]:
+def ordered(words: Sequence[_W], options: Options) -> list[_W]:
     """Return ranks in the order that is wanted, if their numbers are those that are expected.
 
     Raises

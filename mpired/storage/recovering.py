@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mpired.errors import MpiredError, RanksError, UsageError
-from mpired.options import RecoverOptions
+from mpired.options import Options
 from mpired.storage import calls, names, notices, recovery, staging
 from mpired.storage.lock import NoLocksError, Waiting, lock_target, with_timeout
 from mpired.storage.recovery import Discard
@@ -48,7 +48,7 @@ class Recovered(NamedTuple):
     changed: bool = False
 
 
-def recover_files(files: Sequence[str], options: RecoverOptions, tell: Callable[[Recovered], None]) -> None:
+def recover_files(files: Sequence[str], options: Options, tell: Callable[[Recovered], None]) -> None:
     """Finish the update of each file that a crash has interrupted, and remove what else it left behind.
 
     Parameters
@@ -93,7 +93,7 @@ def recover_files(files: Sequence[str], options: RecoverOptions, tell: Callable[
         raise RanksError(len(files), errors, "files")
 
 
-def check(options: RecoverOptions) -> None:
+def check(options: Options) -> None:
     """Raise `UsageError` if the options contradict each other."""
     if options["only_list"] and options["discard"]:
         raise UsageError("`only_list`", "changes nothing, and `discard` removes journals; say one of the two")

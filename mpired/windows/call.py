@@ -15,20 +15,7 @@ from mpired.buffers.decoding import Decoder
 from mpired.buffers.flat import Order
 from mpired.datatypes import Datatype
 from mpired.errors import MpiredWarning, UsageError
-from mpired.options import (
-    AccumulateOptions,
-    ElementOptions,
-    FetchOptions,
-    Inputs,
-    PathLike,
-    Ranking,
-    SwapOptions,
-    Target,
-    Where,
-    WindowValues,
-    checked,
-    part,
-)
+from mpired.options import INPUTS, PLACES, RANKING, TARGET, WINDOW_VALUES, Options, PathLike, checked, part
 from mpired.progress import Progress, unwatched
 from mpired.ranks import RankWord, Skipped, check_formats, each_good, left_out, pieces
 from mpired.steps import step
@@ -84,7 +71,7 @@ def plan_accumulate(
     windows: Sequence[PathLike],
     origins: Sequence[OriginLike],
     op: ops.OpLike,
-    options: AccumulateOptions,
+    options: Options,
 ) -> Call:
     """Check an accumulate as far as that can be without the lock: words, and every origin.
 
@@ -107,7 +94,7 @@ def plan_accumulate(
     if not origins:
         raise UsageError("ORIGIN", "there is none; name at least one file after the target")
     check_once(options)
-    chosen = resolve(op, ops.Use.ACCUMULATE, part(WindowValues, options))
+    chosen = resolve(op, ops.Use.ACCUMULATE, part(WINDOW_VALUES, options))
     check_are_data([*windows, *origins, options["map"]])
     check_are_files(windows)
     doubts: Sequence[MpiredWarning] = cautions.same_files(windows, list(map(_path, origins)), options["map"])
@@ -123,10 +110,10 @@ def plan_get_accumulate(
     windows: Sequence[PathLike],
     origin: OriginLike | None,
     op: ops.OpLike,
-    options: FetchOptions,
+    options: Options,
 ) -> Call:
     """Check a get_accumulate, as `plan_accumulate`; NO_OP ignores the origin (MPI-4.1, 12.3.4)."""
-    chosen = resolve(op, ops.Use.FETCH, part(WindowValues, options))
+    chosen = resolve(op, ops.Use.FETCH, part(WINDOW_VALUES, options))
     if origin is None and chosen.origin:
         raise UsageError("ORIGIN", f"{chosen} needs an origin, which is missing (MPI-4.1, 12.3.4)")
     request, _, _ = _request(windows, [origin] if chosen.origin and origin is not None else [], chosen, options)
@@ -145,7 +132,7 @@ def plan_fetch_and_op(
     windows: Sequence[PathLike],
     value: object,
     op: ops.OpLike,
-    options: ElementOptions,
+    options: Options,
 ) -> Call:
     """Check a fetch_and_op on one element, as `plan_accumulate`.
 
@@ -157,7 +144,7 @@ def plan_fetch_and_op(
         The origin's element: text as on the command line, the path of a file with one element, or a number. NO_OP
         ignores it.
     """
-    chosen = resolve(op, ops.Use.FETCH, part(WindowValues, options))
+    chosen = resolve(op, ops.Use.FETCH, part(WINDOW_VALUES, options))
     if value is None and chosen.origin:
         raise UsageError("VALUE", f"{chosen} needs a value, which is missing (MPI-4.1, 12.3.5)")
     values = [] if value is None else [value]
@@ -168,7 +155,7 @@ def plan_compare_and_swap(
     windows: Sequence[PathLike],
     compare: object,
     value: object,
-    options: SwapOptions,
+    options: Options,
 ) -> Call:
     """Check a compare_and_swap: the element becomes `value` if it is `compare`, bit by bit (MPI-4.1, 12.3.5).
 
@@ -192,7 +179,7 @@ def _on_one_element(
     windows: Sequence[PathLike],
     values: Sequence[object],
     op: ops.Op,
-    options: ElementOptions,
+    options: Options,
     *,
     compare: object = None,
 ) -> Call:
@@ -201,8 +188,8 @@ def _on_one_element(
     read = values if op.origin else ()
     check_are_data([*windows, *read, compare])
     check_are_files(windows)
-    said = Declared.of(part(Inputs, options))._replace(taken=op.groups)
-    where = checked(Where, part(Target, options) | {"at": options["at"]})
+    said = Declared.of(part(INPUTS, options))._replace(taken=op.groups)
+    where = checked(PLACES, part(TARGET, options) | {"at": options["at"]})
     if where["at"] is None:
         where |= {"target_disp": where["target_disp"] or 0, "target_count": 1}
     placement = place(where, len(windows))
@@ -235,15 +222,15 @@ def _on_one_element(
     return Call(_with_create(request, options), policy(options))
 
 
-_ALL: Ranking = checked(Ranking, {})
+_ALL: Options = checked(RANKING, {})
 
 
 def _request(
     windows: Sequence[PathLike],
     origins: Sequence[OriginLike],
     op: ops.Op,
-    options: FetchOptions,
-    ranking: Ranking = _ALL,
+    options: Options,
+    ranking: Options = _ALL,
 ) -> tuple[Request, Sequence[object], tuple[Skipped, ...]]:
     """Open the origins, and say where they go; also return the words for them, and those that are left out."""
     check_are_data([*windows, *origins, options["map"]])
@@ -289,7 +276,7 @@ def _of_windows(said: Declared) -> Declared:
     return said._replace(format=None, offset=0, count=None, pair=None, window=True)
 
 
-def _with_create(request: Request, options: FetchOptions | ElementOptions) -> Request:
+def _with_create(request: Request, options: Options) -> Request:
     """Let a request make its windows if they are missing.
 
     Raises

@@ -13,7 +13,7 @@ from mpired.buffers.rank import element_text
 from mpired.datatypes import DATATYPES, Datatype, Group, value_index
 from mpired.datatypes.typemap.typemap import TypeMap
 from mpired.errors import DatatypeError, OpError, UsageError
-from mpired.options import FetchOptions, Indices, Transaction, Where, WindowValues, integer
+from mpired.options import Indices, Options, integer
 from mpired.storage import memory
 from mpired.storage.lock import with_timeout
 from mpired.windows.origin import whole
@@ -25,7 +25,7 @@ _NAMED = {row.name: row for row in DATATYPES}
 _NAMED_PAIRS = {tuple(part.name for part in row.parts): row for row in DATATYPES if row.parts}
 
 
-def resolve(op: ops.OpLike, use: ops.Use, values: WindowValues) -> ops.Op:
+def resolve(op: ops.OpLike, use: ops.Use, values: Options) -> ops.Op:
     """Return the predefined op that is meant; the one-sided calls take no other (MPI-4.1, 12.3.4).
 
     Raises
@@ -44,7 +44,7 @@ def resolve(op: ops.OpLike, use: ops.Use, values: WindowValues) -> ops.Op:
     return ops.with_policies(chosen, values, window=True)
 
 
-def policy(options: Transaction) -> Policy:
+def policy(options: Options) -> Policy:
     """Return how a target is changed."""
     return Policy(options["commit"], options["durability"] == "full", with_timeout(options["lock_timeout"]))
 
@@ -57,7 +57,7 @@ class Sides(NamedTuple):
     origin: Datatype | None
 
 
-def sides(options: FetchOptions, said: Declared) -> Sides:
+def sides(options: Options, said: Declared) -> Sides:
     """Return the datatypes of both sides, which must be made of one predefined type (MPI-4.1, 12.3.4).
 
     Raises
@@ -122,7 +122,7 @@ def _leaves(typemap: TypeMap) -> set[tuple[str, ...]]:
     return {tuple(entry.name for entry in of.walk()) for of in components}
 
 
-def place(options: Where, nwindows: int, target: Datatype | None = None) -> Placement:
+def place(options: Options, nwindows: int, target: Datatype | None = None) -> Placement:
     """Return where elements go; `target` is the datatype of the target, if it is derived.
 
     Raises

@@ -29,7 +29,7 @@ from mpired.errors import (
     SkippedWarning,
     UsageError,
 )
-from mpired.options import AccumulateOptions, FetchOptions, PathLike, Where, part
+from mpired.options import PLACES, Options, PathLike, part
 from mpired.ranks import Skipped
 from mpired.ranks.order import path_of
 from mpired.storage.urls import is_url
@@ -142,7 +142,7 @@ OriginLike: TypeAlias = PathLike | np.ndarray | AtHand
 
 
 def open_origin(
-    origin: OriginLike, said: Declared, options: FetchOptions, derived: Datatype | None, decoder: Decoder
+    origin: OriginLike, said: Declared, options: Options, derived: Datatype | None, decoder: Decoder
 ) -> list[Origin]:
     """Open an origin: a buffer, or of a file with columns one for each.
 
@@ -206,7 +206,7 @@ def is_whole(options: Mapping[str, object]) -> bool:
     return not any(options.get(name) for name in ("origin_disp", "origin_type")) and options.get("origin_count") is None
 
 
-def common(origins: Sequence[Sequence[Origin]], options: FetchOptions) -> list[Given]:
+def common(origins: Sequence[Sequence[Origin]], options: Options) -> list[Given]:
     """Return for each buffer what all origins have in common."""
     whole = is_whole(options)
     return [Given(first.name, first.count, first.shape, whole) for first in (origins[0] if origins else ())]
@@ -249,14 +249,14 @@ def element_of(value: object, datatype: Datatype, what: str, said: Declared) -> 
     return element_of_number(value, datatype, what)
 
 
-def check_once(options: AccumulateOptions) -> None:
+def check_once(options: Options) -> None:
     """Raise `UsageError` if `once_key` makes no sense, before anything is read."""
     key = options["once_key"]
     if key == "":
         raise UsageError("`once_key`", f"{key!r} is not a key; give a string such as 'run 5'")
 
 
-def keys_of(request: Request, words: Sequence[object], options: AccumulateOptions) -> dict[Key, Sequence[int]]:
+def keys_of(request: Request, words: Sequence[object], options: Options) -> dict[Key, Sequence[int]]:
     """Return the keys that the target is to remember, and the origins that each stands for; none without --once.
 
     A key of the user stands for the whole command, whatever its origins are; else each origin, for which `words` stand,
@@ -266,7 +266,7 @@ def keys_of(request: Request, words: Sequence[object], options: AccumulateOption
         return {Key.of_text(key): range(len(request.origins))}
     if not options["once"]:
         return {}
-    where = {name: str(value) for name, value in part(Where, options).items() if value is not None}
+    where = {name: str(value) for name, value in part(PLACES, options).items() if value is not None}
     if (indices := options["map"]) is not None:
         where["map"] = hashlib.blake2b(np.asarray(indices).tobytes()).hexdigest()
     if request.declared.columns:

@@ -345,9 +345,10 @@ def in_an_op(address: str, *options: str) -> Iterator[subprocess.Popen[str]]:
 )
 def test_an_end_in_the_middle_leaves_nothing(kill, status, said, here):
     (here / "dask").mkdir()
+    limit = "60" if "was lost" in said else "2"  # a busy machine may see the end of a connection after 2 s
     with (
         cluster(here / "dask", 1) as started,
-        in_an_op(str(here / "dask" / "scheduler.json"), "--engine-timeout", "2") as it,
+        in_an_op(str(here / "dask" / "scheduler.json"), "--engine-timeout", limit) as it,
     ):
         kill(started, it)
         _, messages = it.communicate(timeout=60)

@@ -14,7 +14,6 @@ from needs import needs
 from mpired.ops import elf
 
 SCRIPTS = Path(sys.executable).parent
-BUILD = "handles are those of MPI's ABI build (libmpi_abi.so)"
 
 SOURCE = r"""
 #include <mpi.h>
@@ -110,17 +109,14 @@ def test_the_abi_build_knows_the_handles(op, folder):
     assert outcome.out == b"1.0\n3.0\n5.0\n7.0\n9.0\n"
 
 
-CALLS = "ended its worker, in which MPI is not initialised; call MPI_Init before MPI_Type_size"
-CALLS += " if MPI_Initialized returns false"
-LOOKS = "looks at its datatype, and is linked with {}, whose handles are other numbers than those here"
-LOOKS += f"; compile it with mpicc_abi, because {BUILD}; nothing was written"
+CALLS = "; nothing was written; call MPI_Init before {} if MPI_Initialized returns false"
+LOOKS = "was killed by SIGSEGV; nothing was written; it is linked with {}: compile it with mpicc_abi"
 REASONS = {
-    "./abi.so:asks": f"{CALLS}, and compile it with mpicc_abi, because {BUILD}; nothing was written",
-    "./abi.so:counts": "call MPI_Init before MPI_Type_get_extent_c if MPI_Initialized returns false, and",
+    "./abi.so:asks": CALLS.format("MPI_Type_size or MPI_Type_get_extent_c"),
+    "./abi.so:counts": CALLS.format("MPI_Type_size or MPI_Type_get_extent_c"),
     "./alone.so:compares": "is compiled for the handles of Open MPI, compile it with mpicc_abi",
-    **{f"./own.so:{op}": LOOKS.format("libmpi.so.12") for op in ("compares", "asks", "initialises")},
+    **{f"./own.so:{op}": LOOKS.format("libmpi.so.12") for op in ("compares", "asks", "initialises", "breaks")},
     "./open.so:compares": LOOKS.format("libmpi.so.40"),
-    "./own.so:breaks": f"; it calls MPI: compile it with mpicc_abi, not for libmpi.so.12, because {BUILD}",
     "./unlinked.so:asks": "symbol: MPI_Type_size); link it with MPI's ABI build (libmpi_abi.so), by mpicc_abi",
 }
 

@@ -15,7 +15,7 @@ from powercut import Event, File, Recorder, Shelf, State, crashes, no_clone
 from values import folder_in_memory
 
 from mpired.errors import MpiredError
-from mpired.options import AccumulateOptions, checked
+from mpired.options import ACCUMULATE, checked
 from mpired.storage import recovery, update
 from mpired.storage.lock import Waiting, lock_target
 from mpired.windows.call import plan_accumulate
@@ -53,7 +53,7 @@ def folder() -> Iterator[Path]:
 def accumulate(folder: Path, number: int, commit: str, **options: object) -> None:
     """Add the origin of that number."""
     origin = folder.parent / f"origin{number}.npy"
-    said = checked(AccumulateOptions, {"commit": commit, **options})
+    said = checked(ACCUMULATE, {"commit": commit, **options})
     plan_accumulate([folder / BASE], [origin], "sum", said).run()
 
 

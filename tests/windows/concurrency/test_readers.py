@@ -11,14 +11,14 @@ from command import Child
 from faults import Counter, Fault, at
 from shared_target import BASE, COUNT, many, reset, words
 
-from mpired.options import AccumulateOptions, checked
+from mpired.options import ACCUMULATE, checked
 from mpired.windows.call import plan_accumulate
 
 
 def test_a_reader_without_locks_sees_the_old_or_the_new(folder):
     target = folder / "targets" / BASE
     done = mmap.mmap(-1, 1)
-    said = checked(AccumulateOptions, {"commit": "rename", "durability": "process"})
+    said = checked(ACCUMULATE, {"commit": "rename", "durability": "process"})
 
     def write() -> None:
         while not done[0]:

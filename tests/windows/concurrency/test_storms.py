@@ -15,7 +15,7 @@ import pytest
 from command import COMMAND, run
 from shared_target import BASE, COUNT, forked, many, reset, value, words
 
-from mpired.options import AccumulateOptions, checked
+from mpired.options import ACCUMULATE, checked
 from mpired.windows.call import plan_accumulate
 
 MIXED = ["rename", "journal", "auto", "journal", "rename", "auto", "journal", "rename"]
@@ -31,7 +31,7 @@ def test_eight_processes_add_ones(long, folder):
     def work(number: int) -> None:
         for i in range(increments):
             origin, options = ("ones.npy", {}) if i % 2 else ("part.npy", {"target_disp": 1000 * number})
-            said = checked(AccumulateOptions, {"commit": MIXED[number], "lock_timeout": 100, **options})
+            said = checked(ACCUMULATE, {"commit": MIXED[number], "lock_timeout": 100, **options})
             plan_accumulate([folder / "targets" / BASE], [folder / origin], "sum", said).run()
 
     with many([lambda n=n: work(n) for n in range(8)]):
@@ -57,7 +57,7 @@ def test_other_ops_are_exact(op, start, origin, times, folder):
     np.save(folder / "origin.npy", np.full(COUNT, origin))
 
     def work(commit: str) -> None:
-        said = checked(AccumulateOptions, {"commit": commit})
+        said = checked(ACCUMULATE, {"commit": commit})
         for _ in range(times):
             plan_accumulate([target], [folder / "origin.npy"], op, said).run()
 
@@ -101,7 +101,7 @@ class Acknowledged:
 
 def kill_storm(folder: Path, commit: str, kills: int) -> None:
     """Let four writers add ones, and kill one after the other."""
-    said = checked(AccumulateOptions, {"commit": commit})
+    said = checked(ACCUMULATE, {"commit": commit})
     acknowledged, target, random_ = Acknowledged(4), folder / "targets" / BASE, random.Random(commit)
 
     def write(number: int) -> None:
