@@ -296,12 +296,17 @@ def of_refusals() -> Iterator[str]:
         "mpired reduce --op ./ops.py:nothing d0.npy d1.npy",
         "mpired reduce --op ./nothing.so:f d0.npy d1.npy",
         "mpired reduce --op np.add d0.npy d1.npy",
+        (
+            "gcc -shared -fPIC -xc -o f.so - <<< 'void abort(); void f() { abort(); }'\n"
+            "mpired reduce --op ./f.so:f d0.npy d1.npy"
+        ),
         "mpired reduce --op sum packed0.nc packed1.nc -o out.nc",
         "mpired reduce --op sum --unpack packed0.nc packed1.nc -o out.nc",
         "mpired reduce --op mean --unpack --nulls ignore packed[0-2].nc -o out.nc",
         "mpired reduce --op sum 'd*.npy' --to text",
         "mpired reduce --op sum 'd{0..2}.npy' --to text",
         "mpired reduce --op sum @list.txt --to text",
+        "echo @list.txt > lists.txt; mpired reduce --op sum @lists.txt --to text",
         "mpired reduce --op sum 'nothing*.npy'",
         "mpired reduce --op sum d0.npy.gz d1.npy.gz -o out.npy.gz",
         "mpired reduce --op sum - d1.npy --to text < d0.npy",
@@ -316,6 +321,8 @@ def of_refusals() -> Iterator[str]:
         "mpired reduce --op sum --type '>i2' --offset 8 --header copy r[0-2].bin -o out.bin",
         "mpired reduce --op sum --type double --ranks-in-file 2 both.bin --to text",
         "mpired reduce --op sum --type double --stride 96 --count 2 both.bin --to text",
+        "mpired completion zsh",
+        "mpired completion fish",
         "mpired help statuses",
         "mpired help reduce",
         "MPIRED_OP=sum mpired reduce d0.npy",
