@@ -57,17 +57,18 @@ test-oldest: $(OLDEST)/.made ## Commands and formats with the oldest versions of
 	$(call compile,$(OLDEST)/bin)
 	$(OLDEST)/bin/python -m pytest -n $(WORKERS) --dist worksteal $(OLDEST_TESTS) $(ARGS)
 
-check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which find stale docs too.
+check: $(VENV)/.dev ## What CI runs: format, lint, types, and all tests, which find stale docs too; the size.
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(call compile,$(BIN))
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	@$(BIN)/python tests/gates/size.py
 
 size: $(VENV)/.test ## Print the size of the program beside its budget.
 	@$(BIN)/python tests/gates/size.py
 
-transcripts: $(VENV)/.test ## Record what 2,600 commands do, or compare: tests/gates/transcripts.py says how.
+transcripts: $(VENV)/.test ## Compare the results of 3,300 commands with the record; ARGS=--add, ARGS=--record record.
 	$(BIN)/python tests/gates/transcripts.py $(ARGS)
 
 faults: $(VENV)/.test ## Break a copy of mpired in 150 ways, and list what no test notices: tests/gates/faults.py.

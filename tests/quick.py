@@ -14,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,27 @@ def commands(folder: Path) -> Iterator[Path]:
         finally:
             server.kill()
             server.wait()
+
+
+def run(words: list[str], folder: Path, cwd: Path, environment: dict[str, str]) -> tuple[int, bytes, bytes]:
+    """Let the server of a folder run a command without a client; return status, standard output and error."""
+    texts: list[bytes] = []
+    with contextlib.ExitStack() as stack, socket.socket(socket.AF_UNIX) as server:
+        nothing = stack.enter_context(open(os.devnull, "rb"))
+        (out, to_out), (err, to_err) = os.pipe(), os.pipe()
+        reading = [stack.enter_context(os.fdopen(each, "rb")) for each in (out, err)]
+        server.connect(str(folder / "socket"))
+        request = json.dumps([words, str(cwd), environment]).encode()
+        socket.send_fds(server, [len(request).to_bytes(8, "little")], [nothing.fileno(), to_out, to_err])
+        os.close(to_out)
+        os.close(to_err)
+        server.sendall(request)
+        second = threading.Thread(target=lambda: texts.append(reading[1].read()))
+        second.start()
+        out_text = reading[0].read()
+        second.join()
+        status = server.recv(1)
+    return status[0] if status else 70, out_text, texts[0]
 
 
 def _serve(listening: socket.socket) -> None:

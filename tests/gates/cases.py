@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 import itertools
 import re
 from collections.abc import Iterator
@@ -13,9 +14,10 @@ from mpired.cli import cli
 from mpired.datatypes import DATATYPES
 from mpired.ops import OPS, STATISTICS
 
-BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+CELL = re.compile(r"^\|.*\| `((?:[^`]* )?mpired [^`]+)` \|$", re.MULTILINE)
 
-# What each command is given where an option is tried, and nothing else matters.
+# The arguments of each command, to which the cases of options add an option.
 BASES = {
     "reduce": "--op sum d0.npy d1.npy -o out.npy",
     "allreduce": "--op sum d0.npy d1.npy -o out_{rank}.npy",
@@ -27,7 +29,7 @@ BASES = {
     "accumulate": "--op sum d0.npy d1.npy",
     "get-accumulate": "--op sum d0.npy d1.npy --fetch old.npy",
     "fetch-and-op": "--op sum d0.npy 5",
-    "compare-and-swap": "d0.npy 1.5 7",
+    "compare-and-swap": "z.npy 0 7",
     "info": "d0.npy d0.parquet",
     "show": "d0.npy",
     "diff": "d0.npy d1.npy",
@@ -42,20 +44,25 @@ BASES = {
     "examples": "new",
     "completion": "bash",
 }
-# The words with an option: those that show it, `{}` in the place of the base; by keyword, else by the kind of values.
+# Variants of a base: other inputs, by their suffix; `bare` is without the output.
+FORMS = {"raw": ".bin", "table": ".parquet", "h5": ".h5", "grid": ".nc", "bare": ".npy"}
+# The arguments with an option, by its keyword. `{}` stands for the base, `{raw}` for a variant.
 TRIED: dict[str, tuple[str, ...]] = {
     "op": ("--op max {}", "--op MPI_PROD {}", "--op mean {}", "--op ./ops.py:add {}", "--op nothing {}"),
-    "type": ("--type double {}", "--type '<f8' {}", "--type int {}", "--type 'vector(' {}"),
-    "types": ("--types types.toml --type rec {}", "--types missing.toml {}"),
-    "byte_order": tuple(f"--byte-order {each} {{}}" for each in ("little", "big", "native")),
-    "datarep": ("--datarep external32 {}", "--datarep native {}"),
-    "offset": ("--offset 8 {}", "--offset 1K {}", "--offset -1 {}"),
-    "count": ("--count 3 {}", "--count 0 {}", "--count x {}"),
-    "format": ("--from npy {}", "--from raw --type double {}", "--from parquet {}"),
-    "columns": ("--columns v {}", "--columns '*' {}"),
-    "pair": ("--pair v,n {}",),
-    "keep": ("--keep n {}",),
-    "unpack": ("--unpack {}",),
+    "type": ("--type double {}", "--type '<f8' {}", "--type int {}", "--type 'vector(' {}", "--type int64_t {raw}"),
+    "types": ("--types types.toml --type rec {}", "--types missing.toml {}", "--types types.toml --type num {raw}"),
+    "byte_order": (
+        *tuple(f"--byte-order {each} {{}}" for each in ("little", "big", "native")),
+        "--byte-order big {raw}",
+    ),
+    "datarep": ("--datarep external32 {}", "--datarep native {}", "--datarep external32 {raw}"),
+    "offset": ("--offset 8 {}", "--offset 1K {}", "--offset -1 {}", "--offset 16 {raw}"),
+    "count": ("--count 3 {}", "--count 0 {}", "--count x {}", "--count 4 {raw}"),
+    "format": ("--from npy {}", "--from raw --type double {}", "--from parquet {}", "--from raw {raw}"),
+    "columns": ("--columns v {}", "--columns '*' {}", "--columns v {table}"),
+    "pair": ("--pair v,n {}", "--pair v,n {table}", "--pair v,n {table} --op maxloc"),
+    "keep": ("--keep n {}", "--keep n {table} -o 'keep_{rank}.parquet'"),
+    "unpack": ("--unpack {}", "--unpack {grid}"),
     "nan": ("--nan ignore {}", "--nan mpi {}", "--nan propagate {}"),
     "nulls": ("--nulls ignore {}", "--nulls propagate {}"),
     "missing": ("--missing 2 {}", "--missing x {}"),
@@ -73,39 +80,43 @@ TRIED: dict[str, tuple[str, ...]] = {
     "files_from": ("--files-from list.txt {}", "--files-from missing.txt {}"),
     "null": ("--files-from list0.txt -0 {}",),
     "sort": tuple(f"--sort {each} {{}}" for each in ("given", "natural", "name")),
-    "rank_regex": ("--rank-regex 'd(\\d)' {}", "--rank-regex '(' {}"),
-    "expect_ranks": ("--expect-ranks 0-1 {}", "--expect-ranks 0-5 {}"),
-    "rank_numbers": ("--ranks 0-1 d%d.npy {}",),
-    "stride": ("--stride 96 --type double {}",),
-    "ranks_in_file": ("--ranks-in-file 2 --type double {}",),
+    "rank_regex": ("--rank-regex 'd(\\d)' {}", "--rank-regex '(' {}", "--rank-regex '[dz](\\d?)' {bare}"),
+    "expect_ranks": ("--expect-ranks 0-1 {}", "--expect-ranks 0-5 {}", "--expect-ranks 0 {bare}"),
+    "rank_numbers": ("--ranks 0-1 d%d.npy {}", "{bare} --ranks 0-1"),
+    "stride": ("--stride 96 --type double {}", "--stride 40 --count 5 {raw}"),
+    "ranks_in_file": ("--ranks-in-file 2 --type double {}", "--ranks-in-file 2 {raw}"),
     "skip_bad": ("--skip-bad {} cut.npy", "-k {}"),
     "min_inputs": ("--min-inputs 2 {}", "--min-inputs 9 {}"),
     "to": tuple(f"--to {each} {{}}" for each in ("raw", "csv", "json", "text", "table", "parquet", "nothing")),
-    "output": ("{} -o new.bin", "{} -o d0.npy", "{} -o /nowhere/x.npy"),
-    "overwrite": ("-f {}",),
-    "force": ("-f {}",),
-    "level": ("{} --level 3", "{} -o out.npy.gz --level 3"),
-    "split": ("{} --op maxloc --index rank --split v.npy,i.npy", "--split v.npy,i.npy {}"),
+    "output": ("{} -o new.bin", "{} -o d0.npy", "{} -o /nowhere/x.npy", "{bare} -o 'new_{rank}.bin'"),
+    "overwrite": ("-f {}", "-f {bare} -o 'r{rank}.bin' --to raw", "-f --png new.png {}"),
+    "force": ("-f {}", "-f {bare} -o 'r{rank}.bin' --to raw", "-f --discard {}"),
+    "level": ("{} --level 3", "{} -o out.npy.gz --level 3", "{bare} -o 'out_{rank}.npy.gz' --level 3"),
+    "split": (
+        "{} --op maxloc --index rank --split v.npy,i.npy",
+        "--split v.npy,i.npy {}",
+        "{bare} --op maxloc --index rank --split 'v_{rank}.npy,i_{rank}.npy'",
+    ),
     "root": ("--root 1 {}", "--root 7 {}"),
-    "in_place": ("--in-place {}",),
+    "in_place": ("--in-place {}", "--in-place {bare}"),
     "count_valid": ("--count-valid valid.npy {}", "--count-valid 'valid_{rank}.npy' {}"),
-    "group_b": ("{} --group-b d2.npy d1.npy",),
+    "group_b": ("{} --group-b d2.npy d1.npy", "{bare} --group-b d2.npy d1.npy --op sum -o 'out_{rank}.npy'"),
     "link": ("--link {}",),
     "counts": ("--counts 2,8 {}", "--counts 1,2 {}"),
     "counts_b": ("{} --counts-b 5,5",),
     "exscan_first": ("--exscan-first identity {}",),
-    "header": ("--header copy {}",),
+    "header": ("--header copy {}", "--header copy {raw} -o 'copy_{rank}.bin'"),
     "provenance": ("--provenance {}",),
-    "check_coordinates": ("--no-check-coordinates {}", "--check-coordinates {}"),
-    "follow_links": ("--follow-links {}",),
-    "max_open_files": ("--max-open-files 30 {}", "-n 1 {}"),
+    "check_coordinates": ("--no-check-coordinates {}", "--check-coordinates {}", "--no-check-coordinates {grid}"),
+    "follow_links": ("--follow-links {}", "--follow-links --columns v {h5}"),
+    "max_open_files": ("--max-open-files 30 {}", "-n 1 {}", "-n 30 {}"),
     "max_memory": ("--max-memory 200M {}", "--max-memory 1K {}"),
     "jobs": ("-j 1 {}", "-j 2 {}", "-j x {}"),
     "engine": ("--engine local {}", "--engine mpi {}", "--engine nothing {}"),
     "scheduler": ("--scheduler tcp://127.0.0.1:1 {}",),
-    "engine_timeout": ("--engine-timeout 1 {}", "--engine-timeout 0 {}"),
+    "engine_timeout": ("--engine-timeout 1 {}", "--engine-timeout 0 {}", "--engine-timeout 5 {}"),
     "spread": tuple(f"--spread {each} {{}}" for each in ("auto", "elements", "ranks")),
-    "lock_timeout": ("--lock-timeout 0 {}", "--lock-timeout x {}"),
+    "lock_timeout": ("--lock-timeout 0 {}", "--lock-timeout x {}", "--lock-timeout 5 {}"),
     "quiet": ("-q {}",),
     "as_json": ("--json {}",),
     "dry_run": ("--dry-run {}", "--dry-run --json {}"),
@@ -113,14 +124,28 @@ TRIED: dict[str, tuple[str, ...]] = {
     "windows": ("--window d2.npy --window d1.npy --target-rank 1 {}", "--window d2.npy {}"),
     "target_rank": ("--window d2.npy --window d1.npy --target-rank 0 {}", "--target-rank 0 {}"),
     "target_disp": ("--target-disp 3 {}", "--target-disp 99 {}"),
-    "disp_unit": ("--target-disp 8 --disp-unit 1 {}",),
+    "disp_unit": (
+        "--target-disp 8 --disp-unit 1 {}",
+        "--disp-unit 1 --target-disp 16 {}",
+        "--target-disp 1 --disp-unit 8 --target-count 2 --origin-count 2 {}",
+    ),
     "at": ("--at 2 {}", "--at 0:4 {}", "--at x {}"),
-    "target_count": ("--target-count 2 {}",),
-    "target_type": ("--target-type 'vector(2,1,2,double)' {}",),
+    "target_count": ("--target-count 2 {}", "--target-count 3 --origin-count 3 {}"),
+    "target_type": (
+        "--target-type 'vector(2,1,2,double)' {}",
+        "--target-type 'vector(2,1,2,double)' --origin-count 2 {}",
+    ),
     "map": ("--map map.npy {}", "--map missing.npy {}"),
-    "origin_disp": ("--origin-disp 2 {}", "--origin-disp 2 --origin-count 3 {}"),
-    "origin_count": ("--origin-count 4 {}",),
-    "origin_type": ("--origin-type 'vector(2,1,2,double)' --target-count 2 {}",),
+    "origin_disp": (
+        "--origin-disp 2 {}",
+        "--origin-disp 2 --origin-count 3 {}",
+        "--origin-disp 2 --origin-count 3 --target-count 3 {}",
+    ),
+    "origin_count": ("--origin-count 4 {}", "--origin-count 4 --target-count 4 {}"),
+    "origin_type": (
+        "--origin-type 'vector(2,1,2,double)' --target-count 2 {}",
+        "--origin-type 'vector(2,1,2,double)' --origin-count 1 --target-count 2 {}",
+    ),
     "commit": tuple(f"--commit {each} {{}}" for each in ("auto", "rename", "journal")),
     "durability": tuple(f"--durability {each} {{}}" for each in ("full", "process", "none")),
     "create": ("--create 10 {}", "--create {}", "--create 2,5 {}"),
@@ -141,11 +166,22 @@ TRIED: dict[str, tuple[str, ...]] = {
     "only_list": ("--list {}",),
     "discard": ("--discard {}",),
     "matrix": ("--matrix {}",),
+    "value_index": ("--value-index double uint64_t",),
 }
 
 
+def given(words: str, base: str) -> str:
+    """Insert a base, or a variant of it, into the arguments with an option."""
+    bare = re.sub(r" -o \S+", "", base)
+    for form, suffix in FORMS.items():
+        files = re.sub(r"\b([dz]\d?)\.(?:npy|parquet)", rf"\1{suffix}", bare if form == "bare" else base)
+        more = "" if form != "raw" else " --type int" if base.startswith("z") else " --type double"
+        words = words.replace(f"{{{form}}}", files + more)
+    return words.replace("{}", base)
+
+
 def with_options() -> Iterator[str]:
-    """Yield each option with each command that takes it; one that is not in the table is an error."""
+    """Yield each option, in each spelling, with each command that has it."""
     for name in cli.list_commands(click.Context(cli)):
         command = cli.get_command(click.Context(cli), name)
         base = BASES[name]
@@ -155,12 +191,16 @@ def with_options() -> Iterator[str]:
         yield f"mpired {name}"
         yield f"mpired {name} --no-such-option {base}"
         for parameter in command.params if command else ():
-            if getattr(parameter, "row", None) is not None:
-                yield from (f"mpired {name} {words.replace('{}', base)}" for words in TRIED[parameter.name])
+            tried = [given(words, base) for words in TRIED.get(parameter.name, ())]
+            found = {word for words in tried for word in words.split()} & set(parameter.opts)
+            others = set(parameter.opts) - found if found else ()
+            for one, other in itertools.product(sorted(found), sorted(others)):
+                tried += [new for words in tried if (new := re.sub(rf"(?<!\S){one}(?!\S)", other, words)) != words]
+            yield from (f"mpired {name} {words}" for words in tried)
 
 
 def of_formats() -> Iterator[str]:
-    """Yield what is done with files of each format, and with formats of results."""
+    """Yield commands on files of each format, and with each format of results."""
     ops = ("sum", "max", "mean", "maxloc --index rank")
     for form, op in itertools.product(FORMATS, ops):
         given = " --type double" if form == "bin" else ""
@@ -200,7 +240,7 @@ def of_formats() -> Iterator[str]:
 
 
 def of_ops() -> Iterator[str]:
-    """Yield each op with numbers of each kind, and rules of values."""
+    """Yield each op on several datatypes, and with options for values."""
     names = [op.name.lower() for op in (*OPS, *STATISTICS)]
     for name in names:
         op = "quantile:0.25" if name == "quantile" else name
@@ -224,7 +264,7 @@ def of_ops() -> Iterator[str]:
 
 
 def of_refusals() -> Iterator[str]:
-    """Yield wrong words and bad files."""
+    """Yield wrong arguments and bad files."""
     bad = (
         "missing.npy",
         "cut.npy",
@@ -256,12 +296,17 @@ def of_refusals() -> Iterator[str]:
         "mpired reduce --op ./ops.py:nothing d0.npy d1.npy",
         "mpired reduce --op ./nothing.so:f d0.npy d1.npy",
         "mpired reduce --op np.add d0.npy d1.npy",
+        (
+            "gcc -shared -fPIC -xc -o f.so - <<< 'void abort(); void f() { abort(); }'\n"
+            "mpired reduce --op ./f.so:f d0.npy d1.npy"
+        ),
         "mpired reduce --op sum packed0.nc packed1.nc -o out.nc",
         "mpired reduce --op sum --unpack packed0.nc packed1.nc -o out.nc",
         "mpired reduce --op mean --unpack --nulls ignore packed[0-2].nc -o out.nc",
         "mpired reduce --op sum 'd*.npy' --to text",
         "mpired reduce --op sum 'd{0..2}.npy' --to text",
         "mpired reduce --op sum @list.txt --to text",
+        "echo @list.txt > lists.txt; mpired reduce --op sum @lists.txt --to text",
         "mpired reduce --op sum 'nothing*.npy'",
         "mpired reduce --op sum d0.npy.gz d1.npy.gz -o out.npy.gz",
         "mpired reduce --op sum - d1.npy --to text < d0.npy",
@@ -276,6 +321,8 @@ def of_refusals() -> Iterator[str]:
         "mpired reduce --op sum --type '>i2' --offset 8 --header copy r[0-2].bin -o out.bin",
         "mpired reduce --op sum --type double --ranks-in-file 2 both.bin --to text",
         "mpired reduce --op sum --type double --stride 96 --count 2 both.bin --to text",
+        "mpired completion zsh",
+        "mpired completion fish",
         "mpired help statuses",
         "mpired help reduce",
         "MPIRED_OP=sum mpired reduce d0.npy",
@@ -284,19 +331,79 @@ def of_refusals() -> Iterator[str]:
     )
 
 
+def of_statuses() -> Iterator[str]:
+    """Yield a command for each exit status, with the status at its end."""
+    sums = "--op sum d0.npy d1.npy"
+    ended = {"dies": 8, "hangs_up": 129, "interrupts": 130, "terminates": 143, "fails": 7}
+    for command, status in {
+        "mpired diff d0.npy d0.npy": 0,
+        "mpired diff d0.npy d1.npy": 1,
+        f"python failing.py bug reduce {sums} -o out.npy 2>&1 | tail -n 1": 1,
+        "python failing.py bug diff d0.npy d1.npy 2>&1 | tail -n 1": 70,
+        f"mpired reduce {sums} --threads 4": 2,
+        "mpired reduce --op sum d0.npy cut.npy": 3,
+        f"mpired reduce {sums} --to raw > /dev/full": 4,
+        f"python locked.py d0.npy mpired accumulate --lock-timeout 0 {sums}": 5,
+        f"python locked.py d0.npy mpired reduce --lock-timeout 0 {sums} --in-place": 5,
+        f"python failing.py disk reduce {sums} -o out.npy": 6,
+        f"python failing.py disk accumulate {sums}": 6,
+        "python failing.py disk scan --op sum d0.npy d1.npy -o 'out_{rank}.npy'": 4,
+        "mpired reduce --op ./ops.py:waits --op-timeout 0.1 d0.npy d1.npy": 7,
+        "mpired reduce --op sum --skip-bad d0.npy d1.npy cut.npy -o out.npy": 9,
+        f"exec 3> >(true); wait $!; mpired reduce {sums} --to text >&3": 141,
+        **{f"mpired reduce --op ./ops.py:{op} d0.npy d1.npy -o out.npy": each for op, each in ended.items()},
+        **{f"mpired scan --op ./ops.py:{op} --in-place d0.npy d1.npy": each for op, each in ended.items()},
+    }.items():
+        yield f"{command}  # {status}"
+
+
+def typed(page: str) -> str:
+    """Return the commands of a page as one session. Its Python examples only make files."""
+    lines: list[str] = []
+    for kind, block in BLOCK.findall(page):
+        if kind == "console":
+            lines += [line[2:] for line in block.splitlines() if line.startswith(("$ ", "> "))]
+        else:
+            source = "".join(example.source for example in doctest.DocTestParser().get_examples(block))
+            lines.append(f"python > /dev/null 2>&1 <<'END'\nimport mpired, numpy as np\n{source}END")
+    return "\n".join(lines) if "mpired " in "".join(lines) else ""
+
+
 def of_pages() -> Iterator[str]:
-    """Yield the examples of each page, as one session a page."""
+    """Yield the examples of each page and of each help, as one session each."""
     for page in sorted((*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("sample_data/*.md"))):
-        lines = [
-            line.removeprefix("$ ") if line.startswith("$ ") else line.removeprefix("> ")
-            for block in BLOCK.findall(page.read_text())
-            for line in block.splitlines()
-            if line.startswith(("$ ", "> "))
-        ]
-        if lines and not any(word in "\n".join(lines) for word in ("dask ", "mpiexec", "srun", "make ", "pip ", "gcc")):
-            yield "\n".join(lines)
+        text = page.read_text()
+        if typed(text):
+            yield typed(text)
+        if of_tables := CELL.findall(text):
+            yield "\n".join(["cd sample_data", *of_tables])
+    for name in cli.list_commands(click.Context(cli)):
+        yield "\n".join(examples_of_help(name))
+
+
+def examples_of_help(name: str) -> list[str]:
+    """Return the examples in the help of a command."""
+    command = cli.get_command(click.Context(cli), name)
+    text = command.get_help(click.Context(command, info_name=name)) if command else ""
+    shown = text.partition("Examples:")[2].partition("\n\n")[0].replace("\\\n", "")
+    return re.findall(r"^ +(mpired .*)$", shown, re.MULTILINE)
+
+
+def missing_pairs(there: list[str]) -> list[str]:
+    """Return the pairs of a command and a spelling of one of its options that no case has."""
+    run: dict[str, set[str]] = {}
+    for case in there:
+        for words in re.findall(r"mpired ([a-z-]+)((?:'[^']*'|[^|;&\n])*)", case):
+            run.setdefault(words[0], set()).update(re.findall(r"(?<!\S)--?[\w-]+", words[1]))
+    return [
+        f"{name} {flag}"
+        for name in cli.list_commands(click.Context(cli))
+        for parameter in getattr(cli.get_command(click.Context(cli), name), "params", ())
+        for flag in (*parameter.opts, *parameter.secondary_opts)
+        if flag.startswith("-") and flag not in run.get(name, ())
+    ]
 
 
 def cases() -> list[str]:
     """Return all commands, each once."""
-    return list(dict.fromkeys([*with_options(), *of_formats(), *of_ops(), *of_refusals(), *of_pages()]))
+    return list(dict.fromkeys([*with_options(), *of_formats(), *of_ops(), *of_refusals(), *of_statuses(), *of_pages()]))

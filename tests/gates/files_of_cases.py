@@ -1,4 +1,4 @@
-"""The files that the cases of the transcripts work on, written without mpired."""
+"""The files of the cases, written without mpired."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ def write(path: Path, array: np.ndarray) -> None:
 
 
 def folder_of(folder: Path) -> None:
-    """Fill a folder with the sample data and with ranks of each format and kind."""
-    shutil.copytree(ROOT / "sample_data", folder / "sample_data")
-    shutil.copytree(ROOT / "examples", folder / "examples")
+    """Fill a folder with the sample data, and with ranks of each format."""
+    for name in ("sample_data", "examples"):  # their modes depend on the checkout
+        subprocess.run(["cp", "-r", "--no-preserve=all", ROOT / name, folder], check=True)
     for rank, suffix in itertools.product(range(3), FORMATS):
         write(folder / f"d{rank}.{suffix}", np.array([1.5, 2, -3, 4, 1e300, 6, 7, 8, 9, 10]) * (rank + 1))
         if suffix not in {"h5", "zarr"} or rank < 2:
@@ -80,18 +80,19 @@ def folder_of(folder: Path) -> None:
             v.scale_factor, v.add_offset = 0.5, 10.0
             v.set_auto_maskandscale(False)
             v[:] = [1 + rank, 2, -1, 4]
+    for suffix in (".npy", ".bin", ".parquet", ".h5", ".nc"):  # compare-and-swap takes integers
+        write(folder / f"z{suffix}", np.arange(10, dtype="i4"))
     (folder / "both.bin").write_bytes(np.arange(24, dtype="f8").tobytes())
     (folder / "records.bin").write_bytes(np.arange(40, dtype="u1").tobytes())
-    (folder / "weights.txt").write_text("0.5 0.25\n0.25\n")
+    (folder / "weights.txt").write_text("0.5\n0.25\n")
     (folder / "list.txt").write_text("d0.npy\nd1.npy\n")
     (folder / "list0.txt").write_text("d0.npy\0d1.npy\0")
-    (folder / "types.toml").write_text('rec = "struct([1,1],[0,8],[double,int])"\n')
-    (folder / "ops.py").write_text(
-        "import mpired\n\n\n@mpired.op(commute=True)\ndef add(a, b):\n    return a + b\n\n\n"
-        "def fails(a, b):\n    return 1 / 0\n"
-    )
+    (folder / "types.toml").write_text('rec = "struct([1,1],[0,8],[double,int])"\nnum = "double"\n')
+    for name in ("ops", "failing", "locked"):
+        shutil.copyfile(Path(__file__).parent / "programs" / f"{name}.py", folder / f"{name}.py")
     np.save(folder / "map.npy", np.array([9, 0, 3, 1, 2, 4, 5, 6, 7, 8]))
     (folder / "cut.npy").write_bytes((folder / "d0.npy").read_bytes()[:150])
     (folder / "noise.parquet").write_bytes(b"PAR1" + bytes(50) + b"PAR1")
     (folder / "empty").write_bytes(b"")
     subprocess.run("gzip -nk d0.npy d1.npy", shell=True, cwd=folder, check=True)
+    subprocess.run(["chmod", "-R", "u=rwX,go=rX", folder], check=True)  # some libraries choose the modes of files
