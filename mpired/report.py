@@ -520,6 +520,8 @@ def number(count: int, noun: str) -> str:
 
 def describe_call(call: Call) -> Description:
     """Return what a collective would do."""
+    from mpired.provenance import SUFFIX  # noqa: PLC0415 - for a dry run only
+
     plans, files = call.plans, [file for group in call.collective.combined(call.groups) for file in group]
     model = call.groups[0][call.root]
     return Description(
@@ -531,7 +533,7 @@ def describe_call(call: Call) -> Description:
         nranks=len(files),
         nbytes=sum(plan.nbytes for plan in plans),
         written=[_written(result, course.plan) for course in call.courses for result in course.results]
-        + [Written(path, "json", None, exact=False) for path in call.beside],
+        + [Written(path, SUFFIX[1:], None, exact=False) for path in call.beside],
         work=Work(
             segments=sum(len(plan.segments) for plan in plans),
             workers=max(plan.jobs for plan in plans),

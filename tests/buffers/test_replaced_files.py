@@ -76,8 +76,8 @@ def test_few_files_are_kept_open(tmp_path, monkeypatch):
     for number in range(5):
         np.save(tmp_path / f"{number}.npy", np.zeros(2))
     before = len(os.listdir("/proc/self/fd"))
-    with local.holding(yes=True):
-        files = [open_source(str(tmp_path / f"{number}.npy"), NO_LIMITS) for number in range(5)]
-        assert len(os.listdir("/proc/self/fd")) == before + 3
+    context = NO_LIMITS._replace(keep_open=True)
+    files = [open_source(str(tmp_path / f"{number}.npy"), context) for number in range(5)]
+    assert len(os.listdir("/proc/self/fd")) == before + 3
     del files
     assert len(os.listdir("/proc/self/fd")) == before
