@@ -42,8 +42,10 @@ help: ## Show these lines.
 	@echo "Targets of this Makefile:"
 	@sed -n 's/^\([a-z-]*\):[^#]*## /  make \1\t/p' Makefile | expand -t 20
 
-run: $(VENV)/.run $(if $(EXTRAS),extras) ## Install into .venv, reduce sample_data with MAXLOC and print the result.
-	$(BIN)/mpired reduce --op maxloc --type double_int sample_data/maxloc_?.bin --to table
+run: $(VENV)/.run $(if $(EXTRAS),extras) ## Install into .venv, add four files of sample_data and print the sums.
+	@echo "Four files hold 12 numbers each. This adds them, number by number:"
+	$(BIN)/mpired reduce -q --op sum sample_data/counts_?.npy --to text | paste -s -d ' '
+	@echo "mpired is installed in $(VENV). To use it in this shell, type: . $(BIN)/activate"
 
 test: $(VENV)/.test ## Install with the test tools and run all tests.
 	$(call compile,$(BIN))
@@ -118,7 +120,7 @@ $(VENV)/.made:
 		"name one, as in: make run PYTHON=/usr/bin/python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "mpired needs Python 3.11 or later," \
 		"but '$(PYTHON)' is $$($(PYTHON) --version 2>&1); name another, as in: make run PYTHON=python3.12" >&2; exit 1; }
-	$(PYTHON) -m venv $(WITHOUT_PIP) $(VENV)
+	$(PYTHON) -m venv $(strip $(WITHOUT_PIP) $(VENV))
 	@touch $@
 
 $(VENV)/.run: $(VENV)/.made pyproject.toml | $(KERNELS)
@@ -139,7 +141,7 @@ $(VENV)/.docs: $(VENV)/.made pyproject.toml | $(KERNELS)
 
 # Every bound `>=` in pyproject.toml becomes `==`.
 $(OLDEST)/.made: $(VENV)/.made pyproject.toml | $(KERNELS)
-	$(PYTHON) -m venv $(WITHOUT_PIP) $(OLDEST)
+	$(PYTHON) -m venv $(strip $(WITHOUT_PIP) $(OLDEST))
 	$(BIN)/python -c "import tomllib; project = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
 		print(*project['dependencies'], *project['optional-dependencies']['remote'], sep='\n')" \
 		| sed 's/>=/==/' > $(OLDEST)/oldest.txt

@@ -80,7 +80,7 @@ class Summary(NamedTuple):
         if self.skipped:
             ranks += f" ({len(self.skipped)} left out)"
         call = "" if self.call == "MPI_Reduce" else f"{self.call} with "
-        return f"{call}{self.op} of {ranks}, {what}{policy}, {workers} -> {where} ({self.format})"
+        return f"{call}{_plain(self.op)} of {ranks}, {what}{policy}, {workers} -> {where} ({self.format})"
 
 
 def _policy(nan: str | None, rules: Sequence[str]) -> str:
@@ -101,7 +101,12 @@ def _elements(buffers: Sequence[dict[str, Any]]) -> str:
     first, *others = buffers
     more = f" and {len(others)} more" if others else ""
     of = f" of {first['stored']}" if first.get("stored") else ""
-    return f"{first['count']} x {beside(first['datatype'], first['dtype'])}{of}{more}"
+    return f"{first['count']} x {first['dtype'] or first['datatype']}{of}{more}"
+
+
+def _plain(op: str) -> str:
+    """Return the name of an op that `--op` takes: `sum` for MPI_SUM."""
+    return op.removeprefix("MPI_").lower() if op in map(str, OPS) else op
 
 
 def _names(datatype: Datatype) -> dict[str, str | None]:
@@ -186,7 +191,7 @@ class Updated(NamedTuple):
         if self.bad:
             origins += f" ({len(self.bad)} left out)"
         what = _elements(self.buffers)
-        return f"{self.op} of {origins}, {what}{_policy(self.nan, self.rules)} -> {where}"
+        return f"{_plain(self.op)} of {origins}, {what}{_policy(self.nan, self.rules)} -> {where}"
 
 
 def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:

@@ -58,6 +58,7 @@ NEEDS = {
         name: Need(functools.partial(shutil.which, name), f"apt-get install {package}")
         for name, package in {"bzip2": "bzip2", "xz": "xz-utils", "zstd": "zstd", "lz4": "lz4", "dash": "dash"}.items()
     },
+    "nces": Need(lambda: shutil.which("nces") is not None, "apt-get install nco"),
     "bash": Need(lambda: shutil.which("bash") is not None, "apt-get install bash"),
     "zsh": Need(lambda: shutil.which("zsh") is not None, "apt-get install zsh"),
     "fish": Need(lambda: shutil.which("fish") is not None, "apt-get install fish"),

@@ -310,7 +310,7 @@ def test_short_types_are_combined_as_float(name, tmp_path):
         (tmp_path / f"{rank}.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + array.tobytes())
     ranks = [f"{rank}.safetensors" for rank in range(5)]
     outcome = run("reduce", "--op", "mean", *ranks, "-o", "o.safetensors", cwd=tmp_path)
-    assert outcome.err.startswith(f"mpired: mean of 5 ranks, 512 x MPI_FLOAT (float32) of {name},")
+    assert outcome.err.startswith(f"mpired: mean of 5 ranks, 512 x float32 of {name},")
     result = (tmp_path / "o.safetensors").read_bytes()
     end = 8 + struct.unpack_from("<Q", result)[0]
     assert json.loads(result[8:end])["w"]["dtype"] == SHORT[name]

@@ -13,16 +13,16 @@ from three_ranks import A, B
 
 def test_summary(folder):
     outcome = run("reduce", "--op", "sum", "-j", "1", "a.npy", "b.npy", "c.npy", "-o", "out.npy", cwd=folder)
-    line = "mpired: MPI_SUM of 3 ranks, 3 x MPI_DOUBLE (float64), NaN propagates, 1 worker -> out.npy (npy)\n"
+    line = "mpired: sum of 3 ranks, 3 x float64, NaN propagates, 1 worker -> out.npy (npy)\n"
     assert outcome == (0, b"", line)
     outcome = run("reduce", "--op", "band", "--type", "int", "-j", "1", "a.bin", "--to", "text", cwd=folder)
-    assert outcome.err == "mpired: MPI_BAND of 1 rank, 6 x MPI_INT (int32), 1 worker -> standard output (text)\n"
+    assert outcome.err == "mpired: band of 1 rank, 6 x int32, 1 worker -> standard output (text)\n"
 
 
 def test_summary_of_columns(tmp_path):
     pq.write_table(pa.table({"x": [1, 2], "y": [3.0, 4.0], "z": [5, 6]}), tmp_path / "a.parquet")
     outcome = run("reduce", "--op", "sum", "a.parquet", "-o", "out.parquet", cwd=tmp_path)
-    assert outcome.err.startswith("mpired: MPI_SUM of 1 rank, 2 x MPI_INT64_T (int64) and 2 more, NaN propagates, ")
+    assert outcome.err.startswith("mpired: sum of 1 rank, 2 x int64 and 2 more, NaN propagates, ")
 
 
 def test_quiet_and_verbose(folder):

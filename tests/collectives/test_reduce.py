@@ -117,7 +117,7 @@ def test_type_is_what_the_summary_tells(folder):
     for word, name in (("int", "MPI_INT"), ("integer", "MPI_INTEGER"), ("int32_t", "MPI_INT32_T")):
         outcome = run("reduce", "--op", "sum", "--type", word, "i.npy", "--to", "text", cwd=folder)
         assert f"3 x {name} (int32)," in outcome.err
-    assert "3 x MPI_INT32_T (int32)," in run("reduce", "--op", "sum", "i.npy", "--to", "text", cwd=folder).err
+    assert "3 x int32," in run("reduce", "--op", "sum", "i.npy", "--to", "text", cwd=folder).err
 
 
 @pytest.mark.parametrize("flag", ["-f", "--force", "-O", "--overwrite"])

@@ -58,7 +58,7 @@ def test_the_result_is_that_of_the_others(folder):
         told, summary = outcome.err.splitlines()
         assert told.startswith("mpired: 8 of 11 ranks left out: ")
         assert all(name in told and reason in told for name, reason in BAD.items())
-        assert summary.startswith("mpired: MPI_SUM of 3 ranks (8 left out), 4 x MPI_DOUBLE (float64), ")
+        assert summary.startswith("mpired: sum of 3 ranks (8 left out), 4 x float64, ")
     quiet = run("reduce", "-q", "--op", "sum", "-k", *WORDS, "--to", "raw", cwd=folder)
     assert (quiet.status, quiet.out, quiet.err) == (9, TOTAL.tobytes(), f"{told}\n")
 

@@ -192,7 +192,7 @@ def test_a_bomb_takes_no_memory(codec, tmp_path):
     assert len(bomb) < 1 << 20
     (tmp_path / f"r.npy{SUFFIXES[codec]}").write_bytes(bomb)
     status, peak, err = measured("reduce", "--op", "max", f"r.npy{SUFFIXES[codec]}", "-o", "out.npy", cwd=tmp_path)
-    assert (status, "33554432 x MPI_DOUBLE (float64)" in err) == (0, True), err
+    assert (status, "33554432 x float64" in err) == (0, True), err
     assert peak < 150 << 20
 
 

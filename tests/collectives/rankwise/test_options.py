@@ -34,8 +34,7 @@ def test_options_of_other_calls_are_unknown(folder):
 def test_summary(folder):
     outcome = run("scan", "--op", "sum", *NPY, "-o", "out_{rank}.npy", cwd=folder)
     assert outcome.err == (
-        "mpired: MPI_Scan with MPI_SUM of 4 ranks, 12 x MPI_INT64_T (int64), 1 worker"
-        " -> 4 files, out_{rank}.npy (npy)\n"
+        "mpired: MPI_Scan with sum of 4 ranks, 12 x int64, 1 worker -> 4 files, out_{rank}.npy (npy)\n"
     )
 
 
