@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mpired import codecs, provenance
 from mpired.buffers import FlatLayout
+from mpired.values import number
 
 if TYPE_CHECKING:  # a preview of one command need not wait for the modules of all
     from mpired.collectives.call import Call
@@ -121,11 +122,6 @@ def amount(nbytes: int) -> str:
         return number(nbytes, "byte")
     value = nbytes / 1024**power
     return f"{value:.{max(0, 2 - int(math.log10(max(value, 1))))}f} {_UNITS[power]}"
-
-
-def number(count: int, noun: str) -> str:
-    """Return a count with its noun."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def of_collective(call: Call) -> Preview:

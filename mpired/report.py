@@ -125,7 +125,7 @@ class Updated(NamedTuple):
     inputs
         The names of the origins.
     nan, rules
-        What became of NaN, and what else was chosen, in words.
+        How NaN was treated, and the other options of values, in words.
     """
 
     op: str

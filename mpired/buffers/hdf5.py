@@ -142,7 +142,7 @@ def _is_found(last: Known) -> bool:
         return last.is_found(_library().look)
 
 
-def inspect(source: Source, declared: Declared, extra: str = "hdf5", noun: str = "dataset") -> RankFile:
+def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile:
     """Describe an HDF5 file by its datasets, each a buffer or carried along.
 
     Raises
@@ -156,7 +156,7 @@ def inspect(source: Source, declared: Declared, extra: str = "hdf5", noun: str =
     """
     check_installed(source.name, extra)
     found = _found(source, (declared.follow_links, declared.unpack, declared.window))
-    file = arrays.inspect(source, declared, found, _OUTSIDE if declared.follow_links else _LIBRARY, noun)
+    file = arrays.inspect(source, declared, found, _OUTSIDE if declared.follow_links else _LIBRARY)
     if is_looking_ahead() and any(buffer.isolated for buffer in file.buffers):
         load()  # for the workers that will decode these
     return file

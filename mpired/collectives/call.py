@@ -15,13 +15,13 @@ from mpired.collectives.results import Deal, check_different, deals, paths_of, r
 from mpired.collectives.run import Course, Result, run
 from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.engines import usual
-from mpired.errors import UsageError
+from mpired.errors import MpiredError, UsageError, with_others
 from mpired.options import Options
 from mpired.progress import Progress
 from mpired.ranks import Skipped
 from mpired.sources.source import Source
 from mpired.storage.names import check_are_data
-from mpired.storage.output import Output, Packing, is_stream, open_output
+from mpired.storage.output import Output, Packing, in_the_way, is_stream, open_output
 from mpired.storage.urls import is_url
 
 if TYPE_CHECKING:
@@ -184,7 +184,11 @@ def plan_call(
     check_are_data(outputs)
     _check_streams(outputs)
     _check_objects(collective, outputs)
-    request = read_request(collective, ranks, op, options, outputs)
+    try:
+        request = read_request(collective, ranks, op, options, outputs)
+    except (MpiredError, OSError) as error:
+        new = outputs if collective.to_root and not options["overwrite"] else ()
+        raise with_others(error, in_the_way(new)) from None
     dealt = [(deal, paths_of(deal, request, outputs)) for deal in deals(request)]
     paths = [path for _, each in dealt for path in each]
     if len(paths) > 1:
