@@ -338,6 +338,22 @@ class RanksError(MpiredError, ValueError):
         self.mpi_class = first.mpi_class if first else "MPI_ERR_IO"
 
 
+def merged(errors: Sequence[MpiredError]) -> MpiredError:
+    """Return the errors of one file as one."""
+    first, *others = errors
+    return type(first)(first.subject, "; ".join(each.reason for each in errors)) if others else first
+
+
+def with_others(error: MpiredError | OSError, others: Sequence[MpiredError | OSError]) -> MpiredError | OSError:
+    """Return an error of a call together with `others`, which would come after it."""
+    if not others:
+        return error
+    subject, reason = parts(error)
+    joined = RanksError(1, [*getattr(error, "errors", [error]), *others])
+    joined.subject, joined.reason = joined.args = subject, "; ".join([reason, *map(describe, others)])
+    return joined
+
+
 class UnconfirmedError(MpiredError, OSError):
     """Raised when the result is in place but the disk has not confirmed it: do not repeat."""
 
@@ -416,29 +432,38 @@ def parts(error: MpiredError | OSError) -> tuple[str, str]:
     reason, folder = error.strerror, os.path.dirname(name)
     if error.errno == errno.ENOENT and folder and "://" not in name and not os.path.isdir(folder):
         reason = f"No such directory: {folder}"
+    reason = "; ".join([reason, *getattr(error, "__notes__", ())])
     name, reason = (shortened(without_secrets(text), LONGEST_REASON) for text in (name, reason))
     return name or repr(name), reason
 
 
 _OWN_NUMBER = r"^rank \d+ "
+_SINGULAR = re.compile(r"^(is|has|does|was|(carrie|end|give|hold|lack|make|name)s) ")  # verbs that reasons begin with
+_PLURAL = {"is": "", "has": "", "does": "do ", "was": "were ", "carries": "carry "}
 _SHOWN_NAMES = 3  # of one reason
 
 
 def _grouped(errors: Sequence[MpiredError | OSError], nranks: int, what: str) -> Iterator[str]:
-    """Yield each reason once, with the files that it is of before the way out: of many the first ones, and how many."""
+    """Yield each reason once, with its files before the ways out of the first: of many files the first, and a count."""
     alike: dict[str, list[MpiredError | OSError]] = {}
     for error in errors:
         subject, reason = parts(error)
-        alike.setdefault(re.sub(_OWN_NUMBER, "", reason) if subject else reason, []).append(error)
-    for reason, group in alike.items():
+        what_is_wrong = reason.partition("; ")[0]
+        alike.setdefault(re.sub(_OWN_NUMBER, "", what_is_wrong) if subject else what_is_wrong, []).append(error)
+    for what_is_wrong, group in alike.items():
         if len(group) == 1:
             yield describe(group[0])
             continue
         names = [name for name, _ in map(parts, group) if name]
         if len(names) > _SHOWN_NAMES:
             names[_SHOWN_NAMES:] = ["..." if len(group) == nranks else f"... ({len(group)} {what})"]
-        what_is_wrong, *ways_out = reason.removeprefix("is ").split("; ")
-        yield "; ".join([f"{what_is_wrong}: {', '.join(names)}" if names else what_is_wrong, *ways_out])
+        ways_out = "".join(parts(group[0])[1].partition("; ")[1:])
+        yield f"{_SINGULAR.sub(_plural, what_is_wrong)}{': ' if names else ''}{', '.join(names)}{ways_out}"
+
+
+def _plural(verb: re.Match[str]) -> str:
+    """Return the verb for several files; without a verb a reason is a noun that the files follow."""
+    return _PLURAL.get(verb[1], f"{verb[1][:-1]} ")
 
 
 _NO_MEMORY = "memory: there is not enough; lower `jobs`, or set `max_memory`, or raise the limit (ulimit -v)"

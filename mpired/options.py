@@ -284,7 +284,7 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "counts": Option(Counts(), "Number of elements for each rank, such as 3,0,5.", required=True, common=True),
         "exscan_first": Option(
             Word(EXSCAN_FIRST),
-            "Result of rank 0: none (default) writes no file, identity writes the op's neutral element.",
+            "Result of rank 0: none (default) writes no file, identity the op's neutral element.",
             "none",
             common=True,
         ),
@@ -430,7 +430,7 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         ),
         "keep": Option(
             Names("NAME,..."),
-            "Columns or arrays to copy into the result unchanged. They must be equal in all ranks.",
+            "Columns or arrays to copy unchanged. They must be equal in all ranks.",
             (),
             common=True,
         ),
@@ -480,7 +480,7 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         ),
         "dry_run": Option(
             Flag(),
-            "Check everything and print the plan; write nothing. With --json, the plan is JSON.",
+            "Check everything, write nothing, print the plan. With --json, the plan is JSON.",
             environment=False,
             common=True,
         ),

@@ -12,6 +12,7 @@ from mpired.datatypes import DATATYPES, TIMES, Datatype, Group, beside
 from mpired.datatypes.times import dtype_name
 from mpired.errors import OverflowWarning
 from mpired.ops import OPS, Op, Use
+from mpired.values import number
 
 if TYPE_CHECKING:  # a report of one command need not wait for the modules of all
     from mpired.buffers import RankBuffer, RankFile
@@ -138,7 +139,7 @@ class Updated(NamedTuple):
     inputs
         The names of the origins.
     nan, rules
-        What became of NaN, and what else was chosen, in words.
+        How NaN was treated, and the other options of values, in words.
     """
 
     op: str
@@ -516,11 +517,6 @@ def amount(nbytes: int) -> str:
         return number(nbytes, "byte")
     value = nbytes / 1024**power
     return f"{value:.{max(0, 2 - int(math.log10(max(value, 1))))}f} {_UNITS[power]}"
-
-
-def number(count: int, noun: str) -> str:
-    """Return a count with its noun."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def describe_call(call: Call) -> Description:

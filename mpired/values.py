@@ -113,7 +113,7 @@ class Path(Kind):
     def check(self, value: Any) -> str:
         """Return the path as a text."""
         if not isinstance(value, str | os.PathLike):
-            raise RefusedError(f"{value!r} is not the path of a file")
+            raise RefusedError(f"{value!r} is not the path of a file; give one, such as 'out.npy'")
         return os.fsdecode(value)
 
 
@@ -186,7 +186,7 @@ class Integer(Kind):
     def parse(self, text: str) -> int:
         """Return the number."""
         if re.fullmatch(r"\s*[-+]?\d{1,4300}\s*", text, re.ASCII) is None:
-            raise RefusedError(f"{text!r} is not an integer; write it in the digits 0 to 9")
+            raise RefusedError(f"{text!r} is not an integer; write one such as 12")
         return int(text)
 
     def check(self, value: Any) -> int:
@@ -198,7 +198,8 @@ class Integer(Kind):
         if self.below is not None and not (self.least or 0) <= number < self.below:
             raise RefusedError(f"{number} is not between {self.least or 0} and 2**{self.below.bit_length() - 1} - 1")
         if self.least is not None and number < self.least:
-            raise RefusedError(f"{number} is below {self.least}" if self.least else f"{number} is negative")
+            what = f"below {self.least}" if self.least else "negative"
+            raise RefusedError(f"{number} is {what}; give {self.least} or more")
         return number
 
 
@@ -215,7 +216,7 @@ class Seconds(Kind):
     def parse(self, text: str) -> float:
         """Return the time."""
         if re.fullmatch(_NUMBER, text.strip(), re.ASCII | re.IGNORECASE) is None:
-            raise RefusedError(f"{text!r} is not a number; write it in the digits 0 to 9")
+            raise RefusedError(f"{text!r} is not a number; write one such as 2.5")
         return float(text)
 
     def check(self, value: Any) -> float:
@@ -236,7 +237,7 @@ class Number(Kind):
         if re.fullmatch(r"[-+]?\d{1,400}", text.strip(), re.ASCII):
             return int(text)
         if re.fullmatch(_NUMBER, text.strip(), re.ASCII | re.IGNORECASE) is None:
-            raise RefusedError(f"{text!r} is not a number; write it in the digits 0 to 9")
+            raise RefusedError(f"{text!r} is not a number; write one such as 2.5")
         return float(text)
 
     def check(self, value: Any) -> float | int:
@@ -265,7 +266,7 @@ class Numbers(Kind):
             raise RefusedError(f"{value!r} is one text; give a number for each rank")
         numbers = tuple(float(Number().check(each)) for each in value)
         if not all(map(math.isfinite, numbers)):
-            raise RefusedError("has a number that is not finite")
+            raise RefusedError("has a number that is not finite; give finite numbers")
         return numbers
 
 
@@ -278,7 +279,8 @@ class Amount(Number):
         """Return the number as a float."""
         amount = float(super().check(value))
         if not 0 <= amount < math.inf:
-            raise RefusedError(f"{value!r} is not a finite number from 0 on")
+            what = "negative" if amount < 0 else "not finite"
+            raise RefusedError(f"{value!r} is {what}; give 0 or more, such as 1e-9")
         return amount
 
 
@@ -320,6 +322,11 @@ class Names(Kind):
         if not all(isinstance(name, str) for name in value):
             raise RefusedError(f"{value!r} are not names")
         return tuple(value)
+
+
+def number(count: int, noun: str) -> str:
+    """Return a count with its noun."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def listed(names: Iterable[str]) -> str:

@@ -76,7 +76,7 @@ def test_every_collective_has_a_command_and_a_function(name):
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"jobs": -1}, "`jobs`: -1 is negative"),
+        ({"jobs": -1}, "`jobs`: -1 is negative; give 0 or more"),
         ({"jobs": "2"}, "`jobs`: '2' is not an integer"),
         ({"lock_timeout": -1}, "`lock_timeout`: -1 is not a time; give seconds, 0 to try once"),
         ({"op_timeout": float("nan")}, "`op_timeout`: nan is not a time; give seconds above 0"),

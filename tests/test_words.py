@@ -21,6 +21,8 @@ FORBIDDEN = {
     "greatest": r"\bgreatest\b(?! common divisor)",  # largest, maximum
     "what is": r"\b[Ww]hat (?:is|are|was|were|has|have|it|they|that) (?!\w+\?)",  # a noun
     "what ... makes of": r"\bwhat [^.;:]{1,60} makes? of\b",  # a noun
+    "what comes": r"\b[Ww]hat (?:becomes?|comes?|else)\b(?! first)",  # a noun
+    "smallest": r"\bsmallest (?:value|element)\b|\bor (?:the )?smallest\b",  # minimum
     "says nothing of": r"\bsays? nothing\b",  # does not contain, does not store
     "so many": r"\bso many\b",  # N, the name of the parameter
     "as of": r"(?<!such )\bas of\b",  # see, like
@@ -40,7 +42,10 @@ PAGES = sorted(
     for pattern in ("*.md", "docs/*.md", "sample_data/*.md", "examples/*/*.md", "benchmarks/*.md")
     for path in ROOT.glob(pattern)
 )
-API = {ROOT / f"{module.replace('.', '/')}.py" for module in {"mpired.errors", *mpired._HOMES.values()}}  # noqa: SLF001
+PUBLIC = [getattr(mpired, name) for name in mpired.__all__]
+KINDS = {kind.__module__ for each in PUBLIC for kind in (each, type(each)) if isinstance(kind, type)}
+MODULES = {"mpired.errors", *mpired._HOMES.values(), *(name for name in KINDS if name.startswith("mpired."))}  # noqa: SLF001
+API = {ROOT / f"{module.replace('.', '/')}.py" for module in MODULES}
 
 
 def name(path):
@@ -113,6 +118,10 @@ def test_the_first_release_is_short():
         "a suffix, as `.npy`",
         "the options, as those of reduce",
         "the greatest value",
+        "the smallest value",
+        "what becomes of NaN",
+        "what comes of it",
+        "what else is in the file",
         "what is read",
         "compute packed variables as what scale_factor makes of them",
         "a raw file says nothing of its elements",
@@ -142,7 +151,6 @@ def test_forms_that_are_found(text):
         "`{stem}` stands for the name",
         "such as of this kind",
         "a text file, in the format text",
-        "the smallest value",
         "an option may stand alone",
         "the root lies between 0 and 1",
         "the message says which file is wrong",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
@@ -132,7 +131,8 @@ def _done(
     given, options = ranks_of(given, options)
     words, timeout = partial(paths_of, given, options), options["lock_timeout"]
     if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
-        plan = partial(plan_call, collective.name, given, op, None if output is None else os.fspath(output), options)
+        path = None if output is None else path_at_hand(output, "output")
+        plan = partial(plan_call, collective.name, given, op, path, options)
         overwrite = options["overwrite"] or options["in_place"]
         with cautions.heard(also=cautions.warn) as heard:
             done = attempts.carry_out(plan, words, context, overwrite=overwrite, timeout=timeout)

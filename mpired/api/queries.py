@@ -148,7 +148,7 @@ def diff(a: Rank, b: Rank, *, context: Context, **options: Any) -> Difference:
 def locate(
     ranks: Sequence[Rank], op: OpLike, *, top: int | None = None, context: Context, **options: Any
 ) -> Location | list[Location]:
-    """Find the largest or the smallest element of all ranks: its value, its rank and its index there (MPI-4.1, 6.9.4).
+    """Find the maximum or minimum of all ranks: its value, its rank and its index there (MPI-4.1, 6.9.4).
 
     Of equal elements the one of the lowest rank comes first, then the one with the smallest index.
 

@@ -15,7 +15,7 @@ from mpired.storage.recovering import Recovered, recover_files
 
 @with_options(*RECOVER)
 def recover(files: PathLike | Sequence[PathLike], **options: Any) -> list[Recovered]:
-    """Finish what interrupted commands have begun with files, and remove what else they left behind.
+    """Finish interrupted updates of files, and remove their leftovers.
 
     Every call that opens a file does this first; this is for programs that know nothing of mpired.
 

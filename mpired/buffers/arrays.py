@@ -20,7 +20,7 @@ from mpired.buffers.flat import FlatBuffer, byte_order, encoded
 from mpired.buffers.missing import Missing
 from mpired.buffers.model import Kept, Other
 from mpired.buffers.names import check_pair, picked
-from mpired.buffers.rank import RankBuffer, RankFile, Values, choice, dtype_text, element_text, ways_out
+from mpired.buffers.rank import NO_DATATYPE, RankBuffer, RankFile, Values, choice, dtype_text, element_text, ways_out
 from mpired.buffers.streamed import ColumnBuffer, ColumnFile, explaining
 from mpired.datatypes import Datatype, agrees, as_numbers, from_dtype, with_fields
 from mpired.datatypes.pairs import FIELDS
@@ -99,10 +99,8 @@ class Field(NamedTuple):
     field: str
 
 
-def inspect(
-    source: Source, declared: Declared, arrays: Sequence[Array], library: Library | None = None, noun: str = "array"
-) -> RankFile:
-    """Describe a file by its arrays, each a `noun` of the format.
+def inspect(source: Source, declared: Declared, arrays: Sequence[Array], library: Library | None = None) -> RankFile:
+    """Describe a file by its arrays.
 
     Raises
     ------
@@ -112,18 +110,18 @@ def inspect(
         If one is chosen that has no numbers, or they are of another datatype than is declared.
     """
     by_name = {array.name: array for array in arrays}
-    kept = picked(source, by_name, declared.keep, noun)
+    kept = picked(source, by_name, declared.keep, declared.noun)
     carried = [each for each in arrays if each.name in kept or each.carried]
     for each in carried:
         if not each.digest:
             what = _other(each).reason if each.dtype is None else f"{each.name!r} holds {_other(each).label}"
             raise DatatypeError(source.name, f"{what}, which `keep` does not carry in this format; leave it out")
     if declared.pair:
-        parts = [picked(source, by_name, [name], noun)[0] for name in declared.pair]
+        parts = [picked(source, by_name, [name], declared.noun)[0] for name in declared.pair]
         buffers = [_pair(source, declared, [by_name[name] for name in parts])]
     else:
         names = (
-            picked(source, by_name, declared.columns, noun)
+            picked(source, by_name, declared.columns, declared.noun)
             if declared.columns
             else [each.name for each in arrays if each.dtype is not None and each not in carried]
         )
@@ -226,7 +224,7 @@ def _datatype(source: Source, declared: Declared, name: str, dtype: np.dtype) ->
     try:
         found = declared.datatype or with_fields(from_dtype(dtype), dtype.names if declared.named else None)
     except DatatypeError:
-        reason = f"no predefined MPI datatype for {name!r} of {dtype_text(dtype)}"
+        reason = f"{name!r} holds elements of {dtype_text(dtype)}{NO_DATATYPE}"
         raise DatatypeError(source.name, reason) from None
     if not agrees(found, dtype):
         raise declared.refused(source, found, f"{name!r} holds {element_text(dtype)}")

@@ -22,7 +22,7 @@ from mpired.buffers.declared import Declared
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, FlatReader
 from mpired.buffers.model import BufferModel, Model, Noted, Other
 from mpired.buffers.names import check_pair, listed, missing, picked
-from mpired.buffers.rank import RankFile, choice, element_text, ways_out
+from mpired.buffers.rank import NO_DATATYPE, RankFile, choice, element_text, ways_out
 from mpired.buffers.streamed import ColumnBuffer, ColumnFile
 from mpired.codecs.arrow import pa
 from mpired.datatypes import TIMES, Datatype, Group, agrees, from_dtype, with_fields
@@ -294,7 +294,7 @@ def _datatype(source: Source, columns: tuple[str, ...], dtype: np.dtype) -> Data
     try:
         return from_dtype(dtype)
     except DatatypeError:
-        reason = f"no predefined MPI datatype for column {','.join(columns)!r} of {dtype}"
+        reason = f"column {','.join(columns)!r} holds elements of {dtype}{NO_DATATYPE}"
         raise DatatypeError(source.name, reason) from None
 
 

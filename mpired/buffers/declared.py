@@ -46,6 +46,7 @@ class Declared(NamedTuple):
     unpack: bool = False  # whether packed values are computed as what they stand for
     follow_links: bool = False  # whether a file may lead to arrays in other files
     check_carried: bool = True  # whether arrays that are carried into results have to be the same in all ranks
+    noun: str = "array"  # the word of the file's format for an array
     named: bool = False  # whether the fields of a structure keep their names, because a user-defined op sees them
     context: Context = NO_LIMITS  # the settings of the call
 

@@ -97,6 +97,8 @@ class Format(NamedTuple):
         Whether `inspect` and its readers take a source that is read forward; else they get a copy of it.
     loads
         The kinds of its files that a worker reads by a library, which `load` of its module imports.
+    noun
+        The format's word for one of its arrays, in messages.
     doc
         A line of documentation.
     decoding
@@ -137,6 +139,7 @@ class Format(NamedTuple):
     directories: tuple[str, ...] = ()
     forward: bool = False
     loads: tuple[object, ...] = ()
+    noun: str = "array"
     doc: str = ""
     decoding: int = 0
     encoding: int = 0
@@ -165,7 +168,8 @@ class Format(NamedTuple):
             If its elements are of no MPI datatype, or of another than is declared.
         """
         with self._blamed(source.name):
-            return cast("InputModule", self.module).inspect(source, declared)._replace(format=self.name)
+            file = cast("InputModule", self.module).inspect(source, declared._replace(noun=self.noun))
+            return file._replace(format=self.name, noun=self.noun)
 
     def prepare(self, model: Model) -> Layout:
         """Say how a result like `model` is written in this format, or why it cannot be.
@@ -179,7 +183,7 @@ class Format(NamedTuple):
         """
         if len(model.buffers) > 1 and not self.has_columns:
             names = ", ".join(buffer.name for buffer in model.buffers)
-            reason = f"holds one buffer, but there are {len(model.buffers)} ({names}); choose one with `columns`"
+            reason = f"holds one array, but there are {len(model.buffers)} ({names}); choose one with `columns`"
             raise UsageError(f"`to={self.name!r}`", reason)
         if not self.has_times and (times := [each.datatype for each in model.buffers if each.datatype.group in TIMES]):
             raise DatatypeError(f"{times[0]}", f"has no form in {self.name}; use {_ways_out(times[0])}")

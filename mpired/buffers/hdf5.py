@@ -141,7 +141,7 @@ def _is_found(last: Known) -> bool:
         return last.is_found(_library().look)
 
 
-def inspect(source: Source, declared: Declared, extra: str = "hdf5", noun: str = "dataset") -> RankFile:
+def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile:
     """Describe an HDF5 file by its datasets, each a buffer or carried along.
 
     Raises
@@ -157,7 +157,7 @@ def inspect(source: Source, declared: Declared, extra: str = "hdf5", noun: str =
     check_installed(source.name, extra, context)
     found = _found(source, context, (declared.follow_links, declared.unpack, declared.window))
     library = Library(_open_outside if declared.follow_links else _open, ERRORS, functools.partial(_read, context))
-    file = arrays.inspect(source, declared, found, library, noun)
+    file = arrays.inspect(source, declared, found, library)
     if (
         context.worker is not None
         and context.worker.is_looking_ahead

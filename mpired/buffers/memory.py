@@ -287,7 +287,7 @@ def path_at_hand(path: object, name: str) -> str:
     """
     if isinstance(path, str | os.PathLike):
         return os.fsdecode(path)
-    raise UsageError(f"`{name}`", f"is of the type {type(path).__name__}; give the path of a file")
+    raise UsageError(f"`{name}`", f"is of the type {type(path).__name__}; give the path of a file, such as 'a.npy'")
 
 
 def all_at_hand(ranks: object, option: str = "ranks", which: str = "rank {}") -> Sequence[str | AtHand]:

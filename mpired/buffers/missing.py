@@ -73,8 +73,10 @@ def _text(value: float) -> str:
     return str(value) if isinstance(value, int) else f"{value:g}"
 
 
-def null_error(source: Source, columns: Sequence[str], nulls: int, what: str = "nulls") -> DatatypeError:
-    """Return the error for a column with missing values."""
+def null_error(
+    source: Source, columns: Sequence[str], nulls: int, what: str = "nulls", *, more: str = ""
+) -> DatatypeError:
+    """Return the error for a column with missing values; `more` names other columns."""
     what = what.removesuffix("s") if nulls == 1 else what
-    reason = f"{','.join(columns)!r} has {nulls} {what}"
+    reason = f"{','.join(columns)!r} has {nulls} {what}{more}"
     return DatatypeError(source.name, f"{reason}; skip them with `nulls='ignore'`, or fill them first")

@@ -55,6 +55,11 @@ def listed(names: Sequence[str]) -> str:
     return f"{', '.join(map(repr, names[:_FEW])) or 'none'}{more}"
 
 
+def also(names: Sequence[str]) -> str:
+    """Return what a message about the first of some columns adds for the others."""
+    return f" (also {listed(names)})" if names else ""
+
+
 def lacking(this: str, mine: Sequence[str], other: str, theirs: Sequence[str]) -> str:
     """Say which buffers each of two lacks that the other has, for the end of a message; "" if some have no names."""
     if not all([*mine, *theirs]):
@@ -63,7 +68,7 @@ def lacking(this: str, mine: Sequence[str], other: str, theirs: Sequence[str]) -
     for who, names, others in ((this, mine, theirs), (other, theirs, mine)):
         own = set(names)
         if lacks := [name for name in others if name not in own]:
-            said += f"; {who} lacks {listed(lacks)}"
+            said += f", and {who} lacks {listed(lacks)}"
     return said
 
 

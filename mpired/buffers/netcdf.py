@@ -344,7 +344,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
         As of `arrays.inspect`.
     """
     if _is_hdf5(source):
-        return hdf5.inspect(source, declared, "netcdf", "variable")
+        return hdf5.inspect(source, declared, "netcdf")
     header = _read_header(source)
     variables = [
         Variable(each.name, tuple(header.dimensions[dim].name for dim in each.dims), each.form, each.values)
@@ -353,7 +353,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     group = Variable("", (), None, {each.name: each.value for each in header.attributes})
     carried = conventions.carried([*variables, group])
     found = [_array(source, header, each, each.name in carried, declared) for each in header.variables]
-    return arrays.inspect(source, declared, found, Library(_File, (), _read), "variable")
+    return arrays.inspect(source, declared, found, Library(_File, (), _read))
 
 
 def _array(source: Source, header: _Header, var: _Var, is_carried: bool, declared: Declared) -> Array:  # noqa: FBT001

@@ -21,7 +21,7 @@ from mpired.buffers.declared import ORDERS, Declared
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, FlatLayout
 from mpired.buffers.literal import Literal
 from mpired.buffers.model import BufferModel, Model, Other
-from mpired.buffers.rank import RankFile, dtype_text, element_text
+from mpired.buffers.rank import NO_DATATYPE, RankFile, dtype_text, element_text
 from mpired.datatypes import TIMES, Datatype, agrees, as_numbers, from_dtype, with_fields
 from mpired.datatypes.times import is_of_numpy, numpy_form
 from mpired.errors import BufferFileError, DatatypeError
@@ -170,7 +170,7 @@ def _datatype(name: str, dtype: np.dtype) -> Any:
     try:
         return from_dtype(dtype)
     except DatatypeError:
-        raise DatatypeError(name, f"no predefined MPI datatype for elements of {dtype_text(dtype)}") from None
+        raise DatatypeError(name, f"holds {label_of(dtype)}{NO_DATATYPE}") from None
 
 
 def _bad(name: str, reason: str) -> NoReturn:
@@ -280,7 +280,7 @@ def _field(subject: str, field: Any) -> tuple[str, str, tuple[int, ...]]:
     """Return the name, the code and the shape, () for one number, of a field of a structure."""
     name, code, shape = (*field, ())[:3] if isinstance(field, tuple) and len(field) in (2, 3) else (None, None, ())
     if not isinstance(name, str) or not isinstance(code, str):
-        raise DatatypeError(subject, "no predefined MPI datatype has fields with fields of their own")
+        raise DatatypeError(subject, "no predefined MPI datatype has fields with fields of their own; flatten them")
     dims = shape if isinstance(shape, tuple) else None
     if dims is None or len(dims) > _MAX_FIELD_NDIM or any(type(dim) is not int or dim < 1 for dim in dims):
         _bad(subject, f"the shape of the field {name!r} is not a tuple of counts from 1 on")
@@ -291,10 +291,14 @@ def _field(subject: str, field: Any) -> tuple[str, str, tuple[int, ...]]:
 
 def _plain(name: str, code: str) -> np.dtype:
     if code in ("O", "|O", "O8", "|O8"):
-        raise DatatypeError(name, "holds Python objects, which are pickled code and never loaded")
+        raise DatatypeError(
+            name, "holds Python objects, which are pickled code and never loaded; convert them to numbers"
+        )
     if (dtype := _number(code)) is not None:
         return dtype
-    raise DatatypeError(name, f"no predefined MPI datatype for elements of {code[:40]}")
+    dtype = any_dtype(code)
+    what = f"elements of {code[:40]}" if dtype is None else label_of(dtype)
+    raise DatatypeError(name, f"holds {what}{NO_DATATYPE}")
 
 
 @functools.lru_cache(maxsize=64)

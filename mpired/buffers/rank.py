@@ -13,12 +13,14 @@ from mpired.buffers.declared import ORDERS
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, Order
 from mpired.buffers.missing import null_error
 from mpired.buffers.model import BufferModel, Kept, Model, Other
+from mpired.buffers.names import also
 from mpired.context import STREAMED_BASE_NBYTES, STREAMED_LEAST_NBYTES, Context
 from mpired.datatypes import Datatype, Group, from_dtype
-from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped
+from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError, escaped, merged
 from mpired.sources.source import Source
 from mpired.values import listed
 
+NO_DATATYPE = ", which no MPI datatype has; convert them to numbers"
 Values: TypeAlias = tuple[np.ndarray, np.ndarray | None]
 """Values of a column, and which of them are there, with anything in the places of the others; None if all are."""
 
@@ -146,7 +148,7 @@ class RankFile(NamedTuple):
 
     Also what else is in the file, unless columns were chosen, the number of all columns, and those that are kept. The
     name of the format is filled in by its row. The obstacle is why a file that is only looked at has no buffers. Of
-    arrays whose dimensions have names `dims` has these.
+    arrays whose dimensions have names `dims` has these. The noun is the format's word for an array.
     """
 
     source: Source
@@ -157,6 +159,7 @@ class RankFile(NamedTuple):
     obstacle: str = ""
     kept: Kept | None = None
     dims: Mapping[str, tuple[str, ...]] = {}
+    noun: str = "array"
 
     @classmethod
     def not_read(cls, source: Source, what: str, obstacle: str) -> RankFile:
@@ -198,14 +201,27 @@ class RankFile(NamedTuple):
         return self._replace(buffers=[own[name] for name in names])
 
     def check_complete(self, taken: Group | None = None, *, keeps: bool = False) -> None:
-        """Raise an error if not every column is a buffer: to leave one out is the user's decision.
+        """Raise an error if not every column is a buffer; the parameters are those of `obstacles`."""
+        if errors := self.obstacles(taken, keeps=keeps):
+            raise merged(errors)
+
+    def check_some(self, taken: Group | None = None) -> None:
+        """Raise an error if no column is a buffer, or one has nulls."""
+        if errors := self._lacking() if self.buffers else self.obstacles(taken):
+            raise merged(errors)
+
+    def obstacles(self, taken: Group | None = None, *, keeps: bool = False) -> list[MpiredError]:
+        """Return an error for each reason why a column is not a buffer: to leave one out is the user's decision.
 
         Columns are offered to choose, where an op combines them those whose datatypes are `taken`; or to carry the
         others along, if the result `keeps` them.
         """
-        self._check_there()
+        alike: dict[str, list[Other]] = {}
         for other in self.others:
-            ways = [other.way_out]
+            alike.setdefault(other.reason.replace(repr(other.name), "", 1), []).append(other)
+        errors = self._lacking()
+        for first, *more in alike.values():
+            ways = [max((each.way_out for each in (first, *more)), key=len)]
             if self.ncolumns:
                 groups = [(each.name, each.datatype.group) for each in self.buffers]
                 groups += [(each.name, each.group) for each in self.others if each.group is not None and not each.nulls]
@@ -213,20 +229,28 @@ class RankFile(NamedTuple):
             names = [each.name for each in self.others]
             if keeps and ways[-1] and len(set(names)) == len(names) and all(each.keeps for each in self.others):
                 ways.append(f"carry what all ranks have in common with `keep='{listed(names)}'`")
-            raise DatatypeError(self.source.name, f"{other.reason}{ways_out(*ways)}")
-
-    def check_some(self, taken: Group | None = None) -> None:
-        """Raise an error if no column is a buffer, or one has nulls."""
-        self._check_there()
-        if not self.buffers:
-            self.check_complete(taken)
-
-    def _check_there(self) -> None:
-        for buffer in self.buffers:
-            if (nulls := getattr(buffer, "nulls", None)) and not getattr(buffer, "nullable", False):
-                raise null_error(self.source, buffer.columns, nulls)
+            reason = f"{first.reason}{also([each.name for each in more])}{ways_out(*ways)}"
+            errors.append(DatatypeError(self.source.name, reason))
         if not self.buffers and not self.others:
-            raise BufferFileError(self.source.name, "holds no array or column")
+            errors.append(BufferFileError(self.source.name, "holds no array or column"))
+        return errors
+
+    def doubts(self) -> list[MpiredError]:
+        """Return an error for columns that may have missing values, which only reading them shows."""
+        names = [each.name for each in self.buffers if getattr(each, "nulls", 0) is None and not _takes_nulls(each)]
+        if not names:
+            return []
+        reason = f"{names[0]!r} may have missing values{also(names[1:])}; skip them with `nulls='ignore'`"
+        return [DatatypeError(self.source.name, reason)]
+
+    def _lacking(self) -> list[MpiredError]:
+        """Return an error for the columns that have nulls, if these are not taken."""
+        lacking = [each for each in self.buffers if getattr(each, "nulls", None) and not _takes_nulls(each)]
+        if not lacking:
+            return []
+        first, *others = lacking
+        more = also([",".join(each.columns) for each in others])
+        return [null_error(self.source, first.columns, getattr(first, "nulls", 0), more=more)]
 
     def only_buffer(self) -> RankBuffer:
         """Return the one buffer, where only one can be used.
@@ -241,9 +265,13 @@ class RankFile(NamedTuple):
         self.check_some()
         if len(self.buffers) > 1:
             names = ", ".join(buffer.name for buffer in self.buffers)
-            reason = f"holds {names}, and one is needed; choose one with `columns`"
+            reason = f"holds {len(self.buffers)} {self.noun}s ({names}), and one is needed; choose one with `columns`"
             raise UsageError(self.source.name, reason)
         return self.buffers[0]
+
+
+def _takes_nulls(buffer: RankBuffer) -> bool:
+    return getattr(buffer, "nullable", False) or getattr(getattr(buffer, "missing", None), "nullable", False)
 
 
 def choice(columns: Sequence[tuple[str, Group]], taken: Group | None) -> str:

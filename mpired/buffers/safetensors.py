@@ -53,7 +53,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     DatatypeError
         As of `arrays.inspect`.
     """
-    return arrays.inspect(source, declared, _arrays(source), noun="tensor")
+    return arrays.inspect(source, declared, _arrays(source))
 
 
 def _arrays(source: Source) -> list[Array]:

@@ -152,12 +152,13 @@ def _suggestion(word: str) -> str:
         return f"; an op is an option of a command: `mpired {command} --op {op.name.lower()}`{more}"
     import difflib  # noqa: PLC0415 - only for an error
 
-    alike = difflib.get_close_matches(word.lower(), _COMMANDS, n=2, cutoff=_CLOSE)
-    close = _ELSEWHERE.get(word) or " or ".join(alike)
+    alike = difflib.get_close_matches(word.lower(), [*_COMMANDS, "statuses"], n=2, cutoff=_CLOSE)
+    close = _ELSEWHERE.get(word) or " or ".join(_ELSEWHERE.get(each, each) for each in alike)
     return f"; did you mean {close}?" if close else ""
 
 
 _ELSEWHERE = {
+    "statuses": "`mpired help statuses`",
     "cmp": "diff",
     "compare": "diff",
     "version": "--version",
@@ -169,18 +170,33 @@ _ELSEWHERE = {
 """Commands and options of other programs, and those of mpired that do the same."""
 
 
-def _op_among(words: Sequence[str]) -> str:
-    """Suggest --op for a first argument that is the name of an op."""
+def _as_op(word: str) -> str:
+    """Return --op with the op that a word is a name of; "" for another word."""
     from mpired.ops import named  # noqa: PLC0415 - only for an error
 
-    op = next((word for word in words[1:2] if not os.path.lexists(word) and named(word)[0]), None)
-    return f"; did you mean --op {op}?" if op else ""
+    op, _ = named(word)
+    return f"--op {op.name.lower()}" if op else ""
 
 
-def _elsewhere(error: click.NoSuchOption) -> str:
-    """Suggest an option, or name the commands that have it; "" if neither is known."""
-    if close := _ELSEWHERE.get(error.option_name):
-        return f"No such option {error.option_name!r}; did you mean {close}?"
+def _op_among(words: Sequence[str]) -> str:
+    """Suggest --op for a first argument that is the name of an op."""
+    op = next((_as_op(word) for word in words[1:2] if not os.path.lexists(word)), "")
+    return f"; did you mean {op}?" if op else ""
+
+
+def _no_such_option(error: click.NoSuchOption) -> str:
+    """Suggest an option or an op for an unknown option, or name the commands that have it."""
+    text = f"No such option {error.option_name!r}"
+    has_op = error.ctx is not None and any("--op" in each.opts for each in error.ctx.command.params)
+    op = _as_op(error.option_name.lstrip("-")) if has_op else ""
+    close = op or _ELSEWHERE.get(error.option_name) or _other_commands(error)
+    if close.startswith("it is"):
+        return f"{text}; {close}"
+    close = close or " or ".join(error.possibilities or ())
+    return f"{text}; did you mean {close}?" if close else text
+
+
+def _other_commands(error: click.NoSuchOption) -> str:
     context = click.Context(cli)
     having = [
         name
@@ -191,7 +207,7 @@ def _elsewhere(error: click.NoSuchOption) -> str:
     why = ""
     if own in windows and not windows.keys() & having:
         why = f", because {ONLY_ELEMENTS}"
-    return f"No such option {error.option_name!r}; it is for {', '.join(having)}{why}" if having else ""
+    return f"it is for {', '.join(having)}{why}" if having else ""
 
 
 _BEGIN = """\b
@@ -280,8 +296,9 @@ def _run(words: Sequence[str]) -> int:
         return error.exit_code
     except click.ClickException as error:
         command = getattr(getattr(error, "ctx", None), "command_path", "mpired")
-        text = _elsewhere(error) if isinstance(error, click.NoSuchOption) else ""
-        text = text or error.format_message().rstrip(".")
+        text = error.format_message().rstrip(".")
+        if isinstance(error, click.NoSuchOption):
+            text = _no_such_option(error)
         if isinstance(error, click.MissingParameter):
             text += _op_among(words)
         text = shortened(without_secrets(text), LONGEST_REASON)

@@ -191,8 +191,10 @@ def tell_failure(failure: Failure, more: Sequence[str], wanted: Wanted, *, in_wo
         with contextlib.suppress(OSError):
             (show if wanted.is_free else write)(json_line(told))
     if in_words and (wanted.is_free or not wanted.as_json):
-        subject = f"{failure.subject}: " if failure.subject else ""
-        say("; ".join([f"{subject}{failure.reason}", *more]))
+        text = f"{failure.subject}: {failure.reason}" if failure.subject else failure.reason
+        for each in more:
+            text += f" {each[0].upper()}{each[1:]}" if text.endswith("?") else f"; {each}"
+        say(text)
 
 
 def notify(paths: Sequence[str], text: str) -> None:

@@ -43,8 +43,8 @@ WORKER = f"{__name__}.worker"
 # Where the context keeps what commands do not pass on.
 _KEPT = {**dict.fromkeys(("quiet", "dry_run", "as_json", "verbose"), REPORT), "rank_numbers": _NUMBERED}
 _NOTES = {
-    Size: " K, KB and KiB are all 1024 bytes; M, G and T are likewise powers of 1024.",
-    Names: " Quote a name with a comma: '\"a,b\",c'.",
+    Size: "In a SIZE, K, KB and KiB are all 1024 bytes; M, G and T are likewise powers of 1024.",
+    Names: "Quote a NAME with a comma: '\"a,b\",c'.",
 }
 
 
@@ -168,7 +168,7 @@ class Command(click.Command):
         common = [row for row in rows if row.common]
         with formatter.section("Options"):
             terms = [(_short_term(row), _first_sentence(row.help)) for row in sorted(common, key=_place)]
-            formatter.write_dl([*terms, ("--help", "Show the whole help")], col_max=26)
+            formatter.write_dl([*terms, ("--help", "Show the whole help")], col_max=22)
         if more := sum(not row.common and not row.hidden for row in rows):
             formatter.write_paragraph()
             formatter.write(f"`{ctx.command_path} --help` has {more} more options.\n")
@@ -202,6 +202,10 @@ class Command(click.Command):
             if records:
                 with formatter.section(section if len(options) > _FEW else "Options"):
                     formatter.write_dl(records)
+        kinds = {type(option.row.kind) for option in options if isinstance(option, environment.Option) and option.row}
+        for note in (note for kind, note in _NOTES.items() if kind in kinds):
+            formatter.write_paragraph()
+            formatter.write_text(note)
 
 
 class Grouped(Command):
@@ -293,7 +297,7 @@ def _parameter(name: str, row: Option, place: str | None) -> Callable[[_F], _F]:
         "cls": environment.Option,
         "default": row.default,
         "envvar": row.variables or None,
-        "help": f"{row.help}{_ops_named(row.kind)}{_NOTES.get(type(row.kind), '')}",
+        "help": f"{row.help}{_ops_named(row.kind)}",
         "hidden": row.hidden,
         "row": row,
         "required": row.required,

@@ -16,12 +16,12 @@ from mpired.collectives.run import Course, Result, run
 from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.context import Context
 from mpired.engines import LOCAL, Engine
-from mpired.errors import UsageError
+from mpired.errors import MpiredError, UsageError, with_others
 from mpired.options import Options
 from mpired.ranks import Skipped
 from mpired.sources.source import Source
 from mpired.storage.names import check_are_data
-from mpired.storage.output import Output, Packing, is_stream, open_output
+from mpired.storage.output import Output, Packing, in_the_way, is_stream, open_output
 from mpired.storage.urls import is_url
 
 if TYPE_CHECKING:
@@ -186,7 +186,11 @@ def plan_call(  # noqa: PLR0913 - all that a call is
     check_are_data(outputs)
     _check_streams(outputs, context.engine or LOCAL)
     _check_objects(collective, outputs)
-    request = read_request(collective, ranks, op, options, context, outputs)
+    try:
+        request = read_request(collective, ranks, op, options, context, outputs)
+    except (MpiredError, OSError) as error:
+        new = outputs if collective.to_root and not options["overwrite"] else ()
+        raise with_others(error, in_the_way(new)) from None
     dealt = [(deal, paths_of(deal, request, outputs)) for deal in deals(request)]
     paths = [path for _, each in dealt for path in each]
     if len(paths) > 1:

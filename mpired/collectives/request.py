@@ -17,10 +17,10 @@ from mpired.collectives.table import Collective
 from mpired.context import Context
 from mpired.datatypes.pairs import VALUES
 from mpired.engines.cores import usable_cores
-from mpired.errors import OrderWarning, UsageError
+from mpired.errors import MpiredError, OrderWarning, UsageError, with_others
 from mpired.log import step
+from mpired.options import OPTIONS, Options, part
 from mpired.options import VALUES as VALUE_OPTIONS
-from mpired.options import Options, part
 from mpired.ranks import RankWord, Skipped, gathered, in_one_order, left_out, open_groups, ordered, unnatural
 from mpired.sources.open import check_no_input, check_no_other_input
 from mpired.values import Number, Numbers, RefusedError
@@ -112,7 +112,7 @@ def read_request(
     """
     _check_options(collective, options)
     group_b = options["group_b"]
-    chosen = resolve_op(op, options)
+    chosen, refused = _resolve(op, options)
     words: Sequence[Sequence[RankWord]] = [ranks, cast("Sequence[RankWord]", group_b)] if group_b else [ranks]
     indexed = options["index"] is not None
     taken = VALUES if indexed else chosen.groups
@@ -139,12 +139,13 @@ def read_request(
     try:
         with step("opening and checking the ranks"):
             opened = open_groups(words, said, options, raw_result=any(_is_raw(each, options) for each in outputs))
-    except FileNotFoundError as error:
-        if (
-            not {*outputs} - {"-"} and len(ranks) > 1 and error.filename == words[0][-1]
-        ):  # as programs that take IN... OUT
-            error.strerror = f"{error.strerror}; name the result with `output`"
-        raise
+    except (MpiredError, OSError) as error:
+        has_result = bool({*outputs} - {"-"}) or len(ranks) == 1
+        if isinstance(error, FileNotFoundError) and not has_result and error.filename == words[0][-1]:
+            error.add_note("name the result with `output`")  # of other programs it is the last word
+        raise with_others(error, [*refused, *_wrong_weights(collective, chosen, words, options)]) from None
+    if refused:
+        raise with_others(refused[0], refused[1:])
     skipped = tuple(each for group in opened for each in group.skipped)
     words = [group.words for group in opened]
     files = tuple(group.files for group in opened)
@@ -167,6 +168,33 @@ def _with_threads(context: Context, options: Options) -> Context:
     """Let as many threads as there may be workers compress results, unless memory is limited."""
     ncores = usable_cores()
     return context._replace(threads=1 if context.max_memory is not None else min(options["jobs"] or ncores, ncores))
+
+
+def _resolve(op: ops.OpLike, options: Options) -> tuple[ops.Op, list[UsageError]]:
+    """Return the op with the options of values that it takes, and an error for each of the others."""
+    refused: list[UsageError] = []
+    while True:
+        try:
+            return resolve_op(op, options), refused
+        except UsageError as error:
+            name = error.subject.strip("`").partition("=")[0]
+            if name not in VALUE_OPTIONS or options[name] == OPTIONS[name].default:
+                raise
+            options = {**options, name: OPTIONS[name].default, "weights_from": None}
+            refused.append(error)
+
+
+def _wrong_weights(
+    collective: Collective, op: ops.Op, words: Sequence[Sequence[RankWord]], options: Options
+) -> list[UsageError]:
+    """Return the error if there is not a weight for each of the ranks, which could not be opened."""
+    if options["stride"] is not None or options["ranks_in_file"] is not None:
+        return []
+    try:
+        ops.check_weights(op, max(map(len, collective.combined(words))))
+    except UsageError as error:
+        return [error]
+    return []
 
 
 def _note(options: Options, context: Context) -> Note | None:

@@ -142,7 +142,9 @@ def deals(request: Request) -> Iterator[Deal]:
         )
         shares = _split(collective.shares(task), request)
         if not collective.whole and len({buffer.count for buffer in receivers[0].buffers}) > 1:
-            reason = "has buffers of different lengths, which are not cut alike; choose some with `columns`"
+            reason = (
+                f"has {receivers[0].noun}s of different lengths, which are not cut alike; choose some with `columns`"
+            )
             raise CountError(receivers[0].source.name, reason)
         for buffer in senders[0].buffers:
             if any(share.last == BEFORE for share in shares):

@@ -371,7 +371,7 @@ def _tell(plan: Plan, parts: Sequence[Part]) -> None:
     if found := overflow.total(part.overflow for part in parts):
         ranks = plan.buffers[found.buffer]
         name = ranks[0].name if len(plan.buffers) > 1 else ""
-        overflow.tell(plan.op, found, [rank.source.name for rank in ranks], name)
+        overflow.tell(plan.op, ranks[0].datatype, found, [rank.source.name for rank in ranks], name)
     for number, ranks in enumerate(plan.buffers if plan.op.rules.missing is None else ()):
         if count := sum(part.unset for part in parts if part.hidden[0] == number):
             value = next(value for value in map(unset, ranks) if value is not None)

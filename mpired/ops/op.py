@@ -32,62 +32,61 @@ def _of_elements(datatype: Datatype) -> Datatype:
 
 
 class Op(NamedTuple):
-    """One reduction operation: a row of the table.
+    """A reduction operation, such as `mpired.SUM`.
 
-    An op of MPI keeps the elements combined so far, and needs a kernel alone. A statistic keeps something else, its
-    state, and what comes of it may be of another datatype.
+    An op of MPI keeps the combined elements. A statistic keeps a state of its own, and its results may have another
+    datatype.
 
     Parameters
     ----------
     name
         The MPI name without its prefix, in capitals.
     kernel
-        In place, `inoutvec[i] = invec[i] op inoutvec[i]`, invec the lower rank; returns the one with the result.
+        Computes `inoutvec[i] = invec[i] op inoutvec[i]`, where invec is of the lower rank, and returns the result.
     groups
-        The datatypes that the op is defined on.
+        The groups of datatypes that the op takes.
     doc
-        One line for the tables.
+        A description in one line.
     section
-        Where MPI-4.1 defines it.
+        The section of MPI-4.1 that defines the op.
     identity
-        Gives the identity, as an element; None if the op has none, or a user-defined one declares none.
+        Returns the identity of a datatype. None without an identity.
     nan
-        What becomes of NaN, as the summary of a call says it; None if the op takes no datatype that has NaNs, or is
-        user-defined.
+        How the op treats NaN, for the summary of a call. None if its datatypes have no NaN, or it is user-defined.
     commute
-        Whether operands may change places; the fold never makes use of it.
+        Whether the op commutes. The fold keeps the order of the ranks in any case.
     uses
-        The families of calls that take the op.
+        The families of calls that take the op: reductions, accumulate, fetch.
     origin
         Whether a one-sided call reads its origin.
     meant
-        Functions of Python and NumPy that mean this op.
+        Functions of Python and NumPy that are synonyms of the op.
     datatypes
-        The names of the datatypes that the op takes, where it takes only some of its groups.
+        The names of the datatypes that the op takes. Empty for all of its groups.
     user
-        Whether it is a user-defined op.
+        Whether the op is user-defined.
     isolated
-        Whether its code runs in workers only, because it comes from a file or a package.
+        Whether the code runs in workers only, because it is from a file or a package.
     rounds
-        The datatypes on which the op rounds, so that the order of the ranks shows in the bits.
+        The groups of datatypes on which the op rounds, so that the order of the ranks changes the last bits.
     exact
-        The function of numbers that the op is, where the datatype may be unable to hold its result.
+        The op on Python numbers, for ops that can overflow.
     state
-        Makes what the fold keeps of a block, for the op, the datatype and the number of ranks.
+        Returns the state of a block, for the op, the datatype and the number of ranks.
     lower
-        Returns results of two or more ranks with their bits as they are defined, and may change them.
+        Returns results of two or more ranks with defined bits, perhaps in place.
     gives
-        The datatype of the results, for that of the elements.
+        Returns the datatype of the results for a datatype of the elements.
     takes
-        The rules that the op has a meaning for.
+        The names of the rules that change the op, such as exact.
     mpi_kernel
-        The kernel that MPI's libraries have, where that treats NaN in another way.
+        The kernel that treats NaN like MPI libraries, if that is different.
     extreme
-        The function of the values, of an op on pairs.
+        The function that compares the values of pairs.
     ufunc
-        What combines numbers, or the parts of complex ones in a sum, of an op that rounds.
+        The NumPy function of an op that rounds.
     rules
-        What the user has chosen.
+        The rules in use: the options of values.
     """
 
     name: str
@@ -116,21 +115,21 @@ class Op(NamedTuple):
     rules: Rules = Rules()
 
     def result(self, datatype: Datatype) -> Datatype:
-        """Return the datatype of the results, for that of the elements."""
+        """Return the datatype of the results for a datatype of the elements."""
         return self.rules.result or self.gives(datatype)
 
     @property
     def of_mpi(self) -> bool:
-        """Whether the standard defines it."""
+        """Whether MPI defines the op."""
         return bool(self.section)
 
     @property
     def is_function(self) -> bool:
-        """Whether it is a function of this process, which is not sent to others."""
+        """Whether the op is a function of this process. Workers do not get it."""
         return self.user and not self.isolated
 
     def begin(self) -> None:
-        """Begin with another buffer: a user-defined op is held to its contract on the first elements of each."""
+        """Start another buffer. The contract of a user-defined op is checked on the first elements of each."""
         if self.user:
             cast("Any", self.kernel).try_again()
 

@@ -171,13 +171,26 @@ def steps(op: Op, datatype: Datatype) -> Steps:
     return (_IntegerSteps if datatype.form.kind in "iu" else _FloatSteps)(op, datatype)
 
 
-def tell(op: Op, found: Overflow | None, files: Sequence[str], buffer: str = "") -> None:
+def _wider(op: Op, datatype: Datatype) -> str:
+    """Return how the op can compute in a wider datatype, for a message; "" if it cannot."""
+    if op.rules.window or "within" not in op.takes or datatype.group in Group.PAIR | Group.COMPLEX:
+        return ""
+    is_long, is_real = datatype.itemsize >= 8, datatype.form.kind == "f"  # noqa: PLR2004 - bytes
+    wide = ("longdouble" if is_long else "double") if is_real else "double" if is_long else "int64_t"
+    chosen = {"accumulate_in": op.rules.within, "result_type": op.rules.result}
+    names = [f"`{name}='{wide}'`" for name, wider in chosen.items() if wider is None]
+    return f"compute with {' and '.join(names)}; " if names and datatype.itemsize < 16 else ""  # noqa: PLR2004
+
+
+def tell(op: Op, datatype: Datatype, found: Overflow | None, files: Sequence[str], buffer: str = "") -> None:
     """Warn of what was found, or refuse it.
 
     Parameters
     ----------
     op
         The op, which knows what the user wants.
+    datatype
+        That of the elements.
     found
         What was found; None if that is nothing.
     files
@@ -197,10 +210,9 @@ def tell(op: Op, found: Overflow | None, files: Sequence[str], buffer: str = "")
     column = f" of {buffer!r}" if buffer else ""
     where = f"first in element {found.element}{column} with rank {found.rank} ({file})"
     text = f"overflowed {times}, {where}"
+    wider = _wider(op, datatype)
     if op.rules.overflow == "error":
-        raise ResultOverflowError(
-            str(op), f"{text}; take a wider datatype, or `overflow='wrap'` for the result as it is"
-        )
+        raise ResultOverflowError(str(op), f"{text}; {wider}`overflow='wrap'` keeps the result as it is")
     details = {"count": found.times, "element": found.element, "rank": found.rank, "file": file, "buffer": buffer}
-    way = "`overflow='error'` refuses that, `overflow='wrap'` expects it"
+    way = f"{wider}`overflow='error'` refuses that, `overflow='wrap'` expects it"
     cautions.tell(OverflowWarning(f"{op} {text}; {way}", details))

@@ -11,6 +11,7 @@ import numpy as np
 from mpired.datatypes import Datatype, Group
 from mpired.errors import OpError, UsageError
 from mpired.ops.op import Op, ruled
+from mpired.values import number
 
 
 def options_of(op: Op) -> list[str]:
@@ -88,14 +89,21 @@ def _named(name: str | None) -> Datatype | None:
 
 def check_rules(op: Op, datatypes: Sequence[Datatype], nranks: int) -> None:
     """Raise an error if the rules make no sense for elements of these datatypes, and so many ranks."""
+    check_weights(op, nranks)
     rules = op.rules
-    if rules.weights and len(rules.weights) != nranks:
-        raise UsageError("`weights`", f"has {len(rules.weights)} values for {nranks} ranks; give one for each rank")
     if rules.weights and not math.fsum(rules.weights):
         raise UsageError("`weights`", "add up to 0, by which nothing can be divided")
     for datatype in datatypes:
         for check in (_check_missing, _check_exact, _check_wide):
             check(op, datatype)
+
+
+def check_weights(op: Op, nranks: int) -> None:
+    """Raise `UsageError` unless there is a weight for each rank, if there are any."""
+    weights = op.rules.weights
+    if weights and len(weights) != nranks:
+        values, ranks = number(len(weights), "value"), number(nranks, "rank")
+        raise UsageError("`weights`", f"has {values} for {ranks}; give one for each rank")
 
 
 def _check_missing(op: Op, datatype: Datatype) -> None:

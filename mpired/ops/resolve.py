@@ -115,7 +115,7 @@ def resolve(text: str, timeout: float | None = None, use: Use = Use.REDUCE) -> O
         if points:
             return table.user_op(text, user.PythonKernel(text, timeout), isolated=True)
         if re.fullmatch(_FILE, text, re.DOTALL):
-            raise UnknownOpError(text, f"is a file; name a function in it, such as {text}:FUNCTION") from None
+            raise UnknownOpError(text, f"is the name of a file, not of an op; write {text}:FUNCTION") from None
         if numpys := re.fullmatch(r"(?:np|numpy)\.(\w+(?:\.\w+)*)", text):
             raise UnknownOpError(text, f"is not an op; write numpy:{numpys[1]}") from None
         raise
@@ -166,6 +166,6 @@ def file_of(text: str) -> str | None:
 def check_file(path: str, text: str) -> None:
     """Raise `UserOpError` about `text` unless there is a regular file at `path`."""
     if not os.path.exists(path):
-        raise UserOpError(text, f"there is no file {path}")
+        raise UserOpError(text, "the file does not exist; check its path")
     if not os.path.isfile(path):
         raise UserOpError(text, f"{path} is not a regular file")

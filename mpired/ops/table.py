@@ -339,7 +339,7 @@ def _with_quantile(op: Op, name: str, text: str) -> Op:
     if op.name != "QUANTILE":
         raise UnknownOpError(shortened(name), f"has something behind the colon, and {op} takes nothing; leave it out")
     if not 0 <= quantile <= 1:
-        raise UnknownOpError(shortened(name), "is not a quantile; write one between 0 and 1, such as quantile:0.9")
+        raise UnknownOpError(shortened(name), "takes a number between 0 and 1, such as quantile:0.9")
     return op._replace(rules=Rules(quantile=quantile))
 
 

@@ -409,7 +409,7 @@ def plan_diff(words: Sequence[str | AtHand], options: Options, context: Context)
     try:
         compare("B", b, ("A", a))
     except (CountError, DatatypeError) as error:
-        return Planned(files, None, str(error))
+        return Planned(files, None, str(error).partition("; ")[0])  # the ways out are those of a reduction
     ((a, b),) = in_one_order([files], 0)
     for buffer in a.buffers:
         _ = buffer.datatype.form

@@ -364,10 +364,15 @@ def _picked(
     return pick(read, positions, itemsize=buffer.datatype.itemsize, decoded=buffer.isolated)
 
 
+def _is_plane(chosen: Selection) -> bool:
+    """Return whether chosen elements are a map, not a line or a point."""
+    return len(chosen.kept) == 2 and min(len(chosen.axes[axis]) for axis in chosen.kept) >= 2  # noqa: PLR2004
+
+
 def _map(buffer: RankBuffer, chosen: Selection, decoder: Decoder) -> Map | None:
     """Return the map of the chosen elements; None unless they have two dimensions."""
     axes, kept = list(chosen.axes), chosen.kept
-    if len(kept) != 2 or min(len(axes[axis]) for axis in kept) < 2:  # noqa: PLR2004 - a map
+    if not _is_plane(chosen):
         return None
     steps = -(-len(axes[kept[0]]) // _MOST_CELLS), -(-len(axes[kept[1]]) // _MOST_CELLS)
     for axis, step in zip(kept, steps, strict=True):
@@ -512,12 +517,15 @@ def plan_show(
         check_no_input([png], [(file.source, "the elements")], "name another picture")
         check_no_other_input([png], [(options["types"], "the named datatypes")])
         if len(file.buffers) > (most := _drawing().MOST_BUFFERS):
-            reason = f"has {len(file.buffers)} columns, and a picture shows {most}; choose some with `columns`"
+            reason = f"has {len(file.buffers)} {file.noun}s, and a picture shows {most}; choose some with `columns`"
             raise UsageError(file.source.name, reason)
     shapes = list(dict.fromkeys(map(_shape, file.buffers)))
     if text is not None and len(shapes) > 1:
         raise UsageError("`slice`", "is of arrays of one shape, and these have several; choose some with `columns`")
     selections = {shape: Selection.everything(shape) if text is None else Selection.of(text, shape) for shape in shapes}
+    if png is not None and text is not None and not all(map(_is_plane, selections.values())):
+        reason = "a picture shows a plane, which has two axes of 2 or more elements, or the histogram of a whole file"
+        raise UsageError(f"`slice={text!r}`", f"{reason}; choose a plane, or leave `slice` out")
     bins = options["bins"] or (None if png is None else BINS)
     return Showing(file, tell, selections, text is not None, bins, png)
 

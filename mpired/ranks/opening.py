@@ -23,12 +23,14 @@ from mpired.errors import (
     SkippedWarning,
     UsageError,
     exit_status,
+    merged,
     parts,
 )
 from mpired.progress import counted
 from mpired.ranks.order import RankWord
 from mpired.sources.open import inspected_together, open_source
 from mpired.sources.source import of_file
+from mpired.values import number
 
 if TYPE_CHECKING:
     from mpired.options import Options
@@ -38,6 +40,7 @@ _W = TypeVar("_W")
 
 # What is wrong with the system, not with a rank.
 _OF_THE_SYSTEM = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+_OR_SKIP = ", or skip the others with `skip_bad`"
 _OF_A_RANK = {2, 3, 4}  # exit statuses: a lock, a worker that died and the like are none
 
 
@@ -93,20 +96,8 @@ def open_groups(
     def check(file: RankFile, rank: int, first: tuple[int, RankFile]) -> None:
         if not seen:
             seen.append((rank, file))
-        errors: list[MpiredError] = []
-        try:
-            file.check_complete(declared.taken, keeps=True)
-            compare(f"rank {rank}", file, (f"rank {first[0]}", first[1]))
-        except MpiredError as error:
-            errors.append(error)
-        try:
-            number, like = seen[0] if errors else first
-            if declared.check_carried:
-                check_carried(file, (f"rank {number}", like))
-        except MpiredError as error:
-            errors.append(error)
-        if errors:
-            raise errors[0] if len(errors) == 1 else ExceptionGroup("obstacles", errors)
+        if errors := _wrong(file, rank, first, seen[0], declared):
+            raise ExceptionGroup("obstacles", errors)
 
     opened = [open_each(group, declared, check, options) for group in groups]
     for group in opened[1:]:
@@ -118,13 +109,32 @@ def open_groups(
     return tuple(opened)
 
 
+def _wrong(
+    file: RankFile, rank: int, good: tuple[int, RankFile], seen: tuple[int, RankFile], declared: Declared
+) -> list[MpiredError]:
+    """Return all that is wrong with a rank; it is compared with the first good one, or the first seen if it is bad."""
+    errors, differing = file.obstacles(declared.taken, keeps=True), []
+    try:
+        if not errors:
+            compare(f"rank {rank}", file, (f"rank {good[0]}", good[1]))
+    except MpiredError as error:
+        differing.append(error)
+    try:
+        like, reference = seen if errors or differing else good
+        if declared.check_carried:
+            check_carried(file, (f"rank {like}", reference))
+    except MpiredError as error:
+        errors.append(error)
+    return [*differing, *errors, *(file.doubts() if errors else ())]
+
+
 def _compare_units(groups: Sequence[Opened]) -> None:
     """Warn of the first rank in which a buffer has another unit than in the first rank, if both name one."""
     first = groups[0].files[0]
-    for number, buffer in enumerate(first.buffers):
+    for place, buffer in enumerate(first.buffers):
         unit = getattr(buffer, "unit", "")
         for file in (file for group in groups for file in group.files if unit):
-            other = getattr(file.buffers[number], "unit", "")
+            other = getattr(file.buffers[place], "unit", "")
             if other and other != unit:
                 said = repr(file.source.name), other, repr(first.source.name), unit
                 cautions.tell(cautions.units(*said, buffer.name))
@@ -207,6 +217,8 @@ def each_good(
     if errors and (is_usage or not skips):
         if len(set(map(str, errors))) == 1:  # what is wrong with an option is told once
             raise errors[0]
+        if len(skipped) == 1 and len(errors) > 1:  # a group, which has errors of mpired alone
+            raise merged([error for error in errors if isinstance(error, MpiredError)])
         raise RanksError(len(words), errors, what, nbad=len(skipped))
     if len(good) < least:
         wrong = f": {RanksError(len(words), errors, what).reason}" if errors else ""
@@ -363,11 +375,10 @@ def compare(this: str, file: RankFile, reference: tuple[str, RankFile]) -> None:
     """Raise an error if a rank's buffers are not like those of the reference, (what it is, file)."""
     mine, theirs = file.buffers, reference[1].buffers
     if len(mine) != len(theirs):
-        reason = (
-            f"{this} has {len(mine)} buffer{'' if len(mine) == 1 else 's'}, but {_named(reference)} has {len(theirs)}"
-        )
+        reason = f"{this} has {number(len(mine), file.noun)}, but {_named(reference)} has {len(theirs)}"
         names = [each.name for each in mine], reference[0], [each.name for each in theirs]
-        raise CountError(file.source.name, f"{reason}{lacking(this, *names)}")
+        ways = f"choose those of all with `columns`{_OR_SKIP}"
+        raise CountError(file.source.name, f"{reason}{lacking('it', *names)}; {ways}")
     for buffer, like in zip(mine, theirs, strict=True):
         if file.dims and (how := turned(file.dims.get(buffer.name, ()), reference[1].dims.get(like.name, ()))):
             raise CountError(file.source.name, f"{this} has {how}, as in {_named(reference)}")
@@ -393,19 +404,20 @@ def _compare_buffers(this: str, buffer: RankBuffer, reference: tuple[str, RankFi
     path = buffer.source.name
     where = f" in {buffer.name!r}" if buffer.name else ""
     if buffer.name and like.name and buffer.name != like.name:
-        raise DatatypeError(path, f"{this} has {buffer.name!r} where {_named(reference)} has {like.name!r}")
+        reason = f"{this} has {buffer.name!r} where {_named(reference)} has {like.name!r}"
+        raise DatatypeError(path, f"{reason}; choose those of all with `columns`{_OR_SKIP}")
     if buffer.datatype != like.datatype:
-        raise DatatypeError(
-            path,
-            f"{this} has datatype {buffer.datatype.label}{where}, but {_named(reference)} has {like.datatype.label}",
-        )
+        reason = f"{this} has datatype {buffer.datatype.label}{where}, but {_named(reference)} has"
+        raise DatatypeError(path, f"{reason} {like.datatype.label}; convert to one datatype{_OR_SKIP}")
     if how := reordered(buffer.fields, like.fields, buffer.datatype):
         raise DatatypeError(path, f"{this} has {how}, as in {_named(reference)}")
     for name, mine, others in zip(getattr(buffer, "unlimited", ()), buffer.shape or (), like.shape or (), strict=False):
         if name and mine != others:
             reason = f"{this} has length {mine} along the {name}{where}, but {_named(reference)} has {others}"
-            raise CountError(path, f"{reason}; give ranks of one length")
+            raise CountError(path, f"{reason}; give ranks of one length{_OR_SKIP}")
     if buffer.count != like.count and UNKNOWN_COUNT not in (buffer.count, like.count):
-        raise CountError(path, f"{this} has count {buffer.count}{where}, but {_named(reference)} has {like.count}")
+        reason = f"{this} has count {buffer.count}{where}, but {_named(reference)} has {like.count}"
+        raise CountError(path, f"{reason}; give ranks of one count{_OR_SKIP}")
     if buffer.shape is not None and like.shape is not None and buffer.shape != like.shape:
-        raise CountError(path, f"{this} has shape {buffer.shape}, but {_named(reference)} has {like.shape}")
+        reason = f"{this} has shape {buffer.shape}{where}, but {_named(reference)} has {like.shape}"
+        raise CountError(path, f"{reason}; give ranks of one shape{_OR_SKIP}")

@@ -49,10 +49,8 @@ def object_or_store(url: str, context: Context) -> Source:
         return RemoteSource.of(url)
     except FileNotFoundError as error:
         if is_named and not lists:
-            error.strerror = (
-                f"{error.strerror}; a Zarr store of many objects is read from {urls.listing()}, which list their"
-                " objects: pack it into a zip archive (.zarr.zip)"
-            )
+            where = f"a Zarr store of many objects is read from {urls.listing()}, which list their objects"
+            error.add_note(f"{where}: pack it into a zip archive (.zarr.zip)")
         if lists and not is_named:
             with contextlib.suppress(FileNotFoundError, PermissionError):  # who may read need not be let list
                 found = _listed(url)

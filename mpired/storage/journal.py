@@ -274,9 +274,8 @@ def remember(fd: int, keys: bytes) -> None:
     except OSError as error:
         if error.errno in {errno.ENOSPC, errno.E2BIG, errno.ERANGE, errno.EDQUOT}:
             way_out = "name fewer origins, use `once_key`, or remove other attributes of the file"
-            error.strerror = (
-                f"no room for {len(keys)} bytes of keys in its extended attributes ({error.strerror}); {way_out}"
-            )
+            error.strerror = f"no room for {len(keys)} bytes of keys in its extended attributes ({error.strerror})"
+            error.add_note(way_out)
         raise
 
 

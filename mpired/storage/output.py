@@ -483,6 +483,11 @@ def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> Non
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
 
 
+def in_the_way(paths: Iterable[str]) -> list[OutputExistsError]:
+    """Return an error for each result that already exists; objects of stores are not looked at."""
+    return [_exists(path) for path in paths if not (is_stream(path) or is_url(path)) and os.path.isfile(path)]
+
+
 def _exists(path: str) -> OutputExistsError:
     return OutputExistsError(path, "already exists; `overwrite=True` replaces it")
 

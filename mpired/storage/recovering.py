@@ -50,7 +50,7 @@ class Recovered(NamedTuple):
 
 
 def recover_files(files: Sequence[str], options: Options, tell: Callable[[Recovered], None]) -> None:
-    """Finish the update of each file that a crash has interrupted, and remove what else it left behind.
+    """Finish the interrupted update of each file, and remove its leftovers.
 
     Parameters
     ----------

@@ -63,11 +63,11 @@ class Placement:
                 "`at`, `map` and the target's options", "say in different ways where elements go; choose one"
             )
         if self.disp is not None and self.disp < 0:
-            raise DisplacementError(f"`target_disp={self.disp}`", "is negative (MPI-4.1, 12.3.1)")
+            raise DisplacementError(f"`target_disp={self.disp}`", "is negative (MPI-4.1, 12.3.1); give 0 or more")
         if self.unit is not None and self.unit < 1:
             raise UsageError(f"`disp_unit={self.unit}`", "is not a number of bytes above 0")
         if self.count is not None and self.count < 0:
-            raise CountError(f"`target_count={self.count}`", "is negative")
+            raise CountError(f"`target_count={self.count}`", "is negative; give 0 or more")
         if self.rank is not None and not 0 <= self.rank < nwindows:
             raise UsageError(f"`target_rank={self.rank}`", f"is not a rank; there are {nwindows} windows")
         if nwindows > 1 and self.rank is None and self.indices is None:

@@ -161,7 +161,7 @@ def open_origin(
     first, count = options["origin_disp"], options["origin_count"]
     for name, number in (("`origin_disp`", first), ("`origin_count`", count or 0)):
         if number < 0:
-            raise CountError(f"{name} {number}", "is negative")
+            raise CountError(f"{name} {number}", "is negative; give 0 or more")
     if derived is not None and isinstance(origin, np.ndarray):
         raise UsageError("`origin_type`", "is for files; choose the elements of an array with NumPy")
     if isinstance(origin, np.ndarray):

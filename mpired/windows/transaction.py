@@ -38,6 +38,7 @@ from mpired.storage.names import check_not_orphan
 from mpired.storage.output import parted
 from mpired.storage.remains import finish_staged, has_journal
 from mpired.storage.update import Reading, Update
+from mpired.values import number
 from mpired.windows import once
 from mpired.windows.apply import Share, fold
 from mpired.windows.origin import Origin
@@ -138,7 +139,8 @@ def completed(request: Request, targets: Sequence[Opened]) -> Request:
     windows = targets[0].windows
     if len(windows) > 1:
         names = ", ".join(window.name for window in windows)
-        reason = f"has {len(windows)} columns ({names}), and one is needed; choose one with `columns`"
+        what = f"has {number(len(windows), format_named(targets[0].format).noun)} ({names})"
+        reason = f"{what}, and one is needed; choose one with `columns`"
         raise UsageError(targets[0].name, reason)
     return request.complete(request, windows[0].datatype)
 
@@ -155,7 +157,7 @@ def _open(
         targets = stack.enter_context(locked(request.windows, policy.waiting, replaced=replaced))
     except FileNotFoundError as error:
         if request.op.identity is not None and request.create is None:
-            error.strerror = f"{error.strerror}; `create` makes a target that is missing"
+            error.add_note("`create` makes a target that is missing")
         raise
     recovered = tuple(target.name for target in targets if unfinished.recover(target) == "finished")
     return [open_target(target, request.declared, request.decoder, stack) for target in targets], recovered
@@ -276,11 +278,15 @@ class Work:
         for target in self._targets:
             ops.check_buffers(request.op, [(each.name, each.datatype) for each in target.windows], request.use)
             if len(target.windows) != len(self._targets[0].windows):
-                raise CountError(target.name, "has other buffers than the first window")
+                raise CountError(
+                    target.name, "has other arrays than the first window; choose those of both with `columns`"
+                )
             for buffers in self._origins:
                 self._compare(target, buffers)
         if request.fetch and len(self._targets[0].windows) > 1:
-            raise UsageError("`columns`", "has to choose one column to fetch")
+            raise UsageError(
+                "`columns`", f"is missing; choose one {format_named(self._targets[0].format).noun} to fetch"
+            )
 
     def _check_memory(self) -> None:
         """Raise `UsageError` if there is less memory than what is held at once, beside the blocks, takes."""
@@ -301,7 +307,8 @@ class Work:
     @staticmethod
     def _compare(target: Opened, buffers: Sequence[Origin]) -> None:
         if len(buffers) != len(target.windows):
-            reason = f"has {len(buffers)} buffers, but the target has {len(target.windows)}"
+            own = number(len(buffers), format_named(target.format).noun)
+            reason = f"has {own}, but the target has {len(target.windows)}"
             names = [each.column for each in buffers], "the target", [each.name for each in target.windows]
             raise CountError(buffers[0].name, f"{reason}{lacking('it', *names)}; choose with `columns`")
         for origin, window in zip(buffers, target.windows, strict=True):
@@ -356,11 +363,12 @@ class Work:
                 assert update is not None  # noqa: S101 - else there are no shares
                 found, hidden = yield from fold(share, request.op, origins, update, self.fetched)
                 names = [origin.name for origin in origins]
-                overflow.tell(request.op, found, names, share.window.name if len(part.shares) > 1 else "")
+                window = share.window
+                overflow.tell(request.op, window.datatype, found, names, window.name if len(part.shares) > 1 else "")
                 if nunset := sum(origin.nunset for origin in origins):
                     cautions.tell(cautions.unset(nunset, origins[0].column, "give the origins a `_FillValue`"))
-                if hidden and (marked := share.window.marked) is not None:
-                    cautions.tell(cautions.masked(hidden, share.window.name, marked.text))
+                if hidden and (marked := window.marked) is not None:
+                    cautions.tell(cautions.masked(hidden, window.name, marked.text))
 
     def _ordered(self, origin: Origin, share: Share) -> Origin:
         """Return an origin with its elements in the order of the window, if those of the same index are combined."""

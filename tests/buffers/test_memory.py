@@ -180,7 +180,7 @@ REFUSED = {
     "count": ([VALUES, VALUES[1:]], CountError, r"^array of rank 1: rank 1 has count 48, but rank 0"),
     "datatype": ([VALUES, VALUES.astype("f4")], DatatypeError, r"^array of rank 1: rank 1 has datatype MPI_FLOAT"),
     "objects": ([np.array([None])], DatatypeError, r"^array of rank 0: holds Python objects"),
-    "texts": ([np.array(["a"])], DatatypeError, r"^array of rank 0: no predefined MPI datatype"),
+    "texts": ([np.array(["a"])], DatatypeError, r"^array of rank 0: holds strings"),
     "overlap": ([np.zeros(2, OVERLAPPING)], DatatypeError, r"^array of rank 0: has no npy form"),
     "masked": ([np.ma.array([1.0])], UsageError, r"^array of rank 0: is a masked array"),
     "a list": ([[1.0]], UsageError, r"^rank 0: is of the type list; a rank is the path"),

@@ -39,9 +39,10 @@ def test_help_fits_a_terminal_and_has_the_example_before_the_options(words, tmp_
         ]
 
 
+@pytest.mark.parametrize("columns", ["72", "200"])
 @pytest.mark.parametrize("name", COMMANDS)
-def test_short_help_has_the_examples_and_the_common_options(name, tmp_path):
-    outcome = run(name, "-h", cwd=tmp_path, env={"COLUMNS": "200"})
+def test_short_help_has_the_examples_and_the_common_options(name, columns, tmp_path):
+    outcome = run(name, "-h", cwd=tmp_path, env={"COLUMNS": columns})
     assert outcome.status == 0
     lines = outcome.out.decode().splitlines()
     assert len(lines) <= 60

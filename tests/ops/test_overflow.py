@@ -208,7 +208,8 @@ def test_the_warning_says_how_often_and_where(narrow):
     np.save(narrow / "r1.npy", np.array([1, 100, 127], "i1"))
     lines = run("reduce", "--op", "sum", *NARROW, "-o", "new.npy", cwd=narrow).err.splitlines()
     warning = "mpired: warning: MPI_SUM overflowed 2 times, first in element 1 with rank 1 (r1.npy); "
-    assert lines[1] == warning + "--overflow error refuses that, --overflow wrap expects it"
+    wider = "compute with --accumulate-in int64_t and --result-type int64_t; "
+    assert lines[1] == warning + wider + "--overflow error refuses that, --overflow wrap expects it"
     # 100 + 100 wraps to -56, and 100 more is 44; 3 + 127 wraps to -126.
     assert np.load(narrow / "new.npy").tolist() == [3, 44, -123]
 

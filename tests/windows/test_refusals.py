@@ -16,7 +16,10 @@ TWO = "vector(2,1,4,double)"
 
 @pytest.mark.parametrize(
     ("rank", "reason"),
-    [*((rank, "is not a rank") for rank in ("3", "1", "-1")), *((rank, "digits 0 to 9") for rank in "\u0660\xb3")],
+    [
+        *((rank, "is not a rank") for rank in ("3", "1", "-1")),
+        *((rank, "write one such as 12") for rank in "\u0660\xb3"),
+    ],
 )
 @pytest.mark.parametrize("words", [("fetch-and-op", "--op", "sum", "t.npy", "1"),
                                    ("compare-and-swap", "t.npy", "0", "1"),

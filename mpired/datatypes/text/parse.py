@@ -103,6 +103,9 @@ def _hint(word: str) -> str:
     """Return what may help who wrote a word that means nothing."""
     import difflib  # noqa: PLC0415 - only for an error
 
+    if re.match(r"bf(loat)?16|f(loat)?8", word.strip(), re.IGNORECASE):
+        where = "mpired reads it only from safetensors and HDF5 files, which need no type"
+        return f"{where}; convert others to float32"
     known = [*map(str.lower, BY_NAME), *BY_NUMPY_NAME]
     close = difflib.get_close_matches(canonical(word[:_LONGEST_NAME]).lower(), known, n=3)
     return f"did you mean {' or '.join(close)}?" if close else "`mpired types` lists them all"

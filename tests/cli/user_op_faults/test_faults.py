@@ -33,8 +33,8 @@ TOO_LONG = "took longer than 0.3 s; nothing was written"
 
 FAULTS = [
     # row 79 of the catalogue: the file
-    Fault("missing file", "./missing.py:f", "there is no file ./missing.py"),
-    Fault("missing library", "./missing.so:f", "there is no file ./missing.so"),
+    Fault("missing file", "./missing.py:f", "the file does not exist"),
+    Fault("missing library", "./missing.so:f", "the file does not exist"),
     Fault("folder", ".:f", "raised"),
     Fault("folder with a slash", "./:f", "./ is not a regular file"),
     Fault("FIFO", "./fifo.py:f", "./fifo.py is not a regular file"),

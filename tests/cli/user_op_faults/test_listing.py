@@ -38,7 +38,7 @@ def test_a_file_without_decorated_functions(workshop):
 @pytest.mark.parametrize(
     ("file", "reason"),
     [
-        ("missing.py", "there is no file"),
+        ("missing.py", "the file does not exist"),
         (".", "is not a regular file"),
         ("text.txt", "is not a Python file"),
         ("syntax.py", "raised SyntaxError"),

@@ -14,7 +14,7 @@ from op_faults import OPS, RANKS
         (("--op", "./ops.py:add", "--op-timeout", "0"), "--op-timeout: 0.0 is not a time"),
         (("--op", "./ops.py:add", "--op-timeout", "nan"), "--op-timeout: nan is not a time"),
         (("--op", "sum", "--commute"), "--commute: is for user-defined ops; MPI_SUM is predefined"),
-        (("--op", "./ops.py"), "./ops.py: is a file; name a function in it, such as ./ops.py:FUNCTION"),
+        (("--op", "./ops.py"), "./ops.py: is the name of a file, not of an op; write ./ops.py:FUNCTION"),
         (("--op", "goood"), "goood: is not an MPI op"),
     ],
 )
