@@ -212,6 +212,14 @@ def test_only_formats_make_ranks():
     assert made == {"buffers/arrays.py", "buffers/columns.py", "buffers/npy.py", "buffers/raw.py"}
 
 
+def test_only_warnings_are_collected_beside_the_arguments():
+    """All else of a call is in its `Context`, which is passed down."""
+    found = [
+        module for module in MODULES for _ in re.findall(r"ContextVar\(|: ContextVar", (ROOT / module).read_text())
+    ]
+    assert found == {"cautions.py"}
+
+
 def test_storage_is_where_the_writing_calls_are():
     found = {call for module in MODULES if room_of(module) == "storage" for call in writing_calls(module)}
     assert {"os.open", "os.pwrite", "os.write", "os.replace", "os.link", "os.unlink", "os.fsync"} <= found
