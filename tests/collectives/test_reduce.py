@@ -112,12 +112,13 @@ def test_type_that_does_not_agree(suffix, folder):
         refused(outcome, 3, f"a.{suffix}", "MPI_LONG")
 
 
-def test_type_is_what_the_summary_tells(folder):
+def test_summary_has_the_given_type(folder):
+    """In JSON by MPI's name; the line has NumPy's."""
     np.save(folder / "i.npy", np.arange(3, dtype="i4"))
     for word, name in (("int", "MPI_INT"), ("integer", "MPI_INTEGER"), ("int32_t", "MPI_INT32_T")):
-        outcome = run("reduce", "--op", "sum", "--type", word, "i.npy", "--to", "text", cwd=folder)
-        assert f"3 x {name} (int32)," in outcome.err
-    assert "3 x int32," in run("reduce", "--op", "sum", "i.npy", "--to", "text", cwd=folder).err
+        words = ("reduce", "--op", "sum", "--type", word, "i.npy", "--to", "text")
+        assert f'"datatype": "{name}"' in run(*words, "--json", cwd=folder).err
+        assert "3 x int32," in run(*words, cwd=folder).err
 
 
 @pytest.mark.parametrize("flag", ["-f", "--force", "-O", "--overwrite"])
