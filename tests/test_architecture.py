@@ -212,6 +212,12 @@ def test_only_formats_make_ranks():
     assert made == {"buffers/arrays.py", "buffers/columns.py", "buffers/npy.py", "buffers/raw.py"}
 
 
+def test_only_warnings_are_collected_beside_the_arguments():
+    """All else of a call is in its `Context`, which is passed down."""
+    found = {module for module in MODULES if "ContextVar(" in (ROOT / module).read_text(encoding="utf-8")}
+    assert found == {"cautions.py"}
+
+
 def test_storage_is_where_the_writing_calls_are():
     found = {call for module in MODULES if room_of(module) == "storage" for call in writing_calls(module)}
     assert {"os.open", "os.pwrite", "os.write", "os.replace", "os.link", "os.unlink", "os.fsync"} <= found
