@@ -92,11 +92,6 @@ def repeated(
         The settings of the call.
     timeout
         How many seconds to wait for the end of an update of what is read; None for what is usual.
-
-    Raises
-    ------
-    ChangedError
-        If a file changes again and again, or is not to be read again.
     """
     engine = context.engine or LOCAL
     if context.dry_run:
@@ -139,13 +134,6 @@ def carry_out(
         Whether existing files are replaced.
     timeout
         How many seconds to wait for their locks, and for those of updates of what is read; None for what is usual.
-
-    Raises
-    ------
-    LockError
-        If others have one of them locked all the time.
-    MpiredError, OSError
-        As the plan, and as it is carried out.
     """
 
     def attempt(planned: _C, context: Context) -> _C:

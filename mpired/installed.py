@@ -52,13 +52,7 @@ def loading() -> Iterator[None]:
 
 @contextlib.contextmanager
 def importing(library: str) -> Iterator[None]:
-    """Turn what goes wrong when a library is imported into an error that names it, not the file that it is for.
-
-    Raises
-    ------
-    UsageError
-        As if it was not installed; but a shared library that cannot be loaded is left to `errors.not_loaded`.
-    """
+    """Turn what goes wrong when a library is imported into an error that names it, not the file that it is for."""
     try:
         with loading():
             yield

@@ -32,13 +32,7 @@ class Decoded(str):
     extent: int
 
     def __new__(cls, datatype: Any) -> Self:
-        """Decode a datatype.
-
-        Raises
-        ------
-        NotExactError
-            If no text means it, or MPI cannot be asked.
-        """
+        """Decode a datatype."""
         if not _is_alive():
             raise NotExactError(f"is a datatype of mpi4py, and {_NOT_ALIVE}; give its name")
         if not hasattr(datatype, "decode"):
@@ -97,13 +91,7 @@ def _argument(mpi: Any, name: str, value: Any) -> str:
 
 
 def op_name(op: object) -> str | None:
-    """Return the name of a predefined op of mpi4py; None for all else.
-
-    Raises
-    ------
-    NotExactError
-        If it is MPI_OP_NULL.
-    """
+    """Return the name of a predefined op of mpi4py; None for all else."""
     mpi = module()
     if mpi is None or not isinstance(op, mpi.Op) or not op.is_predefined:
         return None

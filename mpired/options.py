@@ -493,11 +493,6 @@ def checked(group: Group, options: Options) -> dict[str, Any]:
         Those that the call has.
     options
         Those that were given.
-
-    Raises
-    ------
-    UsageError
-        If a value makes no sense.
     """
     table = rows(group)
     found = {name: row.default for name, row in table.items()}

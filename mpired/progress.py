@@ -80,13 +80,7 @@ _STEP_BYTES = 1_000_000
 
 
 def shown_by(show: Steps | None) -> Progress:
-    """Return what lets a caller in Python show how far the work is: he gets a range with an item for each megabyte.
-
-    Raises
-    ------
-    UsageError
-        If it cannot be called.
-    """
+    """Return what lets a caller in Python show how far the work is: he gets a range with an item for each megabyte."""
     if show is None:
         return unwatched
     if not callable(show):

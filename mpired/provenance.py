@@ -34,13 +34,7 @@ class Note:
 
     @property
     def text(self) -> str:
-        """The record.
-
-        Raises
-        ------
-        MpiredError, OSError
-            If an input cannot be read, or is not what it was.
-        """
+        """The record."""
         if self._known is None:
             self._known = self._made() if self._made else ""
         return self._known
@@ -85,13 +79,7 @@ def _digests(sources: Sequence[Source], jobs: int) -> list[str]:
 
 
 def _digest(numbered: tuple[int, Source]) -> tuple[int, str]:
-    """Return the digest of the bytes of a source, with its number.
-
-    Raises
-    ------
-    ChangedError
-        If it is not what was looked at, before or afterwards.
-    """
+    """Return the digest of the bytes of a source, with its number."""
     number, source = numbered
     import hashlib  # noqa: PLC0415 - with it comes OpenSSL
 

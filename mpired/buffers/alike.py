@@ -86,13 +86,7 @@ class _RestFile(OpenSource):
         self._known, self._missed = rest.known, rest.missed
 
     def read_into(self, view: memoryview, offset: int) -> int:
-        """Fill a view with the bytes from `offset` on, and return how many there were before the end.
-
-        Raises
-        ------
-        ValueError
-            If elements are among them.
-        """
+        """Fill a view with the bytes from `offset` on, and return how many there were before the end."""
         at, end = 0, min(offset + len(view), self._known.nbytes)
         for start, stop in self._known.rest:
             if start <= offset and end <= stop:

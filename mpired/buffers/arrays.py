@@ -100,15 +100,7 @@ class Field(NamedTuple):
 
 
 def inspect(source: Source, declared: Declared, arrays: Sequence[Array], library: Library | None = None) -> RankFile:
-    """Describe a file by its arrays.
-
-    Raises
-    ------
-    BufferFileError
-        If an array is chosen that it has not.
-    DatatypeError
-        If one is chosen that has no numbers, or they are of another datatype than is declared.
-    """
+    """Describe a file by its arrays."""
     by_name = {array.name: array for array in arrays}
     kept = picked(source, by_name, declared.keep, declared.noun)
     carried = [each for each in arrays if each.name in kept or each.carried]
@@ -214,13 +206,7 @@ def _buffer(
 
 
 def _datatype(source: Source, declared: Declared, name: str, dtype: np.dtype) -> Datatype:
-    """Return the datatype of an array: the one that is declared, or that of its dtype.
-
-    Raises
-    ------
-    DatatypeError
-        If there is none, or the elements are of another.
-    """
+    """Return the datatype of an array: the one that is declared, or that of its dtype."""
     try:
         found = declared.datatype or with_fields(from_dtype(dtype), dtype.names if declared.named else None)
     except DatatypeError:
@@ -265,15 +251,7 @@ class _FlatFile:
 
 
 def _pair(source: Source, declared: Declared, parts: Sequence[Array]) -> RankBuffer:
-    """Return two arrays as a buffer of pairs.
-
-    Raises
-    ------
-    CountError
-        If they have different shapes.
-    DatatypeError
-        If they are no value and index, or do not lie as they are.
-    """
+    """Return two arrays as a buffer of pairs."""
     forms, leaves = [], []
     for part in parts:
         if part.dtype is None or part.offset is None or part.dtype.names:
@@ -320,13 +298,7 @@ class KeptArrays(NamedTuple):
         return [_other(array) for array in self.carried]
 
     def check_same(self, other: Kept, like: str) -> None:
-        """Raise an error unless another file has equal ones; messages call this file `like`.
-
-        Raises
-        ------
-        BufferFileError
-            If one differs, or is not there.
-        """
+        """Raise an error unless another file has equal ones; messages call this file `like`."""
         theirs = {array.name: array for array in other.carried} if isinstance(other, KeptArrays) else {}
         for array in self.carried:
             found = theirs.get(array.name)

@@ -373,24 +373,12 @@ _COLUMN = Column("arrow", _look, ArrowFile, WholeFile)
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
-    """Describe an Arrow IPC file from its schema and the lengths of its batches.
-
-    Raises
-    ------
-    BufferFileError, DatatypeError
-        As for every format with columns.
-    """
+    """Describe an Arrow IPC file from its schema and the lengths of its batches."""
     return inspect_columns(source, declared, _COLUMN)
 
 
 def prepare(model: Model) -> Encoder:
-    """Say how a result like `model` becomes an Arrow IPC file.
-
-    Raises
-    ------
-    DatatypeError
-        If Arrow has no type for a datatype.
-    """
+    """Say how a result like `model` becomes an Arrow IPC file."""
     return prepared(model, _schema_of, pa.ipc.new_file)
 
 
@@ -400,13 +388,7 @@ def _schema_of(source: Source) -> pa.Schema:
 
 
 def prepared(model: Model, schema_of: Callable[[Source], pa.Schema], new: Callable[..., Any]) -> Encoder:
-    """Say how a result like `model` is written by what `new` returns, with the schema of the file that it is like.
-
-    Raises
-    ------
-    DatatypeError
-        If Arrow has no type for a datatype.
-    """
+    """Say how a result like `model` is written by what `new` returns, with the schema of the file that it is like."""
     schema = None
     if model.source:
         with explaining(model.source.name):
@@ -435,11 +417,6 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     """Write a file again with new elements in some columns, record batch by record batch.
 
     The parameters are those of `Format.rewrite`.
-
-    Raises
-    ------
-    BufferFileError
-        If the old file is damaged.
     """
     with explaining(source.name), ExitStack() as stack:
         old = stack.enter_context(closing(WholeFile(source)))
@@ -454,13 +431,7 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
 
 
 def rewriting(source: Source) -> int:
-    """Return about how many bytes are in memory at once when a file is written again: a batch, old and new.
-
-    Raises
-    ------
-    BufferFileError
-        If a batch cannot be decompressed at once.
-    """
+    """Return about how many bytes are in memory at once when a file is written again: a batch, old and new."""
     with explaining(source.name), closing(WholeFile(source)) as file:
         file.check_memory()
         return 2 * file.largest

@@ -40,11 +40,6 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     """Describe an Arrow IPC stream from its schema and the lengths of its batches.
 
     One column of plain values is read as it arrives. For more a stream that is read forward is copied.
-
-    Raises
-    ------
-    BufferFileError, DatatypeError
-        As for every format with columns.
     """
     if source.is_forward and not declared.nullable:
         file = inspect_columns(source, declared, _ARRIVING)
@@ -106,17 +101,7 @@ class ArrivingReader:
         self._block = self._block[:done]
 
     def read(self, start: int, block: np.ndarray) -> None:
-        """Fill `block` with the elements from `start` on.
-
-        Raises
-        ------
-        DatatypeError
-            If the column holds nulls.
-        CountError
-            If the stream ends before.
-        BufferFileError
-            If it is damaged.
-        """
+        """Fill `block` with the elements from `start` on."""
         found = self.there(start, len(block))
         if found < len(block):
             this, other = self._buffer.like or ("it", "another rank")
@@ -137,13 +122,7 @@ class ArrivingReader:
 
 
 def prepare(model: Model) -> Encoder:
-    """Say how a result like `model` becomes an Arrow IPC stream.
-
-    Raises
-    ------
-    DatatypeError
-        If Arrow has no type for a datatype.
-    """
+    """Say how a result like `model` becomes an Arrow IPC stream."""
     return prepared(model, _schema_of, pa.ipc.new_stream)
 
 

@@ -40,13 +40,7 @@ _TIME = re.compile(r"(?P<kind>\w+)\[(?P<unit>\w+)(, tz=(?P<zone>.*))?\]", re.DOT
 
 
 def _time_of(datatype: Datatype) -> pa.DataType:
-    """Return Arrow's type for a datatype of times.
-
-    Raises
-    ------
-    DatatypeError
-        If it is one of NumPy's that Arrow does not have.
-    """
+    """Return Arrow's type for a datatype of times."""
     match = _TIME.fullmatch(datatype.name)
     kind, unit, zone = match.group("kind", "unit", "zone") if match else ("", "", None)
     make = {
@@ -101,15 +95,7 @@ def explaining(name: str) -> contextlib.AbstractContextManager[None]:
 
 
 def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
-    """Describe a file from its schema.
-
-    Raises
-    ------
-    BufferFileError
-        If the file is damaged, lacks a column, or has two of one name.
-    DatatypeError
-        If a column is not of a predefined MPI datatype, or the declared type is another.
-    """
+    """Describe a file from its schema."""
     if source.nbytes == 0 and not source.is_forward:
         raise BufferFileError(source.name, f"the file is empty; not a valid {column.format} file")
     with explaining(source.name):
@@ -319,13 +305,7 @@ class KeptColumns:
 
     @classmethod
     def of(cls, source: Source, schema: pa.Schema, declared: Declared, column: Column) -> KeptColumns:
-        """Return those that are declared.
-
-        Raises
-        ------
-        BufferFileError
-            If there is not one of each name.
-        """
+        """Return those that are declared."""
         _check_one_each(source, schema, declared.keep)
         kept = set(declared.keep)
         fields = pa.schema([field for field in schema if field.name in kept])
@@ -452,13 +432,7 @@ class KeptReader:
         return int(self._rest.num_rows)
 
     def read(self, count: int) -> list[pa.Array]:
-        """Return the next rows of each column.
-
-        Raises
-        ------
-        ChangedError
-            If there are not so many.
-        """
+        """Return the next rows of each column."""
         parts: list[list[pa.Array]] = [[] for _ in self._kept.names]
         while count:
             if not (there := min(count, self.ahead())):
@@ -537,13 +511,7 @@ def _there(result: FlatBuffer, reader: FlatReader, start: int, rows: int) -> int
 
 
 def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
-    """Return the layout of a model with that schema, restricted to its buffers; without one a plain layout.
-
-    Raises
-    ------
-    DatatypeError
-        If a datatype has no column type.
-    """
+    """Return the layout of a model with that schema, restricted to its buffers; without one a plain layout."""
     kept = cast("KeptColumns | None", model.kept)
     if schema is not None:
         columns = tuple(buffer.columns for buffer in model.buffers)
@@ -561,13 +529,7 @@ def layout_like(model: Model, schema: pa.Schema | None) -> Layout:
 
 
 def _in_order_of(kept: KeptColumns, made: Sequence[tuple[Sequence[str], Sequence[pa.Field]]]) -> list[pa.Field]:
-    """Return the fields of a result, made ones where the file has what they are made of.
-
-    Raises
-    ------
-    UsageError
-        If one that is made has the name of one that is kept.
-    """
+    """Return the fields of a result, made ones where the file has what they are made of."""
     places = {name: place for place, name in enumerate(kept.order)}
     names = set(kept.names)
     placed = [(places[field.name], field) for field in kept.fields]

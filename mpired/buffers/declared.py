@@ -52,15 +52,7 @@ class Declared(NamedTuple):
 
     @classmethod
     def of(cls, options: Options) -> Declared:
-        """Return what checked options say of the inputs.
-
-        Raises
-        ------
-        UsageError
-            If they contradict each other.
-        UnknownDatatypeError, DatatypeError
-            If `type` is not the name of a datatype, or of one that NumPy cannot hold.
-        """
+        """Return what checked options say of the inputs."""
         text, types = cast("str | None", options.get("type")), options.get("types")
         defined = None if types is None else datatypes.definitions(os.fspath(types))
         datatype, order = (None, None) if text is None else datatypes.parse(text, defined)

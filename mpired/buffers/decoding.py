@@ -170,24 +170,13 @@ def apart(context: Context, name: str, function: Callable[..., _T], *args: Any) 
         What messages call the file.
     function, args
         What is called; both, and what it returns, can be pickled.
-
-    Raises
-    ------
-    BufferFileError
-        If the worker ended by its own fault.
     """
     with decode_worker(context) as served:
         return cast("_T", cast("DecodeWorker", served.worker).do(name, function, *args))
 
 
 def look_apart(context: Context, function: Callable[..., _T], source: Source, *args: Any) -> _T:
-    """Let a worker inspect a file by a function of a library, as `apart`, and then the files that stand behind it.
-
-    Raises
-    ------
-    BufferFileError
-        As of `apart`.
-    """
+    """Let a worker inspect a file by a function of a library, as `apart`, and then the files that stand behind it."""
     if context.worker is None:
         return apart(context, source.name, function, source, *args)
     return cast("_T", context.worker.look(function, source, context.prefetch, *args))
@@ -298,11 +287,6 @@ def rewrite(form: Format, source: Source, changed: Sequence[FlatBuffer], new: ca
         As of `Format.rewrite`.
     new
         The new file.
-
-    Raises
-    ------
-    BufferFileError
-        If the old file is damaged.
     """
     with _blaming(source.name):
         list(pool.run(_rewrite, [(form, source, changed, new)], 1, isolated=True))
@@ -326,11 +310,6 @@ def check_kept(files: Sequence[Kept], like: str) -> None:
         The columns of each file.
     like
         What messages call the first file.
-
-    Raises
-    ------
-    BufferFileError
-        If they are not equal, or a file is damaged.
     """
     tasks = [(files[0], each, like) for each in files]
     with closing(pool.run(_check_kept, tasks, 1, isolated=True)) as results:
@@ -357,13 +336,7 @@ def _blaming(name: str) -> Iterator[None]:
 
 
 def check(buffers: Iterable[RankBuffer]) -> None:
-    """Read buffers to the end, one after another, to find the file that ended a worker.
-
-    Raises
-    ------
-    BufferFileError
-        If it is one of these.
-    """
+    """Read buffers to the end, one after another, to find the file that ended a worker."""
     with closing(Decoder()) as decoder:
         for buffer in filter(lambda buffer: buffer.isolated, buffers):
             for _ in blocks(decoder.decoding(buffer), max(1, _BLOCK_NBYTES // buffer.datatype.itemsize)):

@@ -231,15 +231,7 @@ class FlatReader:
         self._direct = lies_as(buffer.stored, buffer.datatype)
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
-        """Fill `block` with the elements from `start` on, in native byte order, and return which are there.
-
-        Raises
-        ------
-        BufferFileError
-            If the file has become shorter.
-        ConversionError
-            If it holds a value that the native form cannot.
-        """
+        """Fill `block` with the elements from `start` on, in native byte order, and return which are there."""
         stored = block if self._direct else np.empty(len(block), self._buffer.stored)
         self._fill(start, stored.view(np.uint8))
         if not self._direct:
@@ -320,13 +312,7 @@ def _layout(dtype: np.dtype, names: Sequence[str] = ()) -> tuple[int, list[tuple
 
 
 def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> None:
-    """Copy elements into another form of the same datatype: byte order, padding, names of fields, external32.
-
-    Raises
-    ------
-    ConversionError
-        If a value does not fit; it names `file`, and the element, `start` being the number of the first.
-    """
+    """Copy elements into another form of the same datatype: byte order, padding, names of fields, external32."""
     from mpired.datatypes import external32  # noqa: PLC0415 - most elements lie as they are
 
     parts = [(source, target)]

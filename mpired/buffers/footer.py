@@ -158,13 +158,7 @@ class Footer(NamedTuple):
 
 
 def read(file: OpenSource, nbytes: int) -> Footer:
-    """Read the footer of an open file of so many bytes.
-
-    Raises
-    ------
-    DamageError
-        If it is damaged, or encrypted.
-    """
+    """Read the footer of an open file of so many bytes."""
     start = max(0, nbytes - _TAIL_NBYTES)
     tail = read_all(file, nbytes - start, start)
     length = int.from_bytes(tail[:4], "little")
@@ -320,13 +314,7 @@ class Pages(NamedTuple):
 
 
 def pages(file: OpenSource, chunk: Chunk) -> Pages:
-    """Read the headers of the pages of a leaf in a row group.
-
-    Raises
-    ------
-    DamageError
-        If one is damaged, or they do not have the values that the footer says.
-    """
+    """Read the headers of the pages of a leaf in a row group."""
     dictionary, data, at, left = None, [], chunk.start, chunk.values
     while left > 0:
         header, nbytes = _page_header(file, at)

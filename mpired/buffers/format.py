@@ -158,29 +158,13 @@ class Format(NamedTuple):
         return _imported(self.place or own, self.address_space)
 
     def inspect(self, source: Source, declared: Declared) -> RankFile:
-        """Describe a file of this format, from its header.
-
-        Raises
-        ------
-        BufferFileError
-            If the file is damaged, or the package of an installed format fails.
-        DatatypeError
-            If its elements are of no MPI datatype, or of another than is declared.
-        """
+        """Describe a file of this format, from its header."""
         with self._blamed(source.name):
             file = cast("InputModule", self.module).inspect(source, declared._replace(noun=self.noun))
             return file._replace(format=self.name, noun=self.noun)
 
     def prepare(self, model: Model) -> Layout:
-        """Say how a result like `model` is written in this format, or why it cannot be.
-
-        Raises
-        ------
-        UsageError
-            If it has several buffers, and this format holds one.
-        DatatypeError
-            If the format has no form for the elements.
-        """
+        """Say how a result like `model` is written in this format, or why it cannot be."""
         if len(model.buffers) > 1 and not self.has_columns:
             names = ", ".join(buffer.name for buffer in model.buffers)
             reason = f"holds one array, but there are {len(model.buffers)} ({names}); choose one with `columns`"

@@ -204,15 +204,7 @@ _FOR_TERMINALS = FORMATS["table"]
 
 
 def format_named(name: str, option: str = "format", *, readable: bool = False) -> Format:
-    """Return the row of that name, for an option that names a format, perhaps one that can be an input.
-
-    Raises
-    ------
-    UsageError
-        If there is none.
-    BufferFileError
-        If it is of an installed package that cannot be used.
-    """
+    """Return the row of that name, for an option that names a format, perhaps one that can be an input."""
     row = FORMATS.get(name) or plugins.named(name)
     if row is None or (readable and not row.readable):
         names = ", ".join(format_names(readable=readable))
@@ -228,13 +220,7 @@ def format_names(*, readable: bool = False) -> list[str]:
 
 
 def by_suffix(path: str) -> Format | None:
-    """Return the format that the ending of `path` means, None if it means none.
-
-    Raises
-    ------
-    BufferFileError
-        If it means several installed formats, or one that cannot be used.
-    """
+    """Return the format that the ending of `path` means, None if it means none."""
     suffix = _suffix(path)
     return _BY_SUFFIX.get(suffix) or (plugins.by_suffix(path, suffix) if _is_word(suffix) else None)
 
@@ -279,13 +265,7 @@ def _kind(path: str) -> foreign.Foreign | None:
 
 
 def open_rank(word: str | AtHand, declared: Declared) -> RankFile:
-    """Look at one rank's file: the one door from a word of the command line, or what a program has, to buffers.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If the file cannot be used; the error names it.
-    """
+    """Look at one rank's file: the one door from a word of the command line, or what a program has, to buffers."""
     source, declared = _source_of(word, declared)
     if isinstance(word, ArrayRank):  # it says itself what it is, whatever the format of the files beside it
         return ARRAY.inspect(source, declared)
@@ -302,13 +282,7 @@ def _source_of(word: str | AtHand, declared: Declared) -> tuple[Source, Declared
 
 
 def _recognised_in(word: str | AtHand, source: Source, declared: Declared) -> tuple[Source, Format]:
-    """Return the bytes and the format of a rank's file, which is raw if several ranks are in it.
-
-    Raises
-    ------
-    BufferFileError
-        If it is not, or as of `recognised`.
-    """
+    """Return the bytes and the format of a rank's file, which is raw if several ranks are in it."""
     source, form = recognised(source, declared)
     if not isinstance(word, RankInFile):
         return source, form
@@ -324,13 +298,7 @@ def _as_read(source: Source, form: Format, declared: Declared) -> Source:
 
 
 def look(word: str | AtHand, declared: Declared) -> RankFile:
-    """Describe one file as far as that is possible, also if it is of a kind that is not read, or says nothing.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If the file is damaged or cannot be opened.
-    """
+    """Describe one file as far as that is possible, also if it is of a kind that is not read, or says nothing."""
     if isinstance(word, ArrayRank):
         return open_rank(word, declared)
     source, declared = _source_of(word, declared)
@@ -345,13 +313,7 @@ def look(word: str | AtHand, declared: Declared) -> RankFile:
 
 
 def recognised(source: Source, declared: Declared) -> tuple[Source, Format]:
-    """Return the bytes that are a rank's, decompressed if they are compressed, and their format.
-
-    Raises
-    ------
-    BufferFileError
-        As of `recognise`; and if the codec of the content and that of the suffix disagree, or the content is damaged.
-    """
+    """Return the bytes that are a rank's, decompressed if they are compressed, and their format."""
     form = format_named(declared.format, readable=True) if declared.format else None
     named = codecs.by_suffix(source.name)
     start = _start(source)
@@ -379,13 +341,7 @@ def recognised(source: Source, declared: Declared) -> tuple[Source, Format]:
 
 
 def unpacked(source: Source, declared: Declared) -> Source:
-    """Return the bytes of one file to be read in any order, decompressed if they are compressed.
-
-    Raises
-    ------
-    BufferFileError
-        As of `recognised`.
-    """
+    """Return the bytes of one file to be read in any order, decompressed if they are compressed."""
     if codecs.by_suffix(source.name) or codecs.by_content(_start(source)):
         source, _ = recognised(source, declared._replace(count=None))
     return source.kept()
@@ -401,11 +357,6 @@ def recognise(source: Source, declared: Declared, start: bytes | None = None) ->
 
     The `start` is its first bytes, if they are read already. With a declared datatype any bytes can be raw,
     unless content or suffix say that they are something else.
-
-    Raises
-    ------
-    BufferFileError
-        If content and suffix disagree, or are of a format that cannot be an input.
     """
     if declared.format:
         return format_named(declared.format, readable=True)
@@ -472,13 +423,7 @@ def check_records(source: Source, offset: int) -> None:
 
 
 def output_format(path: str, to: str | None, like: str, *, terminal: bool = False) -> Format:
-    """Return the format for a result: that of `--to`, of the suffix, or `like` the inputs; never binary to a terminal.
-
-    Raises
-    ------
-    UsageError
-        If `to` names no format, or there is none and the suffix is that of another, or of a directory.
-    """
+    """Return the format of a result: by `--to`, the suffix, or `like` the inputs; never binary to a terminal."""
     chosen = format_named(to, "to") if to is not None else by_suffix(path) or _as_the_inputs(path, like)
     if _suffix(path) in chosen.directories:
         reason = f"would be a directory by its suffix, and results in {chosen.name} are single files"
@@ -525,11 +470,6 @@ def format_to_create(path: str, *, like: str = "", declared: bool) -> Format:
         The format of a file that it is to be like; "" if there is none.
     declared
         Whether the datatype is declared, so that raw binary may have any suffix.
-
-    Raises
-    ------
-    UsageError
-        If the suffix is that of another format, or of none.
     """
 
     def is_made(row: Format) -> bool:
@@ -564,13 +504,7 @@ def check_raw_suffix(path: str) -> None:
 
 
 def changed_there(file: RankFile) -> list[FlatBuffer]:
-    """Return the buffers of a file if they are changed where they lie; none if it is written again.
-
-    Raises
-    ------
-    BufferFileError
-        If two of them have bytes in common, as no library writes them.
-    """
+    """Return the buffers of a file if they are changed where they lie; none if it is written again."""
     row = format_named(file.format)
     found = [each for each in file.buffers if isinstance(each, FlatBuffer)]
     # What may be missing is looked for first, which nothing does that changes elements where they lie.

@@ -142,17 +142,7 @@ def _is_found(last: Known) -> bool:
 
 
 def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile:
-    """Describe an HDF5 file by its datasets, each a buffer or carried along.
-
-    Raises
-    ------
-    UsageError
-        If h5py is not installed.
-    BufferFileError
-        If the file is damaged.
-    DatatypeError
-        As of `arrays.inspect`.
-    """
+    """Describe an HDF5 file by its datasets, each a buffer or carried along."""
     context = declared.context
     check_installed(source.name, extra, context)
     found = _found(source, context, (declared.follow_links, declared.unpack, declared.window))
@@ -205,15 +195,7 @@ class Plan(NamedTuple):
 
 
 def prepare(model: Model, *, has_history: bool = False) -> ArrayLayout | MarkingLayout:
-    """Lay out results like `model`, whose arrays lie in one piece or in chunks as those of its file.
-
-    Raises
-    ------
-    UsageError
-        If h5py is not installed.
-    DatatypeError
-        If HDF5 has no form for the elements of a result.
-    """
+    """Lay out results like `model`, whose arrays lie in one piece or in chunks as those of its file."""
     context = model.context
     check_installed("`to='hdf5'`" if model.source is None else model.source.name, "hdf5", context)
     for buffer in model.buffers:
@@ -268,11 +250,6 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     """Write a file again with new elements in some arrays: a copy, in which the library changes them.
 
     The parameters are those of `Format.rewrite`.
-
-    Raises
-    ------
-    BufferFileError
-        If the old file is damaged.
     """
     with explaining(source.name, *ERRORS):
         _results().rewrite(source, changed, fd)

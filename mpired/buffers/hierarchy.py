@@ -180,13 +180,7 @@ def selections(
 
 
 def blocks(dataset: h5py.Dataset, start: int, memory: int, name: str) -> Iterator[np.ndarray]:
-    """Yield the values of an array from an element on.
-
-    Raises
-    ------
-    BufferFileError
-        If a chunk alone takes more than the memory.
-    """
+    """Yield the values of an array from an element on."""
     itemsize = dataset.dtype.itemsize
     check_chunk(dataset.name, dataset.chunks, itemsize, memory, name)
     for skipped, selection in selections(dataset.shape, dataset.chunks, itemsize, start, memory):
@@ -222,13 +216,7 @@ def links(group: h5g.GroupID) -> list[bytes]:
 
 
 def walk(file: h5py.File) -> Iterator[Found]:
-    """Yield all objects but the root, each once, by the first of its names.
-
-    Raises
-    ------
-    BufferFileError
-        If there are too many.
-    """
+    """Yield all objects but the root, each once, by the first of its names."""
     seen: set[tuple[int, int] | None] = {address(file.id)}
     stack = [iter(_of_group(file["/"].id, ""))]
     count = 0
@@ -502,13 +490,7 @@ def _led_to(file: h5py.File, name: str) -> tuple[h5py.Dataset | None, str]:
 
 
 def _irregular(file: h5py.File, name: str, nlinks: int = 0) -> str:
-    """Say which file on the way to an object is not a regular one: for a pipe the library would wait.
-
-    Raises
-    ------
-    KeyError
-        If there is no such object.
-    """
+    """Say which file on the way to an object is not a regular one: for a pipe the library would wait."""
     place, parts = file["/"], name.split("/")
     while parts and nlinks < _MAX_LINKS:
         part = parts.pop(0)

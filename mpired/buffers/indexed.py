@@ -88,13 +88,7 @@ class IndexedReader:
         self._form = buffer.values.datatype.form
 
     def read(self, start: int, block: np.ndarray) -> np.ndarray | None:
-        """Fill `block` with the pairs of the elements from `start` on, and return which of the values are there.
-
-        Raises
-        ------
-        MpiredError, OSError
-            As the reader of the values.
-        """
+        """Fill `block` with the pairs of the elements from `start` on, and return which of the values are there."""
         values = np.empty(len(block), self._form)  # not kept: very many ranks may be open
         there = self._values.read(start, values)
         first, (value, index) = self._buffer.first, FIELDS

@@ -66,15 +66,7 @@ class Packed(NamedTuple):
 
 
 class Messages:
-    """The messages of a file that is open.
-
-    Raises
-    ------
-    DamageError
-        If the file is damaged.
-    BufferFileError
-        If something in it may mean that the rest is read in another way.
-    """
+    """The messages of a file that is open."""
 
     def __init__(self, file: OpenSource, source: Source) -> None:
         self._bytes, self._name = file, source.name

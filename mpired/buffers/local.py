@@ -26,13 +26,7 @@ class Extent(NamedTuple):
 
 
 def read_all(file: OpenSource, nbytes: int, start: int) -> bytes:
-    """Read so many bytes of a file.
-
-    Raises
-    ------
-    DamageError
-        If it ends before.
-    """
+    """Read so many bytes of a file."""
     data = file.read(nbytes, start) if start >= 0 else b""
     if len(data) < nbytes:
         raise DamageError(f"it has no {nbytes} bytes from {start} on, perhaps it is cut off")
@@ -40,13 +34,7 @@ def read_all(file: OpenSource, nbytes: int, start: int) -> bytes:
 
 
 def read_into(file: OpenSource, block: np.ndarray, start: int) -> None:
-    """Fill an array that is contiguous with bytes of a file.
-
-    Raises
-    ------
-    DamageError
-        If it ends before.
-    """
+    """Fill an array that is contiguous with bytes of a file."""
     if file.read_into(block.view(np.uint8).data, start) < block.nbytes:
         raise DamageError(f"it has no {block.nbytes} bytes from {start} on, perhaps it is cut off")
 

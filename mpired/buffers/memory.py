@@ -123,15 +123,7 @@ class ArrayRank(AtHand):
         self._array = array
 
     def source(self, declared: Declared) -> Source:  # noqa: ARG002 - it is not a stream
-        """Return the array as an npy file.
-
-        Raises
-        ------
-        UsageError
-            If it is masked.
-        DatatypeError
-            If no npy file has its dtype.
-        """
+        """Return the array as an npy file."""
         from mpired.buffers.npy import header_of  # noqa: PLC0415 - formats are imported when they are used
 
         if isinstance(self._array, np.ma.MaskedArray):
@@ -168,13 +160,7 @@ class RankInFile(AtHand):
         self.path, self.start, self._count = path, start, count
 
     def source(self, declared: Declared) -> Source:
-        """Return the bytes of the file.
-
-        Raises
-        ------
-        UsageError
-            If it is a stream, which gives its bytes once.
-        """
+        """Return the bytes of the file."""
         check_holds_several(self.path)
         return open_source(self.path, declared.context, declared.stream_limit)
 
@@ -220,15 +206,7 @@ class OpenFile(AtHand):
                 self.path = self.name = os.fsdecode(path)
 
     def source(self, declared: Declared) -> Source:
-        """Return the bytes of the file; those of a stream can be read once.
-
-        Raises
-        ------
-        UsageError
-            If it is closed, or open as text, or has no descriptor.
-        OSError
-            If it cannot be read.
-        """
+        """Return the bytes of the file; those of a stream can be read once."""
         if getattr(self._file, "closed", False):
             raise UsageError(self.name, "is closed")
         if isinstance(self._file, io.TextIOBase):
@@ -256,13 +234,7 @@ class OpenFile(AtHand):
 
 
 def at_hand(rank: object, name: str) -> str | AtHand:
-    """Return what a caller in Python means by a rank: a path as text, or else an array or an open file by this name.
-
-    Raises
-    ------
-    UsageError
-        If it is none of these.
-    """
+    """Return what a caller in Python means by a rank: a path as text, or else an array or an open file by this name."""
     if isinstance(rank, str | os.PathLike):
         return os.fsdecode(rank)
     if isinstance(rank, AtHand):
@@ -278,26 +250,14 @@ def at_hand(rank: object, name: str) -> str | AtHand:
 
 
 def path_at_hand(path: object, name: str) -> str:
-    """Return the path that a caller in Python gives by a parameter of this name.
-
-    Raises
-    ------
-    UsageError
-        If it is none.
-    """
+    """Return the path that a caller in Python gives by a parameter of this name."""
     if isinstance(path, str | os.PathLike):
         return os.fsdecode(path)
     raise UsageError(f"`{name}`", f"is of the type {type(path).__name__}; give the path of a file, such as 'a.npy'")
 
 
 def all_at_hand(ranks: object, option: str = "ranks", which: str = "rank {}") -> Sequence[str | AtHand]:
-    """Return what a caller in Python means by several ranks, in order.
-
-    Raises
-    ------
-    UsageError
-        If these are no ranks, or one of them is none.
-    """
+    """Return what a caller in Python means by several ranks, in order."""
     if isinstance(ranks, str | bytes | os.PathLike):
         path = os.fsdecode(ranks)
         way_out = f"sorted(glob.glob({path!r}))" if glob.has_magic(path) else "a list of paths, one per rank"

@@ -30,13 +30,7 @@ class Missing(NamedTuple):
     nullable: bool = False
 
     def there(self, block: np.ndarray, source: Source, columns: Sequence[str]) -> np.ndarray | None:
-        """Return which elements of a block are there; None if all are.
-
-        Raises
-        ------
-        DatatypeError
-            If some are missing, and that is an error.
-        """
+        """Return which elements of a block are there; None if all are."""
         there = self.present(block)
         if there is not None and not self.nullable:
             raise null_error(source, columns, int(np.count_nonzero(~there)), "missing elements")

@@ -27,11 +27,6 @@ def picked(source: Source, names: Iterable[str], wanted: Sequence[str], what: st
         Names and patterns.
     what
         What messages call one.
-
-    Raises
-    ------
-    BufferFileError
-        If there is none of a name, or none that a pattern matches.
     """
     there = dict.fromkeys(names)
     found: dict[str, None] = {}

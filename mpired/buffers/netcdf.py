@@ -235,13 +235,7 @@ class _Cursor:
 
 
 def _read_header(source: Source) -> _Header:
-    """Return the header of a file, all of whose variables are within the file.
-
-    Raises
-    ------
-    BufferFileError
-        If it is damaged.
-    """
+    """Return the header of a file, all of whose variables are within the file."""
     with closing(source.open()) as file, calls.blaming(source.name):
         cursor = _Cursor(source, file)
         magic = cursor.take(4)
@@ -332,17 +326,7 @@ def _is_hdf5(source: Source) -> bool:
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
-    """Describe a netCDF file by its variables.
-
-    Raises
-    ------
-    BufferFileError
-        If it is damaged.
-    UsageError
-        If it is netCDF-4, and h5py is not installed.
-    DatatypeError
-        As of `arrays.inspect`.
-    """
+    """Describe a netCDF file by its variables."""
     if _is_hdf5(source):
         return hdf5.inspect(source, declared, "netcdf")
     header = _read_header(source)
@@ -422,15 +406,7 @@ class _Plan(NamedTuple):
 
 
 def prepare(model: Model) -> ArrayLayout | MarkingLayout:
-    """Lay out results like `model`, in the form of netCDF that its file has.
-
-    Raises
-    ------
-    DatatypeError
-        If the form has no type for the elements of a result.
-    UsageError
-        If it is netCDF-4, and h5py is not installed.
-    """
+    """Lay out results like `model`, in the form of netCDF that its file has."""
     if model.source is not None and _is_hdf5(model.source):
         return hdf5.prepare(model, has_history=True)
     plan = _plan(model)
@@ -638,11 +614,6 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     """Write a file again with new elements in some variables: a copy, in which these are changed.
 
     The parameters are those of `Format.rewrite`.
-
-    Raises
-    ------
-    BufferFileError
-        If the old file is damaged.
     """
     if _is_hdf5(source):
         hdf5.rewrite(source, changed, fd)

@@ -63,15 +63,7 @@ _last: _Known | None = None
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
-    """Describe an npy file from its header.
-
-    Raises
-    ------
-    BufferFileError
-        If the header is damaged or the size does not fit it.
-    DatatypeError
-        If no MPI datatype has the form of the elements, or the declared one has another.
-    """
+    """Describe an npy file from its header."""
     global _last  # noqa: PLW0603 - read and set at once: threads that meet understand a header again
     known = _last
     if known is not None and known.declared is declared and not source.is_forward and known.nbytes == source.nbytes:
@@ -123,11 +115,6 @@ def dims_in(subject: str, fields: dict[str, Any], dtype: np.dtype, found: int | 
     """Return the shape and whether the order is Fortran's, if there are as many bytes, unless that is not known.
 
     Objects have any number.
-
-    Raises
-    ------
-    BufferFileError
-        If there are not.
     """
     shape, fortran_order = _shape(subject, fields["shape"]), fields["fortran_order"]
     if not isinstance(fortran_order, bool):
@@ -139,13 +126,7 @@ def dims_in(subject: str, fields: dict[str, Any], dtype: np.dtype, found: int | 
 
 
 def _not_numbers(source: Source, fields: dict[str, Any], offset: int, error: DatatypeError) -> RankFile:
-    """Describe an array of elements that are of no datatype, as texts or objects.
-
-    Raises
-    ------
-    DatatypeError
-        The error, if NumPy does not know what they are either.
-    """
+    """Describe an array of elements that are of no datatype, as texts or objects."""
     dtype = any_dtype(fields["descr"])
     if dtype is None:
         raise error
@@ -192,11 +173,6 @@ def header_in(name: str, read: Callable[[int, int], bytes]) -> tuple[int, dict[s
         What messages call the file.
     read
         Returns so many bytes of it from an offset on, or those that there are before the end.
-
-    Raises
-    ------
-    BufferFileError
-        If it is damaged.
     """
     start = read(12, 0)
     if not start:
@@ -244,15 +220,7 @@ def _shape(name: str, value: Any) -> tuple[int, ...]:
 
 
 def dtype_in(subject: str, descr: Any) -> np.dtype:
-    """Return the NumPy form that a descr means: a plain code, or a structure of plain codes.
-
-    Raises
-    ------
-    DatatypeError
-        If the elements are no numbers.
-    BufferFileError
-        If it is no descr.
-    """
+    """Return the NumPy form that a descr means: a plain code, or a structure of plain codes."""
     if isinstance(descr, str):
         return _plain(subject, descr)
     if not isinstance(descr, list) or not descr:
@@ -311,13 +279,7 @@ def _number(code: str) -> np.dtype | None:
 
 
 def prepare(model: Model) -> FlatLayout:
-    """Lay out a result like `model`: its shape and order, and its descr or at least its byte order.
-
-    Raises
-    ------
-    DatatypeError
-        If NumPy has no type for the elements, which are times.
-    """
+    """Lay out a result like `model`: its shape and order, and its descr or at least its byte order."""
     buffer = model.buffers[0]
     descr = _descr(model.source) if model.source else None
     stored, head = laid_out(buffer, descr)
@@ -347,11 +309,6 @@ def laid_out(buffer: BufferModel, descr: Any, *, count: int | None = None, nbyte
         The number of elements in one dimension, if it is not that of the model.
     nbytes
         The least bytes of the header.
-
-    Raises
-    ------
-    DatatypeError
-        If NumPy has no type for the elements.
     """
     if descr is None:
         dtype = (buffer.form or _form_of(buffer.datatype)).newbyteorder(buffer.byte_order)
@@ -373,13 +330,7 @@ def _form_of(datatype: Datatype) -> np.dtype:
 
 
 def header_of(dtype: np.dtype, shape: tuple[int, ...], *, fortran_order: bool) -> bytes:
-    """Return the header of a file with such an array, whether `inspect` takes one or not.
-
-    Raises
-    ------
-    ValueError
-        If no header describes its structure.
-    """
+    """Return the header of a file with such an array, whether `inspect` takes one or not."""
     descr = dtype.str if dtype.names is None else dtype.descr
     return _format_header(descr, shape, fortran_order=fortran_order)
 

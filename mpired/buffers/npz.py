@@ -76,13 +76,7 @@ class _Archive:
             raise
 
     def members(self) -> list[_Member]:
-        """Return its arrays.
-
-        Raises
-        ------
-        BufferFileError
-            If a member is no array, or one is damaged.
-        """
+        """Return its arrays."""
         infos = [info for info in self.zip.infolist() if not info.is_dir()]
         name = self._source.name
         if len(infos) > _MAX_MEMBERS:
@@ -188,15 +182,7 @@ _LIBRARY = Library(_Archive, _ERRORS, _read)
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
-    """Describe an npz file from its directory and the headers of its members.
-
-    Raises
-    ------
-    BufferFileError
-        If it is damaged, or a member is no array.
-    DatatypeError
-        As of `arrays.inspect`.
-    """
+    """Describe an npz file from its directory and the headers of its members."""
     with explaining(source.name, *_ERRORS), closing(_Archive(source)) as archive:
         found = [archive.array(member, declared) for member in archive.members()]
     return arrays.inspect(source, declared, found, _LIBRARY)
@@ -212,13 +198,7 @@ class _New(NamedTuple):
 
 
 def prepare(model: Model) -> ArrayLayout | Encoder:
-    """Lay out results like `model`: stored, or deflated if the first array of its file is.
-
-    Raises
-    ------
-    DatatypeError
-        If NumPy has no type for the elements of a result.
-    """
+    """Lay out results like `model`: stored, or deflated if the first array of its file is."""
     old: dict[str, _Member] = {}
     if model.source is not None:
         with explaining(model.source.name, *_ERRORS), closing(_Archive(model.source)) as archive:
@@ -356,11 +336,6 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     """Write an archive again with new elements in some arrays.
 
     The parameters are those of `Format.rewrite`.
-
-    Raises
-    ------
-    BufferFileError
-        If the old file is damaged.
     """
     new = {each.name: each for each in changed}
     with (

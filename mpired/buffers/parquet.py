@@ -248,24 +248,12 @@ _COLUMN = Column("parquet", _look, ParquetFile, WholeFile)
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
-    """Describe a parquet file from its footer.
-
-    Raises
-    ------
-    BufferFileError, DatatypeError
-        As for every format with columns.
-    """
+    """Describe a parquet file from its footer."""
     return inspect_columns(source, declared, _COLUMN)
 
 
 def prepare(model: Model) -> Encoder:
-    """Say how a result like `model` becomes parquet.
-
-    Raises
-    ------
-    DatatypeError
-        If parquet has no type for a datatype.
-    """
+    """Say how a result like `model` becomes parquet."""
     schema, rows, written = _like(model.source) if model.source else (None, _ROW_GROUP_ROWS, {})
     layout = layout_like(model, schema)
     if schema is None:
@@ -332,11 +320,6 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     """Write a file again with new elements in some columns; a row group is in memory at once.
 
     The parameters are those of `Format.rewrite`.
-
-    Raises
-    ------
-    BufferFileError
-        If the old file is damaged, or holds what cannot be written as it is.
     """
     with explaining(source.name), ExitStack() as stack:
         old = stack.enter_context(closing(WholeFile(source)))
@@ -356,13 +339,7 @@ def rewriting(source: Source) -> int:
 
 
 def _kept(file: WholeFile) -> dict[str, Any]:
-    """Return how a file is written again.
-
-    Raises
-    ------
-    BufferFileError
-        If a column cannot be written as it is.
-    """
+    """Return how a file is written again."""
     leaves = file.footer.leaves
     check_copied(file.name, leaves)
     old_lists = any(leaf.name.endswith(".list.item") or ".list.item." in leaf.name for leaf in leaves)

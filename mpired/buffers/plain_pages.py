@@ -34,11 +34,6 @@ def values(file: OpenSource, leaf: Leaf, chunk: Chunk, page: Page) -> np.ndarray
         The column, and that part of it which has the page.
     page
         The page.
-
-    Raises
-    ------
-    DamageError, OSError
-        If it is damaged.
     """
     if not (leaf.plain and page.is_plain and page.values and chunk.compression in _CODECS):
         return None

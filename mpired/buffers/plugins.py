@@ -45,13 +45,7 @@ def _loaded(name: str) -> Format | str:
 
 
 def named(name: str) -> Format | None:
-    """Return the installed format of that name, None if there is none.
-
-    Raises
-    ------
-    BufferFileError
-        If it cannot be used.
-    """
+    """Return the installed format of that name, None if there is none."""
     row = _loaded(name) if name in _points() else None
     if isinstance(row, str):
         raise BufferFileError(f"format {name!r}", row)
@@ -63,13 +57,7 @@ def _rows() -> list[Format]:
 
 
 def by_suffix(path: str, suffix: str) -> Format | None:
-    """Return the installed format that the suffix of a path means, None if it means none.
-
-    Raises
-    ------
-    BufferFileError
-        If it means several, or one that cannot be used.
-    """
+    """Return the installed format that the suffix of a path means, None if it means none."""
     found = [row for row in _rows() if suffix in row.suffixes]
     if not found and suffix[1:] in _points() and isinstance(reason := _loaded(suffix[1:]), str):
         raise BufferFileError(path, f"{suffix[1:]}, by its suffix, {reason}")
@@ -77,13 +65,7 @@ def by_suffix(path: str, suffix: str) -> Format | None:
 
 
 def by_content(path: str, start: bytes) -> Format | None:
-    """Return the installed format whose files begin as this one does, None if there is none.
-
-    Raises
-    ------
-    BufferFileError
-        If there are several.
-    """
+    """Return the installed format whose files begin as this one does, None if there is none."""
     return _only(path, "by its first bytes", [row for row in _rows() if row.magic and start.startswith(row.magic)])
 
 

@@ -130,13 +130,7 @@ def within_memory(buffer: RankBuffer, nbytes: int) -> RankBuffer:
 
 
 def within_budget(buffer: RankBuffer, context: Context) -> RankBuffer:
-    """Return a buffer that decodes no more at once than the user's limit of memory leaves for it.
-
-    Raises
-    ------
-    UsageError
-        If that is too little for any.
-    """
+    """Return a buffer that decodes no more at once than the user's limit of memory leaves for it."""
     if not buffer.isolated or (spare := context.spare_memory(STREAMED_LEAST_NBYTES)) is None:
         return buffer
     context.check_memory(STREAMED_BASE_NBYTES)
@@ -253,15 +247,7 @@ class RankFile(NamedTuple):
         return [null_error(self.source, first.columns, getattr(first, "nulls", 0), more=more)]
 
     def only_buffer(self) -> RankBuffer:
-        """Return the one buffer, where only one can be used.
-
-        Raises
-        ------
-        UsageError
-            If there are several.
-        DatatypeError
-            If no column is one.
-        """
+        """Return the one buffer, where only one can be used."""
         self.check_some()
         if len(self.buffers) > 1:
             names = ", ".join(buffer.name for buffer in self.buffers)

@@ -15,15 +15,7 @@ from mpired.sources.source import Source
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
-    """Describe a raw file.
-
-    Raises
-    ------
-    UsageError
-        If no datatype is declared, or a window is to be in external32.
-    CountError
-        If the bytes are not a whole number of elements, or fewer than declared.
-    """
+    """Describe a raw file."""
     if declared.datatype is None:
         raise UsageError(source.name, "is raw binary, which does not store the type of its elements; give `type`")
     if declared.window and declared.is_external:
@@ -77,13 +69,7 @@ def _count(source: Source, declared: Declared, datatype: Datatype, stored: np.dt
 
 
 def prepare(model: Model) -> FlatLayout | SpreadLayout:
-    """Lay out a result like `model`: no header, its byte order, or external32 as it is.
-
-    Raises
-    ------
-    DatatypeError
-        If elements would overlap.
-    """
+    """Lay out a result like `model`: no header, its byte order, or external32 as it is."""
     buffer = model.buffers[0]
     datatype = buffer.datatype
     if buffer.datarep == "external32":

@@ -44,15 +44,7 @@ _NAMES = {np.dtype(code): name for name, code in _DTYPES.items()}
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
-    """Describe a safetensors file from its header.
-
-    Raises
-    ------
-    BufferFileError
-        If the header is damaged, or does not fit the size of the file.
-    DatatypeError
-        As of `arrays.inspect`.
-    """
+    """Describe a safetensors file from its header."""
     return arrays.inspect(source, declared, _arrays(source))
 
 
@@ -77,13 +69,7 @@ def _short_dtype(name: str) -> np.dtype:
 
 
 def _short(source: Source, name: str) -> np.dtype:
-    """Return the form of elements of a short type.
-
-    Raises
-    ------
-    UsageError
-        If ml_dtypes is not installed.
-    """
+    """Return the form of elements of a short type."""
     try:
         return _short_dtype(name)
     except ImportError:
@@ -162,13 +148,7 @@ def _check_dense(source: Source, tensors: dict[str, dict[str, Any]], nbytes: int
 
 
 def prepare(model: Model) -> ArrayLayout:
-    """Lay out results like `model`: the tensors with their types as far as they stay, and the metadata of its file.
-
-    Raises
-    ------
-    DatatypeError
-        If the format has no type for the elements of a result.
-    """
+    """Lay out results like `model`: the tensors with their types as far as they stay, and the metadata of its file."""
     old: dict[str, dict[str, Any]] = {}
     metadata: dict[str, str] = {}
     if model.source is not None:

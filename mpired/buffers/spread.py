@@ -28,15 +28,7 @@ class Records:
 
     @classmethod
     def of(cls, source: Source, datatype: Datatype, offset: int, count: int | None) -> Records:
-        """Return the elements of a file: those declared, or all that are in it.
-
-        Raises
-        ------
-        CountError
-            If the file ends elsewhere than an element, or before.
-        UsageError
-            If the datatype does not say how many they are, or the first starts before the file.
-        """
+        """Return the elements of a file: those declared, or all that are in it."""
         found = cls(datatype, _count(source, datatype, offset) if count is None else count, offset)
         found.check_inside(source)
         return found
@@ -117,13 +109,7 @@ def _count(source: Source, datatype: Datatype, offset: int) -> int:
 
 
 def gather(file: OpenSource, source: Source, run: Run, packed: np.ndarray) -> None:
-    """Read the bytes of a run, which is no larger than `transfer.cut` makes them, to `packed`.
-
-    Raises
-    ------
-    BufferFileError
-        If the file has become shorter.
-    """
+    """Read the bytes of a run, which is no larger than `transfer.cut` makes them, to `packed`."""
     with calls.blaming(source.name):
         if transfer.is_dense(run):
             _read(file, source, packed, transfer.reach(run)[0])
@@ -225,13 +211,7 @@ class SpreadReader:
         self.file = buffer.source.open()
 
     def read(self, start: int, block: np.ndarray) -> None:
-        """Fill `block` with the elements from `start` on, packed, in native byte order.
-
-        Raises
-        ------
-        BufferFileError
-            If the file has become shorter.
-        """
+        """Fill `block` with the elements from `start` on, packed, in native byte order."""
         buffer = self._buffer
         stored = block if buffer.stored == block.dtype else np.empty(len(block), buffer.stored)
         for run, packed in _cut(buffer.records.part(start, len(block)), stored.view(np.uint8)):
@@ -254,13 +234,7 @@ class SpreadLayout:
 
     @classmethod
     def of(cls, datatype: Datatype, stored: np.dtype, count: int) -> SpreadLayout:
-        """Return the layout of so many elements.
-
-        Raises
-        ------
-        DatatypeError
-            If they overlap, or that cannot be told.
-        """
+        """Return the layout of so many elements."""
         Records(datatype, count, 0).check_apart("other formats take them one after another, e.g. `to='npy'`")
         return cls(datatype, stored)
 

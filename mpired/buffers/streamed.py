@@ -52,11 +52,6 @@ class ColumnFile(Protocol):
         """Yield the values of a leaf from the row `start` to the end of the file; truth values as bytes.
 
         A leaf may be `Nullable`; of another one all are there.
-
-        Raises
-        ------
-        NullsError
-            If there are missing values, unless the leaf is `Nullable`.
         """
 
     def close(self) -> None:
@@ -148,13 +143,6 @@ class ColumnReader:
         """Fill `block` with the elements from `start` on, and return which of them are there; None for all.
 
         An element is missing if one of its leaves is.
-
-        Raises
-        ------
-        DatatypeError
-            If the column holds nulls, and they are an error.
-        BufferFileError
-            If the file is damaged or ends early, or has nulls where its header tells of none.
         """
         source, there = self._buffer.source, None
         with explaining(source.name, *self._buffer.errors):

@@ -40,13 +40,6 @@ class Input:
     ----------
     data
         The bytes.
-
-    Raises
-    ------
-    IndexError
-        From every method, if the bytes end too early.
-    DamageError
-        If they cannot be what is expected.
     """
 
     def __init__(self, data: bytes) -> None:

@@ -112,13 +112,7 @@ class TransposedReader:
         self.file = buffer.source.open()
 
     def read(self, start: int, block: np.ndarray) -> None:
-        """Fill `block` with the elements from `start` on, in native byte order.
-
-        Raises
-        ------
-        ChangedError
-            If the file has become shorter.
-        """
+        """Fill `block` with the elements from `start` on, in native byte order."""
         done = 0
         while done < len(block):
             at = start + done - self._first

@@ -306,17 +306,7 @@ def _read(context: Context, source: Source, names: Sequence[str]) -> Mapping[str
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
-    """Describe a store by its documents.
-
-    Raises
-    ------
-    BufferFileError
-        If it is damaged.
-    DatatypeError
-        As of `arrays.inspect`.
-    UsageError
-        If zarr is not installed.
-    """
+    """Describe a store by its documents."""
     _check_there(source)
     found = look_apart(declared.context, _described, source, declared.unpack, declared.window)
     library = Library(
@@ -342,15 +332,7 @@ class _Plan(NamedTuple):
 
 
 def prepare(model: Model) -> MarkingLayout:
-    """Say how results like `model` are written: as the arrays of its file, or in chunks compressed by zstd.
-
-    Raises
-    ------
-    DatatypeError
-        If Zarr has no type for the elements of a result, or no value for elements that are not there.
-    UsageError
-        If zarr is not installed.
-    """
+    """Say how results like `model` are written: as the arrays of its file, or in chunks compressed by zstd."""
     _check_there("`to='zarr'`")
     if any(buffer.fortran_order for buffer in model.buffers):
         raise DatatypeError("arrays in Fortran order", "have no form in Zarr; use `to='npy'` or `to='npz'`")
@@ -559,11 +541,6 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     """Write a store again with new elements in some arrays.
 
     The parameters are those of `Format.rewrite`.
-
-    Raises
-    ------
-    BufferFileError
-        If the old one is damaged.
     """
     with (
         explaining(source.name, *_FAILURES),

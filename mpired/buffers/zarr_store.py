@@ -103,13 +103,7 @@ class Keys(Mapping[str, bytes]):
         return content
 
     def document(self, key: str) -> dict[str, Any]:
-        """Return a document.
-
-        Raises
-        ------
-        BufferFileError
-            If it is no object in JSON.
-        """
+        """Return a document."""
         try:
             found = json.loads(self[key])
         except (ValueError, RecursionError) as error:
@@ -274,13 +268,7 @@ def _number(value: Any) -> float | None:
 
 
 def nodes(keys: Keys) -> list[Node]:
-    """Return the groups and arrays of a store, in the order of their paths.
-
-    Raises
-    ------
-    BufferFileError
-        If a document is damaged, or there is none.
-    """
+    """Return the groups and arrays of a store, in the order of their paths."""
     keys.most, most = _MAX_DOCUMENT, keys.most
     found: dict[str, Node] = {}
     is_v3 = V3_NODE in keys

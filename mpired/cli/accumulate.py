@@ -107,13 +107,7 @@ def dry_run(
 
 
 def split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the windows and the origins: without --window the first file is the target. After ctrl-C they are named.
-
-    Raises
-    ------
-    UsageError
-        If there is no target.
-    """
+    """Return the windows and the origins: without --window the first file is the target."""
     if not windows and not files:
         raise UsageError("TARGET", "is missing; name the file to change, and then the origins")
     windows, origins = (windows, files) if windows else (files[:1], files[1:])

@@ -68,13 +68,7 @@ def _buffered(stream: TextIO | None) -> TextIO | None:
 
 
 def show(text: str) -> None:
-    """Write what a command was asked for to standard output.
-
-    Raises
-    ------
-    OSError
-        If that is closed or full.
-    """
+    """Write what a command was asked for to standard output."""
     if sys.stdout is None:
         raise OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
     click.echo(text)

@@ -245,13 +245,7 @@ class Creating(Command):
 
 
 def _is_shape(word: str, ctx: click.Context) -> bool:
-    """Tell whether a word behind `--create` is a count or a shape.
-
-    Raises
-    ------
-    click.UsageError
-        If it may be meant as one and is none, or is the name of a file too.
-    """
+    """Tell whether a word behind `--create` is a count or a shape."""
     if word == Creation.LIKE and not os.path.lexists(word):
         ways = f"write --create alone, or --create={word}, to make the target like the first origin"
         return _slip(f"{ways}; a TARGET of that name is ./{word}", ctx)

@@ -25,13 +25,7 @@ class Unframing:
         self._stream = pa.CompressedInputStream(pa.PythonFile(self._compressed, mode="r"), codec)
 
     def fill(self, view: memoryview) -> int:
-        """Fill a view with the next bytes, and return how many there were before the end.
-
-        Raises
-        ------
-        ValueError
-            If the compressed bytes are damaged or cut off.
-        """
+        """Fill a view with the next bytes, and return how many there were before the end."""
         done = 0
         try:
             while done < len(view) and (got := self._stream.readinto(view[done:])):

@@ -20,13 +20,7 @@ class Unpacker(Protocol):
     """Decompresses."""
 
     def fill(self, view: memoryview) -> int:
-        """Fill a view with the next bytes, and return how many there were before the end.
-
-        Raises
-        ------
-        ValueError
-            If the compressed bytes are damaged or cut off.
-        """
+        """Fill a view with the next bytes, and return how many there were before the end."""
 
 
 class Packer(Protocol):
@@ -96,13 +90,7 @@ class Codec(NamedTuple):
         return self.unpacking + min(window, _MOST_MEMORY)
 
     def checked_level(self, level: int | None) -> int:
-        """Return a level, the usual one for None.
-
-        Raises
-        ------
-        UsageError
-            If the codec has no such level.
-        """
+        """Return a level, the usual one for None."""
         if level is None:
             return self.level
         if level not in self.levels:

@@ -175,11 +175,6 @@ def plan_call(  # noqa: PLR0913 - all that a call is
         The settings of the call.
     terminal
         Whether that is a terminal, which gets a readable table.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If the call is not possible.
     """
     collective, in_place = COLLECTIVES[name], options["in_place"]
     outputs = _outputs(collective, output, options)
@@ -267,13 +262,7 @@ _WAY_OUT = {
 
 
 def _outputs(collective: Collective, output: str | None, options: Options) -> tuple[str, ...]:
-    """Return where the results go, none if they replace the ranks' files.
-
-    Raises
-    ------
-    UsageError
-        If they do not go to an output, to two, or replace files, or do more than one of these.
-    """
+    """Return where the results go, none if they replace the ranks' files."""
     in_place, split, count_valid = options["in_place"], options["split"], options["count_valid"]
     if in_place and options["link"]:
         raise UsageError("`link`", "would make all ranks' files one; in place each rank keeps its own")

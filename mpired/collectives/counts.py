@@ -15,11 +15,6 @@ def counted(groups: _Groups, declared: Declared, *, may_stay_open: bool) -> _Gro
 
     If there is none, they stay as they are if they may: the call then goes on to their end. Else they are read to
     their end first.
-
-    Raises
-    ------
-    CountError
-        If counts that are known differ.
     """
     names = [f" of group {name}" for name in "AB"] if len(groups) > 1 else [""]
     ranks = [

@@ -36,16 +36,7 @@ def check_words(op: ops.Op, options: Options, *, in_place: bool) -> None:
 def as_pairs(
     groups: Sequence[tuple[RankFile, ...]], words: Sequence[Sequence[str | AtHand]], options: Options
 ) -> tuple[tuple[RankFile, ...], ...]:
-    """Return the ranks of each group as pairs of their values and an index.
-
-    Raises
-    ------
-    UsageError
-        If a rank has no number in its name, or two have the same one, a column has the name of another, or an index
-        does not fit its type.
-    OpError
-        If values are of a type that no pairs are made of.
-    """
+    """Return the ranks of each group as pairs of their values and an index."""
     counting = options["index"] == "global"
     firsts = [_firsts(files, names, options) for files, names in zip(groups, words, strict=True)]
     index = _index_type(options["index_type"], [*_last_indices(groups, firsts, counting=counting)])
@@ -65,13 +56,7 @@ def as_pairs(
 
 
 def _pair_of(values: Datatype, index: Datatype, where: str) -> Datatype:
-    """Return the type of pairs of a value and an index.
-
-    Raises
-    ------
-    OpError
-        If the values are pairs already, or MPI_MAX is not defined on them; `where` says which they are.
-    """
+    """Return the type of pairs of a value and an index."""
     pair = value_index(values, index)
     if values.group is Group.PAIR:
         raise OpError("`index`", f"makes pairs of plain values, and {where}{values.label} is a pair; leave it out")
@@ -119,15 +104,7 @@ def _last_indices(
 
 
 def _index_type(text: Any, needed: Sequence[tuple[int, int, str]]) -> Datatype:
-    """Return the type of indices: the one that is wanted, or else the first usual one that holds all.
-
-    Raises
-    ------
-    DatatypeError
-        If the wanted one is no integer type.
-    UsageError
-        If the greatest index does not fit.
-    """
+    """Return the type of indices: the one that is wanted, or else the first usual one that holds all."""
     greatest, rank, name = max(needed)
     if text is None:
         types = [row for each in _DEFAULTS for row in DATATYPES if row.name == each]

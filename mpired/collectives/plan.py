@@ -343,11 +343,6 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
         Whether every buffer is read by itself, whatever the others hold.
     spread
         What is spread over the workers, "auto" for what opens fewer files.
-
-    Raises
-    ------
-    UsageError
-        If the memory is too little for one process, or the workers cannot open a rank.
     """
     work = _Work(op, files, noutputs=noutputs, apart=apart)
     engine = _engine(op, files, context.engine or LOCAL, alone=work.small or work.nforward > 0)
@@ -496,13 +491,7 @@ def _turned_ahead(
 
 
 def _engine(op: Op, files: Sequence[RankFile], engine: Engine, *, alone: bool) -> Engine:
-    """Return who runs the segments: the engine that was chosen, or the pool for what one process does anyway.
-
-    Raises
-    ------
-    MpiredError
-        If a worker of it cannot do it: it is not like this process, or sees other files.
-    """
+    """Return who runs the segments: the engine that was chosen, or the pool for what one process does anyway."""
     _check_reach(engine, op, files)
     if op.is_function or (alone and not engine.same_host):
         return LOCAL

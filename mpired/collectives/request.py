@@ -74,13 +74,7 @@ class Request(NamedTuple):
 
 
 def ranks_of(ranks: Sequence[RankWord], options: Options) -> tuple[list[RankWord], Options]:
-    """Return the ranks that a call names, in order, and the options with those of the second group.
-
-    Raises
-    ------
-    MpiredError, OSError
-        As `mpired.ranks.gathered`.
-    """
+    """Return the ranks that a call names, in order, and the options with those of the second group."""
     if options["group_b"]:
         options = {**options, "group_b": ordered(cast("Sequence[Any]", options["group_b"]), options)}
     return gathered(ranks, options), options
@@ -104,11 +98,6 @@ def read_request(
         The settings of the call.
     outputs
         Where the results go; none if these are no files, or replace the ranks.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If they are not what the call needs.
     """
     _check_options(collective, options)
     group_b = options["group_b"]

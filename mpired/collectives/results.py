@@ -66,13 +66,7 @@ class Named(NamedTuple):
 
 
 def expand(pattern: str, ranks: Sequence[Named]) -> list[str]:
-    """Return the name of each rank's result.
-
-    Raises
-    ------
-    UsageError
-        If the pattern has no field that tells them apart.
-    """
+    """Return the name of each rank's result."""
     _check_pattern(pattern)
     stems = "{stem" in pattern
     return [pattern.format(rank=each.rank, group=each.group, stem=each.stem if stems else "") for each in ranks]
@@ -205,13 +199,7 @@ def results_of(deal: Deal, paths: Sequence[str], request: Request, *, terminal: 
 
 
 def with_header(layout: Layout, form: Format, request: Request) -> Layout:
-    """Put what stands before the elements of the root's raw file before those of a raw result, if that is wanted.
-
-    Raises
-    ------
-    UsageError
-        If one of them is not raw, or has elements with others between, or nothing stands before.
-    """
+    """Put what stands before the elements of the root's raw file before those of a raw result, if that is wanted."""
     if request.options["header"] == "none":
         return layout
     file = request.groups[0][request.options["root"]]
@@ -241,13 +229,7 @@ def _check_nulls(form: Format, model: Model, file: RankFile, request: Request) -
 
 
 def _in_place(path: str, deal: Deal, receiver: Named, share: Share, request: Request) -> Result:
-    """Let a result replace the file of its rank.
-
-    Raises
-    ------
-    UsageError
-        If the op's results are of another datatype than the file's elements.
-    """
+    """Let a result replace the file of its rank."""
     from mpired.sources.directory import check_one_file  # noqa: PLC0415 - most results are files of their own
 
     file = receiver.file

@@ -81,11 +81,6 @@ def run(
         What all outputs say after these.
     link
         Whether results that are the same file become one file with several names.
-
-    Raises
-    ------
-    MpiredError, OSError
-        Before the commit: all outputs are as they were. Only `UnconfirmedError` comes after it.
     """
     drafts: Iterator[Output | Draft] = iter(outputs.drafts)
     for course in courses:
@@ -390,15 +385,7 @@ _P = TypeVar("_P", bound=_Piece)
 
 
 def worked(plan: Plan, work: Callable[[Segment], Iterator[_P]], progress: Progress) -> Generator[_P, None, None]:
-    """Let the engine work on all segments of a plan; yield what comes of their pieces, in any order.
-
-    Raises
-    ------
-    ChangedError
-        At the end, if a file is not what it was when it was looked at.
-    WorkerError, BufferFileError
-        If a worker died, of a file that it decoded.
-    """
+    """Let the engine work on all segments of a plan; yield what comes of their pieces, in any order."""
     log.plan(plan.text)
     parts: list[_P] = []
     with (

@@ -87,13 +87,7 @@ class Collective(NamedTuple):
         return groups[-1:] if self.to_root else groups
 
     def checked(self, options: Mapping[str, object]) -> Options:
-        """Return the options of all collectives, those that it has as they are given.
-
-        Raises
-        ------
-        UsageError
-            If a value makes no sense.
-        """
+        """Return the options of all collectives, those that it has as they are given."""
         return {**checked(CALL, options), **self.fixed}
 
 

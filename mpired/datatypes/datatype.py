@@ -143,13 +143,7 @@ class Datatype:
 
     @cached_property
     def typemap(self) -> TypeMap:
-        """Which basic types an element is made of, and where they lie: one for a plain type, two for a pair.
-
-        Raises
-        ------
-        DatatypeError
-            If the type is not available.
-        """
+        """Which basic types an element is made of, and where they lie: one for a plain type, two for a pair."""
         if self.structure is not None:
             return self.structure
         from mpired.datatypes.typemap.typemap import Run, basic, combined  # noqa: PLC0415 - only for derived datatypes
@@ -161,13 +155,7 @@ class Datatype:
 
     @property
     def form(self) -> np.dtype:
-        """The NumPy form, for a type that has one.
-
-        Raises
-        ------
-        DatatypeError
-            If NumPy cannot hold the type.
-        """
+        """The NumPy form, for a type that has one."""
         if self.dtype is None and self.structure is not None:
             reason = f"has no NumPy form: {self.memory.obstacle}"
             raise DatatypeError(str(self), reason)

@@ -43,11 +43,6 @@ def from_dtype(dtype: np.dtype) -> Datatype:
 
     A structure of a number and an integer is a pair, whether it is aligned as in C or packed, and whatever the
     order of its fields if they are called value and index; any other structure of plain fields is a derived datatype.
-
-    Raises
-    ------
-    DatatypeError
-        If no MPI datatype has that form.
     """
     if dtype.kind == "b":
         return BY_NAME["C_BOOL"]
@@ -99,13 +94,7 @@ def _run(field: np.dtype, disp: int) -> Run:
 
 
 def unit_of(datatype: Datatype) -> Datatype:
-    """Return the fewest entries of a type that, repeated, are all of it: a plain type, a pair, or a structure.
-
-    Raises
-    ------
-    DatatypeError
-        If that would be a structure that NumPy cannot hold.
-    """
+    """Return the fewest entries of a type that, repeated, are all of it: a plain type, a pair, or a structure."""
     unit = datatype.typemap.unit
     if not unit:
         count = datatype.typemap.entries

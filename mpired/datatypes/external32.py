@@ -49,13 +49,7 @@ def form(name: str, native: np.dtype) -> np.dtype:
 
 
 def convert(source: np.ndarray, target: np.ndarray) -> None:
-    """Copy numbers into another form of the same type; which one they are shows in the two dtypes.
-
-    Raises
-    ------
-    Misfit
-        If `target` cannot hold a number exactly.
-    """
+    """Copy numbers into another form of the same type; which one they are shows in the two dtypes."""
     conversion = _conversion(source.dtype, target.dtype)
     if source.ndim == 1 or conversion is _assign:
         conversion(source, target)

@@ -59,13 +59,7 @@ class Neighbours:
         self._posted: deque[list[Any]] = deque()
 
     def taken(self) -> Any:
-        """Wait for the next value of the stage before, and return it.
-
-        Raises
-        ------
-        Stopped
-            If rank 0 asks for that meanwhile, as it does when another stage has failed.
-        """
+        """Wait for the next value of the stage before, and return it."""
         self._wait(lambda: self._world.iprobe(self._before, messages.HEAD))
         kind, value = messages.received(self._world, self._before or 0)
         if kind == _END:  # it has failed

@@ -28,25 +28,13 @@ class Channel:
         return self.incoming
 
     def send(self, value: Any) -> None:
-        """Send an object, and wait until the other end has taken what the pipe does not hold.
-
-        Raises
-        ------
-        OSError
-            If the other end is closed.
-        """
+        """Send an object, and wait until the other end has taken what the pipe does not hold."""
         octets = pickle.dumps(value, 5)
         calls.write_all(self.outgoing, len(octets).to_bytes(_SIZE_NBYTES, "little"))
         calls.write_all(self.outgoing, octets)
 
     def recv(self) -> Any:
-        """Wait for an object, and return it.
-
-        Raises
-        ------
-        EOFError
-            If the other end is closed.
-        """
+        """Wait for an object, and return it."""
         nbytes = int.from_bytes(self._read(_SIZE_NBYTES), "little")
         return pickle.loads(self._read(nbytes))  # noqa: S301 - of a process of this one
 

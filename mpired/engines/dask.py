@@ -25,15 +25,7 @@ _PATIENCE = 1.0  # seconds for what is only polite: to cancel tasks, to close a 
 
 @contextlib.contextmanager
 def connect(options: Mapping[str, Any]) -> Iterator[Dask]:
-    """Connect to the scheduler, or use the client in `options`, which stays open.
-
-    Raises
-    ------
-    UsageError
-        If no scheduler is named.
-    WorkerError
-        If it does not answer, or has no worker.
-    """
+    """Connect to the scheduler, or use the client in `options`, which stays open."""
     engine, timeout = options["engine"], options["engine_timeout"] or _TIMEOUT
     if not isinstance(engine, str):
         if options["scheduler"] is not None:

@@ -124,13 +124,7 @@ def _leave(mpi: Any, status: int) -> NoReturn:
 
 @contextlib.contextmanager
 def connect(options: Mapping[str, Any]) -> Iterator[Mpi]:
-    """Use the other processes; they end with the block.
-
-    Raises
-    ------
-    UsageError
-        If there is no launcher, or the processes do not know of one another.
-    """
+    """Use the other processes; they end with the block."""
     if isinstance(options["engine"], Mpi):  # of a block in a program, which ends the others
         options["engine"].check_running()
         with options["engine"].patient(options["engine_timeout"]):
@@ -152,13 +146,7 @@ def connect(options: Mapping[str, Any]) -> Iterator[Mpi]:
 
 
 def joined() -> Mpi:
-    """Return the processes that run this program, with messages apart from those of the program.
-
-    Raises
-    ------
-    UsageError
-        As of `connect`.
-    """
+    """Return the processes that run this program, with messages apart from those of the program."""
     try:
         from mpi4py import MPI  # noqa: PLC0415 - of few programs
     except ModuleNotFoundError:
@@ -189,13 +177,7 @@ class Mpi:
         return bool(self._world.rank)
 
     def serve(self) -> None:
-        """Do what rank 0 asks for until it leaves the block.
-
-        Raises
-        ------
-        SystemExit
-            If an exception ended that.
-        """
+        """Do what rank 0 asks for until it leaves the block."""
         self._is_running = False
         with lent():
             status = _serve(self._world)
@@ -265,13 +247,7 @@ class Mpi:
     def run(
         self, function: Callable[[Any], Any], items: Iterable[Any], jobs: int, *, isolated: bool = False
     ) -> Generator[Any, None, None]:
-        """Apply the function to every item with at most `jobs` workers; yield the results as they come.
-
-        Raises
-        ------
-        WorkerError
-            If a worker sends nothing for the time of `patient`.
-        """
+        """Apply the function to every item with at most `jobs` workers; yield the results as they come."""
         if not self._workers:
             yield from pool.run(function, items, 1, isolated=isolated)
             return
@@ -347,13 +323,7 @@ class Mpi:
                 send(self._world, (_FUNCTION, (self._runs, b"")), worker)
 
     def _answer(self, heard: Mapping[int, float]) -> tuple[int, tuple[str, Any]]:
-        """Wait for a message of a worker; `heard` is when there was the last one of each that is busy.
-
-        Raises
-        ------
-        WorkerError
-            If there is none of one of them for long.
-        """
+        """Wait for a message of a worker; `heard` is when there was the last one of each that is busy."""
         silent = min(heard, key=lambda each: heard[each])
         if self._timeout == math.inf:
             return self._message()

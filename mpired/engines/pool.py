@@ -50,11 +50,6 @@ def run(
     `items` when a worker is free for it. With one job all runs in this process, unless it is to be isolated from it. At
     the end no worker is left, and nothing that one may have started. With `ahead` the first thing that is yielded is
     None, when the workers have begun.
-
-    Raises
-    ------
-    WorkerError
-        If a worker died or could not be started; the others are ended first.
     """
     if jobs == 1 and not isolated:
         for item in items:

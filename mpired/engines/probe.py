@@ -96,13 +96,6 @@ def check(runner: FarRunner, op: Op, sources: Sequence[Source], datatypes: Itera
     """Let every worker look at some of the ranks, the first and the last among them.
 
     It is warned of a user-defined op on real numbers where workers have different processors.
-
-    Raises
-    ------
-    UsageError
-        If a worker has another version of something, or does not see a rank as this process does.
-    ChangedError
-        If a rank has changed meanwhile.
     """
     last = len(sources) - 1
     ranks = sorted({last * number // (_SAMPLES - 1) for number in range(_SAMPLES)})

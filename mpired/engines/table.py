@@ -51,12 +51,6 @@ class Runner(Protocol):
 
         The function and the items can be pickled. What a generator function yields are results. With `isolated` none
         of it runs in this process. When the generator is closed, no worker goes on with an item.
-
-        Raises
-        ------
-        WorkerError
-            If a worker is lost, with its `exitcode` where that tells that the code it ran is to blame. An error of the
-            function itself is raised as it is.
         """
 
     def limits(self) -> Limits:
@@ -188,13 +182,7 @@ class Engine(NamedTuple):
 
 
 def table(rows: Iterable[Engine]) -> dict[str, Engine]:
-    """Return the rows by name.
-
-    Raises
-    ------
-    ValueError
-        If two have one name, or one has children on other hosts.
-    """
+    """Return the rows by name."""
     by_name: dict[str, Engine] = {}
     for row in rows:
         if row.name in by_name:
@@ -252,15 +240,7 @@ EXECUTOR = Engine(
 
 @contextlib.contextmanager
 def connected(options: Mapping[str, Any]) -> Iterator[Engine]:
-    """Connect with the engine that options name while the block runs.
-
-    Raises
-    ------
-    UsageError
-        If it cannot be used: what it needs is not installed, or not running.
-    WorkerError
-        If it does not answer.
-    """
+    """Connect with the engine that options name while the block runs."""
     row = _row(options["engine"])
     for name in ("scheduler", "engine_timeout"):
         if options[name] is not None and name not in row.takes:

@@ -20,13 +20,7 @@ _LISTING_TIMEOUT = 10.0
 
 
 def load(op: ops.Op, *, commute: bool | None = None) -> ops.Op:
-    """Return a user-defined op with what it says of itself; a worker loads it to find out.
-
-    Raises
-    ------
-    UserOpError
-        If it cannot be loaded.
-    """
+    """Return a user-defined op with what it says of itself; a worker loads it to find out."""
     return ops.with_properties(op, _in_worker(_properties, op.kernel, op), commute=commute)
 
 
@@ -77,13 +71,7 @@ def installed() -> Iterator[dict[str, Any]]:
 
 
 def in_file(path: str) -> Iterator[dict[str, Any]]:
-    """Describe the ops that a Python file defines with `mpired.op`; a worker loads it.
-
-    Raises
-    ------
-    UserOpError
-        If the file cannot be loaded.
-    """
+    """Describe the ops that a Python file defines with `mpired.op`; a worker loads it."""
     ops.check_file(path, path)
     every = ops.user_op(path, user.PythonKernel(path, _LISTING_TIMEOUT), isolated=True)
     for name, said in _in_worker(_decorated, path, every):

@@ -120,13 +120,7 @@ class LibraryKernel:
         return reason
 
     def properties(self) -> Properties:
-        """Load the library and check that the symbol is there.
-
-        Raises
-        ------
-        UserOpError
-            If it cannot be loaded.
-        """
+        """Load the library and check that the symbol is there."""
         with limited(self.timeout), Failing(self.place):
             _load(self)
         return Properties(doc=f"C function {self.symbol}")

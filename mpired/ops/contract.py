@@ -84,13 +84,7 @@ class Function(NamedTuple):
         return said if isinstance(said, Properties) else Properties(commute=self.commute, doc=first_line(self.call))
 
     def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
-        """Leave `invec op inoutvec` in `inoutvec`.
-
-        Raises
-        ------
-        UserOpError
-            If the function returns what it should not.
-        """
+        """Leave `invec op inoutvec` in `inoutvec`."""
         lower, upper = _read_only(invec), inoutvec.view()
         if self.arguments == _MPI4PY_ARGUMENTS:  # which ignores what they return
             self.call(*self._buffers(invec, inoutvec, datatype))
@@ -131,13 +125,7 @@ def _described(value: Any) -> str:
 
 
 def as_op(found: Any, place: str) -> Function:
-    """Return what was found at a place as an op.
-
-    Raises
-    ------
-    UserOpError
-        If it is not a function, or takes neither two nor four arguments, nor three beside mpi4py.
-    """
+    """Return what was found at a place as an op."""
     if (op := mpi4py_objects.created(found)) is not None:
         return Function(op.call, place, _MPI4PY_ARGUMENTS, op.commute)
     if not callable(found):

@@ -16,11 +16,6 @@ def check_buffers(op: Op, buffers: Iterable[tuple[str, Datatype]], use: Use, *, 
     """Let a legal request pass on buffers, which have names if they are columns; the one gate of files.
 
     `pairing` is as of `check`.
-
-    Raises
-    ------
-    OpError
-        As of `check`; it names the column, and those that the op takes.
     """
     check_use(op, use)
     taken: list[str] = []
@@ -40,11 +35,6 @@ def check(op: Op, datatype: Datatype, use: Use, where: str = "", *, pairing: str
     """Let a legal request pass; the one gate, before anything is opened for writing.
 
     `where` is put before the datatype in a message; `pairing` says what makes pairs of plain values, if anything does.
-
-    Raises
-    ------
-    OpError
-        If the op is not for this use, or not defined for the datatype.
     """
     check_use(op, use)
     if op.datatypes and str(datatype) not in op.datatypes:

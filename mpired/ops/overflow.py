@@ -197,11 +197,6 @@ def tell(op: Op, datatype: Datatype, found: Overflow | None, files: Sequence[str
         The name of each rank's file.
     buffer
         The name of the buffer, "" if there is one only.
-
-    Raises
-    ------
-    ResultOverflowError
-        If overflow is an error.
     """
     if found is None or op.rules.overflow == "wrap":
         return

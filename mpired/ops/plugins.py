@@ -13,13 +13,7 @@ entry_points = functools.partial(installed.entry_points, "mpired.ops")
 
 
 def load(name: str) -> Any:
-    """Import what the entry point of that name means; for workers only.
-
-    Raises
-    ------
-    UserOpError
-        If there is none, or there are several.
-    """
+    """Import what the entry point of that name means; for workers only."""
     points = entry_points().get(name, [])
     if len(points) != 1:
         raise UserOpError(name, ambiguity(points) if points else "is not an entry point")

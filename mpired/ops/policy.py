@@ -32,13 +32,7 @@ _DEFAULTS: Mapping[str, Any] = {"nan": "propagate", "nulls": "error", "ddof": 0,
 
 
 def with_policies(op: Op, options: Mapping[str, Any], *, window: bool = False) -> Op:
-    """Return an op with the rules that the options of a call choose; `window` for the elements of one.
-
-    Raises
-    ------
-    UsageError
-        If the op has no use for one of them, or two exclude each other.
-    """
+    """Return an op with the rules that the options of a call choose; `window` for the elements of one."""
     chosen = {name: value for name, value in options.items() if value not in (None, (), _DEFAULTS.get(name))}
     if "missing" in chosen and math.isnan(chosen["missing"]):  # which is equal to nothing
         chosen |= {"nan": "ignore", "missing": None}

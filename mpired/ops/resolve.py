@@ -32,11 +32,6 @@ def meant(op: OpLike) -> Op | None:
     """Return an op as it is, or the predefined one that is meant by mpi4py's, or `sum`, or a place as `builtins:sum`.
 
     None for all others. Functions such as `sum` are of one array, so as ops they can mean nothing else.
-
-    Raises
-    ------
-    OpError
-        If it is the null op of mpi4py.
     """
     if isinstance(op, Op):
         return op
@@ -52,13 +47,7 @@ _MEANT_PLACES = {f"{each.__module__}:{each.__name__}": op for op in table.OPS fo
 
 
 def of_function(function: Callable[..., Any], *, commute: bool | None = None) -> Op:
-    """Return the op of a function of this process, for the Python API.
-
-    Raises
-    ------
-    UserOpError
-        If it cannot be called as an op.
-    """
+    """Return the op of a function of this process, for the Python API."""
     from mpired.ops import contract  # noqa: PLC0415 - as above
 
     found = contract.as_op(function, contract.named(function))
@@ -92,13 +81,6 @@ def resolve(text: str, timeout: float | None = None, use: Use = Use.REDUCE) -> O
         Seconds that one application of a user-defined op may take.
     use
         The family of calls that it is for: a message about an unknown op has those.
-
-    Raises
-    ------
-    UnknownOpError
-        If the text names nothing.
-    UserOpError
-        If the file is missing, or several entry points have the name.
     """
     if predefined := meant(text):
         return predefined

@@ -32,13 +32,7 @@ _WITH_NAN = _ROUNDED | Group.PAIR
 
 
 def table(rows: Iterable[Op]) -> dict[str, Op]:
-    """Return the rows by name.
-
-    Raises
-    ------
-    ValueError
-        If two have one name, or a row lacks a field.
-    """
+    """Return the rows by name."""
     by_name: dict[str, Op] = {}
     for row in rows:
         if row.name in by_name:
@@ -299,13 +293,7 @@ def named(word: str) -> tuple[Op | None, str]:
 
 
 def get(name: str, use: Use = ANY_USE) -> Op:
-    """Return the predefined op of that name, in any case, with or without `MPI_`.
-
-    Raises
-    ------
-    UnknownOpError
-        If there is none. The message has those for `use`.
-    """
+    """Return the predefined op of that name, in any case, with or without `MPI_`."""
     text, _, parameter = name.partition(":")
     op = _BY_NAME.get(canonical(text))
     if op is not None and not op.of_mpi and canonical(text) != text.upper():  # MPI has no statistics
@@ -383,14 +371,7 @@ def meant_by(function: Callable[..., Any]) -> Op | None:
 
 
 def neutral(op: Op, datatype: Datatype) -> np.ndarray:
-    """Return the identity of an op on a datatype, as an element without dimensions.
-
-    Raises
-    ------
-    OpError
-        If the op has none: REPLACE, NO_OP, and a user-defined op that declares none, or one that the datatype cannot
-        hold.
-    """
+    """Return the identity of an op on a datatype, as an element without dimensions."""
     if op.identity is None and op.user:
         raise OpError(str(op), "says of no neutral element; an op in Python gets one by @mpired.op(identity=...)")
     if op.identity is None:

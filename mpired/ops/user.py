@@ -145,13 +145,7 @@ class PythonKernel:
         return _load(self.place, self.directory, self.digest)
 
     def properties(self) -> Properties:
-        """Load the function and return the properties that it declares.
-
-        Raises
-        ------
-        UserOpError
-            If it cannot be loaded, or cannot be called as an op.
-        """
+        """Load the function and return the properties that it declares."""
         with limited(self.timeout), Failing(self.place):
             return self._function.properties
 

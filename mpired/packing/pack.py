@@ -149,11 +149,6 @@ def plan_pack(file: PathLike, output: str, options: Options, context: Context, *
         The settings of the call.
     terminal
         Whether that is a terminal, which gets a readable table.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If it is not possible.
     """
     said, datatype = said_of(options, context)
     check_are_data([output])

@@ -154,11 +154,6 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
         As `mpired.options.checked` gives them.
     context
         The settings of the call.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If it is not possible.
     """
     said, datatype = said_of(options, context)
     check_are_data([output, into])

@@ -339,13 +339,7 @@ class Planned:
     reason: str = ""
 
     def run(self, progress: Progress) -> Difference:
-        """Compare all elements.
-
-        Raises
-        ------
-        MpiredError, OSError
-            If a file is damaged, changes or cannot be read.
-        """
+        """Compare all elements."""
         a, b = (file.source.name for file in self.files)
         if self.comparison is None:
             return Difference(equal=False, a=a, b=b, reason=self.reason)
@@ -389,13 +383,7 @@ def _index(ranks: Sequence[RankBuffer]) -> Callable[[int], tuple[int, ...]]:
 
 
 def plan_diff(words: Sequence[str | AtHand], options: Options, context: Context) -> Planned:
-    """Look at two files, and compare what their headers say.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If one cannot be used, or the options contradict each other.
-    """
+    """Look at two files, and compare what their headers say."""
     tolerance = Tolerance(options["ulp"], options["rtol"], options["atol"], options["nan_equal"])
     if tolerance.ulp is not None and (tolerance.rtol is not None or tolerance.atol is not None):
         raise UsageError("`ulp`", "is another measure than `rtol` and `atol`; give one or the other")
@@ -418,13 +406,7 @@ def plan_diff(words: Sequence[str | AtHand], options: Options, context: Context)
 
 
 def diff(words: Sequence[str | AtHand], given: Mapping[str, object], context: Context) -> Difference:
-    """Compare two files, which `words` mean, by the options that are given.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If one cannot be used, or the options make no sense.
-    """
+    """Compare two files, which `words` mean, by the options that are given."""
     options = checked(DIFF, given)
 
     def run(planned: Planned, context: Context) -> Difference:

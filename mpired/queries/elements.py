@@ -19,13 +19,7 @@ Read: TypeAlias = Callable[[int, int], tuple[np.ndarray, np.ndarray | None]]
 
 @contextmanager
 def reading(buffer: RankBuffer, decoder: Decoder) -> Iterator[Read]:
-    """Open a buffer for reading by element ranges, cheapest in ascending order; a worker decodes what a library does.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If the file is damaged, has changed, or cannot be opened.
-    """
+    """Open a buffer for reading ranges of elements, cheapest in ascending order; a worker runs a library."""
     with closing(decoder.decoding(buffer).open()) as reader:
 
         def read(start: int, count: int) -> tuple[np.ndarray, np.ndarray | None]:

@@ -173,15 +173,7 @@ class _Planned:
     search: _Search
 
     def run(self, progress: Progress) -> list[Location]:
-        """Look at all elements.
-
-        Raises
-        ------
-        CountError
-            If all are NaN or NaT, and these are left out.
-        MpiredError, OSError
-            If a file is damaged, changes or cannot be read.
-        """
+        """Look at all elements."""
         plan = self.search.plan
         datatype = plan.buffers[0][0].datatype
         is_time = datatype.group in TIMES
@@ -206,13 +198,7 @@ class _Planned:
 
 
 def _op(op: ops.OpLike) -> Op:
-    """Return the op on plain elements that finds the extreme.
-
-    Raises
-    ------
-    OpError
-        If it is another one.
-    """
+    """Return the op on plain elements that finds the extreme."""
     chosen = ops.meant(op)
     if chosen is None and isinstance(op, str):
         chosen = ops.resolve(op)
@@ -225,13 +211,7 @@ def _op(op: ops.OpLike) -> Op:
 
 
 def _plan(op: Op, words: Sequence[str | AtHand], options: Options, context: Context) -> _Planned:
-    """Look at the ranks' headers.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If one of them cannot be used; one error lists all that cannot.
-    """
+    """Look at the ranks' headers."""
     if not words:
         raise UsageError("ranks", "there are none; name at least one file")
     if list(words).count("-") > 1:
@@ -283,13 +263,7 @@ def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> No
 def locate(
     words: Sequence[str | AtHand], op: ops.OpLike, given: Mapping[str, object], context: Context
 ) -> list[Location]:
-    """Return the extremes of all elements of the ranks that `words` mean, by the options that are given.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If a rank cannot be used, or the options make no sense.
-    """
+    """Return the extremes of all elements of the ranks that `words` mean, by the options that are given."""
     options, chosen = checked(LOCATE, given), _op(op)
 
     def run(planned: _Planned, context: Context) -> list[Location]:

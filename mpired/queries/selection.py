@@ -35,15 +35,7 @@ class Selection:
 
     @classmethod
     def of(cls, text: str, shape: tuple[int, ...]) -> Selection:
-        """Return what a text selects of an array.
-
-        Raises
-        ------
-        UsageError
-            If it is no index, or has more parts than the array has dimensions.
-        RangeError
-            If an integer is out of bounds; bounds of slices are cut, as in NumPy.
-        """
+        """Return what a text selects of an array."""
         parts = _expanded(text, shape)
         axes = [_along(text, part, axis, dim) for axis, (part, dim) in enumerate(zip(parts, shape, strict=True))]
         kept = tuple(axis for axis, part in enumerate(parts) if ":" in part)

@@ -498,11 +498,6 @@ def plan_show(
         The settings of the call.
     text
         The elements of the table, as NumPy slices an array; None for all.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If it is not possible.
     """
     png = options["png"]
     if png is None and options["overwrite"]:

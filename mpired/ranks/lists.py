@@ -36,17 +36,7 @@ _READ_BYTES = 64 << 10
 
 
 def gathered(words: Sequence[_W], options: Options) -> list[_W | RankWord]:
-    """Return the ranks in order: `words`, and then those of a list that is named.
-
-    Raises
-    ------
-    UsageError
-        If the list is none, or the ranks cannot be sorted as is wanted.
-    RankNumberError
-        If their numbers are not those that are expected.
-    OSError
-        If the list cannot be read.
-    """
+    """Return the ranks in order: `words`, and then those of a list that is named."""
     found: list[_W | RankWord] = [signed(word) if isinstance(word, str) else word for word in words]
     path, null = options["files_from"], options["null"]
     if path == "-" and any(isinstance(word, str) and word == "-" for word in words):
@@ -68,13 +58,6 @@ def meant(groups: Sequence[Sequence[str]], numbers: Sequence[int] | None = None)
         is that file.
     numbers
         What takes the place of %d in a word.
-
-    Raises
-    ------
-    UsageError
-        If a list is none, or a word stands for too many files.
-    OSError
-        If no file matches a glob, or a list cannot be read.
     """
     if numbers is not None and not any(re.search(_NUMBER, word) for words in groups for word in words):
         raise UsageError("`rank_numbers`", "is for names with a %d, such as 'out.%04d'; there is none")
@@ -139,15 +122,7 @@ def _matching(pattern: str) -> list[str]:
 
 
 def _of_list(path: str, folder: str | None = None, end: str = "\n") -> Iterator[RankWord]:
-    """Yield the ranks of a list; its names are relative to `folder`, else to the folder of the list.
-
-    Raises
-    ------
-    UsageError
-        If it has a line that is not a name.
-    OSError
-        If it cannot be read.
-    """
+    """Yield the ranks of a list; its names are relative to `folder`, else to the folder of the list."""
     source = open_source(path, NO_LIMITS)
     if folder is None:  # a stream is in no folder of the user's
         folder = "" if source.inode is None else os.path.dirname(path)

@@ -75,15 +75,6 @@ def open_groups(
         Whether a file has several ranks, and whether those that cannot be used are left out.
     raw_result
         Whether the result will be a raw file, which the options for raw files describe too.
-
-    Raises
-    ------
-    UsageError
-        If there is no rank, standard input is named twice, or something is declared that fits no rank.
-    MpiredError, OSError
-        If one rank cannot be used: its own error.
-    RanksError
-        If several cannot: one error that lists them all.
     """
     words = [word for group in groups for word in group]
     if not all(groups):
@@ -159,13 +150,7 @@ def open_each(
     check: Callable[[RankFile, int, tuple[int, RankFile]], None],
     options: Options,
 ) -> Opened:
-    """Return the files of ranks; `check` gets each, its rank, and the first rank that was good so far with its file.
-
-    Raises
-    ------
-    MpiredError, OSError
-        As `each_good`.
-    """
+    """Return the files of ranks; `check` gets each, its rank, and the first rank that was good so far with its file."""
     first: list[tuple[int, RankFile]] = []
 
     def opened(word: RankWord, rank: int, context: Context) -> RankFile:
@@ -188,15 +173,7 @@ def each_good(
     context: Context,
     what: str = "ranks",
 ) -> tuple[list[_T], list[_W], tuple[Skipped, ...]]:
-    """Open ranks; return what that gives, the words of those that can be used, and those that are left out.
-
-    Raises
-    ------
-    MpiredError, OSError
-        What is wrong with all ranks alike; else `RanksError` with all that is wrong.
-    CountError
-        If bad ranks are left out, and fewer are good than are wanted.
-    """
+    """Open ranks; return what that gives, the words of those that can be used, and those that are left out."""
     skips, least = options["skip_bad"], options["min_inputs"] or min(1, len(words))
     good: list[_T] = []
     used: list[_W] = []
@@ -243,13 +220,7 @@ def left_out(skipped: Sequence[Skipped], nranks: int, what: str = "ranks") -> li
 
 
 def pieces(words: Sequence[_W], declared: Declared, options: Options) -> Sequence[_W | RankWord]:
-    """Return ranks, those of each raw file one after another if there are several in one.
-
-    Raises
-    ------
-    UsageError
-        If it cannot be said where one ends.
-    """
+    """Return ranks, those of each raw file one after another if there are several in one."""
     stride, nranks = options["stride"], options["ranks_in_file"]
     if stride is None and nranks is None:
         return words
@@ -268,15 +239,7 @@ def _in_file(word: _W, declared: Declared, stride: int | None, nranks: int | Non
 
 
 def _cut(path: str, declared: Declared, stride: int | None, nranks: int | None) -> list[RankInFile]:
-    """Return the ranks in a raw file, which lie `stride` bytes apart, or are `nranks` of the same length.
-
-    Raises
-    ------
-    UsageError
-        If a rank is longer than the stride, or has no whole number of elements.
-    CountError
-        If the file does not hold a whole number of ranks, or fewer than it should.
-    """
+    """Return the ranks in a raw file, which lie `stride` bytes apart, or are `nranks` of the same length."""
     option = "`ranks_in_file`" if stride is None else "`stride`"
     datatype = declared.datatype
     if datatype is None:
@@ -314,11 +277,6 @@ def in_one_order(groups: Sequence[Sequence[RankFile]], root: int) -> tuple[tuple
     """Return all ranks with the elements of arrays in the order of the root's: C or Fortran.
 
     If the root's file has no shape, the order is that of the first rank that has one.
-
-    Raises
-    ------
-    CountError
-        If a rank cannot be read in that order.
     """
     files = [*groups[0][root : root + 1], *(file for group in groups for file in group)]
     if not any(buffer.fortran_order for file in files for buffer in file.buffers):

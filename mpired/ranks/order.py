@@ -24,15 +24,7 @@ _SHOWN_RANGES = 8
 
 
 def ordered(words: Sequence[_W], options: Options) -> list[_W]:
-    """Return ranks in the order that is wanted, if their numbers are those that are expected.
-
-    Raises
-    ------
-    UsageError
-        If two orders are wanted, or a rank has no name.
-    RankNumberError, RanksError
-        If a name has no number, another rank has the same one, or they are not those that are expected.
-    """
+    """Return ranks in the order that is wanted, if their numbers are those that are expected."""
     sort, regex, expected = options["sort"], options["rank_regex"], options["expect_ranks"]
     if regex is not None and sort != "given":
         raise UsageError("`sort`", "says one order, and `rank_regex` another; leave one out")

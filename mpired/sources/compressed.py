@@ -227,13 +227,7 @@ class _Unpacking:
         self._unpacker: Unpacker | None = None
 
     def fill(self, view: memoryview) -> int:
-        """Fill a view with the next bytes, and return how many there were before the end.
-
-        Raises
-        ------
-        BufferFileError
-            If the compressed bytes are damaged or cut off.
-        """
+        """Fill a view with the next bytes, and return how many there were before the end."""
         try:
             self._unpacker = self._unpacker or self._codec.unpacker(self._read)
             return self._unpacker.fill(view)

@@ -42,13 +42,7 @@ class DirectorySource(NamedTuple):
 
     @classmethod
     def of(cls, name: str) -> DirectorySource:
-        """Return the source of a directory as it is now.
-
-        Raises
-        ------
-        BufferFileError
-            If it holds links or devices, which may lead anywhere.
-        """
+        """Return the source of a directory as it is now."""
         path = os.path.realpath(name)
         stamp, newest = _stamp(name, path)
         age = time.time_ns() - newest.st_mtime_ns

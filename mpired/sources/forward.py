@@ -41,13 +41,7 @@ class Forward(OpenSource):
         return self._ended or (self.limit is not None and self._stop >= self.limit)
 
     def ahead(self, nbytes: int, offset: int) -> int:
-        """Return how many of `nbytes` bytes from `offset` on there are before the end; they are read.
-
-        Raises
-        ------
-        BufferFileError
-            If they are not kept any more.
-        """
+        """Return how many of `nbytes` bytes from `offset` on there are before the end; they are read."""
         if offset < self._start:
             raise BufferFileError(self._name, f"is read forward, and byte {offset} is read already")
         stop = offset + nbytes if self.limit is None else min(offset + nbytes, self.limit)

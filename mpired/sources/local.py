@@ -180,13 +180,7 @@ _last_looked_at: tuple[Source | None, bytes] = (None, b"")
 
 
 def peek(source: Source) -> OpenSource:
-    """Open a source for a look at its first bytes. Those of a file are read once for several looks in a row.
-
-    Raises
-    ------
-    ChangedError, OSError
-        As when it is opened.
-    """
+    """Open a source for a look at its first bytes. Those of a file are read once for several looks in a row."""
     global _last_looked_at  # noqa: PLW0603 - where threads meet, one reads again
     if not isinstance(source, LocalSource) or source.content is not None or source.keep is not None:
         return source.open()  # what must stay open is not kept longer than its source

@@ -65,17 +65,6 @@ def open_source(word: str, context: Context, limit: int | None = None) -> Source
         The settings of the call.
     limit
         The most bytes that are wanted of a stream; None for all.
-
-    Raises
-    ------
-    BufferFileError
-        If it is a directory, except a store of arrays.
-    UsageError
-        If it is a device without an end and there is no limit.
-    OSError
-        If it cannot be opened or read.
-    MpiredError
-        If an update of it is half done and cannot be finished now.
     """
     ahead = None if context.prefetch is None else context.prefetch.files
     found = None if ahead is None else ahead.taken(word)
@@ -127,11 +116,6 @@ def inspected_together(words: Sequence[object], context: Context) -> Iterator[Co
     """Let words be inspected in the block: small files are read then and there, as far as there is room for all.
 
     Directories of many of them are searched for journals once before the looks and once after them, not for each.
-
-    Raises
-    ------
-    ChangedError
-        If one of them has a journal then: it may have been inspected in the middle of an update.
     """
     spare = context.spare_memory(STREAMED_BASE_NBYTES)
     share = min(_KEPT_NBYTES, _KEPT_NBYTES if spare is None else spare) // max(1, len(words))
@@ -198,11 +182,6 @@ def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], w
         What is read, each with what messages call it.
     way_out
         What to do instead.
-
-    Raises
-    ------
-    UsageError
-        If one of the paths leads to an input, by whatever name.
     """
     known = {source.inode: what for source, what in inputs if source.inode is not None}
     for path in paths:
@@ -221,11 +200,6 @@ def check_no_other_input(paths: Iterable[str], files: Iterable[tuple[object, str
         Where the results go.
     files
         The files, each with what messages call it; what is no path, or of no regular file, is left out.
-
-    Raises
-    ------
-    UsageError
-        As of `check_no_input`.
     """
     there = [(os.fspath(name), what) for name, what in files if isinstance(name, str | os.PathLike)]
     inputs = [(LocalSource.of(name, name), what) for name, what in there if os.path.isfile(name)]

@@ -27,15 +27,7 @@ _PART = 16  # of the memory that is left within a limit, which several workers s
 
 
 def object_or_store(url: str, context: Context) -> Source:
-    """Return the source of a URL: an object, or a store of arrays whose objects it begins.
-
-    Raises
-    ------
-    BufferFileError
-        If there are objects under it that are no store of arrays.
-    OSError, UsageError
-        If nothing is there, or it cannot be read.
-    """
+    """Return the source of a URL: an object, or a store of arrays whose objects it begins."""
     url = urls.signed(url)
     name, _, rest = url.partition("://")
     lists = urls.SCHEMES[name].lists
@@ -79,15 +71,7 @@ class RemoteStore(NamedTuple):
 
     @classmethod
     def of(cls, url: str, found: dict[str, Version], context: Context) -> RemoteStore:
-        """Return the source of the objects that were found under a URL, and read its documents.
-
-        Raises
-        ------
-        ChangedError
-            If one of them was replaced.
-        OSError
-            If one cannot be read.
-        """
+        """Return the source of the objects that were found under a URL, and read its documents."""
         spare = context.spare_memory(STREAMED_BASE_NBYTES)
         ahead = _AHEAD_NBYTES if spare is None else min(_AHEAD_NBYTES, spare // _PART)
         source = cls(url, url, _dumped(found), sum(each.nbytes for each in found.values()), ahead=ahead)

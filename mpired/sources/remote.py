@@ -48,13 +48,7 @@ class RemoteSource(NamedTuple):
 
     @classmethod
     def of(cls, url: str) -> RemoteSource:
-        """Return the source of an object as it is now: one request tells that, and its first bytes.
-
-        Raises
-        ------
-        OSError, UsageError
-            If it is not there, or cannot be read.
-        """
+        """Return the source of an object as it is now: one request tells that, and its first bytes."""
         url = urls.signed(url)
         head, version = _head(url)
         if version.nbytes <= _FEW_BYTES:
@@ -255,13 +249,6 @@ def matching(pattern: str) -> list[str]:
     """Return the URLs that a glob matches, by name; `*` stands for no slash, and `**` for any folders.
 
     A folder that is called as a store of arrays is matches as an object does, and then nothing in it.
-
-    Raises
-    ------
-    UsageError
-        If the objects of that server cannot be listed.
-    FileNotFoundError
-        If none matches.
     """
     place = urls.place_of(pattern)
     if not place.scheme.lists:

@@ -66,13 +66,7 @@ class OpenStore(OpenSource):
         raise NotImplementedError
 
     def content(self, name: str, most: int) -> bytes:
-        """Return the bytes that have a name, `most` and one more at most.
-
-        Raises
-        ------
-        ChangedError
-            If they are not there any more.
-        """
+        """Return the bytes that have a name, `most` and one more at most."""
         raise NotImplementedError
 
     def expect_names(self, names: Iterable[str], most: int) -> None:
@@ -106,15 +100,7 @@ class Source(Protocol):
         """Whether it is read from its start to its end, and ends where it ends: a stream, or what is compressed."""
 
     def open(self) -> OpenSource:
-        """Open it for reading.
-
-        Raises
-        ------
-        ChangedError
-            If the bytes are not those that were there when it was looked at.
-        OSError
-            If it cannot be opened.
-        """
+        """Open it for reading."""
 
     def kept(self) -> Source:
         """Return a source of the same bytes that is read in any order: itself, or a copy in a scratch file."""

@@ -92,13 +92,7 @@ class NamedFile(NamedTuple):
         return cls(path, (status.st_dev, status.st_ino))
 
     def open(self) -> int:
-        """Open it, and return the descriptor.
-
-        Raises
-        ------
-        OSError
-            If something else has the name (ESTALE, or EINVAL, ELOOP).
-        """
+        """Open it, and return the descriptor."""
         fd = open_regular(self.path, os.O_RDWR)
         if NamedFile.of(self.path, fd) != self:
             os.close(fd)
@@ -228,11 +222,6 @@ def copy_range(source: int, target: int, start: int, stop: int, to: int, *, zero
     """Copy the bytes from `start` to `stop` of one file to the offset `to` of another.
 
     Without `zeros` a block that is nothing else is left out: the other file reads as zeros there already.
-
-    Raises
-    ------
-    OSError
-        If there are not so many bytes: what is missing must not become zeros.
     """
     shift = to - start
     for block in blocks(source, start, stop):
@@ -254,13 +243,7 @@ def tells_holes(fd: int) -> bool:
 
 
 def allocate(fd: int, nbytes: int, start: int = 0) -> None:
-    """Reserve `nbytes` for the file from `start` on, so that a full disk shows before any work.
-
-    Raises
-    ------
-    OSError
-        ENOSPC, EDQUOT or EFBIG.
-    """
+    """Reserve `nbytes` for the file from `start` on, so that a full disk shows before any work."""
     end = max(os.fstat(fd).st_size, start + nbytes)
     if nbytes == 0 or filesystem_type(fd) not in _PREALLOCATING:
         os.ftruncate(fd, end)
@@ -352,11 +335,6 @@ def lock(fd: int, *, shared: bool = False) -> bool:
     Locks of this kind end with the last descriptor, so a lock that can be taken has no living owner.
     They belong to the description: closing another descriptor of the file does not lose them, but a
     forked child has them too.
-
-    Raises
-    ------
-    OSError
-        If the file system has no locks: one of `NO_LOCKS`.
     """
     kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
     try:
@@ -377,25 +355,13 @@ def generation(fd: int) -> int:
 
 
 def open_existing(path: str, name: str, *, writable: bool = True) -> int:
-    """Open a regular file to look at it and, if `writable`, to change it; never through a link, never waiting.
-
-    Raises
-    ------
-    OSError
-        If there is none, or it is no regular file, or may not be changed.
-    """
+    """Open a regular file to look at it and, if `writable`, to change it; never through a link, never waiting."""
     with blaming(name):
         return open_regular(path, os.O_RDWR if writable else os.O_RDONLY)
 
 
 def open_regular(path: str, flags: int, dirfd: int | None = None) -> int:
-    """Open a regular file, which is in the directory `dirfd` if one is given; never through a link, never waiting.
-
-    Raises
-    ------
-    OSError
-        If there is none (ENOENT), or something else (EINVAL).
-    """
+    """Open a regular file, which is in the directory `dirfd` if one is given; never through a link, never waiting."""
     fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK, 0o600, dir_fd=dirfd)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -425,13 +391,7 @@ def open_directory(path: str | bytes, dirfd: int | None = None) -> int:
 
 
 def reserve(fd: int, start: int, stop: int) -> None:
-    """Reserve the space of a range of an existing file, where the file system can promise that.
-
-    Raises
-    ------
-    OSError
-        ENOSPC, EDQUOT or EFBIG.
-    """
+    """Reserve the space of a range of an existing file, where the file system can promise that."""
     if start < stop and filesystem_type(fd) in _PREALLOCATING:
         try:
             os.posix_fallocate(fd, start, stop - start)
@@ -474,13 +434,7 @@ def open_new(name: bytes | str, dirfd: int | None = None) -> int:
 
 
 def link(fd: int, name: bytes, dirfd: int) -> None:
-    """Give an unnamed file its first name.
-
-    Raises
-    ------
-    FileExistsError
-        If something has that name already.
-    """
+    """Give an unnamed file its first name."""
     # Without src_dir_fd CPython calls link(2), which does not follow the /proc link (EXDEV).
     with step(_INTO_PLACE):
         os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=dirfd, dst_dir_fd=dirfd, follow_symlinks=True)

@@ -35,12 +35,6 @@ class ChangedFile:
         Called when they are there, while interruptions are still held back.
     named
         As of `FileOutput` and `Scratch`.
-
-    Raises
-    ------
-    OSError
-        If there is no space, or the directory cannot be written to. Nothing has changed, as after any error but
-        `UnconfirmedError`.
     """
 
     def __init__(
@@ -76,15 +70,7 @@ class ChangedFile:
         return (self._draft,)
 
     def commit(self) -> None:
-        """Let the file have the new bytes.
-
-        Raises
-        ------
-        OSError
-            Before the commit point: nothing has changed.
-        UnconfirmedError
-            After it: the disk has not confirmed all, or the next command has to complete it.
-        """
+        """Let the file have the new bytes."""
         if self._update is not None:
             self._update.seal(b"")
             self._update.publish(self._on_commit)

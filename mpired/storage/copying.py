@@ -36,11 +36,6 @@ def copy_sparse(source: int, target: int, start: int, stop: int, to: int) -> Non
 
     Holes stay holes. Where they are the file system is asked only if it is known to tell the truth, and believed only
     if that agrees with the blocks that the file has; else all is read, and blocks of zeros become holes.
-
-    Raises
-    ------
-    OSError
-        If the file has become shorter.
     """
     status = os.fstat(source)
     if status.st_blocks * _BLOCKS_UNIT >= status.st_size:

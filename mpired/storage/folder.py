@@ -40,13 +40,7 @@ class Place(NamedTuple):
         return os.path.join(self.directory, self.name)
 
     def open(self) -> Folder:
-        """Open the directory again.
-
-        Raises
-        ------
-        OSError
-            If it is not there, or something else has its name (ESTALE).
-        """
+        """Open the directory again."""
         with calls.blaming(self.path):
             folder = Folder.at(self.path)
             device = folder.place.inode[0] if self.inode[0] == ANY_DEVICE else self.inode[0]
@@ -88,13 +82,7 @@ class Folder:
 
     @classmethod
     def at(cls, path: str) -> Self:
-        """Open the directory at `path`, which is not judged.
-
-        Raises
-        ------
-        OSError
-            If there is none, or it may not be opened.
-        """
+        """Open the directory at `path`, which is not judged."""
         directory, name = os.path.split(path)
         dirfd = calls.open_directory(directory)
         try:
@@ -107,15 +95,7 @@ class Folder:
 
     @classmethod
     def new(cls, directory: str) -> Self:
-        """Make a staging directory beside the files of a directory.
-
-        Raises
-        ------
-        FileExistsError
-            If something else has the name that was tried.
-        OSError
-            If it cannot be made or removed by others (ENOENT), or something else was put in its place (EPERM).
-        """
+        """Make a staging directory beside the files of a directory."""
         name = f".{os.urandom(4).hex()}.mpired-together"
         dirfd = calls.open_directory(directory)
         try:

@@ -246,13 +246,7 @@ def _ranges(journal: Journal) -> Iterator[tuple[int, int]]:
 
 
 def stored_keys(fd: int) -> bytes:
-    """Return the keys of the updates that a file remembers, b"" if there are none.
-
-    Raises
-    ------
-    OSError
-        If the file system has no extended attributes.
-    """
+    """Return the keys of the updates that a file remembers, b"" if there are none."""
     try:
         return os.getxattr(fd, ONCE_ATTRIBUTE)
     except OSError as error:
@@ -262,13 +256,7 @@ def stored_keys(fd: int) -> bytes:
 
 
 def remember(fd: int, keys: bytes) -> None:
-    """Let a file remember keys, in the place of those that it has.
-
-    Raises
-    ------
-    OSError
-        If the file system refuses, as where all attributes of a file share one block.
-    """
+    """Let a file remember keys, in the place of those that it has."""
     try:
         os.setxattr(fd, ONCE_ATTRIBUTE, keys)
     except OSError as error:

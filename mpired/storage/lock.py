@@ -43,13 +43,7 @@ class Waiting(NamedTuple):
 
 
 def with_timeout(timeout: object) -> Waiting:
-    """Return the wait of `lock_timeout`; None for the usual time.
-
-    Raises
-    ------
-    UsageError
-        If it is not a time.
-    """
+    """Return the wait of `lock_timeout`; None for the usual time."""
     if timeout is None:
         return Waiting()
     if not isinstance(timeout, int | float) or not 0 <= timeout < math.inf:
@@ -140,13 +134,6 @@ def lock_target(
         The files that this process has locked already: one that has several names is locked once.
     alone
         Whether no other machine is at work there, if the file system does not show its locks.
-
-    Raises
-    ------
-    LockError
-        If others hold the lock all the time, or the file system has no locks, or does not show those of others.
-    OSError
-        If there is no such file, or it may not be changed.
     """
     waiting = waiting.begun()
     path = os.path.realpath(name)
@@ -178,13 +165,7 @@ def check_reach(fd: int, name: str) -> None:
 
 
 def check_reaches(name: str) -> None:
-    """Raise `ShortLocksError` if the lock on a file, or on one made in its place, would not keep other machines away.
-
-    Raises
-    ------
-    OSError
-        If there is neither the file nor a directory for it, or it may not be opened.
-    """
+    """Raise `ShortLocksError` if a lock on a file, or on its replacement, would not be seen by other machines."""
     path = os.path.realpath(name)
     with calls.blaming(name):
         there = path if os.path.exists(path) else os.path.dirname(path)
@@ -201,14 +182,6 @@ def lock_replaced(name: str, waiting: Waiting, *, held: Collection[Inode] = (), 
     A file that may not be written to is locked as by a reader, which keeps those out that write to it. Where the file
     system has no locks nothing can update the file in place, and one that may not be opened is no target either:
     there None is returned.
-
-    Raises
-    ------
-    LockError
-        If others hold the lock all the time, or a file that is `updated`, because what replaces it depends on what it
-        holds, is where their locks are not seen.
-    OSError
-        If the system refuses.
     """
     for shared in (False, True):
         try:
@@ -310,13 +283,7 @@ def _in_one_directory(target: Target, other: Target | None) -> Target:
 
 
 def acquire(fd: int, name: str, waiting: Waiting, *, shared: bool = False) -> None:
-    """Wait for the lock on an open file.
-
-    Raises
-    ------
-    LockError
-        As of `lock_target`.
-    """
+    """Wait for the lock on an open file."""
     with step("waiting for locks"):
         _wait(fd, name, waiting, shared=shared)
 

@@ -43,15 +43,7 @@ class Manifest(NamedTuple):
 
     @classmethod
     def read(cls, folder: Folder) -> Self:
-        """Read it back; it is input like any other, and may only name files beside it.
-
-        Raises
-        ------
-        FileNotFoundError
-            If there is none.
-        BufferFileError
-            If it is damaged.
-        """
+        """Read it back; it is input like any other, and may only name files beside it."""
         import json  # noqa: PLC0415 - for commits of many files only
 
         path = os.path.join(folder.path, MANIFEST)

@@ -76,13 +76,7 @@ def apply(found: Journal, fd: int, mark: Mark | None, *, durable: bool) -> None:
 
 
 def check_possible(fd: int) -> None:
-    """Raise `OSError` if a file with several names cannot be marked.
-
-    Raises
-    ------
-    OSError
-        EOPNOTSUPP: its file system has no extended attributes.
-    """
+    """Raise `OSError` if a file with several names cannot be marked."""
     try:
         os.getxattr(fd, names.MARK)
     except OSError as error:

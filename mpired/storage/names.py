@@ -47,13 +47,7 @@ def is_staging(name: str) -> bool:
 
 
 def staging_in(directory: str) -> Iterator[str]:
-    """Yield the paths of what has the name of a staging directory in a directory.
-
-    Raises
-    ------
-    OSError
-        If the system fails: what waits there must not be overlooked.
-    """
+    """Yield the paths of what has the name of a staging directory in a directory."""
     try:
         names = sorted(filter(is_staging, calls.names_in(directory)))
     except OSError as error:

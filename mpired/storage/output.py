@@ -41,13 +41,7 @@ class Packing(NamedTuple):
 
     @classmethod
     def of(cls, path: str, level: int | None) -> Packing | None:
-        """Return how a result of that name is compressed, None if it is not.
-
-        Raises
-        ------
-        UsageError
-            If the codec has no such level, or there is a level and no codec.
-        """
+        """Return how a result of that name is compressed, None if it is not."""
         codec = codecs.by_suffix(path)
         if codec is not None:
             return cls(codec, codec.checked_level(level))
@@ -299,13 +293,6 @@ class FileOutput(_Single):
         After a crash the next command that writes the file removes that.
     packing
         How it is compressed when all of it is there; None if it is not.
-
-    Raises
-    ------
-    OutputExistsError
-        If the file is there and `overwrite` is false.
-    OSError
-        If the name is a directory or the directory cannot be written to.
     """
 
     def __init__(  # noqa: PLR0913 - all that a result depends on
@@ -360,15 +347,7 @@ class FileOutput(_Single):
         self._within.append(path)
 
     def commit(self) -> None:
-        """Make the file durable and put it in its place.
-
-        Raises
-        ------
-        OSError
-            Before the commit point: nothing has changed.
-        UnconfirmedError
-            After it: the file is in place, but the disk has not confirmed its name.
-        """
+        """Make the file durable and put it in its place."""
         self.seal()
         self.publish()
 
@@ -456,13 +435,7 @@ def existing_file(path: str) -> os.stat_result | None:
 
 
 def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> None:
-    """Check that results can be written to paths, as far as that shows without making or locking anything.
-
-    Raises
-    ------
-    OutputExistsError, OSError
-        As `open_output`.
-    """
+    """Check that results can be written to paths, as far as that shows without making or locking anything."""
     for path in paths:
         if path == "-" and sys.__stdout__ is None:
             raise _closed_stdout()
@@ -555,13 +528,6 @@ def open_output(
 
     `target` is the file that is replaced, if this process has it locked; `named` is as of `FileOutput` and `Scratch`.
     The suffix of the path may ask for a codec, and `level` is that of the compression, None for the usual one.
-
-    Raises
-    ------
-    OutputExistsError, OSError
-        As `FileOutput`; `OSError` (EBADF) if standard output is closed.
-    UsageError
-        If there is no such level.
     """
     packing = Packing.of(path, level)
     if is_url(path):

@@ -60,15 +60,6 @@ def recover_files(files: Sequence[str], options: Options, tell: Callable[[Recove
         As `mpired.options.checked` gives them.
     tell
         Takes the actions on each.
-
-    Raises
-    ------
-    UsageError
-        If the options contradict each other.
-    RanksError
-        If several files could not be recovered.
-    MpiredError, OSError
-        If one could not.
     """
     check(options)
     how, waiting = Discard(options["discard"] + options["force"]), with_timeout(options["lock_timeout"])

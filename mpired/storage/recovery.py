@@ -86,13 +86,7 @@ def _beside(target: Target) -> _Place:
 
 
 def discard_orphan(path: str, discard: Discard) -> str:
-    """Remove the journal of a file that is missing.
-
-    Raises
-    ------
-    BufferFileError
-        If it is of a committed update, and `discard` is not `ALWAYS`: the file may be there by another name.
-    """
+    """Remove the journal of a file that is missing."""
     with calls.blaming(journal_path(path)), _opened_place(journal_path(path)) as place:
         if place is not None:
             if discard is not Discard.ALWAYS and _is_committed(place):
@@ -133,15 +127,6 @@ def recover(target: Target, *, discard: Discard = Discard.NO) -> str:
     -------
     str
         What became of a journal: "finished", "forgotten", "discarded", or "" if there is none.
-
-    Raises
-    ------
-    BufferFileError
-        If what is there cannot be trusted or belongs to another file.
-    OSError
-        If a committed update cannot be finished now; its journal stays.
-    UnconfirmedError
-        If it is finished, but its journal stays.
     """
     check_is_data(target.path)
     with calls.blaming(target.name):

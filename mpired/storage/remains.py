@@ -15,11 +15,6 @@ def has_journal(path: str, *, is_link: bool = True, listed: bool = False) -> boo
 
     That is what has the name of one beside it, unless its directory is `listed` and has none; or what the mark of a
     file with several names leads to.
-
-    Raises
-    ------
-    OSError
-        If that cannot be known.
     """
     if not listed and status(journal_path(path, is_link=is_link)):
         return True
@@ -49,13 +44,6 @@ def finish_staged(paths: Iterable[str], *, alone: bool = False, dry_run: bool = 
     -------
     bool
         Whether results were put in place.
-
-    Raises
-    ------
-    BufferFileError
-        If a file is not what it was at the commit.
-    OSError
-        If it cannot be finished, or a living command does not finish it.
     """
     directories: list[str] = []
     with contextlib.suppress(FileNotFoundError):  # there may be no current directory

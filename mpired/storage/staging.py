@@ -37,15 +37,7 @@ _PATIENCE, _PAUSE = 30.0, 0.005
 
 
 def commit(home: Folder) -> None:
-    """Make the commit durable: from here on the results go forward, whatever happens.
-
-    Raises
-    ------
-    OSError
-        If that is not possible: nothing is committed.
-    UnconfirmedError
-        If the commit is perhaps on the disk, and could not be taken back.
-    """
+    """Make the commit durable: from here on the results go forward, whatever happens."""
     try:
         calls.let_go(home.create(COMMIT))
         home.sync()
@@ -214,11 +206,6 @@ def finish(path: str, *, alone: bool = False) -> bool:
         A staging directory.
     alone
         As of `remains.finish_staged`.
-
-    Raises
-    ------
-    BufferFileError, OSError
-        As `remains.finish_staged`.
     """
     folder = _left(path)
     if folder is None:

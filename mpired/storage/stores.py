@@ -108,15 +108,6 @@ def get(url: str, start: int, stop: int, version: Version | None = None) -> tupl
         Which bytes, one at least.
     version
         What it has to be; None for anything.
-
-    Raises
-    ------
-    ReplacedError
-        If it is something else.
-    NothingThereError
-        If it has none of these bytes.
-    OSError, UsageError, BufferFileError
-        If it is not there, or cannot be read.
     """
     place = place_of(url)
     options: dict[str, Any] = {"range": (start, stop)}
@@ -149,13 +140,7 @@ def look(url: str) -> Version | None:
 
 
 def names_in(url: str, folder: str) -> list[str]:
-    """Return the names of the objects in a folder of the store of a URL, and of the folders there, with a slash.
-
-    Raises
-    ------
-    OSError
-        If the store does not tell them.
-    """
+    """Return the names of the objects in a folder of the store of a URL, and of the folders there, with a slash."""
     root = place_of(url).root
 
     def listed() -> list[str]:
@@ -166,15 +151,7 @@ def names_in(url: str, folder: str) -> list[str]:
 
 
 def versions_under(url: str, folder: str, most: int | None = None) -> dict[str, Version]:
-    """Return the names of all objects in a folder, those further down too, and what they are.
-
-    Raises
-    ------
-    BufferFileError
-        If there are more than `most`.
-    OSError
-        As of `names_in`.
-    """
+    """Return the names of all objects in a folder, those further down too, and what they are."""
     root = place_of(url).root
 
     def listed() -> dict[str, Version]:
@@ -189,15 +166,7 @@ def versions_under(url: str, folder: str, most: int | None = None) -> dict[str, 
 
 
 def put(url: str, content: Any, **options: Any) -> None:
-    """Write an object; options as of `obstore.put`.
-
-    Raises
-    ------
-    ThereError
-        If it is there already, and `mode` is "create".
-    OSError
-        If it cannot be written.
-    """
+    """Write an object; options as of `obstore.put`."""
     place = place_of(url)
     _called(url, lambda: _obstore().put(_store(place.root), place.key, content, **options))
 

@@ -116,17 +116,6 @@ class Together:
         The settings of the call; interruptions are held back when it is told that the files will be in place.
     level
         The level of compression of those whose suffix asks for a codec; None for the usual one.
-
-    Raises
-    ------
-    OutputExistsError
-        If one is there and `overwrite` is false.
-    UsageError
-        If one is a stream.
-    RanksError
-        If several cannot be written: one error that lists them all.
-    OSError
-        If a name is a directory, or a directory cannot be written to.
     """
 
     def __init__(
@@ -193,15 +182,7 @@ class Together:
         return True
 
     def commit(self) -> None:
-        """Make all files durable and put them in their places.
-
-        Raises
-        ------
-        OSError, OutputExistsError
-            Before the commit point: nothing has changed.
-        UnconfirmedError
-            After it: not all files are in place, or not confirmed; the next command that needs one finishes it.
-        """
+        """Make all files durable and put them in their places."""
         if not self.drafts:
             self._on_commit()
             return

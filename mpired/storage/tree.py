@@ -15,13 +15,6 @@ def copy_into(directory: str, sources: Sequence[Path], *, on_commit: Callable[[]
     """Copy directories into one that is new or empty, bring them to the disk, and call `on_commit` then.
 
     What Python has compiled in them is left out.
-
-    Raises
-    ------
-    OutputExistsError
-        If there is something in the directory, or it is none.
-    OSError
-        If the system refuses; what was copied is removed again.
     """
     is_new = not os.path.lexists(directory)
     if not is_new and (not os.path.isdir(directory) or os.listdir(directory)):

@@ -21,15 +21,7 @@ def recover(target: Target) -> str:
 
 
 def recover_for_reading(name: str, context: Context) -> None:
-    """Make sure that no update of the file is half done, before it is read or a new file takes its name.
-
-    Raises
-    ------
-    BufferFileError
-        If there is one that this user cannot finish, or the file is missing and its update waits for it.
-    MpiredError, OSError
-        As of `recovery.recover` and `lock_target`.
-    """
+    """Make sure that no update of the file is half done, before it is read or a new file takes its name."""
     check_is_data(name)
     if has_journal(name):
         from mpired.storage import recovery  # noqa: PLC0415 - as above

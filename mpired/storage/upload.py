@@ -38,13 +38,6 @@ class RemoteOutput(Scratch):
         As of `Scratch`.
     packing
         How it is compressed; None if it is not.
-
-    Raises
-    ------
-    OutputExistsError
-        If the object is there and `overwrite` is false.
-    UsageError, OSError
-        If nothing can be put there, as far as that shows before.
     """
 
     directory = None
@@ -66,15 +59,7 @@ class RemoteOutput(Scratch):
         self._packing = packing
 
     def commit(self) -> None:
-        """Put the object: the end of the last request is the commit point.
-
-        Raises
-        ------
-        OutputExistsError, OSError
-            If it is not there.
-        UnconfirmedError
-            If nobody can tell whether it is.
-        """
+        """Put the object: the end of the last request is the commit point."""
         if self._packing is None:
             self._put(self.fd)
             return
@@ -103,13 +88,7 @@ class RemoteOutput(Scratch):
             self._on_commit()
 
     def _came_too_late(self, sent: Future[None]) -> bool:
-        """Tell whether the object is there after an interruption.
-
-        Raises
-        ------
-        UnconfirmedError
-            If that does not show soon.
-        """
+        """Tell whether the object is there after an interruption."""
         if wait([sent], _PATIENCE).not_done:
             raise UnconfirmedError(self._url, "was interrupted while it was sent; look whether it is there")
         return sent.exception() is None
@@ -184,13 +163,7 @@ def sending_nbytes(nbytes: int) -> int:
 
 
 def check_new(url: str, *, overwrite: bool) -> Version | None:
-    """Return what is at a URL, if a result may be put there.
-
-    Raises
-    ------
-    OutputExistsError, UsageError, OSError
-        As of `RemoteOutput`.
-    """
+    """Return what is at a URL, if a result may be put there."""
     scheme = urls.place_of(url).scheme
     if not scheme.takes:
         takers = ", ".join(f"{row.name}://" for row in urls.SCHEMES.values() if row.takes)

@@ -51,13 +51,7 @@ class Signed(str):
 
 
 def signed(word: str) -> str:
-    """Return a word, which is `Signed` if it is a URL with a query, or names a list by one.
-
-    Raises
-    ------
-    UsageError
-        If it is a URL with a user or a password: each word of a call may be shown, and recorded.
-    """
+    """Return a word, which is `Signed` if it is a URL with a query, or names a list by one."""
     if not is_url(word.removeprefix("@")):
         return word
     name = _name(word)
@@ -137,13 +131,7 @@ def behind_host(word: str) -> str:
 
 
 def place_of(url: str) -> Place:
-    """Return where the object of a URL is.
-
-    Raises
-    ------
-    UsageError
-        If it names no object, or has no place for one.
-    """
+    """Return where the object of a URL is."""
     url = signed(url)
     query = query_of(url)
     name, _, rest = url.partition("://")

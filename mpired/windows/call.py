@@ -92,11 +92,6 @@ def plan_accumulate(
         As `mpired.options.checked` gives them.
     context
         The settings of the call.
-
-    Raises
-    ------
-    MpiredError, OSError
-        If the request makes no sense, or an origin cannot be used.
     """
     if not origins:
         raise UsageError("ORIGIN", "there is none; name at least one file after the target")
@@ -292,13 +287,7 @@ def _of_windows(said: Declared) -> Declared:
 
 
 def _with_create(request: Request, options: Options) -> Request:
-    """Let a request make its windows if they are missing.
-
-    Raises
-    ------
-    UsageError
-        If it cannot be said what to make.
-    """
+    """Let a request make its windows if they are missing."""
     create: Any = options["create"]
     if create is None:
         return request

@@ -23,13 +23,7 @@ from mpired.windows.request import Done
 
 
 def laid_out(path: str, to: str | None, model: Model, *, terminal: bool = False) -> tuple[Format, Layout]:
-    """Return the format of fetched elements that go to a path, and how they lie in it.
-
-    Raises
-    ------
-    MpiredError
-        If there is none, or it cannot hold them.
-    """
+    """Return the format of fetched elements that go to a path, and how they lie in it."""
     # Elements of a column are no file with columns.
     like = RAW.name if format_named(model.format).has_columns else model.format
     form = output_format(path, to, like, terminal=terminal)
@@ -96,13 +90,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         return [self._path] if isinstance(self._output, FileOutput) and os.path.isfile(self._path) else []
 
     def keep(self, elements: np.ndarray, model: Model) -> None:
-        """Take elements that are like those of a window, of one buffer; a file is in place then.
-
-        Raises
-        ------
-        MpiredError, OSError
-            If the format cannot hold them, or the system refuses.
-        """
+        """Take elements that are like those of a window, of one buffer; a file is in place then."""
         output = self._output
         if isinstance(output, FileOutput) and model.source and output.replaces(model.source.inode):
             raise UsageError("`fetch`", f"{self._path} is the target; choose another file")
@@ -141,15 +129,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
             ) from error
 
     def send(self, name: str, done: Done) -> None:
-        """Write the elements to a stream, now that with the target `name` is done what was to be done.
-
-        Raises
-        ------
-        UnconfirmedError
-            If that fails, and the target has changed all the same.
-        OSError
-            If that fails, and nothing has changed: it was only read, or was not as expected.
-        """
+        """Write the elements to a stream, now that with the target `name` is done what was to be done."""
         if isinstance(self._output, FileOutput):
             return
         try:

@@ -70,13 +70,7 @@ def content_of(buffers: Iterable[Iterable[np.ndarray]], request: str) -> bytes:
 
 
 def stored(target: Target) -> list[bytes]:
-    """Return the keys that a target remembers, the oldest first.
-
-    Raises
-    ------
-    UsageError
-        If its file system cannot keep any.
-    """
+    """Return the keys that a target remembers, the oldest first."""
     try:
         kept = journal.stored_keys(target.fd)
     except OSError as error:
@@ -103,13 +97,7 @@ def _keys(kept: bytes) -> list[bytes]:
 
 
 def encoded(name: str, remembered: Sequence[bytes], new: Sequence[Key]) -> bytes:
-    """Return the attribute for the keys of before and those of this command.
-
-    Raises
-    ------
-    CountError
-        If there is no room for all of them.
-    """
+    """Return the attribute for the keys of before and those of this command."""
     if len(remembered) + len(new) > MAX_KEYS:
         reason = f"remembers {len(remembered)} keys and has room for {MAX_KEYS}, and there are {len(new)} new ones"
         raise CountError(name, f"{reason}; `once_key='KEY'` is one for all origins, and a copy of the file has none")

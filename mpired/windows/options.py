@@ -26,13 +26,7 @@ _NAMED_PAIRS = {tuple(part.name for part in row.parts): row for row in DATATYPES
 
 
 def resolve(op: ops.OpLike, use: ops.Use, values: Options) -> ops.Op:
-    """Return the predefined op that is meant; the one-sided calls take no other (MPI-4.1, 12.3.4).
-
-    Raises
-    ------
-    UnknownOpError, OpError
-        If there is none, or it is not for this use.
-    """
+    """Return the predefined op that is meant; the one-sided calls take no other (MPI-4.1, 12.3.4)."""
     chosen = ops.meant(op)
     if chosen is None:
         if not isinstance(op, str):
@@ -58,13 +52,7 @@ class Sides(NamedTuple):
 
 
 def sides(options: Options, said: Declared) -> Sides:
-    """Return the datatypes of both sides, which must be made of one predefined type (MPI-4.1, 12.3.4).
-
-    Raises
-    ------
-    DatatypeError
-        If they are not.
-    """
+    """Return the datatypes of both sides, which must be made of one predefined type (MPI-4.1, 12.3.4)."""
     types = options["types"]
     defined = None if types is None else datatypes.definitions(os.fspath(types))
     components = {} if said.datatype is None else {"`type`": said.datatype}
@@ -94,11 +82,6 @@ def component_of(datatype: Datatype) -> Datatype | None:
     """Return the predefined datatype that all components of a datatype are; a pair counts as one component.
 
     None if it has no components: with such a type a call does nothing.
-
-    Raises
-    ------
-    DatatypeError
-        If they are of several.
     """
     if datatype.structure is None and datatype.group is not Group.DERIVED:
         return datatype
@@ -123,13 +106,7 @@ def _leaves(typemap: TypeMap) -> set[tuple[str, ...]]:
 
 
 def place(options: Options, nwindows: int, context: Context, target: Datatype | None = None) -> Placement:
-    """Return where elements go; `target` is the datatype of the target, if it is derived.
-
-    Raises
-    ------
-    MpiredError
-        If the words contradict each other.
-    """
+    """Return where elements go; `target` is the datatype of the target, if it is derived."""
     path, disp = options["map"], options["target_disp"]
     placement = Placement(
         disp=0 if disp is None and options["target_type"] is not None else disp,
@@ -169,13 +146,7 @@ def _opened_map(name: str, context: Context) -> RankBuffer:
 
 
 def read_map(path: Indices, context: Context) -> np.ndarray:
-    """Return the indices that a file, or an array, of integers holds.
-
-    Raises
-    ------
-    DatatypeError
-        If it holds something else.
-    """
+    """Return the indices that a file, or an array, of integers holds."""
     if not isinstance(path, str | os.PathLike):
         name, indices = "map", np.asarray(path).ravel()
         held = element_text(indices.dtype)

@@ -128,15 +128,7 @@ class ArrayOrigin(Origin):
 
     @classmethod
     def of(cls, array: np.ndarray, declared: Datatype | None, first: int, count: int | None) -> ArrayOrigin:
-        """Return the elements of any array, from the element `first` on.
-
-        Raises
-        ------
-        DatatypeError
-            If no MPI datatype has its form, or the declared one has another.
-        CountError
-            If it has fewer elements.
-        """
+        """Return the elements of any array, from the element `first` on."""
         datatype = declared or from_dtype(array.dtype)
         if not agrees(datatype, array.dtype):
             raise DatatypeError("array", f"has elements of {element_text(array.dtype)}, which are not {datatype.label}")

@@ -74,13 +74,7 @@ class Placement:
             raise UsageError("`windows`", "is given several times; choose one with `target_rank`, or use `map`")
 
     def shares(self, windows: Sequence[FlatBuffer], given: Given) -> list[Share | None]:
-        """Return for each window the elements that are meant, checked.
-
-        Raises
-        ------
-        MpiredError
-            If elements lie outside of the window or overlap, or there are not as many as in the origin.
-        """
+        """Return for each window the elements that are meant, checked."""
         if self.indices is not None and self.rank is None:
             return self._mapped(windows, self.indices, given)
         rank = self.rank or 0

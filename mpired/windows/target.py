@@ -108,11 +108,6 @@ def open_target(target: Target, declared: Declared, decoder: Decoder, stack: Exi
         Decodes its columns.
     stack
         Closes what stays open.
-
-    Raises
-    ------
-    MpiredError
-        If the file is damaged, is not of the datatype, or would lose something if it were written again.
     """
     file = looked_at(LocalSource.of_status(target.name, target.path, target.status), declared)
     if flat := changed_there(file):
@@ -293,13 +288,7 @@ class ColumnTarget(_Columns):
         return once.stored(self._target)
 
     def begin(self, _changed_nbytes: int, policy: Policy, /) -> Update:
-        """Begin to change it: always by a new file.
-
-        Raises
-        ------
-        UsageError
-            If the policy asks for a journal.
-        """
+        """Begin to change it: always by a new file."""
         check_rewritten(self.name, self.format, policy)
         return _Rewritten(self._target, self._scratch, self._encode, durable=policy.durable)
 
@@ -396,13 +385,7 @@ class Filling(NamedTuple):
     marked: Sequence[Missing | None] = ()
 
     def row(self, name: str) -> Format:
-        """Return the format of a target of that name.
-
-        Raises
-        ------
-        UsageError
-            If its suffix does not mean a format that is made so.
-        """
+        """Return the format of a target of that name."""
         like = self.model.format if self.whole else ""
         return format_to_create(name, like=like, declared=self.declared)
 
@@ -435,13 +418,6 @@ def make_target(
         Closes it.
     durable
         Whether the disk has to confirm the file.
-
-    Raises
-    ------
-    Appeared
-        If it is there.
-    UsageError
-        If its suffix does not mean a format that is made so.
     """
     row = filling.row(name)
     try:
@@ -465,11 +441,6 @@ class NewColumns(_Columns):
         What it holds at first.
     stack
         Closes what is opened.
-
-    Raises
-    ------
-    UsageError
-        If two columns of the origin are one buffer, which they are in no target.
     """
 
     def __init__(self, output: FileOutput, filling: Filling, stack: ExitStack) -> None:

@@ -79,11 +79,6 @@ def transact(
         Called with the old elements when all is ready.
     replaced
         Existing files that `keep` replaces, which are locked with the windows.
-
-    Raises
-    ------
-    MpiredError, OSError
-        Nothing has changed, except after an `UnconfirmedError`.
     """
     finish_staged(map(calls.followed, request.windows))
     while True:
@@ -191,13 +186,7 @@ def _open_for_reading(request: Request, policy: Policy, stack: ExitStack) -> Seq
 def locked(
     names: Sequence[str], waiting: Waiting, *, shared: bool = False, replaced: Sequence[str] = ()
 ) -> Iterator[list[Target]]:
-    """Lock windows, and files that are replaced beside them, all in one order; give the windows.
-
-    Raises
-    ------
-    UsageError
-        If two names lead to one file.
-    """
+    """Lock windows, and files that are replaced beside them, all in one order; give the windows."""
 
     def lock(name: str, waiting: Waiting, *, held: Collection[Inode]) -> Target | None:
         if name in names:

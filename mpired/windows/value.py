@@ -24,13 +24,7 @@ _HINTS = {Group.PAIR: "; write VALUE,INDEX", Group.TIME: "; write it as 2021-02-
 
 
 def parse_value(text: str, datatype: Datatype) -> np.ndarray:
-    """Return an array of one element.
-
-    Raises
-    ------
-    UsageError
-        If the text is not an element of the datatype, or outside of its range.
-    """
+    """Return an array of one element."""
     words = text.split(",") if datatype.group is Group.PAIR else [text]
     try:
         return _moment(text, datatype) if datatype.group is Group.TIME else _element(words, datatype, _from_text)
@@ -49,13 +43,7 @@ def is_value(text: str, datatype: Datatype) -> bool:
 
 
 def element_of_number(value: Any, datatype: Datatype, what: str) -> np.ndarray:
-    """Return an array of one element that is exactly a number, or a pair of numbers; floats may be rounded.
-
-    Raises
-    ------
-    UsageError
-        If it is not an element of the datatype, or outside of its range; the message calls it `what`.
-    """
+    """Return an array of one element that is exactly a number, or a pair of numbers; floats may be rounded."""
     try:
         if datatype.group in TIMES and isinstance(value, np.datetime64 | np.timedelta64):
             return _exactly(value, datatype)

@@ -38,13 +38,6 @@ class Definitions(Mapping[str, Found]):
         Tells whether a name means something already.
     reader
         Reads a text, with these definitions.
-
-    Raises
-    ------
-    DefinitionError
-        If the file or an entry is wrong; the message names both, and shows the place.
-    OSError
-        If the file cannot be read.
     """
 
     def __init__(self, path: str, is_taken: Callable[[str], bool], reader: Callable[[str, Definitions], Read]) -> None:

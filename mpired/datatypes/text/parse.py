@@ -20,13 +20,7 @@ _BYTE_ORDERS = {"<": "little", ">": "big", "=": "native"}
 
 
 def definitions(path: str) -> Definitions:
-    """Read a file of named datatypes.
-
-    Raises
-    ------
-    DefinitionError, OSError
-        If it, or an entry of it, is wrong.
-    """
+    """Read a file of named datatypes."""
     return Definitions(path, _is_taken, _read)
 
 
@@ -51,13 +45,6 @@ def parse(text: str, defined: Definitions | None = None) -> Found:
     -------
     Datatype and byte order
         The byte order, "little", "big" or "native", is None unless a NumPy code says it.
-
-    Raises
-    ------
-    UnknownDatatypeError
-        If no datatype has that name or code, or the text is wrong elsewhere; the message shows where.
-    DatatypeError
-        If the type is known but NumPy cannot hold it.
 
     Examples
     --------

@@ -92,13 +92,7 @@ class Reader:
         self._word = ""
 
     def whole(self) -> Read:
-        """Return what the whole text means.
-
-        Raises
-        ------
-        UnknownDatatypeError
-            If it means nothing; the message shows the place with a caret.
-        """
+        """Return what the whole text means."""
         if len(self._text) > MAX_LENGTH:
             raise UnknownDatatypeError(f"{self._text[:_AROUND]}...", f"is longer than {MAX_LENGTH} characters")
         self._advance()

@@ -48,13 +48,7 @@ def indexed(blocklengths: Sequence[int], displacements: Sequence[int], old: Type
 
 
 def hindexed(blocklengths: Sequence[int], displacements: Sequence[int], old: TypeMap) -> TypeMap:
-    """Return blocks at displacements in bytes.
-
-    Raises
-    ------
-    ValueError
-        If the lists are not of one length.
-    """
+    """Return blocks at displacements in bytes."""
     return struct(blocklengths, displacements, [old] * len(blocklengths))
 
 
@@ -69,26 +63,14 @@ def hindexed_block(blocklength: int, displacements: Sequence[int], old: TypeMap)
 
 
 def struct(blocklengths: Sequence[int], displacements: Sequence[int], olds: Sequence[TypeMap]) -> TypeMap:
-    """Return blocks of several types at displacements in bytes.
-
-    Raises
-    ------
-    ValueError
-        If the lists are not of one length.
-    """
+    """Return blocks of several types at displacements in bytes."""
     _same_lengths(blocklengths, displacements, olds)
     blocks = zip(blocklengths, displacements, olds, strict=True)
     return combined([Run(old, disp, count, old.extent) for count, disp, old in blocks])
 
 
 def subarray(sizes: Sequence[int], subsizes: Sequence[int], starts: Sequence[int], order: str, old: TypeMap) -> TypeMap:
-    """Return a box out of an array; the extent is that of the array.
-
-    Raises
-    ------
-    ValueError
-        If the box is not in the array.
-    """
+    """Return a box out of an array; the extent is that of the array."""
     _same_lengths(sizes, subsizes, starts)
     for i, (size, subsize, start) in enumerate(zip(sizes, subsizes, starts, strict=True)):
         if not (1 <= subsize <= size and 0 <= start <= size - subsize):
@@ -113,13 +95,7 @@ def darray(  # noqa: PLR0913, PLR0917 - the arguments are those of MPI_Type_crea
     order: str,
     old: TypeMap,
 ) -> TypeMap:
-    """Return what a process owns of an array that is distributed as in HPF; the extent is that of the array.
-
-    Raises
-    ------
-    ValueError
-        If the processes or the blocks do not fit.
-    """
+    """Return what a process owns of an array that is distributed as in HPF; the extent is that of the array."""
     _same_lengths(gsizes, distribs, dargs, psizes, first=2)
     if math.prod(psizes) != size:
         raise ArgumentError(f"a grid of {'x'.join(map(str, psizes))} is not {size} processes", 5)

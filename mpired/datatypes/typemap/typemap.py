@@ -241,13 +241,7 @@ def _alignment(form: np.dtype) -> int:
 
 
 def combined(runs: Sequence[Run]) -> TypeMap:
-    """Return the map of some runs one after another, its bounds by the rules of MPI-4.1, 5.1.6 and 5.1.7.
-
-    Raises
-    ------
-    ValueError
-        If a figure is 2**63 or more.
-    """
+    """Return the map of some runs one after another, its bounds by the rules of MPI-4.1, 5.1.6 and 5.1.7."""
     if len(runs) == 1 and runs[0].copies == 1 and not runs[0].disp:
         return runs[0].of
     kept = tuple([_simplified(run) for run in runs if run.copies and run.of.entries])

@@ -76,13 +76,7 @@ def forget() -> None:
 
 @functools.cache
 def _loaded() -> tuple[ctypes.CDLL | None, str]:
-    """Return the library and "", or None and the reason.
-
-    Raises
-    ------
-    UsageError
-        If the environment says neither yes nor no.
-    """
+    """Return the library and "", or None and the reason."""
     word = os.environ.get(VARIABLE, "")
     if word.lower() not in _CHOICES:
         raise UsageError(VARIABLE, f"is {word!r}; set it to 0 for the kernels of NumPy, or unset it")
