@@ -139,8 +139,10 @@ def test_a_reason_has_an_end_but_all_reasons_are_told():
     every = RanksError(1001, [errors.CountError(name, f"has count {rank}") for rank, name in enumerate(names)])
     assert all(f"{name}: has count {rank}" in str(every) for rank, name in enumerate(names))
     alike = RanksError(1001, [errors.CountError(name, "has count 3") for name in names])
-    assert str(alike) == "1000 of 1001 ranks: has count 3: r0.npy, r1.npy, r2.npy, ... (1000 ranks)"
+    assert str(alike) == "1000 of 1001 ranks: count 3: r0.npy, r1.npy, r2.npy, ... (1000 ranks)"
     whole = RanksError(1000, alike.errors)
-    assert str(whole) == "1000 of 1000 ranks: has count 3: r0.npy, r1.npy, r2.npy, ..."
+    assert str(whole) == "1000 of 1000 ranks: count 3: r0.npy, r1.npy, r2.npy, ..."
     assert [error.subject for error in whole.errors] == names
+    hints = RanksError(3, [errors.CountError(name, f"rank 1 lacks 'x'; choose {name}") for name in "ab"])
+    assert str(hints) == "2 of 3 ranks: lack 'x': a, b; choose a"
     assert str(pickle.loads(pickle.dumps(every))) == str(every)

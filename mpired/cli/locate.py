@@ -22,7 +22,7 @@ from mpired.queries.places import in_json, place_text
 @params.options("op@locate", LOCATE, "rank_numbers", "as_json@print")
 @click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
 def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) -> None:
-    """Find the largest or the smallest element of all RANKs: its value, its rank and its index there.
+    """Find the maximum or minimum of all RANKs: its value, its rank and its index there.
 
     The ranks may have different counts and shapes. --columns limits the search to some columns or variables.
     Of equal elements the one of the lowest rank comes first, then the one with the smallest index. If all

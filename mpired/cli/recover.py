@@ -17,7 +17,7 @@ from mpired.storage.recovering import Recovered, check, recover_files
 @params.options(RECOVER, "as_json@print")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...", type=params.FILE)
 def recover(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
-    """Finish the update of each FILE that a crash has interrupted, and remove what else it left behind.
+    """Finish the interrupted update of each FILE, and remove its leftovers.
 
     Every mpired command that opens a file does this first; this is for programs that know nothing of
     mpired. An update whose journal is whole was committed, and is finished; one whose journal is not

@@ -336,7 +336,7 @@ def compare(this: str, file: RankFile, reference: tuple[str, RankFile]) -> None:
         reason = f"{this} has {number(len(mine), file.noun)}, but {_named(reference)} has {len(theirs)}"
         names = [each.name for each in mine], reference[0], [each.name for each in theirs]
         ways = f"choose those of all with `columns`{_OR_SKIP}"
-        raise CountError(file.source.name, f"{reason}{lacking('it', *names)}; {ways}")
+        raise CountError(file.source.name, f"{reason}{lacking('this file', *names)}; {ways}")
     for buffer, like in zip(mine, theirs, strict=True):
         if file.dims and (how := turned(file.dims.get(buffer.name, ()), reference[1].dims.get(like.name, ()))):
             raise CountError(file.source.name, f"{this} has {how}, as in {_named(reference)}")

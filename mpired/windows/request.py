@@ -224,7 +224,7 @@ def check_like(origin: Sequence[Origin], other: Sequence[Origin], *, datatypes: 
     Their `datatypes` are compared with those of the target too, when that is locked.
     """
     if len(origin) != len(other):
-        reason = f"has {len(origin)} buffers, but {other[0].name!r} has {len(other)}"
+        reason = f"has {len(origin)} arrays, but {other[0].name!r} has {len(other)}"
         names = [each.column for each in origin], "the other", [each.column for each in other]
         raise CountError(origin[0].name, f"{reason}{lacking('it', *names)}")
     own = {each.column: each for each in origin}

@@ -190,7 +190,7 @@ def two(tmp_path):
     [
         ("t", "'t' differs from that of rank 0"),
         ("s", "'e' differs from that of rank 0"),
-        ("e", "rank 1 has 2 buffers, but rank 0"),
+        ("e", "rank 1 has 2 datasets, but rank 0"),
     ],
 )
 def test_what_lies_in_other_files_is_looked_at(two, name, reason):
@@ -248,7 +248,7 @@ def test_elements_over_a_text_that_matters_in_another_file(tmp_path):
     content = bytearray((tmp_path / "a.h5").read_bytes())
     content[place : place + 4] = b"w\0\0\0"
     (tmp_path / "b.h5").write_bytes(content)
-    refused(run("reduce", "--op", "max", "a.h5", "b.h5", "-o", "max.npz", cwd=tmp_path), 3, "rank 1 lacks 'w'")
+    refused(run("reduce", "--op", "max", "a.h5", "b.h5", "-o", "max.npz", cwd=tmp_path), 3, "this file lacks 'w'")
 
 
 def test_a_read_of_elements_counts_whatever_comes_of_it(tmp_path):

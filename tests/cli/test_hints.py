@@ -151,9 +151,31 @@ def test_ranks_that_disagree_in_one_way_are_told_together_without_their_numbers(
         np.save(folder / f"{name}.npy", np.arange(4.0))
     message = run("reduce", "--op", "sum", "a.npy", "c.npy", "b.npy", "d.npy", "e.npy", "nix.npy", cwd=folder).err
     assert message == (
-        "mpired: 4 of 6 ranks: has count 4, but rank 0 ('a.npy') has 3: c.npy, d.npy, e.npy; "
+        "mpired: 4 of 6 ranks: count 4, but rank 0 ('a.npy') has 3: c.npy, d.npy, e.npy; "
+        "give ranks of one count, or skip the others with --skip-bad; "
         "nix.npy: No such file or directory\n"
     )
+
+
+def test_all_obstacles_are_in_one_message(folder):
+    np.savez(folder / "o.npz", x=np.arange(3.0), o=np.array([1], object), p=np.array([1], object))
+    outcome = run("reduce", "--op", "max", "--weights", "1,2", "--ddof", "1", "o.npz", "-o", "a.npy", cwd=folder)
+    parts = (
+        "array 'o': holds Python objects",
+        "(also 'p')",
+        "--weights: is for",
+        "--ddof: is for",
+        "a.npy: already exists",
+    )
+    refused(outcome, 2, *parts)
+    outcome = run("reduce", "--op", "mean", "--weights", "1,2", "o.npz", "-o", "new.npz", cwd=folder)
+    refused(outcome, 2, "(also 'p')", "--weights: has 2 values for 1 rank; give one for each rank")
+
+
+@pytest.mark.parametrize(("word", "op"), [("--mean", "mean"), ("--MPI_SUM", "sum"), ("--average", "mean")])
+def test_an_op_as_a_flag(word, op, folder):
+    outcome = run("reduce", word, "a.npy", cwd=folder)
+    refused(outcome, 2, f"No such option '{word}'; did you mean --op {op}? See `mpired reduce --help`")
 
 
 @pytest.mark.parametrize("command", ["reduce", "accumulate", "scan", "fetch-and-op"])
@@ -163,6 +185,7 @@ def test_an_op_is_needed(command, folder):
 
 def test_help_of_an_unknown_command(folder):
     refused(run("help", "reduc", cwd=folder), 2, "reduc", "did you mean reduce")
+    refused(run("help", "status", cwd=folder), 2, "did you mean `mpired help statuses`? See `mpired --help`")
 
 
 def test_a_target_that_is_missing(folder):

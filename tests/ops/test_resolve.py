@@ -44,8 +44,8 @@ def test_text_to_kernel(tmp_path, text, kernel):
     ("text", "error", "reason"),
     [
         ("nothing", UnknownOpError, "is not an MPI op"),
-        ("./ops.py", UnknownOpError, r"name a function in it, such as ./ops.py:FUNCTION"),
-        ("lib.so", UnknownOpError, r"name a function in it, such as lib.so:FUNCTION"),
+        ("./ops.py", UnknownOpError, r"write ./ops.py:FUNCTION"),
+        ("lib.so", UnknownOpError, r"write lib.so:FUNCTION"),
         ("lib.so:func", UserOpError, r"write ./lib.so:func"),
         ("./lib.so:func:long", UserOpError, "only :count"),
         ("./missing.py:func", UserOpError, "the file does not exist"),

@@ -281,3 +281,11 @@ def test_examples_of_help_run_without_the_extra(tmp_path):
             env=os.environ | {"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert (done.returncode, done.stderr) == (0, ""), example
+
+
+@pytest.mark.parametrize("chosen", ["0,0", "1", ":,3:4"])
+def test_a_line_or_a_point_is_not_drawn(chosen, tmp_path):
+    np.save(tmp_path / "a.npy", np.arange(12.0).reshape(3, 4))
+    outcome = run("show", "--slice", chosen, "--png", "a.png", "a.npy", cwd=tmp_path)
+    refused(outcome, 2, f"--slice {chosen}: a picture shows a plane", "choose a plane, or leave --slice out")
+    assert not (tmp_path / "a.png").exists()
