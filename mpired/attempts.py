@@ -68,30 +68,16 @@ _C = TypeVar("_C", bound=Planned)
 
 
 def repeated(
-    plan: Callable[[Context], _P],
+    plan: Callable[[Context], _P],  # looks at the files
     work: Callable[[_P, Context], _R],
     words: Words,
-    context: Context,
+    context: Context,  # the settings of the call
     *,
-    timeout: object = None,
+    timeout: object = None,  # how many seconds to wait for the end of an update of what is read; None for what is usual
 ) -> _R:
     """Plan and work, and again if a file changed while it was read: its writer may have replaced it.
 
     Not if it is an object of a store, or if workers may be on other machines.
-
-    Parameters
-    ----------
-    plan
-        Looks at the files.
-    work
-        Does what was planned. It raises `ChangedError` before anything has changed, or not at all.
-    words
-        Gives the files that are read; what an interrupted command has left in their directories is finished first.
-        Streams give what they have only once.
-    context
-        The settings of the call.
-    timeout
-        How many seconds to wait for the end of an update of what is read; None for what is usual.
     """
     engine = context.engine or LOCAL
     if context.dry_run:
@@ -115,25 +101,16 @@ def repeated(
 
 
 def carry_out(
-    plan: Callable[[Context], _C],
-    words: Words,
-    context: Context,
+    plan: Callable[[Context], _C],  # as of `repeated`
+    words: Words,  # as of `repeated`
+    context: Context,  # as of `repeated`
     *,
-    overwrite: bool,
+    overwrite: bool,  # whether existing files are replaced
     timeout: object = None,
 ) -> _C:
     """Plan a call, lock the files that it replaces, and do it; return the plan that was carried out.
 
     A dry run ends with the checks: nothing is made, locked, or finished that an interrupted command has left.
-
-    Parameters
-    ----------
-    plan, words, context
-        As of `repeated`.
-    overwrite
-        Whether existing files are replaced.
-    timeout
-        How many seconds to wait for their locks, and for those of updates of what is read; None for what is usual.
     """
 
     def attempt(planned: _C, context: Context) -> _C:

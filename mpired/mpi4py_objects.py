@@ -129,15 +129,7 @@ def created(op: object) -> Created | None:
 
 
 def arguments(invec: Any, inoutvec: Any, name: str) -> tuple[Any, Any, Any]:
-    """Return what mpi4py calls a function with, for two arrays of elements of a datatype.
-
-    Parameters
-    ----------
-    invec, inoutvec
-        Contiguous bytes; the first cannot be written to.
-    name
-        The datatype's name in MPI; of one that has none the function gets MPI.DATATYPE_NULL.
-    """
+    """Return what mpi4py calls a function with, for two arrays of elements of a datatype."""
     mpi = module()
     short = name.removeprefix("MPI_")
     known: Mapping[str, Any] = vars(mpi)

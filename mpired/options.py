@@ -485,15 +485,7 @@ def integer(name: str, value: object) -> int:
 
 
 def checked(group: Group, options: Options) -> dict[str, Any]:
-    """Return options with the defaults of those that were not given, or given as None, each checked by its row.
-
-    Parameters
-    ----------
-    group
-        Those that the call has.
-    options
-        Those that were given.
-    """
+    """Return options with the defaults of those that were not given, or given as None, each checked by its row."""
     table = rows(group)
     found = {name: row.default for name, row in table.items()}
     for name, value in options.items():

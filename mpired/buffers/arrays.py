@@ -322,17 +322,7 @@ class KeptArrays(NamedTuple):
 
 
 def rewrite(source: Source, arrays: Sequence[Array], changed: Sequence[FlatBuffer], fd: int) -> None:
-    """Write a file again with new elements in some arrays, which all lie as they are.
-
-    Parameters
-    ----------
-    source
-        The old file.
-    arrays
-        All that it has.
-    changed, fd
-        As of `Format.rewrite`.
-    """
+    """Write a file again with new elements in some arrays, which all lie as they are."""
     by_name = {array.name: array for array in arrays}
     with closing(source.open()) as file, calls.blaming(source.name):
         copying.copy_sparse(local_fd(file), fd, 0, source.nbytes, 0)

@@ -231,19 +231,7 @@ def converted(value: np.ndarray, dtype: np.dtype) -> np.ndarray | None:
 
 
 def of_result(attributes: Attributes, dtype: np.dtype, *, unpacked: bool, nullable: bool) -> dict[str, np.ndarray]:
-    """Return the attributes of a result of a form whose values are of that form; those that it does not have are out.
-
-    Parameters
-    ----------
-    attributes
-        Those of the array that it is modelled on.
-    dtype
-        The form of the result.
-    unpacked
-        Whether the result has what packed values stand for.
-    nullable
-        Whether elements may be missing, so that there has to be a value that means it.
-    """
+    """Return the attributes of a result in its own form, without those that do not fit it."""
     names = () if unpacked else OF_THE_TYPE
     found = {name: attributes[name] for name in names if name in attributes}
     new = {name: converted(value, dtype) for name, value in found.items() if isinstance(value, np.ndarray)}

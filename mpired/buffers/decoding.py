@@ -160,17 +160,7 @@ def decode_worker(context: Context) -> Iterator[Context]:
 
 
 def apart(context: Context, name: str, function: Callable[..., _T], *args: Any) -> _T:
-    """Let a worker call a function of a library that a damaged file may end the process with; return what it gives.
-
-    Parameters
-    ----------
-    context
-        Has the worker; without one another one is started.
-    name
-        What messages call the file.
-    function, args
-        What is called; both, and what it returns, can be pickled.
-    """
+    """Let a worker call a function of a library that a damaged file may end the process with; return what it gives."""
     with decode_worker(context) as served:
         return cast("_T", cast("DecodeWorker", served.worker).do(name, function, *args))
 
@@ -277,17 +267,7 @@ class _Streams:
 
 
 def rewrite(form: Format, source: Source, changed: Sequence[FlatBuffer], new: calls.SharedFile) -> None:
-    """Let a worker write a file again, some of its buffers with new elements.
-
-    Parameters
-    ----------
-    form
-        Its format.
-    source, changed
-        As of `Format.rewrite`.
-    new
-        The new file.
-    """
+    """Let a worker write a file again, some of its buffers with new elements."""
     with _blaming(source.name):
         list(pool.run(_rewrite, [(form, source, changed, new)], 1, isolated=True))
 
@@ -302,15 +282,7 @@ def _rewrite(task: tuple[Format, Source, Sequence[FlatBuffer], calls.SharedFile]
 
 
 def check_kept(files: Sequence[Kept], like: str) -> None:
-    """Let a worker compare columns that are kept with those of the first file, which it decodes too if it is alone.
-
-    Parameters
-    ----------
-    files
-        The columns of each file.
-    like
-        What messages call the first file.
-    """
+    """Let a worker compare columns that are kept with those of the first file, which it decodes too if it is alone."""
     tasks = [(files[0], each, like) for each in files]
     with closing(pool.run(_check_kept, tasks, 1, isolated=True)) as results:
         for kept in files:

@@ -274,19 +274,7 @@ _MAGICS = _all_magics()
 def by_content(
     head: bytes, nbytes: int, read: Callable[[int, int], bytes] | None = None, reach: int | None = None
 ) -> Foreign | None:
-    """Return the kind of a file by its content; None if it is of none.
-
-    Parameters
-    ----------
-    head
-        The first `HEAD_NBYTES` bytes, or all there are.
-    nbytes
-        The size of the file.
-    read
-        Returns so many bytes from an offset on, the two arguments; needed unless `head` is the whole file.
-    reach
-        How far it is searched for what may begin anywhere; None for the whole file.
-    """
+    """Return the kind of a file by its content; None if it is of none."""
     file = _File(head, nbytes, read or (lambda count, start: head[start : start + count]))
     if any(head.startswith(magics, place) for place, magics in _MAGICS.items()):
         found = next((each for each in FOREIGN if each.sign.is_in(file)), None)

@@ -193,17 +193,7 @@ class Format(NamedTuple):
             return cast("NotingModule", self.module).note(source)
 
     def rewrite(self, source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
-        """Write a file again, some of its buffers with new elements.
-
-        Parameters
-        ----------
-        source
-            The old file.
-        changed
-            The new elements, each buffer named as its column.
-        fd
-            The new file.
-        """
+        """Write a file again, some of its buffers with new elements."""
         with self._blamed(source.name):
             cast("RewritingModule", self.module).rewrite(source, changed, fd)
 

@@ -460,17 +460,7 @@ def _other_format(path: str, fits: Callable[[Format], bool]) -> str | None:
 
 
 def format_to_create(path: str, *, like: str = "", declared: bool) -> Format:
-    """Return the format of a file that `--create` makes: one that is changed where its elements lie, or as another is.
-
-    Parameters
-    ----------
-    path
-        The file, of whose name only the suffix matters.
-    like
-        The format of a file that it is to be like; "" if there is none.
-    declared
-        Whether the datatype is declared, so that raw binary may have any suffix.
-    """
+    """Return the format of a file that `--create` makes: one whose elements can be changed in place, or `like` another."""
 
     def is_made(row: Format) -> bool:
         return row.updatable and (row.is_flat or row.name == like)

@@ -538,15 +538,6 @@ def _lacking(dataset: h5py.Dataset, above: tuple[object, ...], known: set[object
     """Say which elements of an array are in no file; "" if none.
 
     The library would read zeros or a fill value for them.
-
-    Parameters
-    ----------
-    dataset
-        The array, of which external files or other arrays have the elements.
-    above
-        The arrays that are made of it. One that is made of itself would end the process that reads it.
-    known
-        Those of which no elements lack.
     """
     own = os.path.realpath(dataset.file.filename)
     at = (own, address(dataset.id)[1])

@@ -17,17 +17,7 @@ _SIGNS = frozenset("*?[")
 
 
 def picked(source: Source, names: Iterable[str], wanted: Sequence[str], what: str) -> list[str]:
-    """Return the names that are wanted, in that order; a pattern stands for those that it matches, as in a shell.
-
-    Parameters
-    ----------
-    names
-        All that there are.
-    wanted
-        Names and patterns.
-    what
-        What messages call one.
-    """
+    """Return the names that are wanted, in that order; a pattern stands for those that it matches, as in a shell."""
     there = dict.fromkeys(names)
     found: dict[str, None] = {}
     for name in wanted:

@@ -165,15 +165,7 @@ def _read_header(source: Source) -> tuple[int, dict[str, Any]]:
 
 
 def header_in(name: str, read: Callable[[int, int], bytes]) -> tuple[int, dict[str, Any]]:
-    """Return the offset of the data in bytes, and the three fields of the header.
-
-    Parameters
-    ----------
-    name
-        What messages call the file.
-    read
-        Returns so many bytes of it from an offset on, or those that there are before the end.
-    """
+    """Return the offset of the data in bytes, and the three fields of the header."""
     start = read(12, 0)
     if not start:
         _bad(name, "the file is empty")
@@ -297,19 +289,7 @@ def _descr(source: Source) -> Any:
 
 
 def laid_out(buffer: BufferModel, descr: Any, *, count: int | None = None, nbytes: int = 0) -> tuple[np.dtype, bytes]:
-    """Return the form of the elements of a result like `buffer`, and the header before them.
-
-    Parameters
-    ----------
-    buffer
-        The model.
-    descr
-        That of the file that it is like; None for one that fits the datatype.
-    count
-        The number of elements in one dimension, if it is not that of the model.
-    nbytes
-        The least bytes of the header.
-    """
+    """Return the form of the elements of a result like `buffer`, and the header before them."""
     if descr is None:
         dtype = (buffer.form or _form_of(buffer.datatype)).newbyteorder(buffer.byte_order)
         descr, stored = np.lib.format.dtype_to_descr(dtype), as_numbers(dtype)

@@ -24,17 +24,7 @@ _ALL_PRESENT = {0: b"\x01", 1: b"\xff"}  # the value of a run of one level, and 
 
 
 def values(file: OpenSource, leaf: Leaf, chunk: Chunk, page: Page) -> np.ndarray | None:
-    """Return the elements of a page, read-only; None if a library has to decode it.
-
-    Parameters
-    ----------
-    file
-        The file.
-    leaf, chunk
-        The column, and that part of it which has the page.
-    page
-        The page.
-    """
+    """Return the elements of a page, read-only; None if a library has to decode it."""
     if not (leaf.plain and page.is_plain and page.values and chunk.compression in _CODECS):
         return None
     data = _decompressed(file, chunk, page)

@@ -35,19 +35,7 @@ class _Marks:
 
 
 def lines(histogram: Histogram, width: int, *, ascii_only: bool, color: bool) -> list[str]:
-    """Return a histogram as lines, none longer than the width: the bounds of each bin, how many are in it, and a bar.
-
-    Parameters
-    ----------
-    histogram
-        The bins.
-    width
-        Columns of the terminal.
-    ascii_only
-        Whether bars are of ASCII; else they are of block elements.
-    color
-        Whether the bars have a colour.
-    """
+    """Return a histogram as lines of at most `width` columns: the bounds of each bin, its count, and a bar."""
     labels = _labels(histogram.edges)
     columns = [["from", *labels[:-1]], ["to", *labels[1:]], ["elements", *map(str, histogram.counts)]]
     if sum(max(map(len, column)) + 1 for column in columns) + _LEAST_BAR > width:

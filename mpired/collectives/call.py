@@ -148,34 +148,16 @@ class Call(NamedTuple):
 
 
 def plan_call(  # noqa: PLR0913 - all that a call is
-    name: str,
-    ranks: Sequence[str | AtHand],
-    op: ops.OpLike,
-    output: str | None,
-    options: Options,
-    context: Context,
+    name: str,  # the collective, as its command is called
+    ranks: Sequence[str | AtHand],  # paths in rank order
+    op: ops.OpLike,  # the op, its name, or a function
+    output: str | None,  # where the result goes, or the pattern of the results' names; None in place
+    options: Options,  # as `Collective.checked` gives them
+    context: Context,  # the settings of the call
     *,
-    terminal: bool = False,
+    terminal: bool = False,  # whether that is a terminal, which gets a readable table
 ) -> Call:
-    """Check a call: words, every rank, the op on the datatype, the name and form of every result. Nothing is written.
-
-    Parameters
-    ----------
-    name
-        The collective, as its command is called.
-    ranks
-        Paths in rank order.
-    op
-        The op, its name, or a function.
-    output
-        Where the result goes, or the pattern of the results' names; None in place.
-    options
-        As `Collective.checked` gives them.
-    context
-        The settings of the call.
-    terminal
-        Whether that is a terminal, which gets a readable table.
-    """
+    """Check a call: words, ranks, the op on the datatype, the name and form of every result. Write nothing."""
     collective, in_place = COLLECTIVES[name], options["in_place"]
     outputs = _outputs(collective, output, options)
     check_are_data(outputs)

@@ -306,44 +306,19 @@ class _Work:
 
 
 def make_plan(  # noqa: PLR0913 - all that segments depend on
-    op: Op,
-    files: Sequence[RankFile],
-    jobs: int | None = None,
+    op: Op,  # what combines
+    files: Sequence[RankFile],  # the ranks, whose buffers agree
+    jobs: int | None = None,  # the most workers; None for as many as the engine has
     max_memory: int | None = None,
     *,
-    context: Context = NO_LIMITS,
-    noutputs: int = 1,
-    nlocked: int = 0,
-    encoding: int = 0,
-    apart: bool = False,
-    spread: str = "elements",
+    context: Context = NO_LIMITS,  # the engine, and the limit of open files
+    noutputs: int = 1,  # how many files take the results
+    nlocked: int = 0,  # how many files are locked meanwhile, because the results replace them
+    encoding: int = 0,  # the memory that this process takes in the end to encode results
+    apart: bool = False,  # whether every buffer is read by itself, whatever the others hold
+    spread: str = "elements",  # what is spread over the workers, "auto" for what opens fewer files
 ) -> Plan:
-    """Cut a reduction into segments.
-
-    Parameters
-    ----------
-    op
-        What combines.
-    files
-        The ranks, whose buffers agree.
-    jobs
-        The most workers; None for as many as the engine has.
-    max_memory
-        The most bytes of memory for all processes together, or for each where the engine's may be on other machines;
-        None for the usual blocks.
-    context
-        The engine, and the limit of open files.
-    noutputs
-        How many files take the results.
-    nlocked
-        How many files are locked meanwhile, because the results replace them.
-    encoding
-        The memory that this process takes in the end to encode results.
-    apart
-        Whether every buffer is read by itself, whatever the others hold.
-    spread
-        What is spread over the workers, "auto" for what opens fewer files.
-    """
+    """Cut a reduction into segments."""
     work = _Work(op, files, noutputs=noutputs, apart=apart)
     engine = _engine(op, files, context.engine or LOCAL, alone=work.small or work.nforward > 0)
     limits = engine.runner.limits()

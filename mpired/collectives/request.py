@@ -85,20 +85,10 @@ def read_request(
     ranks: Sequence[RankWord],
     op: ops.OpLike,
     options: Options,
-    context: Context,
-    outputs: Sequence[str] = (),
+    context: Context,  # the settings of the call
+    outputs: Sequence[str] = (),  # where the results go; none if these are no files, or replace the ranks
 ) -> Request:
-    """Look at the op, the options and the ranks of a call, and let the op pass or not.
-
-    Parameters
-    ----------
-    ranks
-        Paths in rank order, or what a program has at hand; those of `group_b` are in the options.
-    context
-        The settings of the call.
-    outputs
-        Where the results go; none if these are no files, or replace the ranks.
-    """
+    """Look at the op, the options and the ranks of a call, and let the op pass or not."""
     _check_options(collective, options)
     group_b = options["group_b"]
     chosen, refused = _resolve(op, options)

@@ -70,18 +70,10 @@ def run(
     outputs: Output | ChangedFile | Together,
     progress: Progress,
     *,
-    link: bool = False,
-    note: Note | None = None,
+    link: bool = False,  # whether results that are the same file become one file with several names
+    note: Note | None = None,  # what all outputs say after these
 ) -> None:
-    """Fold all courses into the outputs, which are those of the results in order, and commit them.
-
-    Parameters
-    ----------
-    note
-        What all outputs say after these.
-    link
-        Whether results that are the same file become one file with several names.
-    """
+    """Fold all courses into the outputs, which are those of the results in order, and commit them."""
     drafts: Iterator[Output | Draft] = iter(outputs.drafts)
     for course in courses:
         _fill(course, [next(drafts) for _ in course.results], progress, link=link)
@@ -267,18 +259,10 @@ def folded(
     beside: Output | Draft | None,
     progress: Progress,
     *,
-    also: Sequence[Target] = (),
+    also: Sequence[Target] = (),  # files that take results as well
     missing: Mapping[_Part, Sequence[Missing | None]] = _NOTHING_MISSING,
 ) -> Generator[list[list[FlatBuffer]], None, None]:
-    """Fold all segments into a scratch file beside an output, and give each share of the result as native elements.
-
-    Parameters
-    ----------
-    also
-        Files that take results as well.
-    missing
-        For each part of the result which values of each buffer mean that an element is missing.
-    """
+    """Fold all segments into a scratch file beside an output, and give each share of the result as native elements."""
     if not shares:
         _fold(plan, also, progress)
         yield []

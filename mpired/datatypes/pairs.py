@@ -48,13 +48,6 @@ VALUES = INDICES | Group.FLOATING_POINT
 def value_index(value: Datatype, index: Datatype) -> Datatype | None:
     """Return the pair type of a value and an index (MPI_Type_get_value_index; MPI-4.1, 6.9.4).
 
-    Parameters
-    ----------
-    value
-        A type that MAX and MIN are defined on.
-    index
-        An integer type.
-
     Returns
     -------
     Datatype or None
@@ -100,13 +93,7 @@ def column_names(name: str) -> tuple[str, str]:
 
 
 def column_of(name: str, columns: Sequence[str], field: str) -> str:
-    """Return what a column of a field of pairs is called; for no field, "", the name of the pairs.
-
-    Parameters
-    ----------
-    name, columns
-        Of the buffer that has the pairs.
-    """
+    """Return what a column of a field of pairs is called; for no field, "", the name of the pairs."""
     if field in {"", VALID}:
         return name
     return (columns if len(columns) == len(FIELDS) else column_names(name))[FIELDS.index(field)]

@@ -183,21 +183,7 @@ def _wider(op: Op, datatype: Datatype) -> str:
 
 
 def tell(op: Op, datatype: Datatype, found: Overflow | None, files: Sequence[str], buffer: str = "") -> None:
-    """Warn of what was found, or refuse it.
-
-    Parameters
-    ----------
-    op
-        The op, which knows what the user wants.
-    datatype
-        That of the elements.
-    found
-        What was found; None if that is nothing.
-    files
-        The name of each rank's file.
-    buffer
-        The name of the buffer, "" if there is one only.
-    """
+    """Warn of what was found, or refuse it."""
     if found is None or op.rules.overflow == "wrap":
         return
     file = files[found.rank]

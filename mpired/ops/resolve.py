@@ -70,18 +70,7 @@ def with_properties(op: Op, said: contract.Properties, *, commute: bool | None =
 
 
 def resolve(text: str, timeout: float | None = None, use: Use = Use.REDUCE) -> Op:
-    """Return the op that a text names; nothing of the user's is loaded yet.
-
-    Parameters
-    ----------
-    text
-        The name of a predefined op, `FILE.py:FUNCTION`, `PACKAGE.MODULE:FUNCTION`, `./LIB.so:SYMBOL`
-        or `./LIB.so:SYMBOL:count`, or the name of an entry point of the group `mpired.ops`.
-    timeout
-        Seconds that one application of a user-defined op may take.
-    use
-        The family of calls that it is for: a message about an unknown op has those.
-    """
+    """Return the op that a text names; nothing of the user's is loaded yet."""
     if predefined := meant(text):
         return predefined
     if ":" in text and not table.with_parameter(text):

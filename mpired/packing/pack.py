@@ -135,21 +135,7 @@ def _whole(blocks: Iterable[np.ndarray], nbytes: int) -> Iterator[np.ndarray]:
 
 
 def plan_pack(file: PathLike, output: str, options: Options, context: Context, *, terminal: bool = False) -> Packing:
-    """Check a packing: the type, the file, the form of the result. Nothing is written.
-
-    Parameters
-    ----------
-    file
-        A raw file of records; `-` is standard input.
-    output
-        Where the result goes.
-    options
-        As `mpired.options.checked` gives them.
-    context
-        The settings of the call.
-    terminal
-        Whether that is a terminal, which gets a readable table.
-    """
+    """Check a packing: the type, the file, the form of the result. Nothing is written."""
     said, datatype = said_of(options, context)
     check_are_data([output])
     limit = None if said.count is None else Records(datatype, said.count, said.offset).reach[1]

@@ -140,21 +140,7 @@ class _Units:
 
 
 def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: Options, context: Context) -> Unpacking:
-    """Check an unpacking: the type, the file, where its elements go. Nothing is written.
-
-    Parameters
-    ----------
-    packed
-        The file with the elements one after another: raw, npy, or a column of parquet or arrow.
-    output
-        The new file to write; the bytes between the elements are zeros.
-    into
-        An existing file to write into instead; the bytes between the elements stay.
-    options
-        As `mpired.options.checked` gives them.
-    context
-        The settings of the call.
-    """
+    """Check an unpacking: the type, the file, where its elements go. Nothing is written."""
     said, datatype = said_of(options, context)
     check_are_data([output, into])
     check_no_other_input([output if into is None else os.fspath(into)], [(options["types"], "the named datatypes")])

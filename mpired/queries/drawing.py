@@ -47,15 +47,7 @@ Panel: TypeAlias = Callable[["Axes"], None]
 
 
 def png(shown: Shown, contents: Sequence[tuple[Datatype, Map | None]]) -> bytes:
-    """Return the picture of a file, a row of panels for each buffer.
-
-    Parameters
-    ----------
-    shown
-        The figures, with histograms.
-    contents
-        Of each buffer the datatype, and the map if it has two dimensions.
-    """
+    """Return the picture of a file, a row of panels for each buffer."""
     with mpl.rc_context(), warnings.catch_warnings():
         mpl.rcdefaults()
         warnings.simplefilter("ignore")  # a name may have letters that the font lacks

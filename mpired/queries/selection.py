@@ -108,19 +108,7 @@ def blocks(numbers: Sequence[range]) -> Iterator[range]:
 
 
 def pick(read: Read, positions: np.ndarray, *, itemsize: int, decoded: bool) -> tuple[np.ndarray, np.ndarray | None]:
-    """Return the elements at some positions of a file, and which of them are missing.
-
-    Parameters
-    ----------
-    read
-        Reads elements.
-    positions
-        Where they are, in any order.
-    itemsize
-        Bytes of an element.
-    decoded
-        Whether a library decodes them in sequence.
-    """
+    """Return the elements at some positions of a file, and which of them are missing."""
     near = _NEAR_DECODED if decoded else max(1, _NEAR_NBYTES // itemsize)
     order = np.argsort(positions, kind="stable")
     ascending = positions[order]

@@ -329,13 +329,7 @@ class Table(NamedTuple):
         return headings(self.buffers)
 
     def rows(self, wanted: Sequence[range]) -> Iterator[tuple[tuple[int, ...], list[str | None]]]:
-        """Yield the index of each element, and its numbers as strings, None for one that is null.
-
-        Parameters
-        ----------
-        wanted
-            Which elements of the selection, by their numbers.
-        """
+        """Yield the index of each element, and its numbers as strings, None for one that is null."""
         with ExitStack() as stack:
             readers = [(buffer, stack.enter_context(reading(buffer, self.decoder))) for buffer in self.buffers]
             for block in blocks(wanted):
@@ -477,28 +471,14 @@ class Showing:
 
 
 def plan_show(
-    path: str,
-    options: Options,
-    tell: Callable[[Shown, Sequence[Table]], None],
-    context: Context,
+    path: str,  # the file; `-` is standard input
+    options: Options,  # as `mpired.options.checked` gives them
+    tell: Callable[[Shown, Sequence[Table]], None],  # gets the figures and the tables: one for each shape of arrays
+    context: Context,  # the settings of the call
     *,
-    text: str | None = None,
+    text: str | None = None,  # the elements of the table, as NumPy slices an array; None for all
 ) -> Showing:
-    """Check the request; nothing is read but the header.
-
-    Parameters
-    ----------
-    path
-        The file; `-` is standard input.
-    options
-        As `mpired.options.checked` gives them.
-    tell
-        Gets the figures and the tables: one for each shape of arrays.
-    context
-        The settings of the call.
-    text
-        The elements of the table, as NumPy slices an array; None for all.
-    """
+    """Check the request; nothing is read but the header."""
     png = options["png"]
     if png is None and options["overwrite"]:
         raise UsageError("`overwrite`", "is for a picture; name one with `png`")

@@ -49,16 +49,7 @@ def gathered(words: Sequence[_W], options: Options) -> list[_W | RankWord]:
 
 
 def meant(groups: Sequence[Sequence[str]], numbers: Sequence[int] | None = None) -> list[list[RankWord]]:
-    """Return the ranks that words of a command line mean: lists, quoted globs and ranges become files.
-
-    Parameters
-    ----------
-    groups
-        Of each group its words: paths, `-`, `@LIST`, globs, and names with ranges as {0..511}. What is there as a file
-        is that file.
-    numbers
-        What takes the place of %d in a word.
-    """
+    """Return the ranks that words of a command line mean: lists, quoted globs and ranges become files."""
     if numbers is not None and not any(re.search(_NUMBER, word) for words in groups for word in words):
         raise UsageError("`rank_numbers`", "is for names with a %d, such as 'out.%04d'; there is none")
     return [[rank for word in words for rank in _meant(word, numbers)] for words in groups]

@@ -63,19 +63,7 @@ class Opened(NamedTuple):
 def open_groups(
     groups: Sequence[Sequence[RankWord]], declared: Declared, options: Options, *, raw_result: bool = False
 ) -> tuple[Opened, ...]:
-    """Look at every rank's header, and compare all with the first good one: datatypes and counts agree in all groups.
-
-    Parameters
-    ----------
-    groups
-        Of each group the ranks in order: paths, `-` for standard input, or what a program has at hand.
-    declared
-        What the user says of the inputs.
-    options
-        Whether a file has several ranks, and whether those that cannot be used are left out.
-    raw_result
-        Whether the result will be a raw file, which the options for raw files describe too.
-    """
+    """Inspect every rank's header, and compare it with the first good one: datatypes and counts agree in all groups."""
     words = [word for group in groups for word in group]
     if not all(groups):
         raise UsageError("ranks", "there are none; name at least one file")

@@ -197,31 +197,15 @@ def _stamp(status: os.stat_result) -> tuple[int, int, int, int]:
 
 
 def recovered_status(
-    name: str | None,
-    path: str,
-    context: Context,
-    status: os.stat_result | None = None,
+    name: str | None,  # its path, None if it has none
+    path: str,  # the path to open
+    context: Context,  # the time to wait for the end of an update
+    status: os.stat_result | None = None,  # what it was just before
     *,
-    is_link: bool = True,
-    listed: bool = False,
+    is_link: bool = True,  # whether the path may be a link
+    listed: bool = False,  # whether the directory of the file is known to have no journal
 ) -> os.stat_result:
-    """Return the status of a regular file whose every change will show, after an update of it was finished.
-
-    Parameters
-    ----------
-    name
-        Its path, None if it has none.
-    path
-        The path to open.
-    context
-        The time to wait for the end of an update.
-    status
-        What it was just before.
-    is_link
-        Whether the path may be a link.
-    listed
-        Whether the directory of the file is known to have no journal.
-    """
+    """Return the status of a regular file whose every change will show, after an update of it was finished."""
     if name is not None and has_journal(name, is_link=is_link, listed=listed):
         recover_for_reading(name, context)
         status = None

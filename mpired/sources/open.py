@@ -56,15 +56,6 @@ def open_source(word: str, context: Context, limit: int | None = None) -> Source
     """Look at the file, or the object of a store, that a word of the command line names; `-` is standard input.
 
     A pipe, FIFO or device is read forward; `Source.kept` makes a copy that is read by ranges.
-
-    Parameters
-    ----------
-    word
-        A path, a URL, or `-`.
-    context
-        The settings of the call.
-    limit
-        The most bytes that are wanted of a stream; None for all.
     """
     ahead = None if context.prefetch is None else context.prefetch.files
     found = None if ahead is None else ahead.taken(word)
@@ -172,17 +163,7 @@ def _inspect(name: str, context: Context) -> Source | None:
 
 
 def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], way_out: str) -> None:
-    """Check that no result replaces what the same command reads: a repetition would combine its own result.
-
-    Parameters
-    ----------
-    paths
-        Where the results go.
-    inputs
-        What is read, each with what messages call it.
-    way_out
-        What to do instead.
-    """
+    """Check that no result replaces what the same command reads: a repetition would combine its own result."""
     known = {source.inode: what for source, what in inputs if source.inode is not None}
     for path in paths:
         with contextlib.suppress(OSError):  # there is no file yet, or the error is told where it is opened
@@ -192,15 +173,7 @@ def check_no_input(paths: Iterable[str], inputs: Iterable[tuple[Source, str]], w
 
 
 def check_no_other_input(paths: Iterable[str], files: Iterable[tuple[object, str]]) -> None:
-    """Check that no result replaces a file that the same command reads and that has no elements, as of a definition.
-
-    Parameters
-    ----------
-    paths
-        Where the results go.
-    files
-        The files, each with what messages call it; what is no path, or of no regular file, is left out.
-    """
+    """Check that no result replaces a file that the same command reads and that has no elements, as of a definition."""
     there = [(os.fspath(name), what) for name, what in files if isinstance(name, str | os.PathLike)]
     inputs = [(LocalSource.of(name, name), what) for name, what in there if os.path.isfile(name)]
     check_no_input(paths, inputs, "name another output")

@@ -120,21 +120,7 @@ class Target(NamedTuple):
 def lock_target(
     name: str, waiting: Waiting, *, shared: bool = False, held: Collection[Inode] = (), alone: bool = False
 ) -> Target:
-    """Open and lock the file that `name` leads to.
-
-    Parameters
-    ----------
-    name
-        The file.
-    waiting
-        How long to wait for its lock.
-    shared
-        Whether it is only read, with other readers.
-    held
-        The files that this process has locked already: one that has several names is locked once.
-    alone
-        Whether no other machine is at work there, if the file system does not show its locks.
-    """
+    """Open and lock the file that `name` leads to."""
     waiting = waiting.begun()
     path = os.path.realpath(name)
     while True:
@@ -212,11 +198,11 @@ def check_descriptors(names: Sequence[str], context: Context) -> None:
 
 @contextlib.contextmanager
 def lock_all(
-    names: Sequence[str],
-    waiting: Waiting,
+    names: Sequence[str],  # the files
+    waiting: Waiting,  # how long to wait for all of them
     *,
-    lock: Callable[..., Target | None] = lock_target,
-    after: Callable[[Target], object] = lambda _target: None,
+    lock: Callable[..., Target | None] = lock_target,  # how to lock one; what gives None is left out
+    after: Callable[[Target], object] = lambda _target: None,  # called with each that is locked, when all are
 ) -> Iterator[dict[str, Target]]:
     """Lock some files, so that two commands never wait for each other.
 
@@ -224,17 +210,6 @@ def lock_all(
     another one. Hard links can still cross: where a file is busy while others are held, all are given back, and the
     busy one is waited for first. When all are locked, no committed results of an interrupted command wait for any of
     them: they would take the place of what comes now.
-
-    Parameters
-    ----------
-    names
-        The files.
-    waiting
-        How long to wait for all of them.
-    lock
-        How to lock one; what gives None is left out.
-    after
-        Called with each that is locked, when all are.
     """
     waiting = waiting.begun()
     order = [name for _, name in sorted(zip(calls.real_paths(names), names, strict=True))]

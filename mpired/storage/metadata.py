@@ -48,17 +48,6 @@ def copy_access(
     """Give `fd`, so far open to its owner alone, the owner and rights of the existing file `path`, as far as allowed.
 
     At no moment can a user open it who cannot open `path` in the same way: what cannot be kept is taken away.
-
-    Parameters
-    ----------
-    source, path
-        The status of the file, and its path or a descriptor of it.
-    fd
-        The new file.
-    bits
-        The rights that matter; others are not given.
-    within
-        Other files whose readers alone may read it, because it has their content.
     """
     owner = source.st_uid if all(_may_read(source.st_uid, each) for each in within) else -1
     try:

@@ -138,15 +138,7 @@ def check_are_data(words: Iterable[object]) -> list[str]:
 
 
 def check_fifos(paths: Iterable[str], followed: Iterable[str]) -> None:
-    """Raise `UsageError` if a FIFO is named twice: to open it again would wait for a writer that never comes.
-
-    Parameters
-    ----------
-    paths
-        All that is to be read.
-    followed
-        Where they lead, of each.
-    """
+    """Raise `UsageError` if a FIFO is named twice: to open it again would wait for a writer that never comes."""
     leads = [(os.path.normpath(path), end != path) for path, end in zip(paths, followed, strict=True)]
     named = Counter(name for name, _ in leads)
     doubtful = {name: None for name, is_link in leads if is_link or named[name] > 1}

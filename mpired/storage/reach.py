@@ -61,17 +61,7 @@ def digits(mark: str) -> str:
 
 
 def is_conclusive(fd: int, made: str, here: str) -> bool:
-    """Tell whether a lock that is free shows that the command has ended that took it.
-
-    Parameters
-    ----------
-    fd
-        Open on the file system.
-    made
-        The mark of what the command has made.
-    here
-        The mark that this machine makes.
-    """
+    """Tell whether a lock that is free shows that the command has ended that took it."""
     # Where locks reach is up to each machine's mount: what has a mark was made where they do not.
     return made == (here if made or obstacle(fd) else "")
 

@@ -50,17 +50,7 @@ class Recovered(NamedTuple):
 
 
 def recover_files(files: Sequence[str], options: Options, tell: Callable[[Recovered], None]) -> None:
-    """Finish the interrupted update of each file, and remove its leftovers.
-
-    Parameters
-    ----------
-    files
-        The files; one that cannot be recovered does not keep the others from it.
-    options
-        As `mpired.options.checked` gives them.
-    tell
-        Takes the actions on each.
-    """
+    """Finish the interrupted update of each file, and remove its leftovers."""
     check(options)
     how, waiting = Discard(options["discard"] + options["force"]), with_timeout(options["lock_timeout"])
     errors: list[MpiredError | OSError] = []

@@ -116,13 +116,6 @@ def _check_no_directory(place: _Place) -> None:
 def recover(target: Target, *, discard: Discard = Discard.NO) -> str:
     """Finish or forget what an interrupted command has begun with a target that is locked, and say what was finished.
 
-    Parameters
-    ----------
-    target
-        The file.
-    discard
-        Whether to forget a journal that is another file's, or a committed update too.
-
     Returns
     -------
     str

@@ -31,15 +31,6 @@ def finish_staged(paths: Iterable[str], *, alone: bool = False, dry_run: bool = 
 
     A path that is none, as `-`, is taken for a name in the current directory, where that does no harm.
 
-    Parameters
-    ----------
-    paths
-        The files; a link at the end of one has been followed.
-    alone
-        Whether no other command is at work there, if the file system has no locks to show that.
-    dry_run
-        Whether the results are reported and not finished.
-
     Returns
     -------
     bool

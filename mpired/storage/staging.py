@@ -109,13 +109,6 @@ def remove(folder: Folder, lock: int = -1) -> None:
     """Remove a staging directory whose results are in place and synced, or were never committed.
 
     What cannot be removed is left to the next command: it is in no one's way.
-
-    Parameters
-    ----------
-    folder
-        The directory.
-    lock
-        The descriptor of its lock, which is closed; -1 if it has none.
     """
     with contextlib.suppress(OSError):
         # The commit first, so that no drafts are ever taken for committed that were in place already.
@@ -199,13 +192,6 @@ def finish(path: str, *, alone: bool = False) -> bool:
     """Put committed files in their places, and remove the drafts of others; leave those of living commands alone.
 
     Returns whether there were committed ones.
-
-    Parameters
-    ----------
-    path
-        A staging directory.
-    alone
-        As of `remains.finish_staged`.
     """
     folder = _left(path)
     if folder is None:

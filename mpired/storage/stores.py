@@ -98,17 +98,7 @@ _DENIED = {"PermissionDeniedError": "access is denied", "UnauthenticatedError": 
 
 
 def get(url: str, start: int, stop: int, version: Version | None = None) -> tuple[memoryview, Version]:
-    """Return the bytes of an object from `start` to `stop`, or those that there are, and what it is.
-
-    Parameters
-    ----------
-    url
-        The object.
-    start, stop
-        Which bytes, one at least.
-    version
-        What it has to be; None for anything.
-    """
+    """Return the bytes of an object from `start` to `stop`, or those that there are, and what it is."""
     place = place_of(url)
     options: dict[str, Any] = {"range": (start, stop)}
     if version is not None and version.etag is not None and not version.etag.startswith("W/"):

@@ -315,19 +315,7 @@ def _reserve_keys(fd: int, keys: bytes) -> None:
 
 
 def choose(target: Target, extent: Extent, commit: str, *, durable: bool) -> Update:
-    """Begin an update of a locked target.
-
-    Parameters
-    ----------
-    target
-        The file.
-    extent
-        What will be written.
-    commit
-        "rename", "journal", or "auto": rename where it keeps what the file is and is cheap, else a journal.
-    durable
-        Whether the disk has to confirm it.
-    """
+    """Begin an update of a locked target."""
     return replacement(target, extent, commit, durable=durable) or Journalled(target, extent, durable=durable)
 
 

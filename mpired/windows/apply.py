@@ -44,19 +44,6 @@ def fold(
 
     Yields the bytes of the elements as an origin was combined into them. Returns what overflowed, and how many elements
     mean by their values to readers of the file that they are missing.
-
-    Parameters
-    ----------
-    share
-        The window and its elements.
-    op
-        What combines: `target op origin`, in the order of the origins.
-    origins
-        What is combined; all have as many elements. Without any the elements are only read.
-    update
-        Takes the new bytes.
-    fetched
-        Takes the old elements, at the positions of the origin's; None if they are not wanted.
     """
     window = share.window
     found: list[Overflow] = []

@@ -72,27 +72,13 @@ class Call(NamedTuple):
 
 
 def plan_accumulate(
-    windows: Sequence[PathLike],
-    origins: Sequence[OriginLike],
-    op: ops.OpLike,
-    options: Options,
-    context: Context,
+    windows: Sequence[PathLike],  # the target, or several: the windows of the ranks, in order
+    origins: Sequence[OriginLike],  # what is combined into it, one after another: files, or arrays
+    op: ops.OpLike,  # the op, or its name
+    options: Options,  # as `mpired.options.checked` gives them
+    context: Context,  # the settings of the call
 ) -> Call:
-    """Check an accumulate as far as that can be without the lock: words, and every origin.
-
-    Parameters
-    ----------
-    windows
-        The target, or several: the windows of the ranks, in order.
-    origins
-        What is combined into it, one after another: files, or arrays.
-    op
-        The op, or its name.
-    options
-        As `mpired.options.checked` gives them.
-    context
-        The settings of the call.
-    """
+    """Check an accumulate as far as that can be without the lock: words, and every origin."""
     if not origins:
         raise UsageError("ORIGIN", "there is none; name at least one file after the target")
     check_once(options)
@@ -134,22 +120,13 @@ def _path(origin: object) -> object:
 
 
 def plan_fetch_and_op(
-    windows: Sequence[PathLike],
+    windows: Sequence[PathLike],  # as of `plan_accumulate`; NO_OP is an atomic read
     value: object,
-    op: ops.OpLike,
+    op: ops.OpLike,  # as of `plan_accumulate`; NO_OP is an atomic read
     options: Options,
     context: Context,
 ) -> Call:
-    """Check a fetch_and_op on one element, as `plan_accumulate`.
-
-    Parameters
-    ----------
-    windows, op
-        As of `plan_accumulate`; NO_OP is an atomic read.
-    value
-        The origin's element: text as on the command line, the path of a file with one element, or a number. NO_OP
-        ignores it.
-    """
+    """Check a fetch_and_op on one element, as `plan_accumulate`."""
     chosen = resolve(op, ops.Use.FETCH, part(WINDOW_VALUES, options))
     if value is None and chosen.origin:
         raise UsageError("VALUE", f"{chosen} needs a value, which is missing (MPI-4.1, 12.3.5)")
@@ -158,21 +135,13 @@ def plan_fetch_and_op(
 
 
 def plan_compare_and_swap(
-    windows: Sequence[PathLike],
-    compare: object,
-    value: object,
+    windows: Sequence[PathLike],  # as of `plan_accumulate`
+    compare: object,  # elements, as of `plan_fetch_and_op`
+    value: object,  # elements, as of `plan_fetch_and_op`
     options: Options,
     context: Context,
 ) -> Call:
-    """Check a compare_and_swap: the element becomes `value` if it is `compare`, bit by bit (MPI-4.1, 12.3.5).
-
-    Parameters
-    ----------
-    windows
-        As of `plan_accumulate`.
-    compare, value
-        Elements, as of `plan_fetch_and_op`.
-    """
+    """Check a compare_and_swap: the element becomes `value` if it is `compare`, bit by bit (MPI-4.1, 12.3.5)."""
     return _on_one_element(
         windows,
         [value],

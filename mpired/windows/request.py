@@ -145,19 +145,7 @@ OriginLike: TypeAlias = PathLike | np.ndarray | AtHand
 def open_origin(
     origin: OriginLike, said: Declared, options: Options, derived: Datatype | None, decoder: Decoder
 ) -> list[Origin]:
-    """Open an origin: a buffer, or of a file with columns one for each.
-
-    Parameters
-    ----------
-    origin
-        The path of a file, an array, or a file that is open.
-    said, options
-        What the user says of it.
-    derived
-        Its datatype, if that is a derived one.
-    decoder
-        Decodes it, if a library does.
-    """
+    """Open an origin: a buffer, or of a file with columns one for each."""
     first, count = options["origin_disp"], options["origin_count"]
     for name, number in (("`origin_disp`", first), ("`origin_count`", count or 0)):
         if number < 0:

@@ -96,19 +96,7 @@ class FlatTarget:
 
 
 def open_target(target: Target, declared: Declared, decoder: Decoder, stack: ExitStack) -> Opened:
-    """Look at a locked file.
-
-    Parameters
-    ----------
-    target
-        The file.
-    declared
-        The datatype of its elements, the byte order of a raw file, the columns that are meant.
-    decoder
-        Decodes its columns.
-    stack
-        Closes what stays open.
-    """
+    """Look at a locked file."""
     file = looked_at(LocalSource.of_status(target.name, target.path, target.status), declared)
     if flat := changed_there(file):
         return FlatTarget(target, flat, file.format)
@@ -404,21 +392,7 @@ class Filling(NamedTuple):
 def make_target(
     name: str, filling: Filling, context: Context, stack: ExitStack, *, durable: bool
 ) -> NewTarget | NewColumns:
-    """Make a target that does not exist yet.
-
-    Parameters
-    ----------
-    name
-        Its path.
-    filling
-        What it holds at first.
-    context
-        The settings of the call.
-    stack
-        Closes it.
-    durable
-        Whether the disk has to confirm the file.
-    """
+    """Make a target that does not exist yet."""
     row = filling.row(name)
     try:
         output = stack.enter_context(FileOutput(name, overwrite=False, context=context, durable=durable))

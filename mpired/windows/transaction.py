@@ -58,28 +58,14 @@ from mpired.windows.target import (
 
 
 def transact(
-    request: Request,
-    policy: Policy,
-    context: Context,
+    request: Request,  # what is to be done
+    policy: Policy,  # how
+    context: Context,  # the settings of the call
     *,
-    keep: Keep | None = None,
-    replaced: Sequence[str] = (),
+    keep: Keep | None = None,  # called with the old elements when all is ready
+    replaced: Sequence[str] = (),  # existing files that `keep` replaces, which are locked with the windows
 ) -> Done:
-    """Carry out a request.
-
-    Parameters
-    ----------
-    request
-        What is to be done.
-    policy
-        How.
-    context
-        The settings of the call.
-    keep
-        Called with the old elements when all is ready.
-    replaced
-        Existing files that `keep` replaces, which are locked with the windows.
-    """
+    """Carry out a request."""
     finish_staged(map(calls.followed, request.windows))
     while True:
         with contextlib.suppress(Appeared), ExitStack() as stack:

@@ -33,14 +33,6 @@ def _is_taken(name: str) -> bool:
 def parse(text: str, defined: Definitions | None = None) -> Found:
     """Read the text of `--type`.
 
-    Parameters
-    ----------
-    text
-        An MPI name in any case with or without `MPI_`, or as in C with spaces, a NumPy name or code, as `float64` and
-        `<f8`, or a constructor with its arguments as `pair(double,int64_t)`.
-    defined
-        Named datatypes that may be in the text.
-
     Returns
     -------
     Datatype and byte order
