@@ -460,7 +460,7 @@ def _other_format(path: str, fits: Callable[[Format], bool]) -> str | None:
 
 
 def format_to_create(path: str, *, like: str = "", declared: bool) -> Format:
-    """Return the format of a file that `--create` makes: one whose elements can be changed in place, or `like` another."""
+    """Return the format of a file that `--create` makes: one that can be changed in place, or one `like` another."""
 
     def is_made(row: Format) -> bool:
         return row.updatable and (row.is_flat or row.name == like)
