@@ -92,13 +92,14 @@ def test_options_of_reduce_are_in_sections_by_need(tmp_path):
         "Running": "--jobs --max-memory --quiet --help",
         "Advanced": "--commute --op-timeout --engine --root",
     }
-    assert _headings(text) == [*headings]
+    assert _headings(text) == [*headings, "Values"]
     assert _headings(_help("info", cwd=tmp_path)) == [
         "Inputs",
         "Columns and arrays",
         "Raw files",
         "Running",
         "Advanced",
+        "Values",
     ]
     sections = re.split(r"^[A-Z][\w -]*:$", text, flags=re.MULTILINE)[1:]
     for section, flags in zip(sections, headings.values(), strict=True):
