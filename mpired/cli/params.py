@@ -43,8 +43,8 @@ WORKER = f"{__name__}.worker"
 # Where the context keeps what commands do not pass on.
 _KEPT = {**dict.fromkeys(("quiet", "dry_run", "as_json", "verbose"), REPORT), "rank_numbers": _NUMBERED}
 _NOTES = {
-    Size: "In a SIZE, K, KB and KiB are all 1024 bytes; M, G and T are likewise powers of 1024.",
-    Names: "Quote a NAME with a comma: '\"a,b\",c'.",
+    Size: ("SIZE", "K, KB and KiB are all 1024 bytes; M, G and T are likewise powers of 1024."),
+    Names: ("NAME", "Quote a name with a comma: '\"a,b\",c'."),
 }
 
 
@@ -203,9 +203,9 @@ class Command(click.Command):
                 with formatter.section(section if len(options) > _FEW else "Options"):
                     formatter.write_dl(records)
         kinds = {type(option.row.kind) for option in options if isinstance(option, environment.Option) and option.row}
-        for note in (note for kind, note in _NOTES.items() if kind in kinds):
-            formatter.write_paragraph()
-            formatter.write_text(note)
+        if notes := [note for kind, note in _NOTES.items() if kind in kinds]:
+            with formatter.section("Values"):
+                formatter.write_dl(notes)
 
 
 class Grouped(Command):

@@ -157,7 +157,7 @@ def _resolve(op: ops.OpLike, options: Options) -> tuple[ops.Op, list[UsageError]
             return resolve_op(op, options), refused
         except UsageError as error:
             name = error.subject.strip("`").partition("=")[0]
-            if name not in VALUE_OPTIONS or options[name] == OPTIONS[name].default:
+            if name not in ops.PURPOSES or options[name] == OPTIONS[name].default:
                 raise
             options = {**options, name: OPTIONS[name].default, "weights_from": None}
             refused.append(error)

@@ -180,10 +180,12 @@ def each_good(
                 skipped.append(Skipped(rank, *parts(found[0])))
     is_usage = not good and all(isinstance(error, UsageError) for error in errors)
     if errors and (is_usage or not skips):
-        if len(set(map(str, errors))) == 1:  # what is wrong with an option is told once
-            raise errors[0]
-        if len(skipped) == 1 and len(errors) > 1:  # a group, which has errors of mpired alone
-            raise merged([error for error in errors if isinstance(error, MpiredError)])
+        distinct = list({str(error): error for error in errors}.values())
+        own = [error for error in distinct if isinstance(error, MpiredError)]
+        if len(distinct) == 1:  # what is wrong with an option is told once
+            raise distinct[0]
+        if len(own) == len(distinct) and len({error.subject for error in own}) == 1:
+            raise merged(own)
         raise RanksError(len(words), errors, what, nbad=len(skipped))
     if len(good) < least:
         wrong = f": {RanksError(len(words), errors, what).reason}" if errors else ""

@@ -92,7 +92,7 @@ def test_a_scale_of_one_and_an_offset_of_zero_pack_no_numbers_of_floating_point(
         assert own.items() <= found[name][1].items()
     integers = {"t": (np.array([1, 2], "i2"), plain)}  # these stand for numbers of floating point
     name = write(tmp_path / name_of("i", form), form, integers)
-    refused(run("reduce", "--op", "sum", name, name, "-o", result_of("f"), cwd=tmp_path), 3, "--unpack")
+    refused(run("reduce", "--op", "sum", name, name, "-f", "-o", result_of("f"), cwd=tmp_path), 3, "--unpack")
 
 
 UNSIGNED = {

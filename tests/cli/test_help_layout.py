@@ -91,6 +91,7 @@ def test_options_of_reduce_are_in_sections_by_need(tmp_path):
         "Raw files": "--type --types --byte-order --datarep --offset --count --header --stride --ranks-in-file",
         "Running": "--jobs --max-memory --quiet --help",
         "Advanced": "--commute --op-timeout --engine --root",
+        "Values": "SIZE NAME",
     }
     assert _headings(text) == [*headings]
     assert _headings(_help("info", cwd=tmp_path)) == [
@@ -99,6 +100,7 @@ def test_options_of_reduce_are_in_sections_by_need(tmp_path):
         "Raw files",
         "Running",
         "Advanced",
+        "Values",
     ]
     sections = re.split(r"^[A-Z][\w -]*:$", text, flags=re.MULTILINE)[1:]
     for section, flags in zip(sections, headings.values(), strict=True):
