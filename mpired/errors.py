@@ -351,6 +351,7 @@ def with_others(error: MpiredError | OSError, others: Sequence[MpiredError | OSE
     subject, reason = parts(error)
     joined = RanksError(1, [*getattr(error, "errors", [error]), *others])
     joined.subject, joined.reason = joined.args = subject, "; ".join([reason, *map(describe, others)])
+    joined.exit_status = exit_status(error)
     return joined
 
 

@@ -158,7 +158,8 @@ def test_a_warning_has_the_words_of_the_command(name, folder):
     for suffix in (".npy", ".bin"):
         Path(f"linked{suffix}").unlink()
         os.link(f"other{suffix}", f"linked{suffix}")
-    told = re.sub("`(.*?)='(.*?)'`", r"--\1 \2", f"mpired: {warning.message.label}{warning.message}")
+    text = f"mpired: {warning.message.label}{warning.message}"
+    told = re.sub("`(.*?)='(.*?)'`", lambda found: f"--{found[1].replace('_', '-')} {found[2]}", text)
     assert told in run(*words, cwd=folder).err.splitlines()
 
 

@@ -66,7 +66,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     """Describe an npy file from its header."""
     global _last  # noqa: PLW0603 - read and set at once: threads that meet understand a header again
     known = _last
-    if known is not None and known.declared is declared and not source.is_forward and known.nbytes == source.nbytes:
+    if known is not None and known.declared == declared and not source.is_forward and known.nbytes == source.nbytes:
         with closing(peek(source)) as file, calls.blaming(source.name):
             head = file.read(len(known.head), 0)
         if head == known.head:

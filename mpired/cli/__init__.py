@@ -34,6 +34,7 @@ from mpired.log import heard_by
 from mpired.options import ONLY_ELEMENTS
 from mpired.storage import calls
 from mpired.storage.urls import signed
+from mpired.values import OpName
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -170,12 +171,12 @@ _ELSEWHERE = {
 """Commands and options of other programs, and those of mpired that do the same."""
 
 
-def _as_op(word: str) -> str:
-    """Return --op with the op that a word is a name of; "" for another word."""
-    from mpired.ops import named  # noqa: PLC0415 - only for an error
+def _as_op(word: str, use: str = "REDUCE") -> str:
+    """Return --op with the op that a word is a name of; "" for another word, or one that is not for this use."""
+    from mpired.ops import Use, named  # noqa: PLC0415 - only for an error
 
     op, _ = named(word)
-    return f"--op {op.name.lower()}" if op else ""
+    return f"--op {op.name.lower()}" if op and Use[use] in op.uses else ""
 
 
 def _op_among(words: Sequence[str]) -> str:
@@ -187,8 +188,10 @@ def _op_among(words: Sequence[str]) -> str:
 def _no_such_option(error: click.NoSuchOption) -> str:
     """Suggest an option or an op for an unknown option, or name the commands that have it."""
     text = f"No such option {error.option_name!r}"
-    has_op = error.ctx is not None and any("--op" in each.opts for each in error.ctx.command.params)
-    op = _as_op(error.option_name.lstrip("-")) if has_op else ""
+    params = error.ctx.command.params if error.ctx is not None else []
+    rows = (each.row for each in params if isinstance(each, environment.Option) and each.row)
+    use = next((row.kind.use for row in rows if isinstance(row.kind, OpName)), None)
+    op = _as_op(error.option_name.lstrip("-"), use) if use else ""
     close = op or _ELSEWHERE.get(error.option_name) or _other_commands(error)
     if close.startswith("it is"):
         return f"{text}; {close}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mpired.datatypes import Datatype
+from mpired.datatypes.times import dtype_name
 
 
 class Rules(NamedTuple):
@@ -54,8 +55,8 @@ class Rules(NamedTuple):
             f"at {self.quantile}": self.quantile is not None,
             {"wrap": "overflow expected", "error": "overflow refused"}.get(self.overflow, ""): self.overflow != "warn",
             f"{self.missing} is missing": self.missing is not None,
-            f"in {self.within}": self.within is not None,
-            f"as {self.result}": self.result is not None,
+            f"computed in {_name(self.within)}": self.within is not None,
+            f"converted to {_name(self.result)}": self.result is not None,
             {"ignore": "nulls left out", "propagate": "nulls propagate"}.get(self.nulls, ""): self.nulls != "error",
             "rounded once": self.exact,
             f"ddof {self.ddof}": self.ddof > 0,
@@ -67,3 +68,7 @@ class Rules(NamedTuple):
     def leaves_out(self) -> bool:
         """Whether some elements may be left out."""
         return self.nan == "ignore" or self.nulls != "error" or self.missing is not None
+
+
+def _name(datatype: Datatype | None) -> str | None:
+    return None if datatype is None else dtype_name(datatype) or str(datatype)

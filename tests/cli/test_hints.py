@@ -167,9 +167,9 @@ def test_all_obstacles_are_in_one_message(folder):
         "--ddof: is for",
         "a.npy: already exists",
     )
-    refused(outcome, 2, *parts)
+    refused(outcome, 3, *parts)
     outcome = run("reduce", "--op", "mean", "--weights", "1,2", "o.npz", "-o", "new.npz", cwd=folder)
-    refused(outcome, 2, "(also 'p')", "--weights: has 2 values for 1 rank; give one for each rank")
+    refused(outcome, 3, "(also 'p')", "--weights: has 2 values for 1 rank; give one for each rank")
 
 
 @pytest.mark.parametrize(("word", "op"), [("--mean", "mean"), ("--MPI_SUM", "sum"), ("--average", "mean")])

@@ -129,8 +129,8 @@ NPY = (
     _bad_npy(27, "'bad'", npy(header("'bad'"), DATA), "bad"),
     _bad_npy(27, "''", npy(header("''"), DATA)),
     _bad_npy(27, "<f7", npy(header("'<f7'"), bytes(21)), "<f7"),
-    _bad_npy(27, "f8,f8", npy(header("'f8,f8'"), bytes(48)), "f8,f8"),
-    _bad_npy(27, "3f8", npy(header("'3f8'"), bytes(72)), "3f8"),
+    _bad_npy(27, "f8,f8", npy(header("'f8,f8'"), bytes(48)), "<f8, <f8"),
+    _bad_npy(27, "3f8", npy(header("'3f8'"), bytes(72)), "which no MPI datatype has"),
     _bad_npy(
         27,
         "negative offset",

@@ -13,6 +13,7 @@ import pytest
 from command import become_nobody, refused, run, succeeded, unchanged
 from many_files import NEW, contents, in_child, litter, new, write
 
+from mpired.context import NO_LIMITS
 from mpired.errors import OutputExistsError, RanksError, UnconfirmedError, UsageError
 from mpired.storage import calls
 from mpired.storage.remains import finish_staged as recover
@@ -126,7 +127,7 @@ def test_directories_streams_and_files_in_the_way_are_one_error(paths, tmp_path)
     os.mkfifo(tmp_path / "fifo")
     names = [str(tmp_path / "a"), str(tmp_path / "fifo"), str(paths[0]), str(tmp_path / "free")]
     with unchanged(tmp_path), pytest.raises(RanksError) as caught:
-        check_outputs(names, overwrite=False)
+        check_outputs(names, NO_LIMITS, overwrite=False)
     assert [type(error) for error in caught.value.errors] == [IsADirectoryError, UsageError, OutputExistsError]
 
 
