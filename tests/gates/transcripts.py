@@ -71,6 +71,7 @@ CHANGING = (
     (re.compile(r"\b(parquet, |zarr, |parquet: )\d+ bytes"), r"\1N bytes"),
     (re.compile(r'("format": "(?:parquet|zarr)",\s*"nbytes": )\d+'), r"\1N"),
     (re.compile(r"No such option:? '?(-[\w-]+)'?"), r"No such option \1"),
+    (re.compile(r"\A.*_MPIRED_COMPLETE=(bash|zsh|fish)_complete.*\Z", re.DOTALL), r"the script of \1\n"),
     (re.compile(r"^PREFIX/lib/\S+: \w*Warning: .*\n(?:  .*\n)?", re.MULTILINE), ""),
 )
 
