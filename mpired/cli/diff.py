@@ -71,6 +71,7 @@ def _described(found: Difference) -> dict[str, Any]:
     """Return what was found as JSON can hold it."""
     described = dataclasses.asdict(found)
     described["reason"] = found.reason or None
+    del described["noun"]
     for each in described["buffers"]:
         for name in ("difference", "ulp"):
             each[name] = each[name] and _plain(each[name])

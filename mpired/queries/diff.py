@@ -132,6 +132,8 @@ class Difference:
         What came of each column, or of the only buffer.
     examples
         The first differences, ordered by column, element and field.
+    noun
+        The word of A's format for what has elements, such as column or variable.
     """
 
     equal: bool
@@ -140,6 +142,7 @@ class Difference:
     reason: str = ""
     buffers: tuple[Compared, ...] = ()
     examples: tuple[Example, ...] = ()
+    noun: str = "column"
 
     def __str__(self) -> str:
         """Return the lines that `mpired diff` prints."""
@@ -155,7 +158,8 @@ class Difference:
             yield f"{verdict}: {_counts(first)}{_largest(first)}"
         else:
             wrong = sum(each.differing > 0 for each in self.buffers)
-            yield f"{verdict}: {f'{wrong} of ' if wrong else ''}{len(self.buffers)} columns, {first.count} rows"
+            rows = f", {first.count} rows" if self.noun == "column" else ""
+            yield f"{verdict}: {f'{wrong} of ' if wrong else ''}{len(self.buffers)} {self.noun}s{rows}"
             yield from (f"  {escaped(each.name)}: {_counts(each)}{_largest(each)}" for each in self.buffers)
         for example in self.examples:
             place = escaped(place_text(example.column, example.index, example.field))
@@ -354,7 +358,9 @@ class Planned:
             for place, *rest in each.examples
         ]
         equal = not any(each.differing for each in buffers)
-        return Difference(equal, a, b, "", tuple(buffers), tuple(examples[: self.comparison.examples]))
+        return Difference(
+            equal, a, b, "", tuple(buffers), tuple(examples[: self.comparison.examples]), self.files[0].noun
+        )
 
 
 def _compared(ranks: Sequence[RankBuffer], found: _Found) -> Compared:

@@ -253,6 +253,12 @@ def test_fields_are_named(tmp_path):
     assert told(tmp_path, *words)[1].splitlines()[1:] == ["  [1].f1: 7 99, difference 92"]
 
 
+def test_arrays_are_called_by_the_word_of_the_format(tmp_path):
+    for name, last in (("a", 2.0), ("b", 5.0)):
+        np.savez(tmp_path / f"{name}.npz", x=np.array([1.0, last]), n=np.arange(3))
+    assert told(tmp_path, "a.npz", "b.npz")[1].startswith("different: 1 of 2 arrays\n  x: 1 of 2 x")
+
+
 def test_columns(tmp_path):
     table = pa.table({"x": np.arange(4.0), "n": np.arange(4)})
     pq.write_table(table, tmp_path / "a.parquet")
