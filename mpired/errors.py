@@ -439,6 +439,7 @@ def parts(error: MpiredError | OSError) -> tuple[str, str]:
 
 
 _OWN_NUMBER = r"^rank \d+ "
+_NULLS = re.compile(r"\bhas \d+ (null|missing element)s?\b")  # each file has its own number of them
 _SINGULAR = re.compile(r"^(is|has|does|was|(carrie|end|give|hold|lack|make|name)s) ")  # verbs that reasons begin with
 _PLURAL = {"is": "", "has": "", "does": "do ", "was": "were ", "carries": "carry "}
 _SHOWN_NAMES = 3  # of one reason
@@ -449,7 +450,7 @@ def _grouped(errors: Sequence[MpiredError | OSError], nranks: int, what: str) ->
     alike: dict[str, list[MpiredError | OSError]] = {}
     for error in errors:
         subject, reason = parts(error)
-        what_is_wrong = reason.partition("; ")[0]
+        what_is_wrong = _NULLS.sub(r"has \1s", reason.partition("; ")[0])
         alike.setdefault(re.sub(_OWN_NUMBER, "", what_is_wrong) if subject else what_is_wrong, []).append(error)
     for what_is_wrong, group in alike.items():
         if len(group) == 1:
