@@ -445,16 +445,16 @@ def describe_file(file: RankFile) -> dict[str, Any]:
 
 
 class Written(NamedTuple):
-    """A file that would be written; `exact` tells whether its bytes are certain, None that they are not known."""
+    """A file that would be written."""
 
     path: str
     format: str
-    nbytes: int | None
-    exact: bool
+    nbytes: int | None  # None if they are not known
+    exact: bool  # whether the bytes are certain
 
     @property
     def text(self) -> str:
-        """What it is, on a line."""
+        """The file, its format and its size, on a line."""
         where = "standard output" if self.path == "-" else self.path
         size = "" if self.nbytes is None else f", {'' if self.exact else 'about '}{amount(self.nbytes)}"
         return f"{where} ({self.format}){size}"

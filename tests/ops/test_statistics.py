@@ -203,7 +203,7 @@ def test_floats_that_overflow(op, rank):
         ("median", {"accumulate_in": "double"}, UsageError, "the op is median"),
         ("sum", {"ddof": 1}, UsageError, "is for variances"),
         ("sum", {"weights": [1, 2]}, UsageError, "is for weighted means"),
-        ("mean", {"weights": [1]}, UsageError, "has 1 values for 2 ranks"),
+        ("mean", {"weights": [1]}, UsageError, "has 1 value for 2 ranks"),
         ("mean", {"weights": [1, 2], "exact": True}, UsageError, "weighted"),
         ("mean", {"weights": "1,2"}, UsageError, "is one text"),
         ("mean", {"weights": [1, -1]}, UsageError, "add up to 0"),

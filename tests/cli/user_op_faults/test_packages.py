@@ -25,7 +25,7 @@ def test_other_ops_work_beside_broken_packages(workshop, site):
 def test_predefined_ops_cannot_be_shadowed(workshop, site, op, expected):
     outcome = run("reduce", "--op", op, "--to", "raw", *RANKS, cwd=workshop, setup=seeing(site))
     assert outcome.status == 0
-    assert outcome.err.startswith(f"mpired: MPI_{op.upper().removeprefix('MPI_')} of 3 ranks")
+    assert outcome.err.startswith(f"mpired: {op.lower().removeprefix('mpi_')} of 3 ranks")
     assert total(outcome.out) == expected
 
 

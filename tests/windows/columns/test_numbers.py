@@ -90,7 +90,7 @@ def test_origins_by_column(origin, suffix, tmp_path):
     assert read(path).schema == table.schema
     with unchanged(tmp_path):
         refused(run(*words, "--columns", "n", "--target-disp", "0", "--commit", "journal", cwd=tmp_path), 2, "journal")
-        refused(run(*words, "--target-disp", "0", cwd=tmp_path), 3, "1 buffers", "--columns")
+        refused(run(*words, "--target-disp", "0", cwd=tmp_path), 3, "has 1 column, but the target has 3", "--columns")
         refused(run(*words, "--columns", "m", cwd=tmp_path), 3, "no column 'm'")
         refused(run(*words, "--columns", "n", "--byte-order", "big", cwd=tmp_path), 2, "--byte-order")
 
