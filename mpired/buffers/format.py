@@ -160,7 +160,9 @@ class Format(NamedTuple):
     def inspect(self, source: Source, declared: Declared) -> RankFile:
         """Describe a file of this format, from its header."""
         with self._blamed(source.name):
-            file = cast("InputModule", self.module).inspect(source, declared._replace(noun=self.noun))
+            if declared.noun != self.noun:  # with thousands of ranks a copy for each takes time
+                declared = declared._replace(noun=self.noun)
+            file = cast("InputModule", self.module).inspect(source, declared)
             return file._replace(format=self.name, noun=self.noun)
 
     def prepare(self, model: Model) -> Layout:
