@@ -72,8 +72,6 @@ def repeated(
     work: Callable[[_P, Context], _R],
     words: Words,
     context: Context,  # the settings of the call
-    *,
-    timeout: object = None,  # how many seconds to wait for the end of an update of what is read; None for what is usual
 ) -> _R:
     """Plan and work, and again if a file changed while it was read: its writer may have replaced it.
 
@@ -85,7 +83,7 @@ def repeated(
     if not engine.same_tree:  # before they are read
         reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
         _refuse_streams(words, f"{reason}; write it to a file first")
-    with decode_worker(context._replace(lock_timeout=lock.with_timeout(timeout).timeout)) as served:
+    with decode_worker(context) as served:
         end, attempts = time.monotonic() + _SECONDS, 0
         while True:
             attempts += 1
@@ -106,7 +104,6 @@ def carry_out(
     context: Context,  # as of `repeated`
     *,
     overwrite: bool,  # whether existing files are replaced
-    timeout: object = None,
 ) -> _C:
     """Plan a call, lock the files that it replaces, and do it; return the plan that was carried out.
 
@@ -136,7 +133,7 @@ def carry_out(
             return plan(context)
         return planned
 
-    return repeated(plan, attempt, words, context, timeout=timeout)
+    return repeated(plan, attempt, words, context)
 
 
 def check_results(

@@ -9,9 +9,11 @@ from typing import Any, NamedTuple
 
 from mpired import interrupts
 from mpired.errors import UsageError, without_secrets
+from mpired.options import Options, checked, integer, part
 from mpired.progress import Progress, unwatched
 
 LOCK_TIMEOUT = 60.0  # seconds
+_LIMITS = ("max_memory", "lock_timeout")
 
 BASE_NBYTES = 60 << 20
 """Memory of a process before its blocks: Python and NumPy."""
@@ -41,6 +43,19 @@ class Context(NamedTuple):
         None  # the `DecodeWorker` that calls libraries on files that may be damaged; None for a new one each time
     )
     prefetch: Any = None  # the `Prefetch` of the files that are inspected together
+
+    @classmethod
+    def of(cls, options: Options, **settings: Any) -> Context:
+        """Return the settings of a call, with the limits among its options, of which some may be missing."""
+        limits, most = checked(_LIMITS, part(_LIMITS, options)), options.get("max_open_files")
+        context = cls(
+            limits["max_memory"],
+            None if most is None else integer("`max_open_files`", most),
+            LOCK_TIMEOUT if limits["lock_timeout"] is None else limits["lock_timeout"],
+            **settings,
+        )
+        context.check_open_files(RESERVED + 1)
+        return context
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Context, (self.max_memory, self.max_open_files, self.lock_timeout)

@@ -129,13 +129,13 @@ def _done(
         group_b: Any = all_at_hand(options["group_b"], "`group_b`", "rank {} of group B")
         options = {**options, "group_b": group_b}
     given, options = ranks_of(given, options)
-    words, timeout = partial(paths_of, given, options), options["lock_timeout"]
+    words = partial(paths_of, given, options)
     if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
         path = None if output is None else path_at_hand(output, "output")
         plan = partial(plan_call, collective.name, given, op, path, options)
         overwrite = options["overwrite"] or options["in_place"]
         with cautions.heard(also=cautions.warn) as heard:
-            done = attempts.carry_out(plan, words, context, overwrite=overwrite, timeout=timeout)
+            done = attempts.carry_out(plan, words, context, overwrite=overwrite)
         return summarise(done, cautions.of_kind(heard, OverflowWarning))
     _check_no_file(options)
 
@@ -143,7 +143,7 @@ def _done(
         return [_arrays(deal, request, context.progress) for deal in deals(request)]
 
     plan_arrays = partial(read_request, collective, given, op, options)
-    found = attempts.repeated(plan_arrays, lists, words, context, timeout=timeout)
+    found = attempts.repeated(plan_arrays, lists, words, context)
     if collective.to_root:
         return found[0][options["root"]]
     return found[0] if len(found) == 1 else tuple(found)

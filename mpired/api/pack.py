@@ -54,17 +54,14 @@ def pack(
     >>> mpired.pack("sample_data/maxloc_1.bin", type="resized(0,16,double)")[:3]
     array([0., 1., 2.])
     """
-    said, file = checked(PACK, options), path_at_hand(file, "file")
-    timeout = said["lock_timeout"]
+    chosen, file = checked(PACK, options), path_at_hand(file, "file")
     if output is not None:
-        plan = partial(plan_pack, file, path_at_hand(output, "output"), said)
-        return summarise_packing(
-            attempts.carry_out(plan, lambda: [file], context, overwrite=said["overwrite"], timeout=timeout)
-        )
-    if said["to"] or said["datarep"]:
+        plan = partial(plan_pack, file, path_at_hand(output, "output"), chosen)
+        return summarise_packing(attempts.carry_out(plan, lambda: [file], context, overwrite=chosen["overwrite"]))
+    if chosen["to"] or chosen["datarep"]:
         raise UsageError("`to` and `datarep`", "are for a file; name one with `output`")
-    plan = partial(plan_pack, file, "-", {**said, "to": ARRAY.name})
-    return attempts.repeated(plan, _array, lambda: [file], context, timeout=timeout)
+    plan = partial(plan_pack, file, "-", {**chosen, "to": ARRAY.name})
+    return attempts.repeated(plan, _array, lambda: [file], context)
 
 
 def _array(plan: Packing, context: Context) -> np.ndarray:
@@ -121,11 +118,9 @@ def unpack(
     """
     if output is None and into is None:
         raise UsageError("output", "is missing; name a new file, or with into an existing one")
-    said, packed = checked(UNPACK, options), path_at_hand(packed, "packed")
+    chosen, packed = checked(UNPACK, options), path_at_hand(packed, "packed")
     into = None if into is None else path_at_hand(into, "into")
-    plan = partial(plan_unpack, packed, "-" if output is None else path_at_hand(output, "output"), into, said)
+    plan = partial(plan_unpack, packed, "-" if output is None else path_at_hand(output, "output"), into, chosen)
     files = [packed] if into is None else [packed, into]
-    overwrite = into is not None or said["overwrite"]
-    return summarise_packing(
-        attempts.carry_out(plan, lambda: files, context, overwrite=overwrite, timeout=said["lock_timeout"])
-    )
+    overwrite = into is not None or chosen["overwrite"]
+    return summarise_packing(attempts.carry_out(plan, lambda: files, context, overwrite=overwrite))

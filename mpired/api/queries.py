@@ -98,11 +98,11 @@ def show(path: PathLike, *, context: Context, **options: Any) -> Shown:
     >>> energy.mean, energy.max, energy.max_at, energy.histogram.counts
     (2.5, 4.5, (2,), (2, 2, 2, 4))
     """
-    said = checked(SHOW, options)
+    chosen = checked(SHOW, options)
     found: list[Shown] = []
     name = path_at_hand(path, "path")
-    plan = partial(plan_show, name, said, lambda shown, _: found.append(shown))
-    attempts.carry_out(plan, lambda: [name], context, overwrite=said["overwrite"], timeout=said["lock_timeout"])
+    plan = partial(plan_show, name, chosen, lambda shown, _: found.append(shown))
+    attempts.carry_out(plan, lambda: [name], context, overwrite=chosen["overwrite"])
     return found[-1]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from mpired.api.signatures import with_options
 from mpired.buffers.memory import path_at_hand
+from mpired.context import Context
 from mpired.errors import MpiredError
 from mpired.log import notice
 from mpired.options import RECOVER, PathLike, checked
@@ -14,7 +15,7 @@ from mpired.storage.recovering import Recovered, recover_files
 
 
 @with_options(*RECOVER)
-def recover(files: PathLike | Sequence[PathLike], **options: Any) -> list[Recovered]:
+def recover(files: PathLike | Sequence[PathLike], *, context: Context, **options: Any) -> list[Recovered]:
     """Finish interrupted updates of files, and remove their leftovers.
 
     Every call that opens a file does this first; this is for programs that know nothing of mpired.
@@ -49,7 +50,7 @@ def recover(files: PathLike | Sequence[PathLike], **options: Any) -> list[Recove
     names = [path_at_hand(file, "files") for file in given]
     done: list[Recovered] = []
     try:
-        recover_files(names, checked(RECOVER, options), done.append)
+        recover_files(names, checked(RECOVER, options), context, done.append)
     except (MpiredError, OSError):
         for each in done:  # which nobody else would tell of
             if each.changed:

@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from mpired import interrupts
-from mpired.context import RESERVED, Context
+from mpired.context import Context
 from mpired.errors import MpiredError
 from mpired.log import log_steps
-from mpired.options import ONLY_ELEMENTS, VALUES, Group, Option, integer, rows
-from mpired.options import checked as known_good
+from mpired.options import ONLY_ELEMENTS, VALUES, Group, Option, rows
 from mpired.progress import shown_by
 from mpired.storage.urls import signed
 from mpired.values import Word
@@ -86,13 +85,7 @@ def _context(name: str, given: Mapping[str, Any]) -> Context:
     UsageError
         If one of them is not a value of its option.
     """
-    max_open_files = given.get("max_open_files")
-    context = Context(
-        known_good(("max_memory",), {"max_memory": given.get("max_memory")})["max_memory"],
-        None if max_open_files is None else integer("`max_open_files`", max_open_files),
-        progress=shown_by(given.get("progress")),
-    )
-    context.check_open_files(RESERVED + 1)
+    context = Context.of(given, progress=shown_by(given.get("progress")))
     if given.get("provenance"):
         return context._replace(record={"call": name, "keywords": {key: repr(value) for key, value in given.items()}})
     return context

@@ -216,7 +216,9 @@ def _run(
 
     given = [origin.path if isinstance(origin, AtHand) else origin for origin in origins]
     files = [origin for origin in given if isinstance(origin, str | os.PathLike)]
-    return repeated(plan, work, lambda: files, context, timeout=options["lock_timeout"])
+    if (timeout := options["lock_timeout"]) is not None:  # perhaps that of the window
+        context = context._replace(lock_timeout=timeout)
+    return repeated(plan, work, lambda: files, context)
 
 
 def _fetched(plan: Callable[[Context], Call], options: Options, context: Context, *origins: object) -> np.ndarray:

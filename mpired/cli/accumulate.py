@@ -63,13 +63,13 @@ def accumulate(
     origins = gathered(params.meant(words)[0], options)
     plan = partial(plan_accumulate, targets, origins, op, options)
     if report["dry_run"]:
-        dry_run("MPI_Accumulate", plan, list(paths(origins)), timeout=options["lock_timeout"])
+        dry_run("MPI_Accumulate", plan, list(paths(origins)))
         return
 
     def work(call: Call, context: Context) -> tuple[Op, Done]:
         return call.request.op, run(call, context)
 
-    row, done = attempts.repeated(plan, work, lambda: paths(origins), params.context(), timeout=options["lock_timeout"])
+    row, done = attempts.repeated(plan, work, lambda: paths(origins), params.context())
     tell(Updated.of("MPI_Accumulate", row, targets, done.origins, done), done)
     params.end_without(done.bad)
 
@@ -86,8 +86,6 @@ def dry_run(
     plan: Callable[[Context], Call],
     origins: Sequence[str],
     fetched: tuple[str, str | None, bool] | None = None,
-    *,
-    timeout: float | None,
 ) -> None:
     """Write what a call on windows would do; the old elements would go to a path, in a format, and may replace it."""
     from mpired.report import Written, describe_request  # noqa: PLC0415 - for a dry run only
@@ -102,7 +100,7 @@ def dry_run(
         return describe_request(name, planned, output)
 
     with hearing() as heard:
-        found = attempts.repeated(plan, work, lambda: origins, params.context(), timeout=timeout)
+        found = attempts.repeated(plan, work, lambda: origins, params.context())
     carry_out.tell_plan(found, origins, heard, "origin")
 
 

@@ -30,17 +30,17 @@ from mpired.ranks import RankWord
 
 if TYPE_CHECKING:
     from mpired.collectives.call import Call
-    from mpired.report import Description, PackSummary
+    from mpired.report import Description
 
 _P = TypeVar("_P", bound=Planned)
 
 
 def replacing(
-    plan: Callable[[Context], _P], words: Words, context: Context, options: Options, *, overwrite: bool
+    plan: Callable[[Context], _P], words: Words, context: Context, *, overwrite: bool
 ) -> tuple[_P, list[MpiredWarning]]:
     """Plan a call whose results are files and do it; return what was planned, and what it warned of."""
     with hearing() as heard:
-        planned = attempts.carry_out(plan, words, context, overwrite=overwrite, timeout=options["lock_timeout"])
+        planned = attempts.carry_out(plan, words, context, overwrite=overwrite)
     return planned, heard
 
 
@@ -57,23 +57,16 @@ def tell_plan(
     params.tell(None)
 
 
-def replacing_as_told(
-    plan: Callable[[Context], _P],
-    words: Words,
-    options: Options,
-    summarised: Callable[[_P], PackSummary],
-    *,
-    overwrite: bool,
-) -> None:
+def replacing_as_told(plan: Callable[[Context], Any], words: Words, *, overwrite: bool) -> None:
     """Do a call that writes one file, and say what was done."""
     report, context = params.report(), params.context()
-    planned, heard = replacing(plan, words, context, options, overwrite=overwrite)
-    if context.dry_run:
-        from mpired.report import describe_packing  # noqa: PLC0415 - for a dry run only
+    planned, heard = replacing(plan, words, context, overwrite=overwrite)
+    from mpired.report import describe_packing, summarise_packing  # noqa: PLC0415 - not for `reduce -q`
 
-        tell_plan(describe_packing(cast("Any", planned)), [source.name for source in planned.sources], heard)
+    if context.dry_run:  # `pack` alone has one
+        tell_plan(describe_packing(planned), [source.name for source in planned.sources], heard)
         return
-    summary = summarised(planned)
+    summary = summarise_packing(planned)
     if report["as_json"]:
         tell_json(summary._asdict(), heard)
         params.tell(None)
@@ -89,7 +82,7 @@ def carry_out(plan: Callable[[Context], Call], context: Context, options: Option
     if as_json or not quiet:  # before anything is in place
         from mpired.report import summarise  # noqa: PLC0415 - only for who wants to know
     worker.keep_freed_memory()
-    planned, heard = replacing(plan, words, context, options, overwrite=overwrite)
+    planned, heard = replacing(plan, words, context, overwrite=overwrite)
     if context.dry_run:
         from mpired.report import describe_call  # noqa: PLC0415 - for a dry run only
 

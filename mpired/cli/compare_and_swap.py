@@ -37,4 +37,4 @@ def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], as_jso
     if len(operands) != _OPERANDS:
         raise UsageError("COMPARE and VALUE", f"are two words after the target, and there are {len(operands)}")
     plan = partial(plan_compare_and_swap, targets, operands[0], operands[1], options)
-    fetch("MPI_Compare_and_swap", plan, targets, operands, timeout=options["lock_timeout"], as_json=as_json)
+    fetch("MPI_Compare_and_swap", plan, targets, operands, as_json=as_json)

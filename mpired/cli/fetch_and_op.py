@@ -45,7 +45,7 @@ def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, a
     if len(values) > 1:
         raise UsageError(values[1], "is one word too many; there is one VALUE")
     plan = partial(plan_fetch_and_op, targets, values[0] if values else None, op, options)
-    fetch("MPI_Fetch_and_op", plan, targets, values, timeout=options["lock_timeout"], as_json=as_json)
+    fetch("MPI_Fetch_and_op", plan, targets, values, as_json=as_json)
 
 
 def fetch(
@@ -54,12 +54,11 @@ def fetch(
     targets: Sequence[str],
     words: Sequence[str],
     *,
-    timeout: float | None,
     as_json: bool,
 ) -> None:
     """Carry out a call on one element, and print the old one; `words` may be files with one element."""
     if params.report()["dry_run"]:
-        dry_run(name, plan, words, ("-", LINES.name, False), timeout=timeout)
+        dry_run(name, plan, words, ("-", LINES.name, False))
         return
 
     def work(call: Call, context: Context) -> tuple[Op, Done]:
@@ -68,7 +67,7 @@ def fetch(
             output.send(targets[0], done)
         return call.request.op, done
 
-    op, done = repeated(plan, work, lambda: words, params.context(), timeout=timeout)
+    op, done = repeated(plan, work, lambda: words, params.context())
     if as_json:
         tell_json(Updated.of(name, op, targets, words, done, output="-")._asdict() | _old(done), done.cautions)
     else:

@@ -63,7 +63,7 @@ def get_accumulate(
     check_no_other_input([fetch], [(options["map"], "the map"), (options["types"], "the named datatypes")])
 
     if report["dry_run"]:
-        dry_run("MPI_Get_accumulate", plan, origins, (fetch, to, force), timeout=options["lock_timeout"])
+        dry_run("MPI_Get_accumulate", plan, origins, (fetch, to, force))
         return
 
     def work(call: Call, context: Context) -> tuple[Op, Done]:
@@ -72,6 +72,6 @@ def get_accumulate(
             output.send(targets[0], done)
         return call.request.op, done
 
-    row, done = repeated(plan, work, lambda: origins, params.context(), timeout=options["lock_timeout"])
+    row, done = repeated(plan, work, lambda: origins, params.context())
     used = origins if row.origin else ()
     tell(Updated.of("MPI_Get_accumulate", row, targets, used, done, output=fetch), done)

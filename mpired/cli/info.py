@@ -48,11 +48,11 @@ def info(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
         raise UsageError("FILE", "is missing; name at least one file")
     names = list(paths(words))
     finish_staged(check_are_data(names))
-    inputs, lock_timeout = part(INPUTS, options), options["lock_timeout"]
+    inputs = part(INPUTS, options)
     described, errors = [], []
     for word in words:
         try:
-            described.append(_described(word, inputs, lock_timeout))
+            described.append(_described(word, inputs))
         except (MpiredError, OSError) as error:
             errors.append(error)
     if as_json and (described or not errors):
@@ -66,11 +66,9 @@ def info(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
         raise RanksError(len(words), errors, "files")
 
 
-def _described(word: RankWord, inputs: Options, timeout: float | None) -> dict[str, Any]:
+def _described(word: RankWord, inputs: Options) -> dict[str, Any]:
     # The files' directories have been looked at, each once.
-    described, note = repeated(
-        partial(queries.look, word, inputs), _with_note, tuple, params.context(), timeout=timeout
-    )
+    described, note = repeated(partial(queries.look, word, inputs), _with_note, tuple, params.context())
     keys = [key.hex() for path in paths([word]) for key in once.of_file(path)]
     if described["obstacle"] is not None:
         described["obstacle"] = in_flags(described["obstacle"])

@@ -11,7 +11,6 @@ from mpired.cli import params
 from mpired.cli.carry_out import replacing_as_told
 from mpired.options import PACK, SUMMARY, checked
 from mpired.packing.pack import plan_pack
-from mpired.report import summarise_packing
 from mpired.storage.output import is_terminal
 
 
@@ -35,4 +34,4 @@ def pack(*, file: str, output: str, **options: Any) -> None:
     """
     options = checked(PACK, options)
     plan = partial(plan_pack, file, output, options, terminal=is_terminal(output))
-    replacing_as_told(plan, lambda: [file], options, summarise_packing, overwrite=options["overwrite"])
+    replacing_as_told(plan, lambda: [file], overwrite=options["overwrite"])

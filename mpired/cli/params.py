@@ -17,7 +17,7 @@ from mpired.buffers import FORMATS, format_names
 from mpired.cli import environment, progress, signals
 from mpired.cli.messages import know_flags, say
 from mpired.cli.wanted import REPORT
-from mpired.context import RESERVED, Context
+from mpired.context import Context
 from mpired.engines import launched
 from mpired.log import collect_steps
 from mpired.ops import STATISTICS, Use, ops_for
@@ -342,9 +342,8 @@ def report() -> Options:
 def _context_of(ctx: click.Context, *, quiet: bool) -> Context:
     """Return the settings of the command that runs."""
     argv = ("mpired", *(ctx.obj or ()))
-    context = Context(
-        ctx.params.get("max_memory"),
-        ctx.params.get("max_open_files"),
+    return Context.of(
+        ctx.params,
         dry_run=ctx.meta.get(REPORT, {}).get("dry_run", False),
         progress=progress.chosen(quiet=quiet),
         on_commit=signals.commit,
@@ -352,8 +351,6 @@ def _context_of(ctx: click.Context, *, quiet: bool) -> Context:
         record={"argv": list(argv)} if ctx.params.get("provenance") else {},
         worker=ctx.meta.get(WORKER),
     )
-    context.check_open_files(RESERVED + 1)
-    return context
 
 
 def context() -> Context:

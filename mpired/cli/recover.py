@@ -34,7 +34,7 @@ def recover(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     signals.leaves("repeat it for the files that have no line yet")
     shown = _Shown("nothing" if options["only_list"] else "nothing to do", as_json=as_json)
     try:
-        recover_files(files, options, shown.add)
+        recover_files(files, options, params.context(), shown.add)
     finally:
         params.tell(None)
     shown.check()

@@ -105,8 +105,7 @@ class _Page:
         """Add a file."""
         options = self._options
         plan = partial(plan_show, path, self._said, self._tell, text=options["slice"])
-        context, timeout = params.context(), options["lock_timeout"]
-        attempts.carry_out(plan, lambda: [path], context, overwrite=options["overwrite"], timeout=timeout)
+        attempts.carry_out(plan, lambda: [path], params.context(), overwrite=options["overwrite"])
         self._end, self._files = os.lseek(self._output.fd, 0, os.SEEK_END), self._files + 1
 
     def _tell(self, shown: Shown, tables: Sequence[Table]) -> None:

@@ -11,7 +11,6 @@ from mpired.cli import params
 from mpired.cli.carry_out import replacing_as_told
 from mpired.options import SUMMARY, UNPACK, checked
 from mpired.packing.unpack import plan_unpack
-from mpired.report import summarise_packing
 
 
 @click.command(cls=params.Command)
@@ -34,4 +33,4 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> Non
     plan = partial(plan_unpack, packed, output, into, options)
     files = [packed] if into is None else [packed, into]
     overwrite = into is not None or options["overwrite"]
-    replacing_as_told(plan, lambda: files, options, summarise_packing, overwrite=overwrite)
+    replacing_as_told(plan, lambda: files, overwrite=overwrite)

@@ -273,7 +273,6 @@ def _outputs(collective: Collective, output: str | None, options: Options) -> tu
 def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nlocked: int = 0) -> Course:
     """Plan the fold over those that give, with what is taken of it."""
     options = request.options
-    jobs, max_memory = options["jobs"], options["max_memory"]
     noutputs = len(deal.shares)
     encoding = max(
         (
@@ -290,8 +289,7 @@ def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nl
     plan = make_plan(
         request.op,
         deal.senders,
-        jobs,
-        max_memory,
+        options["jobs"],
         context=request.said.context,
         noutputs=noutputs,
         nlocked=nlocked,

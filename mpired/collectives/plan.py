@@ -309,9 +309,8 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
     op: Op,  # what combines
     files: Sequence[RankFile],  # the ranks, whose buffers agree
     jobs: int | None = None,  # the most workers; None for as many as the engine has
-    max_memory: int | None = None,
     *,
-    context: Context = NO_LIMITS,  # the engine, and the limit of open files
+    context: Context = NO_LIMITS,  # the engine, and the limits of memory and of open files
     noutputs: int = 1,  # how many files take the results
     nlocked: int = 0,  # how many files are locked meanwhile, because the results replace them
     encoding: int = 0,  # the memory that this process takes in the end to encode results
@@ -319,6 +318,7 @@ def make_plan(  # noqa: PLR0913 - all that segments depend on
     spread: str = "elements",  # what is spread over the workers, "auto" for what opens fewer files
 ) -> Plan:
     """Cut a reduction into segments."""
+    max_memory = context.max_memory
     work = _Work(op, files, noutputs=noutputs, apart=apart)
     engine = _engine(op, files, context.engine or LOCAL, alone=work.small or work.nforward > 0)
     limits = engine.runner.limits()

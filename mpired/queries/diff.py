@@ -407,7 +407,7 @@ def plan_diff(words: Sequence[str | AtHand], options: Options, context: Context)
     ((a, b),) = in_one_order([files], 0)
     for buffer in a.buffers:
         _ = buffer.datatype.form
-    plan = make_plan(NO_OP, (a, b), options["jobs"], options["max_memory"], context=context)
+    plan = make_plan(NO_OP, (a, b), options["jobs"], context=context)
     return Planned((a, b), _Comparison(plan, tolerance, options["examples"]))
 
 
@@ -418,5 +418,4 @@ def diff(words: Sequence[str | AtHand], given: Mapping[str, object], context: Co
     def run(planned: Planned, context: Context) -> Difference:
         return planned.run(context.progress)
 
-    timeout = options["lock_timeout"]
-    return repeated(partial(plan_diff, words, options), run, partial(paths, words), context, timeout=timeout)
+    return repeated(partial(plan_diff, words, options), run, partial(paths, words), context)

@@ -226,7 +226,7 @@ def _plan(op: Op, words: Sequence[str | AtHand], options: Options, context: Cont
         cautions.tell(cautions.order(*doubtful, "numbers of the ranks"))
     turned = [file._replace(buffers=tuple(map(_in_c_order, file.buffers))) for file in files]
     ranks = tuple(rank for rank, file in enumerate(files) for _ in file.buffers)
-    plan = make_plan(op, turned, options["jobs"], options["max_memory"], context=context, apart=True)
+    plan = make_plan(op, turned, options["jobs"], context=context, apart=True)
     return _Planned(files, _Search(plan, ranks, options["top"] or 1, options["nan"] == "ignore"))
 
 
@@ -269,7 +269,7 @@ def locate(
     def run(planned: _Planned, context: Context) -> list[Location]:
         return planned.run(context.progress)
 
-    timeout, ranks = options["lock_timeout"], gathered(words, options)
+    ranks = gathered(words, options)
     with engines.connected(options) as engine:
         context = context._replace(engine=engine)
-        return repeated(partial(_plan, chosen, ranks, options), run, partial(paths, ranks), context, timeout=timeout)
+        return repeated(partial(_plan, chosen, ranks, options), run, partial(paths, ranks), context)

@@ -17,7 +17,7 @@ from typing import NamedTuple, Self
 
 from mpired import interrupts
 from mpired.context import LOCK_TIMEOUT, RESERVED, Context
-from mpired.errors import LockError, UsageError
+from mpired.errors import LockError
 from mpired.log import notice, step
 from mpired.storage import calls, reach
 from mpired.storage.remains import finish_staged
@@ -40,15 +40,6 @@ class Waiting(NamedTuple):
     def begun(self) -> Waiting:
         """Return the same with its deadline; a wait that has begun keeps its own."""
         return self._replace(deadline=min(self.deadline, time.monotonic() + self.timeout))
-
-
-def with_timeout(timeout: object) -> Waiting:
-    """Return the wait of `lock_timeout`; None for the usual time."""
-    if timeout is None:
-        return Waiting()
-    if not isinstance(timeout, int | float) or not 0 <= timeout < math.inf:
-        raise UsageError("`lock_timeout`", f"{timeout!r} is not a time; give seconds, 0 to try once")
-    return Waiting(timeout)
 
 
 class NoLocksError(LockError):

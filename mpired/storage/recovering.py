@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from mpired import log
+from mpired.context import Context
 from mpired.errors import MpiredError, RanksError, UsageError
 from mpired.options import Options
 from mpired.storage import calls, names, recovery, staging
-from mpired.storage.lock import NoLocksError, Waiting, lock_target, with_timeout
+from mpired.storage.lock import NoLocksError, Waiting, lock_target
 from mpired.storage.recovery import Discard
 from mpired.storage.remains import finish_staged, has_journal
 
@@ -49,10 +50,10 @@ class Recovered(NamedTuple):
     changed: bool = False
 
 
-def recover_files(files: Sequence[str], options: Options, tell: Callable[[Recovered], None]) -> None:
+def recover_files(files: Sequence[str], options: Options, context: Context, tell: Callable[[Recovered], None]) -> None:
     """Finish the interrupted update of each file, and remove its leftovers."""
     check(options)
-    how, waiting = Discard(options["discard"] + options["force"]), with_timeout(options["lock_timeout"])
+    how, waiting = Discard(options["discard"] + options["force"]), Waiting(context.lock_timeout)
     errors: list[MpiredError | OSError] = []
     heard: list[_Heard] = []
     done: list[str] = []

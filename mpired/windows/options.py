@@ -15,7 +15,6 @@ from mpired.datatypes import DATATYPES, Datatype, Group, value_index
 from mpired.datatypes.typemap.typemap import TypeMap
 from mpired.errors import DatatypeError, OpError, UsageError
 from mpired.options import Indices, Options, integer
-from mpired.storage.lock import with_timeout
 from mpired.windows.origin import whole
 from mpired.windows.placement import Placement
 from mpired.windows.runs import held_of_map
@@ -40,7 +39,7 @@ def resolve(op: ops.OpLike, use: ops.Use, values: Options) -> ops.Op:
 
 def policy(options: Options) -> Policy:
     """Return how a target is changed."""
-    return Policy(options["commit"], options["durability"] == "full", with_timeout(options["lock_timeout"]))
+    return Policy(options["commit"], options["durability"] == "full")
 
 
 class Sides(NamedTuple):

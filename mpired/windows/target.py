@@ -33,7 +33,7 @@ from mpired.errors import OutputExistsError, UsageError
 from mpired.sources.local import LocalSource, recovered_status
 from mpired.sources.source import Source
 from mpired.storage import calls, journal
-from mpired.storage.lock import Target, Waiting, check_reach, check_reaches
+from mpired.storage.lock import Target, check_reach, check_reaches
 from mpired.storage.output import FileOutput, Scratch, check_new
 from mpired.storage.update import Extent, Update, choose
 from mpired.windows import once
@@ -47,7 +47,6 @@ class Policy(NamedTuple):
 
     commit: str = "auto"  # "rename", "journal" or "auto"
     durable: bool = True  # whether the disk has to confirm it
-    waiting: Waiting = Waiting()  # how long to wait for its lock
 
 
 class Opened(Protocol):

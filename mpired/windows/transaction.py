@@ -133,9 +133,9 @@ def _open(
     if request.create is not None and not all(map(os.path.exists, request.windows)):
         return _open_or_make(request, request.create, policy, replaced, stack)
     if not request.op.origin and not all(os.access(name, os.W_OK) for name in request.windows):
-        return _open_for_reading(request, policy, stack), ()
+        return _open_for_reading(request, stack), ()
     try:
-        targets = stack.enter_context(locked(request.windows, policy.waiting, replaced=replaced))
+        targets = stack.enter_context(locked(request.windows, request.said.context, replaced=replaced))
     except FileNotFoundError as error:
         if request.op.identity is not None and request.create is None:
             error.add_note("`create` makes a target that is missing")
@@ -157,11 +157,11 @@ def _open_or_make(
     return [others[name] for name in request.windows], recovered
 
 
-def _open_for_reading(request: Request, policy: Policy, stack: ExitStack) -> Sequence[Opened]:
+def _open_for_reading(request: Request, stack: ExitStack) -> Sequence[Opened]:
     """Lock targets that may not be written to, beside other readers, when nothing in them is half done."""
     for name in request.windows:
         unfinished.recover_for_reading(name, request.said.context)
-    targets = stack.enter_context(locked(request.windows, policy.waiting, shared=True))
+    targets = stack.enter_context(locked(request.windows, request.said.context, shared=True))
     for target in targets:
         if has_journal(target.name):
             raise BufferFileError(target.name, "has an unfinished update, of a process that has just died; run again")
@@ -170,7 +170,7 @@ def _open_for_reading(request: Request, policy: Policy, stack: ExitStack) -> Seq
 
 @contextlib.contextmanager
 def locked(
-    names: Sequence[str], waiting: Waiting, *, shared: bool = False, replaced: Sequence[str] = ()
+    names: Sequence[str], context: Context, *, shared: bool = False, replaced: Sequence[str] = ()
 ) -> Iterator[list[Target]]:
     """Lock windows, and files that are replaced beside them, all in one order; give the windows."""
 
@@ -182,7 +182,7 @@ def locked(
     for name in names:
         check_not_orphan(name)
         check_one_file(name)
-    with lock_all([*names, *replaced], waiting, lock=lock) as held:
+    with lock_all([*names, *replaced], Waiting(context.lock_timeout), lock=lock) as held:
         targets = [held[name] for name in names]
         if len({inode(target.status) for target in targets}) < len(targets):
             raise UsageError("`windows`", "names one file twice; each window is a file of its own")

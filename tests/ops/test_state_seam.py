@@ -19,7 +19,7 @@ from command import in_child
 import mpired
 from mpired import ops
 from mpired.collectives import plan as planning
-from mpired.context import BASE_NBYTES
+from mpired.context import BASE_NBYTES, Context
 from mpired.datatypes import from_dtype
 from mpired.errors import OpError, UsageError
 from mpired.ops import state, table
@@ -252,10 +252,10 @@ def test_blocks_are_as_many_as_states_fit(tmp_path):
     assert wide.block_counts[0] * Numbers.itemsize == planning._STATE_BLOCK_BYTES  # noqa: SLF001
     for extra in (1 << 20, 4 << 20, 9 << 20):
         allowed = BASE_NBYTES + extra  # what a process needs before its blocks
-        tight = planning.make_plan(NUMBERS, files, 1, allowed)
+        tight = planning.make_plan(NUMBERS, files, 1, context=Context(allowed))
         assert tight.block_counts[0] * Numbers.itemsize == min(extra // 2, planning._STATE_BLOCK_BYTES)  # noqa: SLF001
     with pytest.raises(UsageError, match="too little"):
-        planning.make_plan(NUMBERS, files, 1, BASE_NBYTES + (4 << 10))
+        planning.make_plan(NUMBERS, files, 1, context=Context(BASE_NBYTES + (4 << 10)))
 
 
 def mpired_files(folder):
