@@ -58,7 +58,7 @@ def look(rank: str | AtHand, inputs: Options, context: Context) -> RankFile:
     MpiredError, OSError
         As `info`.
     """
-    said = Declared.of(checked(INPUTS, inputs))._replace(context=context)
+    said = Declared.of(checked(INPUTS, inputs), context)
     file = describe(rank, said)
     if not file.obstacle:
         check_use(said, [file])

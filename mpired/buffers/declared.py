@@ -51,7 +51,7 @@ class Declared(NamedTuple):
     context: Context = NO_LIMITS  # the settings of the call
 
     @classmethod
-    def of(cls, options: Options) -> Declared:
+    def of(cls, options: Options, context: Context) -> Declared:
         """Return what checked options say of the inputs."""
         text, types = cast("str | None", options.get("type")), options.get("types")
         defined = None if types is None else datatypes.definitions(os.fspath(types))
@@ -78,6 +78,7 @@ class Declared(NamedTuple):
             count=options.get("count"),
             unpack=options.get("unpack", False),
             follow_links=options.get("follow_links", False),
+            context=context,
         )
 
     @property

@@ -192,14 +192,15 @@ def _no_such_option(error: click.NoSuchOption) -> str:
     rows = (each.row for each in params if isinstance(each, environment.Option) and each.row)
     use = next((row.kind.use for row in rows if isinstance(row.kind, OpName)), None)
     op = _as_op(error.option_name.lstrip("-"), use) if use else ""
-    close = op or _ELSEWHERE.get(error.option_name) or _other_commands(error)
-    if close.startswith("it is"):
-        return f"{text}; {close}"
+    close = op or _ELSEWHERE.get(error.option_name)
+    if not close and (commands := _other_commands(error)):
+        return f"{text}; it is for {commands}"
     close = close or " or ".join(error.possibilities or ())
     return f"{text}; did you mean {close}?" if close else text
 
 
 def _other_commands(error: click.NoSuchOption) -> str:
+    """Return the commands that have an option, and why the one that runs does not; "" if there are none."""
     context = click.Context(cli)
     having = [
         name
@@ -210,7 +211,7 @@ def _other_commands(error: click.NoSuchOption) -> str:
     why = ""
     if own in windows and not windows.keys() & having:
         why = f", because {ONLY_ELEMENTS}"
-    return f"it is for {', '.join(having)}{why}" if having else ""
+    return f"{', '.join(having)}{why}" if having else ""
 
 
 _BEGIN = """\b

@@ -95,7 +95,7 @@ def read_request(
     words: Sequence[Sequence[RankWord]] = [ranks, cast("Sequence[RankWord]", group_b)] if group_b else [ranks]
     indexed = options["index"] is not None
     taken = VALUES if indexed else chosen.groups
-    said = Declared.of(options)._replace(
+    said = Declared.of(options, _with_threads(context, options))._replace(
         nullable=chosen.rules.nulls != "error",
         named=chosen.user,
         taken=taken,
@@ -104,7 +104,6 @@ def read_request(
         # What is in the place of a file, or carries a part of it besides, reads it in another order.
         # And of what is left out nothing may be combined before it is known.
         forward=not (options["in_place"] or options["keep"] or options["header"] != "none" or options["skip_bad"]),
-        context=_with_threads(context, options),
     )
     _check_keep(said)
     if indexed or options["index_type"] is not None:

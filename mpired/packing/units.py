@@ -42,7 +42,7 @@ def octets(block: np.ndarray) -> np.ndarray:
 
 def said_of(options: Options, context: Context) -> tuple[Declared, Datatype]:
     """Return what is declared of the records, and their datatype."""
-    said = Declared.of(part(INPUTS, part(RECORDS, options)))._replace(context=context)
+    said = Declared.of(part(INPUTS, part(RECORDS, options)), context)
     if said.datatype is None:
         raise UsageError("`type`", "is missing; give the type of the elements of the records")
     return said, said.datatype

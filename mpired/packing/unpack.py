@@ -144,7 +144,7 @@ def plan_unpack(packed: PathLike, output: str, into: PathLike | None, options: O
     said, datatype = said_of(options, context)
     check_are_data([output, into])
     check_no_other_input([output if into is None else os.fspath(into)], [(options["types"], "the named datatypes")])
-    inputs = Declared.of(part(INPUTS, part(PACKED, options)))._replace(context=context)
+    inputs = Declared.of(part(INPUTS, part(PACKED, options)), context)
     buffer, form = _opened(os.fspath(packed), said, datatype, inputs)
     buffer = within_budget(buffer, context)
     context.check_memory(BASE_NBYTES)

@@ -395,7 +395,7 @@ def plan_diff(words: Sequence[str | AtHand], options: Options, context: Context)
         raise UsageError("`ulp`", "is another measure than `rtol` and `atol`; give one or the other")
     if list(words).count("-") > 1:
         raise UsageError("-", "standard input can be one of the files only; write the other to a file")
-    said = Declared.of(options)._replace(context=context)
+    said = Declared.of(options, context)
     a, b = files = open_rank(words[0], said), open_rank(words[1], said)
     for file in files:
         file.check_complete()

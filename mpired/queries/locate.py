@@ -216,7 +216,7 @@ def _plan(op: Op, words: Sequence[str | AtHand], options: Options, context: Cont
         raise UsageError("ranks", "there are none; name at least one file")
     if list(words).count("-") > 1:
         raise UsageError("-", "standard input can be one rank only; write the others to files")
-    said = Declared.of(options)._replace(context=context)
+    said = Declared.of(options, context)
     with step("opening and checking the ranks"):
         files, used, skipped = open_each(words, said, partial(_check, op), options)
     cautions.tell(*left_out(skipped, len(used) + len(skipped)))

@@ -484,7 +484,7 @@ def plan_show(
         raise UsageError("`overwrite`", "is for a picture; name one with `png`")
     if png is not None:
         _check_picture(png)
-    declared = Declared.of(options)._replace(nullable=True, context=context)
+    declared = Declared.of(options, context)._replace(nullable=True)
     file = open_rank(path, declared)
     check_use(declared, [file])
     _check_numbers(file)

@@ -12,7 +12,6 @@ from mpired.buffers.flat import UNKNOWN_COUNT
 from mpired.buffers.memory import RankInFile, UnusableRank, check_holds_several
 from mpired.buffers.names import lacking
 from mpired.buffers.rank import in_order, reordered, turned
-from mpired.context import Context
 from mpired.errors import (
     BufferFileError,
     ChangedError,
@@ -141,8 +140,8 @@ def open_each(
     """Return the files of ranks; `check` gets each, its rank, and the first rank that was good so far with its file."""
     first: list[tuple[int, RankFile]] = []
 
-    def opened(word: RankWord, rank: int, context: Context) -> RankFile:
-        file = open_rank(word, declared._replace(context=context))
+    def opened(word: RankWord, rank: int, declared: Declared) -> RankFile:
+        file = open_rank(word, declared)
         if first and format_named(file.format).has_arrays:
             file = file.ordered_as(first[0][1])
         check(file, rank, first[0] if first else (rank, file))
@@ -150,15 +149,15 @@ def open_each(
             first.append((rank, file))
         return file
 
-    files, used, skipped = each_good(pieces(words, declared, options), opened, options, declared.context)
+    files, used, skipped = each_good(pieces(words, declared, options), opened, declared, options)
     return Opened(tuple(files), tuple(used), skipped)
 
 
 def each_good(
     words: Sequence[_W],
-    opened: Callable[[_W, int, Context], _T],
+    opened: Callable[[_W, int, Declared], _T],
+    declared: Declared,
     options: Options,
-    context: Context,
     what: str = "ranks",
 ) -> tuple[list[_T], list[_W], tuple[Skipped, ...]]:
     """Open ranks; return what that gives, the words of those that can be used, and those that are left out."""
@@ -167,10 +166,11 @@ def each_good(
     used: list[_W] = []
     errors: list[MpiredError | OSError] = []  # a rank may have several
     skipped: list[Skipped] = []
-    with inspected_together(words, context) as looking:
+    with inspected_together(words, declared.context) as context:
+        declared = declared._replace(context=context)  # one for all: what a header meant is known by it
         for rank, word in enumerate(counted(words, f"checking {what}")):
             try:
-                good.append(opened(word, rank, looking))
+                good.append(opened(word, rank, declared))
                 used.append(word)
             except (MpiredError, OSError, ExceptionGroup) as error:
                 found = getattr(error, "exceptions", [error])

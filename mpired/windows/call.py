@@ -166,7 +166,7 @@ def _on_one_element(
     read = values if op.origin else ()
     check_are_data([*windows, *read, compare])
     check_are_files(windows)
-    said = Declared.of(part(INPUTS, options))._replace(taken=op.groups, context=context)
+    said = Declared.of(part(INPUTS, options), context)._replace(taken=op.groups)
     where = checked(PLACES, part(TARGET, options) | {"at": options["at"]})
     if where["at"] is None:
         where |= {"target_disp": where["target_disp"] or 0, "target_count": 1}
@@ -214,20 +214,20 @@ def _request(
     """Open the origins, and say where they go; also return the words for them, and those that are left out."""
     check_are_data([*windows, *origins, options["map"]])
     check_are_files(windows)
-    said = Declared.of(options)._replace(context=context)
+    said = Declared.of(options, context)
     component, target, derived = sides(options, said)
     said = said._replace(datatype=component, taken=op.groups)
     decoder = Decoder()
     first: list[Origin] = []
 
-    def open_next(origin: OriginLike | RankWord, _: int, context: Context) -> list[Origin]:
-        buffers = open_origin(origin, said._replace(context=context), options, derived, decoder)
+    def open_next(origin: OriginLike | RankWord, _: int, declared: Declared) -> list[Origin]:
+        buffers = open_origin(origin, declared, options, derived, decoder)
         check_like(buffers, first or buffers, datatypes=ranking["skip_bad"])
         first.extend(() if first else buffers)
         return buffers
 
     with step("opening and checking the origins"):
-        opened, words, skipped = each_good(pieces(origins, said, ranking), open_next, ranking, context, "origins")
+        opened, words, skipped = each_good(pieces(origins, said, ranking), open_next, said, ranking, "origins")
     placement = place(options, len(windows), context, target)
     given = common(opened, options)
     named = {each.column: one for each, one in zip(opened[0], given, strict=True)} if given else {}
