@@ -129,7 +129,7 @@ def test_reduce_local_is_reduce_over_two(directory, reduction):
     whole = reference.reduce(op, name, ranks)
     parts, extent = reference.FORMS[name]
     for start, (code, at) in itertools.product(range(0, len(whole), extent), parts):
-        part = slice(start + at, start + at + reference.STORED_BYTES[code])
+        part = slice(start + at, start + at + reference.VALUE_BYTES[code])
         expected[part] = whole[part]
     assert inoutvec.read_bytes() == expected
     assert invec.read_bytes() == ranks[0]
