@@ -11,6 +11,7 @@ operands, so that what it may write beside them can be noticed.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -24,54 +25,40 @@ from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import pieces, transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import UserOpError
-from mpired.ops import elf
-from mpired.ops.contract import Elementwise, Failing, Properties, absolute, check_same, digest, limited
+from mpired.ops.contract import Failing, Properties, UserKernel, limited
 
 _INT_MAX = 2**31 - 1
 _CANARY_BYTES = 64
 _CANARY = 0xA5
 _ABI = "libmpi_abi"
 _BUILD = f"MPI's ABI build ({_ABI}.so)"
-# What may be called at any time (MPI-4.1, 11.4.1), or initialises.
-_BEFORE_INIT = frozenset(
-    {"MPI_Initialized", "MPI_Finalized", "MPI_Get_version", "MPI_Get_library_version", "MPI_Init", "MPI_Init_thread"}
-)
-_OPEN_MPI = re.compile(r"ompi_(mpi|op|predefined)_")
+_MOST = 64 << 20  # bytes of a library that are looked at
+# What a library needs of others stands in it between zeros.
+_LIBRARIES = re.compile(rb"\0(libmpi\w*\.so[\w.]*)(?=\0)")
+_OPEN_MPI = re.compile(rb"\0ompi_(mpi|op|predefined)_")
 _COUNTERS: dict[str, Any] = {"": ctypes.c_int, "count": ctypes.c_int64}
 
 
 @dataclass(frozen=True)
-class LibraryKernel:
-    """The kernel of a C function; picklable, because it loads the library where it is first applied."""
+class LibraryKernel(UserKernel):
+    """The kernel of a C function."""
 
     path: str  # the shared library
     symbol: str  # the function
     variant: str = ""  # "" for `int *len`, "count" for `MPI_Count *len`
-    timeout: float | None = None  # seconds that one application may take, None for ever
-    directory: str = ""  # what the path is relative to; "" for the working directory of the process
-    digest: str = ""  # the digest of the library, where another process loads it; "" for any
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A worker may have another working directory, and one that stays may have loaded what the file was before.
-        known = self.digest or digest(_path(self))
-        return LibraryKernel, (self.path, self.symbol, self.variant, self.timeout, absolute(self.directory), known)
-
-    def check_file(self) -> None:
-        """Raise `UserOpError` if the library is not the one with the digest."""
-        check_same(_path(self), self.digest, self.place)
+    timeout: float | None = None
+    directory: str = ""
+    digest: str = ""
 
     @property
-    def place(self) -> str:
+    def place(self) -> str:  # type: ignore[override] # it has two parts
         """What messages call the op."""
         return f"{self.path}:{self.symbol}"
 
-    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
-        """Apply the function, and hold it to its contract."""
-        return _elementwise(self)(invec, inoutvec, datatype)
-
-    def try_again(self) -> None:
-        """Try on the next elements, which are of another buffer, that each depends on its two operands alone."""
-        _elementwise(self).try_again()
+    @property
+    def file(self) -> str:
+        """The path of the library; one without a slash would be searched for in LD_LIBRARY_PATH."""
+        return os.path.realpath(os.path.join(self.directory, self.path))
 
     def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         """Apply the function to copies between canaries, in as many calls as its counter needs."""
@@ -100,24 +87,20 @@ class LibraryKernel:
     @functools.cached_property
     def _other_mpi(self) -> str:
         """The library of an MPI with other handles that this one is linked with, "" for none."""
-        needed = elf.imports(_path(self))
-        linked = (name for name in needed.libraries if name.startswith("libmpi") and _ABI not in name)
+        content = b""
+        with contextlib.suppress(OSError), open(self.file, "rb") as file:
+            content = file.read(_MOST)
+        allowed = {_ABI, os.path.basename(self.file).partition(".so")[0]}  # its own name stands in it, too
+        names = map(os.fsdecode, _LIBRARIES.findall(content))
+        linked = (name for name in names if name.partition(".so")[0] not in allowed)
         # One that is not linked finds the variables of an Open MPI that the process has loaded.
-        return next(linked, "Open MPI" if any(map(_OPEN_MPI.match, needed.symbols)) else "")
-
-    @property
-    def called(self) -> list[str]:
-        """The functions of MPI that it calls, which need an MPI that is initialised."""
-        symbols = elf.imports(_path(self)).symbols
-        return [name for name in symbols if name.startswith("MPI_") and name not in _BEFORE_INIT]
+        return next(linked, "Open MPI" if _OPEN_MPI.search(content) else "")
 
     def explained(self, reason: str) -> str:
-        """Return why a worker died that called the function: `reason`, and what it needs if it uses MPI."""
-        if self._other_mpi:
-            return f"{reason}; it is linked with {self._other_mpi}: compile it with mpicc_abi for {_BUILD}"
-        if self.called:
-            return f"{reason}; call MPI_Init before {' or '.join(self.called)} if MPI_Initialized returns false"
-        return reason
+        """Return why a worker died that called the function: `reason`, and what the library is linked with."""
+        if not self._other_mpi:
+            return reason
+        return f"{reason}; it is linked with {self._other_mpi}: compile it with mpicc_abi for {_BUILD}"
 
     def properties(self) -> Properties:
         """Load the library and check that the symbol is there."""
@@ -127,26 +110,20 @@ class LibraryKernel:
 
 
 @functools.cache
-def _elementwise(kernel: LibraryKernel) -> Elementwise:
-    """Return what applies a kernel in this process, and remembers that it was tried."""
-    return Elementwise(kernel.apply, kernel.place)
-
-
-@functools.cache
 def _load(kernel: LibraryKernel) -> Any:
-    check_same(_path(kernel), kernel.digest, kernel.place)
-    if kernel.digest and kernel.digest != _digests.setdefault(_path(kernel), kernel.digest):
+    kernel.check_file()
+    if kernel.digest and kernel.digest != _digests.setdefault(kernel.file, kernel.digest):
         reason = f"{kernel.path} has changed, and a process cannot load it twice; start the workers again"
         raise UserOpError(kernel.place, reason)
     try:
-        library = ctypes.CDLL(_path(kernel))
+        library = ctypes.CDLL(kernel.file)
         function = library[kernel.symbol]
     except OSError as error:
         hint = ""
         if symbol := re.search(r"undefined symbol: (\w+)", str(error)):
             if symbol[1].startswith("MPI_"):
                 hint = f"; link it with {_BUILD}, by mpicc_abi"
-            elif _OPEN_MPI.match(symbol[1]):
+            elif symbol[1].startswith("ompi_"):
                 hint = f"; it is compiled for the handles of Open MPI, compile it with mpicc_abi for those of {_BUILD}"
         raise UserOpError(kernel.place, f"cannot be loaded ({error}){hint}") from None
     except AttributeError:
@@ -157,11 +134,6 @@ def _load(kernel: LibraryKernel) -> Any:
 
 _digests: dict[str, str] = {}
 """What the libraries were that this process has loaded."""
-
-
-def _path(kernel: LibraryKernel) -> str:
-    """Return the path of the library; one without a slash would be searched for in LD_LIBRARY_PATH."""
-    return os.path.realpath(os.path.join(kernel.directory, kernel.path))
 
 
 class _Operand:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import inspect
 import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from types import TracebackType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -205,6 +207,49 @@ class Elementwise:
             reason = f"gives other bits for {len(again)} elements at once than for {middle} and the rest; each element"
             raise UserOpError(self._place, f"{reason} must depend on its two operands alone (MPI-4.1, 6.9.5)")
         return inoutvec
+
+
+class UserKernel:
+    """The kernel of a user-defined op; picklable, because it loads the code where it is first applied."""
+
+    place: str  # what messages call the op
+    timeout: float | None  # seconds that one application may take, None for ever
+    directory: str  # what the path of a file is relative to; "" for the working directory of the process
+    digest: str  # the digest of the file, where another process loads it; "" for any
+
+    @property
+    def file(self) -> str:
+        """The path of the file with the code, "" if none is known."""
+        raise NotImplementedError
+
+    def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
+        """Leave `invec op inoutvec` in `inoutvec`."""
+        raise NotImplementedError
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A worker may have another working directory, and one that stays may have loaded what the file was before.
+        kernel = dataclasses.replace(
+            cast("Any", self), directory=absolute(self.directory), digest=self.digest or digest(self.file)
+        )
+        return type(self), dataclasses.astuple(kernel)
+
+    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
+        """Apply the function, and hold it to its contract."""
+        return _elementwise(self)(invec, inoutvec, datatype)
+
+    def try_again(self) -> None:
+        """Try on the next elements, which are of another buffer, that each depends on its two operands alone."""
+        _elementwise(self).try_again()
+
+    def check_file(self) -> None:
+        """Raise `UserOpError` if the file is not the one with the digest."""
+        check_same(self.file, self.digest, self.place)
+
+
+@functools.cache
+def _elementwise(kernel: UserKernel) -> Elementwise:
+    """Return what applies a kernel in this process, and remembers that it was tried."""
+    return Elementwise(kernel.apply, kernel.place)
 
 
 def same_bits(block: np.ndarray, other: np.ndarray) -> bool:

@@ -82,9 +82,9 @@ class Op(NamedTuple):
     mpi_kernel
         The kernel that treats NaN like MPI libraries, if that is different.
     extreme
-        The function that compares the values of pairs.
+        The function that chooses among the values of pairs, or among magnitudes.
     ufunc
-        The NumPy function of an op that rounds.
+        The NumPy function of an op that rounds, or of the last step of a statistic.
     rules
         The rules in use: the options of values.
     """

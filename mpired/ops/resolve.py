@@ -40,7 +40,9 @@ def meant(op: OpLike) -> Op | None:
             return table.get(name)
     except mpi4py_objects.NotExactError as error:
         raise OpError("`op`", str(error)) from None
-    return _MEANT_PLACES.get(op) if isinstance(op, str) else table.meant_by(op)
+    if isinstance(op, str):
+        return _MEANT_PLACES.get(op)
+    return next((row for row in (*table.OPS, *table.STATISTICS) if any(op is each for each in row.meant)), None)
 
 
 _MEANT_PLACES = {f"{each.__module__}:{each.__name__}": op for op in table.OPS for each in op.meant}

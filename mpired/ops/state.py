@@ -164,6 +164,7 @@ class Planes(State):
 
     def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
         super().__init__(op, datatype, nranks)
+        self.within = op.rules.within or datatype  # the datatype that is computed in
         self.planes: list[np.ndarray] = []
         self.rank = -1
         self._form_of_n = np.min_scalar_type(-nranks - 1)  # short: all are gone through for each rank
@@ -180,18 +181,23 @@ class Planes(State):
 
     def forms(self) -> list[np.dtype]:
         """Return the forms of the planes at the beginning."""
-        raise NotImplementedError
+        return []
 
-    def step(self, elements: np.ndarray) -> np.ndarray | None:
+    def step(self, _elements: np.ndarray) -> np.ndarray | None:
         """Add elements to the planes, and return which of them overflowed, where that is not seen in the planes.
 
         `n` has them already. They may be written over.
         """
-        raise NotImplementedError
+        return None
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the results, where `n` is not 0, and which of them overflowed. The planes stay as they are."""
         raise NotImplementedError
+
+    def in_form(self, numbers: np.ndarray, wrapped: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return numbers in the datatype of the results, and which of them that cannot hold, or have wrapped."""
+        results, lost = converted(numbers, self.op.result(self.datatype).form)
+        return results, either(lost, wrapped)
 
     def watching(self) -> np.errstate:
         """Return the context in which NumPy calls this when the processor notes an overflow."""
@@ -349,16 +355,11 @@ def valid_of(elements: np.ndarray, there: np.ndarray | None, datatype: Datatype,
     elif rules.nan == "ignore" and numbers.dtype.kind == "f":
         np.isnan(numbers, out=out)
     if rules.missing is not None:
-        out |= numbers == missing_of(numbers.dtype, op)
+        out |= numbers == np.array(rules.missing).astype(numbers.dtype)  # in their own precision
     valid: np.ndarray = ~np.any(out.reshape(len(elements), -1), axis=1)
     if there is not None:
         valid &= there
     return None if valid.all() else valid
-
-
-def missing_of(form: np.dtype, op: Op) -> np.ndarray:
-    """Return the value of elements that are left out, in their own precision."""
-    return np.array(op.rules.missing).astype(form)
 
 
 def absent(result: Datatype, op: Op) -> object:
@@ -399,12 +400,11 @@ class Chosen(Planes):
 
     def __init__(self, op: Op, datatype: Datatype, nranks: int) -> None:
         super().__init__(op, datatype, nranks)
-        self._within = op.rules.within or datatype
-        self._steps = steps(op, self._within)
+        self._steps = steps(op, self.within)
 
     def forms(self) -> list[np.dtype]:
         """Return the form that is computed in."""
-        return [self._within.form]
+        return [self.within.form]
 
     def watching(self) -> np.errstate:
         """Return the context in which an overflow is noted."""
@@ -417,18 +417,18 @@ class Chosen(Planes):
 
     def step(self, elements: np.ndarray) -> np.ndarray | None:
         """Combine what is there with elements; the first of each is copied."""
-        upper, lost = converted(elements, self._within.form)
+        upper, lost = converted(elements, self.within.form)
         if isinstance(self.n, int) and self.n == 1:
             self.planes = [upper]
             return lost
         if not isinstance(self.n, int):
             self._steps.begin()  # what is known of their bounds is not of these elements
         (running,) = self.planes
-        result, overflowed = self._steps(running, upper, lambda: elements.astype(self._within.form))
+        result, overflowed = self._steps(running, upper, lambda: elements.astype(self.within.form))
         if not isinstance(self.n, int):
             first = self.n == 1
             if first.any():
-                np.copyto(result, elements.astype(self._within.form), where=first)
+                np.copyto(result, elements.astype(self.within.form), where=first)
             if overflowed is not None:
                 overflowed &= ~first
         self.planes = [result]
@@ -436,7 +436,7 @@ class Chosen(Planes):
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the elements in the datatype of the results."""
-        return converted(self.planes[0], self.op.result(self.datatype).form)
+        return self.in_form(self.planes[0])
 
 
 def converted(numbers: np.ndarray, form: np.dtype, *, copy: bool = True) -> tuple[np.ndarray, np.ndarray | None]:

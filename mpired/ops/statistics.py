@@ -6,28 +6,27 @@ through the ranks in order and round as said here, so that the bits are the same
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from itertools import starmap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from mpired.datatypes import DATATYPES, Datatype, Group
+from mpired.datatypes import Datatype, Group
+from mpired.datatypes.dtypes import get
 from mpired.ops.exact import Sums
-from mpired.ops.state import Again, Planes, State, combined, converted, either, numbers_of, valid_of
+from mpired.ops.state import Again, Planes, State, converted, either, numbers_of, valid_of
 
 if TYPE_CHECKING:
     from fractions import Fraction
 
     from mpired.ops.op import Op
 
-_DOUBLE, _COUNT = (next(each for each in DATATYPES if each.name == name) for name in ("DOUBLE", "INT64_T"))
-
 
 def number(datatype: Datatype) -> Datatype:
     """Return the datatype of a mean: that of the elements, double for integers."""
-    return datatype if datatype.group in Group.FLOATING_POINT | Group.COMPLEX else _DOUBLE
+    return datatype if datatype.group in Group.FLOATING_POINT | Group.COMPLEX else get("DOUBLE")
 
 
 def real(datatype: Datatype) -> Datatype:
@@ -35,13 +34,12 @@ def real(datatype: Datatype) -> Datatype:
     if datatype.group is not Group.COMPLEX:
         return number(datatype)
     names = {np.dtype("f2"): "REAL2", np.dtype("f4"): "FLOAT", np.dtype("f8"): "DOUBLE"}
-    name = names.get(datatype.component, "LONG_DOUBLE")
-    return next(each for each in DATATYPES if each.name == name)
+    return get(names.get(datatype.component, "LONG_DOUBLE"))
 
 
 def integer(_datatype: Datatype) -> Datatype:
     """Return the datatype of a count, a signed integer of 64 bits."""
-    return _COUNT
+    return get("INT64_T")
 
 
 class _Numbers(Planes):
@@ -65,23 +63,24 @@ class _Numbers(Planes):
         numbers = numbers_of(elements, self.datatype).astype(self.wide, copy=False)
         return numbers.reshape(len(elements), 2) if self.datatype.group is Group.COMPLEX else numbers
 
-    def divisor(self) -> int | np.ndarray:
+    def counts(self) -> int | np.ndarray:
         """Return the number of ranks, in the shape of a plane."""
         return self.n if isinstance(self.n, int) or self.datatype.group is not Group.COMPLEX else self.n[:, np.newaxis]
 
-    def divided(self, squares: np.ndarray) -> np.ndarray:
-        """Return squares by the degrees of freedom, those of the parts of a complex number together; NaN by none."""
+    def of_squares(self, squares: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Divide by the degrees of freedom, the parts of a complex number together, and take the root for STD."""
         free = np.subtract(self.n, self.op.rules.ddof, dtype=self.wide)
         total: np.ndarray = squares if squares.ndim == 1 else squares.sum(axis=1)
-        return total / np.where(free > 0, free, np.nan)
+        variances = total / np.where(free > 0, free, np.nan)
+        return self.in_form(variances if self.op.ufunc is None else self.op.ufunc(variances))
 
-    def in_form(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return planes in the datatype of the results, and which of them that cannot hold."""
-        result = self.op.result(self.datatype)
+    def in_form(self, numbers: np.ndarray, wrapped: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return planes in the datatype of the results, and which of them overflowed."""
         if numbers.ndim == 1:
-            return converted(numbers, result.form)
+            return super().in_form(numbers, wrapped)
+        result = self.op.result(self.datatype)
         results, lost = converted(numbers, result.component)
-        return results.reshape(-1).view(result.form), None if lost is None else np.any(lost, axis=1)
+        return results.reshape(-1).view(result.form), either(None if lost is None else np.any(lost, axis=1), wrapped)
 
 
 class Sum(_Numbers):
@@ -109,8 +108,7 @@ class Sum(_Numbers):
             elif isinstance(self.n, int):
                 self.planes[0] += term
             else:
-                first = self.n == 1 if term.ndim == 1 else (self.n == 1)[:, np.newaxis]
-                self.planes[0] = np.where(first, term, self.planes[0] + term)
+                self.planes[0] = np.where(self.counts() == 1, term, self.planes[0] + term)
 
     def total(self, form: np.dtype | None = None) -> np.ndarray:
         """Return the sum, in a form if it is rounded once."""
@@ -135,14 +133,12 @@ class Sum(_Numbers):
         result = self.op.result(self.datatype)
         return self.in_form(self.total(result.component if result.group is Group.COMPLEX else result.form))
 
-    def in_form(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+    def in_form(self, numbers: np.ndarray, wrapped: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
         """Return planes as results, and which overflowed: of exact sums those that are infinite and no rank is."""
-        results, lost = super().in_form(numbers)
-        if not self.op.rules.exact:
-            return results, lost
-        finite = (self.planes[0] == 0).reshape(self.count, -1).all(axis=1)
-        infinite = finite & np.isinf(numbers).reshape(self.count, -1).any(axis=1)
-        return results, either(lost, infinite)
+        if self.op.rules.exact:
+            finite = (self.planes[0] == 0).reshape(self.count, -1).all(axis=1)
+            wrapped = finite & np.isinf(numbers).reshape(self.count, -1).any(axis=1)
+        return super().in_form(numbers, wrapped)
 
 
 class Mean(Sum):
@@ -154,12 +150,8 @@ class Mean(Sum):
 
     def terms(self, elements: np.ndarray, rank: int) -> list[np.ndarray]:
         """Return the weighted elements."""
-        weights = self.op.rules.weights
-        return (
-            [term * self.wide.type(weights[rank]) for term in super().terms(elements, rank)]
-            if weights
-            else super().terms(elements, rank)
-        )
+        terms, weights = super().terms(elements, rank), self.op.rules.weights
+        return [term * self.wide.type(weights[rank]) for term in terms] if weights else terms
 
     def step(self, elements: np.ndarray) -> None:
         """Add the terms, and the weight."""
@@ -171,7 +163,7 @@ class Mean(Sum):
         """Divide."""
         total = self.total()
         if not self.op.rules.weights:
-            return self.in_form(total / self.divisor())
+            return self.in_form(total / self.counts())
         return self.in_form(total / (self.planes[-1] if total.ndim == 1 else self.planes[-1][:, np.newaxis]))
 
 
@@ -206,39 +198,20 @@ class Variance(_Numbers):
         mean, squares = self.planes
         numbers = self.wide_of(elements)
         change = numbers - mean
-        mean += change / self.divisor()
+        mean += change / self.counts()
         numbers -= mean
         change *= numbers
         squares += change
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Divide; a divisor that is not positive gives NaN."""
-        return self.in_form(self.variance())
-
-    def variance(self) -> np.ndarray:
-        """Return the variance in wide numbers."""
-        return self.divided(self.planes[1])
-
-
-class Deviation(Variance):
-    """The square root of the variance."""
-
-    def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Take the root before the conversion."""
-        return self.in_form(np.sqrt(self.variance()))
+        return self.of_squares(self.planes[1])
 
 
 class Count(Planes):
-    """The number of ranks whose element is not left out, which may be 0."""
+    """The number of ranks whose element is not left out, which may be 0: all of it is in `n`."""
 
     of_none = True
-
-    def forms(self) -> list[np.dtype]:
-        """Return nothing: `n` is the count."""
-        return []
-
-    def step(self, elements: np.ndarray) -> None:
-        """Do nothing: it is counted."""
 
     def finished(self) -> tuple[np.ndarray, None]:
         """Return the counts."""
@@ -270,17 +243,14 @@ class Last(First):
 
 
 class _Extremes(Planes):
-    """The base of statistics that choose elements, in their own datatype or a wider one."""
+    """The base of statistics that choose elements."""
 
-    @property
-    def within(self) -> Datatype:
-        """The datatype that is computed in."""
-        return self.op.rules.within or self.datatype
-
-    def in_form(self, numbers: np.ndarray, wrapped: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return numbers in the datatype of the results, and which of them that cannot hold."""
-        results, lost = converted(numbers, self.op.result(self.datatype).form)
-        return results, either(lost, wrapped)
+    def keep(self, plane: np.ndarray, values: np.ndarray, extreme: np.ufunc) -> None:
+        """Keep the extreme values; NaN propagates."""
+        if isinstance(self.n, int) and self.n > 1:
+            extreme(plane, values, out=plane)
+        else:
+            np.copyto(plane, np.where(np.equal(self.n, 1), values, extreme(plane, values)))
 
 
 class Range(_Extremes):
@@ -291,13 +261,10 @@ class Range(_Extremes):
         return [self.within.form] * 2
 
     def step(self, elements: np.ndarray) -> np.ndarray | None:
-        """Keep the extremes; NaN propagates."""
+        """Keep both extremes."""
         elements, lost = converted(elements, self.within.form, copy=False)
-        for plane, extreme in zip(self.planes, (np.minimum, np.maximum), strict=True):
-            if isinstance(self.n, int) and self.n > 1:
-                extreme(plane, elements, out=plane)
-            else:
-                np.copyto(plane, np.where(np.equal(self.n, 1), elements, extreme(plane, elements)))
+        self.keep(self.planes[0], elements, np.minimum)
+        self.keep(self.planes[1], elements, np.maximum)
         return lost
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
@@ -312,10 +279,6 @@ class Range(_Extremes):
 class Magnitude(_Extremes):
     """The greatest or the smallest magnitude: elements without their sign."""
 
-    def __init__(self, op: Op, datatype: Datatype, nranks: int, extreme: np.ufunc) -> None:
-        super().__init__(op, datatype, nranks)
-        self._extreme = extreme
-
     def forms(self) -> list[np.dtype]:
         """Return the form that is computed in."""
         return [self.within.form]
@@ -324,12 +287,8 @@ class Magnitude(_Extremes):
         """Keep the extreme of the magnitudes; the smallest integer has none."""
         elements, lost = converted(elements, self.within.form, copy=False)
         magnitudes = np.abs(elements)
-        (plane,) = self.planes
-        if isinstance(self.n, int) and self.n > 1:
-            self._extreme(plane, magnitudes, out=plane)
-        else:
-            np.copyto(plane, np.where(np.equal(self.n, 1), magnitudes, self._extreme(plane, magnitudes)))
-        return either(lost, magnitudes < 0 if plane.dtype.kind == "i" else None)
+        self.keep(self.planes[0], magnitudes, cast("np.ufunc", self.op.extreme))
+        return either(lost, magnitudes < 0 if magnitudes.dtype.kind == "i" else None)
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
         """Return the magnitudes."""
@@ -337,7 +296,7 @@ class Magnitude(_Extremes):
 
 
 class _Gathered(_Numbers):
-    """The base of statistics that need the elements of all ranks at once: a plane is a rank's."""
+    """The base of statistics that need the elements of all ranks at once, and keep them where they were read."""
 
     keeps: tuple[str, ...] = (*Planes.keeps, "_there")
 
@@ -352,10 +311,6 @@ class _Gathered(_Numbers):
         self._all = np.empty((self.nranks, count), self.datatype.form)
         self._there: list[np.ndarray | None] = []
 
-    def forms(self) -> list[np.dtype]:
-        """Return nothing: all elements are kept, those that are left out too."""
-        return []
-
     def room(self) -> np.ndarray:
         """Return the array for the next rank's elements."""
         room: np.ndarray = self._all[self.rank + 1]
@@ -365,9 +320,6 @@ class _Gathered(_Numbers):
         """Add the elements in the room, and keep which of them are there."""
         self._there.append(there)
         return super().add(again, there)
-
-    def step(self, elements: np.ndarray) -> None:
-        """Do nothing: they are kept where they were read."""
 
     def handed(self) -> dict[str, Any]:
         """Return the elements of the ranks so far, too."""
@@ -429,34 +381,20 @@ class ExactVariance(_Gathered):
     """
 
     def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return the variance, and which are infinite though no rank is."""
-        return self.without_infinite(self.variance())
-
-    def without_infinite(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return numbers as results, and which of them overflowed."""
-        results, lost = self.in_form(numbers)
-        infinite = np.isinf(numbers)
-        if infinite.any():
-            for row, _ in self.kept():
-                infinite &= np.isfinite(row).reshape(self.count, -1).all(axis=1)
-        return results, either(lost, infinite)
-
-    def variance(self) -> np.ndarray:
-        """Return the variance in wide numbers."""
+        """Return the variance."""
         rows = list(starmap(_zeroed, self.kept()))
-        mean = _exact_sum(rows) / self.divisor()
+        mean = _exact_sum(rows) / self.counts()
         squares = [(row - mean) ** 2 for row in rows]
-        return self.divided(
+        return self.of_squares(
             _exact_sum([_zeroed(each, mask) for each, (_, mask) in zip(squares, self.kept(), strict=True)])
         )
 
-
-class ExactDeviation(ExactVariance):
-    """The square root of the variance."""
-
-    def finished(self) -> tuple[np.ndarray, np.ndarray | None]:
-        """Take the root before the conversion."""
-        return self.without_infinite(np.sqrt(self.variance()))
+    def in_form(self, numbers: np.ndarray, wrapped: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return numbers as results, and which of them overflowed: those that are infinite though no rank is."""
+        infinite = np.isinf(numbers)
+        for row, _ in self.kept() if infinite.any() else ():
+            infinite &= np.isfinite(row).reshape(self.count, -1).all(axis=1)
+        return super().in_form(numbers, either(wrapped, infinite))
 
 
 def _zeroed(numbers: np.ndarray, valid: np.ndarray | None) -> np.ndarray:
@@ -485,26 +423,6 @@ def _exact_sum(rows: list[np.ndarray]) -> np.ndarray:
     return sums.rounded(rows[0].dtype, exactly)
 
 
-def summed(op: Op, datatype: Datatype, nranks: int) -> State:
-    """Return the state of a sum, that is one of MPI unless it is to be rounded once."""
-    return (Sum if op.rules.exact else combined)(op, datatype, nranks)
-
-
-def variance(op: Op, datatype: Datatype, nranks: int) -> State:
-    """Return the state of a variance."""
-    return (ExactVariance if op.rules.exact else Variance)(op, datatype, nranks)
-
-
-def deviation(op: Op, datatype: Datatype, nranks: int) -> State:
-    """Return the state of a standard deviation."""
-    return (ExactDeviation if op.rules.exact else Deviation)(op, datatype, nranks)
-
-
-def greatest_magnitude(op: Op, datatype: Datatype, nranks: int) -> State:
-    """Return the state of a greatest magnitude."""
-    return Magnitude(op, datatype, nranks, np.maximum)
-
-
-def smallest_magnitude(op: Op, datatype: Datatype, nranks: int) -> State:
-    """Return the state of a smallest magnitude."""
-    return Magnitude(op, datatype, nranks, np.minimum)
+def rounded_once(exact: Callable[[Op, Datatype, int], State], usual: Callable[[Op, Datatype, int], State]) -> Any:
+    """Return what makes the state of an op that the rule `exact` changes."""
+    return lambda op, datatype, nranks: (exact if op.rules.exact else usual)(op, datatype, nranks)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,13 @@ import numpy as np
 from mpired.datatypes import TIMES, Datatype, Group
 from mpired.datatypes.named import canonical
 from mpired.errors import OpError, UnknownOpError, shortened
-from mpired.ops import identity, kernels, loc, statistics
+from mpired.ops import identity, kernels, statistics
+from mpired.ops.identity import Identity
 from mpired.ops.kernels import Kernel
 from mpired.ops.native import twinned
 from mpired.ops.op import ANY_USE, Op, Use
 from mpired.ops.rules import Rules
-from mpired.ops.state import State
+from mpired.ops.state import State, combined
 from mpired.values import Number, RefusedError
 
 _INTEGER = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE
@@ -28,255 +29,98 @@ _TRUTH = Group.C_INTEGER | Group.LOGICAL
 _BITS = _INTEGER | Group.BYTE
 _ANY_TYPE = ~Group.DERIVED
 _ROUNDED = Group.FLOATING_POINT | Group.COMPLEX
-_WITH_NAN = _ROUNDED | Group.PAIR
-
-
-def table(rows: Iterable[Op]) -> dict[str, Op]:
-    """Return the rows by name."""
-    by_name: dict[str, Op] = {}
-    for row in rows:
-        if row.name in by_name:
-            raise ValueError(f"{row}: two ops have this name")
-        if row.groups & _WITH_NAN and row.nan is None:
-            raise ValueError(f"{row}: takes datatypes with NaNs, and has no rule for them")
-        if not row.of_mpi and row.uses is not Use.REDUCE:
-            raise ValueError(f"{row}: a window holds elements, so that it takes no op with another state")
-        by_name[row.name] = row
-    return by_name
-
-
 _PLUS, _TIMES = operator.add, operator.mul
 _RMA = Use.ACCUMULATE | Use.FETCH
 _PROPAGATES, _COPIED, _COUNTED = "propagates", "is copied", "is counted"
 _WIDER = frozenset({"within", "result"})
 _SUMS = _WIDER | {"exact"}
+_SPREAD = _SUMS | {"ddof"}
+_VARIANCE = statistics.rounded_once(statistics.ExactVariance, statistics.Variance)
 
-OPS: tuple[Op, ...] = (
-    Op(
-        "MAX",
-        twinned("max", kernels.extreme(np.maximum)),
-        _COMPARED,
-        f"maximum; NaN {_PROPAGATES}",
-        "6.9.2",
-        identity.lowest,
-        _PROPAGATES,
-        meant=(max, np.max),
-        mpi_kernel=kernels.chosen(np.greater),
-    ),
-    Op(
-        "MIN",
-        twinned("min", kernels.extreme(np.minimum)),
-        _COMPARED,
-        f"minimum; NaN {_PROPAGATES}",
-        "6.9.2",
-        identity.highest,
-        _PROPAGATES,
-        meant=(min, np.min),
-        mpi_kernel=kernels.chosen(np.less),
-    ),
-    Op(
-        "SUM",
-        twinned("sum", kernels.add),
-        _ADDED,
-        "sum; integers wrap as in C",
-        "6.9.2",
-        identity.zero,
-        _PROPAGATES,
-        meant=(sum, np.sum),
-        rounds=_ROUNDED,
-        exact=_PLUS,
-        state=statistics.summed,
-        takes=_SUMS,
-        mpi_kernel=kernels.add,
-        ufunc=np.add,
-    ),
-    Op(
-        "PROD",
-        twinned("prod", kernels.multiply),
-        _NUMBER,
-        "product; integers wrap as in C",
-        "6.9.2",
-        identity.one,
-        _PROPAGATES,
-        meant=(np.prod,),
-        rounds=_ROUNDED,
-        exact=_TIMES,
-        takes=_WIDER,
-        mpi_kernel=kernels.multiply,
-        ufunc=np.multiply,
-    ),
-    Op("LAND", kernels.logical(np.logical_and), _TRUTH, "logical and; 0 or 1", "6.9.2", identity.one, None),
-    Op("BAND", kernels.elementwise(np.bitwise_and), _BITS, "bitwise and", "6.9.2", identity.all_bits, None),
-    Op("LOR", kernels.logical(np.logical_or), _TRUTH, "logical or; 0 or 1", "6.9.2", identity.zero, None),
-    Op("BOR", kernels.elementwise(np.bitwise_or), _BITS, "bitwise or", "6.9.2", identity.zero, None),
-    Op("LXOR", kernels.logical(np.logical_xor), _TRUTH, "logical exclusive or; 0 or 1", "6.9.2", identity.zero, None),
-    Op("BXOR", kernels.elementwise(np.bitwise_xor), _BITS, "bitwise exclusive or", "6.9.2", identity.zero, None),
-    Op(
-        "MAXLOC",
-        twinned("maxloc", loc.locate(np.greater)),
-        Group.PAIR,
-        "maximum and its index; ties: the smallest",
-        "6.9.4",
-        identity.lowest,
-        _PROPAGATES,
-        mpi_kernel=loc.unordered(np.greater),
-        extreme=np.maximum,
-    ),
-    Op(
-        "MINLOC",
-        twinned("minloc", loc.locate(np.less)),
-        Group.PAIR,
-        "minimum and its index; ties: the smallest",
-        "6.9.4",
-        identity.highest,
-        _PROPAGATES,
-        mpi_kernel=loc.unordered(np.less),
-        extreme=np.minimum,
-    ),
-    Op(
-        "REPLACE",
-        kernels.replace,
-        _ANY_TYPE,
-        "value of the origin; accumulate only",
-        "12.3.4",
-        None,
-        _COPIED,
-        commute=False,
-        uses=_RMA,
-        lower=kernels.as_it_is,
-    ),
-    Op(
-        "NO_OP",
-        kernels.no_op,
-        _ANY_TYPE,
-        "value of the target; fetch only",
-        "12.3.4",
-        None,
-        _COPIED,
-        commute=False,
-        uses=Use.FETCH,
-        origin=False,
-        lower=kernels.as_it_is,
-    ),
-)
 
-MAX, MIN, SUM, PROD, LAND, BAND, LOR, BOR, LXOR, BXOR, MAXLOC, MINLOC, REPLACE, NO_OP = OPS
+def _op(name: str, kernel: Kernel, groups: Group, doc: str, identity: Identity | None, **rest: Any) -> Op:
+    """Return the row of an op of MPI."""
+    nan = _PROPAGATES if groups & (_ROUNDED | Group.PAIR) else None
+    return Op(name, kernel, groups, doc, "6.9.2", identity, nan)._replace(**rest)
 
 
 def _statistic(name: str, groups: Group, doc: str, state: Callable[[Op, Datatype, int], State], **rest: Any) -> Op:
     """Return the row of a statistic, which collectives alone take."""
     row = Op(name, kernels.unused, groups, doc, "", None, _PROPAGATES, commute=False, uses=Use.REDUCE, state=state)
-    return row._replace(**{"rounds": _ROUNDED} | rest)
+    return row._replace(**rest)
 
 
-_SPREAD = _SUMS | {"ddof"}
+OPS: tuple[Op, ...] = (
+    _op("MAX", twinned("max", kernels.extreme(np.maximum)), _COMPARED, "maximum; NaN propagates", identity.lowest,
+        meant=(max, np.max), mpi_kernel=kernels.chosen(np.greater)),
+    _op("MIN", twinned("min", kernels.extreme(np.minimum)), _COMPARED, "minimum; NaN propagates", identity.highest,
+        meant=(min, np.min), mpi_kernel=kernels.chosen(np.less)),
+    _op("SUM", twinned("sum", kernels.add), _ADDED, "sum; integers wrap as in C", identity.zero, meant=(sum, np.sum),
+        rounds=_ROUNDED, exact=_PLUS, state=statistics.rounded_once(statistics.Sum, combined), takes=_SUMS,
+        mpi_kernel=kernels.add, ufunc=np.add),
+    _op("PROD", twinned("prod", kernels.multiply), _NUMBER, "product; integers wrap as in C", identity.one,
+        meant=(np.prod,), rounds=_ROUNDED, exact=_TIMES, takes=_WIDER, mpi_kernel=kernels.multiply, ufunc=np.multiply),
+    _op("LAND", kernels.logical(np.logical_and), _TRUTH, "logical and; 0 or 1", identity.one),
+    _op("BAND", kernels.elementwise(np.bitwise_and), _BITS, "bitwise and", identity.all_bits),
+    _op("LOR", kernels.logical(np.logical_or), _TRUTH, "logical or; 0 or 1", identity.zero),
+    _op("BOR", kernels.elementwise(np.bitwise_or), _BITS, "bitwise or", identity.zero),
+    _op("LXOR", kernels.logical(np.logical_xor), _TRUTH, "logical exclusive or; 0 or 1", identity.zero),
+    _op("BXOR", kernels.elementwise(np.bitwise_xor), _BITS, "bitwise exclusive or", identity.zero),
+    _op("MAXLOC", twinned("maxloc", kernels.locate(np.greater)), Group.PAIR,
+        "maximum and its index; ties: the smallest", identity.lowest,
+        section="6.9.4", mpi_kernel=kernels.unordered(np.greater), extreme=np.maximum),
+    _op("MINLOC", twinned("minloc", kernels.locate(np.less)), Group.PAIR,
+        "minimum and its index; ties: the smallest", identity.highest,
+        section="6.9.4", mpi_kernel=kernels.unordered(np.less), extreme=np.minimum),
+    _op("REPLACE", kernels.replace, _ANY_TYPE, "value of the origin; accumulate only", None,
+        section="12.3.4", nan=_COPIED, commute=False, uses=_RMA, lower=kernels.as_it_is),
+    _op("NO_OP", kernels.no_op, _ANY_TYPE, "value of the target; fetch only", None,
+        section="12.3.4", nan=_COPIED, commute=False, uses=Use.FETCH, origin=False, lower=kernels.as_it_is),
+)  # fmt: skip
+
+MAX, MIN, SUM, PROD, LAND, BAND, LOR, BOR, LXOR, BXOR, MAXLOC, MINLOC, REPLACE, NO_OP = OPS
 
 STATISTICS: tuple[Op, ...] = (
-    _statistic(
-        "MEAN",
-        _NUMBER,
-        "sum divided by the number of ranks",
-        statistics.Mean,
-        gives=statistics.number,
-        takes=_SUMS | {"weights"},
-        meant=(np.mean,),
-    ),
-    _statistic("VAR", _NUMBER, "variance", statistics.variance, gives=statistics.real, takes=_SPREAD, meant=(np.var,)),
-    _statistic(
-        "STD",
-        _NUMBER,
-        "standard deviation",
-        statistics.deviation,
-        gives=statistics.real,
-        takes=_SPREAD,
-        meant=(np.std,),
-    ),
-    _statistic(
-        "RMS",
-        _NUMBER,
-        "square root of the mean of the squares",
-        statistics.RootMeanSquare,
-        gives=statistics.real,
-        takes=_SUMS,
-    ),
-    _statistic(
-        "COUNT",
-        _ANY_TYPE,
-        "ranks with a value that is not left out",
-        statistics.Count,
-        gives=statistics.integer,
-        nan=_COUNTED,
-        rounds=Group(0),
-        commute=True,
-    ),
-    _statistic(
-        "RANGE",
-        ORDERED,
-        "maximum minus minimum",
-        statistics.Range,
-        rounds=Group(0),
-        meant=(np.ptp,),
-        takes=_WIDER,
-        commute=True,
-    ),
-    _statistic(
-        "ABSMAX",
-        ORDERED,
-        "largest magnitude",
-        statistics.greatest_magnitude,
-        rounds=Group(0),
-        takes=_WIDER,
-        commute=True,
-    ),
-    _statistic(
-        "ABSMIN",
-        ORDERED,
-        "smallest magnitude",
-        statistics.smallest_magnitude,
-        rounds=Group(0),
-        takes=_WIDER,
-        commute=True,
-    ),
-    _statistic("FIRST", _ANY_TYPE, "element of the first rank", statistics.First, nan=_COPIED, lower=kernels.as_it_is),
-    _statistic("LAST", _ANY_TYPE, "element of the last rank", statistics.Last, nan=_COPIED, lower=kernels.as_it_is),
-    _statistic(
-        "MEDIAN",
-        ORDERED,
-        "median; mean of the middle two if even",
-        statistics.Quantile,
-        gives=statistics.number,
-        takes=frozenset({"result"}),
-        rounds=Group(0),
-        meant=(np.median,),
-        commute=True,
-    ),
-    _statistic(
-        "QUANTILE",
-        ORDERED,
-        "quantile, such as quantile:0.9",
-        statistics.Quantile,
-        gives=statistics.number,
-        takes=frozenset({"result"}),
-        rounds=Group(0),
-        commute=True,
-    ),
-)
+    _statistic("MEAN", _NUMBER, "sum divided by the number of ranks", statistics.Mean,
+               gives=statistics.number, takes=_SUMS | {"weights"}, rounds=_ROUNDED, meant=(np.mean,)),
+    _statistic("VAR", _NUMBER, "variance", _VARIANCE,
+               gives=statistics.real, takes=_SPREAD, rounds=_ROUNDED, meant=(np.var,)),
+    _statistic("STD", _NUMBER, "standard deviation", _VARIANCE,
+               gives=statistics.real, takes=_SPREAD, rounds=_ROUNDED, ufunc=np.sqrt, meant=(np.std,)),
+    _statistic("RMS", _NUMBER, "square root of the mean of the squares", statistics.RootMeanSquare,
+               gives=statistics.real, takes=_SUMS, rounds=_ROUNDED),
+    _statistic("COUNT", _ANY_TYPE, "ranks with a value that is not left out", statistics.Count,
+               gives=statistics.integer, nan=_COUNTED, commute=True),
+    _statistic("RANGE", ORDERED, "maximum minus minimum", statistics.Range,
+               meant=(np.ptp,), takes=_WIDER, commute=True),
+    _statistic("ABSMAX", ORDERED, "largest magnitude", statistics.Magnitude,
+               extreme=np.maximum, takes=_WIDER, commute=True),
+    _statistic("ABSMIN", ORDERED, "smallest magnitude", statistics.Magnitude,
+               extreme=np.minimum, takes=_WIDER, commute=True),
+    _statistic("FIRST", _ANY_TYPE, "element of the first rank", statistics.First,
+               nan=_COPIED, rounds=_ROUNDED, lower=kernels.as_it_is),
+    _statistic("LAST", _ANY_TYPE, "element of the last rank", statistics.Last,
+               nan=_COPIED, rounds=_ROUNDED, lower=kernels.as_it_is),
+    _statistic("MEDIAN", ORDERED, "median; mean of the middle two if even", statistics.Quantile,
+               gives=statistics.number, takes=frozenset({"result"}), meant=(np.median,), commute=True),
+    _statistic("QUANTILE", ORDERED, "quantile, such as quantile:0.9", statistics.Quantile,
+               gives=statistics.number, takes=frozenset({"result"}), commute=True),
+)  # fmt: skip
 """What people ask of an ensemble, and MPI has no op for."""
 
-COMPARE_AND_SWAP = Op(
+COMPARE_AND_SWAP = _op(
     "COMPARE_AND_SWAP",
     kernels.replace,
     _INTEGER | Group.LOGICAL | Group.BYTE,
     "the origin's value where the target's is the one expected",
-    "12.3.5",
     None,
-    None,
+    section="12.3.5",
     commute=False,
     uses=Use.FETCH,
 )
 """What combines in a call of its own (MPI-4.1, 12.3.5); whether the element is as expected, the transaction tells."""
 
-_BY_NAME = table((*OPS, *STATISTICS))
+_BY_NAME = {row.name: row for row in (*OPS, *STATISTICS)}
 
 
 def user_op(name: str, kernel: Kernel, *, isolated: bool) -> Op:
@@ -363,11 +207,6 @@ _ELSEWHERE = {
     "percentile": "quantile:0.9",
 }
 """Names of ops in other programs."""
-
-
-def meant_by(function: Callable[..., Any]) -> Op | None:
-    """Return the predefined op that a function of Python or NumPy means, None if it means none."""
-    return next((op for op in (*OPS, *STATISTICS) if any(function is each for each in op.meant)), None)
 
 
 def neutral(op: Op, datatype: Datatype) -> np.ndarray:

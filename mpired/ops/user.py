@@ -21,18 +21,7 @@ import numpy as np
 from mpired.datatypes import Datatype
 from mpired.errors import UserOpError
 from mpired.ops import plugins
-from mpired.ops.contract import (
-    Elementwise,
-    Failing,
-    Function,
-    Properties,
-    absolute,
-    as_op,
-    check_same,
-    digest,
-    first_line,
-    limited,
-)
+from mpired.ops.contract import Failing, Function, Properties, UserKernel, as_op, first_line, limited
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 
@@ -95,94 +84,49 @@ def _plain(identity: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class PythonKernel:
-    """The kernel of a Python function; picklable, because it loads the function where it is first applied.
+class PythonKernel(UserKernel):
+    """The kernel of a Python function."""
 
-    Parameters
-    ----------
-    place
-        `FILE.py:FUNCTION`, `PACKAGE.MODULE:FUNCTION`, or the name of an entry point.
-    timeout
-        Seconds that one application may take, None for ever.
-    directory
-        What the path of a file is relative to; "" for the working directory of the process.
-    digest
-        The digest of the file, where another process loads it; "" for any.
-    """
-
-    place: str
+    place: str  # `FILE.py:FUNCTION`, `PACKAGE.MODULE:FUNCTION`, or the name of an entry point
     timeout: float | None = None
     directory: str = ""
     digest: str = ""
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        # A worker may have another working directory, and one that stays may have loaded what the file was before.
+    @property
+    def file(self) -> str:
+        """The path of the Python file, "" for a module or an entry point."""
         home = self.place.rpartition(":")[0]
-        known = self.digest or (digest(os.path.join(self.directory, home)) if is_file(home) else "")
-        return PythonKernel, (self.place, self.timeout, absolute(self.directory), known)
-
-    def __call__(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> np.ndarray:
-        """Apply the function, and hold it to its contract."""
-        return _elementwise(self)(invec, inoutvec, datatype)
-
-    def try_again(self) -> None:
-        """Try on the next elements, which are of another buffer, that each depends on its two operands alone."""
-        _elementwise(self).try_again()
+        return os.path.join(self.directory, home) if is_file(home) else ""
 
     def apply(self, invec: np.ndarray, inoutvec: np.ndarray, datatype: Datatype) -> None:
         """Call the function once; the time for one call includes the loading of the code."""
         with limited(self.timeout), Failing(self.place):
-            self._function.apply(invec, inoutvec, datatype)
-
-    def check_file(self) -> None:
-        """Raise `UserOpError` if the file is not the one with the digest."""
-        home = self.place.rpartition(":")[0]
-        if is_file(home):
-            check_same(os.path.join(self.directory, home), self.digest, self.place)
-
-    @property
-    def _function(self) -> Function:
-        return _load(self.place, self.directory, self.digest)
+            _load(self).apply(invec, inoutvec, datatype)
 
     def properties(self) -> Properties:
         """Load the function and return the properties that it declares."""
         with limited(self.timeout), Failing(self.place):
-            return self._function.properties
+            return _load(self).properties
 
 
 @functools.cache
-def _elementwise(kernel: PythonKernel) -> Elementwise:
-    """Return what applies a kernel in this process, and remembers that it was tried."""
-    return Elementwise(kernel.apply, kernel.place)
-
-
-@functools.cache
-def _load(place: str, directory: str, known: str) -> Function:
-    """Return the function at a place; a path is relative to the directory, and its file has the known digest."""
-    home, colon, name = place.rpartition(":")
+def _load(kernel: PythonKernel) -> Function:
+    """Return the function of a kernel."""
+    home, colon, name = kernel.place.rpartition(":")
     if not colon:
-        return as_op(plugins.load(place), place)
-    if is_file(home):
-        path = os.path.join(directory, home)
-        check_same(path, known, place)
-        module = load_file(path, place, known)
+        return as_op(plugins.load(kernel.place), kernel.place)
+    if kernel.file:
+        kernel.check_file()
+        found = load_file(kernel.file, kernel.place, kernel.digest)
     else:
-        module = importlib.import_module(home)
-    return as_op(_attribute(module, name, place), place)
-
-
-def _attribute(module: Any, dotted: str, place: str) -> Any:
-    found = module
-    for name in dotted.split("."):
+        found = importlib.import_module(home)
+    for attribute in name.split("."):
         try:
-            found = getattr(found, name)
+            found = getattr(found, attribute)
         except AttributeError:
-            raise UserOpError(place, f"there is no {name!r} in {_described_home(found)}") from None
-    return found
-
-
-def _described_home(found: Any) -> str:
-    return str(getattr(found, "__file__", None) or getattr(found, "__name__", None) or type(found).__name__)
+            where = getattr(found, "__file__", None) or getattr(found, "__name__", None) or type(found).__name__
+            raise UserOpError(kernel.place, f"there is no {attribute!r} in {where}") from None
+    return as_op(found, kernel.place)
 
 
 def is_file(home: str) -> bool:

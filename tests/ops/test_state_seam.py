@@ -60,7 +60,7 @@ NUMBERS = ops.get("SUM")._replace(
 
 @pytest.fixture(autouse=True)
 def row(monkeypatch):
-    monkeypatch.setattr(table, "_BY_NAME", table.table([*ops.OPS, NUMBERS]))
+    monkeypatch.setattr(table, "_BY_NAME", {row.name: row for row in (*ops.OPS, NUMBERS)})
 
 
 @pytest.fixture(params=[1, 3])
@@ -262,19 +262,3 @@ def mpired_files(folder):
     from mpired.buffers import Declared, open_rank
 
     return [open_rank(path, Declared()) for path in saved(folder, ranks_of(count=1 << 16))]
-
-
-# The table
-
-
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        ({"name": "SUM"}, "two ops have this name"),
-        ({"nan": None}, "has no rule for them"),
-        ({"uses": ops.Use.REDUCE | ops.Use.ACCUMULATE}, "a window holds elements"),
-    ],
-)
-def test_a_row_is_checked_when_the_table_is_made(change, reason):
-    with pytest.raises(ValueError, match=reason):
-        table.table([*ops.OPS, NUMBERS._replace(**change)])

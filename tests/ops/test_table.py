@@ -33,6 +33,14 @@ def test_a_row_is_whole(row):
     assert not row.user
 
 
+def test_the_rows_of_the_table():
+    rows = [*ops.OPS, *ops.STATISTICS]
+    assert len({row.name for row in rows}) == len(rows)
+    # A window holds elements, so that it takes no op with another state.
+    assert {row.uses for row in ops.STATISTICS} == {ops.Use.REDUCE}
+    assert None not in {row.nan for row in ops.STATISTICS}
+
+
 @pytest.mark.parametrize("row", ops.OPS, ids=str)
 def test_the_state_of_a_predefined_op_is_the_element(row):
     datatype = get("DOUBLE")
