@@ -14,7 +14,7 @@ import pytest
 
 import mpired
 from mpired import errors
-from mpired.datatypes.typemap.constructors import ArgumentError
+from mpired.datatypes.derived import ArgumentError
 from mpired.errors import MpiredError, RanksError, WorkerError
 
 WAYS = [

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mpired.datatypes import pickling  # noqa: F401 - it tells pickle how datatypes are sent
 from mpired.datatypes.datatype import TIMES, Datatype, Group, beside
 from mpired.datatypes.dtypes import DATATYPES, agrees, as_numbers, counterparts, from_dtype, get, unit_of, with_fields
 from mpired.datatypes.pairs import value_index
 
 if TYPE_CHECKING:
-    from mpired.datatypes.text.parse import definitions, parse
+    from mpired.datatypes.text.definitions import Definitions as definitions  # noqa: N813 - it is called
+    from mpired.datatypes.text.parse import parse
 
 __all__ = [
     "DATATYPES",
@@ -33,9 +33,9 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """Return a predefined datatype by its MPI name, `mpired.datatypes.DOUBLE`; there is one instance of each."""
     if name in {"definitions", "parse"}:
-        from mpired.datatypes.text import parse as texts  # noqa: PLC0415 - most files say themselves what they hold
+        from mpired.datatypes.text import definitions, parse  # noqa: PLC0415 - most files say themselves what they hold
 
-        return getattr(texts, name)
+        return definitions.Definitions if name == "definitions" else parse.parse
     try:
         return get(name)
     except KeyError:

@@ -9,15 +9,12 @@ The names can be used in each other, in any order.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping
 
 from mpired.datatypes.datatype import Datatype
 from mpired.datatypes.derived import finished
-from mpired.datatypes.text.reader import Read, words
+from mpired.datatypes.text.parse import Read, is_taken, read, words
 from mpired.errors import DatatypeError, DefinitionError
-
-Found: TypeAlias = tuple[Datatype, str | None]
 
 _MAX_BYTES = 1 << 20
 _MAX_DOTS = 100  # in a line: the parser takes time by their square
@@ -27,22 +24,11 @@ _SHOWN = 4  # names at either end of a long circle of definitions
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*", re.ASCII)
 
 
-class Definitions(Mapping[str, Found]):
-    """The definitions of one file, by their names in capitals, each with its byte order.
+class Definitions(Mapping[str, tuple[Datatype, str | None]]):
+    """The definitions of one file, by their names in capitals, each with its byte order."""
 
-    Parameters
-    ----------
-    path
-        The file.
-    is_taken
-        Tells whether a name means something already.
-    reader
-        Reads a text, with these definitions.
-    """
-
-    def __init__(self, path: str, is_taken: Callable[[str], bool], reader: Callable[[str, Definitions], Read]) -> None:
+    def __init__(self, path: str) -> None:
         self._path = path
-        self._reader = reader
         self._found: dict[str, Read] = {}
         self._texts: dict[str, tuple[str, str]] = {}
         for name, text in _entries(path).items():
@@ -70,7 +56,7 @@ class Definitions(Mapping[str, Found]):
         """Return a definition as it is written."""
         return self._texts[name.upper()][1]
 
-    def __getitem__(self, name: str) -> Found:
+    def __getitem__(self, name: str) -> tuple[Datatype, str | None]:
         made, order = self._found[name.upper()]
         return finished(made), order
 
@@ -106,7 +92,7 @@ class Definitions(Mapping[str, Found]):
     def _defined(self, key: str) -> Read:
         written, text = self._texts[key]
         try:
-            return self._reader(text, self)
+            return read(text, self)
         except DatatypeError as error:
             raise self._error(f"{written}: {error.subject}", error.reason) from None
 

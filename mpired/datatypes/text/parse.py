@@ -1,36 +1,60 @@
-"""Text to datatype: names of MPI in any case with or without `MPI_`, NumPy's names and codes, types made of types."""
+"""Text to datatype: names of MPI in any case with or without `MPI_`, NumPy's names and codes, types made of types.
+
+Texts such as `pair(double,int64_t)` are read by descent on a stack of its own, with one error, which shows the place. A
+text comes from anywhere, so its length, its numbers and its lists have limits. How deep types are in one another has
+none: what reads a type is a generator, which is left where another type begins and gets that when it is read.
+"""
 
 from __future__ import annotations
 
+import functools
 import re
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
 
-from mpired.datatypes.derived import CONSTRUCTORS, finished
+from mpired.datatypes.datatype import Datatype
+from mpired.datatypes.derived import CONSTRUCTORS, MAX_LENGTH, ArgumentError, Constructor, Made, finished
 from mpired.datatypes.dtypes import BY_NAME, BY_NUMPY_NAME, from_dtype
 from mpired.datatypes.named import canonical
-from mpired.datatypes.text.definitions import Definitions, Found
-from mpired.datatypes.text.reader import Read, Reader, is_argument
-from mpired.errors import DatatypeError
+from mpired.errors import DatatypeError, UnknownDatatypeError, shortened
 from mpired.mpi4py_objects import Decoded
 
+if TYPE_CHECKING:  # few commands have a file of them
+    from mpired.datatypes.text.definitions import Definitions
+
+_T = TypeVar("_T")
+
+Read: TypeAlias = tuple[Made, str | None]
+"""What a text means, and the byte order that it says."""
+
+_Reading: TypeAlias = Generator[None, Made, _T]
+
+_MAX_ITEMS = 10_000
+_LIMIT = 2**63
+# A name may be written as in C, with spaces: long double.
+_TOKEN = re.compile(r"\s*([<>=|]?[A-Za-z_0-9?]+(?:\s+[A-Za-z_][A-Za-z_0-9]*)*|[-+][0-9]+|[(),\[\]]|$)")
+_NAME = re.compile(r"[<>=|A-Za-z_0-9?]")
+_OPENING = re.compile(r"\s*\(")
+_NUMBER = re.compile(r"[-+]?\d{1,19}", re.ASCII)
+# Nothing in it can be matched in two ways, so a list that goes wrong at its end is soon given up. Quantifiers that
+# say so, possessive ones, match groups wrongly in some releases of Python 3.11.
+_NUMBERS = re.compile(r"\[(\s*[-+]?\d{1,19}\s*(?:,\s*[-+]?\d{1,19}\s*)*)\]", re.ASCII)
+_NUMBER_AT = re.compile(r"[-+\d]", re.ASCII)
+_AROUND = 24
+_WORDS: dict[str, dict[str, str]] = {
+    "order": {"c": "C", "f": "F", "fortran": "F"},
+    "distribution": {"block": "block", "cyclic": "cyclic", "none": "none"},
+    "darg": {"dflt": "dflt", "dflt_darg": "dflt"},
+}
+_PREFIXES = ("mpi_", "order_", "distribute_")
 _NUMPY_CODE = re.compile(r"([<>=|])?([biufc]\d{1,2}|\?)", re.ASCII)
 _LONGEST_NAME = 40
 _BYTE_ORDERS = {"<": "little", ">": "big", "=": "native"}
 
 
-def definitions(path: str) -> Definitions:
-    """Read a file of named datatypes."""
-    return Definitions(path, _is_taken, _read)
-
-
-def _is_taken(name: str) -> bool:
-    plain = canonical(name)
-    meaning = plain in BY_NAME or name in BY_NUMPY_NAME or plain.lower() in CONSTRUCTORS or is_argument(name)
-    return meaning or plain == "DATATYPE_NULL" or _NUMPY_CODE.fullmatch(name) is not None
-
-
-def parse(text: str, defined: Definitions | None = None) -> Found:
+def parse(text: str, defined: Definitions | None = None) -> tuple[Datatype, str | None]:
     """Read the text of `--type`.
 
     Returns
@@ -48,7 +72,7 @@ def parse(text: str, defined: Definitions | None = None) -> Found:
     >>> str(parse("pair(double,int)")[0]), str(parse("pair(float, uint8_t)")[0])
     ('MPI_DOUBLE_INT', 'pair(float,uint8_t)')
     """
-    made, order = _read(text, defined)
+    made, order = read(text, defined)
     datatype = finished(made)
     if isinstance(text, Decoded) and (datatype.size, datatype.extent) != (text.size, text.extent):
         there, here = (f"{each.size} bytes and extent {each.extent}" for each in (text, datatype))
@@ -56,14 +80,24 @@ def parse(text: str, defined: Definitions | None = None) -> Found:
     return datatype, order
 
 
-def _read(text: str, defined: Definitions | None) -> Read:
-    def plain(word: str) -> Read | None:
-        return _plain(word) or (None if defined is None else defined.read(word.strip()))
+def is_taken(name: str) -> bool:
+    """Return whether a name means something without a definition: a type, or an argument such as `block`."""
+    plain = canonical(name)
+    argument = any(_plain_word(name) in known for known in _WORDS.values())
+    meaning = plain in BY_NAME or name in BY_NUMPY_NAME or plain.lower() in CONSTRUCTORS or argument
+    return meaning or plain == "DATATYPE_NULL" or _NUMPY_CODE.fullmatch(name) is not None
 
-    return plain(text) or Reader(text, CONSTRUCTORS, plain, _hint).whole()
+
+def read(text: str, defined: Definitions | None) -> Read:
+    """Return what a text means, which may be part of another."""
+    return _named(text, defined) or _Reader(text, defined).whole()
 
 
-def _plain(text: str) -> Found | None:
+def _named(word: str, defined: Definitions | None) -> Read | None:
+    return _plain(word) or (None if defined is None else defined.read(word.strip()))
+
+
+def _plain(text: str) -> tuple[Datatype, str | None] | None:
     """Return the datatype that a name or a NumPy code means, and its byte order; None if it means none."""
     datatype = BY_NAME.get(canonical(text)) or BY_NUMPY_NAME.get(text.strip())
     if datatype is not None:
@@ -76,6 +110,190 @@ def _plain(text: str) -> Found | None:
         return from_dtype(np.dtype(code[2])), _BYTE_ORDERS.get(code[1] or "")
     except TypeError:  # NumPy has no such code, or mpired no such type
         return None
+
+
+def words(text: str) -> Iterator[str]:
+    """Yield the words without arguments in a text, as far as the reader gets: to a character that means nothing."""
+    end = 0
+    while end < MAX_LENGTH and (match := _TOKEN.match(text, end)) and match[1]:
+        end = match.end()
+        if not _OPENING.match(text, end):
+            yield match[1]
+
+
+def _plain_word(word: str) -> str:
+    return functools.reduce(str.removeprefix, _PREFIXES, word.lower())
+
+
+def _constructor(word: str) -> Constructor | None:
+    return CONSTRUCTORS.get(word.lower().removeprefix("mpi_"))
+
+
+class _Reader:
+    """Reads one text, with the definitions of a file."""
+
+    def __init__(self, text: str, defined: Definitions | None) -> None:
+        self._text = text
+        self._defined = defined
+        self._order: str | None = None
+        self._drafts: dict[tuple[str, tuple[Any, ...]], Made] = {}
+        self._at = self._end = 0
+        self._word = ""
+
+    def whole(self) -> Read:
+        """Return what the whole text means."""
+        if len(self._text) > MAX_LENGTH:
+            raise UnknownDatatypeError(f"{self._text[:_AROUND]}...", f"is longer than {MAX_LENGTH} characters")
+        self._advance()
+        made = self._types()
+        if self._word:
+            self._fail("expected the end of the text")
+        return made, self._order
+
+    def _types(self) -> Made:
+        """Read a type and the types in it, on a stack of those that are not read to their ends."""
+        opened: list[_Reading[Made]] = [self._type()]
+        made: Any = None
+        while opened:
+            try:
+                opened[-1].send(made)
+                opened.append(self._type())
+                made = None
+            except StopIteration as end:
+                opened.pop()
+                made = end.value
+        found: Made = made
+        return found
+
+    def _advance(self) -> None:
+        match = _TOKEN.match(self._text, self._end)
+        if match is None:
+            self._at = self._end + len(self._text[self._end :]) - len(self._text[self._end :].lstrip())
+            self._fail("this character has no meaning here")
+        self._at, self._end = match.span(1)
+        self._word = match[1]
+
+    def _fail(self, reason: str, at: int | None = None, hint: str = "") -> NoReturn:
+        at = self._at if at is None else at
+        before, after = self._text[max(at - _AROUND, 0) : at], self._text[at : at + _AROUND]
+        left, right = "..." if at > _AROUND else "", "..." if at + _AROUND < len(self._text) else ""
+        place = f"{left}{before}^{after}{right}"
+        raise UnknownDatatypeError(place, f"{shortened(reason)}, at the caret (character {at + 1}){hint}")
+
+    def _take(self, token: str, what: str) -> None:
+        if self._word != token:
+            self._fail(f"expected {what}")
+        self._advance()
+
+    def _type(self) -> _Reading[Made]:
+        word, at = self._word, self._at
+        if not _NAME.match(word):
+            self._fail("expected a datatype")
+        self._advance()
+        if self._word == "(":
+            return (yield from self._constructed(word, at))
+        try:
+            found = _named(word, self._defined)
+        except DatatypeError as error:
+            self._fail(f"{error.subject} {error.reason}", at)
+        if found is None and (row := _constructor(word)):
+            self._fail(f"{row.name} has {len(row.sorts)} arguments, in parentheses", at)
+        if found is None and word == self._text.strip():
+            raise UnknownDatatypeError(f"unknown datatype {shortened(word)!r}", _hint(word))
+        if found is None:
+            self._fail("unknown datatype", at, f"; {_hint(word)}")
+        made, order = found
+        if order is not None and self._order not in (None, order):
+            self._fail("all parts have one byte order, and this one contradicts", at)
+        self._order = order or self._order
+        return made
+
+    def _constructed(self, word: str, at: int) -> _Reading[Made]:
+        row = _constructor(word)
+        if row is None:
+            self._fail(f"the words that take arguments are {', '.join(CONSTRUCTORS)}; this is none", at)
+        self._advance()
+        arguments: list[Any] = []
+        places: list[int] = []
+        for i, sort in enumerate(row.sorts):
+            if i:
+                self._take(",", f"a comma; {row.name} has {len(row.sorts)} arguments")
+            places.append(self._at)
+            if sort == "type":
+                arguments.append((yield))
+            elif sort == "types":
+                items: list[Made] = []
+                for _ in self._items():
+                    items += [(yield)]
+                arguments.append(tuple(items))
+            else:
+                arguments.append(self._argument(sort))
+        self._take(")", f"a closing parenthesis; {row.name} has {len(row.sorts)} arguments")
+        key = row.name, tuple(arguments)
+        try:
+            return self._drafts.get(key) or self._drafts.setdefault(key, row.make(*arguments))
+        except DatatypeError as error:
+            if isinstance(error.__cause__, ArgumentError):
+                at = self._place(places[error.__cause__.argument], error.__cause__.item)
+            self._fail(f"{error.subject}: {error.reason}", at)
+
+    def _place(self, at: int, item: int | None) -> int:
+        """Return where an item of the list of numbers at a place is; None is the list itself."""
+        if item is None:
+            return at
+        for _ in range(item):
+            at = self._text.index(",", at) + 1
+        found = _NUMBER_AT.search(self._text, at)
+        return found.start() if found else at
+
+    def _argument(self, sort: str) -> Any:
+        """Read an argument that is no type."""
+        if sort.endswith("s"):
+            numbers = self._numbers(sort[:-1])
+            return tuple(self._argument(sort[:-1]) for _ in self._items()) if numbers is None else numbers
+        if sort not in _WORDS:
+            return self._number(sort)
+        known, word = _WORDS[sort], _plain_word(self._word)
+        if word in known:
+            self._advance()
+            return known[word]
+        if sort != "darg":
+            self._fail(f"expected one of {', '.join(known)}")
+        return self._number("count")
+
+    def _items(self) -> Iterator[None]:
+        """Read a list, but for its items: whoever goes through it reads one each time."""
+        self._take("[", "a list in brackets")
+        count = 0
+        while self._word != "]":
+            if count:
+                self._take(",", "a comma or a closing bracket")
+            if count >= _MAX_ITEMS:
+                self._fail(f"more than {_MAX_ITEMS} items")
+            yield
+            count += 1
+        self._advance()
+
+    def _numbers(self, sort: str) -> tuple[int, ...] | None:
+        """Return a list of numbers, read at once; None if it is anything else, to be read item by item."""
+        match = _NUMBERS.match(self._text, self._at) if sort in {"count", "number"} else None
+        if match is None or match[1].count(",") >= _MAX_ITEMS:
+            return None
+        numbers = tuple(map(int, match[1].split(",")))
+        if not (0 if sort == "count" else -_LIMIT) <= min(numbers) <= max(numbers) < _LIMIT:
+            return None
+        self._end = match.end()
+        self._advance()
+        return numbers
+
+    def _number(self, sort: str) -> int:
+        number = int(self._word) if _NUMBER.fullmatch(self._word) else _LIMIT
+        if not -_LIMIT <= number < _LIMIT:
+            self._fail("expected a whole number below 2**63")
+        if number < 0 and sort == "count":
+            self._fail("a count cannot be negative")
+        self._advance()
+        return number
 
 
 def _hint(word: str) -> str:

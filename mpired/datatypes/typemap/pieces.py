@@ -56,22 +56,16 @@ def _pieces(typemap: TypeMap, known: Mapping[TypeMap, np.ndarray]) -> np.ndarray
 
 def _placed(runs: list[Run], inner: np.ndarray | None) -> np.ndarray:
     """Return the pieces of runs of one map that has those `inner`, or of any that are dense."""
-    shifts = _shifts(runs)[:, None, None]
-    if inner is None:
-        bounds = np.array([[(run.of.true_lb, run.of.true_ub)] for run in runs], np.int64)
-        inner = np.repeat(bounds, [run.copies for run in runs], axis=0)
-    placed: np.ndarray = (inner + shifts).reshape(-1, 2)
-    return placed
-
-
-def _shifts(runs: list[Run]) -> np.ndarray:
-    """Return the displacement of each copy of some runs, in order."""
     copies = np.array([run.copies for run in runs], np.int64)
     disps = np.array([_wrapped(run.disp) for run in runs], np.int64)
     strides = np.array([_wrapped(run.stride) for run in runs], np.int64)
     numbers = np.arange(copies.sum()) - np.repeat(np.cumsum(copies) - copies, copies)
-    shifts: np.ndarray = np.repeat(disps, copies) + np.repeat(strides, copies) * numbers
-    return shifts
+    shifts = np.repeat(disps, copies) + np.repeat(strides, copies) * numbers
+    if inner is None:
+        bounds = np.array([[(run.of.true_lb, run.of.true_ub)] for run in runs], np.int64)
+        inner = np.repeat(bounds, copies, axis=0)
+    placed: np.ndarray = (inner + shifts[:, None, None]).reshape(-1, 2)
+    return placed
 
 
 def _wrapped(number: int) -> int:

@@ -132,13 +132,11 @@ def _smaller(run: Run) -> Iterator[Run] | None:
         return iter(())
     if run.copies * of.size <= most or (run.copies == 1 and of.basic):
         return None
-    return _groups(run, max(1, most // of.size)) if run.copies > 1 else run.parts()
-
-
-def _groups(run: Run, step: int) -> Iterator[Run]:
-    """Yield the copies of a run, so many at a time."""
-    for first in range(0, run.copies, step):
-        yield Run(run.of, run.disp + first * run.stride, min(step, run.copies - first), run.stride)
+    if run.copies == 1:
+        return run.parts()
+    step, disp, stride = max(1, most // of.size), run.disp, run.stride
+    firsts = range(0, run.copies, step)
+    return (Run(of, disp + first * stride, min(step, run.copies - first), stride) for first in firsts)
 
 
 def windows(run: Run) -> Iterator[Window]:
