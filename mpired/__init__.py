@@ -12,83 +12,29 @@ __version__ = "0.2.0.dev0"
 
 # Nothing is imported here that a folder of data could shadow under `python -m mpired`. The types are in `__init__.pyi`.
 
-__all__ = [
-    "BAND",
-    "BOR",
-    "BXOR",
-    "DATATYPES",
-    "LAND",
-    "LOR",
-    "LXOR",
-    "MAX",
-    "MAXLOC",
-    "MIN",
-    "MINLOC",
-    "NO_OP",
-    "OPS",
-    "PROD",
-    "REPLACE",
-    "SUM",
-    "Abort",
-    "MpiredError",
-    "PackSummary",
-    "Recovered",
-    "Shown",
-    "Summary",
-    "Window",
-    "__version__",
-    "allreduce",
-    "datatypes",
-    "diff",
-    "errors",
-    "exscan",
-    "info",
-    "locate",
-    "mpi",
-    "op",
-    "pack",
-    "recover",
-    "reduce",
-    "reduce_local",
-    "reduce_scatter",
-    "reduce_scatter_block",
-    "scan",
-    "show",
-    "unpack",
-]
-
 # Imported when first used: the command has things to set before NumPy starts.
 _HOMES = {
-    "Abort": "mpired.errors",
-    "DATATYPES": "mpired.datatypes",
-    "MpiredError": "mpired.errors",
-    "OPS": "mpired.ops",
-    "PackSummary": "mpired.report",
-    "Recovered": "mpired.storage.recovering",
-    "Shown": "mpired.queries.show",
-    "Summary": "mpired.report",
-    "Window": "mpired.api.windows",
-    "allreduce": "mpired.api.collectives",
-    "diff": "mpired.api.queries",
-    "exscan": "mpired.api.collectives",
-    "info": "mpired.api.queries",
-    "locate": "mpired.api.queries",
-    "mpi": "mpired.api.mpi",
-    "op": "mpired.ops.user",
-    "pack": "mpired.api.pack",
-    "recover": "mpired.api.recover",
-    "reduce": "mpired.api.collectives",
-    "reduce_local": "mpired.api.collectives",
-    "reduce_scatter": "mpired.api.collectives",
-    "reduce_scatter_block": "mpired.api.collectives",
-    "scan": "mpired.api.collectives",
-    "show": "mpired.api.queries",
-    "unpack": "mpired.api.pack",
+    name: module
+    for module, names in {
+        "mpired.api.collectives": "allreduce exscan reduce reduce_local reduce_scatter reduce_scatter_block scan",
+        "mpired.api.mpi": "mpi",
+        "mpired.api.pack": "pack unpack",
+        "mpired.api.queries": "diff info locate show",
+        "mpired.api.recover": "recover",
+        "mpired.api.windows": "Window",
+        "mpired.datatypes": "DATATYPES",
+        "mpired.errors": "Abort MpiredError",
+        "mpired.ops": "OPS",
+        "mpired.ops.table": "BAND BOR BXOR LAND LOR LXOR MAX MAXLOC MIN MINLOC NO_OP PROD REPLACE SUM",
+        "mpired.ops.user": "op",
+        "mpired.queries.show": "Shown",
+        "mpired.report": "PackSummary Summary",
+        "mpired.storage.recovering": "Recovered",
+    }.items()
+    for name in names.split()
 }
-_HOMES |= dict.fromkeys(
-    ("BAND", "BOR", "BXOR", "LAND", "LOR", "LXOR", "MAX", "MAXLOC", "MIN", "MINLOC", "NO_OP", "PROD", "REPLACE", "SUM"),
-    "mpired.ops.table",
-)
+__all__ = ["__version__", "datatypes", "errors"]
+__all__ += list(_HOMES)
 
 
 def __getattr__(name: str) -> object:
