@@ -14,42 +14,20 @@ from mpired.collectives.call import make_course, plan_call
 from mpired.collectives.request import Request, paths_of, ranks_of, read_request
 from mpired.collectives.results import Deal, deals, model_of
 from mpired.collectives.run import folded
-from mpired.collectives.table import COLLECTIVES, Collective
+from mpired.collectives.table import COLLECTIVES
 from mpired.context import Context
 from mpired.engines import connected
 from mpired.errors import OverflowWarning, UsageError
 from mpired.ops import OpLike
-from mpired.options import (
-    ALLREDUCE,
-    CALL,
-    EXSCAN,
-    LOCAL,
-    REDUCE,
-    SCAN,
-    SCATTER,
-    SCATTER_BLOCK,
-    Options,
-    PathLike,
-    Rank,
-    Several,
-    rows,
-)
+from mpired.options import CALL, PathLike, Rank, Several, rows
 from mpired.progress import Progress
-from mpired.ranks import RankWord
 from mpired.report import Summary, summarise
 
 Ranks: TypeAlias = Several[Rank]
 
 
-@with_options(*REDUCE, "progress")
-def reduce(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: PathLike | None = None,
-    context: Context,
-    **options: Any,
-) -> Any:
+@with_options(*COLLECTIVES["reduce"].options, "progress")
+def reduce(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context: Context, **options: Any) -> Any:
     """Combine the same element of every rank with an op (MPI_Reduce; MPI-4.1, 6.9.1).
 
     The left fold in rank order, `((a0 o a1) o a2) ...`, the same bits for any number of workers.
@@ -102,59 +80,44 @@ def reduce(
 
 
 def _call(
-    name: str,
-    ranks: Ranks,
-    op: OpLike,
-    output: PathLike | None,
-    context: Context,
-    keywords: Mapping[str, object],
+    name: str, ranks: Ranks, op: OpLike, output: PathLike | None, context: Context, keywords: Mapping[str, object]
 ) -> Any:
     """Run a collective for the Python API: into files, which gives a summary, or into arrays, a list for each group."""
     collective = COLLECTIVES[name]
     options = collective.checked(keywords)
     with connected(options) as engine:
-        return _done(collective, all_at_hand(ranks), op, output, options, context._replace(engine=engine))
-
-
-def _done(
-    collective: Collective,
-    given: Sequence[RankWord],
-    op: OpLike,
-    output: PathLike | None,
-    options: Options,
-    context: Context,
-) -> Any:
-    """Run a collective with its options."""
-    if options["group_b"]:
-        group_b: Any = all_at_hand(options["group_b"], "`group_b`", "rank {} of group B")
-        options = {**options, "group_b": group_b}
-    given, options = ranks_of(given, options)
-    words = partial(paths_of, given, options)
-    if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
-        path = None if output is None else path_at_hand(output, "output")
-        plan = partial(plan_call, collective.name, given, op, path, options)
-        overwrite = options["overwrite"] or options["in_place"]
-        with cautions.heard(also=cautions.warn) as heard:
-            done = attempts.carry_out(plan, words, context, overwrite=overwrite)
-        return summarise(done, cautions.of_kind(heard, OverflowWarning))
-    _check_no_file(options)
-
-    def lists(request: Request, context: Context) -> list[list[Arrays | None]]:
-        return [_arrays(deal, request, context.progress) for deal in deals(request)]
-
-    plan_arrays = partial(read_request, collective, given, op, options)
-    found = attempts.repeated(plan_arrays, lists, words, context)
+        context, words = context._replace(engine=engine), all_at_hand(ranks)
+        if options["group_b"]:
+            group_b: Any = all_at_hand(options["group_b"], "`group_b`", "rank {} of group B")
+            options = {**options, "group_b": group_b}
+        words, options = ranks_of(words, options)
+        paths = partial(paths_of, words, options)
+        if output is not None or options["in_place"] or options["split"] or options["count_valid"]:
+            path = None if output is None else path_at_hand(output, "output")
+            plan = partial(plan_call, name, words, op, path, options)
+            overwrite = options["overwrite"] or options["in_place"]
+            with cautions.heard(also=cautions.warn) as heard:
+                done = attempts.carry_out(plan, paths, context, overwrite=overwrite)
+            return summarise(done, cautions.of_kind(heard, OverflowWarning))
+        _check_no_file(options)
+        plan_arrays = partial(read_request, collective, words, op, options)
+        groups = attempts.repeated(plan_arrays, _results, paths, context)
     if collective.to_root:
-        return found[0][options["root"]]
-    return found[0] if len(found) == 1 else tuple(found)
+        return groups[0][options["root"]]
+    return groups[0] if len(groups) == 1 else tuple(groups)
 
 
-def _check_no_file(options: Options) -> None:
+def _check_no_file(options: Mapping[str, object]) -> None:
     """Raise `UsageError` if something is declared of files while the results are arrays."""
     defaults = rows(CALL)
     for name in ("to", "overwrite", "link", "header", "level", "provenance"):
         if options[name] != defaults[name].default:
             raise UsageError(f"`{name}`", "is for files; name them with `output`, or leave it out")
+
+
+def _results(request: Request, context: Context) -> list[list[Arrays | None]]:
+    """Return the arrays of each group that gets results, by rank."""
+    return [_arrays(deal, request, context.progress) for deal in deals(request)]
 
 
 def _arrays(deal: Deal, request: Request, progress: Progress) -> list[Arrays | None]:
@@ -167,15 +130,8 @@ def _arrays(deal: Deal, request: Request, progress: Progress) -> list[Arrays | N
     return arrays
 
 
-@with_options(*ALLREDUCE, "progress")
-def allreduce(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: PathLike | None = None,
-    context: Context,
-    **options: Any,
-) -> Any:
+@with_options(*COLLECTIVES["allreduce"].options, "progress")
+def allreduce(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context: Context, **options: Any) -> Any:
     """Combine all ranks, and give every rank the result (MPI_Allreduce; MPI-4.1, 6.9.6).
 
     Parameters
@@ -213,15 +169,8 @@ def allreduce(
     return _call("allreduce", ranks, op, output, context, options)
 
 
-@with_options(*SCAN, "progress")
-def scan(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: PathLike | None = None,
-    context: Context,
-    **options: Any,
-) -> Any:
+@with_options(*COLLECTIVES["scan"].options, "progress")
+def scan(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context: Context, **options: Any) -> Any:
     """Combine ranks 0 to i for each rank i (MPI_Scan; MPI-4.1, 6.11.1).
 
     Parameters
@@ -253,15 +202,8 @@ def scan(
     return _call("scan", ranks, op, output, context, options)
 
 
-@with_options(*EXSCAN, "progress")
-def exscan(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: PathLike | None = None,
-    context: Context,
-    **options: Any,
-) -> Any:
+@with_options(*COLLECTIVES["exscan"].options, "progress")
+def exscan(ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context: Context, **options: Any) -> Any:
     """Combine the ranks before rank i, for each rank i (MPI_Exscan; MPI-4.1, 6.11.2).
 
     Parameters
@@ -293,15 +235,9 @@ def exscan(
     return _call("exscan", ranks, op, output, context, options)
 
 
-@with_options(*SCATTER, "progress")
+@with_options(*COLLECTIVES["reduce-scatter"].options, "progress")
 def reduce_scatter(
-    ranks: Ranks,
-    op: OpLike,
-    counts: Sequence[int],
-    *,
-    output: PathLike | None = None,
-    context: Context,
-    **options: Any,
+    ranks: Ranks, op: OpLike, counts: Sequence[int], *, output: PathLike | None = None, context: Context, **options: Any
 ) -> Any:
     """Combine all ranks, and give each a block of the result (MPI_Reduce_scatter; MPI-4.1, 6.10.2).
 
@@ -337,14 +273,9 @@ def reduce_scatter(
     return _call("reduce-scatter", ranks, op, output, context, {**options, "counts": counts})
 
 
-@with_options(*SCATTER_BLOCK, "progress")
+@with_options(*COLLECTIVES["reduce-scatter-block"].options, "progress")
 def reduce_scatter_block(
-    ranks: Ranks,
-    op: OpLike,
-    *,
-    output: PathLike | None = None,
-    context: Context,
-    **options: Any,
+    ranks: Ranks, op: OpLike, *, output: PathLike | None = None, context: Context, **options: Any
 ) -> Any:
     """Combine all ranks, and give each an equal block of the result (MPI_Reduce_scatter_block; MPI-4.1, 6.10.1).
 
@@ -378,7 +309,7 @@ def reduce_scatter_block(
     return _call("reduce-scatter-block", ranks, op, output, context, options)
 
 
-@with_options(*LOCAL, "progress")
+@with_options(*COLLECTIVES["reduce-local"].options, "progress")
 def reduce_local(invec: Rank, inoutvec: PathLike, op: OpLike, *, context: Context, **options: Any) -> Summary:
     """Replace the file `inoutvec` by `invec op inoutvec` (MPI_Reduce_local; MPI-4.1, 6.9.7).
 

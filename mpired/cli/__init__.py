@@ -12,7 +12,8 @@ import sys
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TextIO
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -39,10 +40,11 @@ from mpired.values import OpName
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+_COLLECTIVES, _RECORDS = "Combine files", "Files of records"
 _WINDOWS = "Update a file in place"
 # Imported when called, so that --help does not wait for NumPy.
 _GROUPS = {
-    "Combine files": {
+    _COLLECTIVES: {
         "reduce": "Combine files into one, element by element (MPI_Reduce).",
         "allreduce": "Combine files, and write the result once per file (MPI_Allreduce).",
         "scan": "Write running results, one file per rank (MPI_Scan).",
@@ -64,7 +66,7 @@ _GROUPS = {
         "diff": "Compare two files, and show where they differ.",
         "locate": "Find the maximum or minimum of all files, and its place (MPI_MAXLOC, MPI_MINLOC).",
     },
-    "Files of records": {
+    _RECORDS: {
         "pack": "Extract elements from a file of records (MPI_Pack).",
         "unpack": "Insert elements into a file of records (MPI_Unpack).",
     },
@@ -78,7 +80,12 @@ _GROUPS = {
     },
 }
 _COMMANDS = [name for group in _GROUPS.values() for name in group]
-_COLLECTIVES = list(_GROUPS["Combine files"])[:-1]  # `reduce-local` takes two files
+_MODULES = {
+    **dict.fromkeys(_GROUPS[_COLLECTIVES], "collectives"),
+    **dict.fromkeys(_GROUPS[_WINDOWS], "windows"),
+    **dict.fromkeys(_GROUPS[_RECORDS], "packing"),
+    "recover": "recover",
+}  # of the commands that have none of their own
 # Bytes of address space that NumPy needs to be loaded: with less its BLAS ends the process, or crashes.
 _NUMPY = 88 << 20
 _READER_GONE = 141
@@ -89,7 +96,7 @@ COMPLETION = "_MPIRED_COMPLETE"
 
 
 class _Commands(click.Group):
-    """The commands, each in the module of its name, or in `collectives`."""
+    """The commands, each in a module that is imported when it is asked for."""
 
     def list_commands(self, _ctx: click.Context) -> list[str]:
         return _COMMANDS
@@ -105,19 +112,13 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in _COMMANDS:
             return None
-        word = name.replace("-", "_")
         calls.check_address_space(_NUMPY)
         if not ctx.resilient_parsing:
             _load_ahead(ctx)
-        command: click.Command
-        if name in _COLLECTIVES:
-            from mpired.cli import collectives  # noqa: PLC0415 - imported when a command is
-
-            command = collectives.command(name)
-        else:
-            command = getattr(__import__(f"mpired.cli.{word}", fromlist=[word]), word)
+        word = name.replace("-", "_")
+        command: Any = getattr(import_module(f"mpired.cli.{_MODULES.get(name, word)}"), word)
         signals.install()
-        return command
+        return command if isinstance(command, click.Command) else command()
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem[str]]:
         from click.shell_completion import CompletionItem  # noqa: PLC0415 - for shells only

@@ -1,16 +1,43 @@
-"""The commands of the collectives; their options are in `COLLECTIVES`, their help is here."""
+"""The commands of the collectives, whose options are in `COLLECTIVES`."""
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import click
 
+from mpired.cautions import same_files
 from mpired.cli import carry_out, params
+from mpired.cli.messages import tell_cautions
 from mpired.collectives.table import COLLECTIVES
-from mpired.options import REPORT
+from mpired.options import LOCAL, REPORT
 from mpired.storage.output import is_terminal
 
-_HELP = {
-    "reduce": """Combine files into one, element by element, as MPI_Reduce does.
+
+def _command(function: Callable[[], None]) -> Callable[[], click.Command]:
+    """Make the command of a collective, with the name and the help of a function."""
+    name = function.__name__.replace("_", "-")
+    row = COLLECTIVES[name]
+
+    @params.command(
+        *("op", "output" if row.to_root else "output@ranks", row.options, "rank_numbers", REPORT),
+        cls=params.Grouped,
+        ranks="RANK...",
+    )
+    @functools.wraps(function)
+    def run(*, ranks: tuple[str, ...], op: str, output: str | None, **options: object) -> None:
+        elsewhere = options["in_place"] or (options.get("split") is not None and not params.is_written("output"))
+        place = None if row.to_root and elsewhere and output == "-" else output
+        carry_out.collective(name, ranks, op, place, options, terminal=row.to_root and is_terminal(place or ""))
+
+    return run
+
+
+@_command
+def reduce() -> None:
+    """Combine files into one, element by element, as MPI_Reduce does.
 
     Each RANK is a file with one rank's buffer: .npy, .parquet, .arrow, .arrows, .npz, .nc, .h5, .zarr,
     .safetensors, or raw binary with --type. `-` is standard input. The ranks are combined in their order,
@@ -26,8 +53,12 @@ _HELP = {
       mpired reduce --op maxloc --type double_int sample_data/maxloc_?.bin
       mpired reduce --op sum --type '>i4' --offset 16 \\
           sample_data/dump_?.bin | od -An -t d4 --endian=big
-    """,
-    "allreduce": """Combine the same element of every RANK, and give every rank the result, as MPI_Allreduce does.
+    """
+
+
+@_command
+def allreduce() -> None:
+    """Combine the same element of every RANK, and give every rank the result, as MPI_Allreduce does.
 
     Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
     --in-place replaces the ranks. They have the bits of `mpired reduce`, and the form of rank 0's file, or with
@@ -38,8 +69,12 @@ _HELP = {
       mpired allreduce --op max sample_data/counts_?.npy -o 'max_{rank}.npy'
       mpired allreduce --op sum sample_data/waves_?.npy \\
           -o 'sum_of_{stem}.npy' --link
-    """,
-    "scan": """Write running results, one file per rank, as MPI_Scan does: the file of rank i combines ranks 0 to i.
+    """
+
+
+@_command
+def scan() -> None:
+    """Write running results, one file per rank, as MPI_Scan does: the file of rank i combines ranks 0 to i.
 
     Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
     --in-place replaces the ranks. Each is modelled on its own rank's file. The last one has the bits of
@@ -50,8 +85,12 @@ _HELP = {
       mpired scan --op sum sample_data/counts_?.npy -o 'sums_{rank}.npy'
       mpired scan --op maxloc sample_data/maxloc_?.parquet \\
           -o 'leader_{rank:03d}.parquet'
-    """,
-    "exscan": """Write running results of the ranks before each, as MPI_Exscan does.
+    """
+
+
+@_command
+def exscan() -> None:
+    """Write running results of the ranks before each, as MPI_Exscan does.
 
     Like `mpired scan`, without the rank's own elements. No rank comes before rank 0, and MPI leaves its result
     undefined: rank 0 gets no file, and with --in-place its file stays as it is.
@@ -61,8 +100,12 @@ _HELP = {
       mpired exscan --op sum sample_data/counts_?.npy -o 'offsets_{rank}.npy'
       mpired exscan --op sum --exscan-first identity \\
           sample_data/counts_?.npy -o 'from_zero_{rank}.npy'
-    """,
-    "reduce-scatter": """Combine the ranks, and give each a block of the result, as MPI_Reduce_scatter does.
+    """
+
+
+@_command
+def reduce_scatter() -> None:
+    """Combine the ranks, and give each a block of the result, as MPI_Reduce_scatter does.
 
     The blocks follow each other: rank 0 gets the first --counts elements, and so on; 0 gives a file without
     elements. Each result is modelled on its own rank's file, with one dimension. Put together they have
@@ -72,8 +115,12 @@ _HELP = {
     Examples:
       mpired reduce-scatter --op sum --counts 3,0,4,5 \\
           sample_data/counts_?.npy -o 'part_{rank}.npy'
-    """,
-    "reduce-scatter-block": """Combine the ranks, and give each an equal block, as MPI_Reduce_scatter_block does.
+    """
+
+
+@_command
+def reduce_scatter_block() -> None:
+    """Combine the ranks, and give each an equal block, as MPI_Reduce_scatter_block does.
 
     As `mpired reduce-scatter`; the number of elements must be a multiple of the number of ranks.
 
@@ -81,20 +128,21 @@ _HELP = {
     Examples:
       mpired reduce-scatter-block --op sum sample_data/counts_?.npy \\
           -o 'block_{rank}.npy'
-    """,
-}
+    """
 
 
-def command(name: str) -> click.Command:
-    """Return the command of a collective."""
-    writes_one = COLLECTIVES[name].to_root
+@params.command("op", LOCAL, REPORT, invec="INVEC", inoutvec="INOUTVEC")
+def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Any) -> None:
+    """Replace the file INOUTVEC by `INVEC op INOUTVEC`, as MPI_Reduce_local does.
 
-    @click.command(name, cls=params.Grouped, help=_HELP[name])
-    @params.options("op", "output" if writes_one else "output@ranks", COLLECTIVES[name].options, "rank_numbers", REPORT)
-    @click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
-    def run(*, ranks: tuple[str, ...], op: str, output: str | None, **options: object) -> None:
-        elsewhere = options["in_place"] or (options.get("split") is not None and not params.is_written("output"))
-        place = None if writes_one and elsewhere and output == "-" else output
-        carry_out.collective(name, ranks, op, place, options, terminal=writes_one and is_terminal(place or ""))
+    One application of the op, INVEC the lower rank. The file appears with the result, whole and durable, or
+    stays as it was; what a raw file has before and after its elements stays.
 
-    return run
+    \b
+    Examples:
+      mpired reduce-local --op sum sample_data/counts_0.npy \\
+          sample_data/counts_1.npy
+    """
+    found = same_files([inoutvec], [invec])
+    carry_out.collective("reduce-local", [invec, inoutvec], op, None, options)
+    tell_cautions(() if params.report()["quiet"] else found)

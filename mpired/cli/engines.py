@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import Any, cast
 
-import click
-
 from mpired.cli import params
 from mpired.cli.messages import show
 from mpired.engines import ENGINES, LOCAL, Engine, connected
@@ -17,9 +15,7 @@ from mpired.errors import UsageError, escaped, installation
 from mpired.options import ENGINE, checked
 
 
-@click.command(cls=params.Command)
-@params.options(ENGINE, "rank_numbers", "as_json@print")
-@click.argument("ranks", nargs=-1, metavar="[RANK...]", type=params.FILE)
+@params.command(ENGINE, "rank_numbers", "as_json@print", ranks="[RANK...]")
 def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """List the engines (local, mpi, dask): whether each is installed and running.
 

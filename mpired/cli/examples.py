@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import click
-
 import mpired
 from mpired.cli import params, signals
 from mpired.cli.messages import tell_json
@@ -15,9 +13,7 @@ from mpired.storage.tree import copy_into
 _NAMES = ("sample_data", "examples")
 
 
-@click.command(cls=params.Command)
-@params.options(SUMMARY)
-@click.argument("directory", metavar="DIR", type=params.DIRECTORY)
+@params.command(SUMMARY, directory="DIR")
 def examples(*, directory: str) -> None:
     """Copy the sample data and the example ops into DIR, a new directory or an empty one.
 

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import click
-
 from mpired import provenance
 from mpired.api import queries
 from mpired.attempts import repeated
@@ -29,9 +27,7 @@ from mpired.windows import once
 _SHOWN_KEYS = 4
 
 
-@click.command(cls=params.Command)
-@params.options(INFO, "rank_numbers", "as_json@print")
-@click.argument("files", nargs=-1, metavar="FILE...", type=params.FILE)
+@params.command(INFO, "rank_numbers", "as_json@print", files="FILE...")
 def info(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Describe each FILE: format, datatype, count, shape, byte order, columns, and the keys of `--once`.
 

@@ -6,8 +6,6 @@ import dataclasses
 import json
 from typing import Any
 
-import click
-
 from mpired import cautions
 from mpired.cli import params
 from mpired.cli.messages import hearing, show, tell_cautions
@@ -18,9 +16,7 @@ from mpired.queries import locate as queries
 from mpired.queries.places import in_json, place_text
 
 
-@click.command(cls=params.Command)
-@params.options("op@locate", LOCATE, "rank_numbers", "as_json@print")
-@click.argument("ranks", nargs=-1, metavar="RANK...", type=params.FILE)
+@params.command("op@locate", LOCATE, "rank_numbers", "as_json@print", ranks="RANK...")
 def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) -> None:
     """Find the maximum or minimum of all RANKs: its value, its rank and its index there.
 

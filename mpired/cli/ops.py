@@ -20,9 +20,7 @@ from mpired.ops import OPS, PURPOSES, STATISTICS, Op, Use, native, options_of
 from mpired.options import flags
 
 
-@click.command(cls=params.Command)
-@params.options("matrix", "as_json@print")
-@click.argument("file", required=False, metavar="[FILE.py]", type=params.FILE)
+@params.command("matrix", "as_json@print", file="[FILE.py]")
 def ops(*, file: str | None, matrix: bool, as_json: bool) -> None:
     """List the ops, the numbers they take, and the installed user-defined ops.
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -23,8 +23,6 @@ from mpired.log import collect_steps
 from mpired.ops import STATISTICS, Use, ops_for
 from mpired.options import OPTIONS, RUNNING, SECTIONS, Group, Option, Options, keyword
 from mpired.values import Creation, Flag, FormatName, Kind, Names, OpName, Path, RefusedError, Size, TypeText, Word
-
-_F = TypeVar("_F", bound=Callable[..., Any])
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -104,8 +102,7 @@ FILE = _Value(Path())
 """An argument that is a file, or what else the command says."""
 TYPE = _Value(TypeText())
 """The text of a datatype."""
-DIRECTORY = _Value(Path("DIR"))
-"""A directory."""
+_ARGUMENTS = {"[TYPE]": TYPE, "DIR": _Value(Path("DIR"))}
 
 
 class _Formats(click.Choice[str]):
@@ -273,19 +270,34 @@ def _is_option(word: str) -> bool:
     return word.startswith("-") and word != "-"
 
 
-def options(*groups: str | Group) -> Callable[[_F], _F]:
-    """Give a command the options of some keys and groups, in the order of the help."""
+def command(
+    *keys: str | Group,
+    cls: type[Command] = Command,
+    required: bool = False,  # whether several files are at least one
+    settings: Mapping[str, Any] = {},  # of click
+    **arguments: str,  # by their names what the help shows: "X" a file, "[X]" one or none, "X..." and "X Y" several
+) -> Callable[[Callable[..., None]], Callable[[], click.Command]]:
+    """Make a command of a function when it is asked for, with the options of keys and groups, in their order."""
 
-    def decorate(function: _F) -> _F:
-        keys = [key for group in groups for key in ([group] if isinstance(group, str) else group)]
-        for key in reversed(keys):
-            function = _parameter(keyword(key), OPTIONS[key], _KEPT.get(key))(function)
-        return function
+    def decorate(function: Callable[..., None]) -> Callable[[], click.Command]:
+        @functools.cache
+        def make() -> click.Command:
+            made: Any = function
+            for name, metavar in reversed(arguments.items()):
+                several = "..." in metavar or " " in metavar
+                is_needed = required or not (several or metavar.startswith("["))
+                nargs, kind = -1 if several else 1, _ARGUMENTS.get(metavar, FILE)
+                made = click.argument(name, nargs=nargs, required=is_needed, metavar=metavar, type=kind)(made)
+            for key in reversed([key for group in keys for key in ([group] if isinstance(group, str) else group)]):
+                made = _parameter(keyword(key), OPTIONS[key], _KEPT.get(key))(made)
+            return click.command(cls=cls, **settings)(made)
+
+        return make
 
     return decorate
 
 
-def _parameter(name: str, row: Option, place: str | None) -> Callable[[_F], _F]:
+def _parameter(name: str, row: Option, place: str | None) -> Callable[[Any], Any]:
     """Return an option of click, which the environment may set too; the context may keep it at a place of its own."""
     settings: dict[str, Any] = {
         "cls": environment.Option,
@@ -297,7 +309,7 @@ def _parameter(name: str, row: Option, place: str | None) -> Callable[[_F], _F]:
         "required": row.required,
         "multiple": row.multiple or bool(row.once),
         "expose_value": place is None,
-        "callback": partial(_kept, place) if place else _none_if_empty if row.multiple else None,
+        "callback": functools.partial(_kept, place) if place else _none_if_empty if row.multiple else None,
     }
     if row.required:
         del settings["default"]  # None would be one

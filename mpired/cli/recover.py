@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import click
-
 from mpired.cli import params, signals
 from mpired.cli.messages import json_line, say, show
 from mpired.errors import escaped
@@ -13,9 +11,7 @@ from mpired.options import RECOVER, checked
 from mpired.storage.recovering import Recovered, check, recover_files
 
 
-@click.command(cls=params.Command)
-@params.options(RECOVER, "as_json@print")
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=params.FILE)
+@params.command(RECOVER, "as_json@print", required=True, files="FILE...")
 def recover(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Finish the interrupted update of each FILE, and remove its leftovers.
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import click
 import numpy as np
 
 from mpired import attempts
@@ -39,9 +38,7 @@ _GAP = "..."
 _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")  # as JSON has them
 
 
-@click.command(cls=params.Command)
-@params.options(_OPTIONS)
-@click.argument("files", nargs=-1, required=True, metavar="FILE...", type=params.FILE)
+@params.command(_OPTIONS, required=True, files="FILE...")
 def show(*, files: tuple[str, ...], **options: Any) -> None:
     """Show the elements of each FILE, and figures: extremes and where they are, the exact mean, NaN, nulls.
 

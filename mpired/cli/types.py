@@ -17,9 +17,7 @@ from mpired.errors import escaped
 from mpired.report import describe_datatype
 
 
-@click.command(cls=params.Command)
-@params.options("as_json@print", "types")
-@click.argument("text", required=False, metavar="[TYPE]", type=params.TYPE)
+@params.command("as_json@print", "types", text="[TYPE]")
 @click.option(
     "--value-index",
     cls=environment.Option,

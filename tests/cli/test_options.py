@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
-import importlib.util
 
 import click
 import numpy as np
 import pytest
 from command import refused, run, unchanged
 
-from mpired.cli import cli, collectives
+from mpired.cli import cli
 
 
 def _options():
     for name in cli.list_commands(click.Context(cli)):
-        word = name.replace("-", "_")
-        if importlib.util.find_spec(f"mpired.cli.{word}") is None:
-            command = collectives.command(name)
-        else:
-            command = getattr(importlib.import_module(f"mpired.cli.{word}"), word)
+        command = cli.get_command(click.Context(cli), name)
         for parameter in command.params:
             if isinstance(parameter, click.Option):
                 for flag in (*parameter.opts, *parameter.secondary_opts):

@@ -117,16 +117,16 @@ def test_other_combinations_are_no_type(value, index):
     assert value_index(parse(value)[0], parse(index)[0]) is None
     with pytest.raises(UnknownDatatypeError, match=rf"\^{value if index == 'int' else index}\b"):
         parse(f"pair({value},{index})")
-    shown = CliRunner().invoke(types, ["--value-index", value, index])
+    shown = CliRunner().invoke(types(), ["--value-index", value, index])
     assert (shown.exit_code, shown.output) == (0, "MPI_DATATYPE_NULL\n")
 
 
 def test_the_command_says_the_pair():
-    assert CliRunner().invoke(types, ["--value-index", "double", "uint64_t"]).output == "pair(double,uint64_t)\n"
-    assert CliRunner().invoke(types, ["--value-index", "short", "int"]).output == "MPI_SHORT_INT\n"
-    shown = json.loads(CliRunner().invoke(types, ["--value-index", "double", "uint64_t", "--json"]).output)
+    assert CliRunner().invoke(types(), ["--value-index", "double", "uint64_t"]).output == "pair(double,uint64_t)\n"
+    assert CliRunner().invoke(types(), ["--value-index", "short", "int"]).output == "MPI_SHORT_INT\n"
+    shown = json.loads(CliRunner().invoke(types(), ["--value-index", "double", "uint64_t", "--json"]).output)
     assert (shown["name"], shown["size"], shown["extent"]) == ("pair(double,uint64_t)", 16, 16)
-    assert json.loads(CliRunner().invoke(types, ["--value-index", "double", "byte", "--json"]).output) is None
+    assert json.loads(CliRunner().invoke(types(), ["--value-index", "double", "byte", "--json"]).output) is None
 
 
 @pytest.mark.parametrize("align", [True, False])

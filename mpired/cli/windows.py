@@ -1,0 +1,246 @@
+"""The commands that combine files, or a value, into a window, and may return its old elements (MPI-4.1, 12.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from mpired import attempts
+from mpired.api.outcome import as_numpy
+from mpired.buffers import LINES
+from mpired.buffers.memory import paths
+from mpired.cli import carry_out, params, signals
+from mpired.cli.messages import hearing, say, tell_cautions, tell_json
+from mpired.context import Context
+from mpired.errors import InputWarning, SameContentWarning, SkippedWarning, UsageError
+from mpired.ops import Op
+from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, REPORT, SWAP, Group, checked
+from mpired.queries.places import in_json
+from mpired.ranks import gathered
+from mpired.report import Updated
+from mpired.sources.local import LocalSource
+from mpired.sources.open import check_no_input, check_no_other_input
+from mpired.storage.names import check_is_data
+from mpired.storage.output import is_terminal
+from mpired.windows.call import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
+from mpired.windows.fetched import FetchOutput, planned_size
+from mpired.windows.request import Done
+
+if TYPE_CHECKING:
+    from mpired.report import Description
+
+_SHOWN = 8  # origins that were left out, of perhaps thousands
+_OPERANDS = 2  # of compare-and-swap
+_REPORT: Group = ("quiet", "as_json@print", "dry_run")  # of the commands on one element, which is printed
+_VALUES = {"context_settings": {"ignore_unknown_options": True}}  # -5 is a value
+_STANDARD_OUTPUT = ("-", LINES.name, False)
+
+
+@params.command(
+    *("op@accumulate", "windows", "index@none", ACCUMULATE, "rank_numbers", REPORT),
+    cls=params.Creating,
+    files="TARGET ORIGIN...",
+)
+def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, index: str | None, **options: Any) -> None:
+    """Combine each ORIGIN into TARGET, in place, as MPI_Accumulate does: target = target op origin.
+
+    The origins are applied in the order given, all in one transaction: after a crash at any moment TARGET
+    is wholly old or wholly new, and several commands may update it at once. TARGET has any
+    format that stores elements: .npy, .npz, .nc, .h5, .safetensors, .parquet, .arrow, or raw binary with --type.
+    --columns selects the columns or arrays that change. By default an origin must have as many elements as TARGET.
+
+    \b
+    Examples:
+      mpired accumulate --op sum --create 12 total.npy sample_data/counts_?.npy
+      mpired accumulate --op max --target-disp 8 --origin-count 4 \\
+          total.npy sample_data/counts_0.npy
+      mpired accumulate --op replace --at 0:4 --origin-count 4 \\
+          total.npy sample_data/counts_1.npy
+    """
+    if index is not None:
+        reason = "is for reductions; `mpired reduce --op maxloc --index number FILE` makes the pairs of an origin"
+        raise UsageError("`index`", reason)
+    options = checked(ACCUMULATE, options)
+    targets, words = _split(windows, files)
+    origins = gathered(params.meant(words)[0], options)
+    plan = partial(plan_accumulate, targets, origins, op, options)
+    if did := _carry_out("MPI_Accumulate", plan, targets, list(paths(origins))):
+        row, done = did
+        _tell(Updated.of("MPI_Accumulate", row, targets, done.origins, done), done)
+        params.end_without(done.bad)
+
+
+@params.command("op@fetch", FETCHED, "windows", FETCH, REPORT, cls=params.Creating, files="TARGET [ORIGIN]")
+def get_accumulate(
+    *,
+    files: tuple[str, ...],
+    windows: tuple[str, ...],
+    op: str,
+    fetch: str,
+    to: str | None,
+    force: bool,
+    **options: Any,
+) -> None:
+    """Combine ORIGIN into TARGET as `accumulate` does, and return the previous elements (MPI_Get_accumulate).
+
+    No other command comes between the reading and the change. With --op no_op TARGET is only read, as it is
+    between two updates, and no ORIGIN is needed. If OLD is a file, it is in place before TARGET changes.
+
+    \b
+    Examples:
+      mpired accumulate --op sum --create 12 total.npy sample_data/counts_0.npy
+      mpired get-accumulate --op sum --to text total.npy sample_data/counts_1.npy
+      mpired get-accumulate --op no_op --target-disp 3 --target-count 2 --to \\
+          text total.npy
+    """
+    options = checked(FETCH, options)
+    targets, origins = _split(windows, files)
+    if len(origins) > 1:
+        raise UsageError(origins[1], "is a second origin; a call that fetches takes one")
+    check_is_data(fetch)
+    plan = partial(plan_get_accumulate, targets, origins[0] if origins else None, op, options)
+    for origin in set(origins) - {"-"}:
+        sources = [(LocalSource.of(origin, origin), "the origin")]
+        check_no_input([fetch], sources, "name another file for the old elements")
+    check_no_other_input([fetch], [(options["map"], "the map"), (options["types"], "the named datatypes")])
+    if did := _carry_out("MPI_Get_accumulate", plan, targets, origins, (fetch, to, force)):
+        row, done = did
+        used = origins if row.origin else ()
+        _tell(Updated.of("MPI_Get_accumulate", row, targets, used, done, output=fetch), done)
+
+
+@params.command(
+    *("op@fetch", "windows", FETCH_ELEMENT, _REPORT), cls=params.Creating, settings=_VALUES, words="TARGET [VALUE]"
+)
+def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, as_json: bool, **options: Any) -> None:
+    """Combine VALUE into one element of TARGET, and print its old value (MPI_Fetch_and_op).
+
+    VALUE is a number, VALUE,INDEX for a pair, a time such as 2021-02-03T04:05:06, or a file with one element. --op
+    no_op needs none and only reads. Several commands at once each see another old value: a counter, a place in a queue.
+
+    \b
+    Examples:
+      mpired fetch-and-op --op sum --type int64_t --create 1 counter.npy 1
+      mpired fetch-and-op --op sum counter.npy 1
+      mpired fetch-and-op --op no_op counter.npy
+    """
+    options = checked(FETCH_ELEMENT, options)
+    targets, values = _split(windows, params.values(words))
+    if len(values) > 1:
+        raise UsageError(values[1], "is one word too many; there is one VALUE")
+    plan = partial(plan_fetch_and_op, targets, values[0] if values else None, op, options)
+    _fetch_element("MPI_Fetch_and_op", plan, targets, values, as_json=as_json)
+
+
+@params.command("windows", SWAP, _REPORT, settings=_VALUES, words="TARGET COMPARE VALUE")
+def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], as_json: bool, **options: Any) -> None:
+    """Set one element of TARGET to VALUE if it is COMPARE, and print its old value (MPI_Compare_and_swap).
+
+    The element has changed if COMPARE is printed. Elements are integers, truth values or bytes, and are
+    compared bit by bit. COMPARE and VALUE are numbers, or files with one element.
+
+    \b
+    Examples:
+      mpired fetch-and-op --op sum --type int32_t --create 1 owner.npy 0
+      mpired compare-and-swap owner.npy 0 42
+      mpired compare-and-swap owner.npy 0 43
+    """
+    options = checked(SWAP, options)
+    targets, operands = _split(windows, params.values(words))
+    if len(operands) != _OPERANDS:
+        raise UsageError("COMPARE and VALUE", f"are two words after the target, and there are {len(operands)}")
+    plan = partial(plan_compare_and_swap, targets, operands[0], operands[1], options)
+    _fetch_element("MPI_Compare_and_swap", plan, targets, operands, as_json=as_json)
+
+
+def _split(windows: tuple[str, ...], files: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the windows and the origins: without --window the first file is the target."""
+    if not windows and not files:
+        raise UsageError("TARGET", "is missing; name the file to change, and then the origins")
+    windows, origins = (windows, files) if windows else (files[:1], files[1:])
+    signals.leaves(f"{', '.join(windows)} {'are as they were' if windows[1:] else 'is as it was'}")
+    return windows, origins
+
+
+def _carry_out(
+    name: str,
+    plan: Callable[[Context], Call],
+    targets: Sequence[str],
+    words: Sequence[str],  # origins or values, which may be files
+    fetch: tuple[str, str | None, bool]
+    | None = None,  # where old elements go, their format, and whether it is replaced
+) -> tuple[Op, Done] | None:
+    """Carry out a call on windows, and return its op and the outcome; print the plan of a dry run, and return None."""
+    path, to, force = fetch or _STANDARD_OUTPUT
+
+    def look(call: Call, context: Context) -> Description:
+        from mpired.report import Written, describe_request  # noqa: PLC0415 - for a dry run only
+
+        planned, output = call.dry_run(), None
+        if fetch is not None:
+            output = Written(path, *planned_size(path, to, planned.fetched_model))
+            attempts.check_results([path], context, overwrite=force)
+        return describe_request(name, planned, output)
+
+    def work(call: Call, context: Context) -> tuple[Op, Done]:
+        output: FetchOutput | None = None
+        if fetch is not None:
+            output = FetchOutput(path, context, to, overwrite=force, terminal=is_terminal(path), windows=targets)
+        with hearing() as heard, output or nullcontext():
+            if output is None:
+                done = call.run(context)
+            else:
+                done = call.run(context, keep=output.keep, replaced=output.replaced)
+                output.send(targets[0], done)
+        return call.request.op, done._replace(cautions=tuple(heard))
+
+    if not params.context().dry_run:
+        return attempts.repeated(plan, work, lambda: words, params.context())
+    with hearing() as heard:
+        found = attempts.repeated(plan, look, lambda: words, params.context())
+    carry_out.tell_plan(found, words, heard, "origin")
+    return None
+
+
+def _tell(updated: Updated, done: Done) -> None:
+    """Say what was done, and what the user should know of it."""
+    report = params.report()
+    quiet, verbose, as_json = report["quiet"], report["verbose"], report["as_json"]
+    if as_json:
+        tell_json(updated._asdict(), done.cautions)
+        params.tell(None)
+        return
+    doubtful = InputWarning | SkippedWarning | SameContentWarning
+    tell_cautions(each for each in done.notes if not quiet or isinstance(each, doubtful))
+    for name in updated.skipped[:_SHOWN]:
+        say(f"{name}: already applied, left out")
+    if len(updated.skipped) > _SHOWN:
+        say(f"{len(updated.skipped) - _SHOWN} more origins: already applied, left out")
+    tell_cautions([*done.overflow, *done.masked])
+    params.tell(None if quiet else updated.line())
+    for name, protocol, nbytes in zip(updated.windows, done.protocols, done.nbytes, strict=True) if verbose else ():
+        say(f"{name}: {nbytes} bytes of elements, {protocol or 'not changed'}")
+
+
+def _fetch_element(
+    name: str, plan: Callable[[Context], Call], targets: Sequence[str], words: Sequence[str], *, as_json: bool
+) -> None:
+    """Carry out a call on one element, and print the old one."""
+    if (did := _carry_out(name, plan, targets, words, _STANDARD_OUTPUT)) is None:
+        return
+    op, done = did
+    if as_json:
+        tell_json(Updated.of(name, op, targets, words, done, output="-")._asdict() | _old(done), done.cautions)
+    else:
+        tell_cautions(() if params.report()["quiet"] else done.notes)
+        tell_cautions([*done.overflow, *done.masked])
+    params.tell(None)
+
+
+def _old(done: Done) -> dict[str, object]:
+    """Return the old element as JSON can hold it: of a pair the value and the index."""
+    assert done.fetched is not None  # noqa: S101 - such a call fetches
+    (old,) = as_numpy(done.fetched, done.datatypes[0], None)
+    return {"old": [in_json(old[field]) for field in old.dtype.names] if old.dtype.names else in_json(old)}
