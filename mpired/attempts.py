@@ -52,13 +52,7 @@ class Planned(Protocol):
     def paths(self) -> Iterable[str]:
         """Where its results go."""
 
-    def run(
-        self,
-        context: Context,
-        *,
-        overwrite: bool = False,
-        held: Held,
-    ) -> None:
+    def run(self, context: Context, *, overwrite: bool = False, held: Held) -> None:
         """Do it, and commit the results; `held` has the files that they replace."""
 
 
@@ -112,26 +106,22 @@ def carry_out(
 
     def attempt(planned: _C, context: Context) -> _C:
         if context.dry_run:
-            if overwrite:
-                _check_reaches(planned)
-            check_results(planned.paths, context, overwrite=overwrite, renamed=_renamed(planned, planned.paths))
+            for path in _updated(_existing(planned.paths), planned.sources) if overwrite else ():
+                lock.check_reaches(path)
+            check_results(planned.paths, context, overwrite=overwrite, renamed=_renamed(planned))
             return planned
         _enter(planned.paths)
         with _held(planned.paths if overwrite else (), planned.sources, context) as held:
-            if held:
-                planned = current(planned, context)
-            cautions.tell(*cautions.hard_links(parted(_renamed(planned, planned.paths)) if overwrite else ()))
+            try:
+                if held:
+                    check_unchanged([*planned.sources])
+            except (ChangedError, FileNotFoundError):
+                if _has_stream(words):
+                    raise
+                planned = plan(context)
+            cautions.tell(*cautions.hard_links(parted(_renamed(planned)) if overwrite else ()))
             planned.run(context, overwrite=overwrite, held=held)
             return planned
-
-    def current(planned: _C, context: Context) -> _C:
-        try:
-            check_unchanged([*planned.sources])
-        except (ChangedError, FileNotFoundError):
-            if _has_stream(words):
-                raise
-            return plan(context)
-        return planned
 
     return repeated(plan, attempt, words, context)
 
@@ -147,15 +137,9 @@ def check_results(
         cautions.tell(*cautions.hard_links(parted(results if renamed is None else renamed)))
 
 
-def _renamed(planned: object, results: Iterable[str]) -> Iterable[str]:
+def _renamed(planned: Planned) -> Iterable[str]:
     """Return the files that new ones take the place of: those of all results, unless the plan changes some in place."""
-    return cast("Iterable[str]", getattr(planned, "renamed", results))
-
-
-def _check_reaches(planned: Planned) -> None:
-    """Raise `ShortLocksError` if a result would replace what is read where no machine sees the locks of others."""
-    for path in _updated(_existing(planned.paths), planned.sources):
-        lock.check_reaches(path)
+    return cast("Iterable[str]", getattr(planned, "renamed", planned.paths))
 
 
 def _enter(files: Iterable[str | os.PathLike[str]], *, dry_run: bool = False) -> None:

@@ -6,14 +6,7 @@ rows. `checked` reads the options of a caller.
 
 import os
 from collections.abc import Iterator, KeysView, Mapping, Sequence, ValuesView
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    NamedTuple,
-    Protocol,
-    TypeAlias,
-    TypeVar,
-)
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from mpired.errors import UsageError
 from mpired.values import (
@@ -54,7 +47,6 @@ Several: TypeAlias = Sequence[_T] | Iterator[_T] | KeysView[_T] | ValuesView[_T]
 Index: TypeAlias = str | int | slice | tuple[int | slice, ...]
 Indices: TypeAlias = "str | os.PathLike[str] | np.ndarray | Sequence[int] | None"
 DatatypeLike: TypeAlias = "str | MpiDatatype | np.dtype[Any] | type[np.generic]"
-AnyDatatype: TypeAlias = "str | MpiDatatype | np.dtype[Any] | type[np.generic] | None"
 EngineLike: TypeAlias = "str | SupportsSubmit | SupportsEverywhere"
 
 
@@ -385,17 +377,8 @@ OPTIONS = {key: _whole(key, row, section) for section, table in _SECTIONS.items(
 # Groups of options
 
 WINDOW_VALUES: Group = ("overflow", "nan")
-VALUES: Group = (
-    *WINDOW_VALUES,
-    "nulls",
-    "missing",
-    "accumulate_in",
-    "result_type",
-    "exact",
-    "ddof",
-    "weights",
-    "weights_from",
-)
+WEIGHTS: Group = ("weights", "weights_from")
+VALUES: Group = (*WINDOW_VALUES, "nulls", "missing", "accumulate_in", "result_type", "exact", "ddof", *WEIGHTS)
 USER_OP: Group = ("commute", "op_timeout")
 LISTING: Group = ("files_from", "null", "sort", "rank_regex", "expect_ranks")
 CUTTING: Group = ("stride", "ranks_in_file")
@@ -403,25 +386,19 @@ SKIPPING: Group = ("skip_bad", "min_inputs")
 RANKING: Group = (*LISTING, *CUTTING, *SKIPPING)
 RAW: Group = ("type", "types", "format", "columns", "pair", "offset", "count", "byte_order", "datarep")
 INPUTS: Group = ("unpack", "follow_links", *RAW)
+INDICES: Group = ("index", "index_type")
 RECORDS: Group = ("type@pack", "types", "offset@pack", "count@pack", "byte_order", "datarep@pack")
 PACKED: Group = ("format@unpack", "columns@unpack")
 RESULTS: Group = ("to", "overwrite", "lock_timeout")
+FORMS: Group = ("split", "count_valid", "header", "check_coordinates", "provenance", "level")
 BUDGETS: Group = ("max_memory", "max_open_files")
 EFFORT: Group = ("jobs", *BUDGETS)
 ENGINE: Group = ("engine", "scheduler", "engine_timeout")
 TRANSACTION: Group = ("lock_timeout", "commit", "durability")
 TARGET: Group = ("target_rank", "target_disp", "disp_unit")
 ELEMENT: Group = (*TARGET, "at@element", "type", "columns@element", "byte_order")
-PLACES: Group = (
-    *TARGET,
-    "target_count",
-    "target_type",
-    "at",
-    "map",
-    "origin_disp",
-    "origin_count",
-    "origin_type",
-)
+ORIGIN: Group = ("origin_disp", "origin_count", "origin_type")
+PLACES: Group = (*TARGET, "target_count", "target_type", "at", "map", *ORIGIN)
 FETCHED: Group = ("fetch", "to@fetch", "force@fetch")
 TOLERANCE: Group = ("ulp", "rtol", "atol", "nan_equal")
 SUMMARY: Group = ("quiet", "as_json")
@@ -430,24 +407,7 @@ REPORT: Group = (*SUMMARY, "dry_run", "verbose")
 # The options of the calls
 
 LOCAL: Group = (*USER_OP, *VALUES, *INPUTS, "lock_timeout", *EFFORT)
-COMBINE: Group = (
-    *USER_OP,
-    *VALUES,
-    *RANKING,
-    *INPUTS,
-    "index",
-    "index_type",
-    *RESULTS,
-    "split",
-    "count_valid",
-    "header",
-    "check_coordinates",
-    "provenance",
-    "level",
-    *EFFORT,
-    *ENGINE,
-    "spread",
-)
+COMBINE: Group = (*USER_OP, *VALUES, *RANKING, *INPUTS, *INDICES, *RESULTS, *FORMS, *EFFORT, *ENGINE, "spread")
 REDUCE: Group = (*COMBINE, "keep", "root", "in_place@root", "group_b")
 SCATTER_BLOCK: Group = (*COMBINE, "in_place", "group_b")
 SCATTER: Group = ("counts", *SCATTER_BLOCK, "counts_b")

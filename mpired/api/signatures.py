@@ -36,7 +36,12 @@ def _with_options(group: Group, function: _F) -> _F:
     (unpacked,) = (name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD)
     table = {name: row for name, row in rows(group).items() if name not in signature.parameters}
     keywords = [
-        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=_default(row), annotation=_Shown(row.static))
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if row.required else row.default,
+            annotation=_Shown(row.static),
+        )
         for name, row in table.items()
         if not row.hidden
     ]
@@ -115,10 +120,6 @@ def _meant(word: str, taken: Mapping[str, str]) -> str:
     if close:
         return f"did you mean {' or '.join(map(repr, close))}?"
     return f"the keywords are {', '.join(taken)}"
-
-
-def _default(row: Option) -> Any:
-    return inspect.Parameter.empty if row.required else row.default
 
 
 def _documented(text: str, table: dict[str, Option]) -> str:

@@ -1,4 +1,4 @@
-"""The Python API of one-sided calls."""
+"""The Python API of one-sided calls, and of recovery after them."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from mpired.attempts import repeated
 from mpired.buffers import AtHand, BufferModel, Model
 from mpired.buffers.memory import at_hand, path_at_hand
 from mpired.context import Context
-from mpired.errors import UsageError
+from mpired.errors import MpiredError, UsageError
+from mpired.log import notice
 from mpired.ops import OpLike
 from mpired.options import (
     ACCUMULATE,
     FETCH,
     FETCH_ELEMENT,
+    RECOVER,
     SWAP,
     WINDOW,
     Group,
@@ -32,6 +34,7 @@ from mpired.options import (
     part,
 )
 from mpired.ranks import gathered
+from mpired.storage.recovering import Recovered, recover_files
 from mpired.windows.call import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.request import Done, Keep
 
@@ -86,14 +89,7 @@ class Window:
         return f"Window({', '.join(map(repr, self.paths))})"
 
     @with_options(*ACCUMULATE, "progress")
-    def accumulate(
-        self,
-        origin: Rank | Sequence[Rank],
-        op: OpLike,
-        *,
-        context: Context,
-        **options: Any,
-    ) -> int:
+    def accumulate(self, origin: Rank | Sequence[Rank], op: OpLike, *, context: Context, **options: Any) -> int:
         """Combine an origin into the window: `target = target op origin` (MPI_Accumulate; MPI-4.1, 12.3.4).
 
         Parameters
@@ -203,11 +199,7 @@ def _at_hand(origin: object, name: str) -> str | np.ndarray | AtHand:
 
 
 def _run(
-    plan: Callable[[Context], Call],
-    options: Options,
-    context: Context,
-    *origins: object,
-    keep: Keep | None = None,
+    plan: Callable[[Context], Call], options: Options, context: Context, *origins: object, keep: Keep | None = None
 ) -> Done:
     """Plan a call and carry it out; some of the origins may be files."""
 
@@ -235,3 +227,48 @@ def _fetched(plan: Callable[[Context], Call], options: Options, context: Context
     if like.shape is None:
         return elements
     return elements.reshape(like.shape, order="F" if like.fortran_order else "C")
+
+
+@with_options(*RECOVER)
+def recover(files: PathLike | Sequence[PathLike], *, context: Context, **options: Any) -> list[Recovered]:
+    """Finish interrupted updates of files, and remove their leftovers.
+
+    Every call that opens a file does this first; this is for programs that know nothing of mpired.
+
+    Parameters
+    ----------
+    files
+        A file, or several. One that cannot be recovered does not keep the others from it.
+    **options
+        Those of `mpired recover`.
+
+    Returns
+    -------
+    list of Recovered
+        For each file in order its name, the action in words, or with `only_list` the leftovers, and
+        whether that changed anything.
+
+    Raises
+    ------
+    mpired.errors.RanksError
+        If several files could not be recovered. The actions on the others are logged.
+    mpired.errors.MpiredError, OSError
+        If one could not.
+
+    Examples
+    --------
+    >>> import mpired
+    >>> mpired.recover("sample_data/counts_0.npy")
+    [Recovered(file='sample_data/counts_0.npy', words=(), changed=False)]
+    """
+    given = files if isinstance(files, Sequence) and not isinstance(files, str | bytes) else [files]
+    names = [path_at_hand(file, "files") for file in given]
+    done: list[Recovered] = []
+    try:
+        recover_files(names, checked(RECOVER, options), context, done.append)
+    except (MpiredError, OSError):
+        for each in done:  # which nobody else would tell of
+            if each.changed:
+                notice([each.file], ", ".join(each.words))
+        raise
+    return done
