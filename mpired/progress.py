@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from mpired import interrupts
 from mpired.errors import UsageError
@@ -43,22 +43,15 @@ def unwatched(done: Iterable[int], _total: int) -> Iterable[int]:
 _T = TypeVar("_T")
 
 
-class Counting(Protocol):
-    """Shows how many of some things are done, which it passes on; `what` says what is done with them."""
+Counting: TypeAlias = Callable[[Sequence[Any], str], Iterable[Any]]
+"""Shows how many of some things are done, which it passes on; the text says what is done with them."""
 
-    def __call__(self, things: Sequence[_T], what: str, /) -> Iterable[_T]: ...
-
-
-def _uncounted(things: Sequence[_T], _what: str, /) -> Iterable[_T]:
-    return things
-
-
-_counter: Counting = _uncounted
+_counter: Counting | None = None
 
 
 def counted(things: Sequence[_T], what: str) -> Iterable[_T]:
     """Iterate over things, and show on the terminal of the command how many are done."""
-    for thing in _counter(things, what):
+    for thing in things if _counter is None else _counter(things, what):
         interrupts.rest()
         yield thing
 

@@ -67,20 +67,17 @@ class Summary(NamedTuple):
         """Return the summary on one line."""
         what = _elements(self.buffers)
         policy = _policy(self.nan, self.rules) + _unpacked(self.buffers)
-        workers = f"{self.workers} worker{'s' if self.workers > 1 else ''}"
+        workers = number(self.workers, "worker")
         if self.engine != "local":
-            workers += f" on {self.machines} machine{'s' if self.machines > 1 else ''} ({self.engine})"
+            workers += f" on {number(self.machines, 'machine')} ({self.engine})"
         if self.spread == "ranks":
             workers += ", spread over ranks"
         if self.repeated:
-            workers += f", {self.repeated} segment{'s' if self.repeated > 1 else ''} repeated"
-        where = "standard output" if self.output == "-" else self.output
+            workers += f", {number(self.repeated, 'segment')} repeated"
+        ranks = number(self.nranks, "rank") + (f" ({len(self.skipped)} left out)" if self.skipped else "")
+        call, where = "", "standard output" if self.output == "-" else self.output
         if self.call != "MPI_Reduce":
-            where = f"{self.noutputs} file{'' if self.noutputs == 1 else 's'}, {where}"
-        ranks = f"{self.nranks} rank{'s' if self.nranks > 1 else ''}"
-        if self.skipped:
-            ranks += f" ({len(self.skipped)} left out)"
-        call = "" if self.call == "MPI_Reduce" else f"{self.call} with "
+            call, where = f"{self.call} with ", f"{number(self.noutputs, 'file')}, {where}"
         return f"{call}{_plain(self.op)} of {ranks}, {what}{policy}, {workers} -> {where} ({self.format})"
 
 
@@ -159,38 +156,28 @@ class Updated(NamedTuple):
 
     @classmethod
     def of(
-        cls,
-        call: str,
-        op: Op,
-        windows: Sequence[str],
-        origins: Sequence[object],
-        done: Done,
-        *,
-        output: str | None = None,
+        cls, call: str, op: Op, windows: Sequence[str], origins: Sequence[object], done: Done, output: str | None = None
     ) -> Updated:
         """Return the figures of a request that is done; `output` has the old elements."""
-        buffers = tuple(
-            {**_names(datatype), "count": count} for datatype, count in zip(done.datatypes, done.entries, strict=True)
+        elements, names = zip(done.datatypes, done.entries, strict=True), tuple(map(str, windows))
+        return cls(
+            str(op),
+            tuple({**_names(datatype), "count": count} for datatype, count in elements),
+            len(origins) - len(done.skipped),
+            names,
+            *(done.protocols, done.skipped, done.recovered, call),
+            output or (names[0] if len(names) == 1 else "in place"),
+            tuple(each.details for each in done.overflow),
+            tuple(each._asdict() for each in done.bad),
+            tuple(map(str, origins)),
+            *(_nan(op, done.datatypes), op.rules.told()),
         )
-        applied = len(origins) - len(done.skipped)
-        names = tuple(map(str, windows))
-        overflow = tuple(each.details for each in done.overflow)
-        place = output or (names[0] if len(names) == 1 else "in place")
-        bad = tuple(each._asdict() for each in done.bad)
-        inputs = tuple(map(str, origins))
-        after = (done.protocols, done.skipped, done.recovered)
-        rules = (_nan(op, done.datatypes), op.rules.told())
-        return cls(str(op), buffers, applied, names, *after, call, place, overflow, bad, inputs, *rules)
 
     def line(self) -> str:
         """Return the summary on one line."""
-        changed = [
-            f"{name} ({protocol})" for name, protocol in zip(self.windows, self.protocols, strict=True) if protocol
-        ]
-        where = ", ".join(changed) or "nothing to change"
-        origins = f"{self.origins} origin{'' if self.origins == 1 else 's'}"
-        if self.bad:
-            origins += f" ({len(self.bad)} left out)"
+        changed = zip(self.windows, self.protocols, strict=True)
+        where = ", ".join(f"{name} ({protocol})" for name, protocol in changed if protocol) or "nothing to change"
+        origins = number(self.origins, "origin") + (f" ({len(self.bad)} left out)" if self.bad else "")
         what = _elements(self.buffers)
         return f"{_plain(self.op)} of {origins}, {what}{_policy(self.nan, self.rules)} -> {where}"
 
@@ -236,15 +223,10 @@ def summarise(call: Call, overflow: Sequence[OverflowWarning] = ()) -> Summary:
 
 def _nan(op: Op, datatypes: Sequence[Datatype]) -> str | None:
     """Return what becomes of NaN, in words; None if there can be none, or the op knows none."""
-    if not any(map(_may_hold_nan, datatypes)):
+    floating = Group.FLOATING_POINT | Group.COMPLEX
+    if not any(each.form[0].kind == "f" if each.group is Group.PAIR else each.group in floating for each in datatypes):
         return None
     return {"propagate": op.nan, "ignore": "is left out", "mpi": "is as in MPI's libraries"}[op.rules.nan]
-
-
-def _may_hold_nan(datatype: Datatype) -> bool:
-    if datatype.group is Group.PAIR:
-        return datatype.form[0].kind == "f"
-    return datatype.group in Group.FLOATING_POINT | Group.COMPLEX
 
 
 class PackSummary(NamedTuple):
@@ -325,13 +307,10 @@ def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict
     from mpired.buffers.rank import dtype_text  # noqa: PLC0415 - for this description only
     from mpired.datatypes.typemap import picture  # noqa: PLC0415
 
-    typemap, drawn = datatype.typemap, picture.draw(datatype.typemap)
-    numbers = range(typemap.entries)
-    if typemap.entries > _SHOWN_ENTRIES:
-        numbers = range(_SHOWN_ENTRIES - 1)
-    shown = [typemap.entry(number) for number in numbers]
-    last = [typemap.entry(typemap.entries - 1)] if len(shown) < typemap.entries else []
-    name = datatype.numpy_name
+    typemap, drawn, name = datatype.typemap, picture.draw(datatype.typemap), datatype.numpy_name
+    entries: Sequence[int] = range(typemap.entries)
+    if len(entries) > _SHOWN_ENTRIES:
+        entries = [*entries[: _SHOWN_ENTRIES - 1], entries[-1]]
     return {
         "name": str(datatype),
         "numpy_name": name or None,
@@ -345,7 +324,7 @@ def describe_datatype(datatype: Datatype, byte_order: str | None = None) -> dict
         "true_extent": typemap.true_extent,
         "alignment": typemap.align,
         "entries": typemap.entries,
-        "type_map": [[entry.name, entry.disp] for entry in shown + last],
+        "type_map": [[entry.name, entry.disp] for entry in map(typemap.entry, entries)],
         "numpy": None if datatype.dtype is None else dtype_text(datatype.dtype, byte_order),
         "numpy_is_packed": datatype.is_spread,
         "no_numpy": datatype.memory.obstacle if datatype.dtype is None else None,
@@ -378,14 +357,6 @@ def _use_of(buffer: RankBuffer) -> str | None:
     return f"{_takers(buffer.datatype.group)} take it" if buffer.datatype.group in TIMES else None
 
 
-def _others(file: RankFile) -> list[tuple[Other, str]]:
-    """Return what of a file is no buffer, and what can be done with it."""
-    carried = () if file.kept is None else file.kept.others
-    return [(other, _use_of_other(other, file)) for other in file.others] + [
-        (other, "carried into results as it is") for other in carried
-    ]
-
-
 def _use_of_other(other: Other, file: RankFile) -> str:
     """Return what can be done with what is no buffer."""
     if [each.name for each in file.others].count(other.name) > 1:
@@ -405,6 +376,8 @@ def _takers(group: Group) -> str:
 
 def describe_file(file: RankFile) -> dict[str, Any]:
     """Return what a file holds, for printing and for JSON."""
+    others = [(other, _use_of_other(other, file)) for other in file.others]
+    others += [(other, "carried into results as it is") for other in (file.kept.others if file.kept else ())]
     return {
         "file": file.source.name,
         "format": file.format,
@@ -438,7 +411,7 @@ def describe_file(file: RankFile) -> dict[str, Any]:
                 "label": other.label or other.type,
                 "use": use,
             }
-            for other, use in _others(file)
+            for other, use in others
         ],
         "obstacle": file.obstacle or None,
     }

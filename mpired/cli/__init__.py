@@ -19,8 +19,7 @@ import click
 
 from mpired import __version__
 from mpired.cli import environment, signals
-from mpired.cli.messages import Failure, buffer_streams, in_flags, notify, say, tell_failure
-from mpired.cli.wanted import wanted
+from mpired.cli.messages import Failure, buffer_streams, in_flags, notify, say, tell_failure, wanted
 from mpired.errors import (
     LONGEST_REASON,
     MpiredError,

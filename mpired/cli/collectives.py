@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, cast
 
 import click
 
-from mpired.cautions import same_files
-from mpired.cli import carry_out, params
-from mpired.cli.messages import tell_cautions
+from mpired import attempts, cautions, errors
+from mpired.attempts import Words
+from mpired.cli import params
+from mpired.cli.messages import hearing, tell_cautions, tell_json
+from mpired.collectives.call import Call, plan_call
+from mpired.collectives.request import paths_of, ranks_of
 from mpired.collectives.table import COLLECTIVES
-from mpired.options import LOCAL, REPORT
+from mpired.context import Context
+from mpired.engines import connected, pool, worker
+from mpired.options import LOCAL, REPORT, Options
+from mpired.ranks import RankWord
 from mpired.storage.output import is_terminal
 
 
@@ -30,7 +37,7 @@ def _command(function: Callable[[], None]) -> Callable[[], click.Command]:
     def run(*, ranks: tuple[str, ...], op: str, output: str | None, **options: object) -> None:
         elsewhere = options["in_place"] or (options.get("split") is not None and not params.is_written("output"))
         place = None if row.to_root and elsewhere and output == "-" else output
-        carry_out.collective(name, ranks, op, place, options, terminal=row.to_root and is_terminal(place or ""))
+        _combine(name, ranks, op, place, options, terminal=row.to_root and is_terminal(place or ""))
 
     return run
 
@@ -143,6 +150,53 @@ def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Any) -> None:
       mpired reduce-local --op sum sample_data/counts_0.npy \\
           sample_data/counts_1.npy
     """
-    found = same_files([inoutvec], [invec])
-    carry_out.collective("reduce-local", [invec, inoutvec], op, None, options)
+    found = cautions.same_files([inoutvec], [invec])
+    _combine("reduce-local", [invec, inoutvec], op, None, options)
     tell_cautions(() if params.report()["quiet"] else found)
+
+
+def _combine(
+    name: str, ranks: Sequence[str], op: str, output: str | None, given: Mapping[str, object], *, terminal: bool = False
+) -> None:
+    """Run a command that combines ranks; `terminal` tells whether its result goes to one."""
+    pool.adopt_orphans()
+    options = COLLECTIVES[name].checked(given)
+    words: Sequence[RankWord] = ranks
+    if "files_from" in given:  # else each word is a file of its own
+        group_b: Any = options["group_b"]
+        words, *others = params.meant(ranks, *([group_b] if group_b else []))
+        words, options = ranks_of(words, {**options, "group_b": cast("Any", others[0] if others else group_b)})
+    plan = partial(plan_call, name, words, op, output, options, terminal=terminal)
+    with connected(options) as engine:
+        _carry_out(plan, params.context()._replace(engine=engine), options, partial(paths_of, words, options))
+
+
+def _carry_out(plan: Callable[[Context], Call], context: Context, options: Options, words: Words) -> None:
+    """Plan a call that combines ranks, do it, and say on standard error what was done."""
+    report, overwrite = params.report(), options["overwrite"] or options["in_place"]
+    quiet, as_json = report["quiet"], report["as_json"]
+    if as_json or not quiet:  # before anything is in place
+        from mpired.report import summarise  # noqa: PLC0415 - only for who wants to know
+    worker.keep_freed_memory()
+    with hearing() as heard:
+        planned = attempts.carry_out(plan, words, context, overwrite=overwrite)
+    if context.dry_run:
+        from mpired.report import describe_call  # noqa: PLC0415 - for a dry run only
+
+        params.tell_plan(describe_call(planned), [source.name for source in planned.sources], heard)
+        params.end_without(planned.skipped)
+        return
+    overflow = cautions.of_kind(heard, errors.OverflowWarning)
+    if as_json:
+        tell_json(summarise(planned, overflow)._asdict(), heard)
+        params.tell(None)
+    else:
+        tell_cautions(() if quiet else cautions.of_kind(heard, errors.HardLinkWarning))
+        tell_cautions(cautions.of_kind(heard, errors.SkippedWarning))
+        tell_cautions(cautions.of_kind(heard, errors.ProcessorWarning))
+        params.tell(None if quiet else summarise(planned, overflow).line())
+        tell_cautions(overflow)
+        tell_cautions(cautions.of_kind(heard, errors.InputWarning))
+        tell_cautions(cautions.of_kind(heard, errors.MaskedWarning))
+        tell_cautions(() if quiet else cautions.of_kind(heard, errors.OrderWarning))
+    params.end_without(planned.skipped)

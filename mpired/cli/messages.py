@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import io
+import itertools
 import os
 import re
 import sys
@@ -16,7 +17,6 @@ from typing import Any, NamedTuple, TextIO
 import click
 
 from mpired import __version__
-from mpired.cli.wanted import Wanted, leaves_free
 from mpired.errors import (
     CountError,
     MpiredError,
@@ -29,6 +29,8 @@ from mpired.errors import (
 )
 from mpired.options import flags
 
+REPORT = f"{__name__}.report"
+"""Where the context of a command keeps what the options of the report say."""
 STATUSES = {
     "0": "done, and on the disk",
     "1": "internal error, please report",
@@ -158,6 +160,61 @@ def json_line(told: Mapping[str, Any]) -> str:
     return without_secrets(line)
 
 
+class Wanted(NamedTuple):
+    """What is wanted: JSON, no summary, and whether nothing else goes to standard output.
+
+    The files are `inputs` and `output`, as far as the words name them.
+    """
+
+    as_json: bool
+    quiet: bool = False
+    is_free: bool = False
+    files: Mapping[str, object] = {}
+
+
+def wanted(cli: click.Group, words: Sequence[str]) -> Wanted:
+    """Return what the words and the environment want; words that make no sense are left out."""
+    name = next((word for word in words if not word.startswith("-")), "")
+    # Of a command that there is not, or that cannot be loaded, nothing is known but its words.
+    with contextlib.suppress(Exception):
+        command = cli.get_command(click.Context(cli), name)
+        assert command is not None  # noqa: S101 - caught here
+        rest = list(words[words.index(name) + 1 :])
+        context = command.make_context(name, rest, resilient_parsing=True, ignore_unknown_options=True)
+        report, files = context.meta.get(REPORT, {}), _files(command, context.params)
+        if "as_json" in report:
+            return Wanted(bool(report["as_json"]), bool(report["quiet"]), leaves_free(_place(context.params)), files)
+        # One that prints something of its own on standard output.
+        return Wanted(bool(context.params.get("as_json")), bool(report.get("quiet")), files=files)
+    return Wanted("--json" in itertools.takewhile("--".__ne__, words))
+
+
+def _place(options: Mapping[str, Any]) -> str | None:
+    """Return where a command writes; None in place."""
+    place: str | None = options.get("into") or options.get("output", options.get("fetch", options.get("directory")))
+    return None if place == "-" and options.get("in_place") else place
+
+
+def _files(command: click.Command, options: Mapping[str, Any]) -> dict[str, object]:
+    """Return the inputs and the output of a command: of one on windows what follows the target, and that."""
+    arguments = [each for each in command.params if isinstance(each, click.Argument) and each.type.name == "FILE"]
+    given = [options.get(each.name or "") or () for each in arguments]
+    inputs = [word for each in given for word in ([each] if isinstance(each, str) else each)]
+    place = _place(options)
+    if "windows" in options:
+        windows = options["windows"] or inputs[:1]
+        inputs = inputs if options["windows"] else inputs[1:]
+        place = place or (windows[0] if len(windows) == 1 else None)
+    return {"inputs": inputs, "output": place}
+
+
+def leaves_free(output: str | None) -> bool:
+    """Tell whether a result goes neither to standard output nor to what may be that under a name."""
+    if output is None or output.startswith("/dev/shm/"):  # noqa: S108 - no name of ours
+        return True
+    return output != "-" and not output.startswith(("/dev/", "/proc/"))
+
+
 class Failure(NamedTuple):
     """Why a command fails: what its message says, and its JSON; `ranks` are failures of their own."""
 
@@ -178,13 +235,13 @@ class Failure(NamedTuple):
         return cls(type(error).__name__, mpi_class, exit_status(error), in_flags(subject), in_flags(reason), ranks)
 
 
-def tell_failure(failure: Failure, more: Sequence[str], wanted: Wanted, *, in_words: bool = True) -> None:
+def tell_failure(failure: Failure, more: Sequence[str], want: Wanted, *, in_words: bool = True) -> None:
     """Say why the command fails: in words, as JSON if that is asked for, both if they have places of their own."""
-    if wanted.as_json:
-        told = {**failure._asdict(), **wanted.files, "warnings": warning_texts(_heard)}
+    if want.as_json:
+        told = {**failure._asdict(), **want.files, "warnings": warning_texts(_heard)}
         with contextlib.suppress(OSError):
-            (show if wanted.is_free else write)(json_line(told))
-    if in_words and (wanted.is_free or not wanted.as_json):
+            (show if want.is_free else write)(json_line(told))
+    if in_words and (want.is_free or not want.as_json):
         text = f"{failure.subject}: {failure.reason}" if failure.subject else failure.reason
         for each in more:
             text += f" {each[0].upper()}{each[1:]}" if text.endswith("?") else f"; {each}"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from mpired import attempts
 from mpired.cli import params
-from mpired.cli.carry_out import replacing_as_told
+from mpired.cli.messages import hearing, tell_cautions, tell_json
+from mpired.context import Context
 from mpired.options import PACK, SUMMARY, UNPACK, checked
 from mpired.packing.pack import plan_pack
 from mpired.packing.unpack import plan_unpack
+from mpired.report import describe_packing, summarise_packing
 from mpired.storage.output import is_terminal
 
 
@@ -31,7 +35,7 @@ def pack(*, file: str, output: str, **options: Any) -> None:
     """
     options = checked(PACK, options)
     plan = partial(plan_pack, file, output, options, terminal=is_terminal(output))
-    replacing_as_told(plan, lambda: [file], overwrite=options["overwrite"])
+    _carry_out(plan, [file], overwrite=options["overwrite"])
 
 
 @params.command("output@unpack", "into", UNPACK, SUMMARY, packed="PACKED")
@@ -52,4 +56,21 @@ def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> Non
     plan = partial(plan_unpack, packed, output, into, options)
     files = [packed] if into is None else [packed, into]
     overwrite = into is not None or options["overwrite"]
-    replacing_as_told(plan, lambda: files, overwrite=overwrite)
+    _carry_out(plan, files, overwrite=overwrite)
+
+
+def _carry_out(plan: Callable[[Context], Any], files: list[str], *, overwrite: bool) -> None:
+    """Do a call that writes one file, and say what was done."""
+    report, context = params.report(), params.context()
+    with hearing() as heard:
+        planned = attempts.carry_out(plan, lambda: files, context, overwrite=overwrite)
+    if context.dry_run:  # `pack` alone has one
+        params.tell_plan(describe_packing(planned), [source.name for source in planned.sources], heard)
+        return
+    summary = summarise_packing(planned)
+    if report["as_json"]:
+        tell_json(summary._asdict(), heard)
+        params.tell(None)
+        return
+    tell_cautions(() if report["quiet"] else heard)
+    params.tell(None if report["quiet"] else summary.line())

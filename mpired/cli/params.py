@@ -15,10 +15,10 @@ import click
 
 from mpired.buffers import FORMATS, format_names
 from mpired.cli import environment, progress, signals
-from mpired.cli.messages import know_flags, say
-from mpired.cli.wanted import REPORT
+from mpired.cli.messages import REPORT, json_line, know_flags, say, show, tell_cautions, warning_texts
 from mpired.context import Context
 from mpired.engines import launched
+from mpired.errors import escaped
 from mpired.log import collect_steps
 from mpired.ops import STATISTICS, Use, ops_for
 from mpired.options import OPTIONS, RUNNING, SECTIONS, Group, Option, Options, keyword
@@ -27,7 +27,9 @@ from mpired.values import Creation, Flag, FormatName, Kind, Names, OpName, Path,
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+    from mpired.errors import MpiredWarning
     from mpired.ranks import RankWord
+    from mpired.report import Description
 
     _Values = click.ParamType[Any]
 else:  # before click 8.4 it says nothing of the values
@@ -56,10 +58,6 @@ def _short_term(row: Option) -> str:
     letters = [flag for flag in (row.flags or "").split() if not flag.startswith("--")][:1]
     values = f"[{'|'.join(row.kind.words)}]" if isinstance(row.kind, Word) else row.kind.metavar
     return f"{', '.join([*letters, row.long_flags[0]])} {values or ''}".rstrip()
-
-
-def _place(row: Option) -> int:
-    return SECTIONS.index(row.section)
 
 
 def _show_short_help(ctx: click.Context, _option: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's
@@ -164,7 +162,8 @@ class Command(click.Command):
         rows = [each.row for each in self.params if isinstance(each, environment.Option) and each.row]
         common = [row for row in rows if row.common]
         with formatter.section("Options"):
-            terms = [(_short_term(row), _first_sentence(row.help)) for row in sorted(common, key=_place)]
+            common.sort(key=lambda row: SECTIONS.index(row.section))
+            terms = [(_short_term(row), _first_sentence(row.help)) for row in common]
             formatter.write_dl([*terms, ("--help", "Show the whole help")], col_max=22)
         if more := sum(not row.common and not row.hidden for row in rows):
             formatter.write_paragraph()
@@ -174,13 +173,22 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, whose messages name its own options only."""
         know_flags(flag for each in self.params for flag in each.opts)
-        report = ctx.meta.get(REPORT, {})
-        ctx.meta[_CONTEXT] = _context_of(ctx, quiet=report.get("quiet", False))
+        report, argv = ctx.meta.get(REPORT, {}), ("mpired", *(ctx.obj or ()))
+        quiet = report.get("quiet", False)
+        ctx.meta[_CONTEXT] = Context.of(
+            ctx.params,
+            dry_run=report.get("dry_run", False),
+            progress=progress.chosen(quiet=quiet),
+            on_commit=signals.commit,
+            argv=argv,
+            record={"argv": list(argv)} if ctx.params.get("provenance") else {},
+            worker=ctx.meta.get(WORKER),
+        )
         if REPORT in ctx.meta and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
             way_out = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"
             say(f"warning: started {count} times by a launcher; each process does the whole command. {way_out}")
         with contextlib.ExitStack() as stack:
-            stack.enter_context(progress.shown(quiet=report.get("quiet", False)))
+            stack.enter_context(progress.shown(quiet=quiet))
             steps = stack.enter_context(collect_steps()) if report.get("verbose") else None
             result = super().invoke(ctx)
         for line in steps.lines() if steps else ():
@@ -315,9 +323,10 @@ def _parameter(name: str, row: Option, place: str | None) -> Callable[[Any], Any
         del settings["default"]  # None would be one
     if isinstance(row.kind, Flag):
         settings["is_flag"] = True
+    elif isinstance(row.kind, Word | FormatName):
+        settings["type"] = click.Choice(row.kind.words) if isinstance(row.kind, Word) else _Formats(row.kind)
     else:
-        settings["type"] = _type(row.kind)
-        settings["metavar"] = row.kind.metavar if isinstance(settings["type"], _Value) else None
+        settings |= {"type": _Value(row.kind), "metavar": row.kind.metavar}
     return click.option(name, *(row.flags or "").split(), **settings)
 
 
@@ -327,15 +336,6 @@ def _ops_named(kind: Kind) -> str:
         return ""
     tables = {"Predefined": ops_for(Use[kind.use]), "Statistics": STATISTICS if kind.use == "REDUCE" else ()}
     return "".join(f" {title}: {', '.join(op.name.lower() for op in ops)}." for title, ops in tables.items() if ops)
-
-
-def _type(kind: Kind) -> _Values:
-    match kind:
-        case Word():
-            return click.Choice(kind.words)
-        case FormatName():
-            return _Formats(kind)
-    return _Value(kind)
 
 
 def _none_if_empty(_context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> Any:
@@ -349,20 +349,6 @@ def _kept(place: str, context: click.Context, parameter: click.Parameter, value:
 def report() -> Options:
     """Return what the options of the report say, of the command that runs."""
     return cast("Options", click.get_current_context().meta[REPORT])
-
-
-def _context_of(ctx: click.Context, *, quiet: bool) -> Context:
-    """Return the settings of the command that runs."""
-    argv = ("mpired", *(ctx.obj or ()))
-    return Context.of(
-        ctx.params,
-        dry_run=ctx.meta.get(REPORT, {}).get("dry_run", False),
-        progress=progress.chosen(quiet=quiet),
-        on_commit=signals.commit,
-        argv=argv,
-        record={"argv": list(argv)} if ctx.params.get("provenance") else {},
-        worker=ctx.meta.get(WORKER),
-    )
 
 
 def context() -> Context:
@@ -391,9 +377,17 @@ def values(words: tuple[str, ...]) -> tuple[str, ...]:
     return words
 
 
-def is_json() -> bool:
-    """Tell whether JSON is asked for, as the form of a summary or of what is printed."""
-    return bool(report().get("as_json") or click.get_current_context().params.get("as_json"))
+def tell_plan(
+    found: Description, inputs: Sequence[object], heard: Sequence[MpiredWarning], ranks: str = "rank"
+) -> None:
+    """Write to standard output what a call would do, and to standard error what it would warn of."""
+    if report().get("as_json") or click.get_current_context().params.get("as_json"):  # of the summary, or printed
+        texts = {"inputs": [str(each) for each in inputs], "warnings": warning_texts(heard)}
+        show(json_line({**found.details(), **texts}))
+    else:
+        show("\n".join(map(escaped, found.lines(ranks))))
+        tell_cautions(() if report()["quiet"] else heard)
+    tell(None)
 
 
 def is_written(name: str) -> bool:

@@ -179,7 +179,8 @@ def _matrix(table: Table, width: int) -> Iterator[list[str]]:
     if table.is_chosen:
         yield from _whole_matrix(table)
         return
-    axes = tuple(map(_elided, table.selection.axes))
+    most = _FIRST + _LAST + 1
+    axes = tuple(a if len(a) <= most else [*a[:_FIRST], *a[-_LAST:]] for a in table.selection.axes)
     rows = list(_whole_matrix(table._replace(selection=replace(table.selection, axes=axes))))
     columns = list(zip(*rows, strict=True))
     whole = [len(axis) for axis in table.selection.axes]
@@ -197,10 +198,6 @@ def _matrix(table: Table, width: int) -> Iterator[list[str]]:
         yield list(row)
 
 
-def _elided(axis: Sequence[int]) -> Sequence[int]:
-    return axis if len(axis) <= _FIRST + _LAST + 1 else [*axis[:_FIRST], *axis[-_LAST:]]
-
-
 def _whole_matrix(table: Table) -> Iterator[list[str]]:
     rows, columns = table.selection.kept
     across = table.selection.axes[columns]
@@ -214,15 +211,10 @@ def _or_null(text: str | None) -> str:
     return "null" if text is None else text
 
 
-def _parts(shown: Shown) -> list[Part]:
-    """Return the figures of each column of the table."""
-    return [each for figures in shown.buffers for each in figures.parts]
-
-
 def _summary(shown: Shown, columns: Sequence[str]) -> Iterator[list[str]]:
     """Yield figures, those of a column of the table below its heading."""
     of_buffer = [figures for figures in shown.buffers for _ in figures.parts]
-    parts = _parts(shown)
+    parts = [each for figures in shown.buffers for each in figures.parts]
     has_columns = any(figures.name for figures in of_buffer)
     is_float = [each.nan > 0 or isinstance(each.min, float | np.floating) for each in parts]
     yield ["", *columns]

@@ -11,7 +11,7 @@ from mpired import attempts
 from mpired.api.outcome import as_numpy
 from mpired.buffers import LINES
 from mpired.buffers.memory import paths
-from mpired.cli import carry_out, params, signals
+from mpired.cli import params, signals
 from mpired.cli.messages import hearing, say, tell_cautions, tell_json
 from mpired.context import Context
 from mpired.errors import InputWarning, SameContentWarning, SkippedWarning, UsageError
@@ -200,7 +200,7 @@ def _carry_out(
         return attempts.repeated(plan, work, lambda: words, params.context())
     with hearing() as heard:
         found = attempts.repeated(plan, look, lambda: words, params.context())
-    carry_out.tell_plan(found, words, heard, "origin")
+    params.tell_plan(found, words, heard, "origin")
     return None
 
 
