@@ -5,17 +5,16 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakSet
 
 from mpired.codecs import CODECS, Codec, Unpacker
 from mpired.context import RESERVED, spare_open_files
 from mpired.errors import BufferFileError, ChangedError, MpiredError
-from mpired.sources.forward import Forward, copied
 from mpired.sources.local import LocalSource
 from mpired.sources.source import OpenSource, Source
-from mpired.sources.stream import StreamSource
+from mpired.sources.stream import Forward, StreamSource, copied
 from mpired.storage import calls
 from mpired.storage.output import Scratch
 
@@ -23,50 +22,10 @@ if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
 
-class CompressedSource:
-    """What is in compressed bytes. It is read forward, and from its start again when it is opened again.
+class _Packed:
+    """What is in compressed bytes has of these."""
 
-    Parameters
-    ----------
-    packed
-        The compressed bytes.
-    codec
-        The name of the codec.
-    takes
-        Bytes of memory that decompressing takes.
-    limit
-        The most bytes that are wanted of a stream; None for all.
-    threads
-        How many of such files are decompressed at the same time, ahead of what is read; 0 for none.
-    max_open_files
-        The limit of open files; None without a limit.
-    """
-
-    is_forward = True
-    nbytes = 0
-
-    def __init__(
-        self,
-        packed: Source,
-        codec: str,
-        takes: int,
-        limit: int | None = None,
-        threads: int = 0,
-        max_open_files: int | None = None,
-    ) -> None:
-        self.packed = packed.unlimited() if isinstance(packed, StreamSource) else packed
-        self.codec = codec
-        self.takes = takes
-        self._limit = limit
-        self._threads = threads
-        self._max_open_files = max_open_files
-        # What was read of a stream has gone, and so has what decompressed it.
-        self._only = self._opened() if packed.is_forward else None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        if self._only is not None:
-            return self.kept().__reduce__()  # type: ignore[return-value]
-        return CompressedSource, (self.packed, self.codec, self.takes, self._limit, self._threads, self._max_open_files)
+    packed: Source
 
     @property
     def name(self) -> str:
@@ -77,6 +36,37 @@ class CompressedSource:
     def inode(self) -> tuple[int, int] | None:
         """Device and inode of the compressed file."""
         return self.packed.inode
+
+    def check_unchanged(self) -> None:
+        """Raise `ChangedError` if the compressed bytes are not those that were there when it was looked at."""
+        self.packed.check_unchanged()
+
+    def changed(self) -> ChangedError:
+        """Return the error for bytes that changed."""
+        return self.packed.changed()
+
+
+@dataclass(eq=False)
+class CompressedSource(_Packed):
+    """What is in compressed bytes. It is read forward, and from its start again when it is opened again."""
+
+    packed: Source  # the compressed bytes
+    codec: str  # the name of the codec
+    takes: int  # bytes of memory that decompressing takes
+    limit: int | None = None  # the most bytes that are wanted of a stream; None for all
+    threads: int = 0  # how many of such files are decompressed together, ahead of what is read; 0 for none
+    max_open_files: int | None = None  # the limit of open files; None without a limit
+    is_forward: ClassVar[bool] = True
+    nbytes: ClassVar[int] = 0
+
+    def __post_init__(self) -> None:
+        if isinstance(self.packed, StreamSource):
+            self.packed.unlimited()
+        # What was read of a stream has gone, and so has what decompressed it.
+        self._only = self._opened() if self.packed.is_forward else None
+
+    def __reduce_ex__(self, protocol: Any) -> str | tuple[Any, ...]:
+        return self.kept().__reduce_ex__(protocol) if self._only else super().__reduce_ex__(protocol)
 
     @property
     def is_private(self) -> bool:
@@ -89,13 +79,11 @@ class CompressedSource:
 
     def _opened(self) -> Forward:
         fill = _Unpacking(self.packed, CODECS[self.codec]).fill
-        return Forward(self.name, _Ahead(fill, self._threads).fill if self._threads else fill, self._limit)
+        return Forward(self.name, _Ahead(fill, self.threads).fill if self.threads else fill, self.limit)
 
     def reading_ahead(self, threads: int) -> CompressedSource:
         """Return it, with some threads of the process that opens it; a stream as it is."""
-        if self._only:
-            return self
-        return CompressedSource(self.packed, self.codec, self.takes, self._limit, threads, self._max_open_files)
+        return self if self._only else replace(self, threads=threads)
 
     def kept(self) -> Source:
         """Return what is decompressed: in a scratch file that stays or, if there are many, in one while it is read."""
@@ -103,15 +91,7 @@ class CompressedSource:
         self.check_unchanged()
         if self._only is not None:
             return copy
-        return UnpackedSource(self, copy.nbytes, copy if _stays(copy, self._max_open_files) else None)
-
-    def check_unchanged(self) -> None:
-        """Raise `ChangedError` if the compressed bytes are not those that were there when it was looked at."""
-        self.packed.check_unchanged()
-
-    def changed(self) -> ChangedError:
-        """Return the error for bytes that changed."""
-        return self.packed.changed()
+        return UnpackedSource(self, copy.nbytes, copy if _stays(copy, self.max_open_files) else None)
 
 
 _MOST_COPIES = 256
@@ -130,23 +110,13 @@ def _stays(copy: LocalSource, max_open_files: int | None) -> bool:
 
 
 @dataclass(frozen=True)
-class UnpackedSource:
+class UnpackedSource(_Packed):
     """What is in a compressed file, to be read in any order."""
 
     packed: CompressedSource  # the same, as it is read forward
     nbytes: int  # how many bytes there are
     copy: LocalSource | None  # where they are; None if they are decompressed whenever it is opened
     is_forward: ClassVar[bool] = False
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return self.packed.name
-
-    @property
-    def inode(self) -> tuple[int, int] | None:
-        """Device and inode of the compressed file."""
-        return self.packed.inode
 
     @property
     def is_private(self) -> bool:
@@ -160,14 +130,6 @@ class UnpackedSource:
     def kept(self) -> Source:
         """Return itself."""
         return self
-
-    def check_unchanged(self) -> None:
-        """Raise `ChangedError` if the compressed bytes are not those that were there when it was looked at."""
-        self.packed.check_unchanged()
-
-    def changed(self) -> ChangedError:
-        """Return the error for bytes that changed."""
-        return self.packed.changed()
 
 
 def unpacking_nbytes(sources: Iterable[Source]) -> int:

@@ -9,8 +9,9 @@ import time
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from mpired.errors import BufferFileError, ChangedError, UsageError
-from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, OpenStore
+from mpired.errors import BufferFileError, UsageError
+from mpired.sources.local import LocalFile
+from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, Lasting, OpenStore
 from mpired.storage import calls
 from mpired.storage.urls import check_are_files
 
@@ -28,7 +29,7 @@ def check_one_file(name: str) -> None:
         raise UsageError(name, f"{reason}; pack it into a zip archive, or write to another file with `output`")
 
 
-class DirectorySource(NamedTuple):
+class _Directory(NamedTuple):
     """A directory whose files are together what others have in one file.
 
     A change shows in what describes the arrays, and in the times of the directories: who writes a chunk makes a file
@@ -39,6 +40,10 @@ class DirectorySource(NamedTuple):
     path: str  # the path to open
     stamp: tuple[int, int, bytes]  # device, inode, and a digest of the directories and documents when it was checked
     nbytes: int  # the size of its files in bytes
+
+
+class DirectorySource(_Directory, Lasting):
+    """A directory whose files are together what others have in one file."""
 
     @classmethod
     def of(cls, name: str) -> DirectorySource:
@@ -57,34 +62,16 @@ class DirectorySource(NamedTuple):
         """Device and inode."""
         return self.stamp[:2]
 
-    @property
-    def is_private(self) -> bool:
-        """False: it has a path."""
-        return False
-
-    @property
-    def is_forward(self) -> bool:
-        """False: it is read in any order."""
-        return False
-
     def open(self) -> OpenDirectory:
         """Open the directory for reading, if it is as it was when it was checked."""
         self.check_unchanged()
         return OpenDirectory(self)
-
-    def kept(self) -> DirectorySource:
-        """Return itself."""
-        return self
 
     def check_unchanged(self) -> None:
         """Raise `ChangedError` if the directory is not what it was when it was checked."""
         with calls.blaming(self.name):
             if _stamp(self.name, self.path)[0] != self.stamp:
                 raise self.changed()
-
-    def changed(self) -> ChangedError:
-        """Return the error for a directory that changed."""
-        return ChangedError(self.name, "changed while being read; run again when its writer has finished")
 
 
 class OpenDirectory(OpenStore):
@@ -106,16 +93,8 @@ class OpenDirectory(OpenStore):
                 fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
             except FileNotFoundError:
                 raise self._source.changed() from None
-        with contextlib.closing(_Closing(fd)), calls.blaming(path):
-            content = bytearray(min(os.fstat(fd).st_size, most + 1))
-            return bytes(content[: calls.pread_into(fd, memoryview(content), 0)])
-
-
-class _Closing(NamedTuple):
-    fd: int
-
-    def close(self) -> None:
-        calls.let_go(self.fd)
+        with contextlib.closing(LocalFile(fd)) as file, calls.blaming(path):
+            return file.read(min(os.fstat(fd).st_size, most + 1), 0)
 
 
 def _entries(name: str, path: str) -> Iterator[tuple[str, os.DirEntry[str]]]:

@@ -8,8 +8,7 @@ import time
 from typing import Any, NamedTuple
 
 from mpired.context import Context
-from mpired.errors import ChangedError
-from mpired.sources.source import OpenSource, Source
+from mpired.sources.source import Lasting, OpenSource, Source
 from mpired.storage import calls
 from mpired.storage.calls import ANY_DEVICE
 from mpired.storage.output import Scratch
@@ -21,7 +20,7 @@ FEW_BYTES = 1 << 10
 """About as much as is known of a rank besides."""
 
 
-class _LocalFile(OpenSource):
+class LocalFile(OpenSource):
     """An open file of this machine."""
 
     def __init__(self, fd: int) -> None:
@@ -72,7 +71,7 @@ class _Looked(OpenSource):
             self._file.close()
 
 
-class LocalSource(NamedTuple):
+class _Local(NamedTuple):
     """A regular file of this machine."""
 
     name: str  # the path as given, for messages
@@ -82,6 +81,10 @@ class LocalSource(NamedTuple):
     stamp: tuple[int, int, int, int]
     keep: Any = None  # what must stay open as long as `path` is to work
     content: bytes | None = None  # its bytes, if they are so few that they are kept when it is looked at
+
+
+class LocalSource(_Local, Lasting):
+    """A regular file of this machine."""
 
     @classmethod
     def of(cls, name: str, path: str) -> LocalSource:
@@ -110,11 +113,6 @@ class LocalSource(NamedTuple):
         return None if isinstance(self.keep, Scratch) else self.stamp[:2]
 
     @property
-    def is_forward(self) -> bool:
-        """False: it is read in any order."""
-        return False
-
-    @property
     def is_private(self) -> bool:
         """Whether its path is of a descriptor of this process."""
         return self.path.startswith(("/proc/", "/dev/")) and not self.path.startswith("/dev/shm/")  # noqa: S108 - no name of ours
@@ -127,7 +125,7 @@ class LocalSource(NamedTuple):
         """Open the file for reading, if it is the one that was checked."""
         if self.content is not None:
             return _Looked(self, self.content)
-        return _LocalFile(self._descriptor())
+        return LocalFile(self._descriptor())
 
     def _descriptor(self) -> int:
         with calls.blaming(self.name):
@@ -148,10 +146,6 @@ class LocalSource(NamedTuple):
         finally:
             calls.let_go(fd)
 
-    def kept(self) -> Source:
-        """Return itself."""
-        return self
-
     def check_unchanged(self) -> None:
         """Raise `ChangedError` if the file is not what it was when it was checked."""
         with calls.blaming(self.name):
@@ -162,15 +156,6 @@ class LocalSource(NamedTuple):
         """Tell whether a status is that of the file when it was checked."""
         stamp = _stamp(status)
         return stamp == self.stamp or (self.stamp[0] == ANY_DEVICE and stamp[1:] == self.stamp[1:])
-
-    def changed(self) -> ChangedError:
-        """Return the error for a file that changed."""
-        return changed(self.name)
-
-
-def changed(name: str) -> ChangedError:
-    """Return the error for a file that changed."""
-    return ChangedError(name, "changed while being read; run again when its writer has finished")
 
 
 HEAD_NBYTES = 4096

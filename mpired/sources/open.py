@@ -5,34 +5,71 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import itertools
 import os
 import stat
 import sys
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from mpired import interrupts
 from mpired.context import STREAMED_BASE_NBYTES, Context
 from mpired.errors import BufferFileError, MpiredError, UsageError
-from mpired.sources.in_turn import Done, InTurn
-from mpired.sources.local import FEW_BYTES, LocalSource, changed, held_source, may_hold, recovered_status
-from mpired.sources.source import STANDARD_INPUT, Source
+from mpired.sources.local import FEW_BYTES, LocalSource, held_source, may_hold, recovered_status
+from mpired.sources.source import STANDARD_INPUT, Source, changed
 from mpired.storage import calls
 from mpired.storage.names import check_is_data, check_not_orphan, without_journals
 from mpired.storage.remains import has_journal
 from mpired.storage.urls import check_scheme, identity, is_url
 
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+_Look: TypeAlias = Callable[[], Source | None]  # gives what is found, or raises what came of it
 _THREADS = 32
 _KEPT_NBYTES = 32 << 20  # of all small files together
 _MOST_KEPT_NBYTES = 16 << 10  # of one of them
 _STANDARD_INPUTS = frozenset({"-", "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0"})
 
 
+class _InTurn:
+    """Names that are inspected in their order, some of them ahead."""
+
+    def __init__(self, names: Sequence[str], begin: Callable[[str], _Look], window: int = 0) -> None:
+        self._names, self._begin = iter(names), begin
+        self._window = window  # how many are asked for at once; 0 if none is until `behind` is called
+        self._asked: deque[tuple[str, _Look]] = deque()
+
+    def taken(self, name: str) -> Source | None:
+        """Return what was found; None if this name was not asked for."""
+        self._ask(self._window)
+        if all(name != other for other, _ in self._asked):
+            return None
+        while self._asked[0][0] != name:
+            self._asked.popleft()  # it was left out
+        _, look = self._asked.popleft()
+        self._ask(self._window)
+        return look()
+
+    def behind(self, name: str, count: int) -> Iterator[_Look]:
+        """Return the looks at `count` names behind one that was taken."""
+        if not self._window and not self._asked:
+            for other in self._names:
+                if other == name:
+                    break
+        self._ask(count)
+        return (look for _, look in itertools.islice(self._asked, count))
+
+    def _ask(self, count: int) -> None:
+        while len(self._asked) < count and (name := next(self._names, None)) is not None:
+            self._asked.append((name, self._begin(name)))
+
+
 class Prefetch(NamedTuple):
     """Files that are inspected together, some of them ahead."""
 
-    files: InTurn[Source | None] | None = None  # in their order
+    files: _InTurn | None = None  # in their order
     few_bytes: int = FEW_BYTES  # the largest file that is read when it is inspected
     without_journals: frozenset[str] = frozenset()  # directories
 
@@ -42,7 +79,7 @@ class Prefetch(NamedTuple):
         found: list[Source] = []
         for look in () if self.files is None else self.files.behind(source.name, count):
             with contextlib.suppress(MpiredError, OSError):  # raised when it is its turn
-                other = look.result()
+                other = look()
                 if other is None or os.path.splitext(other.name)[1] != suffix:
                     break  # to look at those behind it first would be in vain
                 found.append(other)
@@ -122,22 +159,29 @@ def inspected_together(words: Sequence[object], context: Context) -> Iterator[Co
 
 
 @contextlib.contextmanager
-def _inspected_ahead(words: Sequence[object], context: Context) -> Iterator[InTurn[Source | None]]:
+def _inspected_ahead(words: Sequence[object], context: Context) -> Iterator[_InTurn]:
     """Inspect words in their order, several at once where each waits for other machines."""
     names = [word for word in words if isinstance(word, str)]
     urls = [name for name in names if is_url(name)]
     inspect = functools.partial(_inspect, context=context)
     if len(urls) < 2 and (len(names) < calls.MANY or not calls.is_remote(names[0])):  # noqa: PLR2004 - several
-        yield InTurn(names, functools.partial(Done, inspect))
+        yield _InTurn(names, lambda name: functools.cache(functools.partial(inspect, name)))
         return
+    with _threads() as threads:
+        yield _InTurn(urls or names, lambda name: threads.submit(inspect, name).result, 2 * _THREADS)
+
+
+@contextlib.contextmanager
+def _threads() -> Iterator[ThreadPoolExecutor]:
+    """Let threads wait for other machines; after an error one that waits is left, for an answer that may never come."""
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - of few commands
 
     threads, is_done = ThreadPoolExecutor(_THREADS), False
     try:
-        yield InTurn(urls or names, functools.partial(threads.submit, inspect), 2 * _THREADS)
+        yield threads
         is_done = True
     finally:
-        threads.shutdown(wait=is_done, cancel_futures=True)  # one that is left waits for an answer that may never come
+        threads.shutdown(wait=is_done, cancel_futures=True)
 
 
 def check_unchanged(sources: Sequence[Source]) -> None:
@@ -146,15 +190,9 @@ def check_unchanged(sources: Sequence[Source]) -> None:
         for source in sources:
             source.check_unchanged()
         return
-    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - as above
-
-    threads, is_done = ThreadPoolExecutor(_THREADS), False
-    try:
+    with _threads() as threads:
         for check in [threads.submit(source.check_unchanged) for source in sources]:
             check.result()
-        is_done = True
-    finally:
-        threads.shutdown(wait=is_done, cancel_futures=True)  # as above
 
 
 def _inspect(name: str, context: Context) -> Source | None:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import json
-import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future
 from typing import ClassVar, NamedTuple
+from weakref import WeakSet
 
 from mpired.context import STREAMED_BASE_NBYTES, Context
-from mpired.errors import BufferFileError, ChangedError
-from mpired.sources.remote import RemoteSource
-from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, STORE_SUFFIX, OpenStore, Source
+from mpired.errors import BufferFileError
+from mpired.sources.remote import RemoteSource, got
+from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, STORE_SUFFIX, Lasting, OpenStore, Source
 from mpired.storage import stores, urls
 from mpired.storage.stores import Version
 
@@ -54,7 +54,7 @@ def object_or_store(url: str, context: Context) -> Source:
     return RemoteStore.of(url, found, context)
 
 
-class RemoteStore(NamedTuple):
+class _Store(NamedTuple):
     """The objects under a prefix that are together a store of arrays.
 
     Each is read as the list tells it, or not at all. What is added meanwhile shows at the end, in another list.
@@ -68,6 +68,10 @@ class RemoteStore(NamedTuple):
     nbytes: int  # the size of all objects in bytes
     documents: tuple[tuple[str, bytes], ...] = ()  # names and bytes of the documents, unless they are long
     ahead: int = _AHEAD_NBYTES  # how many bytes of all stores a process asks for before they are read
+
+
+class RemoteStore(_Store, Lasting):
+    """The objects under a prefix that are together a store of arrays."""
 
     @classmethod
     def of(cls, url: str, found: dict[str, Version], context: Context) -> RemoteStore:
@@ -88,40 +92,20 @@ class RemoteStore(NamedTuple):
         """What stands for device and inode."""
         return urls.identity(self.url)
 
-    @property
-    def is_private(self) -> bool:
-        """False: every process can ask for it."""
-        return False
-
-    @property
-    def is_forward(self) -> bool:
-        """False: it is read in any order."""
-        return False
-
     def open(self) -> OpenStore:
         """Open it for reading: nothing is asked for before bytes are."""
         return _OpenRemoteStore(self)
-
-    def kept(self) -> Source:
-        """Return itself."""
-        return self
 
     def check_unchanged(self) -> None:
         """Raise `ChangedError` if there are other objects under the prefix: one that was not there was not read."""
         if _dumped(_listed(self.url)) != self.listing:
             raise self.changed()
 
-    def changed(self) -> ChangedError:
-        """Return the error for a store of which objects were replaced, added or removed."""
-        return ChangedError(self.name, "changed while being read; run again when its writer has finished")
-
 
 class _OpenRemoteStore(OpenStore):
     """The objects under a prefix, by their names behind it, of which those that are expected are read ahead."""
 
-    _lock: ClassVar[threading.Lock] = threading.Lock()
-    _expecting: ClassVar[int] = 0
-    """How many of these expect something."""
+    _expecting: ClassVar[WeakSet[_OpenRemoteStore]] = WeakSet()  # those that expect something
 
     def __init__(self, source: RemoteStore) -> None:
         self._source = source
@@ -129,7 +113,6 @@ class _OpenRemoteStore(OpenStore):
         self._documents = dict(source.documents)
         self._coming: Iterator[str] = iter(())
         self._most = 0
-        self._is_expecting = False
         self._asked: deque[tuple[str, Future[bytes]]] = deque()
         self._last = "", b""  # an unfinished shard is asked for once for each chunk in it
 
@@ -149,18 +132,13 @@ class _OpenRemoteStore(OpenStore):
     def expect_names(self, names: Iterable[str], most: int) -> None:
         """Ask for some of these, and for more when they are taken; what was expected before and not taken is left."""
         self._leave()
-        self._expect(yes=True)
+        self._expecting.add(self)
         self._coming, self._most = iter(names), most
         self._ask()
 
-    def _expect(self, *, yes: bool) -> None:
-        with self._lock:
-            _OpenRemoteStore._expecting += yes - self._is_expecting
-            self._is_expecting = yes
-
     def _ask(self) -> None:
         """Ask for what comes next: several, but no more bytes than the share of this store, and one at least."""
-        share = self._source.ahead // max(1, self._expecting)
+        share = self._source.ahead // max(1, len(self._expecting))
         waiting = sum(self._versions[name].nbytes for name, _ in self._asked)
         for _ in range(_MOST_LOOKED_AT):
             is_enough = len(self._asked) >= _DEPTH or (self._asked and waiting >= share)
@@ -186,15 +164,7 @@ class _OpenRemoteStore(OpenStore):
     def _got(self, name: str, most: int) -> bytes:
         version = self._versions[name]
         count = min(version.nbytes, most + 1)
-        if not count:
-            return b""
-        try:
-            found, _ = stores.get(f"{self._source.url}/{name}", 0, count, version)
-        except (stores.ReplacedError, stores.NothingThereError, FileNotFoundError):
-            raise self._source.changed() from None
-        if len(found) < count:
-            raise self._source.changed()
-        return bytes(found)
+        return bytes(got(self._source, f"{self._source.url}/{name}", version, 0, count)) if count else b""
 
     def _leave(self) -> None:
         self._coming = iter(())
@@ -205,7 +175,7 @@ class _OpenRemoteStore(OpenStore):
     def close(self) -> None:
         """Expect nothing more."""
         self._leave()
-        self._expect(yes=False)
+        self._expecting.discard(self)
 
 
 def _listed(url: str) -> dict[str, Version]:

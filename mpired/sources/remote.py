@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from mpired.errors import ChangedError, UsageError
-from mpired.sources.source import STORE_SUFFIX, Distance, OpenSource, Source
+from mpired.sources.source import STORE_SUFFIX, Distance, Lasting, OpenSource, Source
 from mpired.storage import stores, urls
 from mpired.storage.stores import Version
 
@@ -38,13 +38,17 @@ _ANY_FOLDERS = "**"
 _STORE = re.compile(rf"{re.escape(STORE_SUFFIX)}/")
 
 
-class RemoteSource(NamedTuple):
+class _Object(NamedTuple):
     """An object of a store."""
 
     name: str  # what messages call it
     url: str  # where it is
     version: Version  # what it was when it was looked at
     content: bytes | None = None  # its bytes, if they are so few that they are kept when it is looked at
+
+
+class RemoteSource(_Object, Lasting):
+    """An object of a store."""
 
     @classmethod
     def of(cls, url: str) -> RemoteSource:
@@ -67,16 +71,6 @@ class RemoteSource(NamedTuple):
         return urls.identity(self.url)
 
     @property
-    def is_private(self) -> bool:
-        """False: every process can ask for it."""
-        return False
-
-    @property
-    def is_forward(self) -> bool:
-        """False: it is read in any order."""
-        return False
-
-    @property
     def distance(self) -> Distance:
         """How far it is."""
         return Distance(16, _BLOCK_NBYTES, _PAGE_NBYTES)
@@ -84,10 +78,6 @@ class RemoteSource(NamedTuple):
     def open(self) -> OpenSource:
         """Open it for reading: nothing is asked for before bytes are."""
         return _OpenRemote(self)
-
-    def kept(self) -> Source:
-        """Return itself."""
-        return self
 
     def check_unchanged(self) -> None:
         """Do nothing: every answer was about the object that was looked at, or an error."""
@@ -186,14 +176,18 @@ class _OpenRemote(OpenSource):
         return page[:count]
 
     def _got(self, offset: int, count: int) -> memoryview:
-        source = self._source
-        try:
-            found, _ = stores.get(source.url, offset, offset + count, source.version)
-        except (stores.ReplacedError, stores.NothingThereError, FileNotFoundError):
-            raise source.changed() from None
-        if len(found) < count:
-            raise source.changed()
-        return found
+        return got(self._source, self._source.url, self._source.version, offset, count)
+
+
+def got(source: Source, url: str, version: Version, offset: int, count: int) -> memoryview:
+    """Return bytes of an object of a source, which has to be the one that was looked at."""
+    try:
+        found, _ = stores.get(url, offset, offset + count, version)
+    except (stores.ReplacedError, stores.NothingThereError, FileNotFoundError):
+        raise source.changed() from None
+    if len(found) < count:
+        raise source.changed()
+    return found
 
 
 class _Pages:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, Self
 
 from mpired.errors import ChangedError
 
@@ -76,6 +76,11 @@ class OpenStore(OpenSource):
         """
 
 
+def changed(name: str) -> ChangedError:
+    """Return the error for a source whose bytes changed."""
+    return ChangedError(name, "changed while being read; run again when its writer has finished")
+
+
 class Source(Protocol):
     """Where a rank's bytes are. Small and picklable: it is opened where it is read."""
 
@@ -110,6 +115,25 @@ class Source(Protocol):
 
     def changed(self) -> ChangedError:
         """Return the error for bytes that changed."""
+
+
+class Lasting:
+    """A source that every process can open, and that is read in any order."""
+
+    is_forward = False
+
+    @property
+    def is_private(self) -> bool:
+        """False."""
+        return False
+
+    def kept(self) -> Self:
+        """Return itself."""
+        return self
+
+    def changed(self: Source) -> ChangedError:
+        """Return the error for bytes that changed."""
+        return changed(self.name)
 
 
 def distance_of(source: Source) -> Distance | None:
