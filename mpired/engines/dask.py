@@ -15,6 +15,7 @@ from typing import Any, cast
 
 from mpired import interrupts
 from mpired.engines import far
+from mpired.engines.futures import Futures
 from mpired.engines.table import Limits
 from mpired.errors import UsageError, WorkerError
 
@@ -30,9 +31,7 @@ def connect(options: Mapping[str, Any]) -> Iterator[Dask]:
     if not isinstance(engine, str):
         if options["scheduler"] is not None:
             raise UsageError("`scheduler`", "is that of the client already; leave it out")
-        dask = Dask(engine, str(engine.scheduler.address), timeout)
-        dask.wait_for_workers()
-        yield dask
+        yield Dask(engine, str(engine.scheduler.address), timeout)
         return
     import distributed  # noqa: PLC0415 - only for this engine
     from dask import config  # noqa: PLC0415 - as above
@@ -53,15 +52,13 @@ def connect(options: Mapping[str, Any]) -> Iterator[Dask]:
         reason = f"{address!r} is neither the address of one, such as tcp://host:8786, nor the file that it writes"
         raise UsageError("`scheduler`", f"{reason} ({' '.join(str(error).split())})") from None
     try:
-        dask = Dask(client, address, timeout)
-        dask.wait_for_workers()
-        yield dask
+        yield Dask(client, address, timeout)
     finally:
         with contextlib.suppress(Exception):  # it may be gone
             client.close(_PATIENCE)
 
 
-class Dask(far.Tasks):
+class Dask(Futures):
     """The workers of a scheduler.
 
     Parameters
@@ -84,6 +81,7 @@ class Dask(far.Tasks):
         self._pinned: dict[str, str] = {}
         self._heard: dict[str, tuple[float, float]] = {}
         self._last_worker = time.monotonic()
+        self.wait_for_workers()
 
     def wait_for_workers(self) -> None:
         """Wait until there is a worker, or raise `WorkerError`."""
@@ -150,7 +148,7 @@ class Dask(far.Tasks):
 
         self._pinned.pop(future.key, None)
         try:
-            answer: far.Answer = self._client.gather(future, direct=True)
+            return cast("far.Answer", self._client.gather(future, direct=True))
         except KilledWorker as error:
             if alone:  # workers that do not come back had an end of their own, and the op is not to blame
                 time.sleep(_PATIENCE)
@@ -164,7 +162,6 @@ class Dask(far.Tasks):
         except Exception as error:  # noqa: BLE001 - whatever keeps a worker from loading mpired
             what = " ".join(f"{type(error).__name__}: {error}".split())
             raise WorkerError(self._name, f"a worker cannot do its task ({what}); nothing was written") from None
-        return answer
 
     def cancel(self, futures: Collection[Any]) -> None:
         """Cancel what is not done; what is under way ends unheard."""
@@ -192,8 +189,7 @@ class Dask(far.Tasks):
 
     def _workers(self) -> dict[str, Any]:
         """Return what the scheduler knows of its workers."""
-        found: dict[str, Any] = self._ask(self._client.scheduler.identity, n_workers=-1)["workers"]
-        return found
+        return cast("dict[str, Any]", self._ask(self._client.scheduler.identity, n_workers=-1)["workers"])
 
     def _ask(self, function: Callable[..., Any], **keywords: Any) -> Any:
         try:

@@ -1,18 +1,12 @@
-"""Any executor of `concurrent.futures` that a program hands over: Python's own, or one of Parsl or of a cluster."""
+"""Tasks one by one, for any executor of `concurrent.futures` of a program: Python's, Parsl's, a cluster's."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    CancelledError,
-    Executor,
-    Future,
-    ThreadPoolExecutor,
-    wait,
-)
+import itertools
+import pickle
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, ThreadPoolExecutor, wait
 from typing import Any
 
 from mpired import interrupts
@@ -27,49 +21,86 @@ def connect(options: Mapping[str, Any]) -> Iterator[Futures]:
     yield Futures(options["engine"])
 
 
-class Futures(far.Tasks):
-    """An executor, which gets the function with each item."""
+class Futures:
+    """The tasks of an executor, which gets the function with each item and chooses the worker itself."""
 
-    def __init__(self, executor: Executor) -> None:
-        self._executor = executor
-        self._workers = getattr(executor, "_max_workers", None) or cores.usable_cores()
+    repeated = 0
+    """How many tasks were begun again, their worker being lost."""
+
+    def __init__(self, executor: Any) -> None:
+        self._client = executor
+        self._nworkers = getattr(executor, "_max_workers", None) or cores.usable_cores()
 
     def limits(self) -> Limits:
         """Return what the workers may use."""
-        threads = self._workers if isinstance(self._executor, ThreadPoolExecutor) else 1
-        return far.limits(self.everywhere(far.place), self._workers, threads)
+        threads = self._nworkers if isinstance(self._client, ThreadPoolExecutor) else 1
+        return far.limits(self.everywhere(far.place), self._nworkers, threads)
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
-        """Apply the function as often as there are workers: an executor chooses the worker itself."""
-        return self.each(function, self._workers)
+        """Apply the function as often as there are workers."""
+        return self.each(function, self._nworkers)
 
-    def begin(self, octets: bytes) -> bytes:
-        """Return the pickled function: it goes with each item."""
+    def begin(self, octets: bytes) -> Any:
+        """Return the pickled function of a run as tasks have it."""
         return octets
 
-    def submit(
-        self, function: Any, item: Any, *, alone: bool, worker: int | None = None, only: bool = False
-    ) -> Future[far.Answer]:
-        """Hand over a task, to the worker that the executor chooses."""
+    def submit(self, function: Any, item: Any, *, alone: bool, worker: int | None = None, only: bool = False) -> Any:
+        """Hand over a task, and return its future: to any worker, or to the one of a number first, or only to that."""
         del worker, only
         with _blaming():
-            return self._executor.submit(far.work, function, item, alone)
+            return self._client.submit(far.work, function, item, alone)
 
     def wait(self, futures: Collection[Any]) -> Collection[Any]:
-        """Wait until one of the futures is done at least."""
+        """Wait until one of the futures is done at least; return those that are, or raise `WorkerError`."""
         return interrupts.waited(wait, futures, None, FIRST_COMPLETED).done
 
     def answer(self, future: Any, *, alone: bool) -> far.Answer:
-        """Return what came of a future that is done."""
+        """Return what came of a future that is done, or raise `WorkerError`."""
         del alone
         with _blaming():
             answer: far.Answer = future.result()
             return answer
 
     def cancel(self, futures: Collection[Any]) -> None:
-        """Cancel what has not begun."""
+        """Let no worker begin with what is not done."""
         for future in futures:
             future.cancel()
+
+    def run(
+        self, function: Callable[[Any], Any], items: Iterable[Any], jobs: int, *, isolated: bool = False
+    ) -> Generator[Any, None, None]:
+        """Apply the function to every item, at most `jobs` at a time; yield the results as they come."""
+        rest = iter(items)
+        sent = self.begin(pickle.dumps(function, 5))
+        first = enumerate(itertools.islice(rest, jobs))
+        waiting = {self.submit(sent, item, alone=isolated, worker=number) for number, item in first}
+        more = (self.submit(sent, item, alone=isolated) for item in rest)
+        yield from self._results(waiting, more, alone=isolated)
+        self.repeated += self.repeats()
+
+    def each(self, function: Callable[[int], Any], workers: int) -> list[Any]:
+        """Apply the function to the number of each of some workers, in that worker if the engine can."""
+        sent = self.begin(pickle.dumps(function, 5))
+        waiting = {self.submit(sent, number, alone=False, worker=number, only=True) for number in range(workers)}
+        return list(self._results(waiting, iter(()), alone=False))
+
+    def _results(self, waiting: set[Any], more: Iterator[Any], *, alone: bool) -> Generator[Any, None, None]:
+        """Yield the results of the futures that are waited for, and of one more for each that is done."""
+        try:
+            while waiting:
+                for future in self.wait(waiting):
+                    waiting.discard(future)
+                    found, error = self.answer(future, alone=alone)
+                    waiting.update(itertools.islice(more, 1))
+                    yield from found
+                    if error is not None:
+                        raise error
+        finally:
+            self.cancel(waiting)
+
+    def repeats(self) -> int:
+        """Return how many tasks of the run that ends were begun again; 0 where an engine does not tell."""
+        return 0
 
 
 @contextlib.contextmanager

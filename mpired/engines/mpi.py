@@ -22,8 +22,21 @@ from functools import partial
 from typing import Any, NoReturn, cast
 
 from mpired.engines import far, pool
-from mpired.engines.chain import WAITING, Neighbours, Stopped, Stops, Task, lines_of
-from mpired.engines.messages import HEAD, STOP, are_taken, post, received, send, wait
+from mpired.engines.messages import (
+    HEAD,
+    STOP,
+    WAITING,
+    Neighbours,
+    Stopped,
+    Stops,
+    Task,
+    are_taken,
+    lines_of,
+    post,
+    received,
+    send,
+    wait,
+)
 from mpired.engines.table import ENGINES, SMALL_NBYTES, Limits, Lines, Link, not_installed
 from mpired.engines.worker import flush_streams, keep_freed_memory, lent, prepare, results
 from mpired.errors import UsageError, WorkerError, installation
@@ -237,7 +250,9 @@ class Mpi:
 
     def _known_places(self) -> dict[int, far.Place]:
         """Return where each worker is, which is asked for once."""
-        self._places = self._places or dict(self._answers(far.place, self._workers, len(self._workers)))
+        if not self._places:
+            places = self.run(far.place, self._workers, len(self._workers))  # the first of all have one each
+            self._places = {place.number: place for place in places}
         return self._places
 
     def everywhere(self, function: Callable[[int], Any]) -> list[Any]:
@@ -251,7 +266,8 @@ class Mpi:
         if not self._workers:
             yield from pool.run(function, items, 1, isolated=isolated)
             return
-        yield from self._values(self._answers(function, items, jobs))
+        rest = iter(items)
+        yield from self._given(function, zip(self._workers[:jobs], rest, strict=False), rest)
 
     def lines(self, jobs: int, most: int) -> Lines:
         """Return lines of workers, whose stages are the machines; or the workers, if these are on one."""
@@ -270,26 +286,12 @@ class Mpi:
             neighbours = zip([None, *workers[:-1]], [*workers[1:], None], strict=True)
             tasks = (Task(tuple(own), *pair) for own, pair in zip(stages, neighbours, strict=True))
             first += list(zip(workers, tasks, strict=True))
-        yield from self._values(self._given(function, first, iter(())))
-
-    def _answers(
-        self, function: Callable[[Any], Any], items: Iterable[Any], jobs: int
-    ) -> Generator[tuple[int, Any], None, None]:
-        """Apply the function to every item in the workers; yield the results as they come, each with its worker."""
-        rest = iter(items)
-        first = zip(self._workers[:jobs], rest, strict=False)  # the first of all have one each
-        yield from self._given(function, first, rest)
-
-    @staticmethod
-    def _values(answers: Generator[tuple[int, Any], None, None]) -> Generator[Any, None, None]:
-        with contextlib.closing(answers):
-            for _, value in answers:
-                yield value
+        yield from self._given(function, first, iter(()))
 
     def _given(
         self, function: Callable[..., Any], first: Iterable[tuple[int, Any]], rest: Iterator[Any]
-    ) -> Generator[tuple[int, Any], None, None]:
-        """Give workers their first items, and each that is done one of the rest; yield each result with its worker."""
+    ) -> Generator[Any, None, None]:
+        """Give workers their first items, and each that is done one of the rest; yield the results as they come."""
         octets, busy, given, heard = pickle.dumps(function, 5), set[int](), list[int](), dict[int, float]()
         self._runs += 1
         try:
@@ -306,7 +308,7 @@ class Mpi:
                     continue
                 if kind == _RESULT:
                     left = time.monotonic()
-                    yield worker, value
+                    yield value
                     away = time.monotonic() - left  # in which nothing could be heard
                     heard = {each: then + away for each, then in heard.items()}
                     continue
@@ -325,8 +327,6 @@ class Mpi:
     def _answer(self, heard: Mapping[int, float]) -> tuple[int, tuple[str, Any]]:
         """Wait for a message of a worker; `heard` is when there was the last one of each that is busy."""
         silent = min(heard, key=lambda each: heard[each])
-        if self._timeout == math.inf:
-            return self._message()
         try:
             return self._message(heard[silent] + self._timeout)
         except TimeoutError:

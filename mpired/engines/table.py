@@ -126,9 +126,7 @@ class Engine(NamedTuple):
         Whether a worker can stop a call of an op: it needs a process whose main thread is its own.
     told_by
         Variables of the environment that say that something has started it: what a launcher tells each process of how
-        many there are, or where a scheduler is.
-    numbered_by
-        For each of these the variable that says which of them a process is, from 0 on.
+        many there are, or where a scheduler is; with the variable that says which of them a process is, from 0 on.
     tells_ends
         Whether a worker has a function no longer than a run takes, so that what it keeps open is closed then.
     fills_drafts
@@ -150,8 +148,7 @@ class Engine(NamedTuple):
     takes: tuple[str, ...] = ()
     own_output: bool = True
     stops_ops: bool = True
-    told_by: tuple[str, ...] = ()
-    numbered_by: tuple[str, ...] = ()
+    told_by: Mapping[str, str] = {}
     tells_ends: bool = True
     fills_drafts: bool = False
     chains: bool = False
@@ -168,12 +165,8 @@ class Engine(NamedTuple):
     @property
     def is_first(self) -> bool:
         """Whether this process is the first of those that the same launcher has started, or there is none."""
-        numbers = [
-            os.environ.get(number)
-            for name, number in zip(self.told_by, self.numbered_by, strict=False)
-            if self.started.get(name, "1") != "1"
-        ]
-        return set(numbers) <= {None, "0"}
+        numbers = {os.environ.get(self.told_by[name]) for name, number in self.started.items() if number != "1"}
+        return numbers <= {None, "0"}
 
     @property
     def runner(self) -> Runner:
@@ -181,21 +174,10 @@ class Engine(NamedTuple):
         return self.connected or cast("Runner", importlib.import_module(self.module))
 
 
-def table(rows: Iterable[Engine]) -> dict[str, Engine]:
-    """Return the rows by name."""
-    by_name: dict[str, Engine] = {}
-    for row in rows:
-        if row.name in by_name:
-            raise ValueError(f"{row.name}: two engines have this name")
-        if row.same_tree and not row.same_host:
-            raise ValueError(f"{row.name}: children of this process are on its host")
-        by_name[row.name] = row
-    return by_name
-
-
 LOCAL = Engine("local", "mpired.engines.pool", doc="processes of this machine")
-ENGINES = table(
-    [
+ENGINES = {
+    row.name: row
+    for row in (
         LOCAL,
         Engine(
             "mpi",
@@ -208,9 +190,13 @@ ENGINES = table(
             own_output=False,
             fills_drafts=True,
             chains=True,
-            told_by=("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS", "PALS_SIZE"),
             takes=("engine_timeout",),
-            numbered_by=("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID", "PALS_RANKID"),
+            told_by={
+                "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK",
+                "PMI_SIZE": "PMI_RANK",
+                "SLURM_STEP_NUM_TASKS": "SLURM_PROCID",
+                "PALS_SIZE": "PALS_RANKID",
+            },
         ),
         Engine(
             "dask",
@@ -222,10 +208,10 @@ ENGINES = table(
             package="distributed",
             takes=("scheduler", "engine_timeout"),
             stops_ops=False,
-            told_by=("DASK_SCHEDULER_ADDRESS",),
+            told_by={"DASK_SCHEDULER_ADDRESS": ""},
         ),
-    ]
-)
+    )
+}
 EXECUTOR = Engine(
     "executor",
     "mpired.engines.futures",

@@ -28,7 +28,6 @@ import mpired
 from mpired import options
 from mpired.collectives import plan as planning
 from mpired.engines import ENGINES, LOCAL, Engine
-from mpired.engines import table as engines
 from mpired.errors import UsageError, UserOpError, WorkerError
 from mpired.storage import calls
 from mpired.storage.output import FileOutput, Scratch
@@ -347,14 +346,8 @@ def test_a_row_is_whole(row):
     assert re.split(r"[<>=]", needed)[0] == row.package
     assert row.doc
     assert not row.same_host
+    assert not row.same_tree  # children of this process are on its host
     assert callable(importlib.import_module(row.module).connect)
-
-
-def test_a_row_is_checked_when_the_table_is_made():
-    with pytest.raises(ValueError, match="two engines have this name"):
-        engines.table([LOCAL, Engine("local", "other")])
-    with pytest.raises(ValueError, match="children of this process are on its host"):
-        engines.table([Engine("far", "other", same_host=False)])
 
 
 def test_paths_are_absolute_in_a_pickle_alone(here):

@@ -24,7 +24,7 @@ from pyarrow import feather
 
 from mpired.collectives import plan as planning
 from mpired.engines import ENGINES, LOCAL, Limits
-from mpired.engines.chain import lines_of
+from mpired.engines.messages import lines_of
 
 TESTS = Path(__file__).parent.parent
 MPIEXEC = os.path.join(sysconfig.get_path("scripts"), "mpiexec")
