@@ -21,22 +21,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from functools import partial
 from typing import Any, NoReturn, cast
 
-from mpired.engines import far, pool
-from mpired.engines.messages import (
-    HEAD,
-    STOP,
-    WAITING,
-    Neighbours,
-    Stopped,
-    Stops,
-    Task,
-    are_taken,
-    lines_of,
-    post,
-    received,
-    send,
-    wait,
-)
+from mpired.engines import far, messages, pool
 from mpired.engines.table import ENGINES, SMALL_NBYTES, Limits, Lines, Link, not_installed
 from mpired.engines.worker import flush_streams, keep_freed_memory, lent, prepare, results
 from mpired.errors import UsageError, WorkerError, installation
@@ -274,7 +259,7 @@ class Mpi:
         if not self._workers:
             return ()
         places = self._known_places()
-        return lines_of([places[worker].host for worker in self._workers[:jobs]], most)
+        return messages.lines_of([places[worker].host for worker in self._workers[:jobs]], most)
 
     def chain(
         self, function: Callable[[Any, Link], Any], items: Sequence[Sequence[Iterable[Any]]], lines: Lines
@@ -284,7 +269,7 @@ class Mpi:
         for line, stages in zip(lines, items, strict=True):
             workers = [self._workers[number] for number in line]
             neighbours = zip([None, *workers[:-1]], [*workers[1:], None], strict=True)
-            tasks = (Task(tuple(own), *pair) for own, pair in zip(stages, neighbours, strict=True))
+            tasks = (messages.Task(tuple(own), *pair) for own, pair in zip(stages, neighbours, strict=True))
             first += list(zip(workers, tasks, strict=True))
         yield from self._given(function, first, iter(()))
 
@@ -296,15 +281,15 @@ class Mpi:
         self._runs += 1
         try:
             for worker, item in first:
-                send(self._world, (_FUNCTION, (self._runs, octets)), worker)
+                messages.send(self._world, (_FUNCTION, (self._runs, octets)), worker)
                 given.append(worker)
-                send(self._world, (_ITEM, item), worker)
+                messages.send(self._world, (_ITEM, item), worker)
                 busy.add(worker)
                 heard[worker] = time.monotonic()
             while busy:
                 worker, (kind, value) = self._answer({each: heard[each] for each in busy})
                 heard[worker] = time.monotonic()
-                if kind == WAITING:
+                if kind == messages.WAITING:
                     continue
                 if kind == _RESULT:
                     left = time.monotonic()
@@ -316,13 +301,13 @@ class Mpi:
                 if kind == _ERROR:
                     raise value
                 for item in rest:
-                    send(self._world, (_ITEM, item), worker)
+                    messages.send(self._world, (_ITEM, item), worker)
                     busy.add(worker)
                     break
         finally:
             self._stop(busy)
             for worker in given:  # with the function it closes what it keeps open
-                send(self._world, (_FUNCTION, (self._runs, b"")), worker)
+                messages.send(self._world, (_FUNCTION, (self._runs, b"")), worker)
 
     def _answer(self, heard: Mapping[int, float]) -> tuple[int, tuple[str, Any]]:
         """Wait for a message of a worker; `heard` is when there was the last one of each that is busy."""
@@ -339,13 +324,13 @@ class Mpi:
         from mpi4py import MPI  # noqa: PLC0415 - it is there
 
         status = MPI.Status()
-        wait(lambda: self._world.Iprobe(MPI.ANY_SOURCE, HEAD, status), until)
-        return status.source, received(self._world, status.source)
+        messages.wait(lambda: self._world.Iprobe(MPI.ANY_SOURCE, messages.HEAD, status), until)
+        return status.source, messages.received(self._world, status.source)
 
     def _stop(self, busy: set[int]) -> None:
         """Let workers leave what they do, and wait a moment for them."""
         for worker in busy:
-            self._world.send(self._runs, worker, STOP)
+            self._world.send(self._runs, worker, messages.STOP)
             self._stops[worker] += 1
         until = time.monotonic() + _PATIENCE
         try:
@@ -360,47 +345,47 @@ class Mpi:
         """End the workers, with a status if they end as processes; tell whether all could be: an op may go on."""
         while self._workers and not self._stuck:
             worker = self._workers.pop()
-            send(self._world, (_END, (self._stops[worker], status)), worker)
+            messages.send(self._world, (_END, (self._stops[worker], status)), worker)
         return not self._stuck
 
 
 def _serve(world: Any) -> int | None:
     """Do what rank 0 asks for until it says that this is the end; return the status that it says with that."""
-    octets, function, stops = b"", None, Stops(world)
+    octets, function, stops = b"", None, messages.Stops(world)
     while True:
-        wait(lambda: world.iprobe(0, HEAD))
-        kind, value = received(world, 0)
+        messages.wait(lambda: world.iprobe(0, messages.HEAD))
+        kind, value = messages.received(world, 0)
         if kind == _END:
             sent, status = value
             for _ in range(sent - stops.heard):  # MPI ends only when nothing is under way
-                world.recv(None, 0, STOP)
+                world.recv(None, 0, messages.STOP)
             return cast("int | None", status)
         if kind == _FUNCTION:
             (stops.number, octets), function = value, None
             continue
         last: tuple[str, Any] = _DONE, None
         sent_last: list[Any] = []
-        link = Neighbours(world, value, stops) if isinstance(value, Task) else None
+        link = messages.Neighbours(world, value, stops) if isinstance(value, messages.Task) else None
         try:
             function = function or pickle.loads(octets)  # noqa: S301 - of rank 0, which the same user has started
             for result in results(function, value) if link is None else _of_stage(function, value, link):
                 flush_streams()
-                wait(partial(are_taken, sent_last))
-                sent_last = post(world, (_RESULT, result), 0)  # taken while the next one is made
+                messages.wait(partial(messages.are_taken, sent_last))
+                sent_last = messages.post(world, (_RESULT, result), 0)  # taken while the next one is made
                 if stops.asked():
                     break
-        except Stopped:
+        except messages.Stopped:
             pass
         except BaseException as error:  # noqa: BLE001 - raised again by rank 0
             last = _ERROR, far.told(error)
         flush_streams()
-        wait(partial(are_taken, sent_last))
-        send(world, last, 0)
+        messages.wait(partial(messages.are_taken, sent_last))
+        messages.send(world, last, 0)
         if link is not None:
             link.end()
 
 
-def _of_stage(function: Callable[..., Any], task: Task, link: Link) -> Iterator[Any]:
+def _of_stage(function: Callable[..., Any], task: messages.Task, link: Link) -> Iterator[Any]:
     """Apply the function to the items of a stage, and yield its results."""
     for item in task.items:
         yield from results(partial(function, link=link), item)

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from mpired.attempts import repeated
-from mpired.buffers import AtHand, Declared, RankBuffer, RankFile, open_rank
+from mpired.buffers import AtHand, Declared, RankFile, open_rank
 from mpired.buffers.memory import paths
 from mpired.collectives.plan import Plan, Segment, make_plan
 from mpired.collectives.run import worked
@@ -25,6 +25,7 @@ from mpired.errors import CountError, DatatypeError, UsageError, escaped
 from mpired.ops.table import NO_OP
 from mpired.options import DIFF, Options, checked
 from mpired.progress import Pace, Progress
+from mpired.queries.elements import index_of
 from mpired.queries.measures import Part, Tolerance, differing, distance, parts, ulps
 from mpired.queries.places import place_text
 from mpired.ranks import check_use, compare, in_one_order
@@ -189,11 +190,8 @@ def _apart(example: Example) -> str:
     return "".join(f", {words.format(amount)}" for amount, words in amounts if amount is not None)
 
 
-class _Amount(NamedTuple):
-    """A difference, and where it is."""
-
-    amount: Any
-    place: Place
+_Amount: TypeAlias = tuple[Any, Place]
+"""A difference, and where it is."""
 
 
 class _Found(NamedTuple):
@@ -210,7 +208,7 @@ class _Found(NamedTuple):
 def _larger(one: _Amount | None, other: _Amount | None) -> _Amount | None:
     """Return the larger difference; of equal ones the first."""
     found = [each for each in (one, other) if each is not None]
-    return min(found, key=lambda each: (-each.amount, each.place), default=None)
+    return min(found, key=lambda each: (-each[0], each[1]), default=None)
 
 
 @dataclass(frozen=True)
@@ -305,7 +303,7 @@ class _Comparison:
         def largest(amounts: np.ndarray) -> _Amount | None:
             at = int(amounts.argmax())
             amount = amounts.reshape(-1)[at]
-            return _Amount(_plain(amount), place(at)) if amount > 0 else None
+            return (_plain(amount), place(at)) if amount > 0 else None
 
         examples = []
         for at in np.flatnonzero(differs)[: self.examples].tolist():
@@ -324,72 +322,33 @@ def _plain(number: Any) -> Any:
     return number if isinstance(number, np.longdouble) else number.item()
 
 
-@dataclass(frozen=True)
-class Planned:
-    """Two files that have been looked at.
-
-    Parameters
-    ----------
-    files
-        Both.
-    comparison
-        How they are compared; None if they need not be, because they differ in what their headers say.
-    reason
-        Why that is so.
-    """
-
-    files: tuple[RankFile, RankFile]
-    comparison: _Comparison | None
-    reason: str = ""
-
-    def run(self, progress: Progress) -> Difference:
-        """Compare all elements."""
-        a, b = (file.source.name for file in self.files)
-        if self.comparison is None:
-            return Difference(equal=False, a=a, b=b, reason=self.reason)
-        plan, merged = self.comparison.plan, self.comparison.merged
-        found = [_Found(buffer) for buffer in range(len(plan.buffers))]
-        for part in worked(plan, self.comparison, progress):
-            found[part.buffer] = merged(found[part.buffer], part)
-        buffers = [_compared(ranks, each) for ranks, each in zip(plan.buffers, found, strict=True)]
-        examples = [
-            Example(_column(ranks), _index(ranks)(place.element), place.field, *rest)
-            for ranks, each in zip(plan.buffers, found, strict=True)
-            for place, *rest in each.examples
+def _compare_all(files: tuple[RankFile, RankFile], comparison: _Comparison, progress: Progress) -> Difference:
+    """Compare all elements."""
+    plan = comparison.plan
+    found = [_Found(buffer) for buffer in range(len(plan.buffers))]
+    for part in worked(plan, comparison, progress):
+        found[part.buffer] = comparison.merged(found[part.buffer], part)
+    buffers: list[Compared] = []
+    examples: list[Example] = []
+    for ranks, each in zip(plan.buffers, found, strict=True):
+        name, datatype = ranks[0].name or ranks[1].name, ranks[0].datatype
+        shaped = next((rank for rank in ranks if rank.shape is not None), ranks[0])
+        largest = [
+            amount and Largest(amount[0], index_of(shaped, amount[1].element), amount[1].field)
+            for amount in (each.difference, each.ulp)
         ]
-        equal = not any(each.differing for each in buffers)
-        return Difference(
-            equal, a, b, "", tuple(buffers), tuple(examples[: self.comparison.examples]), self.files[0].noun
-        )
+        names = name, str(datatype), dtype_name(datatype)
+        buffers.append(Compared(*names, ranks[0].count, each.differing, *largest))
+        examples += [
+            Example(name, index_of(shaped, place.element), place.field, *rest) for place, *rest in each.examples
+        ]
+    equal = not any(each.differing for each in buffers)
+    a, b = (file.source.name for file in files)
+    return Difference(equal, a, b, "", tuple(buffers), tuple(examples[: comparison.examples]), files[0].noun)
 
 
-def _compared(ranks: Sequence[RankBuffer], found: _Found) -> Compared:
-    index = _index(ranks)
-    largest = [
-        each and Largest(each.amount, index(each.place.element), each.place.field)
-        for each in (found.difference, found.ulp)
-    ]
-    datatype = ranks[0].datatype
-    names = str(datatype), dtype_name(datatype)
-    return Compared(_column(ranks), *names, ranks[0].count, found.differing, *largest)
-
-
-def _column(ranks: Sequence[RankBuffer]) -> str:
-    """Return the name of a column of one file or the other."""
-    return ranks[0].name or ranks[1].name
-
-
-def _index(ranks: Sequence[RankBuffer]) -> Callable[[int], tuple[int, ...]]:
-    """Return what gives the index of an element in the shape that one of the files has."""
-    shaped = next((rank for rank in ranks if rank.shape is not None), None)
-    if shaped is None:
-        return lambda element: (element,)
-    shape, order = shaped.shape or (), "F" if shaped.fortran_order else "C"
-    return lambda element: tuple(map(int, np.unravel_index(element, shape, order)))  # type: ignore[call-overload]
-
-
-def plan_diff(words: Sequence[str | AtHand], options: Options, context: Context) -> Planned:
-    """Look at two files, and compare what their headers say."""
+def plan_diff(words: Sequence[str | AtHand], options: Options, context: Context) -> Callable[[Progress], Difference]:
+    """Look at two files, and return what compares them, whose headers are compared here."""
     tolerance = Tolerance(options["ulp"], options["rtol"], options["atol"], options["nan_equal"])
     if tolerance.ulp is not None and (tolerance.rtol is not None or tolerance.atol is not None):
         raise UsageError("`ulp`", "is another measure than `rtol` and `atol`; give one or the other")
@@ -403,19 +362,19 @@ def plan_diff(words: Sequence[str | AtHand], options: Options, context: Context)
     try:
         compare("B", b, ("A", a))
     except (CountError, DatatypeError) as error:
-        return Planned(files, None, str(error).partition("; ")[0])  # the ways out are those of a reduction
+        reason = str(error).partition("; ")[0]  # the ways out are those of a reduction
+        different = Difference(equal=False, a=a.source.name, b=b.source.name, reason=reason)
+        return lambda _: different
     ((a, b),) = in_one_order([files], 0)
     for buffer in a.buffers:
         _ = buffer.datatype.form
     plan = make_plan(NO_OP, (a, b), options["jobs"], context=context)
-    return Planned((a, b), _Comparison(plan, tolerance, options["examples"]))
+    return partial(_compare_all, (a, b), _Comparison(plan, tolerance, options["examples"]))
 
 
 def diff(words: Sequence[str | AtHand], given: Mapping[str, object], context: Context) -> Difference:
     """Compare two files, which `words` mean, by the options that are given."""
     options = checked(DIFF, given)
-
-    def run(planned: Planned, context: Context) -> Difference:
-        return planned.run(context.progress)
-
-    return repeated(partial(plan_diff, words, options), run, partial(paths, words), context)
+    plan = partial(plan_diff, words, options)
+    found: Difference = repeated(plan, lambda run, context: run(context.progress), partial(paths, words), context)
+    return found

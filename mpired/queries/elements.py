@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -37,6 +37,14 @@ def numbers(block: np.ndarray, datatype: Datatype) -> list[np.ndarray]:
     if datatype.group in TIMES:
         return [block.view(with_nat(datatype))]
     return components(block, datatype)
+
+
+def index_of(buffer: RankBuffer, element: int) -> tuple[int, ...]:
+    """Return the index of an element of a buffer: in its shape, or else its number."""
+    if buffer.shape is None:
+        return (element,)
+    order: Any = "F" if buffer.fortran_order else "C"
+    return tuple(map(int, np.unravel_index(element, buffer.shape, order)))
 
 
 def with_nat(datatype: Datatype) -> np.dtype:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpired import cautions, engines, ops
 from mpired.attempts import repeated
-from mpired.buffers import AtHand, Declared, RankBuffer, RankFile
+from mpired.buffers import AtHand, Declared, RankFile
 from mpired.buffers.memory import paths
 from mpired.buffers.rank import choice, in_order, unset, ways_out
 from mpired.collectives.plan import Plan, Segment, make_plan
@@ -27,8 +27,9 @@ from mpired.ops import Op
 from mpired.ops.table import MAX, MIN
 from mpired.options import EXTREMES, LOCATE, Options, checked
 from mpired.progress import Pace, Progress
-from mpired.queries.elements import are_nan, with_nat
-from mpired.ranks import check_use, gathered, left_out, open_each, unnatural
+from mpired.queries.elements import are_nan, index_of, with_nat
+from mpired.ranks import check_use, gathered, left_out, unnatural
+from mpired.ranks.opening import open_each
 
 # The op on plain elements that each is.
 _PLAIN = dict(zip(EXTREMES, (MAX, MIN), strict=True))
@@ -157,44 +158,26 @@ def nothing(form: np.dtype) -> _Best:
     return _Best(0, np.empty(0, form), np.empty(0, _PLACE))
 
 
-@dataclass(frozen=True)
-class _Planned:
-    """Ranks that have been looked at.
-
-    Parameters
-    ----------
-    files
-        The ranks.
-    search
-        How their elements are looked at.
-    """
-
-    files: tuple[RankFile, ...]
-    search: _Search
-
-    def run(self, progress: Progress) -> list[Location]:
-        """Look at all elements."""
-        plan = self.search.plan
-        datatype = plan.buffers[0][0].datatype
-        is_time = datatype.group in TIMES
-        best = nothing(with_nat(datatype))
-        for part in worked(plan, self.search, progress):
-            best = self.search.best_of((best, part))
-        if not len(best.values):
-            what = "NaT" if is_time else "NaN"
-            reason = f"are {what}, all of them, and `nan='ignore'` leaves no other element; leave it out"
-            raise CountError("the elements", reason)
-        defaults = [unset(self.search.plan.buffers[buffer][0]) for *_, buffer in best.places.tolist()]
-        if count := sum(map(operator.eq, best.values, defaults)):
-            cautions.tell(cautions.unset(count, "the result", "give the variable a `_FillValue`"))
-        values = as_times(best.values, datatype) if is_time else best.values
-        return [self._location(value, *place) for value, place in zip(values, best.places.tolist(), strict=True)]
-
-    def _location(self, value: Any, rank: int, element: int, buffer: int) -> Location:
-        (found,) = self.search.plan.buffers[buffer]
-        order = "F" if found.fortran_order else "C"
-        index = (element,) if found.shape is None else np.unravel_index(element, found.shape, cast("Any", order))
-        return Location(value, rank, self.files[rank].source.name, tuple(map(int, index)), found.name)
+def _locations(files: Sequence[RankFile], search: _Search, progress: Progress) -> list[Location]:
+    """Look at all elements."""
+    buffers = [buffer for (buffer,) in search.plan.buffers]
+    datatype = buffers[0].datatype
+    is_time = datatype.group in TIMES
+    best = nothing(with_nat(datatype))
+    for part in worked(search.plan, search, progress):
+        best = search.best_of((best, part))
+    places = best.places.tolist()
+    if not places:
+        what = "NaT" if is_time else "NaN"
+        reason = f"are {what}, all of them, and `nan='ignore'` leaves no other element; leave it out"
+        raise CountError("the elements", reason)
+    if count := sum(map(operator.eq, best.values, [unset(buffers[buffer]) for *_, buffer in places])):
+        cautions.tell(cautions.unset(count, "the result", "give the variable a `_FillValue`"))
+    values = as_times(best.values, datatype) if is_time else best.values
+    return [
+        Location(value, rank, files[rank].source.name, index_of(buffers[buffer], element), buffers[buffer].name)
+        for value, (rank, element, buffer) in zip(values, places, strict=True)
+    ]
 
 
 def _op(op: ops.OpLike) -> Op:
@@ -210,8 +193,10 @@ def _op(op: ops.OpLike) -> Op:
     raise OpError(f"{chosen or op}", "does not find an extreme; give `op='maxloc'` or `op='minloc'`")
 
 
-def _plan(op: Op, words: Sequence[str | AtHand], options: Options, context: Context) -> _Planned:
-    """Look at the ranks' headers."""
+def _plan(
+    op: Op, words: Sequence[str | AtHand], options: Options, context: Context
+) -> Callable[[Progress], list[Location]]:
+    """Look at the ranks' headers, and return what looks at their elements."""
     if not words:
         raise UsageError("ranks", "there are none; name at least one file")
     if list(words).count("-") > 1:
@@ -224,15 +209,11 @@ def _plan(op: Op, words: Sequence[str | AtHand], options: Options, context: Cont
     chosen = options["sort"] != "given" or options["rank_regex"] is not None
     if not chosen and (doubtful := unnatural([file.source.name for file in files])):
         cautions.tell(cautions.order(*doubtful, "numbers of the ranks"))
-    turned = [file._replace(buffers=tuple(map(_in_c_order, file.buffers))) for file in files]
+    in_c_order = partial(in_order, fortran_order=False)
+    turned = [file._replace(buffers=tuple(map(in_c_order, file.buffers))) for file in files]
     ranks = tuple(rank for rank, file in enumerate(files) for _ in file.buffers)
     plan = make_plan(op, turned, options["jobs"], context=context, apart=True)
-    return _Planned(files, _Search(plan, ranks, options["top"] or 1, options["nan"] == "ignore"))
-
-
-def _in_c_order(buffer: RankBuffer) -> RankBuffer:
-    """Return a buffer whose elements come in the order of their indices."""
-    return in_order(buffer, fortran_order=False)
+    return partial(_locations, files, _Search(plan, ranks, options["top"] or 1, options["nan"] == "ignore"))
 
 
 def _check(op: Op, file: RankFile, rank: int, first: tuple[int, RankFile]) -> None:
@@ -265,11 +246,8 @@ def locate(
 ) -> list[Location]:
     """Return the extremes of all elements of the ranks that `words` mean, by the options that are given."""
     options, chosen = checked(LOCATE, given), _op(op)
-
-    def run(planned: _Planned, context: Context) -> list[Location]:
-        return planned.run(context.progress)
-
     ranks = gathered(words, options)
     with engines.connected(options) as engine:
         context = context._replace(engine=engine)
-        return repeated(partial(_plan, chosen, ranks, options), run, partial(paths, ranks), context)
+        plan = partial(_plan, chosen, ranks, options)
+        return repeated(plan, lambda run, context: run(context.progress), partial(paths, ranks), context)

@@ -41,11 +41,6 @@ class Selection:
         kept = tuple(axis for axis, part in enumerate(parts) if ":" in part)
         return cls(shape, tuple(axes), kept)
 
-    @classmethod
-    def everything(cls, shape: tuple[int, ...]) -> Selection:
-        """Return all elements."""
-        return cls(shape, tuple(map(range, shape)), tuple(range(len(shape))))
-
     @property
     def count(self) -> int:
         """How many elements there are."""

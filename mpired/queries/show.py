@@ -189,17 +189,16 @@ class _Counting:
         self._winners = Winners() if buffer.datatype.group is Group.PAIR else None
         self._nulls = 0
 
-    def measure(self) -> Iterator[int]:
-        """Read all elements; yield bytes as they are done."""
+    def read(self, bins: int | None) -> Iterator[int]:
+        """Read all elements, and again for histograms of at most `bins` bins; yield bytes as they are done."""
         for start, nbytes, parts in self._blocks():
             for statistics, (values, places) in zip(self._statistics, parts, strict=True):
                 statistics.add(values, lambda numbers, at=start, those=places: self._places(numbers, at, those))  # type: ignore[misc]
             if self._winners:
                 self._winners.add(parts[1][0])
             yield nbytes
-
-    def count(self, bins: int) -> Iterator[int]:
-        """Read all elements again for the histograms; yield bytes as they are done."""
+        if bins is None:
+            return
         self._counters = [_counter(statistics, bins) for statistics in self._statistics]
         for _, nbytes, parts in self._blocks():
             for counter, (values, _) in zip(self._counters, parts, strict=True):
@@ -261,10 +260,7 @@ class _Counting:
         )
 
     def _index(self, place: int) -> tuple[int, ...] | None:
-        if place < 0:
-            return None
-        shape = _shape(self.buffer)
-        return tuple(map(int, np.unravel_index(place, shape))) if shape else ()
+        return None if place < 0 else tuple(map(int, np.unravel_index(place, _shape(self.buffer))))
 
 
 def _as_number(value: Any, datatype: Datatype) -> Any:
@@ -436,38 +432,31 @@ class Showing:
         held: Held = NOTHING_HELD,
     ) -> None:
         """Read the file, return its content, and commit the picture; `held` has the file that it replaces."""
+        buffers = self.file.buffers
         with closing(Decoder()) as decoder:
-            buffers = [_Counting(buffer, decoder) for buffer in self.file.buffers]
-            nbytes = sum(buffer.count * buffer.datatype.itemsize for buffer in self.file.buffers)
-            for _ in context.progress(self._read(buffers), nbytes * (1 if self.bins is None else 2)):
+            countings = [_Counting(buffer, decoder) for buffer in buffers]
+            reads = (nbytes for counting in countings for nbytes in counting.read(self.bins))
+            total = sum(buffer.count * buffer.datatype.itemsize for buffer in buffers)
+            for _ in context.progress(reads, total * (1 if self.bins is None else 2)):
                 pass
-            shown = Shown(self.file.source.name, self.file.format, tuple(each.figures() for each in buffers))
-            picture = b"" if self.png is None else self._drawn(shown, decoder)
-            self.tell(shown, [self._table(shape, decoder) for shape in self.selections])
+            shown = Shown(self.file.source.name, self.file.format, tuple(each.figures() for each in countings))
+            picture = b""
+            if self.png is not None:
+                maps = [_map(buffer, self.selections[_shape(buffer)], decoder) for buffer in buffers]
+                picture = _drawing().png(
+                    shown, [(each.datatype, map_) for each, map_ in zip(buffers, maps, strict=True)]
+                )
+            tables = []
+            for shape, selection in self.selections.items():
+                those = [buffer for buffer in buffers if _shape(buffer) == shape]
+                tables.append(Table(self.file, those, selection, self.is_chosen, decoder))
+            self.tell(shown, tables)
         self.file.source.check_unchanged()
         if self.png is not None:
-            target = held.get(self.png)
-            with open_output(self.png, overwrite=overwrite, context=context, target=target) as output:
+            with open_output(self.png, overwrite=overwrite, context=context, target=held.get(self.png)) as output:
                 with calls.blaming(output.name):
                     calls.pwrite_all(output.fd, picture, 0)
                 output.commit()
-
-    def _read(self, buffers: Sequence[_Counting]) -> Iterator[int]:
-        for each in buffers:
-            yield from each.measure()
-            if self.bins is not None:
-                yield from each.count(self.bins)
-
-    def _table(self, shape: tuple[int, ...], decoder: Decoder) -> Table:
-        buffers = [buffer for buffer in self.file.buffers if _shape(buffer) == shape]
-        return Table(self.file, buffers, self.selections[shape], self.is_chosen, decoder)
-
-    def _drawn(self, shown: Shown, decoder: Decoder) -> bytes:
-        maps = (_map(buffer, self.selections[_shape(buffer)], decoder) for buffer in self.file.buffers)
-        picture: bytes = _drawing().png(
-            shown, [(buffer.datatype, map_) for buffer, map_ in zip(self.file.buffers, maps, strict=True)]
-        )
-        return picture
 
 
 def plan_show(
@@ -487,7 +476,11 @@ def plan_show(
     declared = Declared.of(options, context)._replace(nullable=True)
     file = open_rank(path, declared)
     check_use(declared, [file])
-    _check_numbers(file)
+    if not file.buffers:
+        if not file.others:
+            raise BufferFileError(file.source.name, "holds no array or column")
+        reason = f"{file.others[0].reason}; only numbers are shown, `mpired info` lists the rest"
+        raise DatatypeError(file.source.name, reason)
     if png is not None:
         check_no_input([png], [(file.source, "the elements")], "name another picture")
         check_no_other_input([png], [(options["types"], "the named datatypes")])
@@ -497,23 +490,12 @@ def plan_show(
     shapes = list(dict.fromkeys(map(_shape, file.buffers)))
     if text is not None and len(shapes) > 1:
         raise UsageError("`slice`", "is of arrays of one shape, and these have several; choose some with `columns`")
-    selections = {shape: Selection.everything(shape) if text is None else Selection.of(text, shape) for shape in shapes}
+    selections = {shape: Selection.of("..." if text is None else text, shape) for shape in shapes}
     if png is not None and text is not None and not all(map(_is_plane, selections.values())):
         reason = "a picture shows a plane, which has two axes of 2 or more elements, or the histogram of a whole file"
         raise UsageError(f"`slice={text!r}`", f"{reason}; choose a plane, or leave `slice` out")
     bins = options["bins"] or (None if png is None else BINS)
     return Showing(file, tell, selections, text is not None, bins, png)
-
-
-def _check_numbers(file: RankFile) -> None:
-    """Raise an error if nothing in a file is numbers."""
-    if file.buffers:
-        return
-    if not file.others:
-        raise BufferFileError(file.source.name, "holds no array or column")
-    raise DatatypeError(
-        file.source.name, f"{file.others[0].reason}; only numbers are shown, `mpired info` lists the rest"
-    )
 
 
 def _check_picture(path: str) -> None:

@@ -1,8 +1,7 @@
 """The words of a call as ranks, in order, and what all of them must have in common."""
 
-from mpired.ranks.lists import gathered, meant
+from mpired.ranks.lists import gathered
 from mpired.ranks.opening import (
-    Opened,
     Skipped,
     check_formats,
     check_use,
@@ -10,14 +9,12 @@ from mpired.ranks.opening import (
     each_good,
     in_one_order,
     left_out,
-    open_each,
     open_groups,
     pieces,
 )
 from mpired.ranks.order import RankWord, number_of, ordered, unnatural
 
 __all__ = [
-    "Opened",
     "RankWord",
     "Skipped",
     "check_formats",
@@ -27,9 +24,7 @@ __all__ = [
     "gathered",
     "in_one_order",
     "left_out",
-    "meant",
     "number_of",
-    "open_each",
     "open_groups",
     "ordered",
     "pieces",

@@ -129,18 +129,9 @@ def _of_list(path: str, folder: str | None = None, end: str = "\n") -> Iterator[
         if len(record) > _LONGEST or "\0" in name or not name:
             reason = "is not the name of a file; a list has one a line, or with `null` one before each NUL"
             raise UsageError(source.name, f"{number}: {escaped(name[:40])!r} {reason}")
-        yield _in_list(signed(_within(folder, "./-" if name == "-" else name)))
-
-
-def _within(folder: str, name: str) -> str:
-    """Return what a name in a list means; a URL is whole."""
-    return name if is_url(name) else os.path.join(folder, name)
-
-
-def _in_list(path: str) -> RankWord:
-    """Return the rank that a line of a list means: a file, or PATH:OFFSET one of several in a file."""
-    match = re.fullmatch(_AT, path, re.DOTALL)
-    return path if match is None or os.path.lexists(path) else RankInFile(match[1], int(match[2]))
+        name = signed(name if is_url(name) else os.path.join(folder, "./-" if name == "-" else name))
+        match = re.fullmatch(_AT, name, re.DOTALL)  # PATH:OFFSET is one of several in a file
+        yield name if match is None or os.path.lexists(name) else RankInFile(match[1], int(match[2]))
 
 
 def _records(source: Source, end: bytes) -> Iterator[bytes]:

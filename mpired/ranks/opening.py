@@ -99,8 +99,10 @@ def _wrong(
         differing.append(error)
     try:
         like, reference = seen if errors or differing else good
-        if declared.check_carried:
-            check_carried(file, (f"rank {like}", reference))
+        if declared.check_carried and file is not reference and file.kept is not None:
+            kept = reference.kept  # of a format that has no arrays beside those of a result it says nothing
+            if kept is not None and kept.kind == "arrays":
+                kept.check_same(file.kept, f"rank {like}")
     except MpiredError as error:
         errors.append(error)
     return [*differing, *errors, *(file.doubts() if errors else ())]
@@ -336,16 +338,6 @@ def compare(this: str, file: RankFile, reference: tuple[str, RankFile]) -> None:
 def _named(reference: tuple[str, RankFile]) -> str:
     """Return what messages call the reference; thousands of ranks are like it, and need none."""
     return f"{reference[0]} ({reference[1].source.name!r})"
-
-
-def check_carried(file: RankFile, reference: tuple[str, RankFile]) -> None:
-    """Raise an error unless the arrays that a result carries are in a rank as they are in the reference.
-
-    A rank of a format that has none says nothing of them.
-    """
-    name, like = reference
-    if file is not like and file.kept is not None and like.kept is not None and like.kept.kind == "arrays":
-        like.kept.check_same(file.kept, name)
 
 
 def _compare_buffers(this: str, buffer: RankBuffer, reference: tuple[str, RankFile], like: RankBuffer) -> None:

@@ -14,7 +14,7 @@ from command import run as run_in
 
 import mpired
 from mpired.errors import UsageError
-from mpired.ranks import meant
+from mpired.ranks.lists import meant
 
 NAMES = ("a0.npy", "a1.npy", "b0.npy", "b10.npy", "sub/c0.npy", "sub/deep/c1.npy", "{0..1}.npy", ".hidden.npy")
 
