@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 
 
 def usable_cores() -> int:
@@ -23,28 +23,21 @@ def _cgroup_cores(root: str = "/sys/fs/cgroup") -> int:
         for line in _text("/proc/self/cgroup").splitlines():
             _, controllers, path = line.split(":", 2)
             if not controllers:
-                cores += _quotas(root, path, _version_2)
+                cores += _quotas(root, path, ["cpu.max"])
             elif "cpu" in controllers.split(","):
-                cores += _quotas(f"{root}/{controllers}", path, _version_1)
+                cores += _quotas(f"{root}/{controllers}", path, ["cpu.cfs_quota_us", "cpu.cfs_period_us"])
     return max(1, min(cores))
 
 
-def _quotas(root: str, path: str, read: Callable[[str], list[str]]) -> Iterator[int]:
-    """Yield the quota of a control group and of each above it, in processors, rounded up."""
+def _quotas(root: str, path: str, names: Sequence[str]) -> Iterator[int]:
+    """Yield the quota of a control group and of each above it, in processors, rounded up; the files have `names`."""
     parts = [part for part in path.split("/") if part and part != ".."]
     for depth in range(len(parts) + 1):
+        group = "/".join([root, *parts[:depth]])
         with contextlib.suppress(OSError, ValueError):  # a group without a quota says "max", or nothing
-            quota, period = map(int, read("/".join([root, *parts[:depth]])))
+            quota, period = map(int, " ".join(_text(f"{group}/{name}") for name in names).split())
             if quota > 0:
                 yield -(-quota // period)
-
-
-def _version_2(group: str) -> list[str]:
-    return _text(f"{group}/cpu.max").split()
-
-
-def _version_1(group: str) -> list[str]:
-    return [_text(f"{group}/cpu.cfs_quota_us"), _text(f"{group}/cpu.cfs_period_us")]
 
 
 def _text(path: str) -> str:

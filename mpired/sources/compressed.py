@@ -13,7 +13,7 @@ from mpired.codecs import CODECS, Codec, Unpacker
 from mpired.context import RESERVED, spare_open_files
 from mpired.errors import BufferFileError, ChangedError, MpiredError
 from mpired.sources.local import LocalSource
-from mpired.sources.source import OpenSource, Source
+from mpired.sources.source import Lasting, OpenSource, Source
 from mpired.sources.stream import Forward, StreamSource, copied
 from mpired.storage import calls
 from mpired.storage.output import Scratch
@@ -110,13 +110,12 @@ def _stays(copy: LocalSource, max_open_files: int | None) -> bool:
 
 
 @dataclass(frozen=True)
-class UnpackedSource(_Packed):
+class UnpackedSource(_Packed, Lasting):
     """What is in a compressed file, to be read in any order."""
 
     packed: CompressedSource  # the same, as it is read forward
     nbytes: int  # how many bytes there are
     copy: LocalSource | None  # where they are; None if they are decompressed whenever it is opened
-    is_forward: ClassVar[bool] = False
 
     @property
     def is_private(self) -> bool:
@@ -126,10 +125,6 @@ class UnpackedSource(_Packed):
     def open(self) -> OpenSource:
         """Open it for reading."""
         return (self.copy or copied(self.name, self.packed.open())).open()
-
-    def kept(self) -> Source:
-        """Return itself."""
-        return self
 
 
 def unpacking_nbytes(sources: Iterable[Source]) -> int:
