@@ -281,7 +281,7 @@ LATE = {
     "datatypes": {"derived", "external32", "typemap"},
     "engines": {"userops"},
     "ops": {"contract", "located", "plugins", "user"},
-    "sources": {"compressed", "directory", "forward", "stream"},
+    "sources": {"compressed", "directory", "stream"},
     "storage": {"copying", "folder", "journal", "manifest", "marks", "recovery", "staging", "together", "trust"},
 }
 LATE_MODULES = {f"mpired.{room}.{name}" for room, names in LATE.items() for name in names}
