@@ -42,9 +42,7 @@ class DecodeWorker:
         self._tasks: deque[tuple[Callable[..., Any], tuple[Any, ...]]] = deque()
         self._results: Generator[Any, None, None] | None = None
         self._looks: deque[tuple[Any, ...]] = deque()
-        self._has_looked = False
         self._loads = False
-        self.last: Any = None  # the last header that the library has found
 
     def load_ahead(self, load: Callable[[], object]) -> None:
         """Start it, if it can be forked, and let it load a library; this process goes on meanwhile."""
@@ -79,27 +77,19 @@ class DecodeWorker:
         return self._next(name)
 
     def look(self, function: Callable[..., Any], source: Source, prefetch: Prefetch | None, *args: Any) -> Any:
-        """Return what a function gives of a file, as of `do`; the files behind it are inspected meanwhile.
-
-        Not those behind the first, which are often as that is, so that nothing has to look at them.
-        """
+        """Return what a function gives of a file, as of `do`; the files behind it are inspected meanwhile."""
         asked = function, source, args
         self._leave_looks(asked if asked in self._looks else None)
         if self._looks:
             self._looks.popleft()
             error, found = self._next(source.name)
         else:
-            line = prefetch.next_files(source, _LOOKS) if prefetch is not None and self._has_looked else []
-            self._has_looked = True
+            line = prefetch.next_files(source, _LOOKS) if prefetch is not None else []
             error, found = self.do(source.name, _each, function, (source, *line), args)
             self._looks.extend((function, other, args) for other in line)
         if error is not None:
             raise error
         return found
-
-    def looks_at(self, source: Source) -> bool:
-        """Tell whether a file is among those that are looked at ahead."""
-        return any(other == source for _, other, _ in self._looks)
 
     def _leave_looks(self, until: tuple[Any, ...] | None = None) -> None:
         """Let go what was asked for ahead, up to one; the worker has begun with it."""

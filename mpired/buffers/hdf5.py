@@ -13,13 +13,12 @@ import importlib.util
 import os
 import platform
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from mpired import installed
 from mpired.buffers import arrays
-from mpired.buffers.alike import Known
 from mpired.buffers.arrays import Array, KeptArrays, Library
 from mpired.buffers.declared import Declared
 from mpired.buffers.decoding import apart, look_apart
@@ -30,11 +29,8 @@ from mpired.buffers.rank import RankFile
 from mpired.buffers.streamed import ColumnFile, explaining
 from mpired.context import Context
 from mpired.engines.worker import ended_after
-from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
+from mpired.errors import DatatypeError, UsageError, installation
 from mpired.sources.source import Source
-
-if TYPE_CHECKING:
-    from mpired.buffers.decoding import DecodeWorker
 
 _LOOK_SECONDS = 600  # of the processor: more than 65,536 arrays with attributes take, and in some damaged files no end
 ERRORS = (ValueError, KeyError, RuntimeError, TypeError, IndexError, OverflowError, AttributeError, EOFError)
@@ -111,41 +107,11 @@ def _look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Arra
         return found
 
 
-def _found(source: Source, context: Context, asked: tuple[bool, bool, bool]) -> list[Array]:
-    """Return the arrays of a file: those of the last one if it is as that, else what the library finds."""
-    worker = context.worker
-    if worker is None or asked[0] or worker.looks_at(source):
-        # What is found may be in other files, or the file before it was not as the last.
-        return look_apart(context, _look, source, *asked)
-    last: Known | None = worker.last
-    if last is not None and last.is_as(source, asked) and (last.is_sure or _is_made_sure(last, context)):
-        return last.found
-    found = look_apart(context, _look, source, *asked)
-    worker.last = Known.of(source, asked, found)
-    return found
-
-
-def _is_made_sure(last: Known, context: Context) -> bool:
-    """Return whether what the library found in the last file is that of all that are as it; remember that."""
-    worker = cast("DecodeWorker", context.worker)
-    try:
-        is_sure = apart(context, last.name, _is_found, last)
-    except BufferFileError:  # it has ended the worker
-        is_sure = False
-    worker.last = last._replace(is_sure=True) if is_sure else None
-    return is_sure
-
-
-def _is_found(last: Known) -> bool:
-    with ended_after(_LOOK_SECONDS):
-        return last.is_found(_library().look)
-
-
 def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile:
     """Describe an HDF5 file by its datasets, each a buffer or carried along."""
     context = declared.context
     check_installed(source.name, extra, context)
-    found = _found(source, context, (declared.follow_links, declared.unpack, declared.window))
+    found = look_apart(context, _look, source, declared.follow_links, declared.unpack, declared.window)
     library = Library(_open_outside if declared.follow_links else _open, ERRORS, functools.partial(_read, context))
     file = arrays.inspect(source, declared, found, library)
     if (

@@ -20,7 +20,6 @@ import numpy as np
 
 from mpired.buffers import arrays, npy
 from mpired.buffers.arrays import Array, Field, KeptArrays, Library, digest, is_kept
-from mpired.buffers.checksum import crc32
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import ArrayLayout, FlatBuffer, encoded
 from mpired.buffers.format import Encoder
@@ -214,7 +213,7 @@ def prepare(model: Model) -> ArrayLayout | Encoder:
     return ArrayLayout(
         functools.partial(_lay, new, kept, model.source),
         tuple(each.stored for each in new),
-        functools.partial(_finish, new, kept, model.source, model.context.threads),
+        functools.partial(_finish, new, kept, model.source),
     )
 
 
@@ -278,12 +277,14 @@ def _lay(new: Sequence[_New], kept: Sequence[str], source: Source | None, fd: in
     return [place.data + len(each.head) for place, each in own]
 
 
-def _finish(new: Sequence[_New], kept: Sequence[str], source: Source | None, threads: int, fd: int) -> None:
+def _finish(new: Sequence[_New], kept: Sequence[str], source: Source | None, fd: int) -> None:
     """Write the checksums, and the directory behind all members."""
     places = _places(new, _kept(kept, source))
     directory = b""
     for place in places:
-        crc = crc32(fd, place.data, place.data + place.nbytes, threads)
+        crc = 0
+        for block in calls.blocks(fd, place.data, place.data + place.nbytes):
+            crc = zlib.crc32(block, crc)
         calls.pwrite_all(fd, _local(place, crc), place.header)
         directory += _central(place, crc)
     at, number = places[-1].data + places[-1].nbytes, len(places)
