@@ -185,8 +185,8 @@ def test_only_storage_writes_to_the_file_system():
     assert found == ALLOWED_WRITES
 
 
-# Words of other tables that are names of formats too: of a datatype's text, and of a token.
-OTHER_WORDS = {("cli/types.py", "text"), ("buffers/literal.py", "text")}
+# A word of another table that is the name of a format too: of a datatype's text.
+OTHER_WORDS = {("cli/types.py", "text")}
 
 
 def names_of_formats(module):

@@ -9,19 +9,20 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
 
+from mpired.buffers.conventions import Packed
 from mpired.buffers.declared import ORDERS, Declared
-from mpired.buffers.flat import FlatBuffer, byte_order, encoded
+from mpired.buffers.flat import FlatBuffer, byte_order, write_elements
 from mpired.buffers.missing import Missing
 from mpired.buffers.model import Kept, Other
 from mpired.buffers.names import check_pair, picked
 from mpired.buffers.rank import NO_DATATYPE, RankBuffer, RankFile, Values, choice, dtype_text, element_text, ways_out
-from mpired.buffers.streamed import ColumnBuffer, ColumnFile, explaining
+from mpired.buffers.streamed import ColumnBuffer, ColumnFile, Nullable, explaining
 from mpired.datatypes import Datatype, agrees, as_numbers, from_dtype, with_fields
 from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, CountError, DatatypeError
@@ -220,30 +221,53 @@ def _datatype(source: Source, declared: Declared, name: str, dtype: np.dtype) ->
     return found
 
 
-class _Flat(NamedTuple):
-    """A leaf that lies as it is in a file, from an offset to an end."""
+class Pieces(NamedTuple):
+    """A leaf that lies as it is in a file: in so many pieces of `each` elements, `stride` bytes apart."""
 
-    offset: int
-    stored: np.dtype
-    end: int
+    begin: int
+    form: np.dtype
+    each: int
+    pieces: int = 1
+    stride: int = 0
+    packed: Packed | None = None
+
+    @property
+    def is_one(self) -> bool:
+        """Whether they lie one after another."""
+        return self.pieces == 1 or self.stride == self.each * self.form.itemsize
+
+    @property
+    def end(self) -> int:
+        """Where the last of them ends."""
+        last = self.begin + (self.pieces - 1) * self.stride + self.each * self.form.itemsize
+        return last if self.pieces and self.each else 0
+
+    def ranges(self, start: int = 0) -> Iterator[tuple[int, int]]:
+        """Yield where elements lie together, and how many, from one on, a few at a time."""
+        step = max(1, _BLOCK_NBYTES // self.form.itemsize)
+        position = start
+        while self.each and position < self.pieces * self.each:
+            piece, index = divmod(position, self.each)
+            count = min(step, self.each - index)
+            yield self.begin + piece * self.stride + index * self.form.itemsize, count
+            position += count
 
 
-class _FlatFile:
-    """An open file, of whose flat arrays the values are given in blocks."""
+class PiecesFile:
+    """An open file, of whose pieces the values are given in blocks. The caller closes it."""
 
-    def __init__(self, source: Source, _memory: int) -> None:
+    def __init__(self, source: Source, _memory: int = 0) -> None:
         self._source = source
         self._file = source.open()
 
-    def arrays(self, leaf: _Flat, start: int) -> Generator[Values, None, None]:
+    def arrays(self, leaf: Pieces | Nullable, start: int) -> Generator[Values, None, None]:
         """Yield the values of a leaf from an element on."""
-        itemsize = leaf.stored.itemsize
-        step = max(1, _BLOCK_NBYTES // itemsize)
-        for position in range(leaf.offset + start * itemsize, leaf.end, step * itemsize):
-            block = np.empty(min(step, (leaf.end - position) // itemsize), leaf.stored)
-            if self._file.read_into(block.view(np.uint8).data, position) < block.nbytes:
+        nullable, place = isinstance(leaf, Nullable), leaf.leaf if isinstance(leaf, Nullable) else leaf
+        for at, count in place.ranges(start):
+            block = np.empty(count, place.form)
+            if self._file.read_into(block.view(np.uint8).data, at) < block.nbytes:
                 raise self._source.changed()
-            yield block, None
+            yield (block, None) if place.packed is None else place.packed.unpacked(block, nullable=nullable)
 
     def close(self) -> None:
         """Close the file."""
@@ -259,7 +283,7 @@ def _pair(source: Source, declared: Declared, parts: Sequence[Array]) -> RankBuf
             raise DatatypeError(source.name, f"{reason}, as the two of a pair have to be")
         forms.append(part.dtype.newbyteorder("="))
         stored = as_numbers(part.stored or part.dtype)
-        leaves.append(_Flat(part.offset, stored, part.offset + part.count * stored.itemsize))
+        leaves.append(Pieces(part.offset, stored, part.count))
     first, second = parts
     if first.shape != second.shape:
         reason = f"{first.name!r} has shape {first.shape}, and {second.name!r} has {second.shape}"
@@ -269,7 +293,7 @@ def _pair(source: Source, declared: Declared, parts: Sequence[Array]) -> RankBuf
     check_pair(source, names, dtype, "arrays")
     datatype = _datatype(source, declared, ",".join(names), dtype)
     return ColumnBuffer(
-        source, datatype, first.count, names, tuple(leaves), _FlatFile, FIELDS, nulls=0, shape=first.shape
+        source, datatype, first.count, names, tuple(leaves), PiecesFile, FIELDS, nulls=0, shape=first.shape
     )
 
 
@@ -329,10 +353,7 @@ def rewrite(source: Source, arrays: Sequence[Array], changed: Sequence[FlatBuffe
     for buffer in changed:
         array = by_name[buffer.name]
         assert array.offset is not None and array.dtype is not None  # noqa: S101, PT018 - as it was when it was looked at
-        at = array.offset
-        for octets in encoded(buffer, as_numbers(array.stored or array.dtype)):
-            calls.pwrite_all(fd, octets, at)
-            at += len(octets)
+        write_elements(buffer, as_numbers(array.stored or array.dtype), fd, array.offset)
 
 
 def is_kept(name: str, declared: Declared) -> bool:

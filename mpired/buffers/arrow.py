@@ -27,9 +27,10 @@ from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, Order
 from mpired.buffers.format import Encoder
 from mpired.buffers.ipc import ArrivingMessages, Batch, Message, Messages, Packed, StreamMessages
 from mpired.buffers.local import DamageError, Extent, Spliced, read_into
+from mpired.buffers.missing import NullsError
 from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile, Values
-from mpired.buffers.streamed import DECODED_NBYTES, Nullable, NullsError
+from mpired.buffers.streamed import DECODED_NBYTES, Nullable
 from mpired.sources.source import Source
 
 import pyarrow as pa  # isort: skip - after columns, which sets it up

@@ -13,10 +13,10 @@ from mpired.buffers.columns import Column, Contents, explaining
 from mpired.buffers.columns import inspect as inspect_columns
 from mpired.buffers.declared import Declared
 from mpired.buffers.format import Encoder
-from mpired.buffers.missing import null_error
+from mpired.buffers.missing import NullsError, null_error
 from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile
-from mpired.buffers.streamed import ColumnBuffer, NullsError
+from mpired.buffers.streamed import ColumnBuffer
 from mpired.codecs.arrow import pa
 from mpired.errors import BufferFileError, CountError
 from mpired.sources.source import Source

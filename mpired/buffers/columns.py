@@ -20,7 +20,7 @@ from mpired.buffers import streamed
 from mpired.buffers.arrow_arrays import DTYPES, column_of, integers_of, is_time
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, FlatReader
-from mpired.buffers.model import BufferModel, Model, Noted, Other
+from mpired.buffers.model import BufferModel, Model, Other
 from mpired.buffers.names import check_pair, listed, missing, picked
 from mpired.buffers.rank import NO_DATATYPE, RankFile, choice, element_text, ways_out
 from mpired.buffers.streamed import ColumnBuffer, ColumnFile
@@ -459,7 +459,7 @@ def _joined(parts: Sequence[pa.Array], kind: pa.DataType) -> pa.Array:
 _NOTE = b"mpired"
 
 
-def with_note(schema: pa.Schema, note: Noted | None) -> pa.Schema:
+def with_note(schema: pa.Schema, note: Any) -> pa.Schema:
     """Return a schema with what a file says of where it comes from; that of the file it is modelled on is left out."""
     metadata = {key: value for key, value in (schema.metadata or {}).items() if key != _NOTE}
     if note is not None:

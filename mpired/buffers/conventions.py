@@ -11,7 +11,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from mpired.buffers.missing import Missing
+from mpired.buffers.missing import Missing, NullsError
 
 Attribute: TypeAlias = np.ndarray | str
 """The value of an attribute: numbers in one dimension, or a text."""
@@ -101,10 +101,12 @@ class Packed(NamedTuple):
         """The form of what the values stand for."""
         return self.scale.dtype
 
-    def unpacked(self, values: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """Return what packed values stand for, and which are there; None if all are."""
+    def unpacked(self, values: np.ndarray, *, nullable: bool) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return what packed values stand for, and which are there; None if all are, which they have to be."""
         values = values.astype(self.form, copy=False)
         there = None if self.missing is None else self.missing.present(values)
+        if there is not None and not nullable:
+            raise NullsError(int(np.count_nonzero(~there)))
         with np.errstate(over="ignore", invalid="ignore"):  # as of the arithmetic of the ops
             return values.astype(self.dtype) * self.scale + self.offset, there
 
@@ -141,7 +143,7 @@ def unset(attributes: Attributes, dtype: np.dtype, packed: Packed | None) -> flo
     default = default_fill(dtype)
     if default is None or dtype.itemsize == 1 or {FILL, MISSING} & attributes.keys() or missing(attributes, dtype):
         return None
-    value = default if packed is None else packed.unpacked(default)[0]
+    value = default if packed is None else packed.unpacked(default, nullable=True)[0]
     return float(value) if value.dtype.kind == "f" else int(value)
 
 
@@ -169,6 +171,27 @@ def packing(name: str, attributes: Attributes, dtype: np.dtype) -> Packed | None
         return None
     scale, offset = (np.asarray(value, form) for value in values)
     return Packed(name, scale, offset, missing(attributes, dtype), dtype.newbyteorder("="), wrong)
+
+
+class Meaning(NamedTuple):
+    """What the attributes of an array say of its elements, as fields of an `Array`."""
+
+    dtype: np.dtype | None
+    packed: np.dtype | None
+    missing: Missing | None
+    leaf: Packed | None
+    reason: str
+    way_out: str
+
+
+def meaning(what: str, name: str, attributes: Attributes, dtype: np.dtype, *, unpack: bool, window: bool) -> Meaning:
+    """Return what attributes say of elements of a form, which messages call `what`."""
+    packed, own = packing(name, attributes, dtype), missing(attributes, dtype)
+    if packed is None:
+        return Meaning(dtype, None, own, None, "", "")
+    if packed.wrong or not unpack or window:
+        return Meaning(None, dtype, own, packed, *refusal(what, attributes, packed, window=window))
+    return Meaning(packed.dtype, dtype, own, packed, "", "")
 
 
 def unit(attributes: Attributes) -> str:

@@ -184,10 +184,7 @@ class ArrayLayout(NamedTuple):
         """Write results to an open file."""
         places = self.lay(fd)
         for result, stored, at in zip(results, self.stored, places, strict=True):
-            done = 0
-            for octets in encoded(result, stored):
-                calls.pwrite_all(fd, octets, at + done)
-                done += len(octets)
+            write_elements(result, stored, fd, at)
         if self.finish is not None:
             self.finish(fd)
 
@@ -207,18 +204,29 @@ _BLOCK_NBYTES = 1 << 20
 _REGISTERED = 2  # of a dtype that another library has made
 
 
-def encoded(buffer: FlatBuffer, stored: np.dtype) -> Iterator[memoryview]:
-    """Yield the bytes of all elements of a buffer in another form, in blocks."""
-    step = max(1, _BLOCK_NBYTES // stored.itemsize)
+def encoded(
+    buffer: FlatBuffer, stored: np.dtype, counts: Sequence[int] = (), fill: float | np.ndarray | None = None
+) -> Iterator[np.ndarray]:
+    """Yield all elements of a buffer in another form, in blocks of these counts, with a value for missing elements."""
+    step, start = max(1, _BLOCK_NBYTES // stored.itemsize), 0
+    counts = counts or [min(step, buffer.count - start) for start in range(0, buffer.count, step)]
     with closing(buffer.open()) as reader:
-        for start in counted(range(0, buffer.count, step), "encoding results"):
-            block = np.empty(min(step, buffer.count - start), buffer.datatype.form)
-            reader.read(start, block)
-            if not lies_as(stored, buffer.datatype):
-                other = np.zeros(len(block), stored)
-                convert(block, other, buffer.name, start)
-                block = other
-            yield block.view(np.uint8).data
+        for count in counted(counts, "encoding results"):
+            block = np.empty(count, buffer.datatype.form)
+            there = reader.read(start, block)
+            if there is not None and not there.all():
+                if fill is None:
+                    raise ValueError(f"array {buffer.name!r} needs a fill value for missing elements")
+                block[~there] = fill
+            yield as_in(stored, block, buffer.datatype, buffer.name, start)
+            start += count
+
+
+def write_elements(buffer: FlatBuffer, stored: np.dtype, fd: int, start: int) -> None:
+    """Write all elements of a buffer in another form to a place of an open file."""
+    for block in encoded(buffer, stored):
+        calls.pwrite_all(fd, block.view(np.uint8).data, start)
+        start += block.nbytes
 
 
 class FlatReader:
@@ -326,17 +334,19 @@ def convert(source: np.ndarray, target: np.ndarray, file: str, start: int) -> No
             raise ConversionError(file, f"element {start + misfit.position}: {misfit.reason}") from None
 
 
-def as_in(form: np.dtype, elements: np.ndarray, datatype: Datatype) -> np.ndarray:
+def as_in(
+    form: np.dtype, elements: np.ndarray, datatype: Datatype, file: str = "an element", start: int = 0
+) -> np.ndarray:
     """Return elements in their native form as they lie in a file, or the other way round; a view if that is the same.
 
     Fields of a file have the names that its writer chose.
     """
     stored = elements.dtype if form == datatype.form else form
-    return elements.view(form) if lies_as(stored, datatype) else in_form(elements, form)
+    return elements.view(form) if lies_as(stored, datatype) else in_form(elements, form, file, start)
 
 
-def in_form(elements: np.ndarray, form: np.dtype) -> np.ndarray:
+def in_form(elements: np.ndarray, form: np.dtype, file: str = "an element", start: int = 0) -> np.ndarray:
     """Return a copy of elements in another form of the same datatype."""
     changed = np.zeros(len(elements), form)
-    convert(elements, changed, "an element", 0)
+    convert(elements, changed, file, start)
     return changed

@@ -6,8 +6,7 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Callable, Iterator, Sequence
-from types import ModuleType
-from typing import NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, NamedTuple, TypeAlias
 
 from mpired import installed
 from mpired.buffers.declared import Declared
@@ -26,30 +25,6 @@ Encoder: TypeAlias = Callable[[Sequence[FlatBuffer], int], None]
 """Writes results, given as flat buffers of native elements, to an open file in some other form."""
 Layout: TypeAlias = FlatLayout | ArrayLayout | MarkingLayout | Encoder
 """How a result comes into its file."""
-
-
-class InputModule(Protocol):
-    """What the module of a format that can be read supplies."""
-
-    def inspect(self, source: Source, declared: Declared) -> RankFile: ...
-
-
-class OutputModule(Protocol):
-    """What the module of every format supplies; all that can be refused is refused here."""
-
-    def prepare(self, model: Model) -> Layout: ...
-
-
-class NotingModule(Protocol):
-    """What the module of a format supplies besides, whose files can say where they come from."""
-
-    def note(self, source: Source) -> str | None: ...
-
-
-class RewritingModule(Protocol):
-    """What the module of a format supplies besides, whose files are updated by writing them again."""
-
-    def rewrite(self, source: Source, changed: Sequence[FlatBuffer], fd: int) -> None: ...
 
 
 class Format(NamedTuple):
@@ -152,17 +127,17 @@ class Format(NamedTuple):
         return self.readable and not (self.streamed or self.has_arrays)
 
     @property
-    def module(self) -> ModuleType:
+    def module(self) -> Any:
         """The module that knows the format; imported only where the format is used."""
-        own = f"mpired.buffers.{'' if self.readable else 'to_'}{self.name}"
-        return _imported(self.place or own, self.address_space)
+        own = self.name if self.readable else "textual"
+        return _imported(self.place or f"mpired.buffers.{own}", self.address_space)
 
     def inspect(self, source: Source, declared: Declared) -> RankFile:
         """Describe a file of this format, from its header."""
         with self._blamed(source.name):
             if declared.noun != self.noun:  # with thousands of ranks a copy for each takes time
                 declared = declared._replace(noun=self.noun)
-            file = cast("InputModule", self.module).inspect(source, declared)
+            file: RankFile = self.module.inspect(source, declared)
             return file._replace(format=self.name, noun=self.noun)
 
     def prepare(self, model: Model) -> Layout:
@@ -185,25 +160,30 @@ class Format(NamedTuple):
         if model.format != self.name:  # what a file of another format has besides its elements means nothing here
             model = model._replace(source=None)
         with self._blamed(f"`to={self.name!r}`"):
-            return cast("OutputModule", self.module).prepare(model)
+            if self.readable or self.place:
+                layout: Layout = self.module.prepare(model)
+                return layout
+            text: Encoder = self.module.encoder(getattr(self.module, f"{self.name}_lines"))
+            return text
 
     def note(self, source: Source) -> str | None:
         """Return what a file says of where it comes from; None for nothing."""
         if not self.has_notes:
             return None
         with self._blamed(source.name):
-            return cast("NotingModule", self.module).note(source)
+            note: str | None = self.module.note(source)
+            return note
 
     def rewrite(self, source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
         """Write a file again, some of its buffers with new elements."""
         with self._blamed(source.name):
-            cast("RewritingModule", self.module).rewrite(source, changed, fd)
+            self.module.rewrite(source, changed, fd)
 
     def rewriting(self, source: Source) -> int:
         """Return about how many bytes of a file are in memory at once when it is written again, if its module tells."""
         with self._blamed(source.name):
-            told = getattr(self.module, "rewriting", None)
-            return told(source) if told else 0
+            nbytes: int = self.module.rewriting(source) if hasattr(self.module, "rewriting") else 0
+            return nbytes
 
     def _blamed(self, subject: str) -> contextlib.AbstractContextManager[None]:
         """Turn what goes wrong in an installed package into an error of its file; in mpired itself it is a bug."""
@@ -227,7 +207,7 @@ def _ways_out(time: Datatype) -> str:
 
 
 @functools.cache
-def _imported(name: str, address_space: int) -> ModuleType:
+def _imported(name: str, address_space: int) -> Any:
     """Import a module; not out of `sys.modules`, where it stands already while another thread imports it."""
     calls.check_address_space(address_space)
     # An exception within an import is taken for another error, or lost.

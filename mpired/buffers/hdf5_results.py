@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import posixpath
 from collections.abc import Collection, Sequence
@@ -15,7 +16,7 @@ from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
 from mpired.buffers import conventions
 from mpired.buffers.chunks import compressing
 from mpired.buffers.conventions import Attributes
-from mpired.buffers.flat import FlatBuffer, convert
+from mpired.buffers.flat import FlatBuffer, encoded
 from mpired.buffers.hdf5 import New, Plan
 from mpired.buffers.hierarchy import (
     DIMENSION_ONLY,
@@ -32,7 +33,6 @@ from mpired.buffers.hierarchy import (
 from mpired.buffers.missing import Missing
 from mpired.buffers.streamed import DECODED_NBYTES
 from mpired.datatypes import as_numbers
-from mpired.progress import counted
 from mpired.sources.source import Source
 from mpired.storage import calls
 
@@ -481,25 +481,16 @@ def fill(dataset: h5py.Dataset, result: FlatBuffer, nthreads: int = 1) -> None:
     attributes, form = _read(dataset)[0], _form(dataset)
     native = form.newbyteorder("=")
     mark = conventions.fill(attributes, native) if native.names is None else None
-    chosen = list(selections(dataset.shape, dataset.chunks, form.itemsize, 0, DECODED_NBYTES))
-    start = 0
-    with closing(result.open()) as reader, compressing(dataset, nthreads) as chunks:
-        for _, selection in counted(chosen, "encoding results"):
-            shape = tuple(each.stop - each.start for each in selection if isinstance(each, slice))
-            whole = shape + dataset.shape[len(selection) :]
-            block = np.empty(int(np.prod(whole, dtype=np.int64)), result.datatype.form)
-            there = reader.read(start, block)
-            if there is not None and not there.all():
-                if mark is None:
-                    raise ValueError(f"array {dataset.name!r} needs a fill value for missing elements")
-                block[~there] = mark
-            start += len(block)
-            if block.dtype != form:
-                other = np.zeros(len(block), form)
-                convert(block, other, result.name, start)
-                block = other
+    chosen = [each for _, each in selections(dataset.shape, dataset.chunks, form.itemsize, 0, DECODED_NBYTES)]
+    shapes = [
+        tuple(each.stop - each.start for each in selection if isinstance(each, slice)) + dataset.shape[len(selection) :]
+        for selection in chosen
+    ]
+    elements = encoded(result, form, list(map(math.prod, shapes)), mark)
+    with compressing(dataset, nthreads) as chunks:
+        for selection, shape, block in zip(chosen, shapes, elements, strict=True):
             values = block if form == dataset.dtype else block.view(dataset.dtype)  # of truth values, or unsigned ones
-            chunks.put(selection, values.reshape(whole))
+            chunks.put(selection, values.reshape(shape))
 
 
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:

@@ -21,10 +21,10 @@ from h5py import h5, h5a, h5d, h5ds, h5f, h5g, h5i, h5o, h5p, h5s, h5t
 
 from mpired.buffers import conventions
 from mpired.buffers.arrays import Array, Field, digest
-from mpired.buffers.conventions import Attribute, Attributes, Packed, Variable
+from mpired.buffers.conventions import Attribute, Attributes, Meaning, Packed, Variable
 from mpired.buffers.local import Extent, Spliced
 from mpired.buffers.rank import Values, dtype_text
-from mpired.buffers.streamed import DECODED_NBYTES, Nullable, NullsError
+from mpired.buffers.streamed import DECODED_NBYTES, Nullable
 from mpired.datatypes import from_dtype
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.sources.source import Source
@@ -100,10 +100,7 @@ class HdfFile:
         dataset = self.file[name]
         for values in blocks(dataset, start, self._memory, self._source.name):
             if isinstance(leaf, Packed):
-                unpacked, there = leaf.unpacked(values)
-                if there is not None and not nullable:
-                    raise NullsError(int(np.count_nonzero(~there)))
-                yield unpacked, there
+                yield leaf.unpacked(values, nullable=nullable)
             else:
                 plain = values if field is None else values[field]
                 yield plain.view(np.uint8) if plain.dtype == np.bool_ else plain, None
@@ -411,40 +408,30 @@ class _Looking(NamedTuple):
             raise BufferFileError(self.source.name, f"{said}; it is damaged, or made to fill the memory")
         is_text = isinstance(dataset.id.get_type(), h5t.TypeStringID | h5t.TypeEnumID) and dtype is None
         is_carried = is_carried or is_text
-        plain = dtype
+        meaning, offset, unset = Meaning(None, None, None, None, reason, ""), None, None
         if dtype is not None:
-            attributes, dtype = conventions.viewed(attributes, dtype)
-        packed = None if dtype is None else conventions.packing(name, attributes, dtype)
-        missing = None if dtype is None else conventions.missing(attributes, dtype)
-        has_own = packed is None and not found.outside
-        offset = self._offset(dataset, plain, nbytes) if plain is not None and has_own else None
-        way_out, stored = "", dtype
-        narrow = _narrow(dataset) if self.window and dtype is not None else ""
-        if narrow:
-            dtype, reason = None, f"{name!r} has {narrow}, which new ones may not fit"
-        elif packed is not None and (packed.wrong or not self.unpack or self.window):
-            reason, way_out = conventions.refusal(f"{name!r}", attributes, packed, window=self.window)
-            dtype = None
-        elif packed is not None:
-            dtype = packed.dtype
+            plain = dtype
+            attributes, dtype = conventions.viewed(attributes, plain)
+            meaning = conventions.meaning(f"{name!r}", name, attributes, dtype, unpack=self.unpack, window=self.window)
+            if meaning.leaf is None and not found.outside:
+                offset = self._offset(dataset, plain, nbytes)
+            unset = _unset(dataset, attributes, dtype, meaning.leaf)
+            if self.window and (narrow := _narrow(dataset)):
+                reason = f"{name!r} has {narrow}, which new ones may not fit"
+                meaning = meaning._replace(dtype=None, reason=reason, way_out="")
         return Array(
             name,
-            dtype,
-            shape,
-            offset,
-            label=label or ("" if dtype is not None else dtype_text(_dtype(dataset.id))),
-            reason=reason,
-            way_out=way_out,
-            packed=None if packed is None else stored,
+            shape=shape,
+            offset=offset,
+            label=label or ("" if meaning.dtype is not None else dtype_text(_dtype(dataset.id))),
             carried=is_carried,
             digest=self._digest(dataset, attributes) if is_carried else b"",
             chunk=chunk or (),
-            missing=missing,
             unit=conventions.unit(attributes),
             storage=_storage(dataset),
-            leaf=packed,
             unlimited=_unlimited(dataset),
-            unset=None if stored is None else _unset(dataset, attributes, stored, packed),
+            unset=unset,
+            **meaning._asdict(),
         )
 
     def _offset(self, dataset: h5py.Dataset, dtype: np.dtype, nbytes: int) -> int | None:

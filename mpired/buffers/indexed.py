@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Any, ClassVar, cast
 
 import numpy as np
 
-from mpired.buffers.flat import Order
 from mpired.buffers.rank import RankBuffer
 from mpired.datatypes import Datatype
 from mpired.datatypes.pairs import FIELDS, column_names
@@ -23,6 +23,14 @@ class IndexedBuffer:
     first: int  # the index of the first element
     counting: bool = False  # whether the index rises by one from each element to the next; else it is the same for all
     fields: ClassVar[tuple[str, ...]] = FIELDS
+    form: ClassVar[None] = None  # the pairs are in no file
+
+    count = property(attrgetter("values.count"))
+    shape = property(attrgetter("values.shape"))
+    fortran_order = property(attrgetter("values.fortran_order"))
+    byte_order = property(attrgetter("values.byte_order"))
+    datarep = property(attrgetter("values.datarep"))
+    isolated = property(attrgetter("values.isolated"))
 
     @property
     def source(self) -> Source:
@@ -38,41 +46,6 @@ class IndexedBuffer:
     def columns(self) -> tuple[str, ...]:
         """What the columns of values and of indices are called in a table."""
         return column_names(self.values.name)
-
-    @property
-    def count(self) -> int:
-        """Number of elements."""
-        return self.values.count
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """The shape that the file declares."""
-        return self.values.shape
-
-    @property
-    def fortran_order(self) -> bool:
-        """Whether the first index of the shape runs fastest."""
-        return self.values.fortran_order
-
-    @property
-    def byte_order(self) -> Order:
-        """The byte order of the stored values."""
-        return self.values.byte_order
-
-    @property
-    def datarep(self) -> str | None:
-        """The data representation, None where the format leaves no choice."""
-        return self.values.datarep
-
-    @property
-    def form(self) -> None:
-        """None: the pairs are in no file."""
-        return
-
-    @property
-    def isolated(self) -> bool:
-        """Whether a library decodes the values."""
-        return self.values.isolated
 
     def open(self) -> IndexedReader:
         """Open the file for reading by element ranges."""

@@ -11,6 +11,10 @@ from mpired.errors import DatatypeError
 from mpired.sources.source import Source
 
 
+class NullsError(Exception):
+    """Raised where values are missing; the argument says how many."""
+
+
 class Missing(NamedTuple):
     """Which elements of a buffer are missing.
 
@@ -22,12 +26,15 @@ class Missing(NamedTuple):
         The least and the greatest valid value; None for no limit.
     nullable
         Whether elements may be missing; else that is an error.
+    nan
+        Whether NaN means it, too.
     """
 
     values: tuple[float, ...] = ()
     low: float | None = None
     high: float | None = None
     nullable: bool = False
+    nan: bool = False
 
     def there(self, block: np.ndarray, source: Source, columns: Sequence[str]) -> np.ndarray | None:
         """Return which elements of a block are there; None if all are."""
@@ -38,7 +45,7 @@ class Missing(NamedTuple):
 
     def present(self, block: np.ndarray) -> np.ndarray | None:
         """Return which elements of a block are there; None if all are."""
-        lacks = np.zeros(len(block), np.bool_)
+        lacks = np.isnan(block) if self.nan and block.dtype.kind == "f" else np.zeros(block.shape, np.bool_)
         for value in self.values:
             lacks |= block == value
         if self.low is not None:

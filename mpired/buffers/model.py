@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -11,6 +10,10 @@ from mpired.buffers.flat import Order
 from mpired.context import NO_LIMITS, Context
 from mpired.datatypes import Datatype, Group
 from mpired.sources.source import Source
+
+if TYPE_CHECKING:
+    from mpired.buffers.arrays import KeptArrays
+    from mpired.buffers.columns import KeptColumns
 
 
 class Other(NamedTuple):
@@ -101,42 +104,8 @@ class BufferModel(NamedTuple):
         return self.name if self.name in self.read else next(iter(self.read), self.name)
 
 
-class Kept(Protocol):
-    """Columns or arrays of any type that a result has as the modelled file has them."""
-
-    @property
-    def source(self) -> Source:
-        """The file."""
-
-    @property
-    def wanted(self) -> bool:
-        """Whether the user asked for them; else they go where there is a place for them."""
-
-    @property
-    def kind(self) -> str:
-        """What they are: "columns" or "arrays"."""
-
-    @property
-    def names(self) -> Sequence[str]:
-        """Their names, in the order of the file."""
-
-    @property
-    def others(self) -> Sequence[Other]:
-        """What they are, for a file that is looked at."""
-
-    def check_same(self, other: Any, like: str) -> None:
-        """Raise `BufferFileError` unless another file has equal ones; messages call this file `like`."""
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Return all values of each as NumPy has them, masked ones where numbers or times are null."""
-
-
-class Noted(Protocol):
-    """What a result says of where it comes from."""
-
-    @property
-    def text(self) -> str:
-        """The words, which are there when the result is written."""
+Kept: TypeAlias = "KeptArrays | KeptColumns"
+"""Columns or arrays of any type that a result has as the modelled file has them."""
 
 
 class Model(NamedTuple):
@@ -154,7 +123,8 @@ class Model(NamedTuple):
     kept
         The columns that the result has too; None for none.
     note
-        What the result says of where it comes from, in a format that has a place for it; None for nothing.
+        Its `text` says where the result comes from, when it is written, in a format that has a place for that; None
+        for nothing.
     context
         The settings of the call.
     """
@@ -163,7 +133,7 @@ class Model(NamedTuple):
     buffers: tuple[BufferModel, ...]
     source: Source | None = None
     kept: Kept | None = None
-    note: Noted | None = None
+    note: Any = None
     context: Context = NO_LIMITS
 
     def with_count(self, count: int) -> Model:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import struct
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, NoReturn
@@ -17,13 +17,12 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from mpired.buffers import arrays, conventions, hdf5
-from mpired.buffers.arrays import Array, KeptArrays, Library, digest
-from mpired.buffers.conventions import Attribute, Attributes, Packed, Variable
+from mpired.buffers.arrays import Array, KeptArrays, Library, Pieces, PiecesFile, digest
+from mpired.buffers.conventions import Attribute, Attributes, Variable
 from mpired.buffers.declared import Declared
-from mpired.buffers.flat import ArrayLayout, FlatBuffer, MarkingLayout, convert
+from mpired.buffers.flat import ArrayLayout, FlatBuffer, MarkingLayout, encoded
 from mpired.buffers.model import BufferModel, Model
-from mpired.buffers.rank import RankFile, Values
-from mpired.buffers.streamed import Nullable, NullsError
+from mpired.buffers.rank import RankFile
 from mpired.datatypes import as_numbers
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.sources.source import OpenSource, Source
@@ -123,43 +122,11 @@ class _Header:
         sizes = [self.per_record(each) * each.form.itemsize for each in self.variables if self.is_record(each)]
         return sizes[0] if len(sizes) == 1 else sum(map(_padded, sizes))
 
-    def leaf(self, var: _Var) -> _Leaf:
+    def leaf(self, var: _Var) -> Pieces:
         """Return where the elements of a variable are."""
         count, is_record = self.per_record(var), self.is_record(var)
         stride, records = (self.stride, self.nrecords) if is_record else (count * var.form.itemsize, 1)
-        return _Leaf(var.begin, var.form, count, records, stride)
-
-
-class _Leaf(NamedTuple):
-    """Where the elements of a variable are: in so many pieces of `each` elements, `stride` bytes apart."""
-
-    begin: int
-    form: np.dtype
-    each: int
-    pieces: int
-    stride: int
-    packed: Packed | None = None
-
-    @property
-    def is_one(self) -> bool:
-        """Whether they lie one after another."""
-        return self.pieces == 1 or self.stride == self.each * self.form.itemsize
-
-    @property
-    def end(self) -> int:
-        """Where the last of them ends."""
-        last = self.begin + (self.pieces - 1) * self.stride + self.each * self.form.itemsize
-        return last if self.pieces and self.each else 0
-
-    def ranges(self, start: int = 0) -> Iterator[tuple[int, int]]:
-        """Yield where elements lie together, and how many, from one on, a few at a time."""
-        step = max(1, _BLOCK_NBYTES // self.form.itemsize)
-        position = start
-        while self.each and position < self.pieces * self.each:
-            piece, index = divmod(position, self.each)
-            count = min(step, self.each - index)
-            yield self.begin + piece * self.stride + index * self.form.itemsize, count
-            position += count
+        return Pieces(var.begin, var.form, count, records, stride)
 
 
 def _padded(nbytes: int) -> int:
@@ -277,38 +244,10 @@ def _variable(cursor: _Cursor, version: int, dimensions: Sequence[_Dimension]) -
     return _Var(name, dims, attributes, code, cursor.number(4 if version == 1 else 8))
 
 
-class _File:
-    """An open classic file. The caller closes it."""
-
-    def __init__(self, source: Source, _memory: int = 0) -> None:
-        self._source = source
-        self._file = source.open()
-
-    def arrays(self, leaf: _Leaf | Nullable, start: int) -> Generator[Values, None, None]:
-        """Yield the values of a variable from an element on."""
-        nullable = isinstance(leaf, Nullable)
-        place: _Leaf = leaf.leaf if isinstance(leaf, Nullable) else leaf
-        for at, count in place.ranges(start):
-            block = np.empty(count, place.form)
-            if self._file.read_into(block.view(np.uint8).data, at) < block.nbytes:
-                raise self._source.changed()
-            if place.packed is None:
-                yield block, None
-                continue
-            values, there = place.packed.unpacked(block.astype(block.dtype.newbyteorder("=")))
-            if there is not None and not nullable:
-                raise NullsError(int(np.count_nonzero(~there)))
-            yield values, there
-
-    def close(self) -> None:
-        """Close it."""
-        self._file.close()
-
-
 def _read(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
     """Return whole variables."""
     header = _read_header(source)
-    with closing(_File(source)) as file:
+    with closing(PiecesFile(source)) as file:
         found = {}
         for var in (each for each in header.variables if each.name in names):
             pieces = [block for block, _ in file.arrays(header.leaf(var), 0)]
@@ -337,7 +276,7 @@ def inspect(source: Source, declared: Declared) -> RankFile:
     group = Variable("", (), None, {each.name: each.value for each in header.attributes})
     carried = conventions.carried([*variables, group])
     found = [_array(source, header, each, each.name in carried, declared) for each in header.variables]
-    return arrays.inspect(source, declared, found, Library(_File, (), _read))
+    return arrays.inspect(source, declared, found, Library(PiecesFile, (), _read))
 
 
 def _array(source: Source, header: _Header, var: _Var, is_carried: bool, declared: Declared) -> Array:  # noqa: FBT001
@@ -347,43 +286,33 @@ def _array(source: Source, header: _Header, var: _Var, is_carried: bool, declare
     if var.code == _CHAR:
         kind, mine = "strings", _digest(source, leaf, shape, attributes)
         return Array(var.name, None, shape, label=kind, reason=f"{name} holds {kind}", carried=True, digest=mine)
-    packed = conventions.packing(var.name, attributes, var.form)
-    form: np.dtype | None = var.form
-    reason = way_out = ""
-    if packed is not None and (packed.wrong or not declared.unpack or declared.window):
-        form, (reason, way_out) = None, conventions.refusal(name, attributes, packed, window=declared.window)
-    elif packed is not None:
-        form = packed.dtype
+    meaning = conventions.meaning(name, var.name, attributes, var.form, unpack=declared.unpack, window=declared.window)
+    packed = meaning.leaf
     return Array(
         var.name,
-        form,
-        shape,
-        leaf.begin if leaf.is_one and packed is None else None,
-        var.form if packed is None else None,
-        label="" if form is not None else var.form.str,
-        reason=reason,
-        way_out=way_out,
-        packed=None if packed is None else var.form,
+        shape=shape,
+        offset=leaf.begin if leaf.is_one and packed is None else None,
+        stored=var.form if packed is None else None,
+        label="" if meaning.dtype is not None else var.form.str,
         carried=is_carried,
         digest=_digest(source, leaf, shape, attributes) if is_carried else b"",
         chunk=(1, *shape[1:]) if is_record else (1,) * len(shape),
-        missing=conventions.missing(attributes, var.form),
         dims=tuple(header.dimensions[dim].name for dim in var.dims),
         unit=conventions.unit(attributes),
         storage=storage,
         fixed_order=True,
-        leaf=None if leaf.is_one and packed is None else leaf._replace(packed=packed),
         unlimited=(f"record dimension {header.dimensions[var.dims[0]].name!r}", *[""] * (len(shape) - 1))
         if is_record
         else (),
         unset=conventions.unset(attributes, var.form, packed),
-    )
+        **meaning._asdict(),
+    )._replace(leaf=None if leaf.is_one and packed is None else leaf._replace(packed=packed))
 
 
-def _digest(source: Source, leaf: _Leaf, shape: Sequence[int], attributes: Attributes) -> bytes:
+def _digest(source: Source, leaf: Pieces, shape: Sequence[int], attributes: Attributes) -> bytes:
     """Return the digest of a variable that is carried."""
     found = digest(leaf.form.str, tuple(shape), *conventions.identity(attributes))
-    with closing(_File(source)) as file:
+    with closing(PiecesFile(source)) as file:
         for block, _ in file.arrays(leaf, 0):
             found = digest(found, block.tobytes())
     return found
@@ -402,7 +331,7 @@ class _Plan(NamedTuple):
     header: _Header
     new: tuple[_New, ...]
     source: Source | None
-    kept: tuple[tuple[_Leaf, _Leaf], ...]
+    kept: tuple[tuple[Pieces, Pieces], ...]
 
 
 def prepare(model: Model) -> ArrayLayout | MarkingLayout:
@@ -570,14 +499,14 @@ def _lay(plan: _Plan, fd: int) -> list[int]:
     calls.allocate(fd, max([len(head), *(leaf.begin + _padded(leaf.end - leaf.begin) for leaf in leaves if leaf.end)]))
     calls.pwrite_all(fd, head, 0)
     if plan.source is not None:
-        with closing(_File(plan.source)) as file:
+        with closing(PiecesFile(plan.source)) as file:
             for old, new in plan.kept:
                 _put(fd, new, (block for block, _ in file.arrays(old, 0)))
     places = {each.name: each.begin for each in header.variables}
     return [places[each.var.name] for each in plan.new]
 
 
-def _put(fd: int, leaf: _Leaf, found: Iterator[np.ndarray]) -> None:
+def _put(fd: int, leaf: Pieces, found: Iterator[np.ndarray]) -> None:
     """Write blocks, which are as long as they are read."""
     for (at, _), block in zip(leaf.ranges(), found, strict=True):
         calls.pwrite_all(fd, block.view(np.uint8).data, at)
@@ -588,26 +517,13 @@ def _encode(plan: _Plan, results: Sequence[FlatBuffer], fd: int) -> None:
     _lay(plan, fd)
     by_name = {each.name: each for each in plan.header.variables}
     for new, result in zip(plan.new, results, strict=True):
-        _put(
-            fd,
-            plan.header.leaf(by_name[new.var.name]),
-            _elements(result, plan.header.leaf(by_name[new.var.name]), new.fill),
-        )
+        _put_elements(fd, plan.header.leaf(by_name[new.var.name]), result, new.fill)
 
 
-def _elements(result: FlatBuffer, leaf: _Leaf, fill: np.ndarray | None) -> Iterator[np.ndarray]:
-    """Yield the elements of a result as they are stored."""
-    start = 0
-    with closing(result.open()) as reader:
-        for _, count in leaf.ranges():
-            block = np.empty(count, result.datatype.form)
-            there = reader.read(start, block)
-            if there is not None and fill is not None:
-                block[~there] = fill
-            stored = np.zeros(count, leaf.form)
-            convert(block, stored, result.name, start)
-            start += count
-            yield stored
+def _put_elements(fd: int, leaf: Pieces, result: FlatBuffer, fill: np.ndarray | None) -> None:
+    """Write the elements of a result."""
+    counts = [count for _, count in leaf.ranges()]
+    _put(fd, leaf, encoded(result, leaf.form, counts, fill))
 
 
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
@@ -625,4 +541,4 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     by_name = {each.name: each for each in header.variables}
     for each in changed:
         var = by_name[each.name]
-        _put(fd, header.leaf(var), _elements(each, header.leaf(var), conventions.fill(var.values, var.form)))
+        _put_elements(fd, header.leaf(var), each, conventions.fill(var.values, var.form))

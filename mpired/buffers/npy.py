@@ -1,16 +1,18 @@
-"""NumPy's .npy: versions 1 to 3, read by a strict parser of its own.
+"""NumPy's .npy: versions 1 to 3.
 
 `np.load` accepts duplicate keys and trailing bytes, believes a length before it has looked at the
-file, and answers a bad file with six kinds of exception. The header here is a small grammar: one
-dictionary with exactly the keys descr, fortran_order and shape.
+file, and answers a bad file with six kinds of exception. The header here is a Python literal of limited
+length: one dictionary with exactly the keys descr, fortran_order and shape.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import functools
 import math
 import re
+import warnings
 from collections.abc import Callable
 from contextlib import closing
 from typing import Any, NamedTuple, NoReturn
@@ -19,7 +21,6 @@ import numpy as np
 
 from mpired.buffers.declared import ORDERS, Declared
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, FlatLayout
-from mpired.buffers.literal import Literal
 from mpired.buffers.model import BufferModel, Model, Other
 from mpired.buffers.rank import NO_DATATYPE, RankFile, dtype_text, element_text
 from mpired.datatypes import TIMES, Datatype, agrees, as_numbers, from_dtype, with_fields
@@ -41,6 +42,7 @@ _LENGTH_BYTES = {(1, 0): 2, (2, 0): 4, (3, 0): 4}
 _TIME_UNIT = r"\[\d{0,9}(?:[YMWDhms]|[munpfa]s)\]"
 _CODE = re.compile(rf"[<>|=]?(?:[biufc]\d{{1,2}}|\?|[mM]8(?:{_TIME_UNIT})?)", re.ASCII)
 _WORDS = {"U": "strings", "S": "bytes", "O": "Python objects"}
+_LONG = re.compile(r"""('[^']*'|"[^"]*")|(?<=\d)L\b""")  # a text, or the sign of an integer of Python 2
 _PADDING = re.compile(r"\|?V\d{1,10}", re.ASCII)
 
 
@@ -189,8 +191,8 @@ def header_in(name: str, read: Callable[[int, int], bytes]) -> tuple[int, dict[s
 def _parse(name: str, text: bytes, encoding: str) -> dict[str, Any]:
     try:
         value = _value(text, encoding)
-    except ValueError as error:
-        _bad(name, f"the header cannot be read ({error})")
+    except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
+        _bad(name, "the header cannot be read")
     if not isinstance(value, dict) or value.keys() != _KEYS:
         _bad(name, "the header has not exactly the keys descr, fortran_order and shape")
     return value
@@ -199,12 +201,24 @@ def _parse(name: str, text: bytes, encoding: str) -> dict[str, Any]:
 @functools.lru_cache(maxsize=64)
 def _value(text: bytes, encoding: str) -> Any:
     """Return the value of a header's text, which is mostly that of the rank before."""
-    return Literal(text.decode(encoding)).whole()
+    source = text.decode(encoding).strip()
+    if "\\" in source:  # no descr has an escape, of which Python may warn
+        raise ValueError
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            tree = ast.parse(source, mode="eval")
+        except SyntaxError:
+            tree = ast.parse(_LONG.sub(r"\1", source), mode="eval")
+    value = ast.literal_eval(tree)
+    if isinstance(tree.body, ast.Dict) and len(value) < len(tree.body.keys):
+        raise ValueError
+    return value
 
 
 def _shape(name: str, value: Any) -> tuple[int, ...]:
     dims = value if isinstance(value, tuple) else None
-    if dims is None or any(type(dim) is not int or dim > _MAX_DIM for dim in dims):
+    if dims is None or any(type(dim) is not int or not 0 <= dim <= _MAX_DIM for dim in dims):
         _bad(name, "the shape is not a tuple of counts")
     if len(dims) > _MAX_NDIM:
         _bad(name, f"the shape has {len(dims)} dimensions, more than {_MAX_NDIM}")

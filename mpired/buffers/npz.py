@@ -322,7 +322,7 @@ def _deflate(
             with archive.open(_info(each.name), "w", force_zip64=True) as member:
                 member.write(each.head)
                 for block in encoded(result, each.stored):
-                    member.write(block)
+                    member.write(block.view(np.uint8).data)
 
 
 def _info(name: str) -> zipfile.ZipInfo:
@@ -353,7 +353,7 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
                     to.write(before.read(member.offset))
                     stored = as_numbers(npy.dtype_in(member.name, member.fields["descr"]))
                     for block in encoded(new[member.name], stored):
-                        to.write(block)
+                        to.write(block.view(np.uint8).data)
                 else:
                     while octets := before.read(_BLOCK_NBYTES):
                         to.write(octets)

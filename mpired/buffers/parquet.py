@@ -28,9 +28,10 @@ from mpired.buffers.footer import MAGIC, Chunk, Footer, Leaf, Pages, pages, stre
 from mpired.buffers.footer import read as read_footer
 from mpired.buffers.format import Encoder
 from mpired.buffers.local import DamageError, Extent, Spliced
+from mpired.buffers.missing import NullsError
 from mpired.buffers.model import Model
 from mpired.buffers.rank import RankFile, Values
-from mpired.buffers.streamed import DECODED_NBYTES, Nullable, NullsError
+from mpired.buffers.streamed import DECODED_NBYTES, Nullable
 from mpired.errors import BufferFileError, DatatypeError
 from mpired.sources.source import Source
 

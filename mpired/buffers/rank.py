@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from typing import Any, NamedTuple, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, cast
 
 import numpy as np
 
 from mpired.buffers.declared import ORDERS
-from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, Order
+from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer
 from mpired.buffers.missing import null_error
 from mpired.buffers.model import BufferModel, Kept, Model, Other
 from mpired.buffers.names import also
@@ -19,6 +19,12 @@ from mpired.datatypes import Datatype, Group, from_dtype
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError, escaped, merged
 from mpired.sources.source import Source
 from mpired.values import listed
+
+if TYPE_CHECKING:
+    from mpired.buffers.indexed import IndexedBuffer
+    from mpired.buffers.spread import SpreadBuffer
+    from mpired.buffers.streamed import ColumnBuffer
+    from mpired.buffers.transposed import TransposedBuffer
 
 NO_DATATYPE = ", which no MPI datatype has; convert them to numbers"
 Values: TypeAlias = tuple[np.ndarray, np.ndarray | None]
@@ -39,37 +45,10 @@ class Reader(Protocol):
         """Close the file."""
 
 
-class RankBuffer(Protocol):
-    """One buffer of one rank. Small and picklable: it opens its file when asked to.
+RankBuffer: TypeAlias = "FlatBuffer | ColumnBuffer | SpreadBuffer | TransposedBuffer | IndexedBuffer"
+"""One buffer of one rank. Small and picklable: it opens its file when asked to.
 
-    It is `isolated` if a library decodes it, which a damaged file may end together with the process.
-    """
-
-    @property
-    def source(self) -> Source: ...
-    @property
-    def name(self) -> str: ...
-    @property
-    def columns(self) -> tuple[str, ...]: ...
-    @property
-    def datatype(self) -> Datatype: ...
-    @property
-    def fields(self) -> tuple[str, ...]: ...
-    @property
-    def form(self) -> np.dtype | None: ...
-    @property
-    def count(self) -> int: ...
-    @property
-    def shape(self) -> tuple[int, ...] | None: ...
-    @property
-    def fortran_order(self) -> bool: ...
-    @property
-    def byte_order(self) -> Order: ...
-    @property
-    def datarep(self) -> str | None: ...
-    @property
-    def isolated(self) -> bool: ...
-    def open(self) -> Reader: ...
+It is `isolated` if a library decodes it, which a damaged file may end together with the process."""
 
 
 def blocks(buffer: RankBuffer, count: int) -> Iterator[np.ndarray]:

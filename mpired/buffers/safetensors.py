@@ -21,7 +21,7 @@ from mpired.buffers import arrays
 from mpired.buffers.arrays import Array
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import ArrayLayout, FlatBuffer
-from mpired.buffers.model import BufferModel, Model, Noted
+from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankFile
 from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
 from mpired.sources.source import Source
@@ -180,7 +180,7 @@ def _type_of(buffer: BufferModel, old: str) -> tuple[str, np.dtype]:
 
 
 def _lay(
-    header: dict[str, Any], metadata: dict[str, str], note: Noted | None, starts: Sequence[int], nbytes: int, fd: int
+    header: dict[str, Any], metadata: dict[str, str], note: Any, starts: Sequence[int], nbytes: int, fd: int
 ) -> list[int]:
     """Write the header, and return where the tensors begin."""
     said = metadata | ({_NOTE: note.text} if note else {})

@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 import numpy as np
 
 from mpired.buffers.local import DamageError
-from mpired.buffers.missing import Missing, null_error
+from mpired.buffers.missing import Missing, NullsError, null_error
 from mpired.buffers.rank import Values
 from mpired.datatypes import Datatype, counterparts
 from mpired.errors import BufferFileError, MpiredError
@@ -62,10 +62,6 @@ class Nullable(NamedTuple):
     """A leaf, as the format knows it, of whose values some may be missing."""
 
     leaf: Any
-
-
-class NullsError(Exception):
-    """Raised where values are missing; the argument says how many."""
 
 
 class ColumnBuffer(NamedTuple):

@@ -1,9 +1,11 @@
-"""What the text formats share: elements as exact decimal text, streamed."""
+"""The text formats, of which each is a function `NAME_lines`: elements as exact decimal text, streamed."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
+import re
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing
 
@@ -13,10 +15,13 @@ from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.format import Encoder
 from mpired.buffers.rank import RankBuffer
 from mpired.datatypes import Datatype, Group
-from mpired.datatypes.times import as_times
+from mpired.datatypes.times import as_times, dtype_name
+from mpired.errors import escaped
 from mpired.progress import counted
 
 _BLOCK = 8192  # elements
+_NUMBER = re.compile(r"[-+]?\d+(\.\d*)?(e[-+]?\d+)?")
+_FIRST, _LAST = 10, 5  # elements of a table
 
 
 def encoder(lines: Callable[[Sequence[FlatBuffer]], Iterator[str]]) -> Encoder:
@@ -99,3 +104,68 @@ def rows(results: Sequence[FlatBuffer], separator: str, null: str = "null") -> I
             absent = separator.join([null] * len(component_names(result.datatype)))
             columns.append(stack.enter_context(closing(elements(result, separator.join, absent))))
         yield from map(separator.join, zip(*columns, strict=True))
+
+
+def text_lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
+    """Yield an element a line, the index after the value for a pair."""
+    return rows(results, " ")
+
+
+def csv_lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
+    """Yield a header, then a column a buffer, or two for pairs; nulls are empty."""
+    # A name is the file's word, and a terminal would obey what control characters in it say.
+    yield ",".join(_quoted(escaped(name)) for result in results for name in column_names(result))
+    # An empty line would be skipped by those who read it.
+    yield from (line or '""' for line in rows(results, ",", null=""))
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"' if any(mark in name for mark in '",') else name
+
+
+def json_lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
+    """Yield one object with an object a buffer; numbers that JSON cannot hold are strings, such as "nan"."""
+    yield '{"buffers": ['
+    for i, result in enumerate(results):
+        names = {"datatype": str(result.datatype), "dtype": dtype_name(result.datatype)}
+        head = {"name": result.name, **names, "count": result.count}
+        yield json.dumps(head)[:-1] + ', "data": ['
+        texts = elements(result, _token, "null")
+        previous = next(texts, None)
+        for text in texts:
+            yield f"{previous},"
+            previous = text
+        yield (previous or "") + "]}" + ("," if i + 1 < len(results) else "")
+    yield "]}"
+
+
+def _token(parts: tuple[str, ...]) -> str:
+    """Return an element as a number, as a text if JSON has no such number, or as a list of its components."""
+    numbers = [part if _NUMBER.fullmatch(part) else json.dumps(part) for part in parts]
+    return numbers[0] if len(numbers) == 1 else f"[{', '.join(numbers)}]"
+
+
+def table_lines(results: Sequence[FlatBuffer]) -> Iterator[str]:
+    """Yield the first and the last elements for a person at a terminal, one a line."""
+    count = results[0].count
+    shown = list(range(count)) if count <= _FIRST + _LAST + 1 else [*range(_FIRST), *range(count - _LAST, count)]
+    columns = [["element", *map(str, shown)]]
+    for result in results:
+        names = map(escaped, column_names(result))
+        columns += [[name, *texts] for name, texts in zip(names, _shown(result, shown), strict=True)]
+    widths = [max(map(len, column)) for column in columns]
+    for line, row in enumerate(zip(*columns, strict=True)):
+        yield "  ".join(text.rjust(width) for text, width in zip(row, widths, strict=True))
+        if line == _FIRST and len(shown) < count:
+            yield f"{'...'.rjust(widths[0])}  ({count - len(shown)} more)"
+
+
+def _shown(result: FlatBuffer, shown: list[int]) -> list[list[str]]:
+    block = np.empty(len(shown), result.datatype.form)
+    there = np.ones(len(shown), np.bool_)
+    with closing(result.open()) as reader:
+        for i, element in enumerate(shown):
+            if (valid := reader.read(element, block[i : i + 1])) is not None:
+                there[i] = valid[0]
+    parts = components(block, result.datatype)
+    return [[str(value) if valid else "null" for value, valid in zip(part, there, strict=True)] for part in parts]

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import ClassVar
 
 import numpy as np
 
-from mpired.buffers.flat import FlatBuffer, Order, convert, lies_as
-from mpired.datatypes import Datatype
+from mpired.buffers.flat import FlatBuffer, convert, lies_as
 from mpired.sources.source import Source
 from mpired.storage import calls
 
@@ -28,60 +28,25 @@ class TransposedBuffer:
     isolated: ClassVar[bool] = False
     is_turned: ClassVar[bool] = True
 
+    name = property(attrgetter("flat.name"))
+    columns = property(attrgetter("flat.columns"))
+    datatype = property(attrgetter("flat.datatype"))
+    fields = property(attrgetter("flat.fields"))
+    form = property(attrgetter("flat.form"))
+    count = property(attrgetter("flat.count"))
+    shape = property(attrgetter("flat.shape"))
+    byte_order = property(attrgetter("flat.byte_order"))
+    datarep = property(attrgetter("flat.datarep"))
+
     @property
     def source(self) -> Source:
         """The file."""
         return self.flat.source
 
     @property
-    def name(self) -> str:
-        """The column's name: an array has none."""
-        return self.flat.name
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """The column's name, if it has one."""
-        return self.flat.columns
-
-    @property
-    def datatype(self) -> Datatype:
-        """What an element is."""
-        return self.flat.datatype
-
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The names of the fields of an element."""
-        return self.flat.fields
-
-    @property
-    def form(self) -> np.dtype | None:
-        """The native form of a structure, None for other elements."""
-        return self.flat.form
-
-    @property
-    def count(self) -> int:
-        """Number of elements."""
-        return self.flat.count
-
-    @property
-    def shape(self) -> tuple[int, ...] | None:
-        """The shape that the file declares."""
-        return self.flat.shape
-
-    @property
     def fortran_order(self) -> bool:
         """Whether the first index runs fastest, as the elements are read."""
         return not self.flat.fortran_order
-
-    @property
-    def byte_order(self) -> Order:
-        """The byte order of the stored elements."""
-        return self.flat.byte_order
-
-    @property
-    def datarep(self) -> str | None:
-        """The data representation, None where the format leaves no choice."""
-        return self.flat.datarep
 
     @property
     def dims(self) -> tuple[int, ...]:

@@ -26,11 +26,11 @@ from mpired.buffers.arrays import Array, Field, KeptArrays, Library, digest
 from mpired.buffers.columns import too_large
 from mpired.buffers.declared import Declared
 from mpired.buffers.decoding import apart, look_apart
-from mpired.buffers.flat import FlatBuffer, MarkingLayout, convert, lies_as
+from mpired.buffers.flat import FlatBuffer, MarkingLayout, encoded
 from mpired.buffers.missing import Missing
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankFile, Values, dtype_text
-from mpired.buffers.streamed import Nullable, NullsError, explaining
+from mpired.buffers.streamed import Nullable, explaining
 from mpired.buffers.zarr_store import (
     DOCUMENTS,
     ERRORS,
@@ -165,17 +165,13 @@ class _Store:
         name, field = (leaf.array, leaf.field) if isinstance(leaf, Field) else (leaf, None)
         node = self._nodes[name]
         packed, form = node.packed if self._unpack else None, node.form
+        if packed is not None:
+            packed = packed._replace(missing=(node.missing() or Missing())._replace(nan=True))
         for block in self.rows(node, start):
             values = block.view(np.uint8) if block.dtype == np.bool_ else block if field is None else block[field]
             if node.values and form is not None:
                 values = values.astype(form, copy=False)
-            if packed is None:
-                yield values, None
-                continue
-            valid = _valid(node, values)
-            if valid is not None and not nullable:
-                raise NullsError(int(np.count_nonzero(~valid)))
-            yield packed.unpacked(values)[0], valid
+            yield (values, None) if packed is None else packed.unpacked(values, nullable=nullable)
 
     def described(self) -> list[Array]:
         """Describe the arrays."""
@@ -262,19 +258,6 @@ def _chunks(node: Node, array: Any, row: int) -> Iterator[str]:
     for number in range(row * math.prod(counts[1:]), math.prod(counts)):
         place = np.unravel_index(number, counts) if counts else ()
         yield prefix + array.metadata.encode_chunk_key(tuple(map(int, place)))
-
-
-def _valid(node: Node, values: np.ndarray) -> np.ndarray | None:
-    """Return which packed values are there; None if all are."""
-    lacks = np.isnan(values) if values.dtype.kind == "f" else np.zeros(len(values), np.bool_)
-    missing = node.missing() or Missing()
-    for value in missing.values:
-        lacks |= values == value
-    if missing.low is not None:
-        lacks |= values < missing.low
-    if missing.high is not None:
-        lacks |= values > missing.high
-    return ~lacks if lacks.any() else None
 
 
 def _storage(node: Node) -> str:
@@ -512,22 +495,14 @@ def _write_chunks(archive: zipfile.ZipFile, documents: Mapping[str, bytes], new:
     array = buffers.array(new.node, "r+")
     shape = new.node.shape
     height, width = (new.node.chunk[0], math.prod(shape[1:])) if shape else (1, 1)
-    with closing(result.open()) as reader:
-        for row in range(0, (shape[0] if width else 0) if shape else 1, height):
-            nrows = min(height, shape[0] - row) if shape else 1
-            block = np.empty(nrows * width, result.datatype.form)
-            there = reader.read(row * width, block)
-            if there is not None and not there.all():  # else there may be no value for it
-                block[~there] = new.null
-            stored = as_numbers(conventions.viewed(new.node.values, array.dtype)[1])
-            if not lies_as(stored, result.datatype):
-                other = np.zeros(len(block), stored)
-                convert(block, other, result.name, row * width)
-                block = other
-            where = (slice(row, row + nrows),) if shape else ()
-            array[where] = block.view(array.dtype).reshape((nrows, *shape[1:]) if shape else ())
-            for key in sorted(buffers.new):
-                archive.writestr(_info(key), buffers.new.pop(key))
+    stored = as_numbers(conventions.viewed(new.node.values, array.dtype)[1])
+    starts = range(0, (shape[0] if width else 0) if shape else 1, height)
+    counts = [(min(height, shape[0] - row) if shape else 1) * width for row in starts]
+    for row, block in zip(starts, encoded(result, stored, counts, new.null), strict=True):
+        where = (slice(row, row + len(block) // width),) if shape else ()
+        array[where] = block.view(array.dtype).reshape((-1, *shape[1:]) if shape else ())
+        for key in sorted(buffers.new):
+            archive.writestr(_info(key), buffers.new.pop(key))
 
 
 def _info(key: str) -> zipfile.ZipInfo:
