@@ -10,18 +10,9 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from mpired.buffers import columns
 from mpired.buffers.arrow_arrays import DTYPES, integers_of, is_time
-from mpired.buffers.columns import (
-    Column,
-    Contents,
-    Patch,
-    explaining,
-    layout_like,
-    note_in,
-    too_large,
-    with_note,
-)
-from mpired.buffers.columns import inspect as inspect_columns
+from mpired.buffers.columns import Column, Contents, explaining
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import UNKNOWN_COUNT, FlatBuffer, Order
 from mpired.buffers.format import Encoder
@@ -264,7 +255,7 @@ class WholeFile:
             buffers = self._messages.buffers(self._messages.batch(message))
             unpacked = sum(packed.nbytes for packed in buffers if packed.compressed)
             if unpacked > DECODED_NBYTES:
-                raise too_large(self._name, "a record batch", unpacked, DECODED_NBYTES)
+                raise columns.too_large(self._name, "a record batch", unpacked, DECODED_NBYTES)
 
     def compression(self) -> str | None:
         """Return the compression of the first record batch, None if there is none."""
@@ -365,17 +356,12 @@ class WholeStream(WholeFile):
             yield from reader.iter_batches_with_custom_metadata()
 
 
-def _look(source: Source) -> Contents:
-    with closing(WholeFile(source)) as file:
-        return file.contents()
-
-
-_COLUMN = Column("arrow", _look, ArrowFile, WholeFile)
+_COLUMN = Column("arrow", WholeFile, ArrowFile, WholeFile)
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
     """Describe an Arrow IPC file from its schema and the lengths of its batches."""
-    return inspect_columns(source, declared, _COLUMN)
+    return columns.inspect(source, declared, _COLUMN)
 
 
 def prepare(model: Model) -> Encoder:
@@ -394,12 +380,12 @@ def prepared(model: Model, schema_of: Callable[[Source], pa.Schema], new: Callab
     if model.source:
         with explaining(model.source.name):
             schema = schema_of(model.source)
-    layout = layout_like(model, schema)
+    layout = columns.layout_like(model, schema)
 
     def encode(results: Sequence[FlatBuffer], fd: int) -> None:
         with (
             os.fdopen(os.dup(fd), "wb") as file,
-            new(file, with_note(layout.schema, model.note)) as writer,
+            new(file, columns.with_note(layout.schema, model.note)) as writer,
             closing(layout.batches(results, layout.most_rows(_BATCH_ROWS))) as batches,
         ):
             for batch in batches:
@@ -411,7 +397,7 @@ def prepared(model: Model, schema_of: Callable[[Source], pa.Schema], new: Callab
 def note(source: Source, whole: type[WholeFile] = WholeFile) -> str | None:
     """Return what a file says of where it comes from; None for nothing."""
     with explaining(source.name), closing(whole(source)) as file:
-        return note_in(file.schema)
+        return columns.note_in(file.schema)
 
 
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
@@ -422,13 +408,13 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     with explaining(source.name), ExitStack() as stack:
         old = stack.enter_context(closing(WholeFile(source)))
         new = stack.enter_context(os.fdopen(os.dup(fd), "wb"))
-        schema = with_note(old.schema, None)  # it does not hold what it held
-        patch = Patch(schema, changed, stack)
+        schema = columns.with_note(old.schema, None)  # it does not hold what it held
+        patched = columns.patching(schema, changed, stack)
         options = pa.ipc.IpcWriteOptions(compression=old.compression(), use_threads=False)
         footer = {"metadata": metadata} if (metadata := old.metadata) else {}
         writer = stack.enter_context(pa.ipc.new_file(new, schema, options=options, **footer))
         for batch, said in old.batches():
-            writer.write_batch(patch.applied(batch), custom_metadata=said)
+            writer.write_batch(patched(batch), custom_metadata=said)
 
 
 def rewriting(source: Source) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from mpired.buffers.arrow import ArrivingFile, StreamFile, WholeStream, prepared
 from mpired.buffers.arrow import note as note_of
-from mpired.buffers.columns import Column, Contents, explaining
+from mpired.buffers.columns import Column, explaining
 from mpired.buffers.columns import inspect as inspect_columns
 from mpired.buffers.declared import Declared
 from mpired.buffers.format import Encoder
@@ -21,19 +21,8 @@ from mpired.codecs.arrow import pa
 from mpired.errors import BufferFileError, CountError
 from mpired.sources.source import Source
 
-
-def _look(source: Source) -> Contents:
-    with closing(WholeStream(source)) as file:
-        return file.contents()
-
-
-def _look_ahead(source: Source) -> Contents:
-    with closing(ArrivingFile(source)) as file:
-        return file.contents()
-
-
-_COLUMN = Column("arrows", _look, StreamFile, WholeStream)
-_ARRIVING = _COLUMN._replace(look=_look_ahead)
+_COLUMN = Column("arrows", WholeStream, StreamFile, WholeStream)
+_ARRIVING = _COLUMN._replace(header=ArrivingFile)
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
@@ -127,10 +116,8 @@ def prepare(model: Model) -> Encoder:
 
 
 def _schema_of(source: Source) -> pa.Schema:
-    if source.is_forward:
-        return _look_ahead(source).schema
-    with closing(WholeStream(source)) as file:
-        return file.schema
+    with closing(ArrivingFile(source) if source.is_forward else WholeStream(source)) as file:
+        return file.contents().schema
 
 
 def note(source: Source) -> str | None:

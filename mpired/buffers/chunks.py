@@ -80,20 +80,16 @@ class Chunks:
             piece = values[where]
             at = tuple(map(sum, zip(starts, place, strict=True)))
             if piece.shape == sides:
-                self._wait(self._most - 1)
+                self.write(self._most - 1)
                 self._waiting.append(((*outer, *at), self._threads.submit(form.compressed, piece)))
             else:
                 self._dataset[(*outer, *map(slice, at, map(sum, zip(at, piece.shape, strict=True))))] = piece
 
-    def _wait(self, most: int) -> None:
+    def write(self, most: int = 0) -> None:
         """Write what is compressed until no more than `most` chunks wait."""
         while len(self._waiting) > most:
             place, octets = self._waiting.popleft()
             self._dataset.id.write_direct_chunk(place, octets.result())
-
-    def end(self) -> None:
-        """Write all that waits."""
-        self._wait(0)
 
 
 @contextmanager
@@ -104,4 +100,4 @@ def compressing(dataset: h5py.Dataset, nthreads: int) -> Iterator[Chunks]:
     with ThreadPoolExecutor(nthreads) as threads:
         chunks = Chunks(dataset, threads)
         yield chunks
-        chunks.end()
+        chunks.write()

@@ -10,9 +10,9 @@ import contextlib
 import decimal
 import re
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple, Protocol, cast
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 
@@ -36,24 +36,17 @@ _INT64_DIGITS = 18  # of which every number is an int64
 _KEPT_NBYTES = 64 << 20  # about the most of columns that are kept that is in memory
 
 
-_TIME = re.compile(r"(?P<kind>\w+)\[(?P<unit>\w+)(, tz=(?P<zone>.*))?\]", re.DOTALL)
+_ZONED = re.compile(r"timestamp\[(\w+), tz=(.*)\]", re.DOTALL)
 
 
 def _time_of(datatype: Datatype) -> pa.DataType:
     """Return Arrow's type for a datatype of times."""
-    match = _TIME.fullmatch(datatype.name)
-    kind, unit, zone = match.group("kind", "unit", "zone") if match else ("", "", None)
-    make = {
-        "timestamp": lambda: pa.timestamp(unit, zone),
-        "duration": lambda: pa.duration(unit),
-        "time32": lambda: pa.time32(unit),
-        "time64": lambda: pa.time64(unit),
-        "date32": pa.date32,
-        "date64": pa.date64,
-    }
-    if kind not in make:
-        raise DatatypeError(f"{datatype}", "has no column type; use `to='npy'`")
-    return make[kind]()
+    if match := _ZONED.fullmatch(datatype.name):
+        return pa.timestamp(*match.groups())
+    try:
+        return pa.type_for_alias(datatype.name)
+    except ValueError:
+        raise DatatypeError(f"{datatype}", "has no column type; use `to='npy'`") from None
 
 
 class Contents(NamedTuple):
@@ -70,23 +63,13 @@ class Contents(NamedTuple):
     nbytes: int
 
 
-class WholeColumns(Protocol):
-    """An open file whose columns are decoded as they are, whatever their types."""
-
-    def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield all rows, with some columns at least."""
-
-    def close(self) -> None:
-        """Close the file."""
-
-
 class Column(NamedTuple):
     """How a format describes its files, and opens them."""
 
     format: str
-    look: Callable[[Source], Contents]
+    header: Callable[[Source], Any]  # opens a file, whose `contents()` are what it holds
     opener: Callable[[Source, int], ColumnFile]
-    whole: Callable[[Source], WholeColumns]
+    whole: Callable[[Source], Any]  # opens a file, of which `columns(names)` are batches of all rows, of any types
 
 
 def explaining(name: str) -> contextlib.AbstractContextManager[None]:
@@ -98,8 +81,8 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
     """Describe a file from its schema."""
     if source.nbytes == 0 and not source.is_forward:
         raise BufferFileError(source.name, f"the file is empty; not a valid {column.format} file")
-    with explaining(source.name):
-        contents = column.look(source)
+    with explaining(source.name), contextlib.closing(column.header(source)) as file:
+        contents: Contents = file.contents()
         schema, leaves, rows, nulls, nbytes = contents
         buffers, others = [], _others(contents, declared)
         places = {name: number for number, name in enumerate(schema.names)}
@@ -138,8 +121,11 @@ def inspect(source: Source, declared: Declared, column: Column) -> RankFile:
                     unit=_unit(schema.field(places[columns[0]])),
                 )
             )
-        kept = KeptColumns.of(source, schema, declared, column) if declared.keep else None
-        kept = kept and replace(kept, row_nbytes=max(1, nbytes // max(1, rows)))
+        kept = None
+        if declared.keep:
+            _check_one_each(source, schema, declared.keep)
+            fields = pa.schema([field for field in schema if field.name in declared.keep])
+            kept = KeptColumns(source, fields, tuple(schema.names), column.whole, max(1, nbytes // max(1, rows)))
     return RankFile(source, tuple(buffers), others, len(schema.names), kept=kept)
 
 
@@ -297,19 +283,11 @@ class KeptColumns:
     source: Source  # the file
     fields: pa.Schema  # their names and types
     order: tuple[str, ...]  # the names of all columns
-    whole: Callable[[Source], WholeColumns]  # opens the file
-    row_nbytes: int = 1  # about how many bytes a row of the file has
+    whole: Callable[[Source], Any]  # opens the file
+    row_nbytes: int  # about how many bytes a row of the file has
     wanted: ClassVar[bool] = True
     kind: ClassVar[str] = "columns"
     others: ClassVar[tuple[Other, ...]] = ()
-
-    @classmethod
-    def of(cls, source: Source, schema: pa.Schema, declared: Declared, column: Column) -> KeptColumns:
-        """Return those that are declared."""
-        _check_one_each(source, schema, declared.keep)
-        kept = set(declared.keep)
-        fields = pa.schema([field for field in schema if field.name in kept])
-        return cls(source, fields, tuple(schema.names), column.whole)
 
     @property
     def names(self) -> list[str]:
@@ -568,33 +546,24 @@ def _parts(block: np.ndarray) -> list[np.ndarray]:
     return [block] if block.dtype.names is None else [block[name] for name in block.dtype.names]
 
 
-class Patch:
-    """New elements for some columns of a file, whose rows come by in order with all their columns.
+def patching(
+    schema: pa.Schema, changed: Sequence[FlatBuffer], stack: contextlib.ExitStack
+) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """Return what puts new elements into some columns, named as their buffers, of all rows, which come in order."""
+    readers = {
+        schema.get_field_index(each.name): (stack.enter_context(contextlib.closing(each.open())), each.datatype)
+        for each in changed
+    }
+    at = 0
 
-    Parameters
-    ----------
-    schema
-        That of the file.
-    changed
-        The new elements, each buffer named as its column.
-    stack
-        Closes what is opened.
-    """
-
-    def __init__(self, schema: pa.Schema, changed: Sequence[FlatBuffer], stack: contextlib.ExitStack) -> None:
-        self._schema = schema
-        self._readers = {
-            schema.get_field_index(each.name): (stack.enter_context(contextlib.closing(each.open())), each.datatype)
-            for each in changed
-        }
-        self._at = 0
-
-    def applied(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return the next rows with the new elements, and the other columns as they are."""
+    def patched(batch: pa.RecordBatch) -> pa.RecordBatch:
+        nonlocal at
         arrays = list(batch.columns)
-        for number, (reader, datatype) in self._readers.items():
+        for number, (reader, datatype) in readers.items():
             block = np.empty(batch.num_rows, datatype.form)
-            reader.read(self._at, block)
-            arrays[number] = column_of(block, self._schema.field(number).type)
-        self._at += batch.num_rows
-        return pa.record_batch(arrays, schema=self._schema)
+            reader.read(at, block)
+            arrays[number] = column_of(block, schema.field(number).type)
+        at += batch.num_rows
+        return pa.record_batch(arrays, schema=schema)
+
+    return patched

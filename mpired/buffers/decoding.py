@@ -29,10 +29,6 @@ _BLOCK_NBYTES = 4 << 20
 _LOOKS = 64  # that a worker is asked for at once
 _T = TypeVar("_T")
 _Opener: TypeAlias = Callable[[Source, int], Any]
-_Task: TypeAlias = "tuple[int, _Stream | None, tuple[int, ...]]"
-"""Asks for the next values of the stream with that number, of which the first task has the stream.
-
-The streams with the numbers behind it are not read any further."""
 
 
 class DecodeWorker:
@@ -122,6 +118,7 @@ class DecodeWorker:
         """End the worker."""
         if self._results is not None:
             self._results.close()
+            self._results = None
 
 
 def _done(task: tuple[Callable[..., Any], tuple[Any, ...]]) -> Any:
@@ -167,9 +164,8 @@ class Decoder:
 
     def __init__(self) -> None:
         self._numbers = itertools.count()
-        self._tasks: deque[_Task] = deque()
         self._left: list[int] = []
-        self._results: Generator[Values | None, None, None] | None = None
+        self._worker = DecodeWorker()
 
     def decoding(self, buffer: RankBuffer) -> RankBuffer:
         """Return a buffer whose elements come from the worker, if a library decodes them.
@@ -187,29 +183,23 @@ class Decoder:
 
     def arrays(self, stream: _Stream) -> Iterator[Values]:
         """Yield the values of a stream."""
-        number = next(self._numbers)
+        number, opened = next(self._numbers), False
         try:
-            array = self._result(number, stream, stream.source.name)
-            while array is not None:
+            while (array := self._next(number, stream, opened=opened)) is not None:
                 yield array
-                array = self._result(number, None, stream.source.name)
+                opened = True
         finally:
             self._left.append(number)
 
-    def _result(self, number: int, stream: _Stream | None, name: str) -> Values | None:
-        self._tasks.append((number, stream, tuple(self._left)))
+    def _next(self, number: int, stream: _Stream, *, opened: bool) -> Values | None:
+        left = tuple(self._left)
         self._left.clear()
-        if self._results is None:
-            self._results = pool.run(_Streams(), iter(self._tasks.popleft, None), 1, isolated=True)
-        with _blaming(name):
-            return next(self._results)
+        found: Values | None = self._worker.do(stream.source.name, _next_of, number, None if opened else stream, left)
+        return found
 
     def close(self) -> None:
         """End the worker."""
-        if self._results is not None:
-            self._results.close()
-            self._results = None
-            self._left.clear()
+        self._worker.close()
 
 
 class _Columns:
@@ -240,30 +230,26 @@ class _Stream:
             yield from file.arrays(self.leaf, self.start)
 
 
-class _Streams:
-    """What the worker does: it keeps the streams open, and gives the next values of one, None at its end."""
+_open: dict[int, Generator[Values, None, None]] = {}  # in a worker: the streams by their numbers
 
-    def __init__(self) -> None:
-        self._open: dict[int, Generator[Values, None, None]] = {}
 
-    def __call__(self, task: _Task) -> Values | None:
-        number, stream, left = task
-        for each in left:
-            if opened := self._open.pop(each, None):
-                opened.close()
-        if stream is not None:
-            self._open[number] = stream.arrays()
-        return next(self._open[number], None)
+def _next_of(number: int, stream: _Stream | None, left: Sequence[int]) -> Values | None:
+    """Return the next values of a stream, which is given first, None at its end; those that are left are closed."""
+    for each in left:
+        if opened := _open.pop(each, None):
+            opened.close()
+    if stream is not None:
+        _open[number] = stream.arrays()
+    return next(_open[number], None)
 
 
 def rewrite(form: Format, source: Source, changed: Sequence[FlatBuffer], new: calls.SharedFile) -> None:
     """Let a worker write a file again, some of its buffers with new elements."""
-    with _blaming(source.name):
-        list(pool.run(_rewrite, [(form, source, changed, new)], 1, isolated=True))
+    with closing(DecodeWorker()) as worker:
+        worker.do(source.name, _rewrite, form, source, changed, new)
 
 
-def _rewrite(task: tuple[Format, Source, Sequence[FlatBuffer], calls.SharedFile]) -> None:
-    form, source, changed, new = task
+def _rewrite(form: Format, source: Source, changed: Sequence[FlatBuffer], new: calls.SharedFile) -> None:
     fd = new.open()
     try:
         form.rewrite(source, changed, fd)
@@ -273,16 +259,9 @@ def _rewrite(task: tuple[Format, Source, Sequence[FlatBuffer], calls.SharedFile]
 
 def check_kept(files: Sequence[Kept], like: str) -> None:
     """Let a worker compare columns that are kept with those of the first file, which it decodes too if it is alone."""
-    tasks = [(files[0], each, like) for each in files]
-    with closing(pool.run(_check_kept, tasks, 1, isolated=True)) as results:
+    with closing(DecodeWorker()) as worker:
         for kept in files:
-            with _blaming(kept.source.name):
-                next(results)
-
-
-def _check_kept(task: tuple[Kept, Kept, str]) -> None:
-    first, other, like = task
-    first.check_same(other, like)
+            worker.do(kept.source.name, files[0].check_same, kept, like)
 
 
 @contextlib.contextmanager

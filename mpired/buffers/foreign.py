@@ -6,13 +6,12 @@ where the magic is shorter, what every such file has behind it.
 
 from __future__ import annotations
 
-import functools
 import os
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from mpired.codecs import CODECS, Codec
+from mpired.codecs import CODECS
 from mpired.sources.local import HEAD_NBYTES
 
 
@@ -37,14 +36,15 @@ class _File(NamedTuple):
         return int.from_bytes(self.head[at : at + width], "little", signed=signed)
 
     @property
+    def member(self) -> bytes:
+        """The name of the first member of a zip archive."""
+        return self.head[30 : 30 + self.number(26, 2)]
+
+    @property
     def tail(self) -> bytes:
         """The last bytes."""
         start = max(0, self.nbytes - _TAIL_NBYTES)
         return self.read(self.nbytes - start, start)
-
-
-def _is_any(_file: _File) -> bool:
-    return True
 
 
 class _Sign(NamedTuple):
@@ -52,30 +52,18 @@ class _Sign(NamedTuple):
 
     magics: tuple[bytes, ...] = ()
     at: Sequence[int] = (0,)
-    also: Callable[[_File], bool] = _is_any
+    also: Callable[[_File], bool] | None = None
+    whole: bytes = b""  # what it begins with, as a regular expression, which is compiled only where it is needed
 
     def is_in(self, file: _File) -> bool:
         """Tell whether a file has it."""
-        return any(file.head.startswith(self.magics, place) for place in self.at) and self.also(file)
+        has_magic = any(file.head.startswith(self.magics, place) for place in self.at)
+        return has_magic and (not self.whole or _matches(self.whole, file.head)) and (not self.also or self.also(file))
 
 
 def _begins(*magics: bytes, whole: bytes = b"", at: int = 0) -> _Sign:
     """Return the sign of files that have a magic at a place, and begin with a regular expression."""
-    # The expression is compiled only where it is needed.
-    return _Sign(magics, (at,), functools.partial(_is_as, whole))
-
-
-def _is_as(whole: bytes, file: _File) -> bool:
-    return not whole or _matches(whole, file.head)
-
-
-def _tells_netcdf(file: _File) -> bool:
-    """Tell whether the properties that the library of netCDF gives its files are among the first bytes."""
-    return b"_NCProperties" in file.head
-
-
-def _is_compressed_by(codec: Codec) -> _Sign:
-    return _Sign((codec.magic,), also=lambda file: codec.begins(file.head))
+    return _Sign(magics, (at,), whole=whole)
 
 
 def _matches(expression: bytes, text: bytes) -> bool:
@@ -94,15 +82,20 @@ def _is_safetensors(file: _File) -> bool:
     return length <= file.nbytes - 8 and _matches(rb'\{\s*["}]', header) and ends
 
 
+# Those of formats of mpired are functions with names, because rows of formats are sent to workers.
 def _is_npz(file: _File) -> bool:
     """Tell whether the first member of a zip archive is an npy file by its name."""
-    return file.head[30 : 30 + file.number(26, 2)].endswith(b".npy")
+    return file.member.endswith(b".npy")
+
+
+def _tells_netcdf(file: _File) -> bool:
+    """Tell whether the properties that the library of netCDF gives its files are among the first bytes."""
+    return b"_NCProperties" in file.head
 
 
 def _is_zarr(file: _File) -> bool:
     """Tell whether a zip archive has a document of a Zarr store: as its first member, or that of the root among all."""
-    name = file.head[30 : 30 + file.number(26, 2)]
-    if name.endswith((b"zarr.json", b".zgroup", b".zarray", b".zattrs", b".zmetadata")):
+    if file.member.endswith((b"zarr.json", b".zgroup", b".zarray", b".zattrs", b".zmetadata")):
         return True
     tail = file.read(_END_NBYTES, max(0, file.nbytes - _END_NBYTES))
     end, end64 = tail.rfind(b"PK\5\6"), tail.rfind(b"PK\6\6")
@@ -232,7 +225,10 @@ FOREIGN = (
         _begins(b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08"),
         "extract its files",
     ),
-    *(Foreign(row.name, (row.suffix,), _is_compressed_by(row), "decompress it first") for row in CODECS.values()),
+    *(
+        Foreign(row.name, (row.suffix,), _Sign((row.magic,), whole=row.begin), "decompress it first")
+        for row in CODECS.values()
+    ),
     Foreign("a tar archive", (".tar",), _begins(b"ustar\0", b"ustar ", at=257), "extract its files"),
     NETCDF4,
     HDF5,

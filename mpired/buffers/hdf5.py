@@ -19,14 +19,13 @@ import numpy as np
 
 from mpired import installed
 from mpired.buffers import arrays
-from mpired.buffers.arrays import Array, KeptArrays, Library
+from mpired.buffers.arrays import KeptArrays, Library
 from mpired.buffers.declared import Declared
 from mpired.buffers.decoding import apart, look_apart
 from mpired.buffers.flat import ArrayLayout, FlatBuffer, MarkingLayout
-from mpired.buffers.missing import Missing
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankFile
-from mpired.buffers.streamed import ColumnFile, explaining
+from mpired.buffers.streamed import explaining
 from mpired.context import Context
 from mpired.engines.worker import ended_after
 from mpired.errors import DatatypeError, UsageError, installation
@@ -37,12 +36,7 @@ ERRORS = (ValueError, KeyError, RuntimeError, TypeError, IndexError, OverflowErr
 """What h5py raises for damaged files, besides the usual exceptions."""
 
 
-def _library() -> Any:
-    return _imported("mpired.buffers.hierarchy")
-
-
-def _results() -> Any:
-    return _imported("mpired.buffers.hdf5_results")
+_LIBRARY, _RESULTS = "mpired.buffers.hierarchy", "mpired.buffers.hdf5_results"
 
 
 @functools.cache
@@ -69,7 +63,7 @@ def _processor_unasked() -> Iterator[None]:
 
 def load() -> None:
     """Load what reads and writes, so that no worker that is forked then has to; no file is opened here."""
-    _results()
+    _imported(_RESULTS)
 
 
 def check_installed(subject: str, extra: str, context: Context) -> None:
@@ -81,30 +75,28 @@ def check_installed(subject: str, extra: str, context: Context) -> None:
         load()
 
 
-def _open(source: Source, memory: int) -> ColumnFile:
-    opened: ColumnFile = _library().HdfFile(source, memory)
-    return opened
-
-
-def _open_outside(source: Source, memory: int) -> ColumnFile:
-    opened: ColumnFile = _library().OutsideFile(source, memory)
-    return opened
+def _open(source: Source, memory: int, *, outside: bool) -> Any:
+    return _imported(_LIBRARY).HdfFile(source, memory, outside=outside)
 
 
 def _read(context: Context, source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
-    return apart(context, source.name, _read_here, source, tuple(names))
+    found: Mapping[str, np.ndarray] = apart(context, source.name, _do, source, _LIBRARY, "read", source, tuple(names))
+    return found
 
 
-def _read_here(source: Source, names: Sequence[str]) -> Mapping[str, np.ndarray]:
-    with explaining(source.name, *ERRORS):
-        found: Mapping[str, np.ndarray] = _library().read(source, names)
-        return found
+def _look(source: Source, *asked: bool) -> Any:
+    with ended_after(_LOOK_SECONDS):
+        return _do(source, _LIBRARY, "look", source, *asked)
 
 
-def _look(source: Source, follow: bool, unpack: bool, window: bool) -> list[Array]:  # noqa: FBT001 - called by a worker
-    with explaining(source.name, *ERRORS), ended_after(_LOOK_SECONDS):
-        found: list[Array] = _library().look(source, follow, unpack, window)
-        return found
+def _do(model: Source | None, module: str, function: str, *args: Any) -> Any:
+    """Call a function of a module that imports h5py, in a worker; the file that results are like is blamed."""
+    with explaining(_subject(model), *ERRORS):
+        return getattr(_imported(module), function)(*args)
+
+
+def _subject(model: Source | None) -> str:
+    return "the result" if model is None else model.name
 
 
 def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile:
@@ -112,7 +104,8 @@ def inspect(source: Source, declared: Declared, extra: str = "hdf5") -> RankFile
     context = declared.context
     check_installed(source.name, extra, context)
     found = look_apart(context, _look, source, declared.follow_links, declared.unpack, declared.window)
-    library = Library(_open_outside if declared.follow_links else _open, ERRORS, functools.partial(_read, context))
+    opener = functools.partial(_open, outside=declared.follow_links)
+    library = Library(opener, ERRORS, functools.partial(_read, context))
     file = arrays.inspect(source, declared, found, library)
     if (
         context.worker is not None
@@ -170,42 +163,22 @@ def prepare(model: Model, *, has_history: bool = False) -> ArrayLayout | Marking
     kept = tuple(model.kept.names) if isinstance(model.kept, KeptArrays) else ()
     new = tuple(map(New.of, model.buffers))
     plan = Plan(new, model.source, kept, context.history(), has_history)
-    subject = "the result" if model.source is None else model.source.name
-    stored, missing = apart(context, subject, _stored, plan)
+    stored, missing = apart(context, _subject(plan.source), _do, plan.source, _RESULTS, "forms", plan)
     if stored is None:
         return MarkingLayout(functools.partial(_encode, plan, context), missing)
     return ArrayLayout(functools.partial(_lay, plan, context), stored, missing=missing)
 
 
-def _subject(plan: Plan) -> str:
-    return "the result" if plan.source is None else plan.source.name
-
-
-def _stored(plan: Plan) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | None, ...]]:
-    with explaining(_subject(plan), *ERRORS):
-        results = _results()
-        return results.stored_forms(plan), results.missing(plan)
-
-
 def _lay(plan: Plan, context: Context, fd: int) -> list[int]:
     """Let a worker write all but the elements; return where these begin."""
-    return apart(context, _subject(plan), _lay_here, plan, _path(fd))
-
-
-def _lay_here(plan: Plan, path: str) -> list[int]:
-    with explaining(_subject(plan), *ERRORS):
-        found: list[int] = _results().lay(plan, path)
-        return found
+    found: list[int] = apart(context, _subject(plan.source), _do, plan.source, _RESULTS, "lay", plan, _path(fd))
+    return found
 
 
 def _encode(plan: Plan, context: Context, results: Sequence[FlatBuffer], fd: int) -> None:
     """Let a worker write a file with its results."""
-    apart(context, _subject(plan), _encode_here, plan, tuple(results), _path(fd), context.threads)
-
-
-def _encode_here(plan: Plan, results: Sequence[FlatBuffer], path: str, nthreads: int) -> None:
-    with explaining(_subject(plan), *ERRORS):
-        _results().encode(plan, results, path, nthreads)
+    args = plan, tuple(results), _path(fd), context.threads
+    apart(context, _subject(plan.source), _do, plan.source, _RESULTS, "encode", *args)
 
 
 def _path(fd: int) -> str:
@@ -218,4 +191,4 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     The parameters are those of `Format.rewrite`.
     """
     with explaining(source.name, *ERRORS):
-        _results().rewrite(source, changed, fd)
+        _imported(_RESULTS).rewrite(source, changed, fd)

@@ -13,23 +13,12 @@ import h5py
 import numpy as np
 from h5py import h5a, h5d, h5ds, h5f, h5fd, h5g, h5o, h5p, h5s, h5t, h5z
 
-from mpired.buffers import conventions
+from mpired.buffers import conventions, hierarchy
 from mpired.buffers.chunks import compressing
 from mpired.buffers.conventions import Attributes
 from mpired.buffers.flat import FlatBuffer, encoded
 from mpired.buffers.hdf5 import New, Plan
-from mpired.buffers.hierarchy import (
-    DIMENSION_ONLY,
-    HdfFile,
-    address,
-    attributes_of,
-    each_attribute,
-    is_plain,
-    links,
-    selections,
-    text_of,
-    walk,
-)
+from mpired.buffers.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attribute, text_of
 from mpired.buffers.missing import Missing
 from mpired.buffers.streamed import DECODED_NBYTES
 from mpired.datatypes import as_numbers
@@ -43,25 +32,22 @@ _SCALES = (b"DIMENSION_LIST", b"REFERENCE_LIST")
 _PLACES = (*conventions.PLACES, "_Netcdf4Coordinates", "DIMENSION_LABELS")
 
 
-def stored_forms(plan: Plan) -> tuple[np.dtype, ...] | None:
-    """Return the forms of the elements of all results, if each lies in one piece; else None."""
+def forms(plan: Plan) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | None, ...]]:
+    """Return the forms of the elements of all results, None unless each lies in one piece, and which are missing."""
     with ExitStack() as stack:
         old = _old(plan, stack)
-        forms = []
-        for new in plan.new:
-            like = _like(old, new)
-            plist = None if like is None else _creation(like, new, h5t.py_create(new.dtype, logical=True))
-            if new.nullable or (plist is not None and plist.get_layout() != h5d.CONTIGUOUS):
-                return None
-            forms.append(_elements(like, new))
-        return tuple(forms)
+        both = [(_like(old, new), new) for new in plan.new]
+        are_flat = all(_is_flat(*each) for each in both)
+        stored = tuple(_elements(*each) for each in both) if are_flat else None
+        return stored, tuple(_missing(*each) for each in both)
 
 
-def missing(plan: Plan) -> tuple[Missing | None, ...]:
-    """Return which values of all results mean that an element is missing, by the attributes that they get."""
-    with ExitStack() as stack:
-        old = _old(plan, stack)
-        return tuple(_missing(_like(old, new), new) for new in plan.new)
+def _is_flat(like: h5py.Dataset | None, new: New) -> bool:
+    """Tell whether a result lies in one piece."""
+    if new.nullable or like is None:
+        return not new.nullable
+    plist = _creation(like, new, h5t.py_create(new.dtype, logical=True))
+    return bool(plist.get_layout() == h5d.CONTIGUOUS)
 
 
 def _missing(like: h5py.Dataset | None, new: New) -> Missing | None:
@@ -87,7 +73,7 @@ def _said(like: h5py.Dataset | None, new: New) -> tuple[Attributes, np.dtype]:
 
 def _read(dataset: h5py.Dataset) -> tuple[Attributes, np.dtype]:
     """Return the attributes of a dataset, and the form that its elements are read in."""
-    return conventions.viewed(attributes_of(dataset.id), dataset.dtype)
+    return conventions.viewed(hierarchy.attributes_of(dataset.id), dataset.dtype)
 
 
 def _form(dataset: h5py.Dataset) -> np.dtype:
@@ -98,7 +84,7 @@ def _form(dataset: h5py.Dataset) -> np.dtype:
 
 def _elements(like: h5py.Dataset | None, new: New) -> np.dtype:
     """Return the form of the elements of a result, which may be another view of those that it has in the file."""
-    is_like = like is not None and _is_unchanged(like, new) and is_plain(like)
+    is_like = like is not None and _is_unchanged(like, new) and hierarchy.is_plain(like)
     return _form(like) if is_like else as_numbers(_type(like, new).dtype)
 
 
@@ -134,7 +120,7 @@ def _type(like: h5py.Dataset | None, new: New) -> Any:
     Numbers of a type that NumPy has not, as bfloat16 or 12 bits of an integer, are combined in a wider one, which the
     result has.
     """
-    if like is not None and _is_unchanged(like, new) and is_plain(like):
+    if like is not None and _is_unchanged(like, new) and hierarchy.is_plain(like):
         return like.id.get_type().copy()
     order: Any = new.order if new.order in "<>" else "="
     return h5t.py_create(new.dtype.newbyteorder(order), logical=True)
@@ -207,7 +193,9 @@ class _File(NamedTuple):
         """Write all but the elements of results; if these are written elsewhere, `early` makes room for them."""
         new = {each.name: each for each in self.plan.new}
         if self.old is not None:
-            datasets = [each for each in walk(self.old) if each.outside or isinstance(each.object, h5d.DatasetID)]
+            datasets = [
+                each for each in hierarchy.walk(self.old) if each.outside or isinstance(each.object, h5d.DatasetID)
+            ]
             own = {name: each for name, each in new.items() if each.is_own}
             wanted = {*own, *self.plan.kept} - (new.keys() - own.keys())
             others = [each for each in datasets if each.name not in wanted and not _is_dimension(each.object)]
@@ -317,7 +305,7 @@ class _Copy(NamedTuple):
         self._global(old["/"].id, file["/"].id)
 
     def _group(self, old: Any, to: Any, prefix: str) -> None:
-        for link in links(old):
+        for link in hierarchy.links(old):
             info, name = old.links.get_info(link), prefix + text_of(link)
             if info.type == h5py.h5l.TYPE_HARD:
                 self._object(h5o.open(old, link), to, link, name)
@@ -377,7 +365,7 @@ class _Copy(NamedTuple):
         for attribute in each_attribute(old):
             tid = attribute.get_type()
             if attribute.name == _HISTORY and isinstance(tid, h5t.TypeStringID):
-                before = conventions.text(attributes_of(old), "history")
+                before = conventions.text(hierarchy.attributes_of(old), "history")
                 _text(to, _HISTORY, f"{plan.line}\n{before}" if before else plan.line, tid)
                 has_history = True
             else:
@@ -408,7 +396,7 @@ def _copied(found: Any, to: Any, link: bytes) -> Any:
         # The library copies the fill value of such as a place in the old file.
         old = h5py.Dataset(found)
         made = h5py.Dataset(h5d.create(to, link, tid.copy(), found.get_space(), _laid_out_as(old, old.dtype)))
-        for _, selection in selections(old.shape or (), old.chunks, tid.get_size(), 0, DECODED_NBYTES):
+        for _, selection in hierarchy.selections(old.shape or (), old.chunks, tid.get_size(), 0, DECODED_NBYTES):
             made[selection] = old[selection]
         return made.id
     plist = h5p.create(h5p.OBJECT_COPY)
@@ -419,7 +407,7 @@ def _copied(found: Any, to: Any, link: bytes) -> Any:
 
 def _is_dimension(found: Any) -> bool:
     """Tell whether a dataset is a dimension of netCDF without values."""
-    return found is not None and DIMENSION_ONLY in str(attributes_of(found).get("NAME"))
+    return found is not None and DIMENSION_ONLY in str(hierarchy.attributes_of(found).get("NAME"))
 
 
 def _text(identifier: Any, name: bytes, text: str, like: Any) -> None:
@@ -481,7 +469,7 @@ def fill(dataset: h5py.Dataset, result: FlatBuffer, nthreads: int = 1) -> None:
     attributes, form = _read(dataset)[0], _form(dataset)
     native = form.newbyteorder("=")
     mark = conventions.fill(attributes, native) if native.names is None else None
-    chosen = [each for _, each in selections(dataset.shape, dataset.chunks, form.itemsize, 0, DECODED_NBYTES)]
+    chosen = [each for _, each in hierarchy.selections(dataset.shape, dataset.chunks, form.itemsize, 0, DECODED_NBYTES)]
     shapes = [
         tuple(each.stop - each.start for each in selection if isinstance(each, slice)) + dataset.shape[len(selection) :]
         for selection in chosen

@@ -125,22 +125,8 @@ def _access(memory: int) -> h5p.PropFAID:
     return access
 
 
-class OutsideFile(HdfFile):
-    """An open file that may lead to others."""
-
-    def __init__(self, source: Source, memory: int = DECODED_NBYTES) -> None:
-        super().__init__(source, memory, outside=True)
-
-
-class Step(NamedTuple):
-    """How an array is gone through: along which dimension, and how many indices of it at once."""
-
-    dimension: int
-    length: int
-
-
-def step_of(shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int, memory: int) -> Step:
-    """Return how an array is gone through within so many bytes of memory; whole rows of chunks if these fit."""
+def _step_of(shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int, memory: int) -> tuple[int, int]:
+    """Return along which dimension an array is read within so many bytes, and how many indices, or rows of chunks."""
     limit = max(1, memory // 2)
     chunk = chunk or (1,) * len(shape)
     for dimension in range(len(shape)):
@@ -152,7 +138,7 @@ def step_of(shape: Sequence[int], chunk: Sequence[int] | None, itemsize: int, me
     if length >= least:
         wanted = max(least, min(length, _BLOCK_NBYTES // max(1, inner)))
         length = wanted // least * least
-    return Step(dimension, length)
+    return dimension, length
 
 
 def selections(
@@ -164,7 +150,7 @@ def selections(
     if not shape:
         yield start, ()
         return
-    dimension, length = step_of(shape, chunk, itemsize, memory)
+    dimension, length = _step_of(shape, chunk, itemsize, memory)
     inner = math.prod(shape[dimension + 1 :])
     rows, total = shape[dimension], math.prod(shape[: dimension + 1])
     row = start // inner

@@ -57,8 +57,6 @@ class Spliced(io.RawIOBase):
         sizes = (len(part) if isinstance(part, bytes) else part.nbytes for part in parts)
         self._starts = [0, *itertools.accumulate(sizes)]
         self._at = 0
-        self.error: OSError | None = None
-        """What went wrong in the system, for libraries that lose its number."""
 
     def readable(self) -> bool:
         """Return True."""
@@ -88,16 +86,9 @@ class Spliced(io.RawIOBase):
             if isinstance(part, bytes):
                 view[done : done + count] = part[within : within + count]
             else:
-                count = self._read_into(view[done : done + count], part.start + within)
+                count = self._file.read_into(view[done : done + count], part.start + within)
             if not count:
                 break
             done += count
             self._at += count
         return done
-
-    def _read_into(self, room: memoryview, start: int) -> int:
-        try:
-            return self._file.read_into(room, start)
-        except OSError as error:
-            self.error = error
-            raise

@@ -372,7 +372,7 @@ def _plan(model: Model) -> _Plan:
 def _new(buffer: BufferModel, old: _Header, dimensions: list[_Dimension]) -> _New:
     """Return the variable of a result, whose dimensions are added if they are new."""
     name = buffer.name or "value"
-    code = None if buffer.datatype.is_bool else _BY_FORM.get(_big(as_numbers(buffer.datatype.form)))
+    code = None if buffer.datatype.is_bool else _BY_FORM.get(as_numbers(buffer.datatype.form).newbyteorder(">"))
     if code is None or buffer.fortran_order:
         what = "arrays in Fortran order" if code else buffer.datatype.label
         raise DatatypeError(what, "has no form in netCDF; use `to='hdf5'`, `to='npz'` or `to='npy'`")
@@ -391,10 +391,6 @@ def _new(buffer: BufferModel, old: _Header, dimensions: list[_Dimension]) -> _Ne
         attributes = _of_form(like, code, unpacked=unpacked, nullable=buffer.nullable)
     new = replace(like, code=code, attributes=attributes)
     return _New(new, conventions.fill(new.values, new.form) if buffer.nullable else None)
-
-
-def _big(dtype: np.dtype) -> np.dtype:
-    return dtype.newbyteorder(">")
 
 
 def _dimension(length: int, dimensions: list[_Dimension], *, first: bool) -> int:

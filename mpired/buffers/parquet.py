@@ -9,19 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from mpired.buffers import plain_pages
+from mpired.buffers import columns, plain_pages
 from mpired.buffers.arrow_arrays import DTYPES, is_time, nullable_values, values_of
-from mpired.buffers.columns import (
-    Column,
-    Contents,
-    Patch,
-    explaining,
-    layout_like,
-    note_in,
-    too_large,
-    with_note,
-)
-from mpired.buffers.columns import inspect as inspect_columns
+from mpired.buffers.columns import Column, Contents, explaining
 from mpired.buffers.declared import Declared
 from mpired.buffers.flat import FlatBuffer
 from mpired.buffers.footer import MAGIC, Chunk, Footer, Leaf, Pages, pages, stretch
@@ -144,7 +134,7 @@ class ParquetFile:
         """Return the pages of a leaf in a row group, if each can be decoded."""
         found = pages(self._bytes, chunk)
         if found.largest > self._memory:
-            raise too_large(self._name, f"a page of column {leaf.name!r}", found.largest, self._memory)
+            raise columns.too_large(self._name, f"a page of column {leaf.name!r}", found.largest, self._memory)
         return found
 
     def close(self) -> None:
@@ -179,6 +169,15 @@ class WholeFile:
         self._file: pq.ParquetFile | None = None
         self._nbytes = source.nbytes
 
+    def contents(self) -> Contents:
+        """Return what it holds."""
+        leaves = [
+            tuple(_typed(leaf, field.type) for leaf in own)
+            for field, own in zip(self.schema, self.footer.columns, strict=True)
+        ]
+        nulls = [None if any(leaf.repeated for leaf in own) else _nulls(own) for own in leaves]
+        return Contents(self.schema, leaves, sum(self.footer.rows), nulls, sum(self.footer.group_nbytes))
+
     def columns(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield all rows, with some columns."""
         wanted = set(names)
@@ -196,7 +195,7 @@ class WholeFile:
                 continue
             largest = pages(self._bytes, leaf.chunks[number]).largest
             if largest > DECODED_NBYTES:
-                raise too_large(self.name, f"a page of column {leaf.name!r}", largest, DECODED_NBYTES)
+                raise columns.too_large(self.name, f"a page of column {leaf.name!r}", largest, DECODED_NBYTES)
         rows, nbytes = self.footer.rows[number], max(1, self.footer.group_nbytes[number])
         rows = max(1, min(_BATCH_ROWS, rows * _BATCH_NBYTES // nbytes))
         wanted = {"batch_size": rows, "row_groups": [number], "columns": names, "use_threads": False}
@@ -215,21 +214,6 @@ def _schema_of(footer: Footer) -> pa.Schema:
     return schema
 
 
-def _look(source: Source) -> Contents:
-    with closing(WholeFile(source)) as file:
-        columns = [
-            tuple(_typed(leaf, field.type) for leaf in leaves)
-            for field, leaves in zip(file.schema, file.footer.columns, strict=True)
-        ]
-        return Contents(
-            file.schema,
-            columns,
-            sum(file.footer.rows),
-            [None if any(leaf.repeated for leaf in leaves) else _nulls(leaves) for leaves in columns],
-            sum(file.footer.group_nbytes),
-        )
-
-
 def _typed(leaf: Leaf, kind: pa.DataType) -> Leaf:
     """Return a leaf with what the schema of Arrow tells of its values."""
     if is_time(kind):
@@ -245,25 +229,25 @@ def _nulls(leaves: Sequence[Leaf]) -> int | None:
     return None if not known and any(None in each for each in counts) else known
 
 
-_COLUMN = Column("parquet", _look, ParquetFile, WholeFile)
+_COLUMN = Column("parquet", WholeFile, ParquetFile, WholeFile)
 
 
 def inspect(source: Source, declared: Declared) -> RankFile:
     """Describe a parquet file from its footer."""
-    return inspect_columns(source, declared, _COLUMN)
+    return columns.inspect(source, declared, _COLUMN)
 
 
 def prepare(model: Model) -> Encoder:
     """Say how a result like `model` becomes parquet."""
     schema, rows, written = _like(model.source) if model.source else (None, _ROW_GROUP_ROWS, {})
-    layout = layout_like(model, schema)
+    layout = columns.layout_like(model, schema)
     if schema is None:
         _check_held(layout.schema)
     row_bytes = sum(buffer.datatype.itemsize for buffer in model.buffers)
     rows = layout.most_rows(max(1, min(rows, _ROW_GROUP_BYTES // row_bytes)))
 
     def encode(results: Sequence[FlatBuffer], fd: int) -> None:
-        schema = with_note(layout.schema, model.note)
+        schema = columns.with_note(layout.schema, model.note)
         with (
             os.fdopen(os.dup(fd), "wb") as file,
             pq.ParquetWriter(file, schema, write_page_checksum=True, **written) as writer,
@@ -297,24 +281,20 @@ def _like(source: Source) -> tuple[pa.Schema, int, dict[str, Any]]:
 def _written(footer: Footer) -> dict[str, Any]:
     """Return how a file is written, as far as its footer tells, in the words of pyarrow."""
     leaves = footer.leaves
+    # Of old versions of pyarrow LZ4 is what others call LZ4_RAW.
+    codecs = {leaf.name: chunk.compression.removesuffix("_RAW") for leaf in leaves for chunk in leaf.chunks}
     return {
-        "compression": _compression(footer),
+        "compression": codecs or "snappy",
         "use_dictionary": [leaf.name for leaf in leaves if any(chunk.has_dictionary for chunk in leaf.chunks)],
         "write_statistics": [leaf.name for leaf in leaves if any(chunk.has_statistics for chunk in leaf.chunks)],
         "write_page_index": any(chunk.has_index for leaf in leaves for chunk in leaf.chunks),
     }
 
 
-def _compression(footer: Footer) -> dict[str, str] | str:
-    """Return the compression by column, as pyarrow calls it: older ones write LZ4_RAW as LZ4 only."""
-    chunks = ((leaf.name, chunk.compression) for leaf in footer.leaves for chunk in leaf.chunks)
-    return {name: "LZ4" if compression == "LZ4_RAW" else compression for name, compression in chunks} or "snappy"
-
-
 def note(source: Source) -> str | None:
     """Return what a file says of where it comes from; None for nothing."""
     with explaining(source.name), closing(WholeFile(source)) as file:
-        return note_in(file.schema)
+        return columns.note_in(file.schema)
 
 
 def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
@@ -325,11 +305,11 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
     with explaining(source.name), ExitStack() as stack:
         old = stack.enter_context(closing(WholeFile(source)))
         new = stack.enter_context(os.fdopen(os.dup(fd), "wb"))
-        schema = with_note(old.schema, None)  # it does not hold what it held
-        patch = Patch(schema, changed, stack)
+        schema = columns.with_note(old.schema, None)  # it does not hold what it held
+        patched = columns.patching(schema, changed, stack)
         writer = stack.enter_context(pq.ParquetWriter(new, schema, write_page_checksum=True, **_kept(old)))
         for number in range(len(old.footer.rows)):
-            _write_group(writer, schema, map(patch.applied, old.group(number)))
+            _write_group(writer, schema, map(patched, old.group(number)))
 
 
 def rewriting(source: Source) -> int:

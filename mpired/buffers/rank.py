@@ -266,11 +266,8 @@ def dtype_text(dtype: np.dtype, byte_order: str | None = None) -> str:
         dtype = dtype.newbyteorder(ORDERS[byte_order])
     if dtype.names is None:
         return dtype.str
-    return f"({', '.join(_field_text(dtype[name]) for name in dtype.names)})"
-
-
-def _field_text(field: np.dtype) -> str:
-    return field.base.str + "".join(f"[{n}]" for n in field.shape)
+    fields = [dtype[name] for name in dtype.names]
+    return f"({', '.join(each.base.str + ''.join(f'[{n}]' for n in each.shape) for each in fields)})"
 
 
 def turned(dims: Sequence[str], others: Sequence[str]) -> str | None:

@@ -6,6 +6,7 @@ Nothing is allocated because a length says so, and what is skipped leaves nothin
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 from mpired.buffers.local import DamageError
@@ -161,14 +162,12 @@ class Input:
         self.at += nbytes
 
 
-def int32(value: int) -> Encoded:
-    """Encode a number of 32 bits."""
-    return _I32, _varint(value << 1 ^ value >> 63)
-
-
-def int64(value: int) -> Encoded:
+def int64(value: int, kind: int = _I64) -> Encoded:
     """Encode a number of 64 bits."""
-    return _I64, _varint(value << 1 ^ value >> 63)
+    return kind, _varint(value << 1 ^ value >> 63)
+
+
+int32 = partial(int64, kind=_I32)
 
 
 def text(value: bytes) -> Encoded:

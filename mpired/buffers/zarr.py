@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mpired import installed
-from mpired.buffers import arrays, conventions, zarr_codecs
+from mpired.buffers import arrays, conventions, zarr_codecs, zarr_store
 from mpired.buffers.arrays import Array, Field, KeptArrays, Library, digest
 from mpired.buffers.columns import too_large
 from mpired.buffers.declared import Declared
@@ -31,17 +31,7 @@ from mpired.buffers.missing import Missing
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankFile, Values, dtype_text
 from mpired.buffers.streamed import Nullable, explaining
-from mpired.buffers.zarr_store import (
-    DOCUMENTS,
-    ERRORS,
-    ROOT,
-    Keys,
-    Node,
-    all_nodes,
-    consolidated,
-    documents_of,
-    nodes,
-)
+from mpired.buffers.zarr_store import ROOT, Keys, Node
 from mpired.context import Context
 from mpired.datatypes import agrees, as_numbers, from_dtype
 from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
@@ -134,7 +124,7 @@ class _Store:
         self._name, self._memory, self._unpack, self._window = source.name, memory, unpack, window
         self._keys = Keys(source, memory)
         self._buffers = _Buffers(self._keys)
-        self._nodes = {node.name: node for node in nodes(self._keys)}
+        self._nodes = {node.name: node for node in zarr_store.nodes(self._keys)}
 
     def rows(self, node: Node, start: int = 0) -> Generator[np.ndarray, None, None]:
         """Yield the elements of an array from one on."""
@@ -321,8 +311,8 @@ def prepare(model: Model) -> MarkingLayout:
         raise DatatypeError("arrays in Fortran order", "have no form in Zarr; use `to='npy'` or `to='npz'`")
     old: list[Node] = []
     if model.source is not None:
-        with explaining(model.source.name, *ERRORS):
-            old = all_nodes(model.source)
+        with explaining(model.source.name, *zarr_store.ERRORS):
+            old = zarr_store.all_nodes(model.source)
     by_name = {node.name: node for node in old if node.is_array}
     version = old[0].version if old else 3
     new = [_new(buffer, by_name.get(buffer.origin), version) for buffer in model.buffers]
@@ -464,12 +454,12 @@ def _write_apart(plan: _Plan, results: Sequence[FlatBuffer], file: calls.SharedP
 
 def _write(plan: _Plan, results: Sequence[FlatBuffer], fd: int) -> None:
     """Write a store."""
-    documents = {key: octets for node in plan.nodes for key, octets in documents_of(node).items()}
+    documents = {key: octets for node in plan.nodes for key, octets in zarr_store.documents_of(node).items()}
     with os.fdopen(os.dup(fd), "w+b") as to, zipfile.ZipFile(to, "w") as archive:
         keys = None if plan.source is None else Keys(plan.source, _EVERY_NBYTES)
         try:
             if keys is not None:
-                documents |= consolidated(keys, plan.nodes)
+                documents |= zarr_store.consolidated(keys, plan.nodes)
             for key in sorted(documents, key=lambda key: (key.count("/"), key)):
                 archive.writestr(_info(key), documents[key])
             if keys is not None:
@@ -486,7 +476,7 @@ def _write(plan: _Plan, results: Sequence[FlatBuffer], fd: int) -> None:
 
 def _is_of(key: str, path: str) -> bool:
     """Tell whether a key is of a chunk of an array."""
-    return (not path or key.startswith(f"{path}/")) and key.rpartition("/")[2] not in DOCUMENTS
+    return (not path or key.startswith(f"{path}/")) and key.rpartition("/")[2] not in zarr_store.DOCUMENTS
 
 
 def _write_chunks(archive: zipfile.ZipFile, documents: Mapping[str, bytes], new: _New, result: FlatBuffer) -> None:
@@ -523,7 +513,7 @@ def rewrite(source: Source, changed: Sequence[FlatBuffer], fd: int) -> None:
         os.fdopen(os.dup(fd), "w+b") as to,
         zipfile.ZipFile(to, "w") as archive,
     ):
-        by_name = {node.name: node for node in nodes(keys) if node.is_array}
+        by_name = {node.name: node for node in zarr_store.nodes(keys) if node.is_array}
         written = [by_name[each.name].path for each in changed]
         for key in keys:
             if not any(_is_of(key, path) for path in written):

@@ -138,11 +138,6 @@ class Node:
         return "shape" in self.document
 
     @property
-    def group(self) -> str:
-        """The path of the group that it is in."""
-        return self.path.rpartition("/")[0]
-
-    @property
     def shape(self) -> tuple[int, ...]:
         """The dimensions of an array."""
         return tuple(self.document["shape"])

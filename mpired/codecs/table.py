@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -161,9 +162,7 @@ class _Members:
 class _Inflate:
     """A member of gzip, with the interface of `bz2.BZ2Decompressor`."""
 
-    def __init__(self) -> None:
-        import zlib  # noqa: PLC0415 - as all codecs, only where it is used
-
+    def __init__(self, zlib: Any) -> None:
         self._stream = zlib.decompressobj(zlib.MAX_WBITS | 16)
 
     @property
@@ -172,77 +171,19 @@ class _Inflate:
 
     @property
     def eof(self) -> bool:
-        return self._stream.eof
+        return bool(self._stream.eof)
 
     @property
     def unused_data(self) -> bytes:
-        return self._stream.unused_data
+        return bytes(self._stream.unused_data)
 
     def decompress(self, data: bytes, most: int) -> bytes:
-        return self._stream.decompress(data or self._stream.unconsumed_tail, most)
+        return bytes(self._stream.decompress(data or self._stream.unconsumed_tail, most))
 
 
-def _unpack_gzip(read: Read) -> Unpacker:
-    import zlib  # noqa: PLC0415
-
-    return _Members(_Inflate, zlib.error, read)
-
-
-def _pack_gzip(level: int) -> Packer:
-    import zlib  # noqa: PLC0415
-
-    return zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS | 16)  # without a name and a time
-
-
-def _unpack_bzip2(read: Read) -> Unpacker:
-    import bz2  # noqa: PLC0415
-
-    return _Members(bz2.BZ2Decompressor, OSError, read)
-
-
-def _pack_bzip2(level: int) -> Packer:
-    import bz2  # noqa: PLC0415
-
-    return bz2.BZ2Compressor(level)
-
-
-def _unpack_xz(read: Read) -> Unpacker:
-    import lzma  # noqa: PLC0415
-
-    def make() -> lzma.LZMADecompressor:
-        return lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY)
-
-    return _Members(make, lzma.LZMAError, read)
-
-
-def _pack_xz(level: int) -> Packer:
-    import lzma  # noqa: PLC0415
-
-    return lzma.LZMACompressor(preset=level)
-
-
-def _unpack_zstd(read: Read) -> Unpacker:
-    from mpired.codecs.arrow import Unframing  # noqa: PLC0415
-
-    return Unframing("zstd", read)
-
-
-def _pack_zstd(level: int) -> Packer:
-    from mpired.codecs.arrow import Framing  # noqa: PLC0415
-
-    return Framing("zstd", level)
-
-
-def _unpack_lz4(read: Read) -> Unpacker:
-    from mpired.codecs.arrow import Unframing  # noqa: PLC0415
-
-    return Unframing("lz4", read)
-
-
-def _pack_lz4(level: int) -> Packer:
-    from mpired.codecs.arrow import Framing  # noqa: PLC0415
-
-    return Framing("lz4", level)
+def _by(library: str, make: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+    """Return what makes something by a library, which is imported when it is used, of what it is given."""
+    return lambda given: make(importlib.import_module(library), given)
 
 
 def _xz_window(head: bytes) -> int:
@@ -275,6 +216,7 @@ def _zstd_window(head: bytes) -> int:
     return int.from_bytes(head[start : start + nbytes], "little") + (256 if nbytes == 2 else 0)  # noqa: PLR2004
 
 
+_FRAMES = "mpired.codecs.arrow"
 _ARROW = 32 << 20
 _ROWS = (
     Codec(
@@ -284,8 +226,9 @@ _ROWS = (
         rb"...[\0-\x1f].{5}[\0-\x0d\xff]",
         levels=range(1, 10),
         level=6,
-        unpacker=_unpack_gzip,
-        packer=_pack_gzip,
+        unpacker=_by("zlib", lambda zlib, read: _Members(lambda: _Inflate(zlib), zlib.error, read)),
+        # without a name and a time
+        packer=_by("zlib", lambda zlib, level: zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS | 16)),
         unpacking=1 << 20,
         packing={1: 1},
     ),
@@ -296,8 +239,8 @@ _ROWS = (
         rb"BZh[1-9](1AY&SY|\x17rE8P\x90)",
         levels=range(1, 10),
         level=9,
-        unpacker=_unpack_bzip2,
-        packer=_pack_bzip2,
+        unpacker=_by("bz2", lambda bz2, read: _Members(bz2.BZ2Decompressor, OSError, read)),
+        packer=_by("bz2", lambda bz2, level: bz2.BZ2Compressor(level)),
         unpacking=4 << 20,
         packing={1: 8},
     ),
@@ -308,8 +251,13 @@ _ROWS = (
         b"",
         levels=range(10),
         level=6,
-        unpacker=_unpack_xz,
-        packer=_pack_xz,
+        unpacker=_by(
+            "lzma",
+            lambda lzma, read: _Members(
+                lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY), lzma.LZMAError, read
+            ),
+        ),
+        packer=_by("lzma", lambda lzma, level: lzma.LZMACompressor(preset=level)),
         unpacking=1 << 20,
         packing={0: 4, 1: 10, 2: 18, 3: 33, 4: 49, 5: 95, 7: 187, 8: 371, 9: 675},
         window=_xz_window,
@@ -321,8 +269,8 @@ _ROWS = (
         b"",
         levels=range(1, 23),
         level=3,
-        unpacker=_unpack_zstd,
-        packer=_pack_zstd,
+        unpacker=_by(_FRAMES, lambda frames, read: frames.Unframing("zstd", read)),
+        packer=_by(_FRAMES, lambda frames, level: frames.Framing("zstd", level)),
         unpacking=6 << 20,
         packing={1: 20, 4: 32, 10: 88},
         library=_ARROW,
@@ -335,8 +283,8 @@ _ROWS = (
         b"",
         levels=range(1, 13),
         level=1,
-        unpacker=_unpack_lz4,
-        packer=_pack_lz4,
+        unpacker=_by(_FRAMES, lambda frames, read: frames.Unframing("lz4", read)),
+        packer=_by(_FRAMES, lambda frames, level: frames.Framing("lz4", level)),
         unpacking=5 << 20,
         packing={1: 8},
         library=_ARROW,
