@@ -10,17 +10,7 @@ from typing import NamedTuple
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "plots"))
 
-from model import (
-    CLUSTER,
-    GB,
-    JOB,
-    MEASURED,
-    NODES,
-    elements,
-    machine,
-    ranks,
-    reading,
-)
+from model import CLUSTER, GB, JOB, MEASURED, NODES, elements, machine, ranks, reading
 from pairs import measured
 
 _SMALL = 0.1  # a ratio that needs one digit more
@@ -176,17 +166,11 @@ COMPARED = {
         "the start alone is most of the limit",
     ),
     "sum16-polars": Compared("parquet, 16 ranks of 8 M doubles; polars"),
-    "sum16-duckdb": Compared(
-        "parquet, 16 ranks of 8 M doubles; duckdb",
-        "duckdb does not wait for the disk",
-    ),
+    "sum16-duckdb": Compared("parquet, 16 ranks of 8 M doubles; duckdb", "duckdb does not wait for the disk"),
     "columns": Compared("parquet, 1,000 columns; 100 columns"),
     "map": Compared("`--map`, 3 million entries onto one element; onto all"),
     "sum16-nces": Compared("netCDF, 16 ranks of 64 MiB; `nces -y ttl`"),
-    "sum16-cdo": Compared(
-        "netCDF, 16 ranks of 64 MiB; `cdo enssum`",
-        "the start is most of the limit",
-    ),
+    "sum16-cdo": Compared("netCDF, 16 ranks of 64 MiB; `cdo enssum`", "the start is most of the limit"),
     "sum16-dask": Compared("sum of 16 ranks of 64 MiB; dask.array"),
     "sum64-engine": Compared(
         "sum of 64 ranks of 64 MiB, `mpiexec -n 3`; `-j 2`",

@@ -27,11 +27,7 @@ def watched(*words: str, **settings: object) -> Peaks:
     """Run the installed command, and look at its processes all the time (VmHWM, /proc/PID/fd)."""
     memory = open_files = 0
     with subprocess.Popen(
-        [COMMAND, *words],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        **settings,
+        [COMMAND, *words], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **settings
     ) as command:
         while command.poll() is None:
             processes = (command.pid, *children(command.pid))

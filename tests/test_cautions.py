@@ -35,9 +35,7 @@ CASES = {
         errors.OrderWarning,
     ),
     "order of a scan": Case(
-        lambda: mpired.scan(ORDER, "max"),
-        ("scan", "--op", "max", *ORDER, "-o", "out_{rank}.npy"),
-        errors.OrderWarning,
+        lambda: mpired.scan(ORDER, "max"), ("scan", "--op", "max", *ORDER, "-o", "out_{rank}.npy"), errors.OrderWarning
     ),
     "ranks left out": Case(
         lambda: mpired.reduce(["none.npy", "rank1.npy"], "max", skip_bad=True),

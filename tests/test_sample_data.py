@@ -126,10 +126,7 @@ class TestAnswers:
 
     @pytest.mark.parametrize(
         ("op", "answer"),
-        [
-            ("sum", [14, 21, 10, 26, 6, 22, 11, 18, 16, 14, 21, 10]),
-            ("max", [5, 8, 4, 8, 3, 7, 8, 6, 8, 5, 8, 4]),
-        ],
+        [("sum", [14, 21, 10, 26, 6, 22, 11, 18, 16, 14, 21, 10]), ("max", [5, 8, 4, 8, 3, 7, 8, 6, 8, 5, 8, 4])],
     )
     def test_counts(self, op, answer):
         assert mpired.reduce(files("counts", "npy"), op).tolist() == answer
@@ -151,8 +148,7 @@ class TestAnswers:
         assert mpired.reduce(files("flags", "bin"), op, type="c_bool").tolist() == answer
 
     @pytest.mark.parametrize(
-        ("op", "real"),
-        [("sum", [[4, 0, 0, 0], [4, 0, 0, 0]]), ("prod", [[1, -1, 1, -1], [1, -1, 1, -1]])],
+        ("op", "real"), [("sum", [[4, 0, 0, 0], [4, 0, 0, 0]]), ("prod", [[1, -1, 1, -1], [1, -1, 1, -1]])]
     )
     def test_waves(self, op, real):
         result = mpired.reduce(files("waves", "npy"), op)

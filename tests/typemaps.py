@@ -150,9 +150,7 @@ def wrapped(draw: Any, word: str, inner: Drawn, other: Drawn, *, like_mpich: boo
         case "hvector":
             made = blocks([length] * count, [j * step for j in range(count)], [twin] * count)
             return Drawn(
-                f"hvector({count},{length},{step},{text})",
-                made,
-                lambda m: real(m).Create_hvector(count, length, step),
+                f"hvector({count},{length},{step},{text})", made, lambda m: real(m).Create_hvector(count, length, step)
             )
         case "indexed":
             made = blocks(lengths, [disp * twin.extent for disp in disps], [twin] * number)

@@ -191,14 +191,7 @@ def _strip(picture: Picture, top: float, title: str, hits: Sequence[int], quiet:
 # Steps before and after the commit; what the commit is; and between it and the end of the steps: what other programs
 # read, what is there after a loss of power, and the step after which both are the new content.
 _COMMITS = {
-    "rename": (
-        ("write a new file", "sync"),
-        ("sync folder", "done"),
-        "rename",
-        "",
-        "old or new",
-        0,
-    ),
+    "rename": (("write a new file", "sync"), ("sync folder", "done"), "rename", "", "old or new", 0),
     "journal": (
         ("write journal", "sync"),
         ("write target", "sync", "drop journal"),

@@ -72,11 +72,7 @@ def _beside_the_model(measured: dict[str, dict[float, float]], model: dict[float
 def nodes() -> Figure:
     """Draw what is to be expected of many machines."""
     figure, axes = _figure(4.4)
-    ways = (
-        ("each worker some elements", elements),
-        ("each machine some ranks", ranks),
-        ("reading alone", reading),
-    )
+    ways = (("each worker some elements", elements), ("each machine some ranks", ranks), ("reading alone", reading))
     for (colour, mark), (label, seconds) in zip(_MARKS, ways, strict=False):
         line = ":" if seconds is reading else "-"
         axes.plot(NODES, [seconds(JOB, count) / 60 for count in NODES], mark + line, color=colour, label=label)
@@ -87,12 +83,7 @@ def nodes() -> Figure:
     return figure
 
 
-PLOTS = {
-    "kernels": kernels,
-    "growth": growth,
-    "many": many,
-    "nodes": nodes,
-}
+PLOTS = {"kernels": kernels, "growth": growth, "many": many, "nodes": nodes}
 
 
 def _figure(height: float) -> tuple[Figure, Axes]:

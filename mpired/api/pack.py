@@ -75,12 +75,7 @@ def _array(plan: Packing, context: Context) -> np.ndarray:
 
 @with_options(*UNPACK, "progress")
 def unpack(
-    packed: PathLike,
-    *,
-    output: PathLike | None = None,
-    into: PathLike | None = None,
-    context: Context,
-    **options: Any,
+    packed: PathLike, *, output: PathLike | None = None, into: PathLike | None = None, context: Context, **options: Any
 ) -> PackSummary:
     """Put packed elements where a datatype says (MPI_Unpack; MPI-4.1, 5.2).
 

@@ -120,10 +120,7 @@ class Declared(NamedTuple):
     def of_units(self, unit: Datatype, packed: Declared) -> Declared:
         """Return `packed`, a declaration of packed elements, with the bytes as they are declared here."""
         return packed._replace(
-            datatype=unit,
-            byte_order=self.byte_order or self.type_order,
-            datarep=self.datarep,
-            packed=True,
+            datatype=unit, byte_order=self.byte_order or self.type_order, datarep=self.datarep, packed=True
         )
 
     def refused(self, source: Source, datatype: Datatype, what: str) -> DatatypeError:

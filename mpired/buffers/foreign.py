@@ -211,20 +211,12 @@ ZARR = Foreign("a Zarr store in a zip archive", (), _Sign((b"PK\x03\x04",), also
 SAFETENSORS = Foreign("a safetensors file", (), _Sign((b"{",), (8,), _is_safetensors), _AS_NPY)
 """What a format of mpired is, too."""
 _OLD_ARROW_STREAM = Foreign(
-    "an Arrow stream of a version before 0.15",
-    (),
-    _UNSEEN,
-    "write it as an Arrow file, as pyarrow.ipc.new_file does",
+    "an Arrow stream of a version before 0.15", (), _UNSEEN, "write it as an Arrow file, as pyarrow.ipc.new_file does"
 )
 FOREIGN = (
     NPZ,
     ZARR,
-    Foreign(
-        "a zip archive",
-        (".zip",),
-        _begins(b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08"),
-        "extract its files",
-    ),
+    Foreign("a zip archive", (".zip",), _begins(b"PK\x03\x04", b"PK\x05\x06", b"PK\x07\x08"), "extract its files"),
     *(
         Foreign(row.name, (row.suffix,), _Sign((row.magic,), whole=row.begin), "decompress it first")
         for row in CODECS.values()

@@ -219,77 +219,28 @@ def _zstd_window(head: bytes) -> int:
 _FRAMES = "mpired.codecs.arrow"
 _ARROW = 32 << 20
 _ROWS = (
-    Codec(
-        "gzip",
-        ".gz",
-        b"\x1f\x8b\x08",
-        rb"...[\0-\x1f].{5}[\0-\x0d\xff]",
-        levels=range(1, 10),
-        level=6,
+    Codec("gzip", ".gz", b"\x1f\x8b\x08", rb"...[\0-\x1f].{5}[\0-\x0d\xff]", levels=range(1, 10), level=6,
         unpacker=_by("zlib", lambda zlib, read: _Members(lambda: _Inflate(zlib), zlib.error, read)),
         # without a name and a time
         packer=_by("zlib", lambda zlib, level: zlib.compressobj(level, zlib.DEFLATED, zlib.MAX_WBITS | 16)),
-        unpacking=1 << 20,
-        packing={1: 1},
-    ),
-    Codec(
-        "bzip2",
-        ".bz2",
-        b"BZh",
-        rb"BZh[1-9](1AY&SY|\x17rE8P\x90)",
-        levels=range(1, 10),
-        level=9,
+        unpacking=1 << 20, packing={1: 1}),
+    Codec("bzip2", ".bz2", b"BZh", rb"BZh[1-9](1AY&SY|\x17rE8P\x90)", levels=range(1, 10), level=9,
         unpacker=_by("bz2", lambda bz2, read: _Members(bz2.BZ2Decompressor, OSError, read)),
-        packer=_by("bz2", lambda bz2, level: bz2.BZ2Compressor(level)),
-        unpacking=4 << 20,
-        packing={1: 8},
-    ),
-    Codec(
-        "xz",
-        ".xz",
-        b"\xfd7zXZ\0",
-        b"",
-        levels=range(10),
-        level=6,
-        unpacker=_by(
-            "lzma",
-            lambda lzma, read: _Members(
-                lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY), lzma.LZMAError, read
-            ),
-        ),
-        packer=_by("lzma", lambda lzma, level: lzma.LZMACompressor(preset=level)),
-        unpacking=1 << 20,
-        packing={0: 4, 1: 10, 2: 18, 3: 33, 4: 49, 5: 95, 7: 187, 8: 371, 9: 675},
-        window=_xz_window,
-    ),
-    Codec(
-        "zstd",
-        ".zst",
-        b"\x28\xb5\x2f\xfd",
-        b"",
-        levels=range(1, 23),
-        level=3,
+        packer=_by("bz2", lambda bz2, level: bz2.BZ2Compressor(level)), unpacking=4 << 20, packing={1: 8}),
+    Codec("xz", ".xz", b"\xfd7zXZ\0", b"", levels=range(10), level=6,
+        unpacker=_by("lzma", lambda lzma, read: _Members(
+            lambda: lzma.LZMADecompressor(lzma.FORMAT_XZ, _MOST_MEMORY), lzma.LZMAError, read)),
+        packer=_by("lzma", lambda lzma, level: lzma.LZMACompressor(preset=level)), unpacking=1 << 20,
+        packing={0: 4, 1: 10, 2: 18, 3: 33, 4: 49, 5: 95, 7: 187, 8: 371, 9: 675}, window=_xz_window),
+    Codec("zstd", ".zst", b"\x28\xb5\x2f\xfd", b"", levels=range(1, 23), level=3,
         unpacker=_by(_FRAMES, lambda frames, read: frames.Unframing("zstd", read)),
-        packer=_by(_FRAMES, lambda frames, level: frames.Framing("zstd", level)),
-        unpacking=6 << 20,
-        packing={1: 20, 4: 32, 10: 88},
-        library=_ARROW,
-        window=_zstd_window,
-    ),
-    Codec(
-        "lz4",
-        ".lz4",
-        b"\x04\x22\x4d\x18",
-        b"",
-        levels=range(1, 13),
-        level=1,
+        packer=_by(_FRAMES, lambda frames, level: frames.Framing("zstd", level)), unpacking=6 << 20,
+        packing={1: 20, 4: 32, 10: 88}, library=_ARROW, window=_zstd_window),
+    Codec("lz4", ".lz4", b"\x04\x22\x4d\x18", b"", levels=range(1, 13), level=1,
         unpacker=_by(_FRAMES, lambda frames, read: frames.Unframing("lz4", read)),
-        packer=_by(_FRAMES, lambda frames, level: frames.Framing("lz4", level)),
-        unpacking=5 << 20,
-        packing={1: 8},
-        library=_ARROW,
-    ),
-)
+        packer=_by(_FRAMES, lambda frames, level: frames.Framing("lz4", level)), unpacking=5 << 20, packing={1: 8},
+        library=_ARROW),
+)  # fmt: skip
 CODECS = {row.name: row for row in _ROWS}
 # A frame that zstd and lz4 skip, as pzstd and tools that index write first: 4 bytes, the length, the content.
 _SKIPPED = tuple(bytes((first, 0x2A, 0x4D, 0x18)) for first in range(0x50, 0x60))

@@ -82,13 +82,7 @@ class Call(NamedTuple):
             return []
         return _beside(result.path for result in self.results if not format_named(result.format).has_notes)
 
-    def run(
-        self,
-        context: Context,
-        *,
-        overwrite: bool = False,
-        held: Held = NOTHING_HELD,
-    ) -> None:
+    def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
         """Do it, and commit all results together; `held` has the files that they replace."""
         outputs: Output | ChangedFile | Together
         if self.note is not None:
@@ -101,12 +95,7 @@ class Call(NamedTuple):
         elif self.collective.to_root and len(self.paths) == 1:
             (path,), (plan,) = self.paths, self.plans
             outputs = open_output(
-                path,
-                overwrite=overwrite,
-                context=context,
-                target=held.get(path),
-                named=plan.named,
-                level=self.level,
+                path, overwrite=overwrite, context=context, target=held.get(path), named=plan.named, level=self.level
             )
         else:  # that the files are locked is enough
             from mpired.storage.together import Together  # noqa: PLC0415 - most calls have one result

@@ -260,8 +260,7 @@ def check_replaceable(file: RankFile, options: Options) -> None:
     packed = of_file(file.source) is not file.source
     if packed or file.source.inode is None or file.source.name == STANDARD_INPUT:
         raise UsageError(
-            "`in_place`",
-            f"the root's rank, {file.source.name}, is a stream or compressed and cannot be replaced",
+            "`in_place`", f"the root's rank, {file.source.name}, is a stream or compressed and cannot be replaced"
         )
     if options["to"] not in (None, file.format):
         raise UsageError("`in_place`", f"keeps the format of the root, {file.format}; leave `to` out")

@@ -372,11 +372,7 @@ def worked(plan: Plan, work: Callable[[Segment], Iterator[_P]], progress: Progre
     """Let the engine work on all segments of a plan; yield what comes of their pieces, in any order."""
     log.plan(plan.text)
     parts: list[_P] = []
-    with (
-        log.step("combining the ranks"),
-        _deaths_explained(plan),
-        closing(_begun(plan, work)) as working,
-    ):
+    with log.step("combining the ranks"), _deaths_explained(plan), closing(_begun(plan, work)) as working:
 
         def done() -> Iterator[int]:
             for part in working:

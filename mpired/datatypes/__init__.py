@@ -13,21 +13,9 @@ if TYPE_CHECKING:
     from mpired.datatypes.text.parse import parse
 
 __all__ = [
-    "DATATYPES",
-    "TIMES",
-    "Datatype",
-    "Group",
-    "agrees",
-    "as_numbers",
-    "beside",
-    "counterparts",
-    "definitions",
-    "from_dtype",
-    "parse",
-    "unit_of",
-    "value_index",
-    "with_fields",
-]
+    "DATATYPES", "TIMES", "Datatype", "Group", "agrees", "as_numbers", "beside", "counterparts", "definitions",
+    "from_dtype", "parse", "unit_of", "value_index", "with_fields",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -175,43 +175,20 @@ class Engine(NamedTuple):
 
 
 LOCAL = Engine("local", "mpired.engines.pool", doc="processes of this machine")
-ENGINES = {
-    row.name: row
-    for row in (
-        LOCAL,
-        Engine(
-            "mpi",
-            "mpired.engines.mpi",
-            extra="mpi",
-            same_host=False,
-            same_tree=False,
-            doc="the processes that srun or mpiexec has started",
-            package="mpi4py",
-            own_output=False,
-            fills_drafts=True,
-            chains=True,
-            takes=("engine_timeout",),
-            told_by={
-                "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK",
-                "PMI_SIZE": "PMI_RANK",
-                "SLURM_STEP_NUM_TASKS": "SLURM_PROCID",
-                "PALS_SIZE": "PALS_RANKID",
-            },
-        ),
-        Engine(
-            "dask",
-            "mpired.engines.dask",
-            extra="dask",
-            same_host=False,
-            same_tree=False,
-            doc="the workers of a Dask scheduler that runs",
-            package="distributed",
-            takes=("scheduler", "engine_timeout"),
-            stops_ops=False,
-            told_by={"DASK_SCHEDULER_ADDRESS": ""},
-        ),
-    )
-}
+_MPI_VARIABLES = {
+    "OMPI_COMM_WORLD_SIZE": "OMPI_COMM_WORLD_RANK", "PMI_SIZE": "PMI_RANK",
+    "SLURM_STEP_NUM_TASKS": "SLURM_PROCID", "PALS_SIZE": "PALS_RANKID",
+}  # fmt: skip
+_ROWS = (
+    LOCAL,
+    Engine("mpi", "mpired.engines.mpi", extra="mpi", package="mpi4py", same_host=False, same_tree=False,
+        doc="the processes that srun or mpiexec has started", own_output=False, fills_drafts=True, chains=True,
+        takes=("engine_timeout",), told_by=_MPI_VARIABLES),
+    Engine("dask", "mpired.engines.dask", extra="dask", package="distributed", same_host=False, same_tree=False,
+        doc="the workers of a Dask scheduler that runs", takes=("scheduler", "engine_timeout"), stops_ops=False,
+        told_by={"DASK_SCHEDULER_ADDRESS": ""}),
+)  # fmt: skip
+ENGINES = {row.name: row for row in _ROWS}
 EXECUTOR = Engine(
     "executor",
     "mpired.engines.futures",

@@ -27,11 +27,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 
 def op(
-    *,
-    commute: bool | None = None,
-    datatypes: str | Sequence[str | Datatype] = (),
-    identity: Any = None,
-    name: str = "",
+    *, commute: bool | None = None, datatypes: str | Sequence[str | Datatype] = (), identity: Any = None, name: str = ""
 ) -> Callable[[_F], _F]:
     """Say the properties of an op where it is defined.
 

@@ -59,13 +59,7 @@ class Packing:
         """What is read."""
         return [self.source]
 
-    def run(
-        self,
-        context: Context,
-        *,
-        overwrite: bool = False,
-        held: Held = NOTHING_HELD,
-    ) -> None:
+    def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
         """Do it, and commit the result; `held` has the file that it replaces."""
         target = held.get(self.path)
         with open_output(self.path, overwrite=overwrite, context=context, target=target) as output:

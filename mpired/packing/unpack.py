@@ -63,13 +63,7 @@ class Unpacking:
         """What is read."""
         return [self.buffer.source] if self.target is None else [self.buffer.source, self.target]
 
-    def run(
-        self,
-        context: Context,
-        *,
-        overwrite: bool = False,
-        held: Held = NOTHING_HELD,
-    ) -> None:
+    def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
         """Do it, and commit the result; `held` has the file that it replaces."""
         target = held.get(self.path)
         with open_output(self.path, overwrite=overwrite, context=context, target=target) as output:

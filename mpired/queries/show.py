@@ -424,13 +424,7 @@ class Showing:
         """Where the picture goes."""
         return [] if self.png is None else [self.png]
 
-    def run(
-        self,
-        context: Context,
-        *,
-        overwrite: bool = False,
-        held: Held = NOTHING_HELD,
-    ) -> None:
+    def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
         """Read the file, return its content, and commit the picture; `held` has the file that it replaces."""
         buffers = self.file.buffers
         with closing(Decoder()) as decoder:

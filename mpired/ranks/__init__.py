@@ -15,18 +15,6 @@ from mpired.ranks.opening import (
 from mpired.ranks.order import RankWord, number_of, ordered, unnatural
 
 __all__ = [
-    "RankWord",
-    "Skipped",
-    "check_formats",
-    "check_use",
-    "compare",
-    "each_good",
-    "gathered",
-    "in_one_order",
-    "left_out",
-    "number_of",
-    "open_groups",
-    "ordered",
-    "pieces",
-    "unnatural",
-]
+    "RankWord", "Skipped", "check_formats", "check_use", "compare", "each_good", "gathered", "in_one_order",
+    "left_out", "number_of", "open_groups", "ordered", "pieces", "unnatural",
+]  # fmt: skip

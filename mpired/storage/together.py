@@ -119,12 +119,7 @@ class Together:
     """
 
     def __init__(
-        self,
-        paths: Sequence[str],
-        *,
-        overwrite: bool = False,
-        context: Context = NO_LIMITS,
-        level: int | None = None,
+        self, paths: Sequence[str], *, overwrite: bool = False, context: Context = NO_LIMITS, level: int | None = None
     ) -> None:
         packings = [Packing.of(path, level if codecs.by_suffix(path) else None) for path in paths]
         check_outputs(paths, context, overwrite=overwrite)

@@ -21,13 +21,7 @@ from mpired.options import INPUTS, PLACES, RANKING, TARGET, WINDOW_VALUES, Optio
 from mpired.ranks import RankWord, Skipped, check_formats, each_good, left_out, pieces
 from mpired.storage.names import check_are_data
 from mpired.storage.urls import check_are_files
-from mpired.windows.options import (
-    place,
-    policy,
-    read_map,
-    resolve,
-    sides,
-)
+from mpired.windows.options import place, policy, read_map, resolve, sides
 from mpired.windows.origin import ArrayOrigin, Origin
 from mpired.windows.placement import Given
 from mpired.windows.request import (
@@ -54,13 +48,7 @@ class Call(NamedTuple):
     request: Request
     policy: Policy
 
-    def run(
-        self,
-        context: Context,
-        *,
-        keep: Keep | None = None,
-        replaced: Sequence[str] = (),
-    ) -> Done:
+    def run(self, context: Context, *, keep: Keep | None = None, replaced: Sequence[str] = ()) -> Done:
         """Lock the windows, and the files that `keep` replaces, check the rest, and change them."""
         with closing(self.request.decoder):
             return transact(self.request, self.policy, context, keep=keep, replaced=replaced)
@@ -95,11 +83,7 @@ def plan_accumulate(
 
 
 def plan_get_accumulate(
-    windows: Sequence[PathLike],
-    origin: OriginLike | None,
-    op: ops.OpLike,
-    options: Options,
-    context: Context,
+    windows: Sequence[PathLike], origin: OriginLike | None, op: ops.OpLike, options: Options, context: Context
 ) -> Call:
     """Check a get_accumulate, as `plan_accumulate`; NO_OP ignores the origin (MPI-4.1, 12.3.4)."""
     chosen = resolve(op, ops.Use.FETCH, part(WINDOW_VALUES, options))

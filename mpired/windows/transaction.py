@@ -20,13 +20,7 @@ from mpired.buffers import BufferModel, Model, format_named
 from mpired.buffers.names import lacking
 from mpired.buffers.rank import reordered
 from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES, Context
-from mpired.errors import (
-    BufferFileError,
-    CountError,
-    DatatypeError,
-    UnconfirmedError,
-    UsageError,
-)
+from mpired.errors import BufferFileError, CountError, DatatypeError, UnconfirmedError, UsageError
 from mpired.log import step
 from mpired.ops import overflow
 from mpired.progress import Progress

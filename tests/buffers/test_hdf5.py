@@ -239,11 +239,7 @@ def test_files_elsewhere_are_read_only_if_that_is_wanted(tmp_path):
             refused(run(*words, cwd=tmp_path), 3, "which targets do not include")
     words = ("reduce", "--op", "sum", "--follow-links", "links.h5", "--columns")
     (tmp_path / "bytes").write_bytes(bytes(10))
-    refused(
-        run(*words, "stored", cwd=tmp_path),
-        3,
-        "'stored' is stored in other files, and 'bytes' has 10 bytes of 32",
-    )
+    refused(run(*words, "stored", cwd=tmp_path), 3, "'stored' is stored in other files, and 'bytes' has 10 bytes of 32")
     (tmp_path / "bytes").write_bytes(bytes(32))
     with h5py.File(tmp_path / "links.h5", "a") as file:
         del file["out"]

@@ -218,10 +218,7 @@ def test_names_of_results(folder):
         with unchanged(folder), pytest.raises(UsageError, match=r"^{stem}: rank 1 is array, which has no name"):
             mpired.scan([file, VALUES], "sum", output="out_{stem}.npy")
         mpired.scan([file, "r.npy"], "sum", output="{rank}_{stem}.npy")
-        with (
-            unchanged(folder),
-            pytest.raises(UsageError, match=r"^`in_place`: would replace rank 0, r.npy;"),
-        ):
+        with unchanged(folder), pytest.raises(UsageError, match=r"^`in_place`: would replace rank 0, r.npy;"):
             mpired.reduce([file, VALUES], "sum", in_place=True)
         with unchanged(folder), pytest.raises(UsageError, match=r"^r.npy: is the file of rank 0, an input"):
             mpired.reduce([file, VALUES], "sum", output="r.npy", overwrite=True)

@@ -30,11 +30,7 @@ def packed(folder, form, name="three.bin", text=MIXED):
 
 def test_complex_numbers_of_an_element_are_two_components_each(folder):
     (buffer,) = json.loads(packed(folder, "json"))["buffers"]
-    assert buffer["data"] == [
-        [1, 1.0, 2.0, -0.0, -0.5],
-        [2, "nan", "inf", 0.0, 0.0],
-        [3, 1e300, 0.0, -4.0, 0.0],
-    ]
+    assert buffer["data"] == [[1, 1.0, 2.0, -0.0, -0.5], [2, "nan", "inf", 0.0, 0.0], [3, 1e300, 0.0, -4.0, 0.0]]
     names, *lines = csv.reader(io.StringIO(packed(folder, "csv")))
     assert names == ["f0", "f1.real", "f1.imag", "f2.real", "f2.imag"]
     assert lines[0] == ["1", "1.0", "2.0", "-0.0", "-0.5"]

@@ -170,8 +170,7 @@ DAMAGES = {
     "negative": lambda folder: _document(folder / "r.zarr/v/zarr.json", shape=[-1]),
     "huge": lambda folder: _document(folder / "r.zarr/v/zarr.json", shape=[1 << 62]),
     "huge chunk": lambda folder: _document(
-        folder / "r.zarr/v/zarr.json",
-        chunk_grid={"name": "regular", "configuration": {"chunk_shape": [1 << 40]}},
+        folder / "r.zarr/v/zarr.json", chunk_grid={"name": "regular", "configuration": {"chunk_shape": [1 << 40]}}
     ),
     "no codec": lambda folder: _document(folder / "r.zarr/v/zarr.json", codecs=[{"name": "none such"}]),
     "no type": lambda folder: _document(folder / "r.zarr/v/zarr.json", data_type=[{}]),

@@ -93,17 +93,9 @@ def test_durations_are_added_and_points_in_time_are_not(form, tmp_path):
     with unchanged(tmp_path):
         words = ("reduce", *names, "-o", f"new.{form}", "--columns")
         refused(
-            run(*words, "t", "--op", "sum", cwd=tmp_path),
-            3,
-            "not defined for 't', timestamp[us], time",
-            "max, min",
+            run(*words, "t", "--op", "sum", cwd=tmp_path), 3, "not defined for 't', timestamp[us], time", "max, min"
         )
-        refused(
-            run(*words, "d", "--op", "prod", cwd=tmp_path),
-            3,
-            "not defined for 'd', duration[us], duration",
-            "sum",
-        )
+        refused(run(*words, "d", "--op", "prod", cwd=tmp_path), 3, "not defined for 'd', duration[us], duration", "sum")
         refused(run(*words, "d", "--op", "band", cwd=tmp_path), 3, "not defined for 'd', duration[us]")
         refused(run(*words, "t", "--op", "max", "--to", "raw", cwd=tmp_path), 3, "no form in raw; use --to npy")
         refused(run(*words, "t", "--type", "int64_t", "--op", "max", cwd=tmp_path), 3, "timestamp[us]", "MPI_INT64_T")

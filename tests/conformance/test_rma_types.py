@@ -71,10 +71,7 @@ def test_legal_calls_at_the_edges(verb, case, mpi, tmp_path):
     window = rng.randbytes(nbytes + true_extent(name) if target[0] else size)
     sides = [
         Side(name, kind, count, at, octets, [at + i * kind.extent + disp for i in range(count) for disp in kind.disps])
-        for kind, count, at, octets in (
-            (where, target[0], start, window),
-            (given, origin[0], 0, rng.randbytes(size)),
-        )
+        for kind, count, at, octets in ((where, target[0], start, window), (given, origin[0], 0, rng.randbytes(size)))
     ]
     expected = both.theirs(*sides, "REPLACE", verb)
     for order in ("little", "big") if sides[1].apart else ("little",):

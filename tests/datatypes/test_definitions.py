@@ -76,10 +76,7 @@ def nested(depth, count):
 @pytest.mark.parametrize(
     ("text", "reasons"),
     [
-        (
-            'a = "struct([1],[8],[doubel])"',
-            ("a: struct([1],[8],[^doubel])", "unknown datatype", "character 17"),
-        ),
+        ('a = "struct([1],[8],[doubel])"', ("a: struct([1],[8],[^doubel])", "unknown datatype", "character 17")),
         ('a = "dup(b)"\nb = "vector(1,2,int)"', ("b: vector(1,2,^int)",)),
         ('a = "b"', ("a: unknown datatype 'b'",)),
         ('a = "dup(a)"', ("a: is defined by itself", "a -> a")),

@@ -49,12 +49,7 @@ class Numbers(state.State):
 
 
 NUMBERS = ops.get("SUM")._replace(
-    name="NUMBERS",
-    section="",
-    nan="is not counted",
-    uses=ops.Use.REDUCE,
-    state=Numbers,
-    gives=lambda datatype: RESULT,
+    name="NUMBERS", section="", nan="is not counted", uses=ops.Use.REDUCE, state=Numbers, gives=lambda datatype: RESULT
 )
 
 

@@ -169,13 +169,7 @@ def test_nan_as_mpi_has_it():
 # Overflow
 
 
-@pytest.mark.parametrize(
-    ("op", "ranks", "rank"),
-    [
-        ("range", [[100], [-100]], 1),
-        ("absmax", [[0], [-128], [-128]], 1),
-    ],
-)
+@pytest.mark.parametrize(("op", "ranks", "rank"), [("range", [[100], [-100]], 1), ("absmax", [[0], [-128], [-128]], 1)])
 def test_integers_that_overflow(op, ranks, rank):
     with pytest.raises(ResultOverflowError, match=f"element 0 with rank {rank}"):
         mpired.reduce(list(np.array(ranks, "i1")), op, overflow="error")

@@ -128,8 +128,7 @@ def pixels(path):
 
 
 @pytest.mark.parametrize(
-    ("name", "panels"),
-    [("normal.npy", 1), ("pairs.npy", 2), ("map of pairs.npy", 2), ("narrow.npy", 1)],
+    ("name", "panels"), [("normal.npy", 1), ("pairs.npy", 2), ("map of pairs.npy", 2), ("narrow.npy", 1)]
 )
 def test_picture(name, panels, folder):
     outcome = run("show", name, "--png", "x.png", cwd=folder)

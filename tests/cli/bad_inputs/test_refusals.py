@@ -256,9 +256,7 @@ PARQUET = (
     _bad_parquet(55, "LZO", lambda: patched_footer(parquet({"x": THREE}), b"\x15\x02\x16", b"\x15\x06\x16")),
     _bad_parquet(55, "codec 99", lambda: patched_footer(parquet({"x": THREE}), b"\x15\x02\x16", b"\x15\xc6\x01\x16")),
     _bad_parquet(
-        62,
-        "2^31 schema elements",
-        lambda: with_footer(parquet({"x": THREE}), b"\x15\x04\x19\xfc" + length(2**31 - 1)),
+        62, "2^31 schema elements", lambda: with_footer(parquet({"x": THREE}), b"\x15\x04\x19\xfc" + length(2**31 - 1))
     ),
     _bad_parquet(
         62, "2 GiB of text", lambda: with_footer(parquet({"x": THREE}), b"\x15\x04\x58" + length(2**31 - 1) + b"xyz")
