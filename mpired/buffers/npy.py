@@ -191,6 +191,8 @@ def header_in(name: str, read: Callable[[int, int], bytes]) -> tuple[int, dict[s
 def _parse(name: str, text: bytes, encoding: str) -> dict[str, Any]:
     try:
         value = _value(text, encoding)
+    except KeyError:
+        _bad(name, "the header is not a dictionary with each key once")
     except (ValueError, SyntaxError, TypeError, RecursionError, MemoryError):
         _bad(name, "the header cannot be read")
     if not isinstance(value, dict) or value.keys() != _KEYS:
@@ -212,7 +214,7 @@ def _value(text: bytes, encoding: str) -> Any:
             tree = ast.parse(_LONG.sub(r"\1", source), mode="eval")
     value = ast.literal_eval(tree)
     if isinstance(tree.body, ast.Dict) and len(value) < len(tree.body.keys):
-        raise ValueError
+        raise KeyError
     return value
 
 
