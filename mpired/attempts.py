@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Protocol, TypeVar, cast
 
@@ -31,7 +30,6 @@ from mpired.storage.urls import is_url
 
 _ATTEMPTS = 5
 _LIGHT_ATTEMPTS = 2  # then the files stay open: their writer replaces them faster than they are read
-_SECONDS = 5.0  # for which there are more attempts: a writer may replace a file again and again
 
 Held = Mapping[str, Target]
 """The files that are replaced and could be locked, by their paths as given."""
@@ -78,17 +76,16 @@ def repeated(
         reason = f"is a stream of this process, which workers of the engine {engine.name} cannot open"
         _refuse_streams(words, f"{reason}; write it to a file first")
     with decode_worker(context) as served:
-        end, attempts = time.monotonic() + _SECONDS, 0
+        number = 0
         while True:
-            attempts += 1
+            number += 1
             try:
                 _enter(words(), dry_run=context.dry_run)
-                attempt = served._replace(keep_open=attempts > _LIGHT_ATTEMPTS and engine.same_tree)
+                attempt = served._replace(keep_open=number > _LIGHT_ATTEMPTS and engine.same_tree)
                 return work(plan(attempt), attempt)
             except ChangedError as error:
-                late = attempts >= _ATTEMPTS and time.monotonic() > end
                 # To read all again is for the user to decide: objects are paid for, and many machines read.
-                if late or _has_stream(words) or is_url(error.subject) or not engine.same_host:
+                if number == _ATTEMPTS or _has_stream(words) or is_url(error.subject) or not engine.same_host:
                     raise
 
 
