@@ -29,8 +29,8 @@ from mpired.errors import (
 )
 from mpired.options import flags
 
-REPORT = f"{__name__}.report"
-"""Where the context of a command keeps what the options of the report say."""
+REPORT_KEY = f"{__name__}.report"
+"""The key of the options of the report in the context of a command."""
 STATUSES = {
     "0": "done, and on the disk",
     "1": "internal error, please report",
@@ -181,7 +181,7 @@ def wanted(cli: click.Group, words: Sequence[str]) -> Wanted:
         assert command is not None  # noqa: S101 - caught here
         rest = list(words[words.index(name) + 1 :])
         context = command.make_context(name, rest, resilient_parsing=True, ignore_unknown_options=True)
-        report, files = context.meta.get(REPORT, {}), _files(command, context.params)
+        report, files = context.meta.get(REPORT_KEY, {}), _files(command, context.params)
         if "as_json" in report:
             return Wanted(bool(report["as_json"]), bool(report["quiet"]), leaves_free(_place(context.params)), files)
         # One that prints something of its own on standard output.

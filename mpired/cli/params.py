@@ -15,7 +15,7 @@ import click
 
 from mpired.buffers import FORMATS, format_names
 from mpired.cli import environment, progress, signals
-from mpired.cli.messages import REPORT, json_line, know_flags, say, show, tell_cautions, warning_texts
+from mpired.cli.messages import REPORT_KEY, json_line, know_flags, say, show, tell_cautions, warning_texts
 from mpired.context import Context
 from mpired.engines import launched
 from mpired.errors import escaped
@@ -41,7 +41,7 @@ _NUMBERED = f"{__name__}.numbered"
 _CONTEXT = f"{__name__}.context"
 WORKER = f"{__name__}.worker"
 # Where the context keeps what commands do not pass on.
-_KEPT = {**dict.fromkeys(("quiet", "dry_run", "as_json", "verbose"), REPORT), "rank_numbers": _NUMBERED}
+_KEPT = {**dict.fromkeys(("quiet", "dry_run", "as_json", "verbose"), REPORT_KEY), "rank_numbers": _NUMBERED}
 _NOTES = {
     Size: ("SIZE", "K, KB and KiB are all 1024 bytes; M, G and T are likewise powers of 1024."),
     Names: ("NAME", "Quote a name with a comma: '\"a,b\",c'."),
@@ -173,7 +173,7 @@ class Command(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, whose messages name its own options only."""
         know_flags(flag for each in self.params for flag in each.opts)
-        report, argv = ctx.meta.get(REPORT, {}), ("mpired", *(ctx.obj or ()))
+        report, argv = ctx.meta.get(REPORT_KEY, {}), ("mpired", *(ctx.obj or ()))
         quiet = report.get("quiet", False)
         ctx.meta[_CONTEXT] = Context.of(
             ctx.params,
@@ -184,7 +184,7 @@ class Command(click.Command):
             record={"argv": list(argv)} if ctx.params.get("provenance") else {},
             worker=ctx.meta.get(WORKER),
         )
-        if REPORT in ctx.meta and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
+        if REPORT_KEY in ctx.meta and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
             way_out = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"
             say(f"warning: started {count} times by a launcher; each process does the whole command. {way_out}")
         with contextlib.ExitStack() as stack:
@@ -348,7 +348,7 @@ def _kept(place: str, context: click.Context, parameter: click.Parameter, value:
 
 def report() -> Options:
     """Return what the options of the report say, of the command that runs."""
-    return cast("Options", click.get_current_context().meta[REPORT])
+    return cast("Options", click.get_current_context().meta[REPORT_KEY])
 
 
 def context() -> Context:
