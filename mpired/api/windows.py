@@ -267,7 +267,7 @@ def recover(files: PathLike | Sequence[PathLike], *, context: Context, **options
     try:
         recover_files(names, checked(RECOVER, options), context, done.append)
     except (MpiredError, OSError):
-        for each in done:  # which nobody else would tell of
+        for each in done:  # nothing else reports these
             if each.changed:
                 notice([each.file], ", ".join(each.words))
         raise

@@ -222,7 +222,7 @@ def _datatype(source: Source, declared: Declared, name: str, dtype: np.dtype) ->
 
 
 class Pieces(NamedTuple):
-    """A leaf that lies as it is in a file: in so many pieces of `each` elements, `stride` bytes apart."""
+    """Elements that lie as they are in a file: `pieces` of `each` elements, `stride` bytes apart."""
 
     begin: int
     form: np.dtype
@@ -243,7 +243,7 @@ class Pieces(NamedTuple):
         return last if self.pieces and self.each else 0
 
     def ranges(self, start: int = 0) -> Iterator[tuple[int, int]]:
-        """Yield where elements lie together, and how many, from one on, a few at a time."""
+        """Yield the offset and the number of adjacent elements, a few at a time, from the element `start` on."""
         step = max(1, _BLOCK_NBYTES // self.form.itemsize)
         position = start
         while self.each and position < self.pieces * self.each:

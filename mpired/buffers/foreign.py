@@ -88,8 +88,8 @@ def _is_npz(file: _File) -> bool:
     return file.member.endswith(b".npy")
 
 
-def _tells_netcdf(file: _File) -> bool:
-    """Tell whether the properties that the library of netCDF gives its files are among the first bytes."""
+def _has_netcdf_properties(file: _File) -> bool:
+    """Return whether the first bytes have the attribute that the netCDF library writes."""
     return b"_NCProperties" in file.head
 
 
@@ -193,7 +193,7 @@ _HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 # Bytes of the user may come first, 512 or any larger power of two; MATLAB 7.3 has 512.
 HDF5 = Foreign("HDF5", (".h5", ".hdf5", ".he5"), _Sign((_HDF5_MAGIC,), (0, 512, 1024, 2048)), _AS_NPY)
 """What a format of mpired is."""
-NETCDF4 = Foreign("netCDF-4", (".nc4",), _Sign((_HDF5_MAGIC,), also=_tells_netcdf), _AS_NPY)
+NETCDF4 = Foreign("netCDF-4", (".nc4",), _Sign((_HDF5_MAGIC,), also=_has_netcdf_properties), _AS_NPY)
 """What a format of mpired is: HDF5 that tells in its first bytes that netCDF's library has written it."""
 # The number of records, and then the tag of the dimensions, or of none.
 NETCDF = Foreign(

@@ -25,17 +25,8 @@ from mpired.storage import calls
 _ARROW = 192 << 20
 _ANY_NBYTES = 1 << 62  # of what is read forward
 # What the formats of one kind have in common.
-_COLUMNS = Format(
-    "",
-    has_columns=True,
-    has_notes=True,
-    keeps="columns",
-    has_nulls=True,
-    has_times=True,
-    streamed=True,
-    noun="column",
-    address_space=_ARROW,
-)
+_COLUMNS = Format("", has_columns=True, has_notes=True, keeps="columns", has_nulls=True, has_times=True,
+    streamed=True, noun="column", address_space=_ARROW)  # fmt: skip
 _ARRAYS = Format("", has_columns=True, has_arrays=True, keeps="arrays", updatable=True)
 _TEXT = Format("", readable=False, has_nulls=True, has_times=True)
 _TEXT_COLUMNS = _TEXT._replace(has_columns=True, noun="column")

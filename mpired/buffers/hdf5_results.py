@@ -43,7 +43,7 @@ def forms(plan: Plan) -> tuple[tuple[np.dtype, ...] | None, tuple[Missing | None
 
 
 def _is_flat(like: h5py.Dataset | None, new: New) -> bool:
-    """Tell whether a result lies in one piece."""
+    """Return whether the elements of a result are contiguous."""
     if new.nullable or like is None:
         return not new.nullable
     plist = _creation(like, new, h5t.py_create(new.dtype, logical=True))

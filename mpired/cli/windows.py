@@ -169,8 +169,7 @@ def _carry_out(
     plan: Callable[[Context], Call],
     targets: Sequence[str],
     words: Sequence[str],  # origins or values, which may be files
-    fetch: tuple[str, str | None, bool]
-    | None = None,  # where old elements go, their format, and whether it is replaced
+    fetch: tuple[str, str | None, bool] | None = None,  # the file of the old elements, its format, `force`
 ) -> tuple[Op, Done] | None:
     """Carry out a call on windows, and return its op and the outcome; print the plan of a dry run, and return None."""
     path, to, force = fetch or _STANDARD_OUTPUT

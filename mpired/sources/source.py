@@ -124,7 +124,7 @@ class Lasting:
 
     @property
     def is_private(self) -> bool:
-        """False."""
+        """Whether only this process and its children can open it."""
         return False
 
     def kept(self) -> Self:
