@@ -881,6 +881,7 @@ def locate(ranks: Sequence[Rank], op: OpLike, *, top: int, **options: Unpack[_Lo
 class _RecoverOptions(TypedDict, total=False):
     only_list: bool
     discard: bool
+    adopt: bool
     force: bool
     lock_timeout: float | None
 

@@ -21,11 +21,10 @@ from mpired.engines import LOCAL
 from mpired.errors import ChangedError, UsageError
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import STANDARD_INPUT, Source
-from mpired.storage import calls, lock, unfinished
-from mpired.storage.lock import Target, lock_all, lock_replaced
+from mpired.storage import calls, lock
+from mpired.storage.lock import Target, lock_all, open_replaced
 from mpired.storage.names import check_are_data, check_fifos
-from mpired.storage.output import check_new, is_stream, parted
-from mpired.storage.remains import finish_staged
+from mpired.storage.places import check_new, is_stream, parted
 from mpired.storage.urls import is_url
 
 _ATTEMPTS = 5
@@ -80,7 +79,7 @@ def repeated(
         while True:
             number += 1
             try:
-                _enter(words(), dry_run=context.dry_run)
+                _enter(words())
                 attempt = served._replace(keep_open=number > _LIGHT_ATTEMPTS and engine.same_tree)
                 return work(plan(attempt), attempt)
             except ChangedError as error:
@@ -128,7 +127,7 @@ def check_results(
 ) -> None:
     """Check for a dry run where results go, and warn of hard links of the files that are `renamed`; None for all."""
     results = list(paths)
-    _enter(results, dry_run=True)
+    _enter(results)
     check_new(results, context, overwrite=overwrite)
     if overwrite:
         cautions.tell(*cautions.hard_links(parted(results if renamed is None else renamed)))
@@ -139,12 +138,10 @@ def _renamed(planned: Planned) -> Iterable[str]:
     return cast("Iterable[str]", getattr(planned, "renamed", planned.paths))
 
 
-def _enter(files: Iterable[str | os.PathLike[str]], *, dry_run: bool = False) -> None:
-    """Finish what interrupted commands have left of files, which may not be what such a command leaves."""
+def _enter(files: Iterable[str | os.PathLike[str]]) -> None:
+    """Check that files are not what interrupted commands leave."""
     paths = [os.fspath(file) for file in files]
-    followed = check_are_data(paths)
-    check_fifos(paths, followed)
-    finish_staged(followed, dry_run=dry_run)
+    check_fifos(paths, check_are_data(paths))
 
 
 def _refuse_streams(words: Words, reason: str) -> None:
@@ -174,13 +171,8 @@ def _held(paths: Iterable[str], sources: Iterable[Source], context: Context) -> 
     lock.check_descriptors(existing, context)
     updated = set(_updated(existing, sources))
 
-    def lock_one(name: str, waiting: lock.Waiting, *, held: Collection[lock.Inode]) -> Target | None:
-        return lock_replaced(name, waiting, held=held, updated=name in updated)
+    def opened(name: str) -> Target | None:
+        return open_replaced(name, updated=name in updated)
 
-    with lock_all(existing, lock.Waiting(context.lock_timeout), lock=lock_one, after=_recover) as held:
+    with lock_all(existing, lock.Waiting(context.lock_timeout), opened=opened) as held:
         yield held
-
-
-def _recover(target: Target) -> None:
-    if not target.shared:  # else the look at the file says what is to be done
-        unfinished.recover(target)

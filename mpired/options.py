@@ -311,8 +311,11 @@ _SECTIONS: dict[str, dict[str, Option]] = {
         "as_json": Option(Flag(), "Print the summary, or the error, as JSON.", flags="--json", common=True),
         "verbose": Option(Flag(), "Also print how the work was split, and timings.", flags="-v --verbose"),
         "only_list": Option(Flag(), "List leftovers; change nothing.", flags="--list", environment=False, common=True),
-        "discard": Option(Flag(), "Remove a journal that no committed update needs.", environment=False, common=True),
-        "force@recover": Option(Flag(), "With --discard: remove every journal, even one without which a file stays "
+        "discard": Option(Flag(), "Remove the log of a change that was never committed.", environment=False,
+            common=True),
+        "adopt": Option(Flag(), "Finish a change whose files are copies, such as those of a restored backup.",
+            environment=False, common=True),
+        "force@recover": Option(Flag(), "With --discard: give up a committed change too, after which a file may be "
             "half changed.", flags="-f --force", environment=False, common=True),
         "as_json@print": Option(Flag(), "Print JSON.", flags="--json", common=True),
         "matrix": Option(Flag(), "Print which op takes which datatype.", common=True),
@@ -428,7 +431,7 @@ INFO: Group = (*LISTING, *INPUTS, "lock_timeout")
 SHOW: Group = (*INPUTS, "bins", "png", "overwrite", "lock_timeout")
 DIFF: Group = (*TOLERANCE, "examples", *INPUTS, *EFFORT, "lock_timeout")
 LOCATE: Group = ("top", "nan@locate", *RANKING, *INPUTS, *EFFORT, *ENGINE, "lock_timeout")
-RECOVER: Group = ("only_list", "discard", "force@recover", "lock_timeout")
+RECOVER: Group = ("only_list", "discard", "adopt", "force@recover", "lock_timeout")
 
 
 def rows(group: Group) -> dict[str, Option]:

@@ -14,8 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from mpired.storage import recovery
-from mpired.storage.lock import Waiting, lock_target
+import mpired
+from mpired.storage import calls
 
 # Whatever storage asks of the system; what only looks is in it too, because looking can fail.
 CALLS = (
@@ -35,7 +35,8 @@ class Fault(NamedTuple):
     Parameters
     ----------
     name
-        "kill before", "kill after", "short, then kill", "short", "error", "error from here on", "signal", "stop".
+        "kill before", "kill after", "short, then kill", "short", "error", "error from here on", "signal", "stop"; "no
+        memory" at a call that changes something.
     number
         The errno or the signal.
     """
@@ -81,12 +82,14 @@ def at(number: int, fault: Fault, counter: Counter, target: str) -> Callable[[],
             def call(*arguments: object, **settings: object) -> object:
                 nonlocal made, counting
                 if name == "open" and not counting:
-                    counting = isinstance(arguments[0], str) and arguments[0].endswith(target)
+                    counting = isinstance(arguments[0], str | bytes) and os.fsdecode(arguments[0]).endswith(target)
                 if not counting:
                     return original(*arguments, **settings)
                 made += 1
                 hit = made == number
                 counter.note(made, name if hit else counter.read()[1])
+                if hit and fault.name == "no memory" and name in CHANGING:
+                    raise MemoryError
                 if hit or (fault.name == "error from here on" and made > number > 0 and name in CHANGING):
                     return _happen(fault, name, original, arguments, settings)
                 return original(*arguments, **settings)
@@ -124,14 +127,24 @@ def _happen(
         kill()
     if fault.name in {"signal", "stop"}:
         os.kill(os.getpid(), fault.number)
-    done = original(*arguments, **settings)
-    if fault.name == "kill after":
+    try:
+        return original(*arguments, **settings)
+    finally:
+        if fault.name == "kill after":
+            kill()
+
+
+def kill_half_way() -> None:
+    """Be a setup by which a process is killed when half of a patch is in its target."""
+    copy = calls.copy_range
+
+    def half(source: int, target: int, start: int, stop: int, to: int, **_settings: object) -> None:
+        copy(source, target, start, (start + stop) // 2, to)
         kill()
-    return done
+
+    calls.copy_range = half
 
 
 def recover(path: Path) -> None:
     """Do to a target what `mpired recover` does, in this process."""
-    with lock_target(str(path), Waiting()) as target:
-        recovery.recover(target)
-        recovery.clean(target)
+    mpired.recover(path)

@@ -1,9 +1,9 @@
-"""Power cuts on paper: what a disk may hold when the power goes, and what recovery makes of it.
+"""Power cuts on paper: what a disk may hold when the power goes, in a tree of folders.
 
-The real code runs on real files while `Recorder` writes down every call that changes something. A
-`Disk` then plays the calls back under the hardest rules that a file system may keep: what was not
-synced may be there or not, in any combination, sector by sector and name by name. Each state that
-can come of it is put on real files again, and the real recovery runs on them.
+The real code runs on real files while `Recorder` writes down every call that changes something. A `Disk` then plays the
+calls back under the hardest rules that a file system may keep: what was not synced may be there or not, in any
+combination, sector by sector and name by name. A `Shelf` puts each state that can come of it on real files again, with
+the inodes, bytes, attributes and times that they had, and the real recovery runs on them.
 """
 
 from __future__ import annotations
@@ -19,27 +19,34 @@ from typing import NamedTuple, Self
 SECTOR = 512
 # More pending operations than this are not combined in all ways, but in the telling ones and some by chance.
 _ALL_SUBSETS = 8
-_BY_CHANCE = 80
+_BY_CHANCE = 60
+
+Place = tuple[int, str]
+"""A folder by its inode number, and a name in it."""
 
 
 class Event(NamedTuple):
-    """A call that changed a file (by inode number) or a name, or synced one."""
+    """A call that changed a file or a name, or synced one."""
 
-    kind: str
-    inode: int = 0
-    name: str = ""
+    kind: str  # "name", "unlink", "rename", "write", "resize", "grow", "attribute", "sync", "sync data"
+    inode: int = 0  # the file, or the folder that is synced
+    place: Place = (0, "")  # the name that is made or removed
+    old: Place = (0, "")  # of a rename the name before
     offset: int = 0
     data: bytes = b""
-    other: str = ""
+    attribute: str = ""
+    removed: bool = False  # whether the attribute was removed
+
+
+_NAMES = frozenset({"name", "unlink", "rename"})
 
 
 class Recorder:
-    """Writes down what the calls of `os` do in one folder, as long as the block lasts."""
+    """Writes down what the calls of `os` do to files and names, as long as the block lasts."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = os.stat(folder).st_ino
-        self._spare = spare(folder)
+    def __init__(self, shelf: Shelf) -> None:
         self.events: list[Event] = []
+        self._shelf = shelf
         self._originals: dict[str, Callable[..., object]] = {}
 
     def __enter__(self) -> Self:
@@ -56,73 +63,76 @@ class Recorder:
     def _call(self, name: str, *arguments: object, **settings: object) -> object:
         return self._originals[name](*arguments, **settings)
 
-    def _add(self, kind: str, **details: object) -> None:
-        self.events.append(Event(kind, **details))  # type: ignore[arg-type]
+    def _add(self, kind: str, fd: object, **details: object) -> None:
+        self.events.append(Event(kind, os.fstat(fd).st_ino, **details))  # type: ignore[arg-type]
 
-    def _in_folder(self, dirfd: object) -> bool:
-        return dirfd is not None and os.fstat(dirfd).st_ino == self._folder  # type: ignore[arg-type]
+    def _named(self, name: object, dirfd: object) -> None:
+        """Note that a file has a name now."""
+        status = os.stat(name, dir_fd=dirfd, follow_symlinks=False)  # type: ignore[call-overload]
+        self._shelf.keep(status.st_ino, name, dirfd, self._originals["link"])
+        self.events.append(Event("name", status.st_ino, _place(name, dirfd)))
 
     def _open(self, path: object, flags: int, *mode: object, **settings: object) -> object:
         fd = self._call("open", path, flags, *mode, **settings)
-        if flags & os.O_CREAT and self._in_folder(settings.get("dir_fd")):
-            self._add("name", name=os.fsdecode(path), inode=os.fstat(fd).st_ino)
+        if flags & os.O_CREAT and settings.get("dir_fd") is not None:
+            self._named(path, settings["dir_fd"])
         return fd
+
+    def _link(self, source: object, name: object, **settings: object) -> None:
+        self._call("link", source, name, **settings)
+        self._named(name, settings["dst_dir_fd"])
+
+    def _replace(self, old: object, new: object, **settings: object) -> None:
+        self._call("replace", old, new, **settings)
+        status = os.stat(new, dir_fd=settings["dst_dir_fd"])  # type: ignore[call-overload]
+        places = _place(new, settings["dst_dir_fd"]), _place(old, settings["src_dir_fd"])
+        self.events.append(Event("rename", status.st_ino, *places))
+
+    def _unlink(self, name: object, **settings: object) -> None:
+        self._call("unlink", name, **settings)
+        self.events.append(Event("unlink", place=_place(name, settings["dir_fd"])))
 
     def _pwrite(self, fd: int, data: bytes, offset: int) -> object:
         done = self._call("pwrite", fd, data, offset)
-        self._add("write", inode=os.fstat(fd).st_ino, offset=offset, data=bytes(data)[:done])
+        self._add("write", fd, offset=offset, data=bytes(data)[:done])  # type: ignore[misc]
         return done
 
     def _copy_file_range(self, source: int, target: int, count: int, start: int, to: int) -> object:
         done = self._call("copy_file_range", source, target, count, start, to)
-        self._add("write", inode=os.fstat(target).st_ino, offset=to, data=os.pread(source, done, start))
+        self._add("write", target, offset=to, data=os.pread(source, done, start))  # type: ignore[arg-type]
         return done
 
-    def _ftruncate(self, fd: int, nbytes: int) -> object:
-        self._add("resize", inode=os.fstat(fd).st_ino, offset=nbytes)
-        return self._call("ftruncate", fd, nbytes)
+    def _ftruncate(self, fd: int, nbytes: int) -> None:
+        self._call("ftruncate", fd, nbytes)
+        self._add("resize", fd, offset=nbytes)
 
-    def _posix_fallocate(self, fd: int, start: int, nbytes: int) -> object:
-        done = self._call("posix_fallocate", fd, start, nbytes)
-        self._add("grow", inode=os.fstat(fd).st_ino, offset=start + nbytes)
-        return done
+    def _posix_fallocate(self, fd: int, start: int, nbytes: int) -> None:
+        self._call("posix_fallocate", fd, start, nbytes)
+        self._add("grow", fd, offset=start + nbytes)
 
-    def _fsync(self, fd: int) -> object:
-        inode = os.fstat(fd).st_ino
-        self._add("sync names" if inode == self._folder else "sync", inode=inode)
-        return self._call("fsync", fd)
+    def _fsync(self, fd: int) -> None:
+        self._call("fsync", fd)
+        self._add("sync", fd)
 
-    def _fdatasync(self, fd: int) -> object:
-        self._add("sync data", inode=os.fstat(fd).st_ino)
-        return self._call("fdatasync", fd)
+    def _fdatasync(self, fd: int) -> None:
+        self._call("fdatasync", fd)
+        self._add("sync data", fd)
 
-    def _link(self, source: object, name: object, **settings: object) -> object:
-        done = self._call("link", source, name, **settings)
-        status = os.stat(name, dir_fd=settings["dst_dir_fd"])  # type: ignore[call-overload]
-        self._add("name", name=os.fsdecode(name), inode=status.st_ino)
-        return done
+    def _setxattr(self, file: object, name: str, value: bytes) -> None:
+        self._call("setxattr", file, name, value)
+        self._attribute(file, name, data=value)
 
-    def _replace(self, old: object, new: object, **settings: object) -> object:
-        done = self._call("replace", old, new, **settings)
-        status = os.stat(new, dir_fd=settings["dst_dir_fd"])  # type: ignore[call-overload]
-        self._add("rename", name=os.fsdecode(old), other=os.fsdecode(new), inode=status.st_ino)
-        kept = self._spare / str(status.st_ino)
-        self._call("link", new, kept, src_dir_fd=settings["dst_dir_fd"])
-        return done
+    def _removexattr(self, file: object, name: str) -> None:
+        self._call("removexattr", file, name)
+        self._attribute(file, name, removed=True)
 
-    def _unlink(self, name: object, **settings: object) -> object:
-        done = self._call("unlink", name, **settings)
-        self._add("unlink", name=os.fsdecode(name))
-        return done
+    def _attribute(self, file: object, name: str, **details: object) -> None:
+        inode = os.stat(file).st_ino  # type: ignore[arg-type]
+        self.events.append(Event("attribute", inode, attribute=name, **details))  # type: ignore[arg-type]
 
-    def _setxattr(self, fd: int, name: str, value: bytes) -> object:
-        self._add("attribute", inode=os.fstat(fd).st_ino, name=name, data=value)
-        return self._call("setxattr", fd, name, value)
 
-    def _removexattr(self, fd: int, name: str) -> object:
-        done = self._call("removexattr", fd, name)
-        self._add("attribute", inode=os.fstat(fd).st_ino, name=name, other="removed")
-        return done
+def _place(name: object, dirfd: object) -> Place:
+    return os.fstat(dirfd).st_ino, os.fsdecode(name)  # type: ignore[arg-type]
 
 
 class File(NamedTuple):
@@ -135,7 +145,7 @@ class File(NamedTuple):
 class State(NamedTuple):
     """What a disk may hold: names and files. Hashable, so that each is tried once."""
 
-    names: tuple[tuple[str, int], ...]
+    names: tuple[tuple[Place, int], ...]
     files: tuple[tuple[int, File], ...]
 
 
@@ -150,20 +160,21 @@ class Disk:
 
     def play(self, event: Event) -> None:
         """Let a call happen."""
-        if event.kind == "sync names":
-            for each in self._pending_names:
-                _rename(self._names, each)
-            self._pending_names = []
-        elif event.kind.startswith("sync"):
+        if event.kind in _NAMES:
+            self._pending_names.append(event)
+        elif event.kind not in {"sync", "sync data"}:
+            self._pending.setdefault(event.inode, []).extend(sectors(event))
+        else:
             mine = self._pending.pop(event.inode, [])
             kept = [each for each in mine if each.kind == "attribute" and event.kind == "sync data"]
-            self._files[event.inode] = changed(self._files.get(event.inode, File()), [e for e in mine if e not in kept])
+            if done := [each for each in mine if each not in kept]:
+                self._files[event.inode] = changed(self._files.get(event.inode, File()), done)
             if kept:
                 self._pending[event.inode] = kept
-        elif event.kind in {"name", "rename", "unlink"}:
-            self._pending_names.append(event)
-        else:
-            self._pending.setdefault(event.inode, []).extend(sectors(event))
+            for each in self._pending_names:
+                if each.place[0] == event.inode:
+                    _rename(self._names, each)
+            self._pending_names = [each for each in self._pending_names if each.place[0] != event.inode]
 
     def states(self, chance: random.Random) -> Iterator[State]:
         """Yield what may be there if the power goes now."""
@@ -171,7 +182,7 @@ class Disk:
         for chosen in subsets(len(pending), chance):
             names, changes = dict(self._names), {}
             for event, there in zip(pending, chosen, strict=True):
-                if there and event.kind in {"name", "rename", "unlink"}:
+                if there and event.kind in _NAMES:
                     _rename(names, event)
                 elif there:
                     changes.setdefault(event.inode, []).append(event)
@@ -181,13 +192,12 @@ class Disk:
             yield State(tuple(sorted(names.items())), tuple(sorted(files.items())))
 
 
-def _rename(names: dict[str, int], event: Event) -> None:
-    if event.kind == "name":
-        names[event.name] = event.inode
-    else:
-        names.pop(event.name, None)
-        if event.kind == "rename":
-            names[event.other] = event.inode
+def _rename(names: dict[Place, int], event: Event) -> None:
+    if event.kind == "unlink":
+        names.pop(event.place, None)
+        return
+    names.pop(event.old, None)
+    names[event.place] = event.inode
 
 
 def sectors(event: Event) -> list[Event]:
@@ -204,13 +214,14 @@ def sectors(event: Event) -> list[Event]:
 
 
 def changed(file: File, events: list[Event]) -> File:
+    """Return a file after some events."""
     data, attributes = bytearray(file.data), dict(file.attributes)
     for event in events:
         end = event.offset + len(event.data)
         if event.kind == "attribute":
-            attributes.pop(event.name, None)
-            if event.other != "removed":
-                attributes[event.name] = event.data
+            attributes.pop(event.attribute, None)
+            if not event.removed:
+                attributes[event.attribute] = event.data
             continue
         if end > len(data):
             data.extend(bytes(end - len(data)))
@@ -222,6 +233,7 @@ def changed(file: File, events: list[Event]) -> File:
 
 
 def subsets(count: int, chance: random.Random) -> Iterator[tuple[bool, ...]]:
+    """Yield which of so many pending operations are on the disk."""
     if count <= _ALL_SUBSETS:
         yield from itertools.product((False, True), repeat=count)
         return
@@ -247,50 +259,59 @@ def crashes(start: State, events: list[Event], chance: random.Random) -> Iterato
             disk.play(events[number])
 
 
-def spare(folder: Path) -> Path:
-    """Return a folder that keeps inodes alive, because a journal knows its target by the inode."""
-    path = folder.parent / "spare"
-    path.mkdir(exist_ok=True)
-    return path
-
-
 class Shelf:
-    """Puts states of a disk on real files. A target keeps its inode."""
+    """Puts states of a disk on real files in the folders of a tree. Every file keeps its inode number."""
 
-    def __init__(self, folder: Path, base: str) -> None:
-        self.folder = folder
-        self._spare = spare(folder)
-        path = folder / base
-        kept = self._spare / str(path.stat().st_ino)
-        if not kept.exists():
-            kept.hardlink_to(path)
+    def __init__(self, tree: Path) -> None:
+        self._folders = {path.stat().st_ino: path for path in tree.iterdir()}
+        self._spare = tree.parent / "spare"
+        self._spare.mkdir(exist_ok=True)
+        self._times: dict[int, int] = {}
+        for path in self._paths():
+            status = path.stat()
+            self._times[status.st_ino] = status.st_mtime_ns
+            if not (self._spare / str(status.st_ino)).exists():
+                (self._spare / str(status.st_ino)).hardlink_to(path)
+
+    def _paths(self) -> list[Path]:
+        return [path for folder in self._folders.values() for path in folder.iterdir()]
+
+    def keep(self, inode: int, name: object, dirfd: object, link: Callable[..., object]) -> None:
+        """Keep a file from going with its last name, so that its inode number is not used again."""
+        if not os.path.exists(kept := self._spare / str(inode)):
+            link(name, kept, src_dir_fd=dirfd, follow_symlinks=False)
+
+    def names_of(self, status: os.stat_result) -> int:
+        """Return how many names a file has besides that by which it is kept."""
+        return status.st_nlink - os.path.exists(self._spare / str(status.st_ino))
 
     def state(self) -> State:
         """Return what is there now, all of it on the disk."""
         names, files = {}, {}
-        for path in self.folder.iterdir():
-            inode = path.stat().st_ino
-            attributes = tuple((name, os.getxattr(path, name)) for name in sorted(os.listxattr(path)))
-            names[path.name], files[inode] = inode, File(path.read_bytes(), attributes)
+        for inode, folder in self._folders.items():
+            for path in folder.iterdir():
+                number = path.stat().st_ino
+                attributes = tuple((name, os.getxattr(path, name)) for name in sorted(os.listxattr(path)))
+                names[inode, path.name], files[number] = number, File(path.read_bytes(), attributes)
         return State(tuple(sorted(names.items())), tuple(sorted(files.items())))
 
     def put(self, state: State) -> None:
-        """Make the folder hold a state."""
-        for path in self.folder.iterdir():
+        """Make the folders hold a state."""
+        for path in self._paths():
             path.unlink()
-        files = dict(state.files)
-        for name, inode in state.names:
-            path = self.folder / name
-            if (self._spare / str(inode)).exists():
-                path.hardlink_to(self._spare / str(inode))
-            path.touch()
-            with open(path, "r+b") as file:
-                file.truncate(0)
-                file.write(files[inode].data)
-            for old in os.listxattr(path):
-                os.removexattr(path, old)
-            for attribute, value in files[inode].attributes:
-                os.setxattr(path, attribute, value)
+        for inode, file in state.files:
+            kept = self._spare / str(inode)
+            with open(kept, "r+b") as opened:
+                opened.truncate(0)
+                opened.write(file.data)
+            for old in os.listxattr(kept):
+                os.removexattr(kept, old)
+            for attribute, value in file.attributes:
+                os.setxattr(kept, attribute, value)
+            if inode in self._times:
+                os.utime(kept, ns=(self._times[inode], self._times[inode]))
+        for (folder, name), inode in state.names:
+            (self._folders[folder] / name).hardlink_to(self._spare / str(inode))
 
 
 def no_clone(fd: int, request: int, *arguments: object) -> object:

@@ -1,6 +1,6 @@
-"""The two protocols of an update, as `--commit` names them, and the journal of one."""
+"""The two protocols of an update, as `--commit` names them, and the log of one."""
 
 from __future__ import annotations
 
 COMMITS = ("rename", "journal")
-JOURNAL = ".t.npy.mpired-journal"
+LOG = ".t.npy.mpired"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -98,6 +99,8 @@ def forked(function: Callable[[], object]) -> int:
         signal.alarm(100)
         function()
         status = 0
+    except BaseException:  # noqa: BLE001 - whatever it is, the test shall show it
+        traceback.print_exc()
     finally:
         os._exit(status)
 

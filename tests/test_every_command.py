@@ -26,6 +26,8 @@ from command import Outcome, become, run
 from faults import Counter, Fault, at
 from values import folder_in_memory
 
+from mpired.storage.keys import ATTRIBUTE, Counted
+
 COUNT = 1500  # elements: pages and a part of one
 MEMBER, GROUP = 1001, 2000
 KILLS = (Fault("kill before"), Fault("kill after"), Fault("short, then kill"))
@@ -262,13 +264,15 @@ def _copied(old: Path, new: Path, made: dict[int, Path]) -> None:
 
 
 def state(folder: Path) -> dict[str, tuple[object, ...]]:
-    """Return what is in a folder: of each file its content and who may do what with it."""
+    """Return what is in a folder: of each file its content, who may do what with it, and how many keys count."""
     found: dict[str, tuple[object, ...]] = {}
     for path in folder.rglob("*"):
         status = path.lstat()
-        if not path.is_dir() or "mpired" in path.name:
-            content = hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
-            found[str(path.relative_to(folder))] = (content, stat.S_IMODE(status.st_mode), status.st_gid)
+        if path.is_file() and not path.name.endswith(".mpired-keys"):  # which may have more than count
+            content = hashlib.sha256(path.read_bytes()).hexdigest()
+            keys = Counted.of(os.getxattr(path, ATTRIBUTE)) if ATTRIBUTE in os.listxattr(path) else None
+            rights = stat.S_IMODE(status.st_mode), status.st_gid
+            found[str(path.relative_to(folder))] = (content, *rights, keys.number if keys else 0)
     return found
 
 

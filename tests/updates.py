@@ -10,11 +10,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from protocols import JOURNAL
+from protocols import LOG
 
 import mpired
 from mpired.errors import MpiredError
-from mpired.storage import journal
+from mpired.storage import log
 
 
 def add(folder: Path, target: str = "here/t.npy", **how: object) -> None:
@@ -37,19 +37,19 @@ def hold(path: Path, kind: int = fcntl.F_WRLCK) -> int:
 
 
 def pending(folder: Path) -> bytes:
-    """Leave a whole journal that was not applied, and return it."""
+    """Leave a whole log that was not applied, and return it."""
     kept: list[bytes] = []
-    apply = journal.apply
+    apply = log.apply
     try:
 
         def stop(*_arguments: object, **_settings: object) -> None:
-            kept.append((folder / "here" / JOURNAL).read_bytes())
+            kept.append((folder / "here" / LOG).read_bytes())
             raise OSError(errno.EIO, "stopped")
 
-        journal.apply = stop
+        log.apply = stop
         with pytest.raises(MpiredError, match="do not repeat"):
             add(folder, commit="journal")
     finally:
-        journal.apply = apply
+        log.apply = apply
     assert value(folder) == 0
     return kept[0]

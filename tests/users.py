@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from command import Outcome, run
-from faults import Counter, Fault, at
+from faults import kill_half_way
 
 # Users, and groups of which the first is the primary one of both.
 OWNER, MEMBER, STRANGER = 61001, 61002, 61003
@@ -47,19 +47,10 @@ def accumulate(folder: Path, commit: str, *setups: Callable[[], None]) -> Outcom
     return run(*words, cwd=folder, setup=lambda: [setup() for setup in setups])
 
 
-_KILLED_AT: list[int] = []  # which call wrote to the target the last time
-
-
 def killed(folder: Path, *setups: Callable[[], None]) -> None:
-    """Leave what a journal update leaves that dies when it has written half of the target."""
-    old = (folder / "t.npy").read_bytes()
-    for number in [*_KILLED_AT[-1:], *range(1, 100)]:
-        (folder / "t.npy").write_bytes(old)
-        accumulate(folder, "journal", *setups, at(number, Fault("short, then kill"), Counter(), "t.npy"))
-        if value(folder) is None:
-            _KILLED_AT.append(number)
-            return
-    raise AssertionError("no call writes to the target")
+    """Leave what a patch leaves that dies when it has written half of the target."""
+    accumulate(folder, "journal", *setups, kill_half_way)
+    assert value(folder) is None
 
 
 def value(folder: Path) -> float | None:

@@ -18,7 +18,7 @@ from mpired.options import PACK, UNPACK, PathLike, checked
 from mpired.packing.pack import Packing, plan_pack
 from mpired.packing.unpack import plan_unpack
 from mpired.report import PackSummary, summarise_packing
-from mpired.storage.output import Scratch
+from mpired.storage.scratch import Scratch
 
 
 @with_options(*PACK, "progress")

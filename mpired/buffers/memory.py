@@ -21,7 +21,7 @@ from mpired.sources.local import LocalSource, recovered_status
 from mpired.sources.open import open_source
 from mpired.sources.source import STANDARD_INPUT, OpenSource, Source
 from mpired.storage import calls
-from mpired.storage.output import Scratch
+from mpired.storage.scratch import Scratch
 
 if TYPE_CHECKING:
     from mpired.buffers.declared import Declared

@@ -20,7 +20,7 @@ from mpired.context import Context
 from mpired.engines import connected, pool, worker
 from mpired.options import LOCAL, REPORT, Options
 from mpired.ranks import RankWord
-from mpired.storage.output import is_terminal
+from mpired.storage.places import is_terminal
 
 
 def _command(function: Callable[[], None]) -> Callable[[], click.Command]:

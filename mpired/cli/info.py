@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -19,12 +20,12 @@ from mpired.errors import MpiredError, RanksError, UsageError, escaped
 from mpired.options import INFO, INPUTS, LISTING, Options, checked, part
 from mpired.ranks import RankWord, gathered
 from mpired.report import describe_file
+from mpired.storage.keys import of_file
 from mpired.storage.names import check_are_data
-from mpired.storage.output import is_stream
-from mpired.storage.remains import finish_staged
-from mpired.windows import once
+from mpired.storage.places import is_stream
 
 _SHOWN_KEYS = 4
+_DATE = "%Y-%m-%dT%H:%M:%SZ"
 
 
 @params.command(INFO, "rank_numbers", "as_json@print", files="FILE...")
@@ -43,7 +44,7 @@ def info(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     if not words:
         raise UsageError("FILE", "is missing; name at least one file")
     names = list(paths(words))
-    finish_staged(check_are_data(names))
+    check_are_data(names)
     inputs = part(INPUTS, options)
     described, errors = [], []
     for word in words:
@@ -65,16 +66,27 @@ def info(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
 def _described(word: RankWord, inputs: Options) -> dict[str, Any]:
     # The files' directories have been looked at, each once.
     described, note = repeated(partial(queries.look, word, inputs), _with_note, tuple, params.context())
-    keys = [key.hex() for path in paths([word]) for key in once.of_file(path)]
     if described["obstacle"] is not None:
         described["obstacle"] = in_flags(described["obstacle"])
     for each in [*described["buffers"], *described["other_columns"]]:
         each["use"] = each["use"] and in_flags(each["use"])
     where, record = _record(next(paths([word]), "-"), note)
     return described | {
-        "once_keys": {"count": len(keys), "oldest": keys[:_SHOWN_KEYS]},
+        "once_keys": _once_keys(next(paths([word]), "")),
         "provenance": record and {"where": where, **record},
     }
+
+
+def _once_keys(path: str) -> dict[str, Any]:
+    """Return what a file remembers of `--once`: how many keys, the last ones, and why these cannot be read."""
+    with of_file(path) as keys:
+        try:
+            entries, obstacle = keys.last(_SHOWN_KEYS), None
+        except (MpiredError, OSError) as error:
+            entries, obstacle = [], in_flags(error.reason if isinstance(error, MpiredError) else str(error))
+        dates = [time.strftime(_DATE, time.gmtime(each.seconds)) if each.seconds else None for each in entries]
+        last = [{"key": each.text or each.key.hex(), "date": date} for each, date in zip(entries, dates, strict=True)]
+        return {"count": keys.count, "last": last, "obstacle": obstacle}
 
 
 def _with_note(file: RankFile, _context: Context) -> tuple[dict[str, Any], str | None]:
@@ -93,8 +105,12 @@ def _lines(file: dict[str, Any]) -> list[str]:
     if (record := file["provenance"]) is not None:
         lines += [f"  {line}" for line in provenance.lines(record["where"], record)]
     if (keys := file["once_keys"])["count"]:
-        more = ", ..." if keys["count"] > len(keys["oldest"]) else ""
-        lines.append(f"  once-keys: {keys['count']}, the oldest first: {', '.join(keys['oldest'])}{more}")
+        more = ", ..." if keys["count"] > len(keys["last"]) else ""
+        last = ", ".join(escaped(each["key"]) for each in keys["last"])
+        lines.append(
+            f"  once-keys: {keys['count']}"
+            + (f"; {keys['obstacle']}" if keys["obstacle"] else f", the last one first: {last}{more}")
+        )
     return lines
 
 

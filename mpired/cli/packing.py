@@ -14,7 +14,7 @@ from mpired.options import PACK, SUMMARY, UNPACK, checked
 from mpired.packing.pack import plan_pack
 from mpired.packing.unpack import plan_unpack
 from mpired.report import describe_packing, summarise_packing
-from mpired.storage.output import is_terminal
+from mpired.storage.places import is_terminal
 
 
 @params.command("output", PACK, SUMMARY, "dry_run", file="FILE")

@@ -15,10 +15,9 @@ from mpired.storage.recovering import Recovered, check, recover_files
 def recover(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Finish the interrupted update of each FILE, and remove its leftovers.
 
-    Every mpired command that opens a file does this first; this is for programs that know nothing of
-    mpired. An update whose journal is whole was committed, and is finished; one whose journal is not
-    whole never happened. A whole journal that is of FILE, of another file, or of one that is gone is removed by
-    --discard with --force only: the file that it is of, which may have another name now, stays half changed.
+    Every mpired command that opens a file does this first, so use it before another program reads the file. A change
+    whose log is whole was committed, and is finished; otherwise the file has not changed, and the log is removed.
+    --discard --force gives a committed change up: the file may stay half changed.
 
     \b
     Examples:

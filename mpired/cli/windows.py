@@ -23,7 +23,7 @@ from mpired.report import Updated
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input
 from mpired.storage.names import check_is_data
-from mpired.storage.output import is_terminal
+from mpired.storage.places import is_terminal
 from mpired.windows.call import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.fetched import FetchOutput, planned_size
 from mpired.windows.request import Done

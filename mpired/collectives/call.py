@@ -21,13 +21,15 @@ from mpired.options import Options
 from mpired.ranks import Skipped
 from mpired.sources.source import Source
 from mpired.storage.names import check_are_data
-from mpired.storage.output import Output, Packing, in_the_way, is_stream, open_output
+from mpired.storage.output import Output, open_output
+from mpired.storage.places import in_the_way, is_stream
+from mpired.storage.scratch import Packing
+from mpired.storage.transaction import Transaction
+from mpired.storage.update import ChangedFile
 from mpired.storage.urls import is_url
 
 if TYPE_CHECKING:
     from mpired.provenance import Note
-    from mpired.storage.changed import ChangedFile
-    from mpired.storage.together import Together
 
 
 class Call(NamedTuple):
@@ -84,12 +86,10 @@ class Call(NamedTuple):
 
     def run(self, context: Context, *, overwrite: bool = False, held: Held = NOTHING_HELD) -> None:
         """Do it, and commit all results together; `held` has the files that they replace."""
-        outputs: Output | ChangedFile | Together
+        outputs: Output | ChangedFile | Transaction
         if self.note is not None:
             self.note.write(self._said(), self._inputs(), max(plan.jobs for plan in self.plans))
         if ranges := self._ranges:
-            from mpired.storage.changed import ChangedFile  # noqa: PLC0415 - few results are a part of a file
-
             (path,), (plan,) = self.paths, self.plans
             outputs = ChangedFile(path, held.get(path), ranges, on_commit=context.on_commit, named=plan.named)
         elif self.collective.to_root and len(self.paths) == 1:
@@ -97,10 +97,11 @@ class Call(NamedTuple):
             outputs = open_output(
                 path, overwrite=overwrite, context=context, target=held.get(path), named=plan.named, level=self.level
             )
-        else:  # that the files are locked is enough
-            from mpired.storage.together import Together  # noqa: PLC0415 - most calls have one result
-
-            outputs = Together(self.paths, overwrite=overwrite, context=context, level=self.level)
+        else:
+            named = any(plan.named for plan in self.plans)
+            outputs = Transaction(
+                self.paths, overwrite=overwrite, context=context, held=held, named=named, level=self.level
+            )
         with outputs:
             run(self.courses, outputs, context.progress, link=self.link, note=self.note)
 

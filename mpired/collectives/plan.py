@@ -26,7 +26,7 @@ from mpired.errors import UsageError
 from mpired.ops import Op
 from mpired.sources.local import LocalSource
 from mpired.sources.source import distance_of, of_file
-from mpired.storage import calls
+from mpired.storage import calls, mounts
 from mpired.storage.lock import descriptors_of
 
 # Blocks that stay in the second-level cache were measured fastest; at 1 MiB a third is lost.
@@ -394,9 +394,9 @@ def _reserved(files: Sequence[RankFile], nlocked: int) -> int:
 def _preferred_nbytes(rank: RankBuffer, engine: Engine) -> int:
     """Return the bytes by which a file system of other machines wishes to be read; 0 of one of this machine."""
     source = of_file(what_is_read(rank).source)
-    if not isinstance(source, LocalSource) or (engine.same_host and not calls.is_remote(source.path)):
+    if not isinstance(source, LocalSource) or (engine.same_host and not mounts.is_remote(source.path)):
         return 0
-    return min(calls.preferred_nbytes(source.path), _MOST_PREFERRED_BYTES)
+    return min(mounts.preferred_nbytes(source.path), _MOST_PREFERRED_BYTES)
 
 
 def _depth(buffers: Sequence[Sequence[RankBuffer]], max_open: int, preferred: int) -> int:
@@ -406,7 +406,7 @@ def _depth(buffers: Sequence[Sequence[RankBuffer]], max_open: int, preferred: in
     """
     source = buffers[0][0].source
     far = distance_of(source)
-    is_far = far is not None or (isinstance(source, LocalSource) and calls.is_remote(source.path))
+    is_far = far is not None or (isinstance(source, LocalSource) and mounts.is_remote(source.path))
     if max_open <= 2 * _DEPTH or not is_far:
         return 0
     flat = all(type(rank) is FlatBuffer and not rank.source.is_forward for ranks in buffers for rank in ranks)

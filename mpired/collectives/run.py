@@ -24,14 +24,15 @@ from mpired.sources.local import LocalSource
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import local_fd
 from mpired.storage import calls
-from mpired.storage.output import Output, Scratch, StreamOutput
+from mpired.storage.output import Output, StreamOutput
+from mpired.storage.scratch import Scratch
 
 if TYPE_CHECKING:
     from mpired.buffers.missing import Missing
     from mpired.engines.table import ChainRunner, FarRunner
     from mpired.provenance import Note
-    from mpired.storage.changed import ChangedFile
-    from mpired.storage.together import Draft, Together
+    from mpired.storage.transaction import Draft, Transaction
+    from mpired.storage.update import ChangedFile
 
 _ALIGNMENT = 64
 _Part: TypeAlias = tuple[int, int, int | None, str]
@@ -67,14 +68,14 @@ class Course(NamedTuple):
 
 def run(
     courses: Sequence[Course],
-    outputs: Output | ChangedFile | Together,
+    outputs: Output | ChangedFile | Transaction,
     progress: Progress,
     *,
     link: bool = False,  # whether results that are the same file become one file with several names
     note: Note | None = None,  # what all outputs say after these
 ) -> None:
     """Fold all courses into the outputs, which are those of the results in order, and commit them."""
-    drafts: Iterator[Output | Draft] = iter(outputs.drafts)
+    drafts = cast("Iterator[Output | Draft]", iter(outputs.drafts))
     for course in courses:
         _fill(course, [next(drafts) for _ in course.results], progress, link=link)
     if note is not None:
@@ -334,10 +335,9 @@ def _are_filled(plan: Plan, targets: Sequence[Target]) -> bool:
     if not plan.engine.fills_drafts:
         return False
     from mpired.engines import probe  # noqa: PLC0415 - for other machines only
-    from mpired.storage.folder import DraftFile  # noqa: PLC0415 - as above
 
-    drafts = [target.file for target in targets if isinstance(target.file, DraftFile)]
-    one_in_each = {draft.place: draft for draft in drafts}
+    drafts = [target.file for target in targets if isinstance(target.file, calls.NamedFile)]
+    one_in_each = {calls.folder_of(draft.path): draft for draft in drafts}
     if len(drafts) < max(2, len(targets)):
         return False
     return probe.all_write(cast("FarRunner", plan.engine.runner), list(one_in_each.values()))

@@ -28,7 +28,8 @@ from mpired.sources.open import check_no_input, check_no_other_input, open_sourc
 from mpired.sources.source import OpenSource, Source
 from mpired.storage import calls
 from mpired.storage.names import check_are_data
-from mpired.storage.output import Output, Scratch, open_output
+from mpired.storage.output import Output, open_output
+from mpired.storage.scratch import Scratch
 
 
 @dataclass(frozen=True)

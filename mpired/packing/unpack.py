@@ -29,7 +29,8 @@ from mpired.sources.open import check_no_input, check_no_other_input, open_sourc
 from mpired.sources.source import Source, local_fd
 from mpired.storage import calls, copying
 from mpired.storage.names import check_are_data
-from mpired.storage.output import Output, is_stream, open_output
+from mpired.storage.output import Output, open_output
+from mpired.storage.places import is_stream
 from mpired.storage.urls import check_are_files
 
 _MAX_END = 2**63 - 1

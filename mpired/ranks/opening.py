@@ -27,6 +27,7 @@ from mpired.errors import (
 )
 from mpired.progress import counted
 from mpired.ranks.order import RankWord
+from mpired.sources.local import check_names
 from mpired.sources.open import inspected_together, open_source
 from mpired.sources.source import of_file
 from mpired.values import number
@@ -82,6 +83,8 @@ def open_groups(
         compare("rank 0 of group B", group.files[0], ("rank 0 of group A", opened[0].files[0]))
     files = [file for group in opened for file in group.files]
     check_use(declared, files, raw_result=raw_result)
+    if declared.context.keep_open:
+        check_names(file.source for file in files)
     _check_pipes(files)
     _compare_units(opened)
     return tuple(opened)

@@ -16,7 +16,7 @@ from mpired.sources.local import LocalSource
 from mpired.sources.source import Lasting, OpenSource, Source
 from mpired.sources.stream import Forward, StreamSource, copied
 from mpired.storage import calls
-from mpired.storage.output import Scratch
+from mpired.storage.scratch import Scratch
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor

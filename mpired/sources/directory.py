@@ -12,7 +12,7 @@ from typing import NamedTuple
 from mpired.errors import BufferFileError, UsageError
 from mpired.sources.local import LocalFile
 from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, Lasting, OpenStore
-from mpired.storage import calls
+from mpired.storage import calls, mounts
 from mpired.storage.urls import check_are_files
 
 
@@ -51,7 +51,7 @@ class DirectorySource(_Directory, Lasting):
         path = os.path.realpath(name)
         stamp, newest = _stamp(name, path)
         age = time.time_ns() - newest.st_mtime_ns
-        if 0 <= age < (granule := calls.time_granule(newest)):
+        if 0 <= age < (granule := mounts.time_granule(newest)):
             time.sleep((granule - age) / 1e9)  # the next change shows then
             stamp, _ = _stamp(name, path)
         nbytes = sum(each.stat(follow_symlinks=False).st_size for _, each in _files(name, path))

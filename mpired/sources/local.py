@@ -5,15 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from mpired.context import Context
 from mpired.sources.source import Lasting, OpenSource, Source
-from mpired.storage import calls
+from mpired.storage import calls, mounts
 from mpired.storage.calls import ANY_DEVICE
-from mpired.storage.output import Scratch
-from mpired.storage.remains import has_journal
-from mpired.storage.unfinished import recover_for_reading
+from mpired.storage.names import has_log, recover_for_reading
+from mpired.storage.scratch import Scratch
 
 _COARSEST = 2_000_000_000  # nanoseconds
 FEW_BYTES = 1 << 10
@@ -188,13 +188,18 @@ def recovered_status(
     status: os.stat_result | None = None,  # what it was just before
     *,
     is_link: bool = True,  # whether the path may be a link
-    listed: bool = False,  # whether the directory of the file is known to have no journal
 ) -> os.stat_result:
-    """Return the status of a regular file whose every change will show, after an update of it was finished."""
-    if name is not None and has_journal(name, is_link=is_link, listed=listed):
+    """Return the status of a regular file whose every change will show, after a change of it was finished.
+
+    First the stamp, then the look: a change that begins after the look shows in the stamp.
+    """
+    status = status or os.stat(path)
+    if name is not None and has_log(
+        calls.followed(name) if is_link else name, several_names=calls.has_several_names(status)
+    ):
         recover_for_reading(name, context)
-        status = None
-    return _watchable(status or os.stat(path), path)
+        status = os.stat(path)
+    return _watchable(status, path)
 
 
 def _watchable(status: os.stat_result, path: str) -> os.stat_result:
@@ -203,7 +208,7 @@ def _watchable(status: os.stat_result, path: str) -> os.stat_result:
     Times in the future tell nothing of that.
     """
     age = time.time_ns() - status.st_mtime_ns
-    granule = calls.time_granule(status) if 0 <= age < _COARSEST else 0
+    granule = mounts.time_granule(status) if 0 <= age < _COARSEST else 0
     if age >= granule or age < 0:
         return status
     time.sleep((granule - age) / 1e9)
@@ -233,8 +238,23 @@ def may_hold(context: Context) -> bool:
     return context.keep_open and _Descriptor.number < _MOST_HELD and context.max_open_files is None
 
 
-def held_source(name: str) -> LocalSource:
-    """Return the source of a file that stays open."""
-    keep = _Descriptor(name)
-    path = f"/proc/{os.getpid()}/fd/{keep.fd}"
-    return LocalSource(name, path, _stamp(_watchable(os.fstat(keep.fd), path)), keep)
+def held_source(name: str, context: Context) -> LocalSource:
+    """Return the source of a file that stays open: the one of the name when no change of it is half done."""
+    while True:
+        keep = _Descriptor(name)
+        path = f"/proc/{os.getpid()}/fd/{keep.fd}"
+        stamp = _stamp(_watchable(os.fstat(keep.fd), path))
+        if _stamp(recovered_status(name, name, context)) == stamp:
+            return LocalSource(name, path, stamp, keep)
+
+
+def check_names(sources: Iterable[Source]) -> None:
+    """Raise `ChangedError` unless the names of files that stay open lead to them, now that all are open.
+
+    Else the one may be from before the commit of several files, and the other from after it.
+    """
+    for source in sources:
+        if isinstance(source, LocalSource) and isinstance(source.keep, _Descriptor):
+            with calls.blaming(source.name):
+                if _stamp(os.stat(source.name)) != source.stamp:
+                    raise source.changed()

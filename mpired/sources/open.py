@@ -9,7 +9,7 @@ import itertools
 import os
 import stat
 import sys
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -17,10 +17,9 @@ from mpired import interrupts
 from mpired.context import STREAMED_BASE_NBYTES, Context
 from mpired.errors import BufferFileError, MpiredError, UsageError
 from mpired.sources.local import FEW_BYTES, LocalSource, held_source, may_hold, recovered_status
-from mpired.sources.source import STANDARD_INPUT, Source, changed
-from mpired.storage import calls
-from mpired.storage.names import check_is_data, check_not_orphan, without_journals
-from mpired.storage.remains import has_journal
+from mpired.sources.source import STANDARD_INPUT, Source
+from mpired.storage import calls, mounts
+from mpired.storage.names import check_is_data, has_log, recover_for_reading
 from mpired.storage.urls import check_scheme, identity, is_url
 
 if TYPE_CHECKING:
@@ -71,7 +70,6 @@ class Prefetch(NamedTuple):
 
     files: _InTurn | None = None  # in their order
     few_bytes: int = FEW_BYTES  # the largest file that is read when it is inspected
-    without_journals: frozenset[str] = frozenset()  # directories
 
     def next_files(self, source: Source, count: int) -> list[Source]:
         """Return up to `count` readable files behind one, to the first of another suffix."""
@@ -87,6 +85,8 @@ class Prefetch(NamedTuple):
 
 
 _NO_PREFETCH = Prefetch()
+_MANY = 64
+"""So many files on another machine are inspected several at once."""
 
 
 def open_source(word: str, context: Context, limit: int | None = None) -> Source:
@@ -112,7 +112,7 @@ def _opened(word: str, context: Context, limit: int | None = None) -> Source:
         if word in _STANDARD_INPUTS and sys.stdin is None:  # the command has filled the place of it with another file
             raise OSError(errno.EBADF, "is closed; name a file, or give one by `< FILE`", name)
         if status is None:
-            status = os.fstat(0) if word == "-" else _status(word)
+            status = os.fstat(0) if word == "-" else _status(word, context)
         if stat.S_ISDIR(status.st_mode):
             from mpired.sources.directory import DirectorySource, is_store  # noqa: PLC0415 - most ranks are files
 
@@ -125,12 +125,10 @@ def _opened(word: str, context: Context, limit: int | None = None) -> Source:
         if stat.S_ISREG(status.st_mode):
             named = None if word == "-" else word
             if named is not None and may_hold(context):
-                recovered_status(named, word, context)
-                return held_source(word)
+                return held_source(word, context)
             path = f"/proc/{os.getpid()}/fd/0" if named is None else word
             prefetch = context.prefetch or _NO_PREFETCH
-            listed = not is_link and calls.folder_of(word) in prefetch.without_journals
-            status = recovered_status(named, path, context, status, is_link=is_link, listed=listed)
+            status = recovered_status(named, path, context, status, is_link=is_link)
             return LocalSource.of_status(name, path, status).with_content(prefetch.few_bytes)
         from mpired.sources.stream import StreamSource, check_has_end  # noqa: PLC0415 - as above
 
@@ -141,21 +139,12 @@ def _opened(word: str, context: Context, limit: int | None = None) -> Source:
 
 @contextlib.contextmanager
 def inspected_together(words: Sequence[object], context: Context) -> Iterator[Context]:
-    """Let words be inspected in the block: small files are read then and there, as far as there is room for all.
-
-    Directories of many of them are searched for journals once before the looks and once after them, not for each.
-    """
+    """Let words be inspected in the block: small files are read then and there, as far as there is room for all."""
     spare = context.spare_memory(STREAMED_BASE_NBYTES)
     share = min(_KEPT_NBYTES, _KEPT_NBYTES if spare is None else spare) // max(1, len(words))
-    folders = Counter(calls.folder_of(word) for word in words if isinstance(word, str) and not is_url(word))
-    listed = without_journals(folder for folder, number in folders.items() if number >= calls.MANY)
-    prefetch = Prefetch(None, max(FEW_BYTES, min(share, _MOST_KEPT_NBYTES)), listed)
+    prefetch = Prefetch(None, max(FEW_BYTES, min(share, _MOST_KEPT_NBYTES)))
     with _inspected_ahead(words, context._replace(prefetch=prefetch)) as files:
         yield context._replace(prefetch=prefetch._replace(files=files))
-    updating = listed - without_journals(listed)
-    for word in words if updating else ():
-        if isinstance(word, str) and calls.folder_of(word) in updating and has_journal(word):
-            raise changed(word)
 
 
 @contextlib.contextmanager
@@ -164,7 +153,7 @@ def _inspected_ahead(words: Sequence[object], context: Context) -> Iterator[_InT
     names = [word for word in words if isinstance(word, str)]
     urls = [name for name in names if is_url(name)]
     inspect = functools.partial(_inspect, context=context)
-    if len(urls) < 2 and (len(names) < calls.MANY or not calls.is_remote(names[0])):  # noqa: PLR2004 - several
+    if len(urls) < 2 and (len(names) < _MANY or not mounts.is_remote(names[0])):  # noqa: PLR2004 - several
         yield _InTurn(names, lambda name: functools.cache(functools.partial(inspect, name)))
         return
     with _threads() as threads:
@@ -227,11 +216,13 @@ def _seen(path: str) -> tuple[os.stat_result | None, bool]:
     return (None if is_link else status), is_link
 
 
-def _status(path: str) -> os.stat_result:
-    """Return what is at a path; if nothing is, but an update waits for the file, the error says so."""
+def _status(path: str, context: Context) -> os.stat_result:
+    """Return what is at a path; if nothing is, what a log has of the file is brought there first."""
     try:
         return os.stat(path)
     except FileNotFoundError:
-        check_not_orphan(path)
         check_scheme(path)
+        if has_log(calls.followed(path)):
+            recover_for_reading(path, context)
+            return os.stat(path)
         raise

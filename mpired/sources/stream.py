@@ -15,7 +15,7 @@ from mpired.errors import BufferFileError, ChangedError, UsageError
 from mpired.sources.local import LocalSource
 from mpired.sources.source import OpenSource, Source
 from mpired.storage import calls
-from mpired.storage.output import Scratch
+from mpired.storage.scratch import Scratch
 
 _PATIENCE = 200  # milliseconds
 _PIPE_NBYTES = 1 << 20

@@ -14,27 +14,17 @@ import os
 import resource
 import stat
 import struct
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple, Protocol
 
 from mpired.log import step
+from mpired.storage import mounts
 
 # Linux refuses one transfer of 2 GiB or more; smaller ones also let a signal in between.
 TRANSFER = 64 << 20
 _COPY_BLOCK = 1 << 20
 _TO_DISK, _INTO_PLACE = "bringing results to the disk", "putting results in place"
 _SYNC_FILE_RANGE_WRITE = 2
-# posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
-_PREALLOCATING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
-# A file on these says where its holes are; elsewhere that was found to be wrong, and what it left out would be lost.
-_TELLING_HOLES = _PREALLOCATING
-_MAGICS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0xF2F52010: "f2fs", 0x01021994: "tmpfs"}
-# The kernel takes fine times from a clock that moves once a tick; and file systems that know even seconds only.
-_TICK = 10_000_000
-_EVEN_SECONDS = frozenset({"vfat", "exfat", "msdos"})
-# Each call on these waits for another machine, or for another process.
-_REMOTE = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "9p", "fuse"})
 # A request of ioctl(2) that Python does not name.
 _FS_IOC_GETVERSION = 0x80087601
 NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
@@ -57,8 +47,6 @@ class blaming:  # noqa: N801 - used as a function; a generator would cost more t
             error.filename = self._name
 
 
-MANY = 64
-"""Files of one directory for which this is listed, rather than a look taken at each."""
 ANY_DEVICE = -1
 """The device of a file in a task that another machine may do: it has another number there."""
 
@@ -91,10 +79,14 @@ class NamedFile(NamedTuple):
         status = os.fstat(fd)
         return cls(path, (status.st_dev, status.st_ino))
 
+    def __reduce__(self) -> tuple[object, ...]:
+        return NamedFile, (self.path, (ANY_DEVICE, self.inode[1]))
+
     def open(self) -> int:
         """Open it, and return the descriptor."""
         fd = open_regular(self.path, os.O_RDWR)
-        if NamedFile.of(self.path, fd) != self:
+        device, number = NamedFile.of(self.path, fd).inode
+        if number != self.inode[1] or self.inode[0] not in {device, ANY_DEVICE}:
             os.close(fd)
             raise OSError(errno.ESTALE, "is not the file that this command made: something took its name")
         return fd
@@ -111,26 +103,6 @@ def absolute(path: str) -> str:
 def followed(path: str) -> str:
     """Return the path that a link leads to; one that is no link as it is, without a look at its directories."""
     return os.path.realpath(path) if os.path.islink(path) else path
-
-
-def followed_each(paths: Sequence[str]) -> list[str]:
-    """Return many paths as `followed` does; of a directory of many it is listed which names are links."""
-    folders = Counter(map(folder_of, paths))
-    links = {folder: _links_in(folder) for folder, number in folders.items() if number >= MANY}
-    found = []
-    for path in paths:
-        known = links.get(folder := folder_of(path))
-        found.append(path if known is not None and path[len(folder) :] not in known else followed(path))
-    return found
-
-
-def _links_in(folder: str) -> frozenset[str] | None:
-    """Return the names of the links in a directory; None if it cannot be listed."""
-    try:
-        with os.scandir(folder or os.curdir) as entries:
-            return frozenset(entry.name for entry in entries if entry.is_symlink())
-    except OSError:
-        return None
 
 
 def folder_of(path: str) -> str:
@@ -237,15 +209,10 @@ def ended_early(end: int, expected: int) -> OSError:
     return OSError(errno.EIO, f"ends at byte {end}, and had {expected} when it was looked at; run again")
 
 
-def tells_holes(fd: int) -> bool:
-    """Tell whether the file system is known to say where the holes of a file are."""
-    return filesystem_type(fd) in _TELLING_HOLES
-
-
 def allocate(fd: int, nbytes: int, start: int = 0) -> None:
     """Reserve `nbytes` for the file from `start` on, so that a full disk shows before any work."""
     end = max(os.fstat(fd).st_size, start + nbytes)
-    if nbytes == 0 or filesystem_type(fd) not in _PREALLOCATING:
+    if nbytes == 0 or not mounts.preallocates(fd):
         os.ftruncate(fd, end)
         return
     try:
@@ -261,74 +228,6 @@ def set_size(fd: int, nbytes: int) -> None:
     os.ftruncate(fd, nbytes)
 
 
-def filesystem_type(fd: int) -> str:
-    """Return the name of the file system that `fd` lies on, "" if the system does not tell."""
-    return mount_of_device(os.fstat(fd).st_dev).type or _type_by_magic(fd)
-
-
-def mount_options(fd: int) -> frozenset[str]:
-    """Return the options with which the file system of `fd` is mounted, none if the system does not tell."""
-    return mount_of_device(os.fstat(fd).st_dev).options
-
-
-def _type_by_magic(fd: int) -> str:
-    """Return the same by the number that statfs(2) gives; in a chroot(2) the mounts around it are not listed."""
-    status = (ctypes.c_long * 32)()
-    return "" if _libc().fstatfs(fd, status) else _MAGICS.get(status[0], "")
-
-
-def time_granule(status: os.stat_result) -> int:
-    """Return within how many nanoseconds two changes of a file may leave the same time of modification."""
-    if status.st_mtime_ns % 1_000_000_000:
-        return _TICK
-    return 2_000_000_000 if mount_of_device(status.st_dev).type in _EVEN_SECONDS else 1_000_000_000
-
-
-def is_remote(path: str) -> bool:
-    """Tell whether a file is on a file system of other machines, or of another process."""
-    try:
-        return mount_of_device(os.stat(path).st_dev).type.partition(".")[0] in _REMOTE
-    except OSError:  # it is told where the file is opened
-        return False
-
-
-def preferred_nbytes(path: str) -> int:
-    """Return by how many bytes a file is best read and written (`st_blksize`)."""
-    try:
-        return os.stat(path).st_blksize
-    except OSError:  # as above
-        return 0
-
-
-class Mount(NamedTuple):
-    """The type of a file system, and the options of its mount."""
-
-    type: str = ""
-    options: frozenset[str] = frozenset()
-
-
-@functools.lru_cache(maxsize=64)
-def mount_of_device(device: int) -> Mount:
-    """Return how a device is mounted, what is empty if the system does not tell."""
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    try:
-        mounts = lines("/proc/self/mountinfo")
-    except OSError:
-        return Mount()
-    for mount in mounts:
-        left, _, right = mount.partition(" - ")
-        if left.split()[2] == wanted:
-            kind, *_, of_all = right.split()
-            return Mount(kind, frozenset((left.split()[5] + "," + of_all).split(",")))
-    return Mount()
-
-
-def lines(path: str) -> list[str]:
-    """Return the lines of a file in /proc."""
-    with open(path, errors="replace") as file:
-        return file.read().splitlines()
-
-
 def lock(fd: int, *, shared: bool = False) -> bool:
     """Take the write lock, or a read lock, on the open file description, without waiting; tell whether it was free.
 
@@ -342,6 +241,18 @@ def lock(fd: int, *, shared: bool = False) -> bool:
     except (BlockingIOError, PermissionError):
         return False
     return True
+
+
+def unlock(fd: int) -> None:
+    """Let go of the lock on an open file, which a child that has the descriptor would keep."""
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
+
+
+def leads_to(name: bytes | str, dirfd: int, fd: int) -> bool:
+    """Tell whether a name in a directory is one of an open file."""
+    found = status_at(name, dirfd)
+    return found is not None and os.path.samestat(found, os.fstat(fd))
 
 
 def generation(fd: int) -> int:
@@ -360,13 +271,18 @@ def open_existing(path: str, name: str, *, writable: bool = True) -> int:
         return open_regular(path, os.O_RDWR if writable else os.O_RDONLY)
 
 
-def open_regular(path: str, flags: int, dirfd: int | None = None) -> int:
+def open_regular(path: bytes | str, flags: int, dirfd: int | None = None) -> int:
     """Open a regular file, which is in the directory `dirfd` if one is given; never through a link, never waiting."""
     fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK, 0o600, dir_fd=dirfd)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise OSError(errno.EINVAL, "is not a regular file")
     return fd
+
+
+def has_several_names(status: os.stat_result) -> bool:
+    """Tell whether a file has hard links."""
+    return status.st_nlink > 1
 
 
 def status_at(name: bytes | str, dirfd: int) -> os.stat_result | None:
@@ -377,13 +293,6 @@ def status_at(name: bytes | str, dirfd: int) -> os.stat_result | None:
         return None
 
 
-def names_in(directory: str | int) -> list[str]:
-    """Return the names in a directory; what a signal interrupts here Python does not repeat."""
-    while True:
-        with contextlib.suppress(InterruptedError):
-            return os.listdir(directory)
-
-
 def open_directory(path: str | bytes, dirfd: int | None = None) -> int:
     """Open a directory, to name files in it and to sync their names; one within `dirfd` never through a link."""
     flags = os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC
@@ -392,7 +301,7 @@ def open_directory(path: str | bytes, dirfd: int | None = None) -> int:
 
 def reserve(fd: int, start: int, stop: int) -> None:
     """Reserve the space of a range of an existing file, where the file system can promise that."""
-    if start < stop and filesystem_type(fd) in _PREALLOCATING:
+    if start < stop and mounts.preallocates(fd):
         try:
             os.posix_fallocate(fd, start, stop - start)
         except OSError as error:
@@ -440,7 +349,7 @@ def link(fd: int, name: bytes, dirfd: int) -> None:
         os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=dirfd, dst_dir_fd=dirfd, follow_symlinks=True)
 
 
-def linked(old: str, new: str, dirfd: int, to: int) -> bool:
+def linked(old: bytes, new: bytes, dirfd: int, to: int) -> bool:
     """Give a file in one directory a name in another; tell whether the file system can, there and as often."""
     try:
         os.link(old, new, src_dir_fd=dirfd, dst_dir_fd=to, follow_symlinks=False)
@@ -451,19 +360,28 @@ def linked(old: str, new: str, dirfd: int, to: int) -> bool:
     return True
 
 
-def rename(old: bytes | str, new: bytes | str, dirfd: int, to: int | None = None) -> None:
-    """Give `old` the name `new`, in the directory `to` if that is another one, replacing what has it, in one step."""
-    to = dirfd if to is None else to
+def rename(old: bytes | str, new: bytes | str, dirfd: int) -> None:
+    """Give `old` the name `new`, replacing what has it, in one step."""
     inode = os.stat(old, dir_fd=dirfd, follow_symlinks=False).st_ino
     try:
         with step(_INTO_PLACE):
-            os.replace(old, new, src_dir_fd=dirfd, dst_dir_fd=to)
+            os.replace(old, new, src_dir_fd=dirfd, dst_dir_fd=dirfd)
     except OSError:
         # An NFS server may report the repetition of a rename that it had done already (rename(2), BUGS).
         with contextlib.suppress(OSError):
-            if os.stat(new, dir_fd=to, follow_symlinks=False).st_ino == inode:
+            if os.stat(new, dir_fd=dirfd, follow_symlinks=False).st_ino == inode:
                 return
         raise
+
+
+def move_exclusively(old: bytes, new: bytes, dirfd: int) -> None:
+    """Give `old` the name `new`; `FileExistsError` if something has that."""
+    if linked(old, new, dirfd, dirfd):
+        unlink(old, dirfd)
+        return
+    if status_at(new, dirfd) is not None:  # a file system without hard links
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    rename(old, new, dirfd)
 
 
 def unlink(name: bytes | str, dirfd: int | None = None) -> None:
@@ -492,37 +410,6 @@ def fsync_directory(dirfd: int) -> None:
     except OSError as error:
         if error.errno != errno.EINVAL:
             raise
-
-
-def make_directory(name: str, dirfd: int) -> None:
-    """Make a directory that only this user can look into; its files get the group that the one around it gives them."""
-    os.mkdir(name, 0o700, dir_fd=dirfd)
-
-
-def remove_directory(name: str, dirfd: int) -> None:
-    """Remove an empty directory; that it is gone already is no error."""
-    with contextlib.suppress(FileNotFoundError):
-        os.rmdir(name, dir_fd=dirfd)
-
-
-def symlink(target: str, name: str, dirfd: int) -> None:
-    """Make a symbolic link."""
-    os.symlink(target, name, dir_fd=dirfd)
-
-
-def read_at_most(fd: int, limit: int) -> bytes:
-    """Return the content of a file of at most `limit` bytes; of a longer one so many."""
-    return pread_some(fd, min(os.fstat(fd).st_size, limit), 0)
-
-
-@contextlib.contextmanager
-def located(base: str, dirfd: int) -> Iterator[str]:
-    """Give a path that leads to what is `base` in a directory now, whatever takes that name while the block runs."""
-    fd = os.open(base, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=dirfd)
-    try:
-        yield f"/proc/self/fd/{fd}"
-    finally:
-        let_go(fd)
 
 
 def allow_descriptors(wanted: int) -> int:

@@ -6,7 +6,7 @@ import errno
 import fcntl
 import os
 
-from mpired.storage import calls
+from mpired.storage import calls, mounts
 
 _BLOCKS_UNIT = 512  # bytes, whatever the blocks of the file system are (inode(7))
 # A file of few ranges has them in its inode; else blocks that list them are among its blocks, about so many in each.
@@ -41,7 +41,7 @@ def copy_sparse(source: int, target: int, start: int, stop: int, to: int) -> Non
     if status.st_blocks * _BLOCKS_UNIT >= status.st_size:
         _copy_in_kernel(source, target, start, stop, to)
         return
-    ranges = _between_holes(source, status) if calls.tells_holes(source) else None
+    ranges = _between_holes(source, status) if mounts.tells_holes(source) else None
     if ranges is None:
         calls.copy_range(source, target, start, stop, to, zeros=False)
         return

@@ -11,7 +11,7 @@ import errno
 import math
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -19,8 +19,8 @@ from mpired import interrupts
 from mpired.context import LOCK_TIMEOUT, RESERVED, Context
 from mpired.errors import LockError
 from mpired.log import notice, step
-from mpired.storage import calls, reach
-from mpired.storage.remains import finish_staged
+from mpired.storage import calls, mounts
+from mpired.storage.names import check_is_data, check_no_old_journal, has_log
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two attempts
 # A file that may not be opened for writing can still be replaced by whoever may write to its directory.
@@ -82,6 +82,8 @@ class Target(NamedTuple):
     fd: int  # open for reading, and for writing unless the lock is shared
     dirfd: int  # its directory
     shared: bool = False  # whether other readers may have it locked as well
+    optional: bool = False  # whether it may stay without a lock where there are none
+    waiting: Waiting = Waiting()  # how long its command waits for others
 
     @property
     def base(self) -> bytes:
@@ -108,36 +110,68 @@ class Target(NamedTuple):
         _close(self.fd, self.dirfd)
 
 
-def lock_target(
-    name: str, waiting: Waiting, *, shared: bool = False, held: Collection[Inode] = (), alone: bool = False
-) -> Target:
-    """Open and lock the file that `name` leads to."""
-    waiting = waiting.begun()
+def _opened(name: str, *, shared: bool = False) -> Target:
+    """Open the file that `name` leads to, and its directory."""
     path = os.path.realpath(name)
-    while True:
-        fd = calls.open_existing(path, name, writable=not shared)
-        dirfd = -1
+    fd = calls.open_existing(path, name, writable=not shared)
+    try:
+        with calls.blaming(name):
+            dirfd = calls.open_directory(os.path.dirname(path))
+    except BaseException:
+        calls.let_go(fd)
+        raise
+    _open.update((fd, dirfd))
+    return Target(name, path, fd, dirfd, shared)
+
+
+def open_target(name: str) -> Target:
+    """Open a file that is to be changed where it is, which no other machine may change at the same time."""
+    return _seen_by_others(_opened(name))
+
+
+def open_for_reading(name: str) -> Target:
+    """Open a file that is locked beside other readers."""
+    return _seen_by_others(_opened(name, shared=True))
+
+
+def _seen_by_others(target: Target) -> Target:
+    try:
+        check_reach(target.fd, target.name)
+    except BaseException:
+        _close(target.fd, target.dirfd)
+        raise
+    return target
+
+
+def open_replaced(name: str, *, updated: bool = False) -> Target | None:
+    """Open a file that is to be replaced; `updated` says that what takes its place is made of it.
+
+    A file that may not be written to is locked as by a reader, which keeps those out that write to it. Where other
+    machines do not see locks nothing can update the file in place, and one that may not be opened is no target either:
+    there None is returned.
+    """
+    for shared in (False, True):
         try:
-            if not alone:
-                check_reach(fd, name)
-            if inode(os.fstat(fd)) not in held:
-                acquire(fd, name, waiting, shared=shared)
-            # While we waited the file may have been replaced: what we have locked then is no one's any more.
-            with calls.blaming(name):
-                dirfd = calls.open_directory(os.path.dirname(path))
-                target = Target(name, path, fd, dirfd, shared)
-                if target.is_current:
-                    _open.update((fd, dirfd))
-                    return target
-        except BaseException:
-            calls.let_go(fd, *([dirfd] if dirfd >= 0 else []))
-            raise
-        calls.let_go(fd, dirfd)
+            target = _opened(name, shared=shared)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno not in _NOT_WRITABLE:
+                raise
+            continue
+        target = target._replace(optional=True)
+        if updated:
+            return _seen_by_others(target)
+        if mounts.obstacle(target.fd) is None:
+            return target
+        _close(target.fd, target.dirfd)
+        return None
+    return None
 
 
 def check_reach(fd: int, name: str) -> None:
     """Raise `ShortLocksError` if the lock on an open file would not keep other machines from it."""
-    if found := reach.obstacle(fd):
+    if found := mounts.obstacle(fd):
         raise ShortLocksError(name, f"{found.reason}, so no update is safe; {found.way_out}")
 
 
@@ -151,26 +185,6 @@ def check_reaches(name: str) -> None:
         check_reach(fd, name)
     finally:
         calls.let_go(fd)
-
-
-def lock_replaced(name: str, waiting: Waiting, *, held: Collection[Inode] = (), updated: bool = False) -> Target | None:
-    """Lock a file that is to be replaced, as far as that is possible.
-
-    A file that may not be written to is locked as by a reader, which keeps those out that write to it. Where the file
-    system has no locks nothing can update the file in place, and one that may not be opened is no target either:
-    there None is returned.
-    """
-    for shared in (False, True):
-        try:
-            return lock_target(name, waiting, shared=shared, held=held)
-        except (NoLocksError, FileNotFoundError) as error:
-            if updated and isinstance(error, ShortLocksError):
-                raise
-            return None
-        except OSError as error:
-            if error.errno not in _NOT_WRITABLE:
-                raise
-    return None
 
 
 def descriptors_of(nfiles: int) -> int:
@@ -192,60 +206,71 @@ def lock_all(
     names: Sequence[str],  # the files
     waiting: Waiting,  # how long to wait for all of them
     *,
-    lock: Callable[..., Target | None] = lock_target,  # how to lock one; what gives None is left out
-    after: Callable[[Target], object] = lambda _target: None,  # called with each that is locked, when all are
+    opened: Callable[[str], Target | None] = open_target,  # how to open one; what gives None is left out
+    after: Callable[[Target], object] = lambda _target: None,  # called with each whose change was unfinished
 ) -> Iterator[dict[str, Target]]:
-    """Lock some files, so that two commands never wait for each other.
+    """Lock some files, in the order of their inodes so that two commands never wait for each other.
 
-    They are locked in the order of their real paths; inodes would be no order, because a target that is replaced gets
-    another one. Hard links can still cross: where a file is busy while others are held, all are given back, and the
-    busy one is waited for first. When all are locked, no committed results of an interrupted command wait for any of
-    them: they would take the place of what comes now.
+    When all are locked, what an interrupted command has left of them is finished. If one has not its name then, it was
+    replaced while we waited, and all begins again.
     """
     waiting = waiting.begun()
-    order = [name for _, name in sorted(zip(calls.real_paths(names), names, strict=True))]
     while True:
         with contextlib.ExitStack() as stack:
-            targets, busy = _lock_in_order(order, waiting, lock, stack)
-            if busy is not None:
-                order.sort(key=lambda name: name != busy)
-                continue
-            if finish_staged(map(calls.followed, names)) or not all(target.is_current for target in targets.values()):
-                continue  # what is locked was replaced
+            targets = _locked(names, waiting, opened, stack)
             for target in targets.values():
-                after(target)
-            yield targets
-            return
+                if recover(target, waiting):
+                    after(target)
+            if all(target.is_current for target in targets.values()):
+                yield targets
+                return
 
 
-def _lock_in_order(
-    order: Sequence[str], waiting: Waiting, lock: Callable[..., Target | None], stack: contextlib.ExitStack
-) -> tuple[dict[str, Target], str | None]:
-    """Lock files one by one; return them, and the first that is busy while others are held, which is not waited for."""
+def _locked(
+    names: Sequence[str], waiting: Waiting, opened: Callable[[str], Target | None], stack: contextlib.ExitStack
+) -> dict[str, Target]:
+    """Open files, and lock each inode once."""
     targets: dict[str, Target] = {}
+    folders: dict[str, int] = {}
+    for name in names:
+        if (target := opened(name)) is not None:
+            stack.callback(_close, target.fd, target.dirfd)
+            targets[name] = _in_one_directory(target, folders)._replace(waiting=waiting)
     held: set[Inode] = set()
-    last: Target | None = None
-    for name in order:
+    for name, target in sorted(targets.items(), key=lambda each: inode(each[1].status)):
+        if inode(target.status) in held:
+            continue
         try:
-            target = lock(name, waiting._replace(deadline=0) if held else waiting, held=held)
+            acquire(target.fd, name, waiting, shared=target.shared)
         except NoLocksError:
-            raise
-        except LockError:
-            if not held or time.monotonic() >= waiting.deadline:
+            if not target.optional:
                 raise
-            return targets, name
-        if target is not None:
-            held.add(inode(target.status))
-            last = targets[name] = stack.enter_context(_in_one_directory(target, last))
-    return targets, None
+            del targets[name]
+        held.add(inode(target.status))
+    return {name: targets[name] for name in names if name in targets}
 
 
-def _in_one_directory(target: Target, other: Target | None) -> Target:
-    """Share the descriptor of the directory with another target that lies there: many are locked at a time."""
-    if other is None or not os.path.sameopenfile(target.dirfd, other.dirfd):
+def _in_one_directory(target: Target, folders: dict[str, int]) -> Target:
+    """Share the descriptor of the directory with other targets that lie there: many are locked at a time."""
+    folder = os.path.dirname(target.path)
+    if (dirfd := folders.setdefault(folder, target.dirfd)) == target.dirfd or not os.path.sameopenfile(
+        dirfd, target.dirfd
+    ):
         return target
     _close(target.dirfd)
-    return target._replace(dirfd=other.dirfd)
+    return target._replace(dirfd=dirfd)
+
+
+def recover(target: Target, waiting: Waiting) -> bool:
+    """Finish or forget what an interrupted command has begun with a locked file; tell whether it was finished."""
+    check_is_data(target.path)
+    check_no_old_journal(target.path)
+    if not has_log(target.path, several_names=calls.has_several_names(target.status)):
+        return False
+    from mpired.storage import recovery  # noqa: PLC0415 - most targets have no log
+
+    how = recovery.How(waiting, writing=True)
+    return recovery.recover(target.name, target.path, how) == "finished"
 
 
 def acquire(fd: int, name: str, waiting: Waiting, *, shared: bool = False) -> None:
@@ -280,7 +305,7 @@ def _taken(fd: int, name: str, *, shared: bool) -> bool:
         if error.errno not in calls.NO_LOCKS:
             error.filename = name
             raise
-        kind = calls.filesystem_type(fd) or "unknown"
+        kind = mounts.filesystem_type(fd) or "unknown"
         reason = f"its file system ({kind}) has no locks ({error.strerror}), so no update is safe; copy it elsewhere"
         raise NoLocksError(name, reason) from error
 

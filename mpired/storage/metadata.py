@@ -8,20 +8,11 @@ import os
 import stat
 from collections.abc import Sequence
 
-from mpired.storage import calls
+from mpired.storage import calls, mounts
 
 # Extended attributes of mpired itself belong to the content, so another content does not inherit them.
 OWN_ATTRIBUTES = "user.mpired."
 _ACCESS_LIST = "system.posix_acl_access"
-
-
-def allow_owner(name: str, dirfd: int) -> None:
-    """Give the owner of a private directory all rights on it, which the umask may have taken away."""
-    with calls.located(name, dirfd) as path:
-        status = os.stat(path)
-        mode = stat.S_IMODE(status.st_mode)
-        if status.st_uid == os.geteuid() and not mode & (stat.S_IRWXG | stat.S_IRWXO) and ~mode & stat.S_IRWXU:
-            os.chmod(path, mode | stat.S_IRWXU)
 
 
 def copy_metadata(source: os.stat_result, path: str, fd: int, *, within: Sequence[str] = ()) -> None:
@@ -78,6 +69,15 @@ def widest(within: Sequence[str], fd: int) -> int:
     return mode
 
 
+def limit_readers(fd: int, readers: Sequence[str]) -> None:
+    """Let a new file be read by its owner, and by users whom each of some files lets in: its group is the first's."""
+    with contextlib.suppress(OSError):
+        os.fchown(fd, -1, os.stat(readers[0]).st_gid)
+    with contextlib.suppress(OSError):
+        os.removexattr(fd, _ACCESS_LIST)  # of the directory's
+    os.fchmod(fd, widest(readers, fd) & 0o644)
+
+
 def mode_within(source: os.stat_result, path: str | int, fd: int) -> int:
     """Return the widest mode for `fd`, with the owner and group that it has, that lets no more users in than `path`."""
     mode, found = stat.S_IMODE(source.st_mode), os.fstat(fd)
@@ -104,7 +104,7 @@ def access_list(file: str | int) -> bytes:
 
 def default_mode() -> int:
     """Return the permissions of a new file: 0666 less the umask."""
-    for line in calls.lines("/proc/self/status"):
+    for line in mounts.lines("/proc/self/status"):
         if line.startswith("Umask:"):
             return 0o666 & ~int(line.split()[1], 8)
     return 0o600

@@ -1,6 +1,8 @@
-"""The names of what mpired puts beside files for a time, and the mark of a file that has several names.
+"""The names of what mpired puts beside a file for a time, and the one look that finds it.
 
-What an interrupted command has left is seen by these. Most commands find nothing, and need no more than this look.
+`.NAME.mpired` is there while a change of NAME is committed and perhaps not finished: the redo log, or a note that leads
+to it. `.NAME.mpired-new` is a draft of NAME. What belongs to an interrupted command is found by these names alone, so
+that no directory is listed.
 """
 
 from __future__ import annotations
@@ -11,90 +13,90 @@ import os
 import re
 import stat
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
+from mpired.context import Context
 from mpired.errors import BufferFileError, UsageError
 from mpired.storage import calls, metadata
 
-# No file of a directory can be looked at then, or it may not be listed; whoever opens a file there will say why.
-_NOT_LISTED = frozenset({errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENAMETOOLONG})
-_STAGING = ".mpired-together"
-# What mpired puts beside files for a time, by its name, and why it is no file of the user.
+# Names of our own, and why they are not files of the user.
 _OWN_FILES = (
     (
-        r"\.(?P<of>.+)\.mpired-journal",
-        "is the journal of an unfinished update of {of}, not data; `mpired recover` of that file finishes it",
+        r"\.(?P<of>.+)\.mpired",
+        "belongs to an unfinished change of {of}, and is not data; `mpired recover` of that file finishes the change",
     ),
     (
-        r"\.((?P<of>.+)\.)?[0-9a-f]{8,16}\.mpired-tmp",
-        "is a temporary file of a command that writes {of}, not data; what an interrupted one left, the next removes",
+        r"\.(?P<of>.+)\.mpired-(new|scratch-[0-9]+)",
+        "is a draft of a command that writes {of}, not data; what an interrupted one left, the next removes",
+    ),
+    (r"(?P<of>.+)\.mpired-keys", "has the keys of updates of {of}, and is not data"),
+    (
+        r"\.(?P<of>.+)\.mpired-journal",
+        "is the journal of an unfinished update of {of} by mpired 0.1; finish it with that version: `mpired recover`",
     ),
     (
         r"\.[0-9a-f]{8}\.mpired-together",
-        "has results that a command has not put in place yet, not data; `mpired recover` of those does",
+        "has results that mpired 0.1 has not put in place yet, and puts there: `mpired recover` of one of them",
     ),
 )
 _LONGEST_BASE = 200
-_JOURNAL = ".mpired-journal"
-MARK = metadata.OWN_ATTRIBUTES + "journal"
-"""The attribute of a file with several names that leads to its journal."""
+MARK = metadata.OWN_ATTRIBUTES + "log"
+"""The attribute that a log has, and a file with several names (hard links) while its change is unfinished."""
 _NO_MARK = calls.UNSUPPORTED | {errno.ENODATA, errno.ENOENT, errno.ENOTDIR}
 
 
-def is_staging(name: str) -> bool:
-    """Tell whether a name is one of staging directories."""
-    return name.endswith(_STAGING) and re.fullmatch(rf"\.[0-9a-f]{{8}}\{_STAGING}", name) is not None
-
-
-def staging_in(directory: str) -> Iterator[str]:
-    """Yield the paths of what has the name of a staging directory in a directory."""
-    try:
-        names = sorted(filter(is_staging, calls.names_in(directory)))
-    except OSError as error:
-        if error.errno not in _NOT_LISTED:
-            raise
-        return
-    for name in names:
-        yield os.path.join(directory, name)
-
-
-def journal_name(base: bytes) -> bytes:
-    """Return the name of the journal of the file `base`, which fits beside the longest names."""
+def _fitting(base: bytes) -> bytes:
+    """Return what stands for a name in names that are longer."""
     if len(base) > _LONGEST_BASE:
         import hashlib  # noqa: PLC0415 - with it comes OpenSSL
 
         base = base[:100] + b"." + hashlib.blake2b(base, digest_size=16).hexdigest().encode()
-    return b".%b%b" % (base, _JOURNAL.encode())
+    return base
 
 
-def without_journals(directories: Iterable[str]) -> frozenset[str]:
-    """Return those of some directories that can be listed and have no journal."""
-    found = []
-    for directory in directories:
-        with contextlib.suppress(OSError):  # whoever opens a file there will say why
-            if not any(name.endswith(_JOURNAL) for name in calls.names_in(directory or os.curdir)):
-                found.append(directory)
-    return frozenset(found)
+def _beside(base: bytes, ending: bytes) -> bytes:
+    """Return a hidden name beside the file `base`."""
+    return b".%b.mpired%b" % (_fitting(base), ending)
 
 
-def journal_path(path: str, *, is_link: bool = True) -> str:
-    """Return where the journal of the file is that `path` leads to, which may be a link unless that is known."""
-    directory, slash, base = (_followed(path) if is_link else path).rpartition(os.sep)
-    return directory + slash + os.fsdecode(journal_name(os.fsencode(base)))
+def pointer_name(base: bytes) -> bytes:
+    """Return the name of the log of a file, or of the note that leads to it."""
+    return _beside(base, b"")
 
 
-def _followed(path: str) -> str:
-    """Return the path that a link leads to, or any other path as it is; an error of the look is an error."""
-    found = status(path)
-    return os.path.realpath(path) if found and stat.S_ISLNK(found.st_mode) else path
+def draft_name(base: bytes) -> bytes:
+    """Return the name of the draft of a file."""
+    return _beside(base, b"-new")
 
 
-def status(path: str | bytes) -> os.stat_result | None:
-    """Return what has a name, not following links, or None if nothing has; that it cannot be seen is an error."""
+def keys_name(base: bytes) -> bytes:
+    """Return the name of the keys of a file."""
+    return _fitting(base) + b".mpired-keys"
+
+
+def scratch_name(base: bytes, number: int) -> bytes:
+    """Return the name of a scratch file for the result `base`."""
+    return _beside(base, b"-scratch-%d" % number)
+
+
+def pointer_path(path: str) -> str:
+    """Return where the log of a file is, whose path is no link."""
+    directory, slash, base = path.rpartition(os.sep)
+    return directory + slash + os.fsdecode(pointer_name(os.fsencode(base)))
+
+
+def has_log(path: str, *, several_names: bool = False) -> bool:
+    """Tell whether a change of a file may be unfinished; its path is no link, `several_names` are hard links."""
+    return exists(pointer_path(path)) or (several_names and mark_of(path) is not None)
+
+
+def exists(path: str | bytes) -> bool:
+    """Tell whether something has a name, not following links; that it cannot be seen is an error."""
     try:
-        return os.lstat(path)
+        os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        return False
+    return True
 
 
 def mark_of(file: str | int) -> bytes | None:
@@ -105,6 +107,24 @@ def mark_of(file: str | int) -> bytes | None:
         if error.errno in _NO_MARK:
             return None
         raise
+
+
+def recover_for_reading(name: str, context: Context) -> None:
+    """Make sure that no change of a file is half done, before it is read or a new file takes its name."""
+    path = check_is_data(name)
+    if has_log(path, several_names=True):
+        from mpired.storage import recovery  # noqa: PLC0415 - most files have no log
+
+        recovery.recover_for_reading(name, path, context)
+
+
+def check_no_old_journal(path: str) -> None:
+    """Raise `BufferFileError` if mpired 0.1 has left an update of a file unfinished, whose path is no link."""
+    directory, base = os.path.split(os.fsencode(path))
+    journal = os.path.join(directory, b".%b.mpired-journal" % _fitting(base))
+    if exists(journal):
+        reason = f"has an update that mpired 0.1 did not finish ({os.fsdecode(journal)})"
+        raise BufferFileError(path, f"{reason}; finish it with that version: `mpired recover {path}`")
 
 
 def check_is_data(path: str, *, is_link: bool = True) -> str:
@@ -119,7 +139,7 @@ def check_is_data(path: str, *, is_link: bool = True) -> str:
 
 def _check_names(path: str, followed: str) -> None:
     for each in (path, followed):
-        for form, reason in _OWN_FILES if ".mpired-" in each else ():
+        for form, reason in _OWN_FILES if ".mpired" in each else ():
             if match := re.fullmatch(form, os.path.basename(each.rstrip(os.sep)), re.DOTALL):
                 raise BufferFileError(path, reason.format(of=match.groupdict().get("of") or "a file"))
 
@@ -131,7 +151,7 @@ def check_are_data(words: Iterable[object]) -> list[str]:
     where the paths lead.
     """
     paths = [os.fspath(word) for word in words if isinstance(word, str | os.PathLike)]
-    followed = calls.followed_each(paths)
+    followed = list(map(calls.followed, paths))
     for each in zip(paths, followed, strict=True):
         _check_names(*each)
     return followed
@@ -157,22 +177,3 @@ def _fifo(path: str) -> tuple[int, int] | None:
         status = os.stat(path)
         return (status.st_dev, status.st_ino) if stat.S_ISFIFO(status.st_mode) else None
     return None
-
-
-def is_orphan(path: str) -> bool:
-    """Tell whether there is a journal of a file, and the file that `path` leads to is missing."""
-    try:
-        os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return status(journal_path(path)) is not None
-    return False
-
-
-DISCARDS = "`mpired recover --discard --force` removes the journal"
-
-
-def check_not_orphan(path: str) -> None:
-    """Raise `BufferFileError` if of a file only its journal is there: its update waits for the file."""
-    if is_orphan(path):
-        reason = f"is missing, but its journal {journal_path(path)} is there"
-        raise BufferFileError(path, f"{reason}; bring the file back, or {DISCARDS}")

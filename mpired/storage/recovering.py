@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
@@ -10,25 +11,23 @@ from mpired import log
 from mpired.context import Context
 from mpired.errors import MpiredError, RanksError, UsageError
 from mpired.options import Options
-from mpired.storage import calls, names, recovery, staging
-from mpired.storage.lock import NoLocksError, Waiting, lock_target
-from mpired.storage.recovery import Discard
-from mpired.storage.remains import finish_staged, has_journal
+from mpired.storage import calls, names, recovery
+from mpired.storage.lock import Waiting
+from mpired.storage.recovery import Discard, How
+from mpired.storage.scratch import remove_dead
 
 _Heard = tuple[Sequence[str], str]
 """The files that were finished, and the message."""
 _DONE = {
-    "forgotten": "removed the journal of an update that was never committed",
-    "discarded": "removed the journal without finishing its update",
+    "forgotten": "removed the log of a change that was never committed",
+    "discarded": "gave up an unfinished change",
 }
 _FOUND = {
     "": [],
-    "pending": ["a committed update to finish"],
-    "incomplete": ["the journal of an update that was never committed"],
-    "busy": ["an update at work"],
-    "foreign": ["a journal that is not its own"],
-    "doubtful": ["a committed update that only its user may finish"],
-    "missing": ["a committed update whose journal is missing"],
+    "pending": ["a committed change to finish"],
+    "incomplete": ["the log of a change that was never committed"],
+    "busy": ["a change at work"],
+    "foreign": ["a log that is not its own"],
 }
 
 
@@ -53,15 +52,16 @@ class Recovered(NamedTuple):
 def recover_files(files: Sequence[str], options: Options, context: Context, tell: Callable[[Recovered], None]) -> None:
     """Finish the interrupted update of each file, and remove its leftovers."""
     check(options)
-    how, waiting = Discard(options["discard"] + options["force"]), Waiting(context.lock_timeout)
+    discard = Discard(options["discard"] + options["force"])
+    how = How(Waiting(context.lock_timeout), alone=True, adopt=options["adopt"], discard=discard)
     errors: list[MpiredError | OSError] = []
     heard: list[_Heard] = []
     done: list[str] = []
     with log.heard_by(lambda *notice: heard.append(notice)):
         for name in files:
             try:
-                names.check_is_data(name)
-                found = _listed(name) if options["only_list"] else _recovered(name, heard, waiting, how)
+                path = names.check_is_data(name)
+                found = _listed(name) if options["only_list"] else _recovered(name, path, heard, how)
             except (MpiredError, OSError) as error:
                 errors.append(error)
             else:
@@ -79,9 +79,9 @@ def recover_files(files: Sequence[str], options: Options, context: Context, tell
 def check(options: Options) -> None:
     """Raise `UsageError` if the options contradict each other."""
     if options["only_list"] and options["discard"]:
-        raise UsageError("`only_list`", "changes nothing, and `discard` removes journals; say one of the two")
+        raise UsageError("`only_list`", "changes nothing, and `discard` removes logs; give one of the two")
     if options["force"] and not options["discard"]:
-        reason = "says that `discard` removes a journal that is needed; say `discard` too, or neither"
+        reason = "lets `discard` remove a log that is needed; give `discard` too, or neither"
         raise UsageError("`force`", reason)
 
 
@@ -89,36 +89,36 @@ def _concerns(paths: Sequence[str], name: str) -> bool:
     return os.path.realpath(name) in map(os.path.realpath, paths)
 
 
-def _recovered(name: str, heard: Sequence[_Heard], waiting: Waiting, how: Discard) -> Recovered:
-    finish_staged([calls.followed(name)], alone=True)  # who asks for this knows that no other command is at work
-    removed: Sequence[str] = ()
-    if how is not Discard.NO and names.is_orphan(name):
-        journal = recovery.discard_orphan(name, how)
-    else:
-        names.check_not_orphan(name)
-        try:
-            with lock_target(name, waiting, alone=True) as target:
-                removed = recovery.clean(target)
-                journal = recovery.recover(target, discard=how)
-        except NoLocksError:
-            if has_journal(name):
-                raise
-            journal = ""  # no file is updated in place there
+def _recovered(name: str, path: str, heard: Sequence[_Heard], how: How) -> Recovered:
+    """Recover a file; who asks for this knows that no other command is at work where locks do not show that."""
+    path = os.path.realpath(path)
+    names.check_no_old_journal(path)
+    found = recovery.recover(name, path, how)
+    removed = _remove_drafts(name, path)
+    if not found and not removed:
+        os.stat(name)  # a file that is missing is an error
     done = [words for paths, words in heard if _concerns(paths, name)]
-    done += [_DONE[journal]] if journal in _DONE else []
-    done += [f"removed {temporary}" for temporary in removed]
-    changed = bool(done)
-    others = staging.of_others(os.path.dirname(os.path.realpath(name)))
-    done += [
-        f"results of user {user} may wait in {path}, which `mpired recover` of that user finishes"
-        for path, user in others
-    ]
-    return Recovered(name, tuple(done), changed)
+    done += [_DONE[found]] if found in _DONE else []
+    done += [f"removed {draft}" for draft in removed]
+    return Recovered(name, tuple(done), bool(done))
+
+
+def _remove_drafts(name: str, path: str) -> list[str]:
+    """Remove the drafts and scratch files that interrupted commands have left beside a file; return their names."""
+    directory, base = os.path.split(os.fsencode(path))
+    with calls.blaming(name):
+        dirfd = calls.open_directory(directory)
+        try:
+            own = [names.draft_name(base)]
+            for number in itertools.count():
+                if calls.status_at(scratch := names.scratch_name(base, number), dirfd) is None:
+                    break
+                own.append(scratch)
+            return [os.fsdecode(each) for each in own if remove_dead(each, dirfd, alone=True)]
+        finally:
+            calls.let_go(dirfd)
 
 
 def _listed(name: str) -> Recovered:
-    state, temporaries = recovery.look(name)
-    found = _FOUND[state] + [f"temporary file {temporary}" for temporary in temporaries]
-    if staging.pending(os.path.dirname(os.path.realpath(name))):
-        found.append("results of an interrupted or a living command in its directory")
-    return Recovered(name, tuple(found))
+    state, drafts = recovery.look(name)
+    return Recovered(name, tuple(_FOUND[state] + [f"draft {draft}" for draft in drafts]))

@@ -1,51 +1,46 @@
 """The two ways to change a locked file so that it is wholly old or wholly new after any crash.
 
-Replacement writes a whole new file and renames it over the old one: every reader sees the old or
-the new. Journalled writes the new bytes to a journal first and then into the file: the work is that
-of the change alone, and links and open descriptors stay, but a reader that knows nothing of journals can
-see half of the change while it is made, or after a crash until the next mpired command.
+Replacement writes a whole new file and renames it over the old one: every reader sees the old or the new. A patch
+writes the new bytes to a log first and then into the file: the work is that of the change alone, and links and open
+descriptors stay, but a reader that knows nothing of logs can see half of the change while it is made, or after a crash
+until the next mpired command.
 
-Both go through the same steps: `write` the new bytes, `seal` all that can fail, `publish`. Leaving the block
-before `publish` changes nothing.
+Both go through the same steps: `write` the new bytes, `seal` all that can fail, `publish`. Leaving the block before
+`publish` changes nothing.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import Protocol, Self
 
-from mpired.errors import UnconfirmedError
-from mpired.storage import calls, copying, interruptions, journal, marks
-from mpired.storage.journal import Journal, JournalWriter
+from mpired import interrupts
+from mpired.errors import ChangedError, MpiredError, UnconfirmedError, UsageError
+from mpired.storage import calls, copying, interruptions, keys
 from mpired.storage.lock import Target
-from mpired.storage.marks import Mark
-from mpired.storage.output import FileOutput
-from mpired.storage.temporary import remove_dead
+from mpired.storage.log import Kind, LogWriter
+from mpired.storage.names import MARK, draft_name
+from mpired.storage.scratch import Scratch, Single, remove_dead
+from mpired.storage.transaction import Draft, commit_log, link_log, new_log, unconfirmed
 
 # A file up to this size is copied without asking; of a larger one so much has to change.
 _SMALL_NBYTES = 64 << 20
 _LARGE_PART = 4
 
 
-class Extent(NamedTuple):
-    """What an update is about: bytes of the header of the target, and of all that will be written."""
-
-    head_nbytes: int
-    changed_nbytes: int
-
-
 class Update(Protocol):
-    """A change that is being prepared."""
+    """A change of a locked file that is being prepared. Leaving the block before `publish` changes nothing."""
 
     protocol: str
     source: int
     """The descriptor that has the old bytes."""
 
     def write(self, data: memoryview | bytes, offset: int) -> None: ...
-    def seal(self, keys: bytes) -> None: ...
+    def seal(self, new_keys: bytes) -> None: ...
     def publish(self, on_commit: Callable[[], None]) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(
@@ -65,16 +60,16 @@ class Replacement:
     output
         The new file, if it is open already.
     named
-        As of `FileOutput`.
+        As of `Draft`.
     """
 
     protocol = "rename"
 
-    def __init__(self, target: Target, *, durable: bool, output: FileOutput | None = None, named: bool = False) -> None:
+    def __init__(self, target: Target, *, durable: bool, output: Draft | None = None, named: bool = False) -> None:
         self.source = target.fd
         self._target = target
         self._size = target.status.st_size
-        self._output = output or FileOutput(target.name, overwrite=True, durable=durable, target=target, named=named)
+        self._output = output or Draft(target.name, overwrite=True, durable=durable, target=target, named=named)
         self._copied = 0
         with calls.blaming(target.name), closing_on_error(self._output):
             if output is not None or copying.clone(target.fd, self._output.fd):
@@ -89,7 +84,7 @@ class Replacement:
             calls.pwrite_all(self._output.fd, data, offset)
             self._copied = max(self._copied, offset + len(data))
 
-    def all_but(self, ranges: Sequence[tuple[int, int]]) -> FileOutput:
+    def all_but(self, ranges: Sequence[tuple[int, int]]) -> Draft:
         """Copy all but some ranges, offset and bytes, which ascend, and return the new file for these."""
         with calls.blaming(self._target.name):
             for offset, nbytes in ranges:
@@ -98,12 +93,12 @@ class Replacement:
             self._copy(self._size)
         return self._output
 
-    def seal(self, keys: bytes) -> None:
+    def seal(self, new_keys: bytes) -> None:
         """Copy the rest, and bring the new file to the disk."""
         with calls.blaming(self._target.name):
             self._copy(self._size)
-            if keys := keys or journal.kept_keys(self._target.fd):
-                journal.remember(self._output.fd, keys)
+            if remembered := new_keys or keys.kept(self._target.fd):
+                keys.remember(self._output.fd, remembered)
         self._output.seal()
 
     def publish(self, on_commit: Callable[[], None]) -> None:
@@ -124,134 +119,131 @@ class Replacement:
         self._output.__exit__(kind, error, trace)
 
 
-class Journalled:
-    """An update by a journal of the new bytes, which are then written into the file.
+class Patch:
+    """New bytes of a file, which are first in a log and then written where they belong.
 
     Parameters
     ----------
     target
         The locked file.
-    extent
-        What will be written.
+    nbytes
+        How many bytes will be written.
     durable
         Whether the disk has to confirm it.
     """
 
     protocol = "journal"
 
-    def __init__(self, target: Target, extent: Extent, *, durable: bool) -> None:
+    def __init__(self, target: Target, nbytes: int, *, durable: bool) -> None:
         self.source = target.fd
-        self._target = target
-        self._durable = durable
-        self._forgets = False
-        self._mark: Mark | None = None
+        self._target, self._durable = target, durable
+        self._has_names, self._forgets, self._marked = calls.has_several_names(target.status), False, False
+        self._keys = b""
         with calls.blaming(target.name):
-            if _has_several_names(target.status):
-                marks.check_possible(target.fd)
-            remove_dead(target.base, target.dirfd)
+            self._check_possible()
+            remove_dead(draft_name(target.base), target.dirfd)  # of a command that was killed
             try:
-                self._journal: JournalWriter | None = JournalWriter(
-                    target.fd, extent.head_nbytes, target.base, target.dirfd
-                )
+                self._log: LogWriter = new_log(target, [target.path])
+            except MpiredError:  # some are errors of the system, too
+                raise
             except OSError as error:
                 where = os.path.dirname(target.path)
-                raise OSError(error.errno, f"cannot make a journal in {where}: {error.strerror}") from error
+                raise OSError(error.errno, f"cannot make a log in {where}: {error.strerror}") from error
             try:
-                self._journal.reserve(extent.changed_nbytes)
+                self._log.reserve(nbytes)
             except BaseException:
-                self._abandon()
+                self.close()
                 raise
+
+    def _check_possible(self) -> None:
+        """Raise an error if an interrupted patch of the file could not be found, or not be finished."""
+        status = self._target.status
+        if status.st_dev != os.fstat(self._target.dirfd).st_dev:
+            reason = "is mounted by itself, so its directory can have no log of it"
+            raise UsageError(self._target.name, f"{reason}; `commit='rename'` replaces it")
+        if not self._has_names:
+            return
+        try:
+            os.getxattr(self._target.fd, MARK)
+        except OSError as error:
+            if error.errno == errno.ENODATA:
+                return
+            why = f"has {status.st_nlink} names (hard links), and"
+            why = f"{why} its file system cannot mark it so that its log is found by each ({error.strerror})"
+            raise OSError(error.errno, f"{why}; `commit='rename'` changes the file of this name alone") from error
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
         """Note that the file is to have `data` at `offset`; offsets ascend."""
         with calls.blaming(self._target.name):
-            self._open_journal.write(data, offset)
+            self._log.write(data, offset)
 
-    @property
-    def _open_journal(self) -> JournalWriter:
-        assert self._journal is not None  # noqa: S101 - it is there until the block is left
-        return self._journal
-
-    def seal(self, keys: bytes) -> None:
-        """Complete the journal, but for what makes it valid, and reserve space in the holes that will be written to."""
-        target, status = self._target, self._target.status
+    def seal(self, new_keys: bytes) -> None:
+        """Complete the log, but for its header, and reserve space in the holes that will be written to."""
+        target, status, writer = self._target, self._target.status, self._log
         with calls.blaming(target.name):
             if status.st_blocks * 512 < status.st_size:
-                for offset, nbytes in self._open_journal.ranges:
+                for offset, nbytes in writer.ranges:
                     calls.reserve(target.fd, offset, offset + nbytes)
-            if keys:
-                self._forgets = not journal.stored_keys(target.fd)
-                _reserve_keys(target.fd, keys)
-            self._open_journal.seal(keys)
-            if _has_several_names(target.status):
-                self._mark_begun()
+            if new_keys:
+                self._forgets = not keys.stored(target.fd)
+                keys.reserve(target.fd, new_keys)
+            attributes = {keys.ATTRIBUTE: new_keys.hex()} if new_keys else {}
+            body = {
+                "name": os.fsdecode(target.base), "inode": status.st_ino, "generation": calls.generation(target.fd),
+                "size": status.st_size, "attributes": attributes,
+            }  # fmt: skip
+            writer.seal(Kind.PATCH, body)
+            self._keys = new_keys
 
-    def _mark_begun(self) -> None:
-        """Let all names of the file lead to the journal before it can become valid."""
-        writer, target = self._open_journal, self._target
-        if self._durable:
-            writer.sync_name()  # else a mark could lead to a journal that never was
-        mark = Mark(begun=True, identity=writer.identity, path=os.fsencode(target.path))
-        marks.write(target.fd, mark)
-        self._mark = mark
+    def publish(self, on_commit: Callable[[], None]) -> None:
+        """Commit the log, write its bytes into the file, and remove it."""
+        target, writer = self._target, self._log
+        with interruptions.blocked():
+            try:
+                with calls.blaming(target.name):
+                    link_log(writer, target)
+                    writer.check(os.path.join(os.path.dirname(target.path), os.fsdecode(writer.names[0])))
+                    if not target.is_current:
+                        raise ChangedError(target.name, "was replaced by another program meanwhile; run again")
+                    if self._has_names:
+                        self._mark()
+                    if self._durable:
+                        calls.fsync_directory(target.dirfd)
+                commit_log(writer, target.name, durable=self._durable)
+            except UnconfirmedError:
+                writer.is_committed = True
+                raise
+            writer.is_committed = True  # from here on it is finished, by us or by the next
+            on_commit()
+            with unconfirmed(target.name, "the update is committed, but not finished"):
+                writer.apply(target.fd, {keys.ATTRIBUTE: self._keys.hex()} if self._keys else {})
+                if self._durable:
+                    # Attributes are brought to the disk by a full sync only.
+                    (calls.fsync if self._keys else calls.fdatasync)(target.fd)
+                if self._marked:
+                    os.removexattr(target.fd, MARK)
+                writer.finish(durable=self._durable)
+
+    def _mark(self) -> None:
+        """Let all names of the file lead to the log before it can be committed."""
+        target = self._target
+        inodes = target.status.st_ino, os.fstat(target.dirfd).st_ino
+        pointer = "{} {} {} ".format(self._log.identity.hex(), *inodes).encode() + os.fsencode(target.path)
+        os.setxattr(target.fd, MARK, pointer)
+        self._marked = True
         if self._durable:
             calls.fsync(target.fd)
 
-    def publish(self, on_commit: Callable[[], None]) -> None:
-        """Make the journal valid, write its bytes into the file, and remove it."""
-        target, writer = self._target, self._open_journal
-        with interruptions.blocked():
-            committed = self._commit(writer)
-            self._journal = None  # from here on it is finished, by us or by the next
-            on_commit()
-            try:
-                marks.apply(committed, target.fd, self._mark, durable=self._durable)
-                calls.unlink(writer.name, target.dirfd)
-                if self._durable:
-                    calls.fsync_directory(target.dirfd)
-                if self._mark is not None:
-                    marks.clear(target.fd)
-            except OSError as error:
-                reason = f"the update is committed, but not finished ({error.strerror}); do not repeat it"
-                raise UnconfirmedError(target.name, f"{reason}, the next mpired command finishes it") from error
-            finally:
-                calls.let_go(writer.fd)
-
-    def _commit(self, writer: JournalWriter) -> Journal:
-        target = self._target
-        try:
-            with calls.blaming(target.name):
-                return writer.publish(durable=self._durable)
-        except OSError as error:
-            whole = _is_whole(writer.fd)
-            if self._abandon() or not whole:
-                raise
-            reason = f"the journal of the update could neither be synced nor removed ({error.strerror}); do not repeat"
-            raise UnconfirmedError(target.name, f"{reason} it, the next mpired command finishes it") from error
-
-    def _abandon(self) -> bool:
-        """Remove the journal, so that nothing has happened, whatever the power does; tell whether that worked."""
-        writer, self._journal = self._journal, None
-        if writer is not None:
-            if self._forgets:
-                with contextlib.suppress(OSError):
-                    journal.forget(self._target.fd)
-            try:
-                if self._mark is not None:  # which must not lead to a journal that is gone
-                    marks.end(self._target.fd, self._mark, durable=self._durable)
-            except OSError:
-                calls.let_go(writer.fd)
-                return False
-            try:
-                writer.remove()
-            except OSError:
-                return False
+    def close(self) -> None:
+        """Let go of the log; if nothing of it was committed, nothing has happened."""
+        if not self._log.is_committed:
             with contextlib.suppress(OSError):
-                if self._durable:
-                    calls.fsync_directory(self._target.dirfd)
-            if self._mark is not None:
-                marks.clear(self._target.fd)
-        return True
+                if self._forgets:
+                    keys.forget(self.source)
+            with contextlib.suppress(OSError):
+                if self._marked:
+                    os.removexattr(self.source, MARK)
+        self._log.close()
 
     def __enter__(self) -> Self:
         return self
@@ -259,7 +251,7 @@ class Journalled:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._abandon()
+        self.close()
 
 
 class Reading:
@@ -273,7 +265,7 @@ class Reading:
     def write(self, data: memoryview | bytes, offset: int) -> None:
         """Write nothing: the bytes are the old ones."""
 
-    def seal(self, keys: bytes) -> None:
+    def seal(self, new_keys: bytes) -> None:
         """Have nothing to make ready."""
 
     def publish(self, on_commit: Callable[[], None]) -> None:
@@ -289,7 +281,7 @@ class Reading:
 
 
 @contextlib.contextmanager
-def closing_on_error(output: FileOutput) -> Iterator[None]:
+def closing_on_error(output: Draft) -> Iterator[None]:
     """Let go of an output if the block fails."""
     try:
         yield
@@ -298,65 +290,131 @@ def closing_on_error(output: FileOutput) -> Iterator[None]:
         raise
 
 
-def _is_whole(fd: int) -> bool:
-    """Tell whether a journal is valid; one that cannot be read counts as that."""
-    try:
-        header = journal.read_header(fd)
-        return header is not None and journal.is_whole(Journal(fd, header))
-    except OSError:
-        return True
-
-
-def _reserve_keys(fd: int, keys: bytes) -> None:
-    """Make room for the keys before the commit: after it there must be nothing left that can be refused."""
-    old = journal.stored_keys(fd)
-    # The keys that are there, and zeros, which are the key of nothing.
-    journal.remember(fd, old[-len(keys) :].rjust(len(keys), b"\0"))
-
-
-def choose(target: Target, extent: Extent, commit: str, *, durable: bool) -> Update:
+def choose(target: Target, changed_nbytes: int, commit: str, *, durable: bool) -> Update:
     """Begin an update of a locked target."""
-    return replacement(target, extent, commit, durable=durable) or Journalled(target, extent, durable=durable)
+    return replacement(target, changed_nbytes, commit, durable=durable) or Patch(
+        target, changed_nbytes, durable=durable
+    )
 
 
 def replacement(
-    target: Target, extent: Extent, commit: str, *, durable: bool, named: bool = False
+    target: Target, changed_nbytes: int, commit: str, *, durable: bool, named: bool = False
 ) -> Replacement | None:
-    """Begin to replace a locked target, if `choose` would; None where it takes a journal.
+    """Begin to replace a locked target, if `choose` would; None where it takes a patch.
 
-    One that may only be read is always replaced. `named` is as of `FileOutput`.
+    One that may only be read is always replaced. `named` is as of `Draft`.
     """
     if target.shared:
         commit = "rename"
     if commit == "journal" or (commit == "auto" and not _rename_keeps(target.status)):
         return None
     size = target.status.st_size
-    if commit == "rename" or size <= max(_SMALL_NBYTES, _LARGE_PART * extent.changed_nbytes):
+    if commit == "rename" or size <= max(_SMALL_NBYTES, _LARGE_PART * changed_nbytes):
         return Replacement(target, durable=durable, named=named)
     output = _cloned(target, durable=durable, named=named)
     return None if output is None else Replacement(target, durable=durable, output=output)
 
 
-def _has_several_names(status: os.stat_result) -> bool:
-    return status.st_nlink > 1
-
-
 def _rename_keeps(status: os.stat_result) -> bool:
     """Tell whether a new file can be all that the old one is: its only name, its owner and its group."""
-    if _has_several_names(status):
+    if calls.has_several_names(status):
         return False
     if os.geteuid() == 0:
         return True
     return status.st_uid == os.geteuid() and status.st_gid in {os.getegid(), *os.getgroups()}
 
 
-def _cloned(target: Target, *, durable: bool, named: bool) -> FileOutput | None:
+def _cloned(target: Target, *, durable: bool, named: bool) -> Draft | None:
     """Return a new file that shares the blocks of the target; None where that is not possible."""
     try:
-        output = FileOutput(target.name, overwrite=True, durable=durable, target=target, named=named)
+        output = Draft(target.name, overwrite=True, durable=durable, target=target, named=named)
     except OSError:
         return None
     if copying.clone(target.fd, output.fd):
         return output
     output.__exit__(None, None, None)
     return None
+
+
+class ChangedFile:
+    """What is to be put into a file: its one draft is filled where the bytes lie in the file, and then committed.
+
+    Parameters
+    ----------
+    path
+        The file.
+    target
+        The file, locked; None if it cannot be, so that it can only be replaced.
+    ranges
+        Offset and number of the bytes that are put there, ascending and apart.
+    on_commit
+        Called when they are there, while interruptions are still held back.
+    named
+        As of `Draft` and `Scratch`.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        target: Target | None,
+        ranges: Sequence[tuple[int, int]],
+        *,
+        on_commit: Callable[[], None] = interrupts.committed,
+        named: bool = False,
+    ) -> None:
+        self._on_commit = on_commit
+        self._ranges = ranges
+        self._changed = sum(nbytes for _, nbytes in ranges)
+        with contextlib.ExitStack() as stack:
+            self._target = target or stack.enter_context(_unlocked(path))
+            self._update = replacement(self._target, self._changed, "auto", durable=True, named=named)
+            if self._update is not None:
+                stack.enter_context(self._update)
+                self._draft: Single = self._update.all_but(ranges)
+            else:
+                scratch = stack.enter_context(Scratch(os.path.dirname(self._target.path), path, named=named))
+                with calls.blaming(path):
+                    for offset, nbytes in ranges:
+                        calls.reserve(scratch.fd, offset, offset + nbytes)
+                self._draft = scratch
+            self._stack = stack.pop_all()
+
+    @property
+    def drafts(self) -> Sequence[Single]:
+        """What is to be filled."""
+        return (self._draft,)
+
+    def commit(self) -> None:
+        """Let the file have the new bytes."""
+        if self._update is not None:
+            self._update.seal(b"")
+            self._update.publish(self._on_commit)
+            return
+        with Patch(self._target, self._changed, durable=True) as update:
+            for offset, nbytes in self._ranges:
+                at = offset
+                for block in calls.blocks(self._draft.fd, offset, offset + nbytes):
+                    update.write(block, at)
+                    at += len(block)
+            update.seal(b"")
+            update.publish(self._on_commit)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.__exit__(kind, error, trace)
+
+
+def _unlocked(path: str) -> Target:
+    """Open a file that cannot be locked, as one that others may read."""
+    with calls.blaming(path):
+        real = os.path.realpath(path)
+        dirfd = calls.open_directory(os.path.dirname(real))
+        try:
+            return Target(path, real, os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), dirfd, shared=True)
+        except BaseException:
+            os.close(dirfd)
+            raise

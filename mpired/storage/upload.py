@@ -11,7 +11,7 @@ from mpired import interrupts
 from mpired.errors import OutputExistsError, UnconfirmedError, UsageError
 from mpired.log import step
 from mpired.storage import calls, stores, urls
-from mpired.storage.output import Packing, Scratch
+from mpired.storage.scratch import Packing, Scratch
 from mpired.storage.stores import Version
 
 _SINGLE_NBYTES = 64 << 20

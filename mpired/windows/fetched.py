@@ -17,7 +17,10 @@ from mpired.context import BASE_NBYTES, Context
 from mpired.errors import MpiredError, UnconfirmedError, UsageError
 from mpired.sources.local import LocalSource
 from mpired.storage import calls
-from mpired.storage.output import FileOutput, Output, Scratch, StreamOutput, is_fifo, is_terminal, open_output
+from mpired.storage.output import Output, StreamOutput, open_output
+from mpired.storage.places import is_fifo, is_terminal
+from mpired.storage.scratch import Scratch
+from mpired.storage.transaction import Draft
 from mpired.storage.urls import check_are_files
 from mpired.windows.request import Done
 
@@ -87,12 +90,12 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
     @property
     def replaced(self) -> list[str]:
         """The file that it replaces, if there is one."""
-        return [self._path] if isinstance(self._output, FileOutput) and os.path.isfile(self._path) else []
+        return [self._path] if isinstance(self._output, Draft) and os.path.isfile(self._path) else []
 
     def keep(self, elements: np.ndarray, model: Model) -> None:
         """Take elements that are like those of a window, of one buffer; a file is in place then."""
         output = self._output
-        if isinstance(output, FileOutput) and model.source and output.replaces(model.source.inode):
+        if isinstance(output, Draft) and model.source and output.replaces(model.source.inode):
             raise UsageError("`fetch`", f"{self._path} is the target; choose another file")
         like = model.buffers[0]
         _, layout = laid_out(self._path, self._to, model, terminal=self._terminal)
@@ -108,7 +111,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
                     calls.pwrite_all(output.fd, stored.view(np.uint8).data, layout.offset)
                 else:
                     layout([FlatBuffer(source, like.datatype, like.count, elements.dtype)], output.fd)
-        if isinstance(output, FileOutput):
+        if isinstance(output, Draft):
             for name in filter(os.path.exists, self._windows):  # one that is being made has the rights of any new file
                 output.limit_readers(name)
             self._commit(output)
@@ -116,7 +119,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         elif isinstance(output, StreamOutput) and not is_fifo(self._path):
             output.check()
 
-    def _commit(self, output: FileOutput) -> None:
+    def _commit(self, output: Draft) -> None:
         """Put the file in place; if the disk does not confirm it, the target stays as it is."""
         try:
             output.commit()
@@ -130,7 +133,7 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
 
     def send(self, name: str, done: Done) -> None:
         """Write the elements to a stream, now that with the target `name` is done what was to be done."""
-        if isinstance(self._output, FileOutput):
+        if isinstance(self._output, Draft):
             return
         try:
             self._output.commit()
@@ -146,6 +149,6 @@ class FetchOutput(AbstractContextManager["FetchOutput"]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         refused = isinstance(error, MpiredError | OSError) and not isinstance(error, UnconfirmedError)
-        if refused and self._in_place and isinstance(self._output, FileOutput):
+        if refused and self._in_place and isinstance(self._output, Draft):
             self._output.take_back()  # the target was not changed, so nothing was fetched
         self._output.__exit__(kind, error, trace)

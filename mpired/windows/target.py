@@ -32,11 +32,14 @@ from mpired.context import Context
 from mpired.errors import OutputExistsError, UsageError
 from mpired.sources.local import LocalSource, recovered_status
 from mpired.sources.source import Source
-from mpired.storage import calls, journal
+from mpired.storage import calls
+from mpired.storage.keys import Keys, kept, remember
+from mpired.storage.keys import of_file as keys_of_file
 from mpired.storage.lock import Target, check_reach, check_reaches
-from mpired.storage.output import FileOutput, Scratch, check_new
-from mpired.storage.update import Extent, Update, choose
-from mpired.windows import once
+from mpired.storage.places import check_new
+from mpired.storage.scratch import Scratch
+from mpired.storage.transaction import Draft
+from mpired.storage.update import Update, choose
 
 _BLOCK_NBYTES = 4 << 20
 _ALIGNMENT = 64
@@ -62,8 +65,8 @@ class Opened(Protocol):
     def rewriting(self) -> int:
         """Return about how many bytes are in memory at once when it is written; 0 if it is changed where it is."""
 
-    def remembered(self) -> list[bytes]:
-        """Return the keys of what was combined into it before."""
+    def keys(self, stack: ExitStack, /) -> Keys:
+        """Return the keys of what was combined into it before; `stack` closes what is opened for that."""
 
     def begin(self, changed_nbytes: int, policy: Policy, /) -> Update:
         """Begin to change it."""
@@ -83,18 +86,16 @@ class FlatTarget:
         """Return 0."""
         return 0
 
-    def remembered(self) -> list[bytes]:
+    def keys(self, _stack: ExitStack, /) -> Keys:
         """Return the keys of what was combined into it before."""
-        return once.stored(self._target)
+        return Keys(self.name, self._target.base, self._target.dirfd, self._target.fd)
 
     def begin(self, changed_nbytes: int, policy: Policy, /) -> Update:
         """Begin to change it by the protocol of the policy."""
-        head_nbytes = min(window.offset for window in self.windows)
-        extent = Extent(min(head_nbytes, journal.MOST_HEAD_NBYTES), changed_nbytes)
-        return choose(self._target, extent, policy.commit, durable=policy.durable)
+        return choose(self._target, changed_nbytes, policy.commit, durable=policy.durable)
 
 
-def open_target(target: Target, declared: Declared, decoder: Decoder, stack: ExitStack) -> Opened:
+def look_at(target: Target, declared: Declared, decoder: Decoder, stack: ExitStack) -> Opened:
     """Look at a locked file."""
     file = looked_at(LocalSource.of_status(target.name, target.path, target.status), declared)
     if flat := changed_there(file):
@@ -103,7 +104,7 @@ def open_target(target: Target, declared: Declared, decoder: Decoder, stack: Exi
 
 
 def looked_at(source: Source, declared: Declared) -> RankFile:
-    """Look at a file that is to be a target; errors as of `open_target`."""
+    """Look at a file that is to be a target; errors as of `look_at`."""
     row = recognise(source, declared)
     file = row.inspect(source, declared)
     file.check_some(declared.taken)
@@ -130,9 +131,9 @@ class PlannedTarget:
         """Return about how many bytes are in memory at once when it is written."""
         return 0 if self._like is None else rewriting(self.format, self._like)
 
-    def remembered(self) -> list[bytes]:
+    def keys(self, stack: ExitStack, /) -> Keys:
         """Return the keys of what was combined into it before."""
-        return once.of_file(self.name)
+        return stack.enter_context(keys_of_file(self.name))
 
     def begin(self, _changed_nbytes: int, _policy: Policy, /) -> Update:
         """Refuse to change it."""
@@ -142,7 +143,7 @@ class PlannedTarget:
 def plan_target(
     name: str, declared: Declared, filling: Filling | None, policy: Policy, *, writable: bool
 ) -> PlannedTarget:
-    """Inspect a target without a lock, or the one that would be made; errors as of `open_target`, `make_target`."""
+    """Inspect a target without a lock, or the one that would be made; errors as of `look_at`, `make_target`."""
     if filling is not None and not os.path.exists(name):
         check_new([name], declared.context, overwrite=False)
         check_reaches(name)
@@ -239,7 +240,7 @@ class _Columns:
             end += -(-column.count * form.itemsize // _ALIGNMENT) * _ALIGNMENT
         self.windows = flat
 
-    def _encode(self, output: FileOutput) -> None:
+    def _encode(self, output: Draft) -> None:
         source = LocalSource.of(self.name, self._scratch.shared_path)
         changed = [window._replace(source=source) for window in self.windows]
         rewrite(format_named(self.format), self._like, changed, output.shared)
@@ -270,9 +271,9 @@ class ColumnTarget(_Columns):
         steps = (max(1, _BLOCK_NBYTES // buffer.datatype.itemsize) for buffer in buffers)
         self._put(buffers, map(blocks, buffers, steps), [getattr(each, "missing", None) for each in file.buffers])
 
-    def remembered(self) -> list[bytes]:
+    def keys(self, _stack: ExitStack, /) -> Keys:
         """Return the keys of what was combined into it before."""
-        return once.stored(self._target)
+        return Keys(self.name, self._target.base, self._target.dirfd, self._target.fd)
 
     def begin(self, _changed_nbytes: int, policy: Policy, /) -> Update:
         """Begin to change it: always by a new file."""
@@ -305,19 +306,19 @@ class _Written:
     def __init__(self, name: str, fd: int) -> None:
         self._name = name
         self.source = fd
-        self._output: FileOutput | None = None
+        self._output: Draft | None = None
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
         """Put new bytes to their place."""
         with calls.blaming(self._name):
             calls.pwrite_all(self.source, data, offset)
 
-    def seal(self, keys: bytes) -> None:
+    def seal(self, new_keys: bytes) -> None:
         """Bring the new file to the disk."""
         assert self._output is not None  # noqa: S101 - opened by then
-        if keys:
+        if new_keys:
             with calls.blaming(self._name):
-                journal.remember(self._output.fd, keys)
+                remember(self._output.fd, new_keys)
         self._output.seal()
 
     def publish(self, on_commit: Callable[[], None]) -> None:
@@ -338,22 +339,20 @@ class _Written:
 class _Rewritten(_Written):
     """An update of a file with columns: the new elements are written to a new file at the end."""
 
-    def __init__(
-        self, target: Target, scratch: Scratch, encode: Callable[[FileOutput], None], *, durable: bool
-    ) -> None:
+    def __init__(self, target: Target, scratch: Scratch, encode: Callable[[Draft], None], *, durable: bool) -> None:
         super().__init__(target.name, scratch.fd)
         self._target = target
         self._encode = encode
         self._durable = durable
 
-    def seal(self, keys: bytes) -> None:
+    def seal(self, new_keys: bytes) -> None:
         """Write the new file, and bring it to the disk."""
         with calls.blaming(self._name):
-            keys = keys or journal.kept_keys(self._target.fd)
+            new_keys = new_keys or kept(self._target.fd)
             target = self._target
-            self._output = FileOutput(target.name, overwrite=True, durable=self._durable, target=target)
+            self._output = Draft(target.name, overwrite=True, durable=self._durable, target=target)
             self._encode(self._output)
-        super().seal(keys)
+        super().seal(new_keys)
 
 
 class Appeared(Exception):  # noqa: N818 - no error: the request starts again with the file that is there
@@ -389,14 +388,16 @@ class Filling(NamedTuple):
 
 
 def make_target(
-    name: str, filling: Filling, context: Context, stack: ExitStack, *, durable: bool
+    name: str, filling: Filling, context: Context, stack: ExitStack, *, durable: bool, keyed: bool
 ) -> NewTarget | NewColumns:
-    """Make a target that does not exist yet."""
+    """Make a target that does not exist yet; of those who make it `keyed`, with a file of keys, one at a time."""
     row = filling.row(name)
     try:
-        output = stack.enter_context(FileOutput(name, overwrite=False, context=context, durable=durable))
+        output = stack.enter_context(Draft(name, overwrite=False, context=context, durable=durable, named=keyed))
     except OutputExistsError as error:
         raise Appeared from error
+    if keyed and calls.status_at(output.base, output.dirfd) is not None:
+        raise Appeared
     check_reach(output.fd, name)  # another machine may make it, too
     if not row.is_flat:
         return NewColumns(output, filling, stack)
@@ -416,7 +417,7 @@ class NewColumns(_Columns):
         Closes what is opened.
     """
 
-    def __init__(self, output: FileOutput, filling: Filling, stack: ExitStack) -> None:
+    def __init__(self, output: Draft, filling: Filling, stack: ExitStack) -> None:
         model = filling.model
         assert model.source is not None  # noqa: S101 - else its format is not made
         if any(len(buffer.columns) > 1 for buffer in model.buffers):
@@ -428,15 +429,15 @@ class NewColumns(_Columns):
         counts = (buffer.count for buffer in model.buffers)
         self._put(model.buffers, map(_repeated, filling.elements, counts), filling.marked)
 
-    def remembered(self) -> list[bytes]:
+    def keys(self, _stack: ExitStack, /) -> Keys:
         """Return no keys: nothing was combined into it yet."""
-        return []
+        return Keys(self.name, self._output.base, self._output.dirfd, None)
 
     def begin(self, _changed_nbytes: int, _policy: Policy, /) -> Update:
         """Begin to change it."""
         return _MadeOfColumns(self.name, self._output, self._scratch, self._encode_unchanged)
 
-    def _encode_unchanged(self, output: FileOutput) -> None:
+    def _encode_unchanged(self, output: Draft) -> None:
         self._encode(output)
         self._like.check_unchanged()
 
@@ -461,7 +462,7 @@ class NewTarget:
         What it holds at first.
     """
 
-    def __init__(self, output: FileOutput, row: Format, filling: Filling) -> None:
+    def __init__(self, output: Draft, row: Format, filling: Filling) -> None:
         self.name = name = output.name
         self._output = output
         self.source = self._output.fd
@@ -485,9 +486,9 @@ class NewTarget:
         """Return 0."""
         return 0
 
-    def remembered(self) -> list[bytes]:
+    def keys(self, _stack: ExitStack, /) -> Keys:
         """Return no keys: nothing was combined into it yet."""
-        return []
+        return Keys(self.name, self._output.base, self._output.dirfd, None)
 
     def begin(self, _changed_nbytes: int, _policy: Policy, /) -> Update:
         """Begin to change it."""
@@ -499,9 +500,9 @@ class _Made(_Written):
 
     protocol = "new file"
 
-    def __init__(self, name: str, output: FileOutput, fd: int | None = None) -> None:
+    def __init__(self, name: str, output: Draft, fd: int | None = None) -> None:
         super().__init__(name, output.fd if fd is None else fd)
-        self._output: FileOutput = output
+        self._output: Draft = output
 
     def publish(self, on_commit: Callable[[], None]) -> None:
         """Give the new file its name, if that is still free."""
@@ -519,12 +520,12 @@ class _Made(_Written):
 class _MadeOfColumns(_Made):
     """The update that makes a new file with columns: it is written at the end."""
 
-    def __init__(self, name: str, output: FileOutput, scratch: Scratch, encode: Callable[[FileOutput], None]) -> None:
+    def __init__(self, name: str, output: Draft, scratch: Scratch, encode: Callable[[Draft], None]) -> None:
         super().__init__(name, output, scratch.fd)
         self._encode = encode
 
-    def seal(self, keys: bytes) -> None:
+    def seal(self, new_keys: bytes) -> None:
         """Write the new file, and bring it to the disk."""
         with calls.blaming(self._name):
             self._encode(self._output)
-        super().seal(keys)
+        super().seal(new_keys)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import NamedTuple
@@ -20,20 +20,18 @@ from mpired.buffers import BufferModel, Model, format_named
 from mpired.buffers.names import lacking
 from mpired.buffers.rank import reordered
 from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES, Context
-from mpired.errors import BufferFileError, CountError, DatatypeError, UnconfirmedError, UsageError
+from mpired.errors import CountError, DatatypeError, UnconfirmedError, UsageError
 from mpired.log import step
 from mpired.ops import overflow
 from mpired.progress import Progress
 from mpired.ranks import check_formats
 from mpired.sources.directory import check_one_file
-from mpired.storage import calls, unfinished
-from mpired.storage.lock import Inode, Target, Waiting, inode, lock_all, lock_replaced, lock_target
-from mpired.storage.names import check_not_orphan
-from mpired.storage.output import parted
-from mpired.storage.remains import finish_staged, has_journal
+from mpired.storage import calls
+from mpired.storage.keys import Keys
+from mpired.storage.lock import Target, Waiting, inode, lock_all, open_for_reading, open_replaced, open_target
+from mpired.storage.places import parted
 from mpired.storage.update import Reading, Update
 from mpired.values import number
-from mpired.windows import once
 from mpired.windows.apply import Share, fold
 from mpired.windows.origin import Origin
 from mpired.windows.request import Done, Keep, Request
@@ -45,8 +43,8 @@ from mpired.windows.target import (
     Opened,
     PlannedTarget,
     Policy,
+    look_at,
     make_target,
-    open_target,
     plan_target,
 )
 
@@ -60,7 +58,6 @@ def transact(
     replaced: Sequence[str] = (),  # existing files that `keep` replaces, which are locked with the windows
 ) -> Done:
     """Carry out a request."""
-    finish_staged(map(calls.followed, request.windows))
     while True:
         with contextlib.suppress(Appeared), ExitStack() as stack:
             targets, recovered = _open(request, policy, replaced, stack)
@@ -129,13 +126,12 @@ def _open(
     if not request.op.origin and not all(os.access(name, os.W_OK) for name in request.windows):
         return _open_for_reading(request, stack), ()
     try:
-        targets = stack.enter_context(locked(request.windows, request.said.context, replaced=replaced))
+        targets, recovered = stack.enter_context(locked(request.windows, request.said.context, replaced=replaced))
     except FileNotFoundError as error:
         if request.op.identity is not None and request.create is None:
             error.add_note("`create` makes a target that is missing")
         raise
-    recovered = tuple(target.name for target in targets if unfinished.recover(target) == "finished")
-    return [open_target(target, request.declared, request.decoder, stack) for target in targets], recovered
+    return [look_at(target, request.declared, request.decoder, stack) for target in targets], recovered
 
 
 def _open_or_make(
@@ -147,43 +143,42 @@ def _open_or_make(
     opened, recovered = _open(replace(request, windows=there), policy, replaced, stack) if there else ((), ())
     others = dict(zip(there, opened, strict=True))
     made = (name for name in request.windows if name not in others)
-    others |= {name: make_target(name, filling, request.said.context, stack, durable=policy.durable) for name in made}
+    keyed = bool(request.keys)
+    others |= {
+        name: make_target(name, filling, request.said.context, stack, durable=policy.durable, keyed=keyed)
+        for name in made
+    }
     return [others[name] for name in request.windows], recovered
 
 
 def _open_for_reading(request: Request, stack: ExitStack) -> Sequence[Opened]:
     """Lock targets that may not be written to, beside other readers, when nothing in them is half done."""
-    for name in request.windows:
-        unfinished.recover_for_reading(name, request.said.context)
-    targets = stack.enter_context(locked(request.windows, request.said.context, shared=True))
-    for target in targets:
-        if has_journal(target.name):
-            raise BufferFileError(target.name, "has an unfinished update, of a process that has just died; run again")
-    return [open_target(target, request.declared, request.decoder, stack) for target in targets]
+    targets, _ = stack.enter_context(locked(request.windows, request.said.context, shared=True))
+    return [look_at(target, request.declared, request.decoder, stack) for target in targets]
 
 
 @contextlib.contextmanager
 def locked(
     names: Sequence[str], context: Context, *, shared: bool = False, replaced: Sequence[str] = ()
-) -> Iterator[list[Target]]:
-    """Lock windows, and files that are replaced beside them, all in one order; give the windows."""
+) -> Iterator[tuple[list[Target], tuple[str, ...]]]:
+    """Lock windows, and files that are replaced beside them; give the windows, and which of them were unfinished."""
 
-    def lock(name: str, waiting: Waiting, *, held: Collection[Inode]) -> Target | None:
+    def opened(name: str) -> Target | None:
         if name in names:
-            return lock_target(name, waiting, shared=shared, held=held)
-        return lock_replaced(name, waiting, held=held)
+            return open_for_reading(name) if shared else open_target(name)
+        return open_replaced(name)
 
     for name in names:
-        check_not_orphan(name)
         check_one_file(name)
-    with lock_all([*names, *replaced], Waiting(context.lock_timeout), lock=lock) as held:
+    recovered: dict[str, None] = {}
+    waiting = Waiting(context.lock_timeout)
+    with lock_all(
+        [*names, *replaced], waiting, opened=opened, after=lambda each: recovered.update({each.name: None})
+    ) as held:
         targets = [held[name] for name in names]
         if len({inode(target.status) for target in targets}) < len(targets):
             raise UsageError("`windows`", "names one file twice; each window is a file of its own")
-        for name in held.keys() - set(names):
-            if not held[name].shared:
-                unfinished.recover(held[name])
-        yield targets
+        yield targets, tuple(name for name in names if name in recovered)
 
 
 class _Part(NamedTuple):
@@ -191,7 +186,12 @@ class _Part(NamedTuple):
 
     shares: Sequence[Share]
     origins: Sequence[int]
-    attribute: bytes
+    keys: Keys | None = None
+    new: Sequence[tuple[bytes, str]] = ()  # the keys and their texts
+
+    def attribute(self, *, durable: bool) -> bytes:
+        """Record the new keys, and return what lets them count; b"" if there are none."""
+        return self.keys.append(self.new, durable=durable) if self.keys and self.new else b""
 
 
 class Work:
@@ -296,15 +296,16 @@ class Work:
         shares = sorted((share for share in shares if share.access.entries), key=lambda share: share.window.offset)
         keys = self._request.keys
         if not shares:
-            return _Part((), (), b"")
+            return _Part((), ())
         if not keys:
-            return _Part(shares, range(len(self._request.origins)), b"")
-        remembered = target.remembered()
+            return _Part(shares, range(len(self._request.origins)))
+        own = target.keys(self._stack)
+        remembered = own.find({prefix for key in keys for prefix in key.prefixes})
         new = [key for key in keys if not key.is_in(remembered)]
-        attribute = once.encoded(target.name, remembered, new)
         again = [number for key in new if key.has_known_content(remembered) for number in keys[key]]
         cautions.tell(*cautions.known_content([self._request.origins[number][0].name for number in again]))
-        return _Part(shares, [number for key in new for number in keys[key]], attribute)
+        origins = [number for key in new for number in keys[key]]
+        return _Part(shares, origins, own, [(key.kept, key.text) for key in new])
 
     def combine(self, progress: Progress) -> None:
         """Compute all new elements, and make the updates ready."""
@@ -317,7 +318,7 @@ class Work:
             origin.check_unchanged()
         for update, part in zip(self.updates, self._parts, strict=True):
             if update is not None:
-                update.seal(part.attribute)
+                update.seal(part.attribute(durable=self._policy.durable) if update.protocol else b"")
         if self.fetched is not None:
             self._targets[0].windows[0].datatype.clear_padding(self.fetched)
 

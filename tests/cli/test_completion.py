@@ -235,7 +235,7 @@ def test_columns(folder):
 def test_nothing_is_changed_or_told(folder):
     """Nor is an update finished, or told what the environment sets, or that --group-b needs a word."""
     np.save(folder / "t.npy", np.ones(3))
-    (folder / ".t.npy.mpired-journal").touch()
+    (folder / ".t.npy.mpired").touch()
     with unchanged(folder):
         assert words_for("mpired accumulate t.npy data/cells_0.parquet --columns e", folder) == ["energy"]
         assert words_for("mpired reduce data/cells_0.parquet --pair ", folder, MPIRED_JOBS="2", MPIRED_TYPE="double")

@@ -89,12 +89,12 @@ def test_it_waits_for_no_lock_and_finishes_nothing(folder):
         fcntl.lockf(held, fcntl.LOCK_EX)
         outcome = run("accumulate", "--op", "sum", "a.npy", "b.npy", "--dry-run", "--lock-timeout", "0", cwd=folder)
     assert (outcome.status, outcome.err) == (0, "")
-    (folder / ".a.npy.mpired-journal").write_bytes(b"anything")
+    (folder / ".a.npy.mpired").write_bytes(b"anything")
     with unchanged(folder):
         outcome = run("reduce", "--op", "sum", *NAMES, "-o", "out.npy", "--dry-run", cwd=folder)
     assert outcome.status == 0
     assert outcome.err == (
-        "mpired: a.npy: has an unfinished update of an interrupted command, which the call itself finishes first\n"
+        "mpired: a.npy: has an unfinished change of an interrupted command, which the call itself finishes first\n"
     )
 
 

@@ -184,30 +184,22 @@ def test_another_error_of_a_lock_leaves_nothing_behind(tmp_path):
     assert sorted(os.listdir(tmp_path)) == before
 
 
-def test_what_waits_where_there_are_no_locks_is_said_and_recovered_when_asked_for(tmp_path, monkeypatch):
+def test_what_waits_where_there_are_no_locks_is_said_and_recovered_when_asked_for(tmp_path):
     """A command cannot know there whether another one is at work; who calls `mpired recover` says that none is."""
     fill(tmp_path)
     ended_between_the_renames(tmp_path)
-    monkeypatch.setattr("mpired.storage.staging._PATIENCE", 0.01)
     outcome = run("reduce", "-q", "--op", "max", *RANKS, "--to", "json", cwd=tmp_path, setup=no_locks(errno.ENOLCK))
-    refused(outcome, 4, "no locks", "`mpired recover` on a file in that directory")
+    refused(outcome, 5, "no locks", "`mpired recover` of this file")
     assert run("recover", "r0.npy", cwd=tmp_path, setup=no_locks(errno.ENOLCK)).status == 0
     assert [np.load(tmp_path / name)[0] for name in RANKS] == [1, 3, 6, 10]
     assert litter(tmp_path) == []
 
 
-def test_drafts_that_were_never_committed_wait_for_recover_where_there_are_no_locks(tmp_path):
+def test_a_draft_that_was_never_committed_waits_for_recover_where_there_are_no_locks(tmp_path):
     fill(tmp_path)
-
-    def setup() -> None:
-        os.link = lambda *_, **__: os._exit(99)
-        no_locks(errno.ENOLCK)()
-        os.pwrite = lambda *_: os._exit(99)
-
-    words = ("scan", "-q", "--op", "sum", *RANKS, "-o", "s{rank}.npy")
-    assert run(*words, cwd=tmp_path, setup=setup).status == 99
-    assert len(litter(tmp_path)) == 1
-    succeeded(run(*words, cwd=tmp_path, setup=no_locks(errno.ENOLCK)))
+    (tmp_path / ".r0.npy.mpired-new").touch()
+    words = ("reduce", "-q", "-f", "--op", "sum", *RANKS[1:], "-o", "r0.npy", "--lock-timeout", "0.1")
+    refused(run(*words, cwd=tmp_path, setup=no_locks(errno.ENOLCK)), 5, "r0.npy", "mpired recover")
     assert len(litter(tmp_path)) == 1
     assert run("recover", "r0.npy", cwd=tmp_path, setup=no_locks(errno.ENOLCK)).status == 0
     assert litter(tmp_path) == []

@@ -70,7 +70,7 @@ def test_info_as_json(folder):
             "use": None,
         }
     ]
-    assert (described[0]["obstacle"], described[0]["once_keys"]) == (None, {"count": 0, "oldest": []})
+    assert (described[0]["obstacle"], described[0]["once_keys"]) == (None, {"count": 0, "last": [], "obstacle": None})
     assert [(b["name"], b["datatype"], b["count"]) for b in described[1]["buffers"]] == [("x", "MPI_DOUBLE", 3)]
 
 

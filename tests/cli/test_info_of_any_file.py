@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import decimal
 import json
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -177,9 +178,12 @@ def test_once_keys(tmp_path):
         assert run(*words, cwd=tmp_path).status == 0
     (described,) = json.loads(run("info", "--json", "t.npy", cwd=tmp_path).out)
     keys = described["once_keys"]
-    assert (keys["count"], len(keys["oldest"]), len({*keys["oldest"]})) == (6, 4, 4)
+    assert (keys["count"], [each["key"] for each in keys["last"]], keys["obstacle"]) == (6, [*"5432"], None)
+    assert all(re.fullmatch(r"20\d\d-\d\d-\d\dT\d\d:\d\d:\d\dZ", each["date"]) for each in keys["last"])
     shown = lines(run("info", "t.npy", cwd=tmp_path))[-1]
-    assert shown == f"once-keys: 6, the oldest first: {', '.join(keys['oldest'])}, ..."
+    assert shown == "once-keys: 6, the last one first: 5, 4, 3, 2, ..."
     succeeded(run("accumulate", "-q", "--op", "sum", "new.npy", "t.npy", "--create", "--once-key", "0", cwd=tmp_path))
-    (described,) = json.loads(run("info", "--json", "new.npy", cwd=tmp_path).out)
-    assert described["once_keys"] == {"count": 1, "oldest": keys["oldest"][:1]}
+    assert lines(run("info", "new.npy", cwd=tmp_path))[-1] == "once-keys: 1, the last one first: 0"
+    (tmp_path / "new.npy.mpired-keys").unlink()
+    shown = lines(run("info", "new.npy", cwd=tmp_path))[-1]
+    assert shown.startswith("once-keys: 1; has 1 key of --once, but new.npy.mpired-keys is missing")

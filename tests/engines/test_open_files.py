@@ -116,18 +116,17 @@ def test_local_workers_too(ranks):
 @pytest.mark.needs("strace")
 @pytest.mark.parametrize(("count", "limit", "most"), [(500, [], 1), (500, ["--max-memory", "180M"], 2), (3000, [], 2)])
 def test_small_ranks_are_opened_once(count, limit, most, tmp_path, monkeypatch):
-    """They are read when they are looked at, if there is memory for all; their directory is searched for journals."""
+    """They are read when they are looked at, if there is memory for all."""
     monkeypatch.chdir(tmp_path)
     ranks = [f"r{rank}.npy" for rank in range(100)]
     for rank, name in enumerate(ranks):
         np.save(name, np.full(count, float(rank)))
-    traced = ["strace", "-f", "-qq", "-e", "trace=openat,%stat", "-o", "trace.1"]
+    traced = ["strace", "-f", "-qq", "-e", "trace=openat", "-o", "trace.1"]
     command = [sys.executable, "-m", "mpired", "reduce", "--op", "sum", *limit, "-o", "out.npy", *ranks]
     subprocess.run([*traced, *command], check=True, capture_output=True)
     trace = Path("trace.1").read_text()
     opened = re.findall(r'openat\([^"]*"([^"]*)"[^=]*= \d', trace)
     assert {opened.count(name) for name in ranks} == {most}
-    assert not any(f".{name}.mpired-journal" in trace for name in ranks)
     assert np.load("out.npy").tolist() == [4950.0] * count
 
 

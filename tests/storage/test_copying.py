@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mpired.storage import calls, copying
+from mpired.storage import calls, copying, mounts
 
 MEBIBYTE = 1 << 20
 DATA = b"elements" * 1000
@@ -56,7 +56,7 @@ LIES = {"nothing but a hole": lambda position: 1 << 40, "no more data": _refuse,
 @pytest.mark.parametrize("lie", LIES)
 @pytest.mark.parametrize("kind", ["overlay", "fuse.something", "nfs4", ""])
 def test_holes_are_not_believed_where_it_is_not_known_that_they_are_told(kind, lie, sparse, monkeypatch):
-    monkeypatch.setattr(calls, "filesystem_type", lambda _fd: kind)
+    monkeypatch.setattr(mounts, "filesystem_type", lambda _fd: kind)
     monkeypatch.setattr(os, "lseek", lying(LIES[lie]))
     new = copied(sparse)
     assert new.read_bytes() == sparse.read_bytes()
@@ -77,7 +77,7 @@ def _nothing(_at: int) -> int:
 @pytest.mark.parametrize("number", range(6))
 def test_holes_are_not_believed_if_they_contradict_the_blocks(number, answer, sparse, monkeypatch):
     """A file system that is known to tell them, and fails once."""
-    monkeypatch.setattr(calls, "filesystem_type", lambda _fd: "ext4")
+    monkeypatch.setattr(mounts, "filesystem_type", lambda _fd: "ext4")
     monkeypatch.setattr(os, "lseek", once(number, answer))
     assert copied(sparse).read_bytes() == sparse.read_bytes()
 
@@ -110,7 +110,7 @@ def test_a_hole_up_to_the_end_of_a_file_that_was_cut_is_none(sparse, monkeypatch
 
 @pytest.mark.parametrize("kind", ["ext4", "nfs4"])
 def test_a_file_that_is_cut_while_it_is_copied_is_an_error(kind, sparse, monkeypatch):
-    monkeypatch.setattr(calls, "filesystem_type", lambda _fd: kind)
+    monkeypatch.setattr(mounts, "filesystem_type", lambda _fd: kind)
     monkeypatch.setattr(os, "copy_file_range", lambda *_: 0)
     original = calls.pread_into
 
@@ -125,9 +125,9 @@ def test_a_file_that_is_cut_while_it_is_copied_is_an_error(kind, sparse, monkeyp
 
 def test_the_file_system_is_known_where_the_mounts_are_not_listed(tmp_path, monkeypatch):
     """As in a chroot(2)."""
-    monkeypatch.setattr(calls, "mount_of_device", lambda _device: calls.Mount())
+    monkeypatch.setattr(mounts, "mount_of_device", lambda _device: mounts.Mount())
     with (Path("/dev/shm") / tmp_path.name).open("wb") as file:
         os.unlink(file.name)
-        assert calls.filesystem_type(file.fileno()) == "tmpfs"
+        assert mounts.filesystem_type(file.fileno()) == "tmpfs"
     with open("/proc/self/status", "rb") as file:
-        assert calls.filesystem_type(file.fileno()) == ""
+        assert mounts.filesystem_type(file.fileno()) == ""

@@ -1,4 +1,4 @@
-"""Somebody else who may rename in the output's directory: whatever takes the place of a staging directory, and at
+"""Somebody else who may rename in the output's directory: whatever takes the place of a log or a draft, and at
 whichever call, no file outside of it is changed, removed, or given to anybody.
 """
 
@@ -14,16 +14,18 @@ from pathlib import Path
 
 import pytest
 from command import in_child
+from faults import Counter, kill, kill_half_way
+from scenarios import NEW, OLD, SCENARIOS, make, npy, updated, written
 from values import folder_in_memory
 
+from mpired.context import NO_LIMITS
 from mpired.errors import MpiredError
-from mpired.storage import calls, remains
-from mpired.storage.together import Together
+from mpired.storage import calls
+from mpired.storage.names import recover_for_reading
 
 STRANGER = 4321
 # The calls of the operating system that name something, and so can be led astray.
-NAMING = ("chmod", "link", "listdir", "mkdir", "open", "readlink", "replace", "rmdir", "stat", "symlink", "unlink")
-INSIDE = ("0", "1", "lock", "home", "manifest", "commit", "other")
+NAMING = ("link", "lstat", "open", "replace", "stat", "unlink")
 RENAME_EXCHANGE = 2
 
 
@@ -35,187 +37,121 @@ def exchange(one: Path, other: Path) -> None:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def made(folder: Path) -> Path:
-    """Make a directory of somebody else, with two old files of his; and beside it files of ours."""
-    ours, shared = folder / "ours", folder / "shared"
-    ours.mkdir(mode=0o700, parents=True)
-    shared.mkdir()
-    for name in INSIDE:
-        (ours / name).write_bytes(b"ours")
-        (ours / name).chmod(0o600)
-    for name in "xy":
-        (shared / name).write_bytes(b"old")
-        (shared / name).chmod(0o666)
-        os.chown(shared / name, STRANGER, STRANGER)
-    os.chown(shared, STRANGER, STRANGER)
-    return shared
-
-
-def link(bait: Path, ours: Path) -> None:
-    """A link to a directory of ours."""
-    bait.symlink_to(ours)
-
-
-def links(bait: Path, ours: Path) -> None:
-    """A directory of links to files of ours."""
-    bait.mkdir()
-    for name in INSIDE:
-        (bait / name).symlink_to(ours / name)
+def forged(bait: Path, _ours: Path) -> None:
+    """A file of the neighbour, of the size of a result."""
+    bait.write_bytes(bytes(len(npy(OLD))))
     os.chown(bait, STRANGER, STRANGER)
-    bait.chmod(0o777)
 
 
-def second_names(bait: Path, ours: Path) -> None:
-    """A directory of second names of files of ours."""
-    bait.mkdir()
-    for name in INSIDE:
-        (bait / name).hardlink_to(ours / name)
-    os.chown(bait, STRANGER, STRANGER)
-    bait.chmod(0o777)
+BAITS: dict[str, Callable[[Path, Path], None]] = {
+    "link": lambda bait, ours: bait.symlink_to(ours),
+    "second name": lambda bait, ours: bait.hardlink_to(ours),
+    "forged": forged,
+}
 
 
-def private(bait: Path, ours: Path) -> None:
-    """A directory of ours itself, which others may rename."""
-    ours.rename(bait)
-    bait.chmod(0o700)
+write = written("a/x", "b/y", patience=0.02)
+patch = updated("a/x", commit="journal", lock_timeout=0.02)
 
 
-BAITS = {each.__name__: each for each in (link, links, second_names, private)}
+def write_named(tree: Path) -> None:
+    calls.open_unnamed = lambda _dirfd: None
+    write(tree)
 
 
-def belongings(folder: Path) -> dict[int, tuple[object, ...]]:
-    """Return all that is to stay of our files, wherever they are, by inode."""
-    found = {}
-    for top, _, names in os.walk(folder):
-        for name in names:
-            path = Path(top) / name
-            status = path.lstat()
-            if stat.S_ISREG(status.st_mode):
-                found[status.st_ino] = (path.read_bytes(), stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
-    return found
+def recover(tree: Path) -> None:
+    recover_for_reading(str(tree / "a/x"), NO_LIMITS)
 
 
-def swapping_at(which: int, shared: Path) -> Callable[[], None]:
-    """Return what puts the bait in the place of the first staging directory there is, just before a call."""
-
-    def patch() -> None:
-        count = iter(range(10**6))
-        swapped = False
-
-        def watched(original: Callable[..., object]) -> Callable[..., object]:
-            def call(*arguments: object, **settings: object) -> object:
-                nonlocal swapped
-                due = next(count) >= which
-                if due and not swapped:
-                    names = [name for name in LISTDIR(shared) if name.endswith(".mpired-together")]
-                    if names:
-                        swapped = True
-                        exchange(shared / names[0], shared.parent / "bait")
-                return original(*arguments, **settings)
-
-            return call
-
-        for name in NAMING:
-            setattr(os, name, watched(getattr(os, name)))
-
-    return patch
+def killed_set(tree: Path) -> None:
+    os.replace = lambda *_, **__: kill()
+    write(tree)
 
 
-LISTDIR = os.listdir
+def killed_patch(tree: Path) -> None:
+    kill_half_way()
+    patch(tree)
 
 
-def write(shared: Path) -> None:
-    """Replace both files, whatever comes of it."""
-    paths = [str(shared / name) for name in "xy"]
-    with contextlib.suppress(MpiredError, OSError), Together(paths, overwrite=True) as outputs:
-        for draft in outputs.drafts:
-            with draft.created(9) as fd:
-                calls.pwrite_all(fd, b"new bytes", 0)
-            fd = draft.shared.open()  # as a worker does
-            calls.pwrite_all(fd, b"NEW", 0)
-            os.close(fd)
-        outputs.commit()
+# What is done, what was left before by another, and the names that change places.
+JOBS: dict[str, tuple[Callable[[Path], None], Callable[[Path], None] | None, tuple[str, ...]]] = {
+    "write": (write, None, ("a/.x.mpired", "a/.x.mpired-new", "b/.y.mpired")),
+    "write with names": (write_named, None, ("a/.x.mpired", "b/.y.mpired-new")),
+    "patch": (patch, None, ("a/.x.mpired",)),
+    "recover a set": (recover, killed_set, ("a/.x.mpired", "a/.x.mpired-new", "b/.y.mpired", "b/.y.mpired-new")),
+    "recover a patch": (recover, killed_patch, ("a/.x.mpired",)),
+}
 
 
-class Ended(BaseException):
-    """The end of a process, on paper."""
+def kept(*paths: Path) -> list[tuple[object, ...]]:
+    """Return all that is to stay of our files."""
+    statuses = [(path.read_bytes(), path.stat()) for path in paths]
+    return [(data, stat.S_IMODE(each.st_mode), each.st_uid, each.st_gid) for data, each in statuses]
 
 
-def interrupted(shared: Path) -> None:
-    """End between the commit and the renames."""
+def swapping(number: int, name: Path, bait: Path, counter: Counter) -> None:
+    """Put the bait in the place of a name just before the n-th call."""
+    made, is_there = 0, os.access
 
-    def end(*_: object, **__: object) -> None:
-        raise Ended
+    def watched(original: Callable[..., object]) -> Callable[..., object]:
+        def call(*arguments: object, **settings: object) -> object:
+            nonlocal made
+            made += 1
+            counter.note(made)
+            if made == number:
+                (exchange if is_there(name, os.F_OK) else RENAME)(bait, name)
+            return original(*arguments, **settings)
 
-    os.replace = end
-    with contextlib.suppress(Ended):
-        write(shared)
+        return call
+
+    for each in NAMING:
+        setattr(os, each, watched(getattr(os, each)))
 
 
-def recover(shared: Path) -> None:
-    with contextlib.suppress(MpiredError, OSError):
-        remains.finish_staged([str(shared / "x")])
+RENAME = os.rename
 
 
-def number_of_calls(function: Callable[[], object]) -> int:
-    """Return how many calls a function makes when it is left in peace."""
-    read, write_end = os.pipe()
+def swaps(job: str, bait: str, name: str, folder: Path) -> int:
+    """Do a job once for each of its calls, with the bait from there on; return how many there were."""
+    work, before, _ = JOBS[job]
+    counter = Counter()
+    for number in range(1, 1000):
+        tree = folder / str(number) / "tree"
+        make(tree, SCENARIOS["replaced in two folders"])
+        for path in ("a", "b", "a/x", "b/y"):
+            os.chown(tree / path, STRANGER, STRANGER)
+        originals = [os.open(tree / path, os.O_RDONLY) for path in ("a/x", "b/y")]
+        if before:
+            with contextlib.suppress(AssertionError, OSError):
+                in_child(lambda tree=tree: before(tree))
+        ours = tree.parent / "ours"
+        ours.write_bytes(b"ours")
+        ours.chmod(0o600)
+        BAITS[bait](tree.parent / "bait", ours)
+        told = kept(ours)
+        counter.clear()
 
-    def child() -> None:
-        made = 0
+        def run(number: int = number, tree: Path = tree) -> None:
+            swapping(number, tree / name, tree.parent / "bait", counter)
+            with contextlib.suppress(MpiredError, OSError):
+                work(tree)
 
-        def counted(original: Callable[..., object]) -> Callable[..., object]:
-            def call(*arguments: object, **settings: object) -> object:
-                nonlocal made
-                made += 1
-                return original(*arguments, **settings)
-
-            return call
-
-        for name in NAMING:
-            setattr(os, name, counted(getattr(os, name)))
-        function()
-        os.write(write_end, str(made).encode())
-
-    in_child(child)
-    made = int(os.read(read, 100))
-    os.close(read)
-    os.close(write_end)
-    return made
+        in_child(run)
+        made, _ = counter.read()
+        assert kept(ours) == told, (job, bait, number)
+        for each in originals:  # whatever has its name now
+            assert os.pread(each, 1 << 20, 0) in {npy(OLD), npy(NEW)} or before is killed_patch, (job, bait, number)
+            os.close(each)
+        shutil.rmtree(tree.parent)
+        if made < number:
+            return made
+    raise AssertionError("the job does not end")
 
 
 @pytest.mark.parametrize("bait", BAITS)
-@pytest.mark.parametrize("work", ["write", "recover"])
-@pytest.mark.sampled(2)
-def test_no_file_of_ours_is_touched(bait, work, as_root):
-    with folder_in_memory() as folder:
-        swap_at_every_call(bait, work, folder)
-
-
-def swap_at_every_call(bait: str, work: str, folder: Path) -> None:
-    job = {"write": write, "recover": recover}[work]
-
-    def prepared(name: str) -> Path:
-        shared = made(folder / name)
-        if work == "recover":
-            in_child(lambda: interrupted(shared))
-        BAITS[bait](shared.parent / "bait", shared.parent / "ours")
-        return shared
-
-    counted = prepared("counted")
-    total = number_of_calls(lambda: job(counted))
-    swapped = 0
-    for which in range(total):
-        shared = prepared(str(which))
-        before = belongings(shared.parent / ("bait" if bait == "private" else "ours"))
-        in_child(lambda which=which, shared=shared: (swapping_at(which, shared)(), job(shared)))
-        found = {inode: kept for inode, kept in belongings(shared.parent).items() if inode in before}
-        assert found == before, which
-        swapped += not (shared.parent / "bait").exists() or not same_kind(bait, shared.parent / "bait")
-        shutil.rmtree(shared.parent)
-    assert swapped > 20
-
-
-def same_kind(bait: str, place: Path) -> bool:
-    """Tell whether the bait still lies where it was, and not in the place of a staging directory."""
-    return place.is_symlink() if bait == "link" else (place / "other").exists()
+@pytest.mark.parametrize("job", JOBS)
+@pytest.mark.sampled(3)
+def test_no_file_of_ours_is_touched(bait, job, as_root):
+    for name in JOBS[job][2]:
+        with folder_in_memory() as folder:
+            assert swaps(job, bait, name, folder) > 8

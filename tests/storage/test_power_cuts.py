@@ -1,231 +1,202 @@
-"""A target is wholly old or wholly new whenever the power goes, and new once the command has said so."""
+"""Whenever the power goes, files are wholly old or wholly new, and new once the command has said so."""
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
+import itertools
 import os
 import random
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
-import numpy as np
 import pytest
-from powercut import Event, File, Recorder, Shelf, State, crashes, no_clone
+from powercut import Event, Recorder, Shelf, State, crashes, no_clone
+from scenarios import SCENARIOS, Scenario, before, found, is_kept, leftovers, make, names, updated
 from values import folder_in_memory
 
 from mpired.context import NO_LIMITS
-from mpired.errors import MpiredError
-from mpired.options import ACCUMULATE, checked
-from mpired.storage import recovery, update
-from mpired.storage.lock import Waiting, lock_target
-from mpired.windows.call import plan_accumulate
+from mpired.errors import MpiredError, exit_status
+from mpired.storage import calls
+from mpired.storage.names import recover_for_reading
+from mpired.storage.recovering import recover_files
 
 pytestmark = pytest.mark.filterwarnings("ignore::mpired.errors.HardLinkWarning")
 
-BASE = "total.npy"
-COUNT = 400  # elements, 3200 bytes and a header: seven sectors
-PAIRS = [("rename", "rename"), ("journal", "journal"), ("journal", "rename"), ("rename", "journal")]
+
+class Failing(NamedTuple):
+    """A sync that fails: the number of it, and whether it has brought the data to the disk all the same."""
+
+    which: int
+    on_disk: bool
+
+    def begin(self) -> None:
+        """Let the sync fail; the recorder, which is at work, ends that."""
+        syncs = itertools.count()
+
+        def failing(original: Callable[[int], None]) -> Callable[[int], None]:
+            def sync(fd: int) -> None:
+                if next(syncs) != self.which:
+                    original(fd)
+                    return
+                if self.on_disk:
+                    original(fd)
+                raise OSError(errno.EIO, "Input/output error")
+
+            return sync
+
+        os.fsync, os.fdatasync = failing(os.fsync), failing(os.fdatasync)
 
 
-@pytest.fixture(autouse=True)
-def no_reflinks(monkeypatch):
+class Scene:
+    """A scenario that was played and recorded."""
+
+    def __init__(
+        self, scenario: Scenario, tree: Path, monkeypatch: pytest.MonkeyPatch, fault: Failing | None = None
+    ) -> None:
+        self.scenario, self.tree = scenario, tree
+        make(tree, scenario)
+        self.shelf = Shelf(tree)
+        monkeypatch.setattr(calls, "has_several_names", lambda status: self.shelf.names_of(status) > 1)
+        self.start = self.shelf.state()
+        self.status = 0
+        with Recorder(self.shelf) as recorder:
+            if fault is not None:
+                fault.begin()
+            try:
+                scenario.run(tree)
+            except (MpiredError, OSError) as error:
+                self.status = exit_status(error)
+        assert self.status == 0 or fault is not None
+        self.events = recorder.events
+
+    def recover(self) -> list[str]:
+        """Do what commands do first that read one file after another; return what is wrong."""
+        wrong = []
+        for name in reversed(names(self.scenario)):
+            try:
+                recover_for_reading(str(self.tree / name), NO_LIMITS)
+            except Exception as error:  # noqa: BLE001 - nothing that a crash leaves is a reason to refuse
+                wrong.append(str(error))
+            if self.found()[name] == "torn":
+                wrong.append(f"{name} is torn")
+        return wrong
+
+    def found(self) -> dict[str, str]:
+        """Return what the files are now."""
+        return found(self.tree, self.scenario)
+
+    def is_right(self, *, done: bool) -> bool:
+        """Tell whether the files are as promised, and nothing is left of what they wait for."""
+        wrong, now = self.recover(), self.found()
+        if wrong or leftovers(self.tree, "mpired"):
+            return False
+        return set(now.values()) == {"new"} if done else is_kept(self.scenario, now)
+
+    def cuts(self, events: list[Event]) -> Iterator[tuple[int, State, bool]]:
+        """Yield each state that a power cut may leave, and whether all is right after a recovery from it."""
+        for number, state in crashes(self.start, events, random.Random(1)):
+            self.shelf.put(state)
+            done = number == len(events)
+            is_clean = not done or not leftovers(self.tree)  # when a command has ended, nothing of it comes back
+            yield number, state, self.is_right(done=done) and is_clean
+
+
+@pytest.fixture
+def tree(monkeypatch) -> Iterator[Path]:
+    """Two folders, in memory because of the syncs."""
     monkeypatch.setattr(fcntl, "ioctl", no_clone)
-
-
-@pytest.fixture
-def one_name(monkeypatch):
-    """Let the target count as a file with one name: the other is that by which the tests keep its inode."""
-    monkeypatch.setattr(update, "_has_several_names", lambda _status: False)
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A folder with a target of ones, and next to it origins with powers of two; in memory, because of the syncs."""
     with folder_in_memory() as outside:
-        where = outside / "targets"
-        where.mkdir()
-        np.save(where / BASE, np.ones(COUNT))
-        for number in (1, 2):
-            np.save(outside / f"origin{number}.npy", np.full(COUNT, 2.0**number))
-        yield where
+        yield outside / "tree"
 
 
-def accumulate(folder: Path, number: int, commit: str, **options: object) -> None:
-    """Add the origin of that number."""
-    origin = folder.parent / f"origin{number}.npy"
-    said = checked(ACCUMULATE, {"commit": commit, **options})
-    plan_accumulate([folder / BASE], [origin], "sum", said, NO_LIMITS).run(NO_LIMITS)
-
-
-def recorded(folder: Path, commits: tuple[str, ...], **options: object) -> tuple[State, list[Event], list[int]]:
-    """Run updates; return the state before, all calls, and how many there were at the end of each update."""
-    before, ends = Shelf(folder, BASE).state(), []
-    with Recorder(folder) as recorder:
-        for number, commit in enumerate(commits, 1):
-            accumulate(folder, number, commit, **options)
-            ends.append(len(recorder.events))
-    return before, recorder.events, ends
-
-
-def value(file: File) -> float | None:
-    """Return the one value that all elements have, None if they differ."""
-    if len(file.data) != 128 + 8 * COUNT:
-        return None
-    elements = np.frombuffer(file.data, offset=128)
-    return elements[0] if (elements == elements[0]).all() else None
-
-
-def recovered(folder: Path, name: str = BASE) -> None:
-    """Do what every command does first."""
-    with lock_target(str(folder / name), Waiting()) as target:
-        recovery.recover(target)
-        recovery.clean(target)
-
-
-def after_recovery(shelf: Shelf, state: State, name: str = BASE) -> tuple[float | None, list[str]]:
-    """Put a state on files, recover, and return the target's value and what else is there."""
-    shelf.put(state)
-    try:
-        recovered(shelf.folder, name)
-    except MpiredError as error:  # nothing that a crash leaves is a reason to refuse
-        return None, [str(error)]
-    names = dict(shelf.state().names)
-    found = dict(shelf.state().files)[names.pop(BASE)]
-    return value(found), sorted(names)
-
-
-def allowed(number: int, ends: list[int]) -> set[float]:
-    """Return the values that are right after so many calls: what was acknowledged, or the update at work."""
-    values = [1.0, 3.0, 7.0][: len(ends) + 1]
-    done = sum(number >= end for end in ends)
-    return set(values[done : done + 2])
-
-
-def violations(folder: Path, start: State, events: list[Event], ends: list[int]) -> tuple[int, int]:
-    """Return how many states there are, and in how many the target is neither old nor new."""
-    shelf, states, wrong = Shelf(folder, BASE), 0, 0
-    for number, state in crashes(start, events, random.Random(1)):
-        states += 1
-        found, litter = after_recovery(shelf, state)
-        wrong += found not in allowed(number, ends) or bool(litter)
-    return states, wrong
-
-
-@pytest.fixture(params=["one name", "several names"])
-def names(request):
-    """How many names the target has; of one with several a mark leads to the journal."""
-    if request.param == "one name":
-        request.getfixturevalue("one_name")
-    return request.param
-
-
-def test_power_cuts_in_two_updates(names, folder):
-    total = 0
-    for commits in PAIRS:
-        shelf = Shelf(folder, BASE)
-        before = shelf.state()
-        start, events, ends = recorded(folder, commits)
-        states, wrong = violations(folder, start, events, ends)
-        assert wrong == 0, commits
-        total += states
-        shelf.put(before)
-    assert total >= 1000, total
-
-
-def test_power_cuts_met_by_another_name(folder):
-    """The update was begun by one name; the next command uses the other name, and the one after it the first."""
-    other = "other.npy"
-    os.link(folder / BASE, folder / other)
-    shelf, total = Shelf(folder, BASE), 0
-    for commits in (("journal",), ("journal", "journal")):
-        before = shelf.state()
-        start, events, ends = recorded(folder, commits)
-        for number, state in crashes(start, events, random.Random(6)):
-            found, litter = after_recovery(shelf, state, other)
-            assert found in allowed(number, ends), (commits, number, litter)
-            # What was never committed may wait for a command on the name that it is beside.
-            recovered(folder)
-            names = dict(shelf.state().names)
-            assert value(dict(shelf.state().files)[names[BASE]]) == found
-            assert sorted(names) == sorted([BASE, other]), (commits, number)
-            total += 1
-        shelf.put(before)
-    assert total >= 500, total
-
-
-def test_power_cuts_in_a_recovery_after_a_power_cut(names, folder):
-    """Where a journal is left the recovery is cut too, at each of its calls."""
-    start, events, ends = recorded(folder, ("journal",))
-    shelf, total = Shelf(folder, BASE), 0
-    for number, state in list(crashes(start, events, random.Random(2))):
-        if len(state.names) == 1:
-            continue
-        shelf.put(state)
-        with Recorder(folder) as recorder:
-            recovered(folder)
-        for _, second in crashes(state, recorder.events, random.Random(3)):
-            found, litter = after_recovery(shelf, second)
-            assert found in allowed(number, ends)
-            assert not litter
-            total += 1
-    assert total >= 1000, total
-
-
-@pytest.mark.parametrize("commit", ["rename", "journal"])
-def test_keys_change_with_the_data(commit, names, folder):
-    start, events, ends = recorded(folder, (commit,), once_key="this")
-    shelf, found_both = Shelf(folder, BASE), set()
-    for number, state in crashes(start, events, random.Random(4)):
-        found, litter = after_recovery(shelf, state)
-        keys = dict(dict(shelf.state().files)[dict(shelf.state().names)[BASE]].attributes).get("user.mpired.once", b"")
-        assert found in allowed(number, ends)
-        assert any(keys) == (found == 3.0), (number, found, keys)
-        assert not litter
-        found_both.add(found)
-    assert found_both == {1.0, 3.0}
+@pytest.fixture(params=SCENARIOS)
+def scene(request, tree, monkeypatch) -> Scene:
+    return Scene(SCENARIOS[request.param], tree, monkeypatch)
 
 
 def _syncs(events: list[Event]) -> list[int]:
     return [number for number, event in enumerate(events) if event.kind.startswith("sync")]
 
 
-@pytest.mark.parametrize(
-    ("commit", "names", "count"),
-    [("rename", "one name", 2), ("journal", "one name", 4), ("journal", "several names", 6)],
-    indirect=["names"],
-)
-def test_every_sync_is_needed(commit, names, count, folder):
-    """Without any one of the syncs some power cut breaks a promise, by the one name of the target or the other."""
-    by = BASE if names == "one name" else "other.npy"
-    if by != BASE:
-        os.link(folder / BASE, folder / by)
-    shelf = Shelf(folder, BASE)
-    before = shelf.state()
-    start, events, ends = recorded(folder, (commit,))
-    if commit == "journal":
-        # Some other program writes to the target afterwards, and its work must not be undone.
-        inode = dict(start.names)[BASE]
-        foreign = [
-            Event("write", inode=inode, offset=128, data=np.full(COUNT, 5.0).tobytes()),
-            Event("sync", inode=inode),
-        ]
-        events += foreign
-    assert len(_syncs(events)) == count + (commit == "journal")
-    for dropped in _syncs(events)[:count]:
-        kept = [event for number, event in enumerate(events) if number != dropped]
-        shelf.put(before)
-        wrong = 0
-        for number, state in crashes(start, kept, random.Random(5)):
-            found, _ = after_recovery(shelf, state, by)
-            if by != BASE and found is not None:
-                found, _ = after_recovery(shelf, shelf.state())
-            right = {5.0} if number == len(kept) and commit == "journal" else allowed(number, [ends[0] - 1])
-            if commit == "journal" and ends[0] - 1 <= number < len(kept):
-                right = {3.0, 5.0, None}  # while the other program writes
-            wrong += found not in right
-        assert wrong, f"nothing noticed that sync {dropped} ({events[dropped].kind}) is missing"
-        shelf.put(before)
+def test_power_cuts(scene, record_property):
+    states = list(scene.cuts(scene.events))
+    assert [scene.events[:number][-1:] for number, _, right in states if not right] == []
+    assert len(states) > 2
+    assert len(_syncs(scene.events)) == scene.scenario.syncs
+    assert not leftovers(scene.tree)
+    record_property("states", len(states))
+
+
+def test_power_cuts_while_it_is_finished(scene, long, record_property):
+    """Where a log is left the recovery is cut too, at each of its calls."""
+    cuts, chance = 0, random.Random(2)
+    for number, state in list(crashes(scene.start, scene.events, random.Random(1))):
+        if not any(name.endswith(".mpired") for (_, name), _ in state.names) or not (long or chance.random() < 0.2):
+            continue
+        scene.shelf.put(state)
+        with Recorder(scene.shelf) as recorder:
+            scene.recover()
+        found = set(scene.found().values())
+        for _, second in crashes(state, recorder.events, random.Random(3)):
+            scene.shelf.put(second)
+            assert scene.is_right(done=number == len(scene.events))
+            cuts += 1
+            if found == {"new"} and scene.scenario.together:  # what was read as new stays so
+                assert set(scene.found().values()) == {"new"}
+    record_property("cuts", cuts)
+
+
+@pytest.mark.parametrize("on_disk", [True, False], ids=["though the data is there", "and the data is not"])
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_a_sync_that_fails(name, on_disk, tree, monkeypatch, long):
+    """The status tells the truth, whatever is left when the power goes then."""
+    scenario, ends = SCENARIOS[name], []
+    for which in range(scenario.syncs):
+        shutil.rmtree(tree, ignore_errors=True)
+        scene = Scene(scenario, tree, monkeypatch, Failing(which, on_disk=on_disk))
+        ends.append(scene.status)
+        for number, state in crashes(scene.start, scene.events, random.Random(1)):
+            if number < len(scene.events) and not long:
+                continue
+            scene.shelf.put(state)
+            assert scene.recover() == []
+            now = scene.found()
+            if number == len(scene.events) and scene.status in {3, 4}:
+                assert now == before(scenario), (which, scene.status)
+            else:
+                assert is_kept(scenario, now), (which, scene.status)
+    assert set(ends) == {4, 6}
+
+
+@pytest.mark.parametrize("name", ["one new", "one replaced", "several replaced", "replaced in two folders", "patch",
+                                  "patch of a hard link", "rename with keys", "patch with keys"])  # fmt: skip
+def test_every_sync_is_needed(name, tree, monkeypatch):
+    """Without any one of the syncs a power cut breaks a promise, or something of an ended command comes back."""
+    scene = Scene(SCENARIOS[name], tree, monkeypatch)
+    missed = [
+        number
+        for number in _syncs(scene.events)
+        if all(right for _, _, right in scene.cuts(scene.events[:number] + scene.events[number + 1 :]))
+    ]
+    assert not missed
+
+
+def test_a_leftover_is_removed_by_recover(scene):
+    """What only lies about goes with `mpired recover` of its file."""
+    for _, state in list(crashes(scene.start, scene.events, random.Random(4)))[::5]:
+        scene.shelf.put(state)
+        scene.recover()
+        there = [str(scene.tree / name) for name in names(scene.scenario) if (scene.tree / name).exists()]
+        options = {"only_list": False, "discard": False, "force": False, "adopt": False}
+        recover_files(there, options, NO_LIMITS, lambda _each: None)
+        missing = {
+            f".{Path(name).name}.mpired-new" for name in names(scene.scenario) if not (scene.tree / name).exists()
+        }
+        assert set(leftovers(scene.tree)) <= missing
 
 
 class _NoDigest:
@@ -244,36 +215,18 @@ class _NoDigest:
         return "0" * 32
 
 
-def test_the_digest_is_needed(one_name, folder, monkeypatch):
+@pytest.mark.parametrize("name", ["several replaced", "patch"])
+def test_the_digest_is_needed(name, tree, monkeypatch):
     monkeypatch.setattr(hashlib, "blake2b", _NoDigest)
-    start, events, ends = recorded(folder, ("journal",))
-    assert violations(folder, start, events, ends)[1] > 0
-    assert hashlib.blake2b is _NoDigest
+    scene = Scene(SCENARIOS[name], tree, monkeypatch)
+    assert not all(right for _, _, right in scene.cuts(scene.events))
 
 
-def test_the_order_of_the_calls(one_name, folder):
-    """The journal is on the disk, with its name, before a byte of the target changes."""
-    start, events, _ = recorded(folder, ("journal",))
-    target = dict(start.names)[BASE]
-    kinds = [
-        f"{event.kind} {'target' if event.inode == target else 'journal'}" if "name" not in event.kind else event.kind
-        for event in events
-        if event.kind not in {"grow", "resize"}
-    ]
-    kinds = [kind for i, kind in enumerate(kinds) if i == 0 or kinds[i - 1] != kind]
-    assert kinds == [
-        "name", "write journal", "sync journal", "sync names", "write target", "sync data target", "unlink journal",
-        "sync names",
-    ]  # fmt: skip
-
-
-def test_a_lower_durability_syncs_nothing(folder):
+def test_a_lower_durability_syncs_nothing(tree, monkeypatch):
     for commit in ("rename", "journal"):
         for durability in ("process", "none"):
-            shelf = Shelf(folder, BASE)
-            before = shelf.state()
-            _, events, _ = recorded(folder, (commit,), durability=durability)
-            assert not _syncs(events)
-            assert [event for event in events if event.kind in {"name", "rename"}]
-            shelf.put(before)
-    assert os.listdir(folder) == [BASE]
+            run = updated("a/x", commit=commit, durability=durability)
+            scene = Scene(Scenario(("a/x",), (), run), tree, monkeypatch)
+            assert not _syncs(scene.events)
+            assert [event for event in scene.events if event.kind in {"name", "rename"}]
+            assert scene.found() == {"a/x": "new"}

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from command import COMMAND, refused, run, succeeded, unchanged
 
-from mpired.storage import calls, reach, staging
+from mpired.storage import mounts
 
 RANKS = [f"r{rank}.npy" for rank in range(3)]
 # The type, the options of the mount and of the file system, and whether locks of other machines are seen.
@@ -48,9 +48,9 @@ def mounted(folder: Path, kind: str = "lustre", of_all: str = "rw,localflock") -
     """Let a process find the folder mounted so."""
 
     def setup() -> None:
-        original, text = calls.lines, line(folder, kind, "rw", of_all)
-        calls.mount_of_device.cache_clear()
-        calls.lines = lambda path: [text] if path == "/proc/self/mountinfo" else original(path)
+        original, text = mounts.lines, line(folder, kind, "rw", of_all)
+        mounts.mount_of_device.cache_clear()
+        mounts.lines = lambda path: [text] if path == "/proc/self/mountinfo" else original(path)
 
     return setup
 
@@ -60,7 +60,6 @@ def elsewhere(folder: Path) -> Callable[[], None]:
 
     def setup() -> None:
         mounted(folder)()
-        reach.machine = lambda: "other 1234"
         original = fcntl.fcntl
 
         def free(fd: int, request: int, *arguments: object) -> object:
@@ -81,7 +80,7 @@ def lock(path: Path) -> int:
 @pytest.fixture(autouse=True)
 def forgotten():
     yield
-    calls.mount_of_device.cache_clear()
+    mounts.mount_of_device.cache_clear()
 
 
 @pytest.fixture
@@ -94,11 +93,11 @@ def here(tmp_path) -> Path:
 @pytest.mark.parametrize(("kind", "options", "of_all", "seen"), MOUNTS)
 def test_the_table_of_mounts(kind, options, of_all, seen, tmp_path, monkeypatch):
     lines = ["22 1 0:9 / /other rw - lustre a@b:/x rw,localflock", line(tmp_path, kind, options, of_all)]
-    monkeypatch.setattr(calls, "lines", lambda _path: lines)
-    calls.mount_of_device.cache_clear()
+    monkeypatch.setattr(mounts, "lines", lambda _path: lines)
+    mounts.mount_of_device.cache_clear()
     fd = os.open(tmp_path, os.O_RDONLY)
-    assert (reach.obstacle(fd) is None) == seen
-    assert calls.filesystem_type(fd) == kind
+    assert (mounts.obstacle(fd) is None) == seen
+    assert mounts.filesystem_type(fd) == kind
     os.close(fd)
 
 
@@ -140,83 +139,42 @@ def test_results_are_written(name, here):
     assert not list(here.glob(".*"))
 
 
-@pytest.mark.parametrize("committed", [False, True])
-def test_a_staging_directory(committed, here):
-    """It is kept on another machine, and cleared on this one when its command is dead, or where that is asked for."""
+@pytest.mark.parametrize("setup", [mounted, elsewhere])
+def test_a_committed_set_waits_for_recover(setup, here):
+    """A lock that is free says nothing, on this machine neither."""
+    words = ("scan", "-q", "-f", "--op", "sum", *RANKS, "-o", "s{rank}.npy")
+    succeeded(run(*words[:-3], *RANKS[::-1], *words[-2:], cwd=here))
 
-    def setup() -> None:
+    def killed() -> None:
         mounted(here)()
-        if committed:
-            os.replace = os.link = lambda *_, **__: os._exit(99)
-        else:
-            os.pwrite = lambda fd, data, offset, write=os.pwrite: (
-                os._exit(99) if bytes(data).startswith(b"\x93NUMPY") else write(fd, data, offset)
-            )
+        os.replace = lambda *_, **__: os._exit(99)
 
-    words = ("scan", "-q", "--op", "sum", *RANKS, "-o", "s{rank}.npy")
-    assert run(*words, cwd=here, setup=setup).status == 99
-    (left,) = here.glob(".*.mpired-together")
-    assert (left / "lock").read_text() == reach.machine()
-    other = run("info", "r0.npy", cwd=here, setup=lambda: (elsewhere(here)(), impatient()))
-    assert left.exists()
-    if committed:
-        refused(other, 4, "there are no locks that show whether it still runs", "`mpired recover`")
-    else:
-        assert other.status == 0
-    if not committed:
-        held = lock(left / "lock")
-        assert run("info", "r0.npy", cwd=here, setup=mounted(here)).status == 0
-        assert left.exists()
-        os.close(held)
-    assert run("info", "r0.npy", cwd=here, setup=mounted(here)).status == 0
-    assert not left.exists()
-    assert (here / "s2.npy").exists() == committed
-
-
-def impatient() -> None:
-    staging._PATIENCE = 0.01  # noqa: SLF001 - in the process of the command
-
-
-def test_recover_says_that_no_other_machine_is_at_work(here):
-    left = here / ".01234567.mpired-together"
-    left.mkdir(mode=0o700)
-    (left / "home").symlink_to(left.name)
-    (left / "lock").write_text("other 1234")
-    dead = here / ".r0.npy.0123456789abcdef.mpired-tmp"
-    dead.touch()
-    succeeded(run("reduce", "-q", "-f", "--op", "sum", *RANKS[1:], "-o", "r0.npy", cwd=here, setup=mounted(here)))
-    assert dead.exists()
-    assert left.exists()
-    assert run("recover", "r0.npy", cwd=here, setup=mounted(here)).status == 0
+    assert run(*words, cwd=here, setup=killed).status == 99
+    with unchanged(here):
+        for name in ("s0.npy", "s2.npy"):
+            outcome = run("info", name, cwd=here, setup=setup(here))
+            refused(outcome, 5, "there are no locks that show whether its command still runs", "`mpired recover`")
+    assert run("recover", "s1.npy", cwd=here, setup=setup(here)).status == 0
+    assert [np.load(here / f"s{rank}.npy")[0] for rank in range(3)] == [1, 3, 6]
     assert not list(here.glob(".*"))
 
 
-@pytest.mark.parametrize(
-    ("digits", "removed"),
-    [("01234567", False), ("0123456789abcdef", False), ("01234567MACHINE", True)],
-    ids=["of a mount with locks", "another machine", "this machine"],
-)
-def test_a_temporary_file(digits, removed, here):
-    """What another machine has made is kept; so is what one with another mount has."""
-    digits = digits.replace("MACHINE", reach.digits(reach.machine()))
-    left = here / f".out.npy.{digits}.mpired-tmp"
+@pytest.mark.parametrize(("ending", "words"), [
+    ("mpired", ("info", "r0.npy")),
+    ("mpired-new", ("reduce", "-f", "--op", "sum", *RANKS[1:], "-o", "r0.npy", "--lock-timeout", "0.1")),
+])  # fmt: skip
+def test_a_log_and_a_draft_wait_for_recover(ending, words, here):
+    left = here / f".r0.npy.{ending}"
     left.touch()
-    words = ("reduce", "-q", "-f", "--op", "sum", *RANKS, "-o", "out.npy")
-    succeeded(run(*words, cwd=here, setup=mounted(here)))
-    assert left.exists() != removed
-    if "abcdef" in digits:  # nor does a machine take it that has another mount
-        succeeded(run(*words, cwd=here))
-        assert left.exists()
-
-
-def test_a_temporary_file_of_a_living_command(here):
-    left = here / f".out.npy.01234567{reach.digits(reach.machine())}.mpired-tmp"
-    left.touch()
-    held = lock(left)
-    for setup in (mounted(here), lambda: None):
-        succeeded(run("reduce", "-q", "-f", "--op", "sum", *RANKS, "-o", "out.npy", cwd=here, setup=setup))
-        assert left.exists()
-    os.close(held)
+    with unchanged(here):
+        refused(run(*words, cwd=here, setup=mounted(here)), 5, "r0.npy", "`mpired recover`")
+        held = lock(left)  # which a command of this machine has
+        recovered = run("recover", "r0.npy", "--lock-timeout", "0", cwd=here, setup=mounted(here))
+        assert recovered.status == (5 if ending == "mpired" else 0)
+        os.close(held)
+    assert run("recover", "r0.npy", cwd=here, setup=mounted(here)).status == 0
+    assert not left.exists()
+    assert run(*words, cwd=here, setup=mounted(here)).status == 0
 
 
 @pytest.mark.needs("mount")

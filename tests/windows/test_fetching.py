@@ -142,7 +142,7 @@ def test_old_elements_that_the_disk_does_not_confirm_leave_the_target_as_it_was(
         assert np.load(tmp_path / "old" / "old.npy").tolist() == [0, 0, 0]
 
 
-# The file of the old elements and its directory are synced before the journal is.
+# The file of the old elements and its directory are synced before the log is.
 @pytest.mark.parametrize(("commit", "name", "number"), [("rename", "replace", 0), ("journal", "fsync", 2)])
 def test_old_elements_go_with_an_update_that_fails(commit, name, number, tmp_path):
     """The same command again is not refused for the file that it has left."""

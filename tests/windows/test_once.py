@@ -60,41 +60,10 @@ def test_once_is_a_flag_that_leaves_the_target_where_it_stands(tmp_path):
     assert np.load(tmp_path / "t.npy").tolist() == [1, 3, 5]
 
 
-@pytest.mark.parametrize("norigins", [384, 385, 1000])
-def test_origins_that_a_target_cannot_remember_are_refused(norigins, tmp_path):
-    np.save(tmp_path / "t.npy", np.zeros(1))
-    window = mpired.Window(tmp_path / "t.npy", durability="process")
-    origins = [np.full(1, float(number)) for number in range(norigins)]
-    if norigins > 384:
-        with unchanged(tmp_path), pytest.raises(mpired.errors.CountError, match=f"are {norigins}.*`once_key='KEY'`"):
-            window.accumulate(origins, "sum", once=True)
-        window.accumulate(origins, "sum", once_key="all of them")
-        assert window.accumulate(origins, "sum", once_key="all of them") == 0
-    else:
-        assert window.accumulate(origins, "sum", once=True) == norigins
-        assert window.accumulate(origins, "sum", once=True) == 0
-    assert np.load(tmp_path / "t.npy").tolist() == [norigins * (norigins - 1) / 2]
-
-
-@pytest.mark.parametrize("commit", COMMITS)
-def test_no_key_is_forgotten_for_another(commit, tmp_path):
-    for name, number in {"t": 0, "new": 1000}.items():
-        np.save(tmp_path / f"{name}.npy", np.full(1, float(number)))
-    window = mpired.Window(tmp_path / "t.npy", durability="process")
-    origins = [np.full(1, float(number)) for number in range(384)]
-    assert window.accumulate(origins, "sum", once=True) == 384
-    words = ("accumulate", "--op", "sum", "--commit", commit, "t.npy", "new.npy")
-    with unchanged(tmp_path):
-        for said in (("--once",), ("--once-key", "k"), ("--once", "--dry-run")):
-            refused(run(*words, *said, cwd=tmp_path), 3, "t.npy", "384 keys", "1 new", "--once-key")
-        assert window.accumulate(origins[:100], "sum", once=True) == 0
-        refused(
-            run(
-                "accumulate", "--op", "sum", "--create", "1", "u.npy", *["new.npy"] * 2, "--once-key", "", cwd=tmp_path
-            ),
-            2,
-            "key",
-        )
+def test_a_key_of_the_user_has_at_least_one_character(tmp_path):
+    np.save(tmp_path / "new.npy", np.ones(1))
+    words = ("accumulate", "--op", "sum", "--create", "1", "u.npy", "new.npy", "--once-key", "")
+    refused(run(*words, cwd=tmp_path), 2, "key")
 
 
 def test_files_with_equal_content_all_count_and_one_file_counts_once(tmp_path):
@@ -195,9 +164,10 @@ def test_no_room_for_keys_is_said_and_nothing_is_forgotten(tmp_path):
     np.save(tmp_path / "o.npy", np.ones(1))
     for commit in COMMITS:
         words = ("accumulate", "--op", "sum", "--commit", commit, "--once-key", "k", "t.npy", "o.npy")
-        with unchanged(tmp_path):
-            outcome = run(*words, cwd=tmp_path, setup=lambda: setattr(os, "setxattr", full))
-            refused(outcome, 4, "t.npy: no room", "keys", "No space left on device", "other attributes")
+        outcome = run(*words, cwd=tmp_path, setup=lambda: setattr(os, "setxattr", full))
+        refused(outcome, 4, "t.npy: has no room", "No space left on device", "other attributes")
+        assert np.load(tmp_path / "t.npy").tolist() == [sum(range(300))]
+        assert "once-keys: 300," in run("info", "t.npy", cwd=tmp_path).out.decode()
 
 
 @pytest.mark.parametrize(

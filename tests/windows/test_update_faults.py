@@ -11,21 +11,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import Outcome, refused, run
-from faults import Counter, Fault, at, recover
+from faults import Counter, Fault, at, kill_half_way, recover
 from values import folder_in_memory
 
 import mpired
 from mpired.errors import UnconfirmedError
 from mpired.storage import calls
+from mpired.storage.names import MARK
 
 BASE, OTHER = "total.npy", "elsewhere/another.npy"
 COUNT = 1500  # elements: pages and a part of one
 OLD, NEW = 1.0, 3.0
-KILLS = [Fault("kill before"), Fault("kill after"), Fault("short, then kill")]
-NUMBERS = (errno.EIO, errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EMFILE, errno.EACCES, errno.ENOMEM, errno.EPERM)
-IN_SHORT = 29  # one of so many calls
+LOG = f".{BASE}.mpired"
+NUMBERS = (errno.EROFS, errno.EMFILE, errno.EACCES, errno.ENOMEM, errno.EPERM)
+IN_SHORT = 19  # one of so many calls
 ERRORS = [Fault("error", number) for number in NUMBERS]
-STICKY = [Fault("error from here on", number) for number in (errno.EIO, errno.ENOSPC, errno.EROFS)]
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def recovered(folder: Path) -> float | None:
     else:
         recover(folder / "targets" / BASE)
     assert os.listdir(folder / "targets") == [BASE]
-    assert "user.mpired.journal" not in os.listxattr(folder / "targets" / BASE)
+    assert MARK not in os.listxattr(folder / "targets" / BASE)
     return value(folder)
 
 
@@ -69,7 +69,7 @@ def value(folder: Path) -> float | None:
 
 
 def accumulate(folder: Path, commit: str, setup: Callable[[], None]) -> Outcome:
-    words = ("accumulate", "-q", "--op", "sum", "--commit", commit, "--once-key", "k", f"targets/{BASE}", "origin.npy")
+    words = ("accumulate", "-q", "--op", "sum", "--commit", commit, f"targets/{BASE}", "origin.npy")
     return run(*words, cwd=folder, setup=setup)
 
 
@@ -111,23 +111,6 @@ def commit(request, monkeypatch, folder) -> str:
     return request.param.replace("named", "rename").replace("linked", "journal")
 
 
-def test_kill_at_any_call(commit, long, folder):
-    points, left = 0, set()
-    for fault, call, outcome, found in each_point(folder, commit, KILLS, 1 if long else 10):
-        assert outcome.status in {-signal.SIGKILL, 0}, (fault, call, outcome.err)
-        assert outcome.status == 0 or not outcome.err
-        if commit == "rename":
-            assert found in {OLD, NEW}, (fault, call)
-        assert recovered(folder) in {OLD, NEW}, (fault, call, value(folder))
-        if outcome.status == 0:
-            assert value(folder) == NEW
-        left.add(found)
-        points += 1
-    assert {OLD, NEW} <= left
-    assert (None in left) == (commit == "journal") or not long
-    assert points >= (90 if long else 7), points
-
-
 def truth_told(outcome: Outcome, left: float | None, after: float | None) -> bool:
     """Tell whether the exit status says what happened."""
     if outcome.status == 4:
@@ -135,18 +118,14 @@ def truth_told(outcome: Outcome, left: float | None, after: float | None) -> boo
     return outcome.status in {0, 6} and after == NEW and (outcome.status == 6 or left == NEW)
 
 
-@pytest.mark.parametrize("faults", [ERRORS, STICKY], ids=["once", "from here on"])
-def test_error_at_any_call_tells_the_truth(faults, commit, long, record_property, folder):
+def test_error_at_any_call_tells_the_truth(commit, long, record_property, folder):
     points, ends = 0, set()
-    for fault, call, outcome, left in each_point(folder, commit, faults, 1 if long else IN_SHORT):
+    for fault, call, outcome, left in each_point(folder, commit, ERRORS, 1 if long else IN_SHORT):
         assert "Traceback" not in outcome.err, outcome.err
         assert outcome.err.count("\n") == (outcome.status != 0), (fault, call, outcome)
         litter = set(os.listdir(folder / "targets")) - {BASE}
         # What cannot be removed stays, until the next command.
-        may_stay = call == "unlink" or outcome.status == 6 or fault.name != "error"
-        assert not litter or may_stay, (fault, call, litter)
-        if outcome.status == 4 and not may_stay:
-            assert "user.mpired.once" not in os.listxattr(folder / "targets" / BASE), (fault, call)
+        assert not litter or call == "unlink" or outcome.status == 6, (fault, call, litter)
         assert truth_told(outcome, left, recovered(folder)), (fault, call, outcome, left, value(folder))
         ends.add(outcome.status)
         points += 1
@@ -179,27 +158,11 @@ def test_signal_at_any_call_means_nothing_changed_or_success(number, commit, lon
     record_property("tried", points)
 
 
-def left_by_a_kill(folder: Path, number: int) -> None:
-    """Leave what a journal update leaves that is killed in the middle of its writing to the target."""
+def left_by_a_kill(folder: Path) -> None:
+    """Leave what a patch leaves that is killed in the middle of its writing to the target."""
     reset(folder)
-    accumulate(folder, "journal", at(number, Fault("short, then kill"), Counter(), BASE))
+    accumulate(folder, "journal", kill_half_way)
     assert value(folder) is None
-
-
-_writing: dict[bool, int] = {}
-
-
-@pytest.fixture
-def killed_at(folder) -> int:
-    """The number of the call that writes to the target; with another name of that it is another one."""
-    linked = (folder / "elsewhere").exists()
-    for number in () if linked in _writing else range(1, calls_of_a_run(folder, "journal") + 1):
-        reset(folder)
-        accumulate(folder, "journal", at(number, Fault("short, then kill"), Counter(), BASE))
-        if value(folder) is None:
-            _writing[linked] = number
-            break
-    return _writing[linked]
 
 
 FAULTS = (Fault("kill before"), Fault("short, then kill"), Fault("error from here on", errno.EIO))
@@ -213,25 +176,25 @@ def another_name(folder) -> None:
 
 @pytest.mark.parametrize("words", [("recover",), ("info",), ("accumulate", "--op", "max", "-q", f"targets/{BASE}")])
 @pytest.mark.sampled(2)
-def test_faults_in_the_recovery(words, killed_at, long, folder):
+def test_faults_in_the_recovery(words, long, folder):
     """Every command finishes the update first; killed or failing in that, it leaves that to the next one."""
-    check_faults_in(words, killed_at, folder, f"targets/{BASE}", long=long)
+    check_faults_in(words, folder, f"targets/{BASE}", long=long)
 
 
 @pytest.mark.parametrize("words", [("recover",), ("info",)])
 @pytest.mark.sampled(2)
-def test_faults_in_the_recovery_by_another_name(words, another_name, killed_at, long, folder):
-    check_faults_in(words, killed_at, folder, OTHER, long=long)
+def test_faults_in_the_recovery_by_another_name(words, another_name, long, folder):
+    check_faults_in(words, folder, OTHER, long=long)
 
 
-def check_faults_in(words: tuple[str, ...], killed_at: int, folder: Path, name: str, *, long: bool) -> None:
+def check_faults_in(words: tuple[str, ...], folder: Path, name: str, *, long: bool) -> None:
     words = (*words, "origin.npy") if words[0] == "accumulate" else (*words, name)
     counter, points = Counter(), 0
     for number in range(1, 200, 1 if long else 2):
         for fault in FAULTS if long else FAULTS[number % len(FAULTS) :][:1]:
-            left_by_a_kill(folder, killed_at)
+            left_by_a_kill(folder)
             counter.clear()
-            outcome = run(*words, cwd=folder, setup=at(number, fault, counter, os.path.basename(name)))
+            outcome = run(*words, cwd=folder, setup=at(number, fault, counter, ""))
             if not counter.read()[1]:
                 assert points >= (20 if long else 10), points
                 return
@@ -241,39 +204,32 @@ def check_faults_in(words: tuple[str, ...], killed_at: int, folder: Path, name: 
     raise AssertionError("the run does not end")
 
 
-def test_the_recovered_file_is_what_is_read(killed_at, folder):
-    left_by_a_kill(folder, killed_at)
-    outcome = run("reduce", "-q", "--op", "sum", f"targets/{BASE}", "--to", "raw", cwd=folder)
-    assert outcome[:2] == (0, np.full(COUNT, NEW).tobytes())
-    assert outcome.err.startswith(f"mpired: targets/{BASE}: finished an update of")
-
-
-def test_recover_in_python(killed_at, folder, caplog):
-    left_by_a_kill(folder, killed_at)
+def test_recover_in_python(folder, caplog):
+    left_by_a_kill(folder)
     target, missing = folder / "targets" / BASE, folder / "missing.npy"
     listed = run("recover", "--list", str(target), cwd=folder).out.decode()
     (found,) = mpired.recover(target, only_list=True)
     assert f"{found.file}: {', '.join(found.words)}\n" == listed
-    assert found.words[0] == "a committed update to finish"
+    assert found.words[0] == "a committed change to finish"
     assert not found.changed
     with pytest.raises(FileNotFoundError):
         mpired.recover([missing, target])
     assert value(folder) == NEW
     assert mpired.recover([target]) == [mpired.Recovered(str(target))]
-    left_by_a_kill(folder, killed_at)
+    left_by_a_kill(folder)
     (done,) = mpired.recover([target])
     assert (done.changed, done.words[0][:18]) == (True, "finished an update")
     assert value(folder) == NEW
     assert [record.name for record in caplog.records] == ["mpired"]  # by the call that failed for another file
-    left_by_a_kill(folder, killed_at)
+    left_by_a_kill(folder)
     mpired.info(target)
     assert caplog.messages[1:] == [f"{target}: {done.words[0]}"]
-    with pytest.raises(mpired.errors.UsageError, match="`force`: says that `discard` removes"):
+    with pytest.raises(mpired.errors.UsageError, match="`force`: lets `discard` remove"):
         mpired.recover(target, force=True)
 
 
 @pytest.mark.parametrize("command", ["reduce", "info", "recover", "accumulate", "reduce-local"])
-def test_every_name_of_a_target_leads_to_its_journal(command, another_name, killed_at, folder):
+def test_every_name_of_a_target_leads_to_its_log(command, another_name, folder):
     """What is read by the other name is whole, and a change by it is not undone by the first one."""
     words = {
         "reduce": ("reduce", "-q", "--op", "sum", OTHER, "-o", "result.npy"),
@@ -282,8 +238,8 @@ def test_every_name_of_a_target_leads_to_its_journal(command, another_name, kill
         "accumulate": ("accumulate", "-q", "--op", "sum", OTHER, "origin.npy"),
         "reduce-local": ("reduce-local", "-q", "--op", "sum", "origin.npy", OTHER),
     }[command]
-    left_by_a_kill(folder, killed_at)
-    assert b"a committed update to finish" in run("recover", "--list", OTHER, cwd=folder).out
+    left_by_a_kill(folder)
+    assert b"a committed change to finish" in run("recover", "--list", OTHER, cwd=folder).out
     assert value(folder) is None
     assert run(*words, cwd=folder).status == 0
     expected = {"accumulate": NEW + 2, "reduce-local": NEW + 2}.get(command, NEW)
@@ -295,72 +251,78 @@ def test_every_name_of_a_target_leads_to_its_journal(command, another_name, kill
     assert os.listdir(folder / "targets") == [BASE]
 
 
-def test_the_name_of_the_journal_may_be_gone(another_name, killed_at, folder):
-    left_by_a_kill(folder, killed_at)
+@pytest.mark.parametrize("kind", ["gone", "of a new file"])
+def test_the_name_by_which_a_change_was_begun_is_another(kind, another_name, folder):
+    """No advice of a command loses the change: to give the file its name back finishes it."""
+    left_by_a_kill(folder)
+    os.link(folder / OTHER, folder / "third.npy")
     (folder / "targets" / BASE).unlink()
-    assert run("info", OTHER, cwd=folder).status == 0
-    assert (np.load(folder / OTHER) == NEW).all()
-    assert os.listdir(folder / "targets") == []
-
-
-def test_the_name_of_the_journal_may_be_of_a_new_file(another_name, killed_at, folder):
-    """No advice of a command on the new file loses the update of the old one."""
-    left_by_a_kill(folder, killed_at)
-    (folder / "targets" / BASE).unlink()
-    np.save(folder / "targets" / BASE, np.zeros(3))
-    name = f"targets/{BASE}"
+    name, what = OTHER, "cannot be opened for it"
+    if kind != "gone":
+        np.save(folder / "targets" / BASE, np.zeros(3))
+        name, what = f"targets/{BASE}", "is not the file any more"
     for words in (("info", name), ("recover", "--discard", name), ("accumulate", "--op", "sum", name, "origin.npy")):
-        refused(run(*words, cwd=folder), 3, f"mpired: {name}: ", "of another file", "--discard --force")
+        refused(run(*words, cwd=folder), 3, *([what] if "--discard" not in words else []), "--discard --force")
+    (folder / "targets" / BASE).unlink(missing_ok=True)
+    os.link(folder / OTHER, folder / "targets" / BASE)
     assert run("recover", OTHER, cwd=folder).status == 0
-    assert (np.load(folder / OTHER) == NEW).all()
-    assert run("info", name, cwd=folder).status == 0
+    assert recovered(folder) == NEW
 
 
-def test_journal_that_was_moved_away_from_a_target_of_several_names(another_name, killed_at, folder):
-    left_by_a_kill(folder, killed_at)
+@pytest.mark.parametrize("renew", [False, True], ids=["", "and another is there"])
+def test_the_folder_of_the_log_was_moved(renew, another_name, folder):
+    left_by_a_kill(folder)
     os.rename(folder / "targets", folder / "moved")
+    if renew:
+        (folder / "targets").mkdir()
     for words in (("info", OTHER), ("recover", "--discard", OTHER), ("accumulate", "--op", "sum", OTHER, "origin.npy")):
-        missing = f"{folder.resolve()}/targets/.{BASE}.mpired-journal is missing"
+        missing = f"by its name {folder.resolve()}/targets/{BASE}, whose directory is not there"
         refused(run(*words, cwd=folder), 3, f"mpired: {OTHER}: ", missing, "--discard --force")
-    assert b"journal is missing" in run("recover", "--list", OTHER, cwd=folder).out
+    assert b"a committed change to finish" in run("recover", "--list", OTHER, cwd=folder).out
+    if renew:
+        (folder / "targets").rmdir()
     os.rename(folder / "moved", folder / "targets")
     assert run("recover", OTHER, cwd=folder).status == 0
     assert value(folder) == NEW
 
 
-def test_to_give_up_an_update_whose_journal_is_missing(another_name, killed_at, folder):
-    left_by_a_kill(folder, killed_at)
-    (folder / "targets" / f".{BASE}.mpired-journal").unlink()
+def test_to_give_up_a_change_whose_log_is_missing(another_name, folder):
+    left_by_a_kill(folder)
+    os.rename(folder / "targets", folder / "moved")
     half = np.load(folder / OTHER)
     assert run("recover", "--discard", "--force", OTHER, cwd=folder).status == 0
     assert run("info", OTHER, cwd=folder).status == 0
     assert (np.load(folder / OTHER) == half).all()
 
 
-def test_a_mark_does_not_make_others_remove_a_file(another_name, killed_at, folder):
-    """Whoever may write to a file may mark it; the mark leads only to a journal of this very file."""
-    left_by_a_kill(folder, killed_at)
-    mark = os.getxattr(folder / OTHER, "user.mpired.journal")
-    journal = f".{BASE}.mpired-journal"
+def test_a_mark_does_not_make_others_remove_a_file(another_name, folder):
+    """Whoever may write to a file may mark it; the mark leads only to the log of this very change."""
+    left_by_a_kill(folder)
+    identity, rest = os.getxattr(folder / OTHER, MARK).split(b" ", 1)
     (folder / "victim").mkdir()
-    for content in (b"", (folder / "targets" / journal).read_bytes()[:5000], b"x" * 10000):
-        (folder / "victim" / journal).write_bytes(content)
-        np.save(folder / "alone.npy", np.ones(3))
-        for word in (b"begun", b"ended"):
-            planted = mark.replace(b"/targets/", b"/victim/").replace(b"begun", word)
-            os.setxattr(folder / "alone.npy", "user.mpired.journal", planted)
-            assert run("info", "alone.npy", cwd=folder).status == 0
-            assert (folder / "victim" / journal).read_bytes() == content
+    np.save(folder / "alone.npy", np.ones(3))
+    inodes = [str(os.stat(folder / name).st_ino).encode() for name in ("alone.npy", "victim")]
+    victim = os.fsencode(folder.resolve() / "victim" / BASE)
+    planted = [b" ".join((identity, *inodes, victim)), b" ".join((identity, b"9" * 9999, rest)), b"\0garbage"]
+    for content in (b"", (folder / "targets" / LOG).read_bytes(), b"x" * 10000):
+        (folder / "victim" / LOG).write_bytes(content)
+        for mark in planted:
+            os.setxattr(folder / "alone.npy", MARK, mark)
+            assert run("info", "alone.npy", cwd=folder).status in {0, 3}
+            assert (folder / "victim" / LOG).read_bytes() == content
 
 
-def test_a_copy_with_the_mark_of_its_original_is_refused(another_name, killed_at, folder):
-    left_by_a_kill(folder, killed_at)
+def test_a_copy_with_the_mark_of_its_original_is_refused(another_name, folder):
+    left_by_a_kill(folder)
     (folder / "copy.npy").write_bytes((folder / OTHER).read_bytes())
-    os.setxattr(folder / "copy.npy", "user.mpired.journal", os.getxattr(folder / OTHER, "user.mpired.journal"))
-    refused(run("info", "copy.npy", cwd=folder), 3, "copy.npy", "copied in the middle", "--discard --force")
-    assert recovered(folder) == NEW
-    # The journal is gone now, and the copy is what it was: half.
-    refused(run("info", "copy.npy", cwd=folder), 3, "copy.npy", "is missing", "--discard --force")
+    os.setxattr(folder / "copy.npy", MARK, os.getxattr(folder / OTHER, MARK))
+    os.link(folder / "copy.npy", folder / "second.npy")
+    for recover_first in (False, True):
+        if recover_first:  # the log is gone then, and the copy is what it was: half
+            assert recovered(folder) == NEW
+        refused(run("info", "copy.npy", cwd=folder), 3, "copy.npy", "copied in the middle", "--discard --force")
+    assert run("recover", "--discard", "--force", "copy.npy", cwd=folder).status == 0
+    assert run("info", "copy.npy", cwd=folder).status == 0
 
 
 @pytest.mark.parametrize("commit", ["journal", "auto"])

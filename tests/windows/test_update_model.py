@@ -81,7 +81,7 @@ class Target(RuleBasedStateMachine):
 
     @rule()
     def move(self) -> None:
-        mpired.info(self.path)  # a journal must not stay behind
+        mpired.info(self.path)  # a log must not stay behind
         new = NAMES[1 - NAMES.index(self.name)]
         self.path.rename(self.folder / new)
         self.name = new

@@ -14,10 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from command import COMMAND
+from faults import recover
 from values import folder_in_memory
-
-from mpired.storage import recovery
-from mpired.storage.lock import Waiting, lock_target
 
 pytestmark = [pytest.mark.needs("strace"), pytest.mark.usefixtures("without_bytecode")]
 
@@ -78,12 +76,6 @@ def points(folder: Path, commit: str, calls: tuple[str, ...]) -> list[tuple[str,
     return [(name, number) for name, number in found[: last + 2] if name in calls]
 
 
-def recover(folder: Path) -> None:
-    with lock_target(str(folder / "targets" / "t.npy"), Waiting()) as target:
-        recovery.recover(target)
-        recovery.clean(target)
-
-
 @pytest.mark.parametrize("commit", ["rename", "journal"])
 def test_kill_at_each_call(commit, long, record_property, folder):
     ends = set()
@@ -93,7 +85,7 @@ def test_kill_at_each_call(commit, long, record_property, folder):
         done = strace(folder, commit, "-e", f"trace={name}", "-e", f"inject={name}:signal=KILL:when={number}")
         if commit == "rename":
             assert value(folder) in {1, 3}, (name, number)
-        recover(folder)
+        recover(folder / "targets" / "t.npy")
         assert value(folder) in {1, 3}, (name, number)
         assert os.listdir(folder / "targets") == ["t.npy"]
         assert done.returncode in {-signal.SIGKILL, 128 + signal.SIGKILL}, (name, number, done)
@@ -113,7 +105,7 @@ def test_error_at_each_call(commit, long, folder):
         assert done.returncode in {0, 4, 6}, (name, when, done)
         assert done.stderr.count("\n") == (done.returncode != 0), done.stderr
         left = value(folder)
-        recover(folder)
+        recover(folder / "targets" / "t.npy")
         assert value(folder) == (1 if done.returncode == 4 else 3), (name, when, done)
         assert done.returncode != 4 or left == 1
         ends.add(done.returncode)

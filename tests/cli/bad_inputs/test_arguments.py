@@ -13,7 +13,7 @@ import pytest
 from bad_files import DATA, THREE, covers, npy_of
 from command import Child, reduce, refused, run, succeeded, unchanged
 
-from mpired.storage import calls
+from mpired.storage import mounts
 
 
 @covers(60)
@@ -95,7 +95,7 @@ def test_output_that_is_another_file_of_the_command(words, name, what, way, fold
     (folder / "t.toml").write_text("thing = 'double'\n")
     (folder / "op.py").write_text("import numpy as np\n\n\ndef add(a, b):\n    return a + b\n")
     shutil.copy(
-        next(line.split()[-1] for line in calls.lines("/proc/self/maps") if "/libm.so" in line), folder / "op.so"
+        next(line.split()[-1] for line in mounts.lines("/proc/self/maps") if "/libm.so" in line), folder / "op.so"
     )
     np.save(folder / "m.npy", np.arange(3))
     for rank in ("r.bin", "s.bin"):

@@ -26,7 +26,7 @@ def test_killed_at_each_rename(folder, name, which):
     done = [np.load(folder / path).tolist() == prefix(rank).tolist() for rank, path in enumerate(NPY)]
     if killed:
         assert 1 < sum(done) + 1 <= NRANKS + 1
-        assert any(path.endswith("together") for path in os.listdir(folder))
+        assert any(path.endswith(".mpired") for path in os.listdir(folder))
         assert installed("info", NPY[0], cwd=folder).status == 0
     assert same(results(folder, "r{}.npy"), [prefix(rank) for rank in range(NRANKS)])
     assert not any("mpired" in path for path in os.listdir(folder))
@@ -48,7 +48,7 @@ def test_a_kill_reaches_the_renames(folder):
 
 @pytest.mark.needs("strace")
 @pytest.mark.parametrize("error", ["EIO", "ENOSPC", "EDQUOT"])
-@pytest.mark.parametrize("name", ["fsync", "mkdirat", "fallocate"])
+@pytest.mark.parametrize("name", ["fsync", "linkat", "fallocate"])
 def test_an_error_before_the_commit_changes_nothing(folder, name, error):
     script = f'exec strace -f -qq -o /dev/null -e trace={name} -e inject={name}:error={error}:when=1 "$@"'
     with unchanged(folder):

@@ -14,7 +14,9 @@ from command import reduce, refused, succeeded, unchanged
 from one_result import NEW, WORDS, write
 
 from mpired.context import NO_LIMITS
-from mpired.errors import OutputExistsError, UnconfirmedError
+from mpired.errors import ChangedError, OutputExistsError, UnconfirmedError
+from mpired.storage import calls
+from mpired.storage.transaction import Draft
 
 
 def _recorded(monkeypatch) -> list[str]:
@@ -39,15 +41,26 @@ def _recorded(monkeypatch) -> list[str]:
 def test_order_of_the_steps(kind, folder, monkeypatch):
     steps = _recorded(monkeypatch)
     write(folder / "results" / "out", overwrite=True)
-    link = ["link"] if kind == "unnamed" else []
-    assert steps == ["pwrite", "fchmod", "fsync", *link, "replace", "fsync folder"]
+    first, link = ([], ["link"]) if kind == "unnamed" else (["fchmod"], [])
+    assert steps == [*first, "pwrite", "fchmod", "fsync", *link, "replace", "fsync folder"]
 
 
 def test_order_of_the_steps_without_replacing(kind, folder, monkeypatch):
     steps = _recorded(monkeypatch)
     write(folder / "results" / "new")
-    unlink = ["unlink"] if kind == "named" else []
-    assert steps == ["pwrite", "fchmod", "fsync", "link", "fsync folder", *unlink]
+    first, unlink = ([], []) if kind == "unnamed" else (["fchmod"], ["unlink"])
+    assert steps == [*first, "pwrite", "fchmod", "fsync", "link", *unlink, "fsync folder"]
+
+
+def test_a_file_that_was_replaced_meanwhile_stays(folder):
+    path = folder / "results" / "out"
+    (folder / "other").write_bytes(b"other")
+    with Draft(str(path), overwrite=True) as draft:
+        calls.pwrite_all(draft.fd, NEW, 0)
+        (folder / "other").replace(path)
+        with pytest.raises(ChangedError, match="was replaced by another program"):
+            draft.commit()
+    assert (path.read_bytes(), os.listdir(folder / "results")) == (b"other", ["out"])
 
 
 def failing(name: str, number: int, when: Callable[..., bool] = lambda *_: True) -> Callable[[], None]:

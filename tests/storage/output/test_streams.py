@@ -14,7 +14,8 @@ from one_result import NEW, OLD, WORDS, write
 
 import mpired
 from mpired.errors import OutputExistsError
-from mpired.storage.output import FileOutput, Scratch
+from mpired.storage.scratch import Scratch
+from mpired.storage.transaction import Draft
 
 
 def test_standard_output_is_written_at_the_end(folder):
@@ -103,9 +104,9 @@ def test_output_is_closed_however_it_ends(kind, folder):
     write(folder / "results" / "out", overwrite=True)
     write(folder / "results" / "new")
     with pytest.raises(OutputExistsError):
-        FileOutput(str(folder / "results" / "new"))
+        Draft(str(folder / "results" / "new"))
     with pytest.raises(OSError, match="missing"):
-        FileOutput(str(folder / "missing" / "new"))
+        Draft(str(folder / "missing" / "new"))
     assert os.listdir("/proc/self/fd") == before
 
 

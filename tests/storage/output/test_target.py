@@ -39,23 +39,22 @@ def test_leaving_without_a_commit_changes_nothing(kind, folder):
         _ = 1 / 0
 
 
-def test_temporary_file_is_private_locked_and_beside_the_result(tmp_path, monkeypatch):
+def test_draft_is_private_locked_and_beside_the_result(tmp_path, monkeypatch):
     monkeypatch.setattr(calls, "open_unnamed", lambda _dirfd: None)
     with open_output(str(tmp_path / ("x" * 255))):
         (name,) = os.listdir(tmp_path)
-        assert re.fullmatch(r"\.x{100}\.[0-9a-f]{8}\.mpired-tmp", name)
+        assert re.fullmatch(r"\.x{100}\.[0-9a-f]{32}\.mpired-new", name)
         assert stat.S_IMODE((tmp_path / name).stat().st_mode) == 0o600
         with open(tmp_path / name, "rb+") as other, pytest.raises(BlockingIOError):
             fcntl.lockf(other, fcntl.LOCK_EX | fcntl.LOCK_NB)
     assert os.listdir(tmp_path) == []
 
 
-def test_temporary_name_that_is_taken(tmp_path, monkeypatch):
+def test_name_of_a_draft_that_is_taken(tmp_path, monkeypatch):
     """What lies in the folder is never written to: not a file of that name, and nothing through a link."""
     monkeypatch.setattr(calls, "open_unnamed", lambda _dirfd: None)
-    monkeypatch.setattr(os, "urandom", lambda n: b"\xab" * n)
     (tmp_path / "secret").write_bytes(OLD)
-    os.symlink("secret", tmp_path / ".out.abababab.mpired-tmp")
+    os.symlink("secret", tmp_path / ".out.mpired-new")
     with unchanged(tmp_path), pytest.raises(FileExistsError):
         write(tmp_path / "out")
 

@@ -1,4 +1,4 @@
-"""Who may read what an update writes: the target, its journal and the elements that are fetched."""
+"""Who may read what an update writes: the target, its log and the elements that are fetched."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from command import run
-from protocols import JOURNAL
+from protocols import LOG
 from users import (
     ACCESS_LIST,
     LIST,
@@ -67,32 +67,28 @@ def test_where_the_group_cannot_be_kept_it_gets_what_both_had(mode, left, shared
 @pytest.mark.parametrize(
     ("user", "groups", "mode", "left"),
     [
-        (MEMBER, (PROJECT,), 0o660, (MEMBER, PROJECT, 0o660)),
-        (MEMBER, (PROJECT,), 0o664, (MEMBER, PROJECT, 0o664)),
+        (MEMBER, (PROJECT,), 0o660, (MEMBER, PROJECT, 0o640)),
+        (MEMBER, (PROJECT,), 0o664, (MEMBER, PROJECT, 0o644)),
         (OWNER, (), 0o660, (OWNER, USERS, 0o600)),
         (OWNER, (), 0o664, (OWNER, USERS, 0o644)),
-        (STRANGER, (), 0o666, (STRANGER, USERS, 0o666)),
+        (STRANGER, (), 0o666, (STRANGER, USERS, 0o644)),
         (STRANGER, (), 0o646, (STRANGER, USERS, 0o644)),
-        (0, (), 0o640, (OWNER, PROJECT, 0o640)),
+        (0, (), 0o640, (0, PROJECT, 0o640)),
         (OWNER, (PROJECT,), 0o755, (OWNER, PROJECT, 0o644)),
     ],
 )
-def test_a_journal_is_open_to_no_more_users_than_the_target(user, groups, mode, left, shared):
+def test_a_log_is_open_to_no_more_users_than_the_target(user, groups, mode, left, shared):
     belonging(shared, OWNER, PROJECT, mode)
     killed(shared, *([become(user, *groups)] if user else []))
-    assert rights(shared / JOURNAL) == left
+    assert rights(shared / LOG) == left
 
 
-@pytest.mark.parametrize("commit", ["rename", "journal"])
 @pytest.mark.parametrize(("groups", "kept"), [((PROJECT,), True), ((), False)])
-def test_an_access_list_goes_with_its_group(groups, kept, commit, shared):
+def test_an_access_list_goes_with_its_group(groups, kept, shared):
     belonging(shared, OWNER, PROJECT, 0o600)
-    os.setxattr(shared / "t.npy", ACCESS_LIST, LIST)
-    if commit == "rename":
-        assert accumulate(shared, commit, become(OWNER, *groups)).status == 0
-    else:
-        killed(shared, become(OWNER, *groups))
-    path = shared / ("t.npy" if commit == "rename" else JOURNAL)
+    path = shared / "t.npy"
+    os.setxattr(path, ACCESS_LIST, LIST)
+    assert accumulate(shared, "rename", become(OWNER, *groups)).status == 0
     assert rights(path) == ((OWNER, PROJECT, 0o664) if kept else (OWNER, USERS, 0o600))
     assert (ACCESS_LIST in os.listxattr(path)) == kept
     if kept:
@@ -108,8 +104,8 @@ def test_the_list_of_the_folder_lets_no_other_user_in(commit, shared):
         assert accumulate(shared, commit, become(OWNER, PROJECT)).status == 0
     else:
         killed(shared, become(OWNER, PROJECT))
-    path = shared / ("t.npy" if commit == "rename" else JOURNAL)
-    assert rights(path) == (OWNER, PROJECT, 0o660)
+    path = shared / ("t.npy" if commit == "rename" else LOG)
+    assert rights(path) == (OWNER, PROJECT, 0o660 if commit == "rename" else 0o640)
     assert ACCESS_LIST not in os.listxattr(path)
 
 

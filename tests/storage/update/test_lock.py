@@ -7,7 +7,6 @@ import errno
 import fcntl
 import os
 import re
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -109,9 +108,9 @@ def test_a_lock_timeout_that_is_no_time(words, timeout, folder):
 
 def test_a_reader_waits_for_the_end_of_an_update_as_long_as_it_is_told(folder, monkeypatch):
     impatient(monkeypatch)
-    journal_ = folder / "here" / ".t.npy.mpired-journal"
-    journal_.touch()  # as while an update is at work, that has the lock
-    fd = hold(folder / "here" / "t.npy")
+    log = folder / "here" / ".t.npy.mpired"
+    log.touch()
+    fd = hold(log)  # as while an update is at work
     outcome = run("reduce", "-q", "--op", "sum", "here/t.npy", "--lock-timeout", "0.3", cwd=folder)
     os.close(fd)
     assert outcome.status == 5
@@ -167,20 +166,6 @@ def test_target_replaced_while_waiting(commit, folder):
     os.close(fd)
     assert child.finish() == (0, b"", "")
     assert value(folder) == 11
-
-
-def test_what_is_locked_is_the_file_that_has_the_name_then(folder):
-    """Also where one file is locked by itself, as by `mpired recover`."""
-    path = folder / "here" / "t.npy"
-    fd = hold(path)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(lock.lock_target, str(path), lock.Waiting())
-        wait_until(lambda: _has_open(os.getpid(), path.resolve(), 2))
-        np.save(folder / "new.npy", np.zeros(3))
-        os.replace(folder / "new.npy", path)
-        os.close(fd)
-        with waiting.result() as target:
-            assert os.path.samestat(os.fstat(target.fd), path.stat())
 
 
 def _has_open(pid: int, path: Path, times: int = 1) -> bool:

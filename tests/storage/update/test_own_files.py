@@ -8,19 +8,20 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command import refused, run, unchanged
-from protocols import COMMITS, JOURNAL
+from command import NOBODY, refused, run, unchanged
+from protocols import LOG
 from updates import WORDS, hold, value
 
 from mpired.storage import calls
 
 
 def _intrude(monkeypatch, folder: Path, make: Callable[[Path], None]) -> None:
-    """Let somebody take the name of a new file just before it is opened; temporary files have names from the start."""
+    """Let somebody take the name of a new file just before it is opened; drafts and logs have names from the start."""
     original = calls.open_new
 
     def open_new(name, dirfd=None):
-        make(folder / "here" / os.fsdecode(name))
+        if not (path := folder / "here" / os.fsdecode(name)).exists():
+            make(path)
         return original(name, dirfd)
 
     monkeypatch.setattr(calls, "open_new", open_new)
@@ -29,6 +30,7 @@ def _intrude(monkeypatch, folder: Path, make: Callable[[Path], None]) -> None:
 
 def _file(path: Path) -> None:
     path.write_bytes(b"another's")
+    os.chown(path, NOBODY, NOBODY)
 
 
 def _link(path: Path) -> None:
@@ -36,40 +38,27 @@ def _link(path: Path) -> None:
     path.symlink_to("../elsewhere")
 
 
-@pytest.mark.parametrize("make", [_file, _link])
-@pytest.mark.parametrize("commit", COMMITS)
-def test_a_name_that_somebody_takes_is_left_to_him(commit, make, folder, monkeypatch):
+@pytest.mark.parametrize(
+    ("commit", "make", "status"),
+    [("rename", _file, 5), ("rename", _link, 4), ("journal", _file, 5), ("journal", _link, 3)],
+)
+def test_a_name_that_somebody_takes_is_left_to_him(as_root, commit, make, status, folder, monkeypatch):
     _intrude(monkeypatch, folder, make)
-    refused(run(*WORDS, "--commit", commit, cwd=folder), 4, "here/t.npy")
+    refused(run(*WORDS, "--commit", commit, "--lock-timeout", "0.2", cwd=folder), status, "here/")
     assert value(folder) == 0
     (intruder,) = (path for path in (folder / "here").iterdir() if path.name != "t.npy")
     assert intruder.read_bytes() == b"another's"
 
 
 @pytest.mark.parametrize(
-    ("commit", "make", "flags"),
-    [
-        ("rename", _file, ["O_EXCL"]),
-        ("journal", _file, ["O_EXCL"]),
-        ("journal", _link, ["O_EXCL", "O_NOFOLLOW"]),  # either is enough
-    ],
-)
-def test_to_create_exclusively_is_needed(commit, make, flags, folder, monkeypatch):
-    _intrude(monkeypatch, folder, make)
-    for flag in flags:
-        monkeypatch.setattr(os, flag, 0)
-    run(*WORDS, "--commit", commit, cwd=folder)
-    left = [path for path in folder.rglob("*") if path.is_file() and path.read_bytes()[:9] == b"another's"]
-    assert left == []
-
-
-@pytest.mark.parametrize(
     ("name", "reason"),
     [
-        (JOURNAL, "is the journal of an unfinished update of t.npy, not data"),
-        (".t.npy.0123abcd.mpired-tmp", "is a temporary file of a command that writes t.npy, not data"),
-        (".0123456789abcdef.mpired-tmp", "is a temporary file of a command that writes a file, not data"),
-        (".0123abcd.mpired-together", "has results that a command has not put in place yet, not data"),
+        (LOG, "belongs to an unfinished change of t.npy, and is not data"),
+        (".t.npy.mpired-new", "is a draft of a command that writes t.npy, not data"),
+        (".t.npy.mpired-scratch-0", "is a draft of a command that writes t.npy, not data"),
+        ("t.npy.mpired-keys", "has the keys of updates of t.npy, and is not data"),
+        (".t.npy.mpired-journal", "is the journal of an unfinished update of t.npy by mpired 0.1"),
+        (".0123abcd.mpired-together", "has results that mpired 0.1 has not put in place yet"),
     ],
 )
 def test_files_of_mpired_itself_are_no_data(name, reason, folder):
@@ -125,15 +114,15 @@ def test_files_of_mpired_itself_are_no_data(name, reason, folder):
         "accumulate --op sum LINK T",
     ],
 )
-def test_a_file_with_the_name_of_a_journal_is_not_removed_because_it_was_named(words, folder):
+def test_a_file_with_the_name_of_a_log_is_not_removed_because_it_was_named(words, folder):
     """It is none, so the recovery of the file beside it would remove it; it says what it is before anything is done."""
-    (folder / "here" / JOURNAL).write_bytes(b"my own notes" * 1000)
-    os.symlink(f"here/{JOURNAL}", folder / "link")
-    names = {"T": "here/t.npy", "J": f"here/{JOURNAL}", "LINK": "link"}
-    shown = "link" if "LINK" in words else f"here/{JOURNAL}"
+    (folder / "here" / LOG).write_bytes(b"my own notes" * 1000)
+    os.symlink(f"here/{LOG}", folder / "link")
+    names = {"T": "here/t.npy", "J": f"here/{LOG}", "LINK": "link"}
+    shown = "link" if "LINK" in words else f"here/{LOG}"
     with unchanged(folder):
         outcome = run(*(names.get(word, word) for word in words.split()), cwd=folder)
-        refused(outcome, 3, f"mpired: {shown}: is the journal of an unfinished update of t.npy, not data")
+        refused(outcome, 3, f"mpired: {shown}: belongs to an unfinished change of t.npy, and is not data")
 
 
 @pytest.mark.parametrize(
@@ -154,42 +143,50 @@ def test_the_next_command_removes_what_a_kill_has_left(words, folder):
     killed = run(*WORDS, "--commit", "rename", cwd=folder, setup=lambda: setattr(os, "replace", kill))
     assert killed.status == -9
     assert len(os.listdir(folder / "here")) == 2
-    living = folder / "here" / ".t.npy.00000001.mpired-tmp"
-    living.write_bytes(b"x")
-    fd = hold(living)
     assert run(*words, cwd=folder).status == 0
-    assert sorted(os.listdir(folder / "here")) == [living.name, "t.npy"]
+    assert os.listdir(folder / "here") == ["t.npy"]
+
+
+def test_a_draft_of_a_living_command_is_waited_for(folder):
+    draft = folder / "here" / ".t.npy.mpired-new"
+    draft.write_bytes(b"x")
+    fd = hold(draft)
+    refused(run(*WORDS, "--lock-timeout", "0.2", cwd=folder), 5, "here/t.npy", ".t.npy.mpired-new", "mpired recover")
+    assert (value(folder), draft.read_bytes()) == (0, b"x")
     os.close(fd)
+    assert run(*WORDS, cwd=folder).status == 0
+    assert os.listdir(folder / "here") == ["t.npy"]
 
 
-def test_a_journal_whose_making_fails_does_not_stay(folder):
+def test_a_log_whose_making_fails_does_not_stay(folder):
     """Whatever fails after its name is there."""
 
     def fail_after_the_making() -> None:
-        make, look = calls.open_new, os.fstat
+        make, chmod = calls.open_new, os.fchmod
 
         def fail(*_arguments: object) -> None:
-            os.fstat = look
+            os.fchmod = chmod
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
         def open_new(*arguments: object) -> int:
             fd = make(*arguments)
-            os.fstat = fail
+            os.fchmod = fail
             return fd
 
-        calls.open_new = open_new
+        calls.open_new, calls.open_unnamed = open_new, lambda _dirfd: None
 
     with unchanged(folder):
         outcome = run(*WORDS, "--commit", "journal", cwd=folder, setup=fail_after_the_making)
         refused(outcome, 4, "here/t.npy", "Input/output error")
 
 
-def test_dead_temporary_files_are_removed_and_living_ones_stay(folder):
-    names = (".t.npy.00000000.mpired-tmp", ".t.npy.00000001.mpired-tmp", ".u.npy.00000002.mpired-tmp")
-    dead, living, foreign = (folder / "here" / name for name in names)
-    for path in (dead, living, foreign):
+def test_dead_drafts_are_removed_and_living_ones_stay(folder):
+    names = (".t.npy.mpired-new", ".t.npy.mpired-scratch-0", ".t.npy.mpired-scratch-1", ".u.npy.mpired-new")
+    dead, living, scratch, foreign = (folder / "here" / name for name in names)
+    for path in (dead, living, scratch, foreign):
         path.write_bytes(b"x")
     fd = hold(living)
-    assert run("recover", "here/t.npy", cwd=folder).out == f"here/t.npy: removed {dead.name}\n".encode()
+    removed = f"here/t.npy: removed {dead.name}, removed {scratch.name}\n"
+    assert run("recover", "here/t.npy", cwd=folder).out == removed.encode()
     assert sorted(os.listdir(folder / "here")) == sorted([living.name, foreign.name, "t.npy"])
     os.close(fd)

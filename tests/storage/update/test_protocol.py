@@ -13,7 +13,23 @@ from command import NOBODY, become_nobody, refused, run, unchanged
 from protocols import COMMITS
 from updates import WORDS, add, value
 
+from mpired.errors import ChangedError
 from mpired.storage import copying
+from mpired.storage.log import LogWriter
+
+
+def test_a_target_that_was_replaced_before_the_commit(folder, monkeypatch):
+    path, check = folder / "here" / "t.npy", LogWriter.check
+
+    def replace(writer: LogWriter, shown: str) -> None:
+        np.save(folder / "other.npy", np.full(500, 7.0))
+        (folder / "other.npy").replace(path)
+        check(writer, shown)
+
+    monkeypatch.setattr(LogWriter, "check", replace)
+    with pytest.raises(ChangedError, match="was replaced by another program"):
+        add(folder, commit="journal")
+    assert (value(folder), os.listdir(folder / "here")) == (7, ["t.npy"])
 
 
 @pytest.mark.parametrize("commit", COMMITS)
@@ -48,7 +64,7 @@ def test_hard_links_stay_together(folder):
     assert (value(folder), value(folder, "other.npy")) == (2, 1)
 
 
-def test_inode_of_a_journalled_target_stays(folder):
+def test_inode_of_a_patched_target_stays(folder):
     before = (folder / "here" / "t.npy").stat().st_ino
     add(folder, commit="journal")
     assert (folder / "here" / "t.npy").stat().st_ino == before
@@ -87,7 +103,7 @@ def test_auto_chooses_what_is_cheap_and_keeps_the_file(folder):
     assert protocol(folder, 66 * mebibyte, 17 * mebibyte, clone=_no_clone) == "rename"
 
 
-def test_a_foreign_owner_means_the_journal(as_root, open_folder):
+def test_a_foreign_owner_means_a_patch(as_root, open_folder):
     np.save(open_folder / "t.npy", np.zeros(5))
     np.save(open_folder / "ones.npy", np.ones(5))
     (open_folder / "t.npy").chmod(0o666)

@@ -7,8 +7,11 @@ import os
 import numpy as np
 import pytest
 from command import NOBODY, become_nobody, refused, run, unchanged
-from protocols import JOURNAL
+from protocols import LOG
 from updates import WORDS, pending, value
+
+from mpired.storage import log
+from mpired.storage.lock import Target
 
 DEAD = "that an interrupted command had committed"
 
@@ -39,7 +42,7 @@ def test_every_command_finishes_an_update(words, folder):
 def test_what_is_done_and_cannot_be_printed_is_done(words, folder):
     """The status is about the file, and standard error says what was done with it."""
     pending(folder)
-    done = "removed the journal" if words else "finished an update of 4000 bytes"
+    done = "gave up an unfinished change" if words else "finished an update of 4000 bytes"
     with open("/dev/full", "wb") as full:
         outcome = run("recover", *words, "ones.npy", "here/t.npy", cwd=folder, stdout=full.fileno())
         assert outcome.status == 6
@@ -60,8 +63,8 @@ def test_recover_lists_and_discards(folder):
     pending(folder)
     with unchanged(folder):
         listed = run("recover", "--list", "here/t.npy", "ones.npy", cwd=folder)
-        assert listed == (0, b"here/t.npy: a committed update to finish\nones.npy: nothing\n", "")
-        refused(run("recover", "--discard", "here/t.npy", cwd=folder), 3, "here/t.npy", JOURNAL, "--discard --force")
+        assert listed == (0, b"here/t.npy: a committed change to finish\nones.npy: nothing\n", "")
+        refused(run("recover", "--discard", "here/t.npy", cwd=folder), 3, "here/t.npy", "--discard --force")
         refused(run("recover", "--force", "here/t.npy", cwd=folder), 2, "--force", "--discard")
     assert run("recover", "--discard", "--force", "here/t.npy", cwd=folder).status == 0
     assert value(folder) == 0
@@ -78,23 +81,25 @@ def test_who_may_not_write_does_not_read_the_half(as_root, open_folder):
 
 
 @pytest.mark.parametrize("content", [b"", b"garbage", bytes(5000)])
-def test_what_is_no_journal_of_a_missing_file_is_discarded(content, folder):
-    (folder / "here" / "t.npy").unlink()
-    (folder / "here" / JOURNAL).write_bytes(content)
-    refused(run("info", "here/t.npy", cwd=folder), 3, "here/t.npy", f"here/{JOURNAL} is there")
-    assert run("recover", "--discard", "here/t.npy", cwd=folder).status == 0
-    assert os.listdir(folder / "here") == []
+def test_what_is_not_a_log_goes_and_is_not_written_to(content, folder):
+    """A neighbour may have given a file of this user that name."""
+    mine = folder / "mine"
+    mine.write_bytes(content)
+    os.link(mine, folder / "here" / LOG)
+    assert run("info", "here/t.npy", cwd=folder).status == 0
+    assert os.listdir(folder / "here") == ["t.npy"]
+    assert mine.read_bytes() == content
 
 
 @pytest.mark.parametrize("renew", [True, False], ids=["with a new file", "without"])
 def test_a_file_that_was_renamed_does_not_lose_its_update_by_advice(renew, folder):
-    """Its name leads to its journal no more, which is the only place of its update."""
+    """Its name leads to its log no more, which is the only place of its update."""
     pending(folder)
     os.rename(folder / "here" / "t.npy", folder / "here" / "moved.npy")
     if renew:
         np.save(folder / "here" / "t.npy", np.zeros(500))
     with unchanged(folder):
-        refused(run("recover", "--discard", "here/t.npy", cwd=folder), 3, "here/t.npy", JOURNAL, "--discard --force")
+        refused(run("recover", "--discard", "here/t.npy", cwd=folder), 3, "here/t.npy", LOG, "--discard --force")
     os.replace(folder / "here" / "moved.npy", folder / "here" / "t.npy")
     assert run("recover", "here/t.npy", cwd=folder).status == 0
     assert value(folder) == 1
@@ -129,26 +134,42 @@ def test_list_and_discard_exclude_each_other(folder):
         refused(run("recover", "--list", "--discard", "here/t.npy", cwd=folder), 2, "--list", "--discard")
 
 
-def test_journal_that_cannot_be_removed(as_root, open_folder):
-    """The target has changed, but not all is done."""
+def test_a_change_of_another_user_is_not_finished(as_root, open_folder):
     np.save(open_folder / "ones.npy", np.ones(500))
     (open_folder / "here").mkdir()
     np.save(open_folder / "here" / "t.npy", np.zeros(500))
     pending(open_folder)
-    for name in ("t.npy", JOURNAL):
-        os.chown(open_folder / "here" / name, NOBODY, NOBODY)
-    outcome = run(*WORDS, cwd=open_folder, setup=become_nobody)
-    refused(outcome, 6, "here/t.npy", f"here/{JOURNAL} cannot be removed (Permission denied)", "nothing else was done")
-    assert value(open_folder) == 1
-    assert (open_folder / "here" / JOURNAL).exists()
+    for path in (open_folder / "here", open_folder / "here" / "t.npy"):
+        os.chown(path, NOBODY, NOBODY)
+    with unchanged(open_folder):
+        outcome = run(*WORDS, cwd=open_folder, setup=become_nobody)
+        refused(outcome, 3, "here/t.npy: has an unfinished change of user root (0)", "mpired recover here/t.npy")
+    os.chown(open_folder / "here" / LOG, NOBODY, NOBODY)
+    with unchanged(open_folder):
+        refused(run(*WORDS, cwd=open_folder), 3, "runuser -u ", "-- mpired recover here/t.npy")
 
 
-def test_messages_name_the_journal_where_the_user_sees_it(folder):
+@pytest.mark.parametrize("name", ["../ones.npy", "..", "here/t.npy"])
+def test_a_log_that_names_files_elsewhere_is_refused(name, folder):
+    with Target("here/t.npy", str(folder / "here" / "t.npy"), -1, os.open(folder / "here", os.O_RDONLY)) as target:
+        writer = log.LogWriter(LOG.encode(), target.dirfd, [target.path])
+        writer.write(b"forged", 0)
+        writer.seal(log.Kind.PATCH, {"name": name})
+        writer.link(LOG.encode())
+        writer.commit(durable=False)
+        writer.is_committed = True
+        writer.close()
+    with unchanged(folder):
+        refused(run("info", "here/t.npy", cwd=folder), 3, f"{name}: is not a name of a file")
+
+
+def test_messages_name_the_file_as_the_user_does(folder):
     pending(folder)
-    (folder / "here" / JOURNAL).chmod(0o666)
+    os.rename(folder / "here" / LOG, folder / "kept")
+    (folder / "here" / LOG).write_bytes((folder / "kept").read_bytes())
     (folder / "alias").symlink_to("here/t.npy")
-    refused(run(*WORDS, cwd=folder), 3, f"mpired: here/t.npy: a committed update waits in here/{JOURNAL}, to")
-    refused(run("recover", "alias", cwd=folder), 3, f"waits in {folder}/here/{JOURNAL}, to which others")
-    refused(
-        run("recover", str(folder / "here/t.npy"), cwd=folder), 3, f"waits in {folder}/here/{JOURNAL}, to which others"
-    )
+    with unchanged(folder):
+        refused(run(*WORDS, cwd=folder), 3, LOG, "is a copy of a log", "mpired recover --adopt here/t.npy")
+        refused(run("recover", "alias", cwd=folder), 3, LOG, "is a copy of a log", "mpired recover --adopt alias")
+    assert run("recover", "--adopt", "alias", cwd=folder).status == 0
+    assert value(folder) == 1

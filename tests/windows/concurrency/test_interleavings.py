@@ -13,7 +13,7 @@ from faults import Counter, Fault, at, recover
 from shared_target import BASE, reset, value, words
 
 from mpired.sources import local
-from mpired.storage import calls, lock, recovery, temporary
+from mpired.storage import calls, lock, transaction
 
 
 def interleavings(folder: Path, first: str, second: str, end: signal.Signals, step: int = 1) -> Iterator[str]:
@@ -65,16 +65,8 @@ MUTANTS = {
         "rename",
         signal.SIGCONT,
     ),
-    "recovery": (
-        [
-            (recovery, "recover", lambda *_, **__: ""),
-            (recovery, "has_journal", lambda _, **_more: False),
-            (local, "has_journal", lambda _, **_more: False),
-        ],
-        "journal",
-        signal.SIGKILL,
-    ),
-    "lock on the new file": ([(temporary, "_lock", lambda _fd: True)], "rename", signal.SIGCONT),
+    "recovery": ([(module, "has_log", lambda *_, **__: False) for module in (lock, local)], "journal", signal.SIGKILL),
+    "lock on the new file": ([(transaction, "lock_own", lambda _fd: True)], "rename", signal.SIGCONT),
 }
 
 

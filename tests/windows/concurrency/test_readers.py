@@ -39,7 +39,7 @@ def test_a_reader_without_locks_sees_the_old_or_the_new(folder):
 
 
 def test_reduce_waits_for_the_end_of_an_update(long, folder):
-    """A command that opens the target while a journal is written from it waits, and reads the whole."""
+    """A command that opens the target while its log is carried out waits, and reads the whole."""
     counter = Counter()
     for number in range(1, 200, 1 if long else 3):
         reset(folder)
@@ -50,11 +50,11 @@ def test_reduce_waits_for_the_end_of_an_update(long, folder):
         _, status = os.waitpid(stopped.pid, os.WUNTRACED)
         if os.WIFEXITED(status):
             return
-        journal_there = (folder / "targets" / f".{BASE}.mpired-journal").exists()
+        is_log_there = (folder / "targets" / f".{BASE}.mpired").exists()
         reader = Child("reduce", "-q", "--op", "sum", f"targets/{BASE}", "--to", "raw", cwd=folder)
-        if not journal_there:
+        if not is_log_there:
             assert reader.finish().out == np.load(folder / "targets" / BASE).tobytes()
         os.kill(stopped.pid, signal.SIGCONT)
         assert stopped.finish().status == 0
-        if journal_there:
+        if is_log_there:
             assert reader.finish() == (0, np.ones(COUNT, np.int64).tobytes(), "")

@@ -135,7 +135,7 @@ def test_hundreds_of_kills(commit, long, record_property, folder):
     record_property("tried", kills)
 
 
-def test_the_storm_finds_an_update_in_place_without_a_journal(folder, monkeypatch):
+def test_the_storm_finds_an_update_in_place_without_a_log(folder, monkeypatch):
     """It has teeth: what a plain write leaves behind is half."""
 
     def plain(folder: Path) -> None:

@@ -1,0 +1,134 @@
+"""File systems and their mounts: what they can do, and how far locks on them reach.
+
+On some mounts no machine sees the locks of the others, and one that is free says nothing there.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+from typing import NamedTuple
+
+# posix_fallocate is a promise of space on these; elsewhere the C library may emulate it by writing.
+_PREALLOCATING = frozenset({"ext2", "ext3", "ext4", "xfs", "btrfs", "f2fs", "tmpfs"})
+# A file on these says where its holes are; elsewhere that was found to be wrong, and what it left out would be lost.
+_TELLING_HOLES = _PREALLOCATING
+_MAGICS = {0xEF53: "ext4", 0x58465342: "xfs", 0x9123683E: "btrfs", 0xF2F52010: "f2fs", 0x01021994: "tmpfs"}
+# The kernel takes fine times from a clock that moves once a tick; and file systems that know even seconds only.
+_TICK = 10_000_000
+_EVEN_SECONDS = frozenset({"vfat", "exfat", "msdos"})
+# Each call on these waits for another machine, or for another process.
+_REMOTE = frozenset({"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "9p", "fuse"})
+
+
+class Mount(NamedTuple):
+    """The type of a file system, and the options of its mount."""
+
+    type: str = ""
+    options: frozenset[str] = frozenset()
+
+
+@functools.lru_cache(maxsize=64)
+def mount_of_device(device: int) -> Mount:
+    """Return how a device is mounted, what is empty if the system does not tell."""
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        mounts = lines("/proc/self/mountinfo")
+    except OSError:
+        return Mount()
+    for mount in mounts:
+        left, _, right = mount.partition(" - ")
+        if left.split()[2] == wanted:
+            kind, *_, of_all = right.split()
+            return Mount(kind, frozenset((left.split()[5] + "," + of_all).split(",")))
+    return Mount()
+
+
+def lines(path: str) -> list[str]:
+    """Return the lines of a file in /proc."""
+    with open(path, errors="replace") as file:
+        return file.read().splitlines()
+
+
+def filesystem_type(fd: int) -> str:
+    """Return the name of the file system that `fd` lies on, "" if the system does not tell."""
+    return mount_of_device(os.fstat(fd).st_dev).type or _type_by_magic(fd)
+
+
+def mount_options(fd: int) -> frozenset[str]:
+    """Return the options with which the file system of `fd` is mounted, none if the system does not tell."""
+    return mount_of_device(os.fstat(fd).st_dev).options
+
+
+def _type_by_magic(fd: int) -> str:
+    """Return the same by the number that statfs(2) gives; in a chroot(2) the mounts around it are not listed."""
+    status = (ctypes.c_long * 32)()
+    return "" if ctypes.CDLL(None).fstatfs(fd, status) else _MAGICS.get(status[0], "")
+
+
+def preallocates(fd: int) -> bool:
+    """Tell whether the file system of `fd` can promise space."""
+    return filesystem_type(fd) in _PREALLOCATING
+
+
+def tells_holes(fd: int) -> bool:
+    """Tell whether the file system is known to say where the holes of a file are."""
+    return filesystem_type(fd) in _TELLING_HOLES
+
+
+def time_granule(status: os.stat_result) -> int:
+    """Return within how many nanoseconds two changes of a file may leave the same time of modification."""
+    if status.st_mtime_ns % 1_000_000_000:
+        return _TICK
+    return 2_000_000_000 if mount_of_device(status.st_dev).type in _EVEN_SECONDS else 1_000_000_000
+
+
+def is_remote(path: str) -> bool:
+    """Tell whether a file is on a file system of other machines, or of another process."""
+    try:
+        return mount_of_device(os.stat(path).st_dev).type.partition(".")[0] in _REMOTE
+    except OSError:  # it is told where the file is opened
+        return False
+
+
+def preferred_nbytes(path: str) -> int:
+    """Return by how many bytes a file is best read and written (`st_blksize`)."""
+    try:
+        return os.stat(path).st_blksize
+    except OSError:  # as above
+        return 0
+
+
+class _Short(NamedTuple):
+    """Mounts on which locks end at the machine: file systems, the options that make it so, "" for any, a way out."""
+
+    types: frozenset[str]
+    options: frozenset[str]
+    way_out: str
+
+
+# A lock on an open file description is one of POSIX to these. So `local_lock=flock` is not among them.
+_SHORT = (
+    _Short(frozenset({"lustre"}), frozenset({"localflock", "noflock"}), "mount it with `-o flock`"),
+    _Short(frozenset({"nfs", "nfs4"}), frozenset({"nolock", "local_lock=all", "local_lock=posix"}), "mount without it"),
+    _Short(frozenset({"cifs", "smb3", "9p", "fuse.sshfs"}), frozenset({""}), ""),
+)
+
+
+class Obstacle(NamedTuple):
+    """Why locks of other machines are not seen, and the way out."""
+
+    reason: str
+    way_out: str
+
+
+def obstacle(fd: int) -> Obstacle | None:
+    """Return what keeps the locks of other machines from being seen on the file system of `fd`; None for nothing."""
+    kind = filesystem_type(fd)
+    for row in _SHORT:
+        if kind in row.types and (found := min(row.options & (mount_options(fd) | {""}), default=None)) is not None:
+            mount = f"{kind} with `{found}`" if found else kind
+            way_out = f"{row.way_out}, or copy the file elsewhere" if row.way_out else "copy the file elsewhere"
+            return Obstacle(f"its file system ({mount}) does not show the locks of other machines", way_out)
+    return None

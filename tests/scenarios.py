@@ -1,0 +1,145 @@
+"""Commands that change files, for the tests of what becomes of them when they are cut, killed or fail."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mpired.context import NO_LIMITS
+from mpired.errors import BufferFileError
+from mpired.options import ACCUMULATE, checked
+from mpired.storage import calls, keys
+from mpired.storage.transaction import Transaction
+from mpired.windows.call import plan_accumulate
+
+COUNT = 400  # elements, 3200 bytes and a header: seven sectors
+OLD, NEW = np.ones(COUNT), np.full(COUNT, 3.0)
+
+
+class Scenario(NamedTuple):
+    """A command that changes files in the folders a and b."""
+
+    old: tuple[str, ...]  # the files that are there before
+    new: tuple[str, ...]  # those that are made
+    run: Callable[[Path], None]
+    together: bool = True  # whether all of them are old or all of them are new
+    links: tuple[tuple[str, str], ...] = ()  # hard links: a name and another one
+    syncs: int = 0  # how many times it waits for the disk
+    keys: tuple[str, ...] = ()  # those that the target remembers then, the last one new
+
+
+def written(*names: str, link: bool = False, patience: float = 1) -> Callable[[Path], None]:
+    """Return a command that writes several results."""
+
+    def run(tree: Path) -> None:
+        paths = [str(tree / name) for name in names]
+        context = NO_LIMITS._replace(lock_timeout=patience)
+        with Transaction(paths, overwrite=True, context=context) as outputs:
+            first = outputs.drafts[0]
+            for draft in outputs.drafts:
+                if link and draft is not first:
+                    draft.repeat(first, link=True)
+                    continue
+                with draft.created() as fd:
+                    calls.pwrite_all(fd, npy(NEW), 0)
+            outputs.commit()
+
+    return run
+
+
+def updated(*names: str, **options: object) -> Callable[[Path], None]:
+    """Return a command that adds two to targets."""
+
+    def run(tree: Path) -> None:
+        said = checked(ACCUMULATE, {"lock_timeout": 1, **options})
+        targets = [str(tree / name) for name in names]
+        plan_accumulate(targets, [tree.parent / "two.npy"], "sum", said, NO_LIMITS).run(NO_LIMITS)
+
+    return run
+
+
+def npy(elements: np.ndarray) -> bytes:
+
+    file = io.BytesIO()
+    np.save(file, elements)
+    return file.getvalue()
+
+
+SCENARIOS = {
+    "one new": Scenario((), ("a/x",), written("a/x"), syncs=2),
+    "one replaced": Scenario(("a/x",), (), written("a/x"), syncs=2),
+    "several new": Scenario((), ("a/x", "a/y", "b/z"), written("a/x", "a/y", "b/z"), together=False, syncs=5),
+    "several names of one": Scenario((), ("a/x", "a/y"), written("a/x", "a/y", link=True), together=False, syncs=3),
+    "several replaced": Scenario(("a/x", "a/y", "a/z"), (), written("a/x", "a/y", "a/z"), syncs=7),
+    "replaced in two folders": Scenario(("a/x", "b/y"), (), written("a/x", "b/y"), syncs=10),
+    "new and replaced": Scenario(("a/x", "b/y"), ("b/z",), written("a/x", "b/y", "b/z"), together=False, syncs=12),
+    "rename": Scenario(("a/x",), (), updated("a/x", commit="rename"), syncs=2),
+    "rename with keys": Scenario(("a/x",), (), updated("a/x", commit="rename", once_key="k"), syncs=4, keys=("k",)),
+    "patch": Scenario(("a/x",), (), updated("a/x", commit="journal"), syncs=4),
+    "patch with keys": Scenario(("a/x",), (), updated("a/x", commit="journal", once_key="k"), syncs=5, keys=("j", "k")),
+    "patch of a hard link": Scenario(
+        ("a/x",), (), updated("a/x", commit="journal"), links=(("a/x", "b/other"),), syncs=5
+    ),
+}
+
+
+def make(tree: Path, scenario: Scenario) -> None:
+    """Make the files that are there before."""
+    for folder in "ab":
+        (tree / folder).mkdir(parents=True, exist_ok=True)
+    np.save(tree.parent / "two.npy", np.full(COUNT, 2.0))
+    for name in scenario.old:
+        (tree / name).write_bytes(npy(OLD))
+    for name, other in scenario.links:
+        (tree / other).hardlink_to(tree / name)
+    for key in scenario.keys[:-1]:
+        with open(tree / "a/x", "rb+") as file:
+            dirfd = calls.open_directory(str(tree / "a"))
+            known = keys.Keys("x", b"x", dirfd, file.fileno())
+            keys.remember(file.fileno(), known.append([(key.encode() * keys.KEY_NBYTES, key)], durable=False))
+            calls.let_go(dirfd)
+
+
+def names(scenario: Scenario) -> list[str]:
+    """Return the names of all its files."""
+    return [*scenario.old, *scenario.new, *(other for _, other in scenario.links)]
+
+
+def found(tree: Path, scenario: Scenario) -> dict[str, str]:
+    """Return for each file "old", "new", "absent" or "torn"; its keys are those of its elements."""
+    kinds = {(npy(OLD), scenario.keys[:-1]): "old", (npy(NEW), scenario.keys): "new"}
+    return {
+        name: kinds.get((path.read_bytes(), remembered(path)), "torn") if (path := tree / name).exists() else "absent"
+        for name in names(scenario)
+    }
+
+
+def remembered(path: Path) -> tuple[str, ...]:
+    """Return the texts of the keys of a file, the oldest first; "damaged" if they cannot be read."""
+    with keys.of_file(str(path)) as known:
+        try:
+            return tuple(entry.text for entry in reversed(known.last(known.count)))
+        except BufferFileError:
+            return ("damaged",)
+
+
+def before(scenario: Scenario) -> dict[str, str]:
+    """Return what `found` gives of the files before the command."""
+    return {name: "absent" if name in scenario.new else "old" for name in names(scenario)}
+
+
+def is_kept(scenario: Scenario, now: dict[str, str]) -> bool:
+    """Tell whether files are as promised after a crash: each whole, and those that belong together alike."""
+    if scenario.together:
+        return now in (before(scenario), dict.fromkeys(now, "new"))
+    replaced = {now[name] for name in scenario.old} if scenario.new else set()
+    return len(replaced) <= 1 and all(each in {before(scenario)[name], "new"} for name, each in now.items())
+
+
+def leftovers(tree: Path, ending: str = "mpired*") -> list[str]:
+    """Return the names of ours that are there and end so."""
+    return sorted(path.name for path in tree.rglob(f".*.{ending}"))
