@@ -91,7 +91,6 @@ def test_all_errors_of_the_program_are_known_here():
         "NotExactError",
         "NothingThereError",
         "NullsError",
-        "RefusedError",
         "ReplacedError",
         "ThereError",
     }

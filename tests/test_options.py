@@ -14,7 +14,7 @@ from mpired.cli import cli
 from mpired.collectives.table import COLLECTIVES
 from mpired.errors import UsageError
 from mpired.options import OPTIONS, SECTIONS, checked, flags, keyword, rows
-from mpired.values import Flag
+from mpired.values import FLAG
 
 GROUPS = {
     name: group
@@ -62,7 +62,7 @@ def test_a_keyword_has_one_flag_and_a_flag_one_keyword():
 def test_defaults_are_values(name):
     for each, row in rows(GROUPS[name]).items():
         assert row.default is None or row.kind.check(row.default) == row.default, each
-        assert not isinstance(row.kind, Flag) or row.default in (False, None)
+        assert row.kind is not FLAG or row.default in (False, None)
 
 
 @pytest.mark.parametrize("name", COLLECTIVES)
@@ -87,6 +87,8 @@ def test_every_collective_has_a_command_and_a_function(name):
         ({"columns": [1, 2]}, "`columns`: [1, 2] are not names"),
         ({"split": ["v.npy"]}, "`split`: needs the paths of two files, such as values.npy,indices.npy"),
         ({"counts": "3,0"}, "`counts`: '3,0' is one text; give a count for each rank"),
+        ({"weights": 3}, "`weights`: 'int' object is not iterable"),
+        ({"weights": [10**400]}, "`weights`: int too large to convert to float"),
     ],
 )
 def test_values_that_python_gives(options, reason):

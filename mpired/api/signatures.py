@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import textwrap
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
@@ -15,10 +16,8 @@ from mpired.log import log_steps
 from mpired.options import ONLY_ELEMENTS, VALUES, Group, Option, rows
 from mpired.progress import shown_by
 from mpired.storage.urls import signed
-from mpired.values import Word
 
 _F = TypeVar("_F", bound=Callable[..., Any])
-_KEYWORDS = "**options\n"
 _OF_REDUCTIONS = {*VALUES, "index", "index_type", "split", "count_valid"}
 
 
@@ -33,26 +32,17 @@ def with_options(*group: str) -> Callable[[_F], _F]:
 
 def _with_options(group: Group, function: _F) -> _F:
     signature = inspect.signature(function)
-    (unpacked,) = (name for name, each in signature.parameters.items() if each.kind is each.VAR_KEYWORD)
+    own = [each for each in signature.parameters.values() if each.kind is not each.VAR_KEYWORD]
+    known = [each.replace(annotation=_Shown(each.annotation)) for each in own if each.name not in {"self", "context"}]
+    written = [*(each for each in own if each.name == "self"), *known]
     table = {name: row for name, row in rows(group).items() if name not in signature.parameters}
-    keywords = [
-        inspect.Parameter(
-            name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if row.required else row.default,
-            annotation=_Shown(row.static),
-        )
-        for name, row in table.items()
-        if not row.hidden
-    ]
-    written = [
-        each.replace(annotation=_Shown(each.annotation) if isinstance(each.annotation, str) else each.annotation)
-        for name, each in signature.parameters.items()
-        if name not in {unpacked, "context"}
-    ]
-    returned = _Shown(signature.return_annotation)
-    taken = {each.name: "" for each in written if each.kind is not each.VAR_POSITIONAL and each.name != "self"}
-    taken |= {name: row.flags or "" for name, row in table.items() if not row.hidden}
+    shown = {name: row for name, row in table.items() if not row.hidden}
+    for name, row in shown.items():
+        default = inspect.Parameter.empty if row.required else row.default
+        made = inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=_Shown(row.static))
+        written.append(made)
+    taken = {each.name: "" for each in known if each.kind is not each.VAR_POSITIONAL}
+    taken |= {name: row.flags or "" for name, row in shown.items()}
 
     @functools.wraps(function)
     def checked(*arguments: Any, **given: Any) -> Any:
@@ -63,7 +53,10 @@ def _with_options(group: Group, function: _F) -> _F:
             meant = f"it is for reductions, because {ONLY_ELEMENTS}" if window else _meant(unknown, taken)
             raise TypeError(f"{called}() has no keyword {unknown!r}; {meant}")
         arguments, given = _signed(arguments), {name: _signed(value) for name, value in given.items()}
-        context = _context(f"mpired.{function.__qualname__}", given)
+        context = Context.of(given, progress=shown_by(given.get("progress")))
+        if given.get("provenance"):
+            keywords = {name: repr(value) for name, value in given.items()}
+            context = context._replace(record={"call": f"mpired.{function.__qualname__}", "keywords": keywords})
         given.pop("progress", None)
         if "context" in signature.parameters:
             given["context"] = context
@@ -75,25 +68,10 @@ def _with_options(group: Group, function: _F) -> _F:
         del end
         return found
 
-    checked.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[*written, *keywords], return_annotation=returned
-    )
-    checked.__doc__ = _documented(inspect.cleandoc(function.__doc__ or ""), table)
+    returned = _Shown(signature.return_annotation)
+    checked.__signature__ = signature.replace(parameters=written, return_annotation=returned)  # type: ignore[attr-defined]
+    checked.__doc__ = _documented(inspect.cleandoc(function.__doc__ or ""), shown)
     return cast("_F", checked)
-
-
-def _context(name: str, given: Mapping[str, Any]) -> Context:
-    """Return the settings of a call by its keywords.
-
-    Raises
-    ------
-    UsageError
-        If one of them is not a value of its option.
-    """
-    context = Context.of(given, progress=shown_by(given.get("progress")))
-    if given.get("provenance"):
-        return context._replace(record={"call": name, "keywords": {key: repr(value) for key, value in given.items()}})
-    return context
 
 
 def _signed(value: Any) -> Any:
@@ -124,15 +102,13 @@ def _meant(word: str, taken: Mapping[str, str]) -> str:
 
 def _documented(text: str, table: dict[str, Option]) -> str:
     """Put a paragraph for each option in the place of the one for `**options`."""
-    before, found, after = text.partition(_KEYWORDS)
-    if not found:
-        return text
-    _, _, rest = after.partition("\n\n")
-    return f"{before}{''.join(_paragraph(name, row) for name, row in table.items() if not row.hidden)}\n{rest}"
+    before, found, after = text.partition("**options\n")
+    paragraphs, (_, _, rest) = itertools.starmap(_paragraph, table.items()), after.partition("\n\n")
+    return f"{before}{''.join(paragraphs)}\n{rest}" if found else text
 
 
 def _paragraph(name: str, row: Option) -> str:
-    words = f" One of {', '.join(map(repr, row.kind.words))}." if isinstance(row.kind, Word) else ""
+    words = f" One of {', '.join(map(repr, row.kind.words))}." if row.kind.words else ""
     default = "" if row.default is None else f", default {row.default!r}"
     flag = f" ({row.long_flags[0]})" if row.flags else ""
     body = textwrap.fill(f"{row.help}{words}{flag}", 96)

@@ -34,7 +34,6 @@ from mpired.log import heard_by
 from mpired.options import ONLY_ELEMENTS
 from mpired.storage import calls
 from mpired.storage.urls import signed
-from mpired.values import OpName
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -190,7 +189,7 @@ def _no_such_option(error: click.NoSuchOption) -> str:
     text = f"No such option {error.option_name!r}"
     params = error.ctx.command.params if error.ctx is not None else []
     rows = (each.row for each in params if isinstance(each, environment.Option) and each.row)
-    use = next((row.kind.use for row in rows if isinstance(row.kind, OpName)), None)
+    use = next((row.kind.use for row in rows if row.kind.use), None)
     op = _as_op(error.option_name.lstrip("-"), use) if use else ""
     close = op or _ELSEWHERE.get(error.option_name)
     if not close and (commands := _other_commands(error)):

@@ -46,11 +46,6 @@ def _command(function: Callable[[], None]) -> Callable[[], click.Command]:
 def reduce() -> None:
     """Combine files into one, element by element, as MPI_Reduce does.
 
-    Each RANK is a file with one rank's buffer: .npy, .parquet, .arrow, .arrows, .npz, .nc, .h5, .zarr,
-    .safetensors, or raw binary with --type. `-` is standard input. The ranks are combined in their order,
-    ((r0 op r1) op r2) ..., with the same bits for any number of workers. The result appears whole and on the
-    disk, or not at all.
-
     \b
     Examples:
       mpired reduce --op mean sample_data/tas_?.nc -o mean.nc
@@ -60,6 +55,11 @@ def reduce() -> None:
       mpired reduce --op maxloc --type double_int sample_data/maxloc_?.bin
       mpired reduce --op sum --type '>i4' --offset 16 \\
           sample_data/dump_?.bin | od -An -t d4 --endian=big
+
+    Each RANK is a file with one rank's buffer: .npy, .parquet, .arrow, .arrows, .npz, .nc, .h5, .zarr,
+    .safetensors, or raw binary with --type. `-` is standard input. The ranks are combined in their order,
+    ((r0 op r1) op r2) ..., with the same bits for any number of workers. The result appears whole and on the
+    disk, or not at all.
     """
 
 
@@ -67,15 +67,15 @@ def reduce() -> None:
 def allreduce() -> None:
     """Combine the same element of every RANK, and give every rank the result, as MPI_Allreduce does.
 
-    Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
-    --in-place replaces the ranks. They have the bits of `mpired reduce`, and the form of rank 0's file, or with
-    --in-place of the file that they replace. All appear together, whole and durable, or none does.
-
     \b
     Examples:
       mpired allreduce --op max sample_data/counts_?.npy -o 'max_{rank}.npy'
       mpired allreduce --op sum sample_data/waves_?.npy \\
           -o 'sum_of_{stem}.npy' --link
+
+    Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
+    --in-place replaces the ranks. They have the bits of `mpired reduce`, and the form of rank 0's file, or with
+    --in-place of the file that they replace. All appear together, whole and durable, or none does.
     """
 
 
@@ -83,15 +83,15 @@ def allreduce() -> None:
 def scan() -> None:
     """Write running results, one file per rank, as MPI_Scan does: the file of rank i combines ranks 0 to i.
 
-    Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
-    --in-place replaces the ranks. Each is modelled on its own rank's file. The last one has the bits of
-    `mpired reduce`. All appear together, whole and durable, or none does.
-
     \b
     Examples:
       mpired scan --op sum sample_data/counts_?.npy -o 'sums_{rank}.npy'
       mpired scan --op maxloc sample_data/maxloc_?.parquet \\
           -o 'leader_{rank:03d}.parquet'
+
+    Each RANK is a file, as for `mpired reduce`, and so is each result: --output names them by a pattern, or
+    --in-place replaces the ranks. Each is modelled on its own rank's file. The last one has the bits of
+    `mpired reduce`. All appear together, whole and durable, or none does.
     """
 
 
@@ -99,14 +99,14 @@ def scan() -> None:
 def exscan() -> None:
     """Write running results of the ranks before each, as MPI_Exscan does.
 
-    Like `mpired scan`, without the rank's own elements. No rank comes before rank 0, and MPI leaves its result
-    undefined: rank 0 gets no file, and with --in-place its file stays as it is.
-
     \b
     Examples:
       mpired exscan --op sum sample_data/counts_?.npy -o 'offsets_{rank}.npy'
       mpired exscan --op sum --exscan-first identity \\
           sample_data/counts_?.npy -o 'from_zero_{rank}.npy'
+
+    Like `mpired scan`, without the rank's own elements. No rank comes before rank 0, and MPI leaves its result
+    undefined: rank 0 gets no file, and with --in-place its file stays as it is.
     """
 
 
@@ -114,14 +114,14 @@ def exscan() -> None:
 def reduce_scatter() -> None:
     """Combine the ranks, and give each a block of the result, as MPI_Reduce_scatter does.
 
-    The blocks follow each other: rank 0 gets the first --counts elements, and so on; 0 gives a file without
-    elements. Each result is modelled on its own rank's file, with one dimension. Put together they have
-    the bits of `mpired reduce`. All appear together, whole and durable, or none does.
-
     \b
     Examples:
       mpired reduce-scatter --op sum --counts 3,0,4,5 \\
           sample_data/counts_?.npy -o 'part_{rank}.npy'
+
+    The blocks follow each other: rank 0 gets the first --counts elements, and so on; 0 gives a file without
+    elements. Each result is modelled on its own rank's file, with one dimension. Put together they have
+    the bits of `mpired reduce`. All appear together, whole and durable, or none does.
     """
 
 
@@ -129,12 +129,12 @@ def reduce_scatter() -> None:
 def reduce_scatter_block() -> None:
     """Combine the ranks, and give each an equal block, as MPI_Reduce_scatter_block does.
 
-    As `mpired reduce-scatter`; the number of elements must be a multiple of the number of ranks.
-
     \b
     Examples:
       mpired reduce-scatter-block --op sum sample_data/counts_?.npy \\
           -o 'block_{rank}.npy'
+
+    As `mpired reduce-scatter`; the number of elements must be a multiple of the number of ranks.
     """
 
 
@@ -142,13 +142,13 @@ def reduce_scatter_block() -> None:
 def reduce_local(*, invec: str, inoutvec: str, op: str, **options: Any) -> None:
     """Replace the file INOUTVEC by `INVEC op INOUTVEC`, as MPI_Reduce_local does.
 
-    One application of the op, INVEC the lower rank. The file appears with the result, whole and durable, or
-    stays as it was; what a raw file has before and after its elements stays.
-
     \b
     Examples:
       mpired reduce-local --op sum sample_data/counts_0.npy \\
           sample_data/counts_1.npy
+
+    One application of the op, INVEC the lower rank. The file appears with the result, whole and durable, or
+    stays as it was; what a raw file has before and after its elements stays.
     """
     found = cautions.same_files([inoutvec], [invec])
     _combine("reduce-local", [invec, inoutvec], op, None, options)

@@ -42,18 +42,18 @@ class _Comparing(params.Command):
 def diff(ctx: click.Context, /, *, a: str, b: str, as_json: bool, **options: Any) -> None:
     """Compare the elements of A and B: how many differ, how much, and where.
 
+    \b
+    Examples:
+      mpired diff sample_data/maxloc_0.npy sample_data/maxloc_0.parquet
+      mpired diff --rtol 1e-9 --nan-equal sample_data/waves_1.npy \\
+          sample_data/waves_1.npy
+
     Without a tolerance they are compared bit by bit: 0.0 and -0.0 differ, and so do two NaNs of other bits.
     With --ulp, --rtol or --atol numbers are compared by their values, and a NaN equals nothing unless
     --nan-equal is given. Elements that are not numbers, such as flags and times, must be equal.
 
     The padding of pairs, byte order, format and the order of dimensions make no difference. Another count,
     shape, datatype or column does.
-
-    \b
-    Examples:
-      mpired diff sample_data/maxloc_0.npy sample_data/maxloc_0.parquet
-      mpired diff --rtol 1e-9 --nan-equal sample_data/waves_1.npy \\
-          sample_data/waves_1.npy
     """
     pool.adopt_orphans()
     worker.keep_freed_memory()

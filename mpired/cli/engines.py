@@ -19,12 +19,12 @@ from mpired.options import ENGINE, checked
 def engines(*, ranks: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """List the engines (local, mpi, dask): whether each is installed and running.
 
-    With --engine, describe each of its workers, and check that it sees the RANKs as this machine does. The status is
-    that of an error if a worker cannot be used.
-
     \b
     Examples:
       mpired engines
+
+    With --engine, describe each of its workers, and check that it sees the RANKs as this machine does. The status is
+    that of an error if a worker cannot be used.
     """
     options = checked(ENGINE, options)
     wrong = ""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
 
 import click
 
@@ -16,37 +14,20 @@ _given: list[str] = []
 class Option(click.Option):
     """An option that notes when the environment sets it, whether the command succeeds then or fails.
 
-    Not while a shell asks what it can offer. `row` is what the table of options says of it.
+    Not while a shell asks what it can offer.
     """
 
-    def __init__(self, *names: Any, row: Row | None = None, **settings: Any) -> None:
-        super().__init__(*names, **settings)
-        self.row = row
+    row: Row | None = None  # of the table of options
 
-    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
-        """Return what the help shows: the flags and the text, with what the kind of the values adds to it."""
-        shown, note = super().get_help_record(ctx), getattr(self.type, "note", None)
-        return (shown[0], f"{shown[1]} {note()}") if shown and note else shown
-
-    def type_cast_value(self, ctx: click.Context, value: Any) -> Any:
-        """Return the value in its type; of an option that may be given once, the one there is."""
-        found = super().type_cast_value(ctx, value)
-        if self.row is None or not self.row.once or not isinstance(found, tuple):
-            return found
-        if len(found) > 1 and not ctx.resilient_parsing:
-            raise click.BadOptionUsage(self.opts[-1], f"{self.opts[-1]}: can be given once; {self.row.once}", ctx)
-        return found[0] if found else None
-
-    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, click.core.ParameterSource]:
-        """Return the value, and where it is from."""
-        value, source = super().consume_value(ctx, opts)
-        if source is click.core.ParameterSource.ENVIRONMENT and not ctx.resilient_parsing:
+    def resolve_envvar_value(self, ctx: click.Context) -> str | None:
+        """Return the value in the environment; click asks once, and only if the command line has none."""
+        value = super().resolve_envvar_value(ctx)
+        if value is not None and not ctx.resilient_parsing:
             names = [self.envvar] if isinstance(self.envvar, str) else self.envvar or []
-            variable = next((name for name in names if os.environ.get(name)), "")
+            variable = next(name for name in names if os.environ.get(name))
             own = f"--{(self.name or '').replace('_', '-')}"
-            flag = own if own in self.opts else max(self.opts, key=len)
-            _given.append(f"{flag} ({variable})")
-        return value, source
+            _given.append(f"{own if own in self.opts else max(self.opts, key=len)} ({variable})")
+        return value
 
 
 def told() -> list[str]:

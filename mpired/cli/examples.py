@@ -17,12 +17,12 @@ _NAMES = ("sample_data", "examples")
 def examples(*, directory: str) -> None:
     """Copy the sample data and the example ops into DIR, a new directory or an empty one.
 
-    The examples of each command's help run there, in the order of the help; DIR/sample_data/README.md
-    describes the files.
-
     \b
     Examples:
       mpired examples try-mpired
+
+    The examples of each command's help run there, in the order of the help; DIR/sample_data/README.md
+    describes the files.
     """
     package = Path(mpired.__file__).parent
     installed = package / "_examples"  # as pyproject.toml puts them there; a clone has them at its top

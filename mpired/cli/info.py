@@ -32,13 +32,13 @@ _DATE = "%Y-%m-%dT%H:%M:%SZ"
 def info(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Describe each FILE: format, datatype, count, shape, byte order, columns, and the keys of `--once`.
 
-    The list includes columns that are not combined, such as strings, columns with nulls, and files of other programs;
-    for elements that are not plain numbers it names the ops. Only a damaged or unreadable file is an error.
-
     \b
     Examples:
       mpired info sample_data/maxloc_0.npy sample_data/maxloc_0.parquet
       mpired info --type double_int sample_data/maxloc_0.bin
+
+    The list includes columns that are not combined, such as strings, columns with nulls, and files of other programs;
+    for elements that are not plain numbers it names the ops. Only a damaged or unreadable file is an error.
     """
     words = gathered(params.meant(files)[0], checked(LISTING, part(LISTING, options)))
     if not words:

@@ -20,14 +20,14 @@ from mpired.queries.places import in_json, place_text
 def locate(*, ranks: tuple[str, ...], op: str, as_json: bool, **options: Any) -> None:
     """Find the maximum or minimum of all RANKs: its value, its rank and its index there.
 
-    The ranks may have different counts and shapes. --columns limits the search to some columns or variables.
-    Of equal elements the one of the lowest rank comes first, then the one with the smallest index. If all
-    elements are NaN and --nan ignore leaves them out, that is an error.
-
     \b
     Examples:
       mpired locate --op maxloc sample_data/counts_?.npy
       mpired locate --op minloc --top 3 --columns hits sample_data/cells_?.parquet
+
+    The ranks may have different counts and shapes. --columns limits the search to some columns or variables.
+    Of equal elements the one of the lowest rank comes first, then the one with the smallest index. If all
+    elements are NaN and --nan ignore leaves them out, that is an error.
     """
     pool.adopt_orphans()
     worker.keep_freed_memory()

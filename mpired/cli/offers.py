@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from click.shell_completion import CompletionItem
 
-from mpired.values import Creation, Kind, Names, OpName, Path, Ranks, TypeText
+from mpired.values import INPUT_FORMAT, Kind
 
 if TYPE_CHECKING:
     from mpired.buffers import RankFile
@@ -28,25 +28,28 @@ def offered(kind: Kind, words: Sequence[str], begun: str) -> list[CompletionItem
     names: list[str] = []
     with contextlib.suppress(Exception):  # a shell has no place for a message in the middle of a line
         names = [name for name in _names(kind, words, begun) if name.startswith(begun) and _PLAIN.fullmatch(name)]
-    may_be_file = kind.metavar == "FILE" or isinstance(kind, Path | Ranks | Creation) or _may_be_a_function(kind)
-    if not names and may_be_file:
-        return [CompletionItem(begun, type="dir" if kind.metavar == "DIR" else "file")]
+    if not names and (kind.offers in {"file", "dir"} or _may_be_a_function(kind)):
+        return [CompletionItem(begun, type="dir" if kind.offers == "dir" else "file")]
     return [CompletionItem(name) for name in names]
 
 
 def _may_be_a_function(kind: Kind) -> bool:
-    return isinstance(kind, OpName) and kind.use == "REDUCE" and not kind.names
+    return kind.use == "REDUCE" and not kind.names
 
 
 def _names(kind: Kind, words: Sequence[str], begun: str) -> Iterable[str]:
-    if isinstance(kind, OpName):
+    if kind.offers == "op":
         return _ops(kind, begun)
-    if isinstance(kind, TypeText):
+    if kind.offers == "datatype":
         return _datatypes(begun)
-    return _columns(words, begun) if isinstance(kind, Names) else ()
+    if "format" in kind.offers:
+        from mpired.buffers import format_names  # noqa: PLC0415
+
+        return format_names(readable=kind is INPUT_FORMAT)
+    return _columns(words, begun) if kind.offers == "column" else ()
 
 
-def _ops(kind: OpName, begun: str) -> Iterator[str]:
+def _ops(kind: Kind, begun: str) -> Iterator[str]:
     from mpired.ops import STATISTICS, Use, ops_for, plugins  # noqa: PLC0415 - with it comes NumPy, here and below
 
     yield from _spelled(kind.names or (op.name for op in ops_for(Use[kind.use])), begun)

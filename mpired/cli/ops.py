@@ -24,14 +24,14 @@ from mpired.options import flags
 def ops(*, file: str | None, matrix: bool, as_json: bool) -> None:
     """List the ops, the numbers they take, and the installed user-defined ops.
 
-    With FILE.py, list the ops that a Python file defines with @mpired.op. That loads the file. With --matrix, mark each
-    group of datatypes that an op takes (MPI-4.1, 6.9.2), and list the rules of values.
-
     \b
     Examples:
       mpired ops
       mpired ops --matrix
       mpired ops --json
+
+    With FILE.py, list the ops that a Python file defines with @mpired.op. That loads the file. With --matrix, mark each
+    group of datatypes that an op takes (MPI-4.1, 6.9.2), and list the rules of values.
     """
     name = (file or "").upper().removeprefix("MPI_")
     if file and any(op.name == name for op in (*OPS, *STATISTICS)) and not os.path.exists(file):

@@ -21,17 +21,17 @@ from mpired.storage.places import is_terminal
 def pack(*, file: str, output: str, **options: Any) -> None:
     """Take elements of a datatype out of a raw FILE, without the gaps, as MPI_Pack does.
 
-    FILE holds elements one extent apart; it may end after the last entry of the last one. The result is a plain
-    buffer that can be reduced: npy has one value or one row an element, the other formats one line or
-    row a value. Raw results are the bytes in the order of the type map, or with --datarep external32 what
-    MPI_Pack_external writes. `mpired unpack` is the way back.
-
     \b
     Examples:
       mpired pack --type 'resized(0,16,double)' sample_data/maxloc_0.bin \\
           -o values.npy
       mpired pack --type double_int sample_data/maxloc_0.bin \\
           --datarep external32 | od -An -t x1 | head -2
+
+    FILE holds elements one extent apart; it may end after the last entry of the last one. The result is a plain
+    buffer that can be reduced: npy has one value or one row an element, the other formats one line or
+    row a value. Raw results are the bytes in the order of the type map, or with --datarep external32 what
+    MPI_Pack_external writes. `mpired unpack` is the way back.
     """
     options = checked(PACK, options)
     plan = partial(plan_pack, file, output, options, terminal=is_terminal(output))
@@ -42,15 +42,15 @@ def pack(*, file: str, output: str, **options: Any) -> None:
 def unpack(*, packed: str, output: str, into: str | None, **options: Any) -> None:
     """Put the elements of PACKED where a datatype says, as MPI_Unpack does; the inverse of `mpired pack`.
 
-    PACKED is raw, npy, parquet or arrow, and holds elements one after another. In a new file the bytes between
-    them are zeros; with --into those of that file stay, and the file is replaced in one step.
-
     \b
     Examples:
       mpired pack --type 'resized(0,16,double)' sample_data/maxloc_0.bin -f \\
           -o values.npy
       mpired unpack --type 'resized(0,24,double)' values.npy -f -o spread.rec
       mpired unpack --type 'resized(0,24,double)' values.npy --into spread.rec
+
+    PACKED is raw, npy, parquet or arrow, and holds elements one after another. In a new file the bytes between
+    them are zeros; with --into those of that file stay, and the file is replaced in one step.
     """
     options = checked(UNPACK, options)
     plan = partial(plan_unpack, packed, output, into, options)

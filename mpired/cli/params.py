@@ -8,7 +8,7 @@ import inspect
 import itertools
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -21,8 +21,8 @@ from mpired.engines import launched
 from mpired.errors import escaped
 from mpired.log import collect_steps
 from mpired.ops import STATISTICS, Use, ops_for
-from mpired.options import OPTIONS, RUNNING, SECTIONS, Group, Option, Options, keyword
-from mpired.values import Creation, Flag, FormatName, Kind, Names, OpName, Path, RefusedError, Size, TypeText, Word
+from mpired.options import OPTIONS, REPORT, RUNNING, SECTIONS, Group, Option, Options, keyword
+from mpired.values import CREATION, FLAG, FORMAT, INPUT_FORMAT, LIKE, TYPE, Kind, paths
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -31,21 +31,11 @@ if TYPE_CHECKING:
     from mpired.ranks import RankWord
     from mpired.report import Description
 
-    _Values = click.ParamType[Any]
-else:  # before click 8.4 it says nothing of the values
-    _Values = click.ParamType
-
 _FEW = 6
 _SKIPPED = 9
-_NUMBERED = f"{__name__}.numbered"
 _CONTEXT = f"{__name__}.context"
 WORKER = f"{__name__}.worker"
-# Where the context keeps what commands do not pass on.
-_KEPT = {**dict.fromkeys(("quiet", "dry_run", "as_json", "verbose"), REPORT_KEY), "rank_numbers": _NUMBERED}
-_NOTES = {
-    Size: ("SIZE", "K, KB and KiB are all 1024 bytes; M, G and T are likewise powers of 1024."),
-    Names: ("NAME", "Quote a name with a comma: '\"a,b\",c'."),
-}
+_KEPT = [OPTIONS[key] for key in (*REPORT, "rank_numbers")]  # what the context keeps, and commands do not get
 
 
 def _first_sentence(text: str) -> str:
@@ -53,11 +43,11 @@ def _first_sentence(text: str) -> str:
     return re.split(r"\. (?=[A-Z`])", text, maxsplit=1)[0].removesuffix(".")
 
 
-def _short_term(row: Option) -> str:
+def _short_term(option: environment.Option, ctx: click.Context) -> str:
     """Return the flags of an option without synonyms, and its values."""
-    letters = [flag for flag in (row.flags or "").split() if not flag.startswith("--")][:1]
-    values = f"[{'|'.join(row.kind.words)}]" if isinstance(row.kind, Word) else row.kind.metavar
-    return f"{', '.join([*letters, row.long_flags[0]])} {values or ''}".rstrip()
+    letters = [flag for flag in option.opts if not flag.startswith("--")][:1]
+    long_flag = next(flag for flag in option.opts if flag.startswith("--"))
+    return f"{', '.join([*letters, long_flag])} {'' if option.is_flag else option.make_metavar(ctx)}".rstrip()
 
 
 def _show_short_help(ctx: click.Context, _option: click.Parameter, value: bool) -> None:  # noqa: FBT001 - click's
@@ -66,114 +56,78 @@ def _show_short_help(ctx: click.Context, _option: click.Parameter, value: bool) 
         ctx.exit()
 
 
-_SHORT_HELP: Mapping[str, Any] = {
-    "is_flag": True,
-    "is_eager": True,
-    "expose_value": False,
-    "callback": _show_short_help,
-    "help": "Show the options that most jobs need.",
-}
-
-
-class _Value(_Values):
+class _Value(click.ParamType):  # type: ignore[type-arg]  # before click 8.4 it has no argument
     """The values of an option."""
 
     def __init__(self, kind: Kind) -> None:
-        self._kind = kind
-        self.name = kind.metavar
+        self._kind, self.name = kind, kind.metavar
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """Return the value that a text means."""
+        kind = self._kind
+        if "format" in kind.offers and not (value in FORMATS and (FORMATS[value].readable or kind is FORMAT)):
+            return click.Choice(format_names(readable=kind is INPUT_FORMAT)).convert(value, param, ctx)
         try:
-            return self._kind.parse(value) if isinstance(value, str) else value
-        except RefusedError as error:
+            return kind.parse(value) if isinstance(value, str) else value
+        except ValueError as error:
             self.fail(str(error), param, ctx)
 
     def shell_complete(self, ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-        """Return what a shell offers for a value that is begun."""
         from mpired.cli.offers import offered  # noqa: PLC0415 - for shells only
 
         return offered(self._kind, ctx.obj or (), incomplete)
 
 
-FILE = _Value(Path())
-"""An argument that is a file, or what else the command says."""
-TYPE = _Value(TypeText())
-"""The text of a datatype."""
-_ARGUMENTS = {"[TYPE]": TYPE, "DIR": _Value(Path("DIR"))}
-
-
-class _Formats(click.Choice[str]):
-    """The names of formats. Those of installed packages are looked for only if a name is not one of mpired's own."""
-
-    def __init__(self, kind: FormatName) -> None:
-        super().__init__([row.name for row in FORMATS.values() if row.readable or not kind.readable])
-        self._readable = kind.readable
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Return the name of a format."""
-        if value not in self.choices:
-            self._find_installed()
-        return super().convert(value, param, ctx)
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:  # noqa: ARG002 - click's
-        """Return what the help shows for a value: they are too many for a line."""
-        return "FORMAT"
-
-    def note(self) -> str:
-        """Return what the help says besides: all names."""
-        self._find_installed()
-        return f"One of {', '.join(self.choices)}."
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-        """Return the names that a shell offers."""
-        self._find_installed()
-        return super().shell_complete(ctx, param, incomplete)
-
-    def _find_installed(self) -> None:
-        self.choices = tuple(format_names(readable=self._readable))
+DATATYPE = _Value(TYPE)
+_ARGUMENTS = {"[TYPE]": DATATYPE, "DIR": _Value(paths("DIR", "dir"))}
+_FILE = _Value(paths())  # or what else the command says of an argument
 
 
 class Command(click.Command):
     """A command with help in two lengths, each with the examples before the options."""
 
-    def __init__(self, **settings: Any) -> None:
-        first, *others = inspect.cleandoc(settings.pop("help") or "").split("\n\n")
-        ordered = sorted(others, key=lambda paragraph: not paragraph.startswith("\b"))
-        super().__init__(**settings, help="\n\n".join([first, *ordered]))
-
-    def get_help_option_names(self, ctx: click.Context) -> list[str]:
-        """Return the flag that shows the whole help."""
-        del ctx
+    def get_help_option_names(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's
         return ["--help"]
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """Return the parameters, with the two options for help last."""
         *own, whole = super().get_params(ctx)
-        return [*own, click.Option(["-h", "short_help"], **_SHORT_HELP), whole]
+        shown: Mapping[str, Any] = {"is_flag": True, "is_eager": True, "expose_value": False}
+        text = "Show the options that most jobs need."
+        return [*own, click.Option(["-h", "short_help"], callback=_show_short_help, help=text, **shown), whole]
 
     def short_help_text(self, ctx: click.Context) -> str:
         """Return the examples and the common options, each by the first sentence of its help."""
         formatter = ctx.make_formatter()
         self.format_usage(ctx, formatter)
-        first, *others = (self.help or "").split("\n\n")
+        first, *others = inspect.cleandoc(self.help or "").split("\n\n")
         examples = [paragraph for paragraph in others if paragraph.startswith("\b")]
         click.Command(None, help="\n\n".join([first, *examples])).format_help_text(ctx, formatter)
-        rows = [each.row for each in self.params if isinstance(each, environment.Option) and each.row]
-        common = [row for row in rows if row.common]
+        rows = [(each, each.row) for each in self.params if isinstance(each, environment.Option) and each.row]
+        rows.sort(key=lambda each: SECTIONS.index(each[1].section))
         with formatter.section("Options"):
-            common.sort(key=lambda row: SECTIONS.index(row.section))
-            terms = [(_short_term(row), _first_sentence(row.help)) for row in common]
+            terms = [(_short_term(each, ctx), _first_sentence(row.help)) for each, row in rows if row.common]
             formatter.write_dl([*terms, ("--help", "Show the whole help")], col_max=22)
-        if more := sum(not row.common and not row.hidden for row in rows):
+        if more := sum(not row.common and not row.hidden for _, row in rows):
             formatter.write_paragraph()
             formatter.write(f"`{ctx.command_path} --help` has {more} more options.\n")
         return formatter.getvalue().rstrip()
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the words, and keep the options of the report apart."""
+        end = args.index("--") if "--" in args else len(args)
+        rest = super().parse_args(ctx, [*self.spelled(args[:end], ctx), *args[end:]])
+        kept = [each.name or "" for each in self.params if _row(each) in _KEPT]
+        ctx.meta[REPORT_KEY] = {name: ctx.params.pop(name, None) for name in kept}
+        return rest
+
+    def spelled(self, words: list[str], ctx: click.Context) -> Iterable[str]:  # noqa: ARG002 - of some commands
+        """Return the words before `--` as click reads them."""
+        return words
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run the command, whose messages name its own options only."""
         know_flags(flag for each in self.params for flag in each.opts)
-        report, argv = ctx.meta.get(REPORT_KEY, {}), ("mpired", *(ctx.obj or ()))
+        report, argv = ctx.meta[REPORT_KEY], ("mpired", *(ctx.obj or ()))
         quiet = report.get("quiet", False)
         ctx.meta[_CONTEXT] = Context.of(
             ctx.params,
@@ -184,7 +138,7 @@ class Command(click.Command):
             record={"argv": list(argv)} if ctx.params.get("provenance") else {},
             worker=ctx.meta.get(WORKER),
         )
-        if REPORT_KEY in ctx.meta and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
+        if "quiet" in report and ctx.params.get("engine") != "mpi" and (count := launched()) > 1:
             way_out = "One command for all: `engine='mpi'`" if "engine" in ctx.params else "Start it once"
             say(f"warning: started {count} times by a launcher; each process does the whole command. {way_out}")
         with contextlib.ExitStack() as stack:
@@ -201,64 +155,53 @@ class Command(click.Command):
         sections: dict[str, list[tuple[str, str]]] = {section: [] for section in SECTIONS}
         for option in options:
             if (record := option.get_help_record(ctx)) is not None:
-                row = getattr(option, "row", None)
-                sections[row.section if row and len(options) > _FEW else RUNNING].append(record)
+                row, (flags, text) = _row(option), record
+                if row and "format" in row.kind.offers:
+                    text += f" One of {', '.join(format_names(readable=row.kind is INPUT_FORMAT))}."
+                sections[row.section if row and len(options) > _FEW else RUNNING].append((flags, text))
         for section, records in sections.items():
             if records:
                 with formatter.section(section if len(options) > _FEW else "Options"):
                     formatter.write_dl(records)
-        kinds = {type(option.row.kind) for option in options if isinstance(option, environment.Option) and option.row}
-        if notes := [note for kind, note in _NOTES.items() if kind in kinds]:
+        if notes := {row.kind.note for row in map(_row, options) if row and row.kind.note}:
             with formatter.section("Values"):
-                formatter.write_dl(notes)
+                formatter.write_dl(sorted(notes, reverse=True))
 
 
 class Grouped(Command):
     """A command whose `--group-b` takes all words up to the next option, as `--group-b r0.npy r1.npy -o out`."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words, each of the group as an option of its own."""
-        spread: list[str] = []
+    def spelled(self, words: list[str], ctx: click.Context) -> Iterator[str]:
+        """Yield each word of the group as an option of its own."""
         inside = False
-        for number, word in enumerate(args):
-            if word == "--":
-                spread += args[number:]
-                break
-            if word == "--group-b":
-                inside = True
-                if (number + 1 == len(args) or _is_option(args[number + 1])) and not ctx.resilient_parsing:
-                    raise click.BadOptionUsage("--group-b", "--group-b needs the ranks of the group", ctx)
-            elif _is_option(word):
-                inside = False
-                spread.append(word)
-            else:
-                spread.append(f"--group-b={word}" if inside else word)
-        return super().parse_args(ctx, spread)
+        for word, after in itertools.pairwise([*words, "--"]):
+            begins = word == "--group-b"
+            if begins and _is_option(after) and not ctx.resilient_parsing:
+                raise click.BadOptionUsage("--group-b", "--group-b needs the ranks of the group", ctx)
+            inside = begins or (inside and not _is_option(word))
+            if not begins:
+                yield f"--group-b={word}" if inside else word
 
 
 class Creating(Command):
     """A command whose `--create` may stand alone, and takes the next word only if that is a count or a shape."""
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the words, `--create` alone as `--create=like`."""
-        end = args.index("--") if "--" in args else len(args)
-        spread = [
-            f"--create={Creation.LIKE}" if word == "--create" and not _is_shape(after, ctx) else word
-            for word, after in itertools.pairwise([*args[:end], ""])
-        ]
-        return super().parse_args(ctx, spread + args[end:])
+    def spelled(self, words: list[str], ctx: click.Context) -> Iterator[str]:
+        """Yield `--create` alone as `--create=like`."""
+        for word, after in itertools.pairwise([*words, ""]):
+            yield f"--create={LIKE}" if word == "--create" and not _is_shape(after, ctx) else word
 
 
 def _is_shape(word: str, ctx: click.Context) -> bool:
     """Tell whether a word behind `--create` is a count or a shape."""
-    if word == Creation.LIKE and not os.path.lexists(word):
+    if word == LIKE and not os.path.lexists(word):
         ways = f"write --create alone, or --create={word}, to make the target like the first origin"
         return _slip(f"{ways}; a TARGET of that name is ./{word}", ctx)
     if not any(each.isdigit() for each in word) or any(each.isalpha() and each not in "xXeE" for each in word):
         return False
     try:
-        Creation().parse(word)
-    except RefusedError as error:
+        CREATION.parse(word)
+    except ValueError as error:
         if "/" in word or os.path.lexists(word) or _is_option(word):
             return False
         return _slip(f"{error}; a TARGET of that name is ./{word}", ctx)
@@ -290,60 +233,59 @@ def command(
     def decorate(function: Callable[..., None]) -> Callable[[], click.Command]:
         @functools.cache
         def make() -> click.Command:
-            made: Any = function
-            for name, metavar in reversed(arguments.items()):
-                several = "..." in metavar or " " in metavar
-                is_needed = required or not (several or metavar.startswith("["))
-                nargs, kind = -1 if several else 1, _ARGUMENTS.get(metavar, FILE)
-                made = click.argument(name, nargs=nargs, required=is_needed, metavar=metavar, type=kind)(made)
-            for key in reversed([key for group in keys for key in ([group] if isinstance(group, str) else group)]):
-                made = _parameter(keyword(key), OPTIONS[key], _KEPT.get(key))(made)
-            return click.command(cls=cls, **settings)(made)
+            every = [key for group in keys for key in ([group] if isinstance(group, str) else group)]
+            params = [_argument(*each, required=required) for each in arguments.items()]
+            return click.command(cls=cls, params=[*map(_option, every), *params], **settings)(function)
 
         return make
 
     return decorate
 
 
-def _parameter(name: str, row: Option, place: str | None) -> Callable[[Any], Any]:
-    """Return an option of click, which the environment may set too; the context may keep it at a place of its own."""
-    settings: dict[str, Any] = {
-        "cls": environment.Option,
-        "default": row.default,
-        "envvar": row.variables or None,
-        "help": f"{row.help}{_ops_named(row.kind)}",
-        "hidden": row.hidden,
-        "row": row,
-        "required": row.required,
-        "multiple": row.multiple or bool(row.once),
-        "expose_value": place is None,
-        "callback": functools.partial(_kept, place) if place else _none_if_empty if row.multiple else None,
-    }
-    if row.required:
-        del settings["default"]  # None would be one
-    if isinstance(row.kind, Flag):
-        settings["is_flag"] = True
-    elif isinstance(row.kind, Word | FormatName):
-        settings["type"] = click.Choice(row.kind.words) if isinstance(row.kind, Word) else _Formats(row.kind)
-    else:
-        settings |= {"type": _Value(row.kind), "metavar": row.kind.metavar}
-    return click.option(name, *(row.flags or "").split(), **settings)
+def _argument(name: str, metavar: str, *, required: bool) -> click.Parameter:
+    several = "..." in metavar or " " in metavar
+    is_needed = required or not (several or metavar.startswith("["))
+    kind = _ARGUMENTS.get(metavar, _FILE)
+    return click.Argument([name], nargs=-1 if several else 1, required=is_needed, metavar=metavar, type=kind)
+
+
+def _option(key: str) -> click.Parameter:
+    """Return a row as an option of click, which the environment may set too."""
+    row = OPTIONS[key]
+    option = environment.Option(
+        [keyword(key), *(row.flags or "").split()],
+        type=None if row.kind is FLAG else click.Choice(row.kind.words) if row.kind.words else _Value(row.kind),
+        is_flag=row.kind is FLAG,
+        envvar=row.variables or None,
+        help=f"{row.help}{_ops_named(row.kind)}",
+        hidden=row.hidden,
+        required=row.required,
+        multiple=row.multiple or bool(row.once),
+        callback=functools.partial(_given, row) if row.multiple or row.once else None,
+        **({} if row.required else {"default": row.default}),  # None would be one
+    )
+    option.row = row
+    return option
 
 
 def _ops_named(kind: Kind) -> str:
     """Return the names of the ops that an option takes."""
-    if not isinstance(kind, OpName) or kind.names:
+    if not kind.use or kind.names:
         return ""
     tables = {"Predefined": ops_for(Use[kind.use]), "Statistics": STATISTICS if kind.use == "REDUCE" else ()}
     return "".join(f" {title}: {', '.join(op.name.lower() for op in ops)}." for title, ops in tables.items() if ops)
 
 
-def _none_if_empty(_context: click.Context, parameter: click.Parameter, words: tuple[str, ...]) -> Any:
-    return words or parameter.default
+def _given(row: Option, ctx: click.Context, option: click.Parameter, found: tuple[Any, ...]) -> Any:
+    """Return the values of an option, or the one if it may be given once; else its default."""
+    if row.once and len(found) > 1:
+        raise click.BadOptionUsage(option.opts[-1], f"{option.opts[-1]}: can be given once; {row.once}", ctx)
+    return (found[0] if row.once else found) if found else row.default
 
 
-def _kept(place: str, context: click.Context, parameter: click.Parameter, value: object) -> None:
-    context.meta.setdefault(place, {})[parameter.name] = value
+def _row(option: click.Parameter) -> Option | None:
+    """Return the row that an option is made of."""
+    return getattr(option, "row", None)
 
 
 def report() -> Options:
@@ -360,7 +302,7 @@ def meant(*groups: Sequence[str]) -> list[list[RankWord]]:
     """Return the ranks that the words for each group mean, in the command that runs."""
     from mpired.ranks import lists  # noqa: PLC0415 - of few commands
 
-    return lists.meant(groups, click.get_current_context().meta[_NUMBERED]["rank_numbers"])
+    return lists.meant(groups, report()["rank_numbers"])
 
 
 def end_without(skipped: Iterable[object]) -> None:

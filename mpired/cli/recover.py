@@ -15,14 +15,14 @@ from mpired.storage.recovering import Recovered, check, recover_files
 def recover(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Finish the interrupted update of each FILE, and remove its leftovers.
 
-    Every mpired command that opens a file does this first, so use it before another program reads the file. A change
-    whose log is whole was committed, and is finished; otherwise the file has not changed, and the log is removed.
-    --discard --force gives a committed change up: the file may stay half changed.
-
     \b
     Examples:
       mpired recover sample_data/counts_?.npy
       mpired recover --list sample_data/counts_0.npy
+
+    Every mpired command that opens a file does this first, so use it before another program reads the file. A change
+    whose log is whole was committed, and is finished; otherwise the file has not changed, and the log is removed.
+    --discard --force gives a committed change up: the file may stay half changed.
     """
     options = checked(RECOVER, options)
     check(options)

@@ -42,15 +42,15 @@ _NUMBER = re.compile(r"-?\d+(\.\d+)?(e[-+]?\d+)?")  # as JSON has them
 def show(*, files: tuple[str, ...], **options: Any) -> None:
     """Show the elements of each FILE, and figures: extremes and where they are, the exact mean, NaN, nulls.
 
-    Of pairs also how many different indices there are, and which is in the most pairs. All figures are of the whole
-    file, which is read in blocks. --slice chooses the elements of the table, and of the picture if they are a plane.
-
     \b
     Examples:
       mpired show sample_data/counts_0.npy
       mpired show --columns energy sample_data/cells_?.parquet
       mpired show --slice '2:8:2' sample_data/cells_1.parquet
       mpired show --type double_int sample_data/maxloc_3.bin
+
+    Of pairs also how many different indices there are, and which is in the most pairs. All figures are of the whole
+    file, which is read in blocks. --slice chooses the elements of the table, and of the picture if they are a plane.
     """
     checked_options = checked(_OPTIONS, options)
     _check(files, checked_options)

@@ -23,18 +23,12 @@ from mpired.report import describe_datatype
     cls=environment.Option,
     envvar="MPIRED_VALUE_INDEX",
     nargs=2,
-    type=params.TYPE,
+    type=params.DATATYPE,
     metavar="VALUE INDEX",
     help="Print the pair type of two types instead, or MPI_DATATYPE_NULL if there is none.",
 )
 def types(*, text: str | None, types: str | None, value_index: tuple[str, str] | None, as_json: bool) -> None:
     """List the datatypes with group, size, extent and NumPy form; or show one TYPE, with its type map.
-
-    TYPE is a name of MPI or of NumPy, as double or float64, a code as <f8, or a type made of types. The types that
-    NumPy calls the same are shown too.
-
-    The size counts the bytes of the components, the extent the padding too: raw files hold extents. With --types
-    and no TYPE the datatypes of that file are listed.
 
     \b
     Examples:
@@ -43,6 +37,12 @@ def types(*, text: str | None, types: str | None, value_index: tuple[str, str] |
       mpired types --json
       mpired types --value-index double uint64_t
       mpired types 'vector(3,1,2,double)'
+
+    TYPE is a name of MPI or of NumPy, as double or float64, a code as <f8, or a type made of types. The types that
+    NumPy calls the same are shown too.
+
+    The size counts the bytes of the components, the extent the padding too: raw files hold extents. With --types
+    and no TYPE the datatypes of that file are listed.
     """
     if text is not None and value_index is not None:
         raise click.UsageError("--value-index takes the place of TYPE")

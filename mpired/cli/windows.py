@@ -46,11 +46,6 @@ _STANDARD_OUTPUT = ("-", LINES.name, False)
 def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, index: str | None, **options: Any) -> None:
     """Combine each ORIGIN into TARGET, in place, as MPI_Accumulate does: target = target op origin.
 
-    The origins are applied in the order given, all in one transaction: after a crash at any moment TARGET
-    is wholly old or wholly new, and several commands may update it at once. TARGET has any
-    format that stores elements: .npy, .npz, .nc, .h5, .safetensors, .parquet, .arrow, or raw binary with --type.
-    --columns selects the columns or arrays that change. By default an origin must have as many elements as TARGET.
-
     \b
     Examples:
       mpired accumulate --op sum --create 12 total.npy sample_data/counts_?.npy
@@ -58,6 +53,11 @@ def accumulate(*, files: tuple[str, ...], windows: tuple[str, ...], op: str, ind
           total.npy sample_data/counts_0.npy
       mpired accumulate --op replace --at 0:4 --origin-count 4 \\
           total.npy sample_data/counts_1.npy
+
+    The origins are applied in the order given, all in one transaction: after a crash at any moment TARGET
+    is wholly old or wholly new, and several commands may update it at once. TARGET has any
+    format that stores elements: .npy, .npz, .nc, .h5, .safetensors, .parquet, .arrow, or raw binary with --type.
+    --columns selects the columns or arrays that change. By default an origin must have as many elements as TARGET.
     """
     if index is not None:
         reason = "is for reductions; `mpired reduce --op maxloc --index number FILE` makes the pairs of an origin"
@@ -85,15 +85,15 @@ def get_accumulate(
 ) -> None:
     """Combine ORIGIN into TARGET as `accumulate` does, and return the previous elements (MPI_Get_accumulate).
 
-    No other command comes between the reading and the change. With --op no_op TARGET is only read, as it is
-    between two updates, and no ORIGIN is needed. If OLD is a file, it is in place before TARGET changes.
-
     \b
     Examples:
       mpired accumulate --op sum --create 12 total.npy sample_data/counts_0.npy
       mpired get-accumulate --op sum --to text total.npy sample_data/counts_1.npy
       mpired get-accumulate --op no_op --target-disp 3 --target-count 2 --to \\
           text total.npy
+
+    No other command comes between the reading and the change. With --op no_op TARGET is only read, as it is
+    between two updates, and no ORIGIN is needed. If OLD is a file, it is in place before TARGET changes.
     """
     options = checked(FETCH, options)
     targets, origins = _split(windows, files)
@@ -117,14 +117,14 @@ def get_accumulate(
 def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, as_json: bool, **options: Any) -> None:
     """Combine VALUE into one element of TARGET, and print its old value (MPI_Fetch_and_op).
 
-    VALUE is a number, VALUE,INDEX for a pair, a time such as 2021-02-03T04:05:06, or a file with one element. --op
-    no_op needs none and only reads. Several commands at once each see another old value: a counter, a place in a queue.
-
     \b
     Examples:
       mpired fetch-and-op --op sum --type int64_t --create 1 counter.npy 1
       mpired fetch-and-op --op sum counter.npy 1
       mpired fetch-and-op --op no_op counter.npy
+
+    VALUE is a number, VALUE,INDEX for a pair, a time such as 2021-02-03T04:05:06, or a file with one element. --op
+    no_op needs none and only reads. Several commands at once each see another old value: a counter, a place in a queue.
     """
     options = checked(FETCH_ELEMENT, options)
     targets, values = _split(windows, params.values(words))
@@ -138,14 +138,14 @@ def fetch_and_op(*, words: tuple[str, ...], windows: tuple[str, ...], op: str, a
 def compare_and_swap(*, words: tuple[str, ...], windows: tuple[str, ...], as_json: bool, **options: Any) -> None:
     """Set one element of TARGET to VALUE if it is COMPARE, and print its old value (MPI_Compare_and_swap).
 
-    The element has changed if COMPARE is printed. Elements are integers, truth values or bytes, and are
-    compared bit by bit. COMPARE and VALUE are numbers, or files with one element.
-
     \b
     Examples:
       mpired fetch-and-op --op sum --type int32_t --create 1 owner.npy 0
       mpired compare-and-swap owner.npy 0 42
       mpired compare-and-swap owner.npy 0 43
+
+    The element has changed if COMPARE is printed. Elements are integers, truth values or bytes, and are
+    compared bit by bit. COMPARE and VALUE are numbers, or files with one element.
     """
     options = checked(SWAP, options)
     targets, operands = _split(windows, params.values(words))

@@ -23,7 +23,7 @@ from mpired.options import OPTIONS, Options, part
 from mpired.options import VALUES as VALUE_OPTIONS
 from mpired.ranks import RankWord, Skipped, gathered, in_one_order, left_out, open_groups, ordered, unnatural
 from mpired.sources.open import check_no_input, check_no_other_input
-from mpired.values import Number, Numbers, RefusedError
+from mpired.values import NUMBER, NUMBERS
 
 if TYPE_CHECKING:
     from mpired.provenance import Note
@@ -263,8 +263,8 @@ def _values(options: Options) -> Options:
     with open(path, encoding="utf-8", errors="replace") as file:
         words = file.read(_WEIGHTS_NBYTES).replace(",", " ").split()
     try:
-        return values | {"weights": Numbers().check([Number().parse(word) for word in words])}
-    except RefusedError as error:
+        return values | {"weights": NUMBERS.check([NUMBER.parse(word) for word in words])}
+    except ValueError as error:
         raise UsageError(os.fspath(path), f"{error}; a file of weights has numbers alone") from None
 
 

@@ -18,7 +18,7 @@ from mpired.ops.native import twinned
 from mpired.ops.op import ANY_USE, Op, Use
 from mpired.ops.rules import Rules
 from mpired.ops.state import State, combined
-from mpired.values import Number, RefusedError
+from mpired.values import NUMBER
 
 _INTEGER = Group.C_INTEGER | Group.FORTRAN_INTEGER | Group.MULTI_LANGUAGE
 ORDERED = _INTEGER | Group.FLOATING_POINT
@@ -165,8 +165,8 @@ def with_parameter(text: str) -> bool:
 def _with_quantile(op: Op, name: str, text: str) -> Op:
     """Return the quantile that a text means."""
     try:
-        quantile = float(Number().parse(text))
-    except RefusedError:
+        quantile = float(NUMBER.parse(text))
+    except ValueError:
         quantile = -1
     if op.name != "QUANTILE":
         raise UnknownOpError(shortened(name), f"has something behind the colon, and {op} takes nothing; leave it out")
