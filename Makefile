@@ -19,7 +19,7 @@ OLDEST_TESTS := tests/test_options.py $(addprefix tests/cli/test_,environment.py
 	$(addprefix tests/collectives/test_,input_formats.py output_formats.py reduce.py) \
 	$(addprefix tests/buffers/test_,columns_at_length.py formats.py hostile_columns.py npy.py sources.py textual.py \
 	transposed.py) tests/sources/test_remote_failures.py \
-	tests/sources/test_remote_ranks.py tests/storage/test_uploads.py
+	tests/sources/test_remote_ranks.py tests/files/test_uploads.py
 
 # Where Python cannot put pip into an environment, that of $(PYTHON) works on it from outside. What a wheel has besides the
 # package is not made for an editable installation.

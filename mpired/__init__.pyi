@@ -12,6 +12,7 @@ from mpired.api.mpi import mpi as mpi
 from mpired.datatypes import DATATYPES as DATATYPES
 from mpired.errors import Abort as Abort
 from mpired.errors import MpiredError as MpiredError
+from mpired.files.recovering import Recovered as Recovered
 from mpired.ops import OPS as OPS
 from mpired.ops.table import BAND as BAND
 from mpired.ops.table import BOR as BOR
@@ -31,7 +32,6 @@ from mpired.ops.user import op as op
 from mpired.queries.show import Shown as Shown
 from mpired.report import PackSummary as PackSummary
 from mpired.report import Summary as Summary
-from mpired.storage.recovering import Recovered as Recovered
 from mpired.buffers import RankFile
 from mpired.ops import OpLike
 from mpired.options import DatatypeLike, EngineLike, Index, Indices, MpiDatatype, PathLike, Rank, Several

@@ -19,13 +19,13 @@ from mpired.buffers.decoding import decode_worker
 from mpired.context import Context
 from mpired.engines import LOCAL
 from mpired.errors import ChangedError, UsageError
+from mpired.files import calls, lock
+from mpired.files.lock import Target, lock_all, open_replaced
+from mpired.files.names import check_are_data, check_fifos
+from mpired.files.places import check_new, is_stream, parted
+from mpired.files.urls import is_url
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import STANDARD_INPUT, Source
-from mpired.storage import calls, lock
-from mpired.storage.lock import Target, lock_all, open_replaced
-from mpired.storage.names import check_are_data, check_fifos
-from mpired.storage.places import check_new, is_stream, parted
-from mpired.storage.urls import is_url
 
 _ATTEMPTS = 5
 _LIGHT_ATTEMPTS = 2  # then the files stay open: their writer replaces them faster than they are read

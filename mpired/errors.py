@@ -338,6 +338,14 @@ class RanksError(MpiredError, ValueError):
         self.mpi_class = first.mpi_class if first else "MPI_ERR_IO"
 
 
+def raise_all(errors: Sequence[MpiredError | OSError], number: int, what: str = "ranks") -> None:
+    """Raise the error of one of `number` ranks, files or outputs, or an error that lists several, if there are any."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise RanksError(number, errors, what)
+
+
 def merged(errors: Sequence[MpiredError]) -> MpiredError:
     """Return the errors of one file as one."""
     first, *others = errors

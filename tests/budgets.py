@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from command import COMMAND, children
 
-from mpired.storage import calls
+from mpired.files import calls
 
 
 class Peaks(NamedTuple):

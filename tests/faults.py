@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import mpired
-from mpired.storage import calls
+from mpired.files import calls
 
-# Whatever storage asks of the system; what only looks is in it too, because looking can fail.
+# Whatever `files` asks of the system; what only looks is in it too, because looking can fail.
 CALLS = (
     "open", "preadv", "pwrite", "ftruncate", "posix_fallocate", "copy_file_range", "lseek", "fchown", "fchmod", "fsync",
     "fdatasync", "link", "replace", "unlink", "mkdir", "rmdir", "symlink", "readlink", "stat", "fstat", "listdir",

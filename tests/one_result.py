@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from mpired.storage import calls
-from mpired.storage.output import open_output
+from mpired.files import calls
+from mpired.files.output import open_output
 
 OLD, NEW = b"the old result", np.arange(1000.0).tobytes()
 

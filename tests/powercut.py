@@ -12,7 +12,7 @@ import fcntl
 import itertools
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -178,18 +178,28 @@ class Disk:
 
     def states(self, chance: random.Random) -> Iterator[State]:
         """Yield what may be there if the power goes now."""
-        pending = [*self._pending_names, *(event for events in self._pending.values() for event in events)]
+        pending = self._on_their_way()
         for chosen in subsets(len(pending), chance):
-            names, changes = dict(self._names), {}
-            for event, there in zip(pending, chosen, strict=True):
-                if there and event.kind in _NAMES:
-                    _rename(names, event)
-                elif there:
-                    changes.setdefault(event.inode, []).append(event)
-            files = {
-                inode: changed(self._files.get(inode, File()), changes.get(inode, [])) for inode in set(names.values())
-            }
-            yield State(tuple(sorted(names.items())), tuple(sorted(files.items())))
+            yield self._with(itertools.compress(pending, chosen))
+
+    def everything(self) -> State:
+        """Return what there is if all comes to the disk, as processes see it already."""
+        return self._with(self._on_their_way())
+
+    def _on_their_way(self) -> list[Event]:
+        return [*self._pending_names, *(event for events in self._pending.values() for event in events)]
+
+    def _with(self, there: Iterable[Event]) -> State:
+        names, changes = dict(self._names), {}
+        for event in there:
+            if event.kind in _NAMES:
+                _rename(names, event)
+            else:
+                changes.setdefault(event.inode, []).append(event)
+        files = {
+            inode: changed(self._files.get(inode, File()), changes.get(inode, [])) for inode in set(names.values())
+        }
+        return State(tuple(sorted(names.items())), tuple(sorted(files.items())))
 
 
 def _rename(names: dict[Place, int], event: Event) -> None:
@@ -257,6 +267,14 @@ def crashes(start: State, events: list[Event], chance: random.Random) -> Iterato
                 yield number, state
         if number < len(events):
             disk.play(events[number])
+
+
+def seen(start: State, events: list[Event]) -> State:
+    """Return what processes see after some calls."""
+    disk = Disk(start)
+    for event in events:
+        disk.play(event)
+    return disk.everything()
 
 
 class Shelf:

@@ -11,9 +11,9 @@ import numpy as np
 
 from mpired.context import NO_LIMITS
 from mpired.errors import BufferFileError
+from mpired.files import calls, keys
+from mpired.files.transaction import Transaction
 from mpired.options import ACCUMULATE, checked
-from mpired.storage import calls, keys
-from mpired.storage.transaction import Transaction
 from mpired.windows.call import plan_accumulate
 
 COUNT = 400  # elements, 3200 bytes and a header: seven sectors

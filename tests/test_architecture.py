@@ -22,7 +22,7 @@ MODULES = sorted(path.relative_to(ROOT).as_posix() for path in ROOT.rglob("*.py"
 # A room may import what stands before it.
 ORDER = (
     "errors", "interrupts", "installed", "mpi4py_objects", "values", "options", "progress", "log", "context",
-    "cautions", "datatypes", "ops", "codecs", "storage", "sources", "engines", "buffers", "ranks", "provenance",
+    "cautions", "datatypes", "ops", "codecs", "files", "sources", "engines", "buffers", "ranks", "provenance",
     "attempts", "collectives", "windows", "packing", "queries", "report", "api", "cli",
 )  # fmt: skip
 # They stand beside one another.
@@ -42,8 +42,8 @@ METHOD_WRITES = {
     "hardlink_to", "mkdir", "rmdir", "symlink_to", "tofile", "touch", "unlink", "write_bytes", "write_text",
 }  # fmt: skip
 WRITING_FLAGS = {"O_WRONLY", "O_RDWR", "O_CREAT", "O_TRUNC", "O_APPEND", "O_TMPFILE"}
-# What is done outside of storage all the same: filling closed standard descriptors with /dev/null, and
-# giving a library the descriptor that storage has opened.
+# What is done outside of `files` all the same: filling closed standard descriptors with /dev/null, and
+# giving a library the descriptor that `files` has opened.
 ALLOWED_WRITES = {
     ("cli/__init__.py", "os.open"),
     ("buffers/arrow.py", "os.fdopen"),
@@ -178,9 +178,9 @@ def test_what_would_write_in_its_own_way_is_not_imported(package):
     assert imports_of(package) == set()
 
 
-def test_only_storage_writes_to_the_file_system():
+def test_only_files_writes_to_the_file_system():
     found = {
-        (module, call) for module in MODULES if room_of(module) != "storage" for call in writing_calls(module)
+        (module, call) for module in MODULES if room_of(module) != "files" for call in writing_calls(module)
     }  # fmt: skip
     assert found == ALLOWED_WRITES
 
@@ -218,8 +218,8 @@ def test_only_warnings_are_collected_beside_the_arguments():
     assert found == {"cautions.py"}
 
 
-def test_storage_is_where_the_writing_calls_are():
-    found = {call for module in MODULES if room_of(module) == "storage" for call in writing_calls(module)}
+def test_files_is_where_the_writing_calls_are():
+    found = {call for module in MODULES if room_of(module) == "files" for call in writing_calls(module)}
     assert {"os.open", "os.pwrite", "os.write", "os.replace", "os.link", "os.unlink", "os.fsync"} <= found
 
 
@@ -282,7 +282,7 @@ LATE = {
     "engines": {"userops"},
     "ops": {"contract", "located", "plugins", "user"},
     "sources": {"compressed", "directory", "stream"},
-    "storage": {"recovering", "recovery"},
+    "files": {"recovering", "recovery"},
 }
 LATE_MODULES = {f"mpired.{room}.{name}" for room, names in LATE.items() for name in names}
 

@@ -26,7 +26,7 @@ from command import Outcome, become, run
 from faults import Counter, Fault, at
 from values import folder_in_memory
 
-from mpired.storage.keys import ATTRIBUTE, Counted
+from mpired.files.keys import ATTRIBUTE, Counted
 
 COUNT = 1500  # elements: pages and a part of one
 MEMBER, GROUP = 1001, 2000

@@ -14,7 +14,7 @@ from protocols import LOG
 
 import mpired
 from mpired.errors import MpiredError
-from mpired.storage import log
+from mpired.files import log
 
 
 def add(folder: Path, target: str = "here/t.npy", **how: object) -> None:

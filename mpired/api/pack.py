@@ -14,11 +14,11 @@ from mpired.buffers import ARRAY
 from mpired.buffers.memory import path_at_hand
 from mpired.context import Context
 from mpired.errors import UsageError
+from mpired.files.scratch import Scratch
 from mpired.options import PACK, UNPACK, PathLike, checked
 from mpired.packing.pack import Packing, plan_pack
 from mpired.packing.unpack import plan_unpack
 from mpired.report import PackSummary, summarise_packing
-from mpired.storage.scratch import Scratch
 
 
 @with_options(*PACK, "progress")

@@ -12,10 +12,10 @@ from typing import Any, TypeVar, cast
 from mpired import interrupts
 from mpired.context import Context
 from mpired.errors import MpiredError
+from mpired.files.urls import signed
 from mpired.log import log_steps
 from mpired.options import ONLY_ELEMENTS, VALUES, Group, Option, rows
 from mpired.progress import shown_by
-from mpired.storage.urls import signed
 
 _F = TypeVar("_F", bound=Callable[..., Any])
 _OF_REDUCTIONS = {*VALUES, "index", "index_type", "split", "count_valid"}

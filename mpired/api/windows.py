@@ -16,6 +16,7 @@ from mpired.buffers import AtHand, BufferModel, Model
 from mpired.buffers.memory import at_hand, path_at_hand
 from mpired.context import Context
 from mpired.errors import MpiredError, UsageError
+from mpired.files.recovering import Recovered, recover_files
 from mpired.log import notice
 from mpired.ops import OpLike
 from mpired.options import (
@@ -34,7 +35,6 @@ from mpired.options import (
     part,
 )
 from mpired.ranks import gathered
-from mpired.storage.recovering import Recovered, recover_files
 from mpired.windows.call import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.request import Done, Keep
 

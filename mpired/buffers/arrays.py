@@ -26,8 +26,8 @@ from mpired.buffers.streamed import ColumnBuffer, ColumnFile, Nullable, explaini
 from mpired.datatypes import Datatype, agrees, as_numbers, from_dtype, with_fields
 from mpired.datatypes.pairs import FIELDS
 from mpired.errors import BufferFileError, CountError, DatatypeError
+from mpired.files import calls, copying
 from mpired.sources.source import Source, local_fd
-from mpired.storage import calls, copying
 
 _BLOCK_NBYTES = 1 << 20
 

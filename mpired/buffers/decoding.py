@@ -17,8 +17,8 @@ from mpired.buffers.rank import RankBuffer, Values, blocks, changed, with_readin
 from mpired.engines import pool
 from mpired.engines.worker import portable
 from mpired.errors import BufferFileError, WorkerError
+from mpired.files import calls
 from mpired.sources.source import Source
-from mpired.storage import calls
 
 if TYPE_CHECKING:
     from mpired.buffers.format import Format

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from mpired.buffers.missing import Missing
 from mpired.datatypes import Datatype, counterparts
 from mpired.errors import BufferFileError, ConversionError, CountError, MpiredError
+from mpired.files import calls
 from mpired.progress import counted
 from mpired.sources.source import Source
-from mpired.storage import calls
 
 Order: TypeAlias = Literal["<", ">", "="]
 """A byte order as NumPy writes it."""

@@ -16,8 +16,8 @@ from mpired.buffers.rank import RankFile
 from mpired.datatypes import TIMES, Datatype
 from mpired.datatypes.times import is_of_numpy
 from mpired.errors import BufferFileError, DatatypeError, MpiredError, UsageError
+from mpired.files import calls, interruptions
 from mpired.sources.source import Source
-from mpired.storage import calls, interruptions
 
 _FEW = 8
 _OWN = contextlib.nullcontext()  # one for all: each of many ranks passes here

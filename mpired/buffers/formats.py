@@ -17,10 +17,10 @@ from mpired.buffers.format import Format
 from mpired.buffers.memory import ArrayRank, AtHand, RankInFile
 from mpired.buffers.rank import RankFile
 from mpired.errors import BufferFileError, NotReadError, UsageError
+from mpired.files import calls
 from mpired.sources.local import HEAD_NBYTES, peek
 from mpired.sources.open import open_source
 from mpired.sources.source import STORE_HEAD, Source, distance_of, of_file
-from mpired.storage import calls
 
 _ARROW = 192 << 20
 _ANY_NBYTES = 1 << 62  # of what is read forward

@@ -22,8 +22,8 @@ from mpired.buffers.hierarchy import DIMENSION_ONLY, HdfFile, address, each_attr
 from mpired.buffers.missing import Missing
 from mpired.buffers.streamed import DECODED_NBYTES
 from mpired.datatypes import as_numbers
+from mpired.files import calls
 from mpired.sources.source import Source
-from mpired.storage import calls
 
 _COPY_NBYTES = 1 << 20
 _COMPACT_NBYTES = 60_000  # what fits into the header of an object

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from mpired.errors import ChangedError, DatatypeError, UsageError
+from mpired.files import calls
+from mpired.files.scratch import Scratch
 from mpired.sources.local import LocalSource, recovered_status
 from mpired.sources.open import open_source
 from mpired.sources.source import STANDARD_INPUT, OpenSource, Source
-from mpired.storage import calls
-from mpired.storage.scratch import Scratch
 
 if TYPE_CHECKING:
     from mpired.buffers.declared import Declared

@@ -25,8 +25,8 @@ from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankFile
 from mpired.datatypes import as_numbers
 from mpired.errors import BufferFileError, DatatypeError
+from mpired.files import calls
 from mpired.sources.source import OpenSource, Source
-from mpired.storage import calls
 
 _MAX_NAMES = 1 << 16
 _MAX_NDIM = 1 << 10

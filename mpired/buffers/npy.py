@@ -26,9 +26,9 @@ from mpired.buffers.rank import NO_DATATYPE, RankFile, dtype_text, element_text
 from mpired.datatypes import TIMES, Datatype, agrees, as_numbers, from_dtype, with_fields
 from mpired.datatypes.times import is_of_numpy, numpy_form
 from mpired.errors import BufferFileError, DatatypeError
+from mpired.files import calls
 from mpired.sources.local import LocalSource, peek
 from mpired.sources.source import Source
-from mpired.storage import calls
 
 MAGIC = b"\x93NUMPY"
 _MAX_HEADER = 64 << 10

@@ -29,8 +29,8 @@ from mpired.buffers.rank import RankFile, Values, dtype_text
 from mpired.buffers.streamed import explaining
 from mpired.datatypes import agrees, as_numbers, from_dtype
 from mpired.errors import BufferFileError, DatatypeError
+from mpired.files import calls
 from mpired.sources.source import Source
-from mpired.storage import calls
 
 _ERRORS = (ValueError, zipfile.BadZipFile, zlib.error, EOFError, struct.error)
 _SUFFIX = ".npy"

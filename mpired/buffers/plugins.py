@@ -14,7 +14,7 @@ from typing import Any
 from mpired import installed
 from mpired.buffers.format import Format
 from mpired.errors import BufferFileError
-from mpired.storage import interruptions
+from mpired.files import interruptions
 
 
 @functools.cache

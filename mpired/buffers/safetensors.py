@@ -24,8 +24,8 @@ from mpired.buffers.flat import ArrayLayout, FlatBuffer
 from mpired.buffers.model import BufferModel, Model
 from mpired.buffers.rank import RankFile
 from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
+from mpired.files import calls
 from mpired.sources.source import Source
-from mpired.storage import calls
 
 _MAX_HEADER = 100_000_000  # as the library of the format has it
 _MAX_NDIM = 64

@@ -14,8 +14,8 @@ from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import pieces, transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, DatatypeError, UsageError
+from mpired.files import calls, copying
 from mpired.sources.source import OpenSource, Source, local_fd
-from mpired.storage import calls, copying
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import ClassVar
 import numpy as np
 
 from mpired.buffers.flat import FlatBuffer, convert, lies_as
+from mpired.files import calls
 from mpired.sources.source import Source
-from mpired.storage import calls
 
 _MEMORY = 8 << 20
 _WINDOW_NBYTES = 1 << 20

@@ -35,8 +35,8 @@ from mpired.buffers.zarr_store import ROOT, Keys, Node
 from mpired.context import Context
 from mpired.datatypes import agrees, as_numbers, from_dtype
 from mpired.errors import BufferFileError, DatatypeError, UsageError, installation
+from mpired.files import calls
 from mpired.sources.source import Source
-from mpired.storage import calls
 
 _EVERY_NBYTES = 64 << 20
 _CHUNK_NBYTES = 4 << 20

@@ -30,10 +30,10 @@ from mpired.errors import (
     shortened,
     without_secrets,
 )
+from mpired.files import calls
+from mpired.files.urls import signed
 from mpired.log import heard_by
 from mpired.options import ONLY_ELEMENTS
-from mpired.storage import calls
-from mpired.storage.urls import signed
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

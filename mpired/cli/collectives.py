@@ -18,9 +18,9 @@ from mpired.collectives.request import paths_of, ranks_of
 from mpired.collectives.table import COLLECTIVES
 from mpired.context import Context
 from mpired.engines import connected, pool, worker
+from mpired.files.places import is_terminal
 from mpired.options import LOCAL, REPORT, Options
 from mpired.ranks import RankWord
-from mpired.storage.places import is_terminal
 
 
 def _command(function: Callable[[], None]) -> Callable[[], click.Command]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import mpired
 from mpired.cli import params, signals
 from mpired.cli.messages import tell_json
+from mpired.files.tree import copy_into
 from mpired.options import SUMMARY
-from mpired.storage.tree import copy_into
 
 _NAMES = ("sample_data", "examples")
 

@@ -16,13 +16,13 @@ from mpired.buffers.memory import paths
 from mpired.cli import params
 from mpired.cli.messages import in_flags, show
 from mpired.context import Context
-from mpired.errors import MpiredError, RanksError, UsageError, escaped
+from mpired.errors import MpiredError, UsageError, escaped, raise_all
+from mpired.files.keys import of_file
+from mpired.files.names import check_are_data
+from mpired.files.places import is_stream
 from mpired.options import INFO, INPUTS, LISTING, Options, checked, part
 from mpired.ranks import RankWord, gathered
 from mpired.report import describe_file
-from mpired.storage.keys import of_file
-from mpired.storage.names import check_are_data
-from mpired.storage.places import is_stream
 
 _SHOWN_KEYS = 4
 _DATE = "%Y-%m-%dT%H:%M:%SZ"
@@ -57,10 +57,7 @@ def info(*, files: tuple[str, ...], as_json: bool, **options: Any) -> None:
     elif not as_json:
         for each in described:
             show("\n".join(_lines(each)))
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        raise RanksError(len(words), errors, "files")
+    raise_all(errors, len(words), "files")
 
 
 def _described(word: RankWord, inputs: Options) -> dict[str, Any]:

@@ -10,11 +10,11 @@ from mpired import attempts
 from mpired.cli import params
 from mpired.cli.messages import hearing, tell_cautions, tell_json
 from mpired.context import Context
+from mpired.files.places import is_terminal
 from mpired.options import PACK, SUMMARY, UNPACK, checked
 from mpired.packing.pack import plan_pack
 from mpired.packing.unpack import plan_unpack
 from mpired.report import describe_packing, summarise_packing
-from mpired.storage.places import is_terminal
 
 
 @params.command("output", PACK, SUMMARY, "dry_run", file="FILE")

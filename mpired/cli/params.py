@@ -255,7 +255,7 @@ def _option(key: str) -> click.Parameter:
     option = environment.Option(
         [keyword(key), *(row.flags or "").split()],
         type=None if row.kind is FLAG else click.Choice(row.kind.words) if row.kind.words else _Value(row.kind),
-        is_flag=row.kind is FLAG,
+        is_flag=row.kind is FLAG or None,  # False would let some stand alone
         envvar=row.variables or None,
         help=f"{row.help}{_ops_named(row.kind)}",
         hidden=row.hidden,

@@ -7,8 +7,8 @@ from typing import Any
 from mpired.cli import params, signals
 from mpired.cli.messages import json_line, say, show
 from mpired.errors import escaped
+from mpired.files.recovering import Recovered, check, recover_files
 from mpired.options import RECOVER, checked
-from mpired.storage.recovering import Recovered, check, recover_files
 
 
 @params.command(RECOVER, "as_json@print", required=True, files="FILE...")

@@ -21,13 +21,13 @@ from mpired.buffers.textual import encoder
 from mpired.cli import params
 from mpired.cli.info import lines_of
 from mpired.engines import pool
-from mpired.errors import MpiredError, RanksError, UsageError, escaped, installation
+from mpired.errors import MpiredError, UsageError, escaped, installation, raise_all
+from mpired.files import calls
+from mpired.files.names import check_are_data
+from mpired.files.output import Output, open_output
 from mpired.options import SHOW, Options, checked, part
 from mpired.queries.show import BINS, Figures, Part, Shown, Table, headings, plan_show
 from mpired.report import describe_file
-from mpired.storage import calls
-from mpired.storage.names import check_are_data
-from mpired.storage.output import Output, open_output
 
 _FIRST, _LAST = 10, 5
 _WIDTH = 80
@@ -66,10 +66,7 @@ def show(*, files: tuple[str, ...], **options: Any) -> None:
                 errors.append(error)
         page.end()
         output.commit()
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        raise RanksError(len(files), errors, "files")
+    raise_all(errors, len(files), "files")
 
 
 def _check(files: Sequence[str], options: Options) -> None:

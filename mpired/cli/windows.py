@@ -15,6 +15,8 @@ from mpired.cli import params, signals
 from mpired.cli.messages import hearing, say, tell_cautions, tell_json
 from mpired.context import Context
 from mpired.errors import InputWarning, SameContentWarning, SkippedWarning, UsageError
+from mpired.files.names import check_is_data
+from mpired.files.places import is_terminal
 from mpired.ops import Op
 from mpired.options import ACCUMULATE, FETCH, FETCH_ELEMENT, FETCHED, REPORT, SWAP, Group, checked
 from mpired.queries.places import in_json
@@ -22,8 +24,6 @@ from mpired.ranks import gathered
 from mpired.report import Updated
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input
-from mpired.storage.names import check_is_data
-from mpired.storage.places import is_terminal
 from mpired.windows.call import Call, plan_accumulate, plan_compare_and_swap, plan_fetch_and_op, plan_get_accumulate
 from mpired.windows.fetched import FetchOutput, planned_size
 from mpired.windows.request import Done

@@ -17,16 +17,16 @@ from mpired.collectives.table import COLLECTIVES, Collective
 from mpired.context import Context
 from mpired.engines import LOCAL, Engine
 from mpired.errors import MpiredError, UsageError, with_others
+from mpired.files.names import check_are_data
+from mpired.files.output import Output, open_output
+from mpired.files.places import in_the_way, is_stream
+from mpired.files.scratch import Packing
+from mpired.files.transaction import Transaction
+from mpired.files.update import ChangedFile
+from mpired.files.urls import is_url
 from mpired.options import Options
 from mpired.ranks import Skipped
 from mpired.sources.source import Source
-from mpired.storage.names import check_are_data
-from mpired.storage.output import Output, open_output
-from mpired.storage.places import in_the_way, is_stream
-from mpired.storage.scratch import Packing
-from mpired.storage.transaction import Transaction
-from mpired.storage.update import ChangedFile
-from mpired.storage.urls import is_url
 
 if TYPE_CHECKING:
     from mpired.provenance import Note
@@ -272,7 +272,7 @@ def make_course(deal: Deal, results: tuple[Result, ...], request: Request, *, nl
         default=0,
     )
     if any(is_url(result.path) for result in results):
-        from mpired.storage.upload import sending_nbytes  # noqa: PLC0415 - most results are files
+        from mpired.files.upload import sending_nbytes  # noqa: PLC0415 - most results are files
 
         buffers = deal.senders[0].buffers
         encoding = max(encoding, sending_nbytes(sum(each.count * each.datatype.itemsize for each in buffers)))

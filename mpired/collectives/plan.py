@@ -23,11 +23,11 @@ from mpired.datatypes import Datatype
 from mpired.engines import LOCAL, Engine, Limits
 from mpired.engines.table import IN_FLIGHT, SMALL_NBYTES, ChainRunner, FarRunner, Lines
 from mpired.errors import UsageError
+from mpired.files import calls, mounts
+from mpired.files.lock import descriptors_of
 from mpired.ops import Op
 from mpired.sources.local import LocalSource
 from mpired.sources.source import distance_of, of_file
-from mpired.storage import calls, mounts
-from mpired.storage.lock import descriptors_of
 
 # Blocks that stay in the second-level cache were measured fastest; at 1 MiB a third is lost.
 _BLOCK_BYTES = 256 << 10

@@ -30,9 +30,9 @@ from mpired.collectives.table import Collective, Task
 from mpired.datatypes import Datatype, Group
 from mpired.datatypes.pairs import FIELDS, VALID, column_of, field_type
 from mpired.errors import CountError, UsageError
+from mpired.files import calls
 from mpired.options import Options
 from mpired.sources.source import STANDARD_INPUT, of_file
-from mpired.storage import calls
 
 # What may stand behind the colon of a field: for a number its digits, for texts nothing.
 _FIELDS = {"rank": r"(0?[1-9][0-9]?d?)?", "stem": "", "group": ""}

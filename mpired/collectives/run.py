@@ -18,21 +18,21 @@ from mpired.collectives.share import Share
 from mpired.datatypes.pairs import VALID, column_of, field_type
 from mpired.engines import pool
 from mpired.errors import WorkerError
+from mpired.files import calls
+from mpired.files.output import Output, StreamOutput
+from mpired.files.scratch import Scratch
 from mpired.ops import overflow, stands_for_null
 from mpired.progress import Progress
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_unchanged
 from mpired.sources.source import local_fd
-from mpired.storage import calls
-from mpired.storage.output import Output, StreamOutput
-from mpired.storage.scratch import Scratch
 
 if TYPE_CHECKING:
     from mpired.buffers.missing import Missing
     from mpired.engines.table import ChainRunner, FarRunner
+    from mpired.files.transaction import Draft, Transaction
+    from mpired.files.update import ChangedFile
     from mpired.provenance import Note
-    from mpired.storage.transaction import Draft, Transaction
-    from mpired.storage.update import ChangedFile
 
 _ALIGNMENT = 64
 _Part: TypeAlias = tuple[int, int, int | None, str]
@@ -242,7 +242,7 @@ def _write_around(layout: FlatLayout, fd: int, name: str, end: int) -> None:
     if buffer is None:
         calls.pwrite_all(fd, layout.head, 0)
         return
-    from mpired.storage import copying  # noqa: PLC0415 - most results are files of their own
+    from mpired.files import copying  # noqa: PLC0415 - most results are files of their own
 
     with closing(buffer.open()) as reader, calls.blaming(name):
         copying.copy_sparse(local_fd(reader.file), fd, 0, buffer.offset, 0)

@@ -11,7 +11,7 @@ import os
 import pickle
 from typing import Any
 
-from mpired.storage import calls
+from mpired.files import calls
 
 _SIZE_NBYTES = 8  # before each object
 _PIPE_NBYTES = 1 << 20  # the most that every user may have

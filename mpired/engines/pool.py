@@ -20,8 +20,8 @@ from mpired.engines.channel import Channel, channel
 from mpired.engines.table import Limits
 from mpired.engines.worker import flush_streams, results, work
 from mpired.errors import WorkerError
+from mpired.files import interruptions
 from mpired.log import step
-from mpired.storage import interruptions
 
 _T = TypeVar("_T")
 _PR_SET_CHILD_SUBREAPER = 36

@@ -15,9 +15,9 @@ from mpired import __version__, cautions
 from mpired.datatypes import Datatype, Group
 from mpired.engines.table import FarRunner
 from mpired.errors import MpiredError, UsageError, UserOpError, parts
+from mpired.files import calls
 from mpired.ops import Op
 from mpired.sources.source import Source, of_file
-from mpired.storage import calls
 
 _SAMPLES = 8
 _MARKER_NBYTES = 16

@@ -19,6 +19,10 @@ from mpired.buffers.spread import Records
 from mpired.context import BASE_NBYTES, Context
 from mpired.datatypes.typemap import transfer
 from mpired.errors import UsageError
+from mpired.files import calls
+from mpired.files.names import check_are_data
+from mpired.files.output import Output, open_output
+from mpired.files.scratch import Scratch
 from mpired.log import step
 from mpired.options import Options, PathLike
 from mpired.packing.units import Packed, octets, said_of
@@ -26,10 +30,6 @@ from mpired.progress import Progress
 from mpired.sources.local import LocalSource
 from mpired.sources.open import check_no_input, check_no_other_input, open_source
 from mpired.sources.source import OpenSource, Source
-from mpired.storage import calls
-from mpired.storage.names import check_are_data
-from mpired.storage.output import Output, open_output
-from mpired.storage.scratch import Scratch
 
 
 @dataclass(frozen=True)

@@ -22,16 +22,16 @@ from mpired.context import BASE_NBYTES, Context
 from mpired.datatypes import Datatype
 from mpired.datatypes.typemap import transfer
 from mpired.errors import BufferFileError, CountError, DatatypeError, UsageError
+from mpired.files import calls, copying
+from mpired.files.names import check_are_data
+from mpired.files.output import Output, open_output
+from mpired.files.places import is_stream
+from mpired.files.urls import check_are_files
 from mpired.options import INPUTS, PACKED, Options, PathLike, part
 from mpired.packing.units import Packed, octets, said_of
 from mpired.ranks import check_use
 from mpired.sources.open import check_no_input, check_no_other_input, open_source
 from mpired.sources.source import Source, local_fd
-from mpired.storage import calls, copying
-from mpired.storage.names import check_are_data
-from mpired.storage.output import Output, open_output
-from mpired.storage.places import is_stream
-from mpired.storage.urls import check_are_files
 
 _MAX_END = 2**63 - 1
 """The most bytes of a file, whatever the file system."""

@@ -20,6 +20,9 @@ from mpired.context import Context
 from mpired.datatypes import TIMES, Datatype, Group, beside
 from mpired.datatypes.times import as_times, dtype_name
 from mpired.errors import BufferFileError, DatatypeError, UsageError, escaped, installation
+from mpired.files import calls
+from mpired.files.names import check_are_data
+from mpired.files.output import open_output
 from mpired.options import Options
 from mpired.queries.elements import Read, numbers, reading
 from mpired.queries.histogram import Counter, Histogram
@@ -27,9 +30,6 @@ from mpired.queries.selection import Selection, blocks, pick
 from mpired.queries.statistics import BLOCK, Statistics, Winners
 from mpired.ranks import check_use
 from mpired.sources.open import check_no_input, check_no_other_input
-from mpired.storage import calls
-from mpired.storage.names import check_are_data
-from mpired.storage.output import open_output
 
 _BLOCK_NBYTES = 4 << 20
 _MOST_WINNERS = 20

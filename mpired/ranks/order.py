@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from mpired.buffers import AtHand
 from mpired.buffers.memory import RankInFile
-from mpired.errors import MpiredError, RankNumberError, RanksError, UsageError
+from mpired.errors import MpiredError, RankNumberError, UsageError, raise_all
 
 if TYPE_CHECKING:
     from mpired.options import Options
@@ -92,10 +92,7 @@ def _numbered(words: Sequence[_W], regex: str) -> list[_W]:
             )
         numbers.setdefault(number, word)
         found.append((number, start_of(word), word))
-    if len(errors) == 1:
-        raise errors[0]
-    if errors:
-        raise RanksError(len(words), errors)
+    raise_all(errors, len(words))
     return [word for _, _, word in sorted(found, key=lambda each: each[:2])]
 
 

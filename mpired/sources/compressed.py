@@ -12,11 +12,11 @@ from weakref import WeakSet
 from mpired.codecs import CODECS, Codec, Unpacker
 from mpired.context import RESERVED, spare_open_files
 from mpired.errors import BufferFileError, ChangedError, MpiredError
+from mpired.files import calls
+from mpired.files.scratch import Scratch
 from mpired.sources.local import LocalSource
 from mpired.sources.source import Lasting, OpenSource, Source
 from mpired.sources.stream import Forward, StreamSource, copied
-from mpired.storage import calls
-from mpired.storage.scratch import Scratch
 
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor

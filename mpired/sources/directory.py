@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from mpired.errors import BufferFileError, UsageError
+from mpired.files import calls, mounts
+from mpired.files.urls import check_are_files
 from mpired.sources.local import LocalFile
 from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, Lasting, OpenStore
-from mpired.storage import calls, mounts
-from mpired.storage.urls import check_are_files
 
 
 def is_store(path: str) -> bool:

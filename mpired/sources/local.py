@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from mpired.context import Context
+from mpired.files import calls, mounts
+from mpired.files.calls import ANY_DEVICE
+from mpired.files.names import has_log, recover_for_reading
+from mpired.files.scratch import Scratch
 from mpired.sources.source import Lasting, OpenSource, Source
-from mpired.storage import calls, mounts
-from mpired.storage.calls import ANY_DEVICE
-from mpired.storage.names import has_log, recover_for_reading
-from mpired.storage.scratch import Scratch
 
 _COARSEST = 2_000_000_000  # nanoseconds
 FEW_BYTES = 1 << 10
@@ -195,7 +195,7 @@ def recovered_status(
     """
     status = status or os.stat(path)
     if name is not None and has_log(
-        calls.followed(name) if is_link else name, several_names=calls.has_several_names(status)
+        calls.followed(name) if is_link else name, may_have_mark=calls.may_have_mark(status)
     ):
         recover_for_reading(name, context)
         status = os.stat(path)

@@ -12,10 +12,10 @@ from weakref import WeakSet
 
 from mpired.context import STREAMED_BASE_NBYTES, Context
 from mpired.errors import BufferFileError
+from mpired.files import stores, urls
+from mpired.files.stores import Version
 from mpired.sources.remote import RemoteSource, got
 from mpired.sources.source import STORE_DOCUMENTS, STORE_MARKS, STORE_SUFFIX, Lasting, OpenStore, Source
-from mpired.storage import stores, urls
-from mpired.storage.stores import Version
 
 _MOST_OBJECTS = 1_000_000
 # Documents up to here are read when a store is looked at, and are sent to workers with the list of its objects.

@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from mpired.errors import ChangedError, UsageError
+from mpired.files import stores, urls
+from mpired.files.stores import Version
 from mpired.sources.source import STORE_SUFFIX, Distance, Lasting, OpenSource, Source
-from mpired.storage import stores, urls
-from mpired.storage.stores import Version
 
 # What is read at least: a request costs about as much as so many bytes.
 _PAGE_NBYTES = 64 << 10

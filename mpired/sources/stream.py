@@ -12,10 +12,10 @@ from typing import Any
 
 from mpired import interrupts
 from mpired.errors import BufferFileError, ChangedError, UsageError
+from mpired.files import calls
+from mpired.files.scratch import Scratch
 from mpired.sources.local import LocalSource
 from mpired.sources.source import OpenSource, Source
-from mpired.storage import calls
-from mpired.storage.scratch import Scratch
 
 _PATIENCE = 200  # milliseconds
 _PIPE_NBYTES = 1 << 20

@@ -12,10 +12,10 @@ from mpired import ops
 from mpired.buffers import FlatBuffer
 from mpired.buffers.flat import as_in
 from mpired.datatypes.datatype import tail
+from mpired.files import calls
+from mpired.files.update import Update
 from mpired.ops.overflow import Overflow, steps, total
 from mpired.ops.running import run
-from mpired.storage import calls
-from mpired.storage.update import Update
 from mpired.windows.origin import Origin, gathered, scattered
 from mpired.windows.runs import Access, Batch, Chain, Round
 

@@ -16,11 +16,11 @@ from mpired.buffers.flat import Order
 from mpired.context import Context
 from mpired.datatypes import Datatype
 from mpired.errors import MpiredWarning, UsageError
+from mpired.files.names import check_are_data
+from mpired.files.urls import check_are_files
 from mpired.log import step
 from mpired.options import INPUTS, PLACES, RANKING, TARGET, WINDOW_VALUES, Options, PathLike, checked, part
 from mpired.ranks import RankWord, Skipped, check_formats, each_good, left_out, pieces
-from mpired.storage.names import check_are_data
-from mpired.storage.urls import check_are_files
 from mpired.windows.options import place, policy, read_map, resolve, sides
 from mpired.windows.origin import ArrayOrigin, Origin
 from mpired.windows.placement import Given

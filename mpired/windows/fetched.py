@@ -15,13 +15,13 @@ from mpired.buffers import RAW, FlatBuffer, FlatLayout, Format, Layout, Model, f
 from mpired.buffers.flat import in_form, lies_as
 from mpired.context import BASE_NBYTES, Context
 from mpired.errors import MpiredError, UnconfirmedError, UsageError
+from mpired.files import calls
+from mpired.files.output import Output, StreamOutput, open_output
+from mpired.files.places import is_fifo, is_terminal
+from mpired.files.scratch import Scratch
+from mpired.files.transaction import Draft
+from mpired.files.urls import check_are_files
 from mpired.sources.local import LocalSource
-from mpired.storage import calls
-from mpired.storage.output import Output, StreamOutput, open_output
-from mpired.storage.places import is_fifo, is_terminal
-from mpired.storage.scratch import Scratch
-from mpired.storage.transaction import Draft
-from mpired.storage.urls import check_are_files
 from mpired.windows.request import Done
 
 

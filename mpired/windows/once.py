@@ -1,4 +1,4 @@
-"""Exactly once: by which keys a target remembers what was combined into it; `mpired.storage.keys` records them."""
+"""Exactly once: by which keys a target remembers what was combined into it; `mpired.files.keys` records them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mpired.storage.keys import KEY_NBYTES, PREFIX_NBYTES
+from mpired.files.keys import KEY_NBYTES, PREFIX_NBYTES
 
 _CONTENT_NBYTES = 6
 """So many bytes of a key tell the content of an origin, the others its content and place."""

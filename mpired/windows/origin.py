@@ -20,8 +20,8 @@ from mpired.datatypes.datatype import gaps, tail
 from mpired.datatypes.typemap import transfer
 from mpired.datatypes.typemap.typemap import Run
 from mpired.errors import CountError, DatatypeError
+from mpired.files import calls
 from mpired.sources.compressed import UnpackedSource, unpacking_nbytes
-from mpired.storage import calls
 from mpired.windows.runs import Index, Runs
 
 _BLOCK_NBYTES = 1 << 20

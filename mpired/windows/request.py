@@ -30,10 +30,10 @@ from mpired.errors import (
     SkippedWarning,
     UsageError,
 )
+from mpired.files.urls import is_url
 from mpired.options import PLACES, Options, PathLike, part
 from mpired.ranks import Skipped
 from mpired.ranks.order import path_of
-from mpired.storage.urls import is_url
 from mpired.windows import once
 from mpired.windows.apply import Share
 from mpired.windows.once import Key

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -30,16 +30,16 @@ from mpired.buffers.missing import Missing
 from mpired.buffers.rank import blocks, within_budget
 from mpired.context import Context
 from mpired.errors import OutputExistsError, UsageError
+from mpired.files import calls
+from mpired.files.keys import Keys, kept, remember
+from mpired.files.keys import of_file as keys_of_file
+from mpired.files.lock import Target, check_reach, check_reaches
+from mpired.files.places import check_new
+from mpired.files.scratch import Scratch
+from mpired.files.transaction import Draft
+from mpired.files.update import Update, choose, closing_on_error
 from mpired.sources.local import LocalSource, recovered_status
 from mpired.sources.source import Source
-from mpired.storage import calls
-from mpired.storage.keys import Keys, kept, remember
-from mpired.storage.keys import of_file as keys_of_file
-from mpired.storage.lock import Target, check_reach, check_reaches
-from mpired.storage.places import check_new
-from mpired.storage.scratch import Scratch
-from mpired.storage.transaction import Draft
-from mpired.storage.update import Update, choose
 
 _BLOCK_NBYTES = 4 << 20
 _ALIGNMENT = 64
@@ -278,7 +278,13 @@ class ColumnTarget(_Columns):
     def begin(self, _changed_nbytes: int, policy: Policy, /) -> Update:
         """Begin to change it: always by a new file."""
         check_rewritten(self.name, self.format, policy)
-        return _Rewritten(self._target, self._scratch, self._encode, durable=policy.durable)
+        return _Written(self.name, self._scratch.fd, partial(self._finished, policy), self._target)
+
+    def _finished(self, policy: Policy) -> Draft:
+        output = Draft(self.name, overwrite=True, durable=policy.durable, target=self._target)
+        with closing_on_error(output):
+            self._encode(output)
+        return output
 
 
 def check_rewritten(name: str, form: str, policy: Policy) -> None:
@@ -298,14 +304,13 @@ def rewriting(form: str, like: Source) -> int:
     return format_named(form).rewriting(like)
 
 
-class _Written:
-    """What updates by a whole new file have in common: new bytes go to a file that has no name yet."""
+class _Written(calls.Closing):
+    """An update by a whole new file: new bytes go to a file without a name, of which the new one is made at the end."""
 
-    protocol = "rename"
-
-    def __init__(self, name: str, fd: int) -> None:
-        self._name = name
+    def __init__(self, name: str, fd: int, finished: Callable[[], Draft], target: Target | None = None) -> None:
+        self.protocol = "new file" if target is None else "rename"
         self.source = fd
+        self._name, self._finished, self._target = name, finished, target
         self._output: Draft | None = None
 
     def write(self, data: memoryview | bytes, offset: int) -> None:
@@ -314,45 +319,27 @@ class _Written:
             calls.pwrite_all(self.source, data, offset)
 
     def seal(self, new_keys: bytes) -> None:
-        """Bring the new file to the disk."""
-        assert self._output is not None  # noqa: S101 - opened by then
-        if new_keys:
-            with calls.blaming(self._name):
+        """Write the new file, and bring it to the disk."""
+        with calls.blaming(self._name):
+            if not new_keys and self._target is not None:
+                new_keys = kept(self._target.fd)
+            self._output = self._finished()
+            if new_keys:
                 remember(self._output.fd, new_keys)
         self._output.seal()
 
     def publish(self, on_commit: Callable[[], None]) -> None:
         """Let the new file take its place."""
         assert self._output is not None  # noqa: S101 - opened by then
-        self._output.publish(on_commit)
+        try:
+            self._output.publish(on_commit)
+        except OutputExistsError as error:  # of a target that was not there
+            raise Appeared from error
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Let go of the new file, if it was not published."""
         if self._output is not None:
-            self._output.__exit__(kind, error, trace)
-
-
-class _Rewritten(_Written):
-    """An update of a file with columns: the new elements are written to a new file at the end."""
-
-    def __init__(self, target: Target, scratch: Scratch, encode: Callable[[Draft], None], *, durable: bool) -> None:
-        super().__init__(target.name, scratch.fd)
-        self._target = target
-        self._encode = encode
-        self._durable = durable
-
-    def seal(self, new_keys: bytes) -> None:
-        """Write the new file, and bring it to the disk."""
-        with calls.blaming(self._name):
-            new_keys = new_keys or kept(self._target.fd)
-            target = self._target
-            self._output = Draft(target.name, overwrite=True, durable=self._durable, target=target)
-            self._encode(self._output)
-        super().seal(new_keys)
+            self._output.close()
 
 
 class Appeared(Exception):  # noqa: N818 - no error: the request starts again with the file that is there
@@ -435,11 +422,12 @@ class NewColumns(_Columns):
 
     def begin(self, _changed_nbytes: int, _policy: Policy, /) -> Update:
         """Begin to change it."""
-        return _MadeOfColumns(self.name, self._output, self._scratch, self._encode_unchanged)
+        return _Written(self.name, self._scratch.fd, self._finished)
 
-    def _encode_unchanged(self, output: Draft) -> None:
-        self._encode(output)
+    def _finished(self) -> Draft:
+        self._encode(self._output)
         self._like.check_unchanged()
+        return self._output
 
 
 def _repeated(element: np.ndarray, count: int) -> Iterator[np.ndarray]:
@@ -492,40 +480,4 @@ class NewTarget:
 
     def begin(self, _changed_nbytes: int, _policy: Policy, /) -> Update:
         """Begin to change it."""
-        return _Made(self.name, self._output)
-
-
-class _Made(_Written):
-    """The update that makes a new file; its new bytes go to `fd`, or to itself."""
-
-    protocol = "new file"
-
-    def __init__(self, name: str, output: Draft, fd: int | None = None) -> None:
-        super().__init__(name, output.fd if fd is None else fd)
-        self._output: Draft = output
-
-    def publish(self, on_commit: Callable[[], None]) -> None:
-        """Give the new file its name, if that is still free."""
-        try:
-            self._output.publish(on_commit)
-        except OutputExistsError as error:
-            raise Appeared from error
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Leave the file to the one who opened it."""
-
-
-class _MadeOfColumns(_Made):
-    """The update that makes a new file with columns: it is written at the end."""
-
-    def __init__(self, name: str, output: Draft, scratch: Scratch, encode: Callable[[Draft], None]) -> None:
-        super().__init__(name, output, scratch.fd)
-        self._encode = encode
-
-    def seal(self, new_keys: bytes) -> None:
-        """Write the new file, and bring it to the disk."""
-        with calls.blaming(self._name):
-            self._encode(self._output)
-        super().seal(new_keys)
+        return _Written(self.name, self._output.fd, lambda: self._output)

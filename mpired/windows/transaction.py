@@ -21,16 +21,16 @@ from mpired.buffers.names import lacking
 from mpired.buffers.rank import reordered
 from mpired.context import BASE_NBYTES, STREAMED_BASE_NBYTES, Context
 from mpired.errors import CountError, DatatypeError, UnconfirmedError, UsageError
+from mpired.files import calls
+from mpired.files.keys import Keys
+from mpired.files.lock import Target, Waiting, inode, lock_all, open_for_reading, open_replaced, open_target
+from mpired.files.places import parted
+from mpired.files.update import Reading, Update
 from mpired.log import step
 from mpired.ops import overflow
 from mpired.progress import Progress
 from mpired.ranks import check_formats
 from mpired.sources.directory import check_one_file
-from mpired.storage import calls
-from mpired.storage.keys import Keys
-from mpired.storage.lock import Target, Waiting, inode, lock_all, open_for_reading, open_replaced, open_target
-from mpired.storage.places import parted
-from mpired.storage.update import Reading, Update
 from mpired.values import number
 from mpired.windows.apply import Share, fold
 from mpired.windows.origin import Origin

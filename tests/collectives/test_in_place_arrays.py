@@ -19,7 +19,7 @@ from faults import Counter, Fault, at, recover
 from values import folder_in_memory
 
 import mpired
-from mpired.storage import calls, update
+from mpired.files import calls, update
 
 BASE, OTHER = "total.safetensors", "elsewhere/another.safetensors"
 COUNT = 1500  # elements: pages and a part of one

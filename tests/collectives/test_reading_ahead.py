@@ -14,7 +14,7 @@ import mpired
 from mpired.buffers import ahead
 from mpired.collectives import plan as planning
 from mpired.errors import MpiredError
-from mpired.storage import calls
+from mpired.files import calls
 
 NRANKS, COUNT = 80, 3000
 

@@ -16,7 +16,7 @@ from tables import bytes_of
 import mpired
 from mpired.buffers.decoding import Decoder
 from mpired.errors import BufferFileError, LockError, UserOpError
-from mpired.storage.lock import Waiting, lock_target
+from mpired.files.lock import Waiting, lock_all
 
 # Decoding ends the process at a file with "bad" in its name, and copying the other columns at one with "worse".
 ABORTING = """
@@ -152,7 +152,7 @@ def test_no_worker_is_left_when_a_call_fails(tmp_path):
     with pytest.raises(UserOpError, match="ArithmeticError: no") as kept:
         mpired.reduce([tmp_path / "a.parquet", tmp_path / "b.parquet"], fails)
     assert children(os.getpid()) == before, kept
-    with lock_target(str(tmp_path / "target.npy"), Waiting()), pytest.raises(LockError) as kept:
+    with lock_all([str(tmp_path / "target.npy")], Waiting()), pytest.raises(LockError) as kept:
         window.accumulate(tmp_path / "a.parquet", "sum", once=True)
     assert children(os.getpid()) == before, kept
 

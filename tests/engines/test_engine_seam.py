@@ -25,13 +25,13 @@ import pytest
 from command import in_child, run, unchanged
 
 import mpired
-from mpired import options
 from mpired.collectives import plan as planning
 from mpired.engines import ENGINES, LOCAL, Engine
 from mpired.errors import UsageError, UserOpError, WorkerError
-from mpired.storage import calls
-from mpired.storage.scratch import Scratch
-from mpired.storage.transaction import Draft
+from mpired.files import calls
+from mpired.files.scratch import Scratch
+from mpired.files.transaction import Draft
+from mpired.values import ENGINE_NAME
 
 FOREIGN = Engine("foreign", "foreign_engine", same_tree=False)
 NRANKS, COUNT = 3, 3000
@@ -325,7 +325,7 @@ def test_something_else_under_the_name_of_a_draft_is_not_opened(kind, here):
 
 
 def test_the_pool_is_the_engine_that_nobody_has_to_choose():
-    assert list(ENGINES) == [*options.ENGINES]
+    assert list(ENGINES) == [*ENGINE_NAME.words]
     assert next(iter(ENGINES.values())) is LOCAL
     assert LOCAL.same_tree
     assert (LOCAL.runner.__name__, LOCAL.extra) == ("mpired.engines.pool", "")

@@ -93,6 +93,7 @@ READERS: dict[bytes, Callable[[Path], list[object]]] = {
     b"\x89PNG": _of_picture,
     b"\x1f\x8b": _of_gzip,
     b"\x7fELF": lambda _path: ["what a compiler makes"],
+    b"MPIREDK1": lambda path: ["keys of --once", path.stat().st_size],  # which are of paths, with dates
 }
 
 

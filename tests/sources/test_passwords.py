@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from object_store import BYTES, CLOSED
 
 from mpired.errors import without_secrets
-from mpired.storage import stores
-from mpired.storage.urls import SCHEMES
+from mpired.files import stores
+from mpired.files.urls import SCHEMES
 
 
 def once():

@@ -10,7 +10,7 @@ from command import PIP, reduce, run, wait_until
 from object_store import BYTES, MEBIBYTE, big
 from running import running
 
-from mpired.storage import stores
+from mpired.files import stores
 
 
 def less_patient():

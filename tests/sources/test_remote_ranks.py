@@ -14,7 +14,7 @@ from command import reduce, run
 from object_store import BYTES, MEBIBYTE, big
 
 from mpired.collectives import plan as planning
-from mpired.storage import urls
+from mpired.files import urls
 
 RANKS = [np.arange(1000.0) * 3**rank + 0.1 for rank in range(5)]
 
@@ -247,7 +247,7 @@ def test_commands_on_files_load_nothing_of_it(ranks):
     script = (
         "import sys; sys.argv = ['mpired', 'reduce', '-q', '--op', 'sum', '-o', 'out.npy', 'r0.npy', 'r1.npy']\n"
         "from mpired.cli import main; main(); print([name for name in sys.modules if 'obstore' in name"
-        " or name in ('mpired.storage.stores', 'mpired.storage.upload', 'mpired.sources.remote')])"
+        " or name in ('mpired.files.stores', 'mpired.files.upload', 'mpired.sources.remote')])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ranks, check=True)
     assert done.stdout == "[]\n"

@@ -13,9 +13,9 @@ import pytest
 from command import reduce, refused, run, succeeded
 
 from mpired.collectives import plan as planning
+from mpired.files import stores
+from mpired.files.stores import Version
 from mpired.sources import prefix
-from mpired.storage import stores
-from mpired.storage.stores import Version
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")

@@ -14,8 +14,8 @@ from object_store import BYTES, MEBIBYTE, big
 
 from mpired.collectives import plan as planning
 from mpired.errors import BufferFileError, without_secrets
-from mpired.storage import stores
-from mpired.storage.urls import identity, place_of, signed
+from mpired.files import stores
+from mpired.files.urls import identity, place_of, signed
 
 SECRET = "se%2Fcret+x='y"
 RANKS = [np.arange(1000.0) * 3**rank + 0.1 for rank in range(3)]

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from object_store import BYTES, CLOSED
 
-from mpired.storage import stores
+from mpired.files import stores
 
 EXAMPLES = settings(
     max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

@@ -131,7 +131,7 @@ def test_old_elements_that_the_disk_does_not_confirm_leave_the_target_as_it_was(
         def fail(_fd: int) -> None:
             raise OSError(errno.EIO, os.strerror(errno.EIO))
 
-        mpired.storage.calls.fsync_directory = fail
+        mpired.files.calls.fsync_directory = fail
 
     words = ("get-accumulate", "--op", "sum", "--fetch", "old/old.npy", "-f", "t.npy", "t.npy")
     outcome = run(*words, cwd=tmp_path, setup=no_directory)

@@ -16,8 +16,8 @@ from values import folder_in_memory
 
 import mpired
 from mpired.errors import UnconfirmedError
-from mpired.storage import calls
-from mpired.storage.names import MARK
+from mpired.files import calls
+from mpired.files.names import MARK
 
 BASE, OTHER = "total.npy", "elsewhere/another.npy"
 COUNT = 1500  # elements: pages and a part of one

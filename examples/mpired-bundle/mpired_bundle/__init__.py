@@ -13,7 +13,7 @@ from mpired.buffers import ArrayLayout, Declared, FlatBuffer, Format, Model, Ran
 from mpired.buffers.arrays import Array
 from mpired.buffers.arrays import inspect as described
 from mpired.errors import BufferFileError, DatatypeError
-from mpired.storage import calls
+from mpired.files import calls
 
 FORMAT = Format(
     "bundle",

@@ -13,7 +13,7 @@ import pytest
 from bad_files import DATA, THREE, covers, npy_of
 from command import Child, reduce, refused, run, succeeded, unchanged
 
-from mpired.storage import mounts
+from mpired.files import mounts
 
 
 @covers(60)

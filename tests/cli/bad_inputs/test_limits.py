@@ -19,7 +19,7 @@ from bad_files import covers, furnish
 from command import become_nobody, reduce, refused, run, shell, succeeded, unchanged
 
 import mpired
-import mpired.storage.calls
+import mpired.files.calls
 
 
 @covers(79)
@@ -146,7 +146,7 @@ def test_a_library_that_cannot_be_loaded(words, status, wrapped, folder):
                 raise ImportError("see the instructions\non the page") from error
             raise error
 
-        mpired.storage.calls.check_address_space = load
+        mpired.files.calls.check_address_space = load
 
     outcome = run("info", "good.npy", cwd=folder, setup=no_library)
     refused(outcome, status, "memory: there is not enough" if status == 8 else " ".join(words.split()))

@@ -14,8 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from command import COMMAND, children, open_fifo, told_after, unchanged, wait_until
 from running import ENDLESS, MEBIBYTE, SHORT, end_in_time, running
-
-from mpired.storage.lock import Waiting, lock_target
+from updates import hold
 
 
 @pytest.mark.parametrize(("number", "status"), [("INT", 130), ("TERM", 143), ("HUP", 129)])
@@ -187,15 +186,14 @@ def test_json_after_a_signal(output, number, is_told, folder):
 
 
 def test_an_interrupted_recovery_says_that_files_are_left(folder):
-    with (
-        unchanged(folder),
-        lock_target(str(folder / "out"), Waiting()),
-        running("recover", "rank.bin", "out", cwd=folder) as command,
-    ):
+    (folder / ".out.mpired").touch()
+    fd = hold(folder / ".out.mpired")
+    with unchanged(folder), running("recover", "rank.bin", "out", cwd=folder) as command:
         assert command.process.stdout is not None
         assert command.process.stdout.readline() == b"rank.bin: nothing to do\n"
         os.kill(command.pid, signal.SIGINT)
         assert command.end() == (-signal.SIGINT, b"", told_after(signal.SIGINT, LEFT_BY_RECOVER))
+    os.close(fd)
 
 
 def test_hangup_that_is_ignored_stays_ignored(folder):

@@ -12,8 +12,8 @@ from command import Child, run
 from faults import Counter, Fault, at, recover
 from shared_target import BASE, reset, value, words
 
+from mpired.files import calls, lock, transaction
 from mpired.sources import local
-from mpired.storage import calls, lock, transaction
 
 
 def interleavings(folder: Path, first: str, second: str, end: signal.Signals, step: int = 1) -> Iterator[str]:

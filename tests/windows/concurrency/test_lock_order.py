@@ -13,7 +13,7 @@ from command import Child, run
 from faults import Counter, Fault, at
 from shared_target import BASE, reset, stopped, words
 
-from mpired.storage import calls
+from mpired.files import calls
 
 
 def stopping_at_lock(number: int) -> Callable[[], None]:

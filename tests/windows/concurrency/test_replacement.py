@@ -17,7 +17,7 @@ from command import Child, become_nobody, refused, run, snapshot
 from faults import Counter, Fault, at
 from shared_target import ADDING, BASE, COUNT, IN_PLACE, forked, in_place, stopped, stopping_at, value, words
 
-from mpired.storage import lock
+from mpired.files import lock
 
 
 @pytest.mark.parametrize("command", IN_PLACE)

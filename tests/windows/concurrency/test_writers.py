@@ -17,7 +17,7 @@ from shared_target import BASE, COUNT, forked, value
 
 import mpired
 from mpired.errors import MpiredError
-from mpired.storage import keys
+from mpired.files import keys
 
 NWRITERS = 32
 

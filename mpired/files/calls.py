@@ -1,0 +1,450 @@
+"""The system calls, with short reads, short writes and missing features handled once.
+
+Everything that writes goes through here, but for what `metadata` gives to files. Offsets and lengths are bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import fcntl
+import functools
+import os
+import resource
+import stat
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Protocol, Self
+
+from mpired.files import mounts
+from mpired.log import step
+
+# Linux refuses one transfer of 2 GiB or more; smaller ones also let a signal in between.
+TRANSFER = 64 << 20
+_COPY_BLOCK = 1 << 20
+_TO_DISK, _INTO_PLACE = "bringing results to the disk", "putting results in place"
+_SYNC_FILE_RANGE_WRITE = 2
+# A request of ioctl(2) that Python does not name.
+_FS_IOC_GETVERSION = 0x80087601
+NO_LOCKS = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
+UNSUPPORTED = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENOTTY})
+
+
+class blaming:  # noqa: N801 - used as a function; a generator would cost more than the calls that it guards
+    """Give an `OSError` of the block the name that the user knows, not a descriptor's or a temporary one."""
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: type[BaseException] | None, error: BaseException | None, _trace: object) -> None:
+        if isinstance(error, OSError):
+            error.filename = self._name
+
+
+class Closing:
+    """What is closed at the end of a `with` block."""
+
+    def close(self) -> None:
+        """Let go of it."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+ANY_DEVICE = -1
+"""The device of a file in a task that another machine may do: it has another number there."""
+
+
+class SharedFile(Protocol):
+    """A file that every process of this user can open to write ranges of it: what a task of the pool has of it."""
+
+    def open(self) -> int: ...
+
+
+class SharedPath(NamedTuple):
+    """One that has a path."""
+
+    path: str
+
+    def open(self) -> int:
+        """Open it, and return the descriptor."""
+        return os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+
+
+class NamedFile(NamedTuple):
+    """One that has a name, by which a process that is no child of this one opens it."""
+
+    path: str
+    inode: tuple[int, int]
+
+    @classmethod
+    def of(cls, path: str, fd: int) -> NamedFile:
+        """Return the file that is open here under its absolute path."""
+        status = os.fstat(fd)
+        return cls(path, (status.st_dev, status.st_ino))
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return NamedFile, (self.path, (ANY_DEVICE, self.inode[1]))
+
+    def open(self) -> int:
+        """Open it, and return the descriptor."""
+        fd = open_regular(self.path, os.O_RDWR)
+        device, number = NamedFile.of(self.path, fd).inode
+        if number != self.inode[1] or self.inode[0] not in {device, ANY_DEVICE}:
+            os.close(fd)
+            raise OSError(errno.ESTALE, "is not the file that this command made: something took its name")
+        return fd
+
+
+def absolute(path: str) -> str:
+    """Return a path as processes with another working directory can use it; as it is, if ours is gone."""
+    try:
+        return os.path.abspath(path)
+    except OSError:
+        return path
+
+
+def followed(path: str) -> str:
+    """Return the path that a link leads to; one that is no link as it is, without a look at its directories."""
+    return os.path.realpath(path) if os.path.islink(path) else path
+
+
+def folder_of(path: str) -> str:
+    """Return the directory of a path, with its slash; "" for a name alone."""
+    return path[: path.rfind(os.sep) + 1]
+
+
+def real_paths(paths: Iterable[str]) -> list[str]:
+    """Return many paths as `os.path.realpath` does, each directory being looked at once."""
+    directories: dict[str, str] = {}
+    found = []
+    for path in map(followed, paths):
+        directory, base = os.path.split(path)
+        if base in {"", ".", ".."}:
+            found.append(os.path.realpath(path))
+            continue
+        if directory not in directories:
+            with blaming(path):  # there may be no current directory
+                directories[directory] = os.path.realpath(directory)
+        found.append(os.path.join(directories[directory], base))
+    return found
+
+
+def let_go(*fds: int) -> None:
+    """Close descriptors of what needs no more care: all that matters was synced, or was never to stay."""
+    for fd in fds:
+        try:  # noqa: SIM105 - of each of many ranks, and `suppress` costs more than the call
+            os.close(fd)
+        except OSError:
+            pass
+
+
+def pread_into(fd: int, buffer: memoryview, offset: int) -> int:
+    """Fill `buffer` from `offset` on, and return how many bytes there were before the end of the file."""
+    done = 0
+    while done < len(buffer):
+        got = os.preadv(fd, [buffer[done : done + TRANSFER]], offset + done)
+        if got == 0:
+            break
+        done += got
+    return done
+
+
+def pread_some(fd: int, nbytes: int, offset: int) -> bytes:
+    """Return `nbytes` from `offset` on, or those that there are before the end of the file."""
+    content = memoryview(bytearray(nbytes))
+    return bytes(content[: pread_into(fd, content, offset)])
+
+
+def pwrite_all(fd: int, data: memoryview | bytes, offset: int) -> None:
+    """Write all of `data` at `offset`."""
+    view = memoryview(data)
+    done = 0
+    while done < len(view):
+        done += os.pwrite(fd, view[done : done + TRANSFER], offset + done)
+
+
+def start_writing_out(fd: int, offset: int, nbytes: int) -> None:
+    """Let the system begin to bring a range to the disk, so that a later `fsync` has less to wait for."""
+    if nbytes:  # 0 would mean the rest of the file
+        _libc().sync_file_range(fd, ctypes.c_int64(offset), ctypes.c_int64(nbytes), _SYNC_FILE_RANGE_WRITE)
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None)
+
+
+def write_all(fd: int, data: memoryview | bytes) -> None:
+    """Write all of `data` to a stream; what takes nothing at all, as /dev/full, refuses no bytes too."""
+    view = memoryview(data)
+    done = os.write(fd, view[:TRANSFER])
+    while done < len(view):
+        done += os.write(fd, view[done : done + TRANSFER])
+
+
+def blocks(fd: int, start: int, stop: int) -> Iterator[memoryview]:
+    """Yield the bytes from `start` to `stop`, or to the end of the file, in blocks of one reused buffer."""
+    buffer = memoryview(bytearray(min(_COPY_BLOCK, max(stop - start, 0))))
+    while start < stop:
+        got = pread_into(fd, buffer[: stop - start], start)
+        if got == 0:
+            return
+        yield buffer[:got]
+        start += got
+
+
+def copy_range(source: int, target: int, start: int, stop: int, to: int, *, zeros: bool = True) -> None:
+    """Copy the bytes from `start` to `stop` of one file to the offset `to` of another.
+
+    Without `zeros` a block that is nothing else is left out: the other file reads as zeros there already.
+    """
+    shift = to - start
+    for block in blocks(source, start, stop):
+        if zeros or bytes(block).strip(b"\0"):
+            pwrite_all(target, block, start + shift)
+        start += len(block)
+    if start < stop:
+        raise ended_early(start, stop)
+
+
+def ended_early(end: int, expected: int) -> OSError:
+    """Return the error for a file that has become shorter while it was copied."""
+    return OSError(errno.EIO, f"ends at byte {end}, and had {expected} when it was looked at; run again")
+
+
+def allocate(fd: int, nbytes: int, start: int = 0) -> None:
+    """Reserve `nbytes` for the file from `start` on, so that a full disk shows before any work; it gets that size."""
+    end = max(os.fstat(fd).st_size, start + nbytes)
+    if not reserve(fd, start, start + nbytes):
+        os.ftruncate(fd, end)
+
+
+def set_size(fd: int, nbytes: int) -> None:
+    """Give a file a size; what is added is a hole, which reads as zeros."""
+    os.ftruncate(fd, nbytes)
+
+
+def lock(fd: int, *, shared: bool = False) -> bool:
+    """Take the write lock, or a read lock, on the open file description, without waiting; tell whether it was free.
+
+    Locks of this kind end with the last descriptor, so a lock that can be taken has no living owner.
+    They belong to the description: closing another descriptor of the file does not lose them, but a
+    forked child has them too.
+    """
+    kind = fcntl.F_RDLCK if shared else fcntl.F_WRLCK
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0))
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
+def unlock(fd: int) -> None:
+    """Let go of the lock on an open file, which a child that has the descriptor would keep."""
+    with contextlib.suppress(OSError):
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
+
+
+def leads_to(name: bytes | str, dirfd: int, fd: int) -> bool:
+    """Tell whether a name in a directory is one of an open file."""
+    found = status_at(name, dirfd)
+    return found is not None and os.path.samestat(found, os.fstat(fd))
+
+
+def generation(fd: int) -> int:
+    """Return what tells a file from a later one with its inode number; 0 where that cannot be known."""
+    try:
+        return int(struct.unpack("q", fcntl.ioctl(fd, _FS_IOC_GETVERSION, bytes(8)))[0]) & 0xFFFFFFFF
+    except OSError as error:
+        if error.errno in UNSUPPORTED | {errno.EPERM, errno.EACCES}:  # a file system without it, or a sandbox
+            return 0
+        raise
+
+
+def open_existing(path: str, name: str, *, writable: bool = True) -> int:
+    """Open a regular file to look at it and, if `writable`, to change it; never through a link, never waiting."""
+    with blaming(name):
+        return open_regular(path, os.O_RDWR if writable else os.O_RDONLY)
+
+
+def open_regular(path: bytes | str, flags: int, dirfd: int | None = None) -> int:
+    """Open a regular file, which is in the directory `dirfd` if one is given; never through a link, never waiting."""
+    fd = os.open(path, flags | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NOCTTY | os.O_NONBLOCK, 0o600, dir_fd=dirfd)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "is not a regular file")
+    return fd
+
+
+def has_several_names(status: os.stat_result) -> bool:
+    """Tell whether a file has hard links."""
+    return status.st_nlink > 1
+
+
+def may_have_mark(status: os.stat_result) -> bool:
+    """Tell whether a file has hard links, or perhaps had: to remove a name changes the time of its status alone."""
+    return has_several_names(status) or status.st_ctime_ns != status.st_mtime_ns
+
+
+def status_at(name: bytes | str, dirfd: int) -> os.stat_result | None:
+    """Return what is of a name in a directory, None if there is nothing; a link is not followed."""
+    try:
+        return os.stat(name, dir_fd=dirfd, follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def open_directory(path: str | bytes, dirfd: int | None = None) -> int:
+    """Open a directory, to name files in it and to sync their names; one within `dirfd` never through a link."""
+    flags = os.O_DIRECTORY | os.O_RDONLY | os.O_CLOEXEC
+    return os.open(path or b".", flags if dirfd is None else flags | os.O_NOFOLLOW, dir_fd=dirfd)
+
+
+def reserve(fd: int, start: int, stop: int) -> bool:
+    """Reserve the space of a range of a file; tell whether the file system could promise it."""
+    if start >= stop or not mounts.preallocates(fd):
+        return False
+    try:
+        os.posix_fallocate(fd, start, stop - start)
+    except OSError as error:
+        if error.errno not in UNSUPPORTED:
+            raise
+        return False
+    return True
+
+
+def open_unnamed(dirfd: int) -> int | None:
+    """Open a file without a name in a directory, or return None where the file system has no such thing.
+
+    The file is gone with its last descriptor, so no crash leaves it behind.
+    """
+    try:
+        return os.open(".", os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600, dir_fd=dirfd)
+    except OSError as error:
+        if error.errno in {errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL}:
+            return None
+        raise
+
+
+def open_scratch(directory: str) -> int:
+    """Open a file without a name in a directory, on any file system."""
+    dirfd = open_directory(directory)
+    try:
+        fd = open_unnamed(dirfd)
+        if fd is None:
+            name = b".%b.mpired-tmp" % os.urandom(8).hex().encode()
+            fd = open_new(name, dirfd)
+            unlink(name, dirfd)
+        return fd
+    finally:
+        let_go(dirfd)
+
+
+def open_new(name: bytes | str, dirfd: int | None = None) -> int:
+    """Create a file under a name that nothing has yet."""
+    flags = os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_RDWR | os.O_CLOEXEC
+    return os.open(name, flags, 0o600, dir_fd=dirfd)
+
+
+def link(fd: int, name: bytes, dirfd: int) -> None:
+    """Give an unnamed file its first name."""
+    # Without src_dir_fd CPython calls link(2), which does not follow the /proc link (EXDEV).
+    with step(_INTO_PLACE):
+        os.link(f"/proc/self/fd/{fd}", name, src_dir_fd=dirfd, dst_dir_fd=dirfd, follow_symlinks=True)
+
+
+def linked(old: bytes, new: bytes, dirfd: int, to: int) -> bool:
+    """Give a file in one directory a name in another; tell whether the file system can, there and as often."""
+    try:
+        os.link(old, new, src_dir_fd=dirfd, dst_dir_fd=to, follow_symlinks=False)
+    except OSError as error:
+        if error.errno in UNSUPPORTED | {errno.EXDEV, errno.EMLINK, errno.EPERM}:
+            return False
+        raise
+    return True
+
+
+def rename(old: bytes | str, new: bytes | str, dirfd: int) -> None:
+    """Give `old` the name `new`, replacing what has it, in one step."""
+    inode = os.stat(old, dir_fd=dirfd, follow_symlinks=False).st_ino
+    try:
+        with step(_INTO_PLACE):
+            os.replace(old, new, src_dir_fd=dirfd, dst_dir_fd=dirfd)
+    except OSError:
+        # An NFS server may report the repetition of a rename that it had done already (rename(2), BUGS).
+        with contextlib.suppress(OSError):
+            if os.stat(new, dir_fd=dirfd, follow_symlinks=False).st_ino == inode:
+                return
+        raise
+
+
+def move_exclusively(old: bytes, new: bytes, dirfd: int) -> None:
+    """Give `old` the name `new`; `FileExistsError` if something has that."""
+    if linked(old, new, dirfd, dirfd):
+        unlink(old, dirfd)
+        return
+    if status_at(new, dirfd) is not None:  # a file system without hard links
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST))
+    rename(old, new, dirfd)
+
+
+def unlink(name: bytes | str, dirfd: int | None = None) -> None:
+    """Remove a name; that it is gone already is no error."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(name, dir_fd=dirfd)
+
+
+def fsync(fd: int) -> None:
+    """Bring a file to the disk. A failure is final: a repetition may report success for lost data."""
+    with step(_TO_DISK):
+        os.fsync(fd)
+
+
+def fdatasync(fd: int) -> None:
+    """Bring the content of a file to the disk, without times and attributes. A failure is final, as of `fsync`."""
+    with step(_TO_DISK):
+        os.fdatasync(fd)
+
+
+def fsync_directory(dirfd: int) -> None:
+    """Bring the names in a directory to the disk, where the file system can."""
+    try:
+        with step(_TO_DISK):
+            os.fsync(dirfd)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+
+
+def allow_descriptors(wanted: int) -> int:
+    """Let this process have `wanted` open files, as far as its limit can be raised; return how many it may have."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return wanted
+    if soft < wanted:
+        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+            soft = raised
+    return max(soft, 0)
+
+
+def check_address_space(nbytes: int) -> None:
+    """Raise `MemoryError` if a limit leaves this process less address space than `nbytes`."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if limit == resource.RLIM_INFINITY:
+        return
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    if limit - used < nbytes:
+        raise MemoryError

@@ -1,0 +1,298 @@
+"""The keys of `--once`: a file beside the target that only grows, and an attribute of the target that counts its keys.
+
+    NAME.mpired-keys   a header (magic, identity), then pages of 1,024 keys
+    page               16 bytes of each key; then of each: chain digest, date, text
+    user.mpired.once   of the target: magic, identity, number of keys, chain digest of the last, name of the file
+
+Keys are on the disk before a change of the target is committed, and the attribute changes with the data: keys beyond
+its number do not exist. A chain digest covers a key and all before it, so the last one tells whether the file belongs
+to the target. A program that replaces the target leaves it without the attribute, and so without keys. In version 0.1
+the attribute had the keys themselves, ten bytes each.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import itertools
+import os
+import struct
+import time
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple, Self
+
+import numpy as np
+
+from mpired.errors import BufferFileError, UsageError
+from mpired.files import calls, metadata
+from mpired.files.names import keys_name
+from mpired.values import number
+
+ATTRIBUTE = metadata.OWN_ATTRIBUTES + "once"
+KEY_NBYTES = 16
+PREFIX_NBYTES = 4
+"""By so many bytes keys are looked for."""
+_MAGIC = b"MPIREDK1"
+_HEADER_NBYTES = 4096
+_COUNTED = struct.Struct("<8s16sQ16s")
+_TEXT_NBYTES = 88
+_DETAILS = struct.Struct(f"<16sq{_TEXT_NBYTES}s")
+_PAGE = 1024  # keys
+_PAGE_NBYTES = _PAGE * (KEY_NBYTES + _DETAILS.size)
+_OLD_NBYTES = 10
+
+
+class Entry(NamedTuple):
+    """A key as it is recorded."""
+
+    key: bytes
+    text: str  # what the user gave, or the place of the origin; "" if only the key is known
+    seconds: int  # when, since 1970; 0 if that is not known
+
+
+class Counted(NamedTuple):
+    """What the attribute of a target says of its keys."""
+
+    identity: bytes  # of the file
+    number: int  # of the keys that count
+    chain: bytes  # digest of the last
+    name: bytes  # of the file
+
+    @classmethod
+    def of(cls, value: bytes) -> Self | None:
+        """Return what an attribute says; None if it has no keys, or those of version 0.1."""
+        if len(value) < _COUNTED.size or not value.startswith(_MAGIC):
+            return None
+        _, identity, number, chain = _COUNTED.unpack_from(value)
+        return cls(identity, number, chain, value[_COUNTED.size :].rstrip(b"\0"))
+
+    @property
+    def encoded(self) -> bytes:
+        """The value of the attribute."""
+        return _COUNTED.pack(_MAGIC, self.identity, self.number, self.chain) + self.name
+
+
+def stored(fd: int) -> bytes:
+    """Return the attribute of a file, b"" if it has none."""
+    try:
+        return os.getxattr(fd, ATTRIBUTE)
+    except OSError as error:
+        if error.errno == errno.ENODATA:
+            return b""
+        raise
+
+
+def remember(fd: int, value: bytes) -> None:
+    """Give a file the attribute, in the place of the one that it has."""
+    try:
+        os.setxattr(fd, ATTRIBUTE, value)
+    except OSError as error:
+        if error.errno in {errno.ENOSPC, errno.E2BIG, errno.ERANGE, errno.EDQUOT}:
+            error.strerror = f"has no room for {len(value)} more bytes of extended attributes ({error.strerror})"
+            error.add_note("remove other attributes of the file")
+        raise
+
+
+def reserve(fd: int, value: bytes) -> None:
+    """Make room for the attribute before the commit: after it there must be nothing left that can be refused."""
+    remember(fd, stored(fd).ljust(len(value), b"\0"))
+
+
+def forget(fd: int) -> None:
+    """Remove the attribute of a file."""
+    os.removexattr(fd, ATTRIBUTE)
+
+
+def kept(fd: int) -> bytes:
+    """Return the attribute that a new file takes over from the old one."""
+    try:
+        return stored(fd)
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        return b""
+
+
+class Keys:
+    """The keys of a target, which its lock guards; `UsageError` where no file can have attributes."""
+
+    def __init__(self, name: str, base: bytes, dirfd: int, target: int | None) -> None:
+        # `base` is its name in the directory, `target` its descriptor; None if it does not exist yet.
+        self._name, self._dirfd, self._target = name, dirfd, target
+        self._own_name = keys_name(base)
+        try:
+            value = b"" if target is None else stored(target)
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                error.filename = name
+                raise
+            reason = f"its file system keeps no extended attributes ({error.strerror}), so `once` has no place for keys"
+            raise UsageError(name, reason) from error
+        self._counted = Counted.of(value)
+        pieces = (value[at : at + _OLD_NBYTES] for at in range(0, len(value), _OLD_NBYTES))
+        self._old = [] if self._counted else [each.ljust(KEY_NBYTES, b"\0") for each in pieces if any(each)]
+
+    @property
+    def count(self) -> int:
+        """How many there are."""
+        return self._counted.number if self._counted else len(self._old)
+
+    def find(self, prefixes: Collection[bytes]) -> set[bytes]:
+        """Return the keys that begin with one of some prefixes."""
+        if self._counted is None:
+            return {key for key in self._old if key[:PREFIX_NBYTES] in prefixes}
+        keys = np.empty((self.count, KEY_NBYTES), np.uint8)
+        with self._opened(self._counted) as (fd, _):
+            for start in range(0, self.count, _PAGE):
+                calls.pread_into(fd, keys[start : start + _PAGE].reshape(-1).data, _place(start, KEY_NBYTES))
+        wanted = np.frombuffer(b"".join(prefixes), np.uint32)
+        return {each.tobytes() for each in keys[np.isin(keys.view(np.uint32)[:, 0], wanted)]}
+
+    def last(self, number: int) -> list[Entry]:
+        """Return the last keys, as many as there are or `number`, the last one first."""
+        if self._counted is None:
+            return [Entry(key[:_OLD_NBYTES], "", 0) for key in self._old[: -number - 1 : -1]]
+        with self._opened(self._counted) as (fd, _):
+            return [_entry(fd, index)[0] for index in range(self.count - 1, max(-1, self.count - 1 - number), -1)]
+
+    def append(self, new: Sequence[tuple[bytes, str]], *, durable: bool) -> bytes:
+        """Record keys with their texts; return the attribute that lets them count."""
+        now = int(time.time())
+        entries = [Entry(key, text, now) for key, text in new]
+        with contextlib.ExitStack() as stack:
+            if self._counted is not None:
+                fd, name = stack.enter_context(self._opened(self._counted, writable=True))
+                has_several_names = self._target is not None and calls.has_several_names(os.fstat(self._target))
+                if name == self._own_name or has_several_names:
+                    return self._extended(fd, self._counted._replace(name=name), entries, durable=durable)
+                old: Iterable[Entry] = _entries(fd, self._counted, self._name)
+            else:
+                old = [Entry(key, "", 0) for key in self._old]
+            with calls.blaming(self._keys_path):
+                created = self._created()
+                stack.callback(os.close, created)
+                identity = os.urandom(16)
+                calls.pwrite_all(created, (_MAGIC + identity).ljust(_HEADER_NBYTES, b"\0"), 0)
+                counted = Counted(identity, 0, identity, self._own_name)
+                value = self._extended(created, counted, itertools.chain(old, entries), durable=durable)
+                if durable:
+                    calls.fsync_directory(self._dirfd)
+            return value
+
+    @property
+    def _keys_path(self) -> str:
+        """What messages call the file of the keys."""
+        return os.path.join(os.path.dirname(self._name), os.fsdecode(self._own_name))
+
+    def _created(self) -> int:
+        """Create the file, which is as open to others as the target, in the place of one of another target."""
+        with contextlib.suppress(FileNotFoundError):
+            fd = calls.open_regular(self._own_name, os.O_RDONLY, self._dirfd)
+            is_ours = calls.pread_some(fd, len(_MAGIC), 0) in {_MAGIC, b""}
+            os.close(fd)
+            if not is_ours:
+                raise BufferFileError(self._keys_path, "is not a file of keys, but has its name; move it away")
+            calls.unlink(self._own_name, self._dirfd)
+        fd = calls.open_new(self._own_name, self._dirfd)
+        if self._target is None:
+            os.fchmod(fd, metadata.default_mode())
+        else:
+            metadata.copy_access(os.fstat(self._target), self._target, fd, bits=0o666)
+        return fd
+
+    def _extended(self, fd: int, counted: Counted, entries: Iterable[Entry], *, durable: bool) -> bytes:
+        """Write entries behind those that count, and return the attribute for all."""
+        left = iter(entries)
+        with calls.blaming(self._keys_path):
+            while page := list(itertools.islice(left, _PAGE - counted.number % _PAGE)):
+                details = b""
+                at, chain = counted.number, counted.chain
+                for entry in page:
+                    chain = _chained(chain, entry)
+                    details += _DETAILS.pack(chain, entry.seconds, _shortened(entry.text))
+                calls.pwrite_all(fd, b"".join(entry.key for entry in page), _place(at, KEY_NBYTES))
+                calls.pwrite_all(fd, details, _place(at, _DETAILS.size, _PAGE * KEY_NBYTES))
+                counted = counted._replace(number=at + len(page), chain=chain)
+            if durable:
+                calls.fsync(fd)
+        return counted.encoded
+
+    @contextlib.contextmanager
+    def _opened(self, counted: Counted, *, writable: bool = False) -> Iterator[tuple[int, bytes]]:
+        """Open the file that has the keys that count, which may have the name of before a move of the target."""
+        for name in dict.fromkeys((self._own_name, counted.name)):
+            try:
+                with calls.blaming(self._keys_path):
+                    fd = calls.open_regular(name, os.O_RDWR if writable else os.O_RDONLY, self._dirfd)
+            except FileNotFoundError:
+                continue
+            try:
+                if _is_of(fd, counted):
+                    yield fd, name
+                    return
+            finally:
+                os.close(fd)
+        reason = f"{self._keys_path} is missing or belongs to another file"
+        way_out = "put that back, or go on with a copy of the target made by `cp`, which has no keys"
+        raise BufferFileError(self._name, f"has {number(counted.number, 'key')} of `once`, but {reason}; {way_out}")
+
+
+@contextlib.contextmanager
+def of_file(path: str) -> Iterator[Keys]:
+    """Give the keys of a file without a lock, to look at them; none of what can have none, or cannot be read."""
+    with contextlib.ExitStack() as stack:
+        try:
+            real = os.path.realpath(path)
+            fd = calls.open_existing(real, path, writable=False)
+            stack.callback(os.close, fd)
+            dirfd = calls.open_directory(os.path.dirname(real))
+            stack.callback(os.close, dirfd)
+            found = Keys(path, os.path.basename(os.fsencode(real)), dirfd, fd)
+        except (OSError, UsageError):
+            found = Keys(path, b"", -1, None)
+        yield found
+
+
+def _place(index: int, nbytes: int, begin: int = 0) -> int:
+    """Return where the field of a key is, of so many bytes, whose column begins at `begin` of its page."""
+    page, slot = divmod(index, _PAGE)
+    return _HEADER_NBYTES + page * _PAGE_NBYTES + begin + slot * nbytes
+
+
+def _entry(fd: int, index: int) -> tuple[Entry, bytes]:
+    """Return an entry, and the chain digest up to it."""
+    key = calls.pread_some(fd, KEY_NBYTES, _place(index, KEY_NBYTES))
+    details = calls.pread_some(fd, _DETAILS.size, _place(index, _DETAILS.size, _PAGE * KEY_NBYTES))
+    chain, seconds, text = _DETAILS.unpack(details.ljust(_DETAILS.size, b"\0"))
+    return Entry(key, os.fsdecode(text.rstrip(b"\0")), seconds), chain
+
+
+def _is_of(fd: int, counted: Counted) -> bool:
+    """Tell whether a file has the keys that an attribute counts."""
+    header = calls.pread_some(fd, len(_MAGIC) + len(counted.identity), 0)
+    return header == _MAGIC + counted.identity and _entry(fd, counted.number - 1)[1] == counted.chain
+
+
+def _entries(fd: int, counted: Counted, name: str) -> Iterator[Entry]:
+    """Yield the entries that count; `BufferFileError` at the end if they are not what they were."""
+    chain = counted.identity
+    for index in range(counted.number):
+        entry, _ = _entry(fd, index)
+        chain = _chained(chain, entry)
+        yield entry
+    if chain != counted.chain:
+        raise BufferFileError(name, f"has a damaged file of keys ({os.fsdecode(counted.name)}); restore it")
+
+
+def _chained(chain: bytes, entry: Entry) -> bytes:
+    """Return the chain digest of an entry behind others."""
+    import hashlib  # noqa: PLC0415 - with it comes OpenSSL, and few commands record keys
+
+    data = b"%b%b%d %b" % (chain, entry.key, entry.seconds, _shortened(entry.text))
+    return hashlib.blake2b(data, digest_size=len(chain)).digest()
+
+
+def _shortened(text: str) -> bytes:
+    """Return a text as it is recorded: the end of a long one."""
+    encoded = text.encode(errors="surrogateescape")
+    return encoded if len(encoded) <= _TEXT_NBYTES else b"..." + encoded[3 - _TEXT_NBYTES :]

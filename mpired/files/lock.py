@@ -1,0 +1,328 @@
+"""The lock on a target: of all mpired processes, one at a time changes a file.
+
+It is a lock on the open file description of the target itself. The kernel drops it with its owner,
+so that none is ever stale. It covers the whole file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, Self
+
+from mpired import interrupts
+from mpired.context import LOCK_TIMEOUT, RESERVED, Context
+from mpired.errors import LockError
+from mpired.files import calls, mounts
+from mpired.files.names import check_is_data, check_no_old_journal, has_log
+from mpired.log import notice, step
+
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.0005, 0.02  # seconds between two attempts
+# A file that may not be opened for writing can still be replaced by whoever may write to its directory.
+_NOT_WRITABLE = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ETXTBSY})
+_PATIENCE, _REMINDER = 2.0, 10.0  # seconds before somebody is told, and before that is told again
+
+
+_FEW = 8  # files whose locks are among those
+
+
+class Waiting(NamedTuple):
+    """How long to wait for a lock."""
+
+    timeout: float = LOCK_TIMEOUT  # seconds; 0 tries once
+    deadline: float = math.inf  # when the wait ends, by the monotonic clock; known when it has begun
+
+    def begun(self) -> Waiting:
+        """Return the same with its deadline; a wait that has begun keeps its own."""
+        return self._replace(deadline=min(self.deadline, time.monotonic() + self.timeout))
+
+
+class NoLocksError(LockError):
+    """Raised when a file system has no locks."""
+
+
+class ShortLocksError(NoLocksError):
+    """Raised when it has some, but does not show those of other machines."""
+
+
+Inode = tuple[int, int]
+"""What a file is, whatever its name: its device and its number there."""
+
+
+def inode(status: os.stat_result) -> Inode:
+    """Return the inode of a file."""
+    return status.st_dev, status.st_ino
+
+
+# The descriptors of all that is locked.
+_open: set[int] = set()
+
+
+def _close(*fds: int) -> None:
+    """Close descriptors of targets that are open in this process; several targets may have one directory."""
+    for fd in _open.intersection(fds):
+        _open.discard(fd)
+        calls.let_go(fd)
+
+
+# A worker must not keep the lock when the command ends that took it.
+os.register_at_fork(after_in_child=lambda: _close(*_open))
+
+
+class Target(NamedTuple):
+    """An existing file that this process has locked. The lock ends with the block."""
+
+    name: str  # what messages call it
+    path: str  # where it is, without symbolic links
+    fd: int  # open for reading, and for writing unless the lock is shared
+    dirfd: int  # its directory
+    shared: bool = False  # whether other readers may have it locked as well
+    optional: bool = False  # whether it may stay without a lock where there are none
+    waiting: Waiting = Waiting()  # how long its command waits for others
+
+    @property
+    def base(self) -> bytes:
+        """The name in the directory."""
+        return os.path.basename(os.fsencode(self.path))
+
+    @property
+    def status(self) -> os.stat_result:
+        """What the file is like now."""
+        return os.fstat(self.fd)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the file has its name still."""
+        found = calls.status_at(self.base, self.dirfd)
+        return found is not None and os.path.samestat(found, self.status)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _close(self.fd, self.dirfd)
+
+
+def _opened(name: str, *, shared: bool = False) -> Target:
+    """Open the file that `name` leads to, and its directory."""
+    path = os.path.realpath(name)
+    fd = calls.open_existing(path, name, writable=not shared)
+    try:
+        with calls.blaming(name):
+            dirfd = calls.open_directory(os.path.dirname(path))
+    except BaseException:
+        calls.let_go(fd)
+        raise
+    _open.update((fd, dirfd))
+    return Target(name, path, fd, dirfd, shared)
+
+
+def open_target(name: str) -> Target:
+    """Open a file that is to be changed where it is, which no other machine may change at the same time."""
+    return _seen_by_others(_opened(name))
+
+
+def open_for_reading(name: str) -> Target:
+    """Open a file that is locked beside other readers."""
+    return _seen_by_others(_opened(name, shared=True))
+
+
+def _seen_by_others(target: Target) -> Target:
+    try:
+        check_reach(target.fd, target.name)
+    except BaseException:
+        _close(target.fd, target.dirfd)
+        raise
+    return target
+
+
+def open_replaced(name: str, *, updated: bool = False) -> Target | None:
+    """Open a file that is to be replaced; `updated` says that what takes its place is made of it.
+
+    A file that may not be written to is locked as by a reader, which keeps those out that write to it. Where other
+    machines do not see locks nothing can update the file in place, and one that may not be opened is no target either:
+    there None is returned.
+    """
+    for shared in (False, True):
+        try:
+            target = _opened(name, shared=shared)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            if error.errno not in _NOT_WRITABLE:
+                raise
+            continue
+        target = target._replace(optional=True)
+        if updated:
+            return _seen_by_others(target)
+        if mounts.obstacle(target.fd) is None:
+            return target
+        _close(target.fd, target.dirfd)
+        return None
+    return None
+
+
+def check_reach(fd: int, name: str) -> None:
+    """Raise `ShortLocksError` if the lock on an open file would not keep other machines from it."""
+    if found := mounts.obstacle(fd):
+        raise ShortLocksError(name, f"{found.reason}, so no update is safe; {found.way_out}")
+
+
+def check_reaches(name: str) -> None:
+    """Raise `ShortLocksError` if a lock on a file, or on its replacement, would not be seen by other machines."""
+    path = os.path.realpath(name)
+    with calls.blaming(name):
+        there = path if os.path.exists(path) else os.path.dirname(path)
+        fd = os.open(there, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        check_reach(fd, name)
+    finally:
+        calls.let_go(fd)
+
+
+def descriptors_of(nfiles: int) -> int:
+    """Return how many open files the locks on so many files take, their directory among them."""
+    return nfiles + 1 if nfiles else 0
+
+
+def check_descriptors(names: Sequence[str], context: Context) -> None:
+    """Raise `OSError` (EMFILE) unless so many files can be locked at a time; the limit is raised if it may be."""
+    wanted = descriptors_of(len(names)) + RESERVED
+    context.check_open_files(wanted)
+    if len(names) > _FEW and (allowed := calls.allow_descriptors(wanted)) < wanted:
+        reason = f"is one of {len(names)} files to be replaced, whose locks need {wanted} open files, and {allowed}"
+        raise OSError(errno.EMFILE, f"{reason} are allowed; raise `ulimit -n`, or replace fewer at a time", names[0])
+
+
+@contextlib.contextmanager
+def lock_all(
+    names: Sequence[str],  # the files
+    waiting: Waiting,  # how long to wait for all of them
+    *,
+    opened: Callable[[str], Target | None] = open_target,  # how to open one; what gives None is left out
+    after: Callable[[Target], object] = lambda _target: None,  # called with each whose change was unfinished
+) -> Iterator[dict[str, Target]]:
+    """Lock some files, in the order of their inodes so that two commands never wait for each other.
+
+    When all are locked, what an interrupted command has left of them is finished. If one has not its name then, it was
+    replaced while we waited, and all begins again.
+    """
+    waiting = waiting.begun()
+    while True:
+        with contextlib.ExitStack() as stack:
+            targets = _locked(names, waiting, opened, stack)
+            for target in targets.values():
+                if recover(target, waiting):
+                    after(target)
+            if all(target.is_current for target in targets.values()):
+                yield targets
+                return
+
+
+def _locked(
+    names: Sequence[str], waiting: Waiting, opened: Callable[[str], Target | None], stack: contextlib.ExitStack
+) -> dict[str, Target]:
+    """Open files, and lock each inode once."""
+    targets: dict[str, Target] = {}
+    folders: dict[str, int] = {}
+    for name in names:
+        if (target := opened(name)) is not None:
+            stack.callback(_close, target.fd, target.dirfd)
+            targets[name] = _in_one_directory(target, folders)._replace(waiting=waiting)
+    held: set[Inode] = set()
+    for name, target in sorted(targets.items(), key=lambda each: inode(each[1].status)):
+        if inode(target.status) in held:
+            continue
+        try:
+            acquire(target.fd, name, waiting, shared=target.shared)
+        except NoLocksError:
+            if not target.optional:
+                raise
+            del targets[name]
+        held.add(inode(target.status))
+    return {name: targets[name] for name in names if name in targets}
+
+
+def _in_one_directory(target: Target, folders: dict[str, int]) -> Target:
+    """Share the descriptor of the directory with other targets that lie there: many are locked at a time."""
+    folder = os.path.dirname(target.path)
+    if (dirfd := folders.setdefault(folder, target.dirfd)) == target.dirfd or not os.path.sameopenfile(
+        dirfd, target.dirfd
+    ):
+        return target
+    _close(target.dirfd)
+    return target._replace(dirfd=dirfd)
+
+
+def recover(target: Target, waiting: Waiting) -> bool:
+    """Finish or forget what an interrupted command has begun with a locked file; tell whether it was finished."""
+    check_is_data(target.path)
+    check_no_old_journal(target.path)
+    if not has_log(target.path, may_have_mark=calls.may_have_mark(target.status)):
+        return False
+    from mpired.files import recovery  # noqa: PLC0415 - most targets have no log
+
+    how = recovery.How(waiting, writing=True)
+    return recovery.recover(target.name, target.path, how) == "finished"
+
+
+def acquire(fd: int, name: str, waiting: Waiting, *, shared: bool = False) -> None:
+    """Wait for the lock on an open file."""
+    with step("waiting for locks"):
+        _wait(fd, name, waiting, shared=shared)
+
+
+def _wait(fd: int, name: str, waiting: Waiting, *, shared: bool) -> None:
+    waiting = waiting.begun()
+    started, pause, next_told = time.monotonic(), _FIRST_PAUSE, _PATIENCE
+    while not _taken(fd, name, shared=shared):
+        left = waiting.deadline - time.monotonic()
+        if left <= 0:
+            time_text = f"{round(waiting.timeout, 2):g} s"
+            raise LockError(
+                name, f"others kept it locked for {time_text}; wait longer with `lock_timeout`, or run again"
+            )
+        if time.monotonic() - started > next_told:
+            way_out = "ctrl-C ends the wait and changes nothing, `lock_timeout` limits it"
+            notice([name], f"waiting for {holder(fd)}, which has it locked; {way_out}", "INFO")
+            next_told += _REMINDER
+        spread = 0.5 + os.urandom(1)[0] / 255  # so that those who wait do not go on in step
+        interrupts.waited(time.sleep, min(pause * spread, left))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _taken(fd: int, name: str, *, shared: bool) -> bool:
+    try:
+        return calls.lock(fd, shared=shared)
+    except OSError as error:
+        if error.errno not in calls.NO_LOCKS:
+            error.filename = name
+            raise
+        kind = mounts.filesystem_type(fd) or "unknown"
+        reason = f"its file system ({kind}) has no locks ({error.strerror}), so no update is safe; copy it elsewhere"
+        raise NoLocksError(name, reason) from error
+
+
+def holder(fd: int) -> str:
+    """Say which process has a file locked, as far as this user may know.
+
+    The kernel does not say who has a lock on an open file description, but shows each process its own.
+    """
+    status = os.fstat(fd)
+    place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    for pid in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            if any(_shows_lock(f"/proc/{pid}/fdinfo/{each}", place) for each in os.listdir(f"/proc/{pid}/fdinfo")):
+                with open(f"/proc/{pid}/comm", errors="replace") as command:
+                    return f"process {pid} ({command.read().strip()})"
+    return "another process"
+
+
+def _shows_lock(path: str, place: str) -> bool:
+    with contextlib.suppress(FileNotFoundError), open(path, errors="replace") as lines:
+        return any(line.startswith("lock:") and place in line.split() for line in lines)
+    return False

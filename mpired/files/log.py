@@ -1,0 +1,284 @@
+"""The redo log of a committed change: what is still to be done, beside the files that change.
+
+    header    4096 bytes: its kind, identity, inode and folder, what follows with a digest, and the digest of the header
+    payload   the new bytes of a patch
+    ranges    offset and number of bytes of each, two unsigned 64-bit integers
+    body      JSON: names, and what must be there
+
+`.NAME.mpired` beside each file is a hard link of the log; in another folder it is a note that leads to the log. The
+process of a log holds a lock on it, so whoever gets the lock knows that this process has ended.
+
+The header is written last, by itself: its coming to the disk is the commit. It says what files are to be, not how to
+change them: to apply it twice does no harm. A log that is found is input, which a neighbour may have put there, so it
+is judged by what content cannot give: its owner, its inode, an attribute.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+from mpired.files import calls, metadata
+from mpired.files.names import MARK
+from mpired.files.scratch import lock_own
+
+_MAGIC = b"MPIREDL1"
+_HEADER = struct.Struct("<8sQ8sQQQQQ16s")
+_RANGE = struct.Struct("<QQ")
+HEADER_NBYTES = 4096  # a sector of its own on any disk
+_DIGEST_NBYTES = 16
+_MOST_BODY_NBYTES = 1 << 30
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+class Kind(IntEnum):
+    """What a log is about."""
+
+    PATCH = 1  # new bytes of a file
+    PUTS = 2  # drafts that take the names of files
+    NOTE = 3  # where the log of a file is
+
+
+class Header(NamedTuple):
+    """The fixed part of a log."""
+
+    magic: bytes
+    kind: int
+    identity: bytes  # of the change, and so of a log and its notes
+    inode: int  # its own
+    folder: int  # the inode of the directory that it is in
+    payload_nbytes: int
+    nranges: int
+    body_nbytes: int
+    digest: bytes  # of all that follows the header
+
+    @property
+    def ranges(self) -> int:
+        """Where the table of ranges begins."""
+        return HEADER_NBYTES + self.payload_nbytes
+
+    @property
+    def body(self) -> int:
+        """Where the body begins."""
+        return self.ranges + self.nranges * _RANGE.size
+
+    @property
+    def nbytes(self) -> int:
+        """The size of the whole log."""
+        return self.body + self.body_nbytes
+
+
+def _digest(data: bytes = b"") -> Any:
+    import hashlib  # noqa: PLC0415 - a tenth of the start of a command that meets no log
+
+    return hashlib.blake2b(data, digest_size=_DIGEST_NBYTES)
+
+
+def _sector(fixed: bytes) -> bytes:
+    """Return the sector of a header, with the digest that makes it whole."""
+    digest: bytes = _digest(fixed).digest()
+    return (fixed + digest).ljust(HEADER_NBYTES, b"\0")
+
+
+class LogWriter:
+    """A log, or a note, while its change is prepared. It has no name until `link`, where files without one exist."""
+
+    def __init__(
+        self,
+        name: bytes,  # one of those that it is to have
+        dirfd: int,
+        readers: Sequence[str],  # the files that it is about: it can be read by no more users than each of them
+        identity: bytes = b"",  # that of its log, if it is a note
+    ) -> None:
+        self.dirfd = dirfd
+        self.identity = identity or os.urandom(8)
+        self.names: list[bytes] = []
+        self.is_committed = False  # or perhaps, so that it is not removed
+        self.ranges: list[tuple[int, int]] = []
+        self._end, self._content = HEADER_NBYTES, _digest()
+        unnamed = calls.open_unnamed(dirfd)
+        self.fd = calls.open_new(name, dirfd) if unnamed is None else unnamed
+        if unnamed is None:
+            self.names.append(name)
+        try:
+            lock_own(self.fd)
+            self._check_kept(name if unnamed is None else None)
+            with contextlib.suppress(OSError):  # without attributes the rights on the directory have to do
+                os.setxattr(self.fd, MARK, self.identity.hex().encode())
+            metadata.limit_readers(self.fd, readers)
+        except BaseException:
+            self.close()
+            raise
+
+    def _check_kept(self, name: bytes | None) -> None:
+        """Raise `FileExistsError` if another command has taken the log for a leftover before it was locked."""
+        if name is not None and not calls.leads_to(name, self.dirfd, self.fd):
+            raise FileExistsError(errno.EEXIST, "was taken for a leftover")
+
+    def reserve(self, nbytes: int) -> None:
+        """Reserve space for a payload of so many bytes."""
+        calls.reserve(self.fd, 0, HEADER_NBYTES + nbytes)
+
+    def write(self, data: memoryview | bytes, offset: int) -> None:
+        """Note that the file is to have `data` at `offset`; offsets ascend."""
+        if not (nbytes := len(data)):
+            return
+        last = self.ranges[-1] if self.ranges else (0, 0)
+        if offset < sum(last):
+            raise ValueError(f"offset {offset} is before {sum(last)}, to which the log has come")
+        self._append(data)
+        if self.ranges and sum(last) == offset:
+            self.ranges[-1] = last[0], last[1] + nbytes
+        else:
+            self.ranges.append((offset, nbytes))
+
+    def seal(self, kind: Kind, body: Mapping[str, object]) -> None:
+        """Write all but the header."""
+        import json  # noqa: PLC0415 - few commands have a log
+
+        payload, text = self._end - HEADER_NBYTES, json.dumps(body).encode()
+        self._append(b"".join(_RANGE.pack(*each) for each in self.ranges))
+        self._append(text)
+        os.ftruncate(self.fd, self._end)  # what was reserved too much
+        own, folder = os.fstat(self.fd).st_ino, os.fstat(self.dirfd).st_ino
+        self._header = Header(
+            _MAGIC, kind, self.identity, own, folder, payload, len(self.ranges), len(text), self._content.digest()
+        )
+
+    def link(self, name: bytes) -> None:
+        """Give the log a name; `FileExistsError` if another log has it."""
+        if name not in self.names:
+            calls.link(self.fd, name, self.dirfd)
+            self.names.append(name)
+
+    def check(self, shown: str) -> None:
+        """Raise an error if who recovers would not believe the log: not all mounts keep owners and modes."""
+        if os.fstat(self.fd).st_uid != os.geteuid() or not has_mark(self.fd, self.dirfd, self.identity):
+            reason = "is not kept as a file of yours with its attributes, so after a crash it could not be believed"
+            raise OSError(errno.EOPNOTSUPP, f"{reason}; use a file system of this machine, or `commit='rename'`", shown)
+
+    def commit(self, *, durable: bool) -> Header:
+        """Write the header, and bring the log to the disk."""
+        calls.pwrite_all(self.fd, _sector(_HEADER.pack(*self._header)), 0)
+        if durable:
+            calls.fsync(self.fd)
+        return self._header
+
+    def apply(self, target: int, attributes: Mapping[str, str]) -> None:
+        """Give the file its new bytes and attributes."""
+        apply(self.fd, self._header, target, attributes)
+
+    def unlink(self) -> None:
+        """Remove the names of a log that is finished, its own last."""
+        for name in reversed(self.names):
+            calls.unlink(name, self.dirfd)
+
+    def finish(self, *, durable: bool) -> None:
+        """Remove a log that is done: first its content, so that no name that a neighbour has kept means anything."""
+        os.ftruncate(self.fd, 0)
+        self.unlink()
+        if durable:
+            calls.fsync_directory(self.dirfd)
+
+    def take_back(self, *, durable: bool) -> bool:
+        """Make a log that was perhaps committed worthless; tell whether that is certain."""
+        with contextlib.suppress(OSError):
+            if read_header(self.fd) is None:  # not even in memory
+                return True
+        try:
+            os.ftruncate(self.fd, 0)
+            if durable:
+                calls.fsync(self.fd)
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """Let go of the log; one that is not committed goes. A child that has the descriptor does not keep its lock."""
+        if self.fd < 0:
+            return
+        for name in [] if self.is_committed else reversed(self.names):
+            with contextlib.suppress(OSError):
+                if calls.leads_to(name, self.dirfd, self.fd):
+                    calls.unlink(name, self.dirfd)
+        calls.unlock(self.fd)
+        calls.let_go(self.fd)
+        self.fd = -1
+
+    def _append(self, data: memoryview | bytes) -> None:
+        self._content.update(data)
+        calls.pwrite_all(self.fd, data, self._end)
+        self._end += len(data)
+
+
+def read_header(fd: int) -> Header | None:
+    """Return the header of a log; None if it is not whole, so that nothing was committed."""
+    sector = calls.pread_some(fd, HEADER_NBYTES, 0)
+    if len(sector) < HEADER_NBYTES:
+        return None
+    fixed = sector[: _HEADER.size]
+    header = Header(*_HEADER.unpack(fixed))
+    if header.magic != _MAGIC or sector != _sector(fixed) or header.nbytes != os.fstat(fd).st_size:
+        return None
+    return header if header.body_nbytes <= _MOST_BODY_NBYTES and header.nranges <= header.payload_nbytes else None
+
+
+def is_whole(fd: int, header: Header) -> bool:
+    """Tell whether what follows the header of a log is what it says; if not, the change was never committed."""
+    digest = _digest()
+    for block in calls.blocks(fd, HEADER_NBYTES, header.nbytes):
+        digest.update(block)
+    found: bytes = digest.digest()
+    return found == header.digest
+
+
+def has_mark(fd: int, dirfd: int, identity: bytes) -> bool | None:
+    """Tell whether a log has its mark, which content cannot give; None if that cannot be known.
+
+    Where there are no attributes, only this user may be able to put files into the directory.
+    """
+    try:
+        return os.getxattr(fd, MARK) == identity.hex().encode()
+    except OSError as error:
+        if error.errno == errno.ENODATA:
+            return False
+        if error.errno not in calls.UNSUPPORTED:
+            raise
+    folder = os.fstat(dirfd)
+    return True if folder.st_uid in {0, os.geteuid()} and not folder.st_mode & _OTHERS_WRITE else None
+
+
+def body_of(fd: int, header: Header) -> dict[str, Any]:
+    """Return the body of a log."""
+    import json  # noqa: PLC0415 - as above
+
+    body: dict[str, Any] = json.loads(calls.pread_some(fd, header.body_nbytes, header.body))
+    return body
+
+
+def pieces(fd: int, header: Header) -> Iterator[tuple[int, int, int]]:
+    """Yield from where to where each range lies in the log, and where it goes; the table is read in blocks."""
+    at = HEADER_NBYTES
+    for block in calls.blocks(fd, header.ranges, header.body):
+        for offset, nbytes in _RANGE.iter_unpack(block[: len(block) // _RANGE.size * _RANGE.size]):
+            yield at, at + nbytes, offset
+            at += nbytes
+
+
+def apply(fd: int, header: Header, target: int, attributes: Mapping[str, str]) -> None:
+    """Give a file the bytes and the attributes of a patch; what brings them to the disk comes later."""
+    for start, stop, position in pieces(fd, header):
+        calls.copy_range(fd, target, start, stop, position)
+    for name, value in attributes.items():
+        os.setxattr(target, name, bytes.fromhex(value))
+
+
+def stamp(status: os.stat_result | None) -> list[int] | None:
+    """Return by what a log knows the file that a draft is to replace; None if there is none."""
+    return None if status is None else [status.st_ino, status.st_size, status.st_mtime_ns]

@@ -1,0 +1,179 @@
+"""The names of what mpired puts beside a file for a time, and the one look that finds it.
+
+`.NAME.mpired` is there while a change of NAME is committed and perhaps not finished: the redo log, or a note that leads
+to it. `.NAME.mpired-new` is a draft of NAME. What belongs to an interrupted command is found by these names alone, so
+that no directory is listed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import re
+import stat
+from collections import Counter
+from collections.abc import Iterable
+
+from mpired.context import Context
+from mpired.errors import BufferFileError, UsageError
+from mpired.files import calls, metadata
+
+# Names of our own, and why they are not files of the user.
+_OWN_FILES = (
+    (
+        r"\.(?P<of>.+)\.mpired",
+        "belongs to an unfinished change of {of}, and is not data; `mpired recover` of that file finishes the change",
+    ),
+    (
+        r"\.(?P<of>.+)\.mpired-(new|scratch-[0-9]+)",
+        "is a draft of a command that writes {of}, not data; what an interrupted one left, the next removes",
+    ),
+    (r"(?P<of>.+)\.mpired-keys", "has the keys of updates of {of}, and is not data"),
+    (
+        r"\.(?P<of>.+)\.mpired-journal",
+        "is the journal of an unfinished update of {of} by mpired 0.1; finish it with that version: `mpired recover`",
+    ),
+    (
+        r"\.[0-9a-f]{8}\.mpired-together",
+        "has results that mpired 0.1 has not put in place yet, and puts there: `mpired recover` of one of them",
+    ),
+)
+_LONGEST_BASE = 200
+MARK = metadata.OWN_ATTRIBUTES + "log"
+"""The attribute that a log has, and a file with several names (hard links) while its change is unfinished."""
+_NO_MARK = calls.UNSUPPORTED | {errno.ENODATA, errno.ENOENT, errno.ENOTDIR}
+
+
+def _fitting(base: bytes) -> bytes:
+    """Return what stands for a name in names that are longer."""
+    if len(base) > _LONGEST_BASE:
+        import hashlib  # noqa: PLC0415 - with it comes OpenSSL
+
+        base = base[:100] + b"." + hashlib.blake2b(base, digest_size=16).hexdigest().encode()
+    return base
+
+
+def _beside(base: bytes, ending: bytes) -> bytes:
+    """Return a hidden name beside the file `base`."""
+    return b".%b.mpired%b" % (_fitting(base), ending)
+
+
+def pointer_name(base: bytes) -> bytes:
+    """Return the name of the log of a file, or of the note that leads to it."""
+    return _beside(base, b"")
+
+
+def draft_name(base: bytes) -> bytes:
+    """Return the name of the draft of a file."""
+    return _beside(base, b"-new")
+
+
+def keys_name(base: bytes) -> bytes:
+    """Return the name of the keys of a file."""
+    return _fitting(base) + b".mpired-keys"
+
+
+def scratch_name(base: bytes, number: int) -> bytes:
+    """Return the name of a scratch file for the result `base`."""
+    return _beside(base, b"-scratch-%d" % number)
+
+
+def pointer_path(path: str) -> str:
+    """Return where the log of a file is, whose path is no link."""
+    directory, slash, base = path.rpartition(os.sep)
+    return directory + slash + os.fsdecode(pointer_name(os.fsencode(base)))
+
+
+def has_log(path: str, *, may_have_mark: bool = False) -> bool:
+    """Tell whether a change of a file may be unfinished; its path is no link, a mark is of one with hard links."""
+    return exists(pointer_path(path)) or (may_have_mark and mark_of(path) is not None)
+
+
+def exists(path: str | bytes) -> bool:
+    """Tell whether something has a name, not following links; that it cannot be seen is an error."""
+    try:
+        os.lstat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def mark_of(file: str | int) -> bytes | None:
+    """Return the mark of a file, given by its path or a descriptor; None if it has none, or is not there."""
+    try:
+        return os.getxattr(file, MARK)
+    except OSError as error:
+        if error.errno in _NO_MARK:
+            return None
+        raise
+
+
+def recover_for_reading(name: str, context: Context) -> None:
+    """Make sure that no change of a file is half done, before it is read or a new file takes its name."""
+    path = check_is_data(name)
+    if has_log(path, may_have_mark=True):
+        from mpired.files import recovery  # noqa: PLC0415 - most files have no log
+
+        recovery.recover_for_reading(name, path, context)
+
+
+def check_no_old_journal(path: str) -> None:
+    """Raise `BufferFileError` if mpired 0.1 has left an update of a file unfinished, whose path is no link."""
+    directory, base = os.path.split(os.fsencode(path))
+    journal = os.path.join(directory, b".%b.mpired-journal" % _fitting(base))
+    if exists(journal):
+        reason = f"has an update that mpired 0.1 did not finish ({os.fsdecode(journal)})"
+        raise BufferFileError(path, f"{reason}; finish it with that version: `mpired recover {path}`")
+
+
+def check_is_data(path: str, *, is_link: bool = True) -> str:
+    """Raise `BufferFileError` if a path, perhaps a link, has a name that mpired gives to files of its own.
+
+    Return where it leads, as `calls.followed` does.
+    """
+    followed = calls.followed(path) if is_link else path
+    _check_names(path, followed)
+    return followed
+
+
+def _check_names(path: str, followed: str) -> None:
+    for each in (path, followed):
+        for form, reason in _OWN_FILES if ".mpired" in each else ():
+            if match := re.fullmatch(form, os.path.basename(each.rstrip(os.sep)), re.DOTALL):
+                raise BufferFileError(path, reason.format(of=match.groupdict().get("of") or "a file"))
+
+
+def check_are_data(words: Iterable[object]) -> list[str]:
+    """Check all words of a call that may be paths, as `check_is_data`, before one of them is opened or recovered.
+
+    Else a file of such a name, which may be anything, could go with the recovery of the file that it is beside. Return
+    where the paths lead.
+    """
+    paths = [os.fspath(word) for word in words if isinstance(word, str | os.PathLike)]
+    followed = list(map(calls.followed, paths))
+    for each in zip(paths, followed, strict=True):
+        _check_names(*each)
+    return followed
+
+
+def check_fifos(paths: Iterable[str], followed: Iterable[str]) -> None:
+    """Raise `UsageError` if a FIFO is named twice: to open it again would wait for a writer that never comes."""
+    leads = [(os.path.normpath(path), end != path) for path, end in zip(paths, followed, strict=True)]
+    named = Counter(name for name, _ in leads)
+    doubtful = {name: None for name, is_link in leads if is_link or named[name] > 1}
+    for name in doubtful:
+        if (pipe := _fifo(name)) is None:
+            continue
+        other = next((each for each in named if each != name and _fifo(each) == pipe), None)
+        if other is not None or named[name] > 1:
+            what = "for several ranks" if other is None else f"as {other!r}"
+            raise UsageError(name, f"is the same pipe {what}, and can be one rank only")
+
+
+def _fifo(path: str) -> tuple[int, int] | None:
+    """Return device and inode of a FIFO; None of anything else, and of what cannot be seen."""
+    with contextlib.suppress(OSError):  # which is told where it is opened
+        status = os.stat(path)
+        return (status.st_dev, status.st_ino) if stat.S_ISFIFO(status.st_mode) else None
+    return None

@@ -1,0 +1,136 @@
+"""What the path of a result means, and what is there."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from mpired.context import Context
+from mpired.errors import MpiredError, OutputExistsError, UsageError, raise_all
+from mpired.files import calls
+from mpired.files.names import recover_for_reading
+from mpired.files.urls import check_scheme, is_url
+
+# Paths that mean a descriptor of this process: to be written to, never to be replaced.
+_NAMED_DESCRIPTORS = {"/dev/stdout": 1, "/dev/stderr": 2}
+_NUMBERED_DESCRIPTOR = r"(?:/dev/fd|/proc/self/fd)/([0-9]{1,9})"
+
+
+def existing_file(path: str) -> os.stat_result | None:
+    """Return what is at `path`, None if there is nothing; a directory is an error."""
+    if not path:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        if path.endswith("/"):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path) from None
+        check_scheme(path)
+        return None
+    if stat.S_ISDIR(found.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    return found
+
+
+def check_new(paths: Iterable[str], context: Context, *, overwrite: bool) -> None:
+    """Check that results can be written to paths, as far as that shows without making or locking anything."""
+    checked, errors = list(paths), []
+    for path in checked:
+        try:
+            _check_new(path, context, overwrite=overwrite)
+        except (MpiredError, OSError) as error:
+            errors.append(error)
+    raise_all(errors, len(checked), "outputs")
+
+
+def _check_new(path: str, context: Context, *, overwrite: bool) -> None:
+    if path == "-" and sys.__stdout__ is None:
+        raise closed_stdout()
+    if is_stream(path):
+        return
+    if is_url(path):
+        from mpired.files import upload  # noqa: PLC0415 - most results are files
+
+        upload.check_new(path, overwrite=overwrite)
+        return
+    if existing_file(path) is not None and not overwrite:
+        raise exists(path)
+    recover_for_reading(path, context)
+    with calls.blaming(path):
+        directory = os.path.dirname(os.path.realpath(path))
+        calls.let_go(calls.open_directory(directory))
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def in_the_way(paths: Iterable[str]) -> list[OutputExistsError]:
+    """Return an error for each result that already exists; objects of stores are not looked at."""
+    return [exists(path) for path in paths if not (is_stream(path) or is_url(path)) and os.path.isfile(path)]
+
+
+def exists(path: str) -> OutputExistsError:
+    """Return the error for a result that is there."""
+    return OutputExistsError(path, "already exists; `overwrite=True` replaces it")
+
+
+def closed_stdout() -> OSError:
+    """Return the error for a standard output that the caller has closed."""
+    return OSError(errno.EBADF, os.strerror(errno.EBADF), "standard output")
+
+
+def parted(paths: Iterable[str]) -> list[str]:
+    """Return those of some files to be replaced whose other names are not replaced, too, so that they would part."""
+    there = {path: os.stat(path) for path in paths if not is_stream(path) and os.path.exists(path)}
+    replaced = Counter((status.st_dev, status.st_ino) for status in there.values())
+    return [path for path, status in there.items() if status.st_nlink > replaced[status.st_dev, status.st_ino]]
+
+
+def descriptor_of(path: str) -> int | None:
+    """Return the number of the descriptor that a path means, None if it is an ordinary path."""
+    numbered = re.fullmatch(_NUMBERED_DESCRIPTOR, path) if path.startswith(("/dev/", "/proc/")) else None
+    return int(numbered[1]) if numbered else _NAMED_DESCRIPTORS.get(path)
+
+
+def is_stream(path: str) -> bool:
+    """Tell whether `path` is to be written to as it is: `-`, a descriptor, a FIFO, a device, a socket."""
+    if path == "-" or descriptor_of(path) is not None:
+        return True
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def is_fifo(path: str) -> bool:
+    """Tell whether `path` is a FIFO, whose opening waits for its reader."""
+    return path != "-" and descriptor_of(path) is None and stat.S_ISFIFO(os.stat(path).st_mode)
+
+
+def is_terminal(path: str) -> bool:
+    """Tell whether what is written to `path` shows on a terminal."""
+    number = 1 if path == "-" else descriptor_of(path)
+    if number is not None:
+        return os.isatty(number)
+    try:
+        if not stat.S_ISCHR(os.stat(path).st_mode):
+            return False
+        fd = os.open(path, os.O_WRONLY | os.O_NOCTTY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return False  # the opening for writing will say why
+    try:
+        return os.isatty(fd)
+    finally:
+        os.close(fd)
+
+
+def check_outputs(paths: Sequence[str], context: Context, *, overwrite: bool) -> None:
+    """Raise an error unless files can be written under all of these names; it lists each that is in the way."""
+    reason = "is a stream, and results that appear together are files"
+    raise_all([UsageError(path, reason) for path in filter(is_stream, paths)], len(paths), "outputs")
+    check_new(paths, context, overwrite=overwrite)

@@ -1,0 +1,206 @@
+"""Files for intermediate results, and how results are compressed."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import stat
+from collections.abc import Generator, Iterator, Sequence
+from typing import NamedTuple, Self
+
+from mpired import codecs
+from mpired.codecs import Codec
+from mpired.errors import UsageError
+from mpired.files import calls, mounts, names
+from mpired.log import step
+
+
+class Packing(NamedTuple):
+    """How a result is compressed."""
+
+    codec: Codec
+    level: int
+
+    @classmethod
+    def of(cls, path: str, level: int | None) -> Packing | None:
+        """Return how a result of that name is compressed, None if it is not."""
+        codec = codecs.by_suffix(path)
+        if codec is not None:
+            return cls(codec, codec.checked_level(level))
+        if level is not None:
+            suffixes = ", ".join(row.suffix for row in codecs.CODECS.values())
+            raise UsageError("`level`", f"is for compressed results ({suffixes}), and {path} is none; leave it out")
+        return None
+
+    def blocks(self, fd: int) -> Iterator[bytes | memoryview]:
+        """Yield the bytes of a file, compressed."""
+        packer = self.codec.packer(self.level)
+        for block in calls.blocks(fd, 0, os.fstat(fd).st_size):
+            if packed := packer.compress(block):
+                yield packed
+        yield packer.flush()
+
+    def pack(self, source: int, target: int) -> None:
+        """Compress a file into an empty one."""
+        done = 0
+        with step("compressing results"):
+            for block in self.blocks(source):
+                calls.pwrite_all(target, block, done)
+                done += len(block)
+
+
+class Single(calls.Closing):
+    """A file that is open from the start, which is all that there is to fill."""
+
+    name: str
+    fd: int
+    _real_path = ""
+
+    @property
+    def drafts(self) -> Sequence[Self]:
+        """What is to be filled."""
+        return (self,)
+
+    @property
+    def shared_path(self) -> str:
+        """The path under which this process and its children can open the file while it is open here."""
+        return f"/proc/{os.getpid()}/fd/{self.fd}"
+
+    @property
+    def shared(self) -> calls.SharedFile:
+        """The file as a task of an engine has it."""
+        return calls.NamedFile.of(self._real_path, self.fd) if self._real_path else calls.SharedPath(self.shared_path)
+
+    def allocate(self, nbytes: int) -> None:
+        """Reserve `nbytes`, or raise `OSError` (ENOSPC, EDQUOT, EFBIG) with the name of what has no room."""
+        with calls.blaming(self.name):
+            calls.allocate(self.fd, nbytes)
+
+    @contextlib.contextmanager
+    def created(self, nbytes: int | None = None) -> Generator[int, None, None]:
+        """Give the descriptor for the block, with `nbytes` reserved."""
+        if nbytes is not None:
+            self.allocate(nbytes)
+        with calls.blaming(self.name):
+            yield self.fd
+
+
+class Scratch(Single):
+    """A file without a name for intermediate results; it is gone when closed, and after any crash."""
+
+    def __init__(
+        self,
+        directory: str | None = None,  # where its bytes lie; None for the place of temporary files
+        name: str | None = None,  # what messages call it, such as the result that it is for; None for its place
+        *,
+        named: bool = False,  # whether processes that are no children of this one can open it, by a name
+    ) -> None:
+        place = directory or temporary_directory()
+        self.name = name or place
+        self._dirfd, self._own_name = -1, b""
+        with calls.blaming(self.name):
+            if not named:
+                self.fd = calls.open_scratch(place)
+                return
+            base = os.fsencode(os.path.basename(self.name) if directory else "scratch")
+            self._dirfd = calls.open_directory(place)
+            try:
+                self.fd, self._own_name = _numbered(base, self._dirfd)
+            except BaseException:
+                os.close(self._dirfd)
+                raise
+            self._real_path = os.path.join(os.path.realpath(place), os.fsdecode(self._own_name))
+
+    def close(self) -> None:
+        """Let go of the file, which is gone then."""
+        calls.let_go(self.fd)
+        self.fd = -1
+        if self._own_name:
+            with contextlib.suppress(OSError):
+                calls.unlink(self._own_name, self._dirfd)
+            calls.let_go(self._dirfd)
+
+    def __del__(self) -> None:
+        # A copy of a stream is there as long as its source is.
+        if getattr(self, "fd", -1) >= 0:
+            calls.let_go(self.fd)
+
+
+def temporary_directory() -> str:
+    """Return the first of the usual places for temporary files that can be written to."""
+    usual = [os.environ.get("TMPDIR", ""), "/tmp", "/var/tmp"]  # noqa: S108 - the file has no name there
+    return next((place for place in usual if place and os.access(place, os.W_OK | os.X_OK)), os.curdir)
+
+
+def _numbered(base: bytes, dirfd: int) -> tuple[int, bytes]:
+    """Create a scratch file for a result under the first name that no living command has."""
+    for number in itertools.count():
+        name = names.scratch_name(base, number)
+        if (fd := claimed(name, dirfd)) is not None:
+            return fd, name
+    raise AssertionError
+
+
+def claimed(name: bytes, dirfd: int) -> int | None:
+    """Create a locked file under a name that is ours; None if a living command, or somebody else, has it.
+
+    The lock tells others that its owner lives. What a command left that was killed is removed first.
+    """
+    while True:
+        try:
+            fd = calls.open_new(name, dirfd)
+        except FileExistsError:
+            if not remove_dead(name, dirfd):
+                return None
+            continue
+        try:
+            os.fchmod(fd, 0o600)  # so that this user can open it again, whatever the umask takes away
+            # Between the opening and the lock another command may have taken the file for left behind.
+            if lock_own(fd) and calls.leads_to(name, dirfd, fd):
+                return fd
+        except BaseException:
+            with contextlib.suppress(OSError):
+                calls.unlink(name, dirfd)
+            os.close(fd)
+            raise
+        os.close(fd)
+
+
+def lock_own(fd: int) -> bool:
+    """Lock a file of our own; a file system without locks is no reason to fail, because none can be taken then."""
+    try:
+        return calls.lock(fd)
+    except OSError as error:
+        if error.errno not in calls.NO_LOCKS:
+            raise
+        return True
+
+
+def remove_dead(name: bytes, dirfd: int, *, alone: bool = False) -> bool:
+    """Remove a file with a name of ours that a command of this user has left; tell whether there was one.
+
+    A living command holds a lock on its file. Where locks do not show that, only who works `alone` removes it.
+    """
+    try:
+        fd = os.open(name, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY, dir_fd=dirfd)
+    except OSError:
+        return False
+    try:
+        status = os.fstat(fd)
+        ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid()
+        if is_dead := ours and _is_free(fd, alone=alone) and calls.leads_to(name, dirfd, fd):
+            calls.unlink(name, dirfd)
+    except OSError:
+        return False
+    finally:
+        calls.let_go(fd)
+    return is_dead
+
+
+def _is_free(fd: int, *, alone: bool) -> bool:
+    """Tell whether no living command has a file; where locks do not show that, as the user says."""
+    try:
+        return calls.lock(fd) and (alone or mounts.obstacle(fd) is None)
+    except OSError:  # there are no locks here
+        return alone

@@ -1,0 +1,293 @@
+"""Object stores: what is asked of them, through obstore, and their errors in words.
+
+A store is made from the URL in each process that needs it, with the credentials that this process finds.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import re
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, NoReturn, TypeVar
+
+from mpired import interrupts
+from mpired.errors import BufferFileError, MpiredError, UsageError, installation, without_secrets
+from mpired.files.urls import SCHEMES, place_of, query_of
+
+_T = TypeVar("_T")
+
+THREADS = 32
+"""How many requests of the command itself are under way at most."""
+RETRYING = {"max_retries": 10}
+"""How often a request is repeated, with pauses that take some seconds together."""
+_KEYS = (
+    "AWS_ACCESS_KEY_ID",
+    "AWS_WEB_IDENTITY_TOKEN_FILE",
+    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+    "AWS_SKIP_SIGNATURE",
+)
+_PROFILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
+_WAYS_IN = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile of ~/.aws with boto3 installed,"
+    " or AWS_SKIP_SIGNATURE=true for a public bucket",
+    "gs": "set GOOGLE_SERVICE_ACCOUNT to a file of credentials, or GOOGLE_SKIP_SIGNATURE=true for a public bucket",
+    "az": "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY, or a token of AZURE_STORAGE_SAS_KEY",
+}
+# Where machines of a cloud get credentials, which is asked last.
+_NO_CREDENTIALS = re.compile(
+    r"169\.254\.169\.254|metadata\.google|token request|Missing ?(Account|Credential|AccessKeyId|SecretAccessKey)",
+    re.ASCII,
+)
+_SIGN_AGAIN = "its signature is not valid, or not any more; ask for a new URL that is signed for GET"
+_STATUS = re.compile(r"Server returned non-2xx status code: (\d{3} ?[^:\n]*)")
+_NOT_A_NAME = "has a name with an empty part, `.`, `..` or a control character, which cannot be asked for"
+_RETRIES = re.compile(r"after (\d+) retries")
+_INNERMOST = re.compile(r'(?:error|message): "([^"]+)"')
+_KIND = re.compile(r"kind: (Connect|Timeout|Interrupted|Decode|ConnectionRefused)")
+_KINDS = {
+    "Connect": "cannot be reached",
+    "Timeout": "does not answer in time",
+    "Interrupted": "ends its answers in the middle",
+}
+_MOST_STORES = 256  # each URL with a query is one, of about 100 KiB and a connection
+_NOT_FOUND, _NO_RANGE = "404", "416"
+_PAGE_OF_LIST = 1000  # what stores send at most
+
+
+class Version(NamedTuple):
+    """What an object was when it was looked at: bytes, and what changes with them, as far as the store says it."""
+
+    nbytes: int
+    etag: str | None
+    modified: float
+
+    @classmethod
+    def of(cls, meta: Any) -> Version:
+        """Return that of the answer of a store; Azure leaves the quotes of an ETag (RFC 9110, 8.8.3) out in lists."""
+        etag = meta["e_tag"]
+        if etag and not etag.endswith('"'):
+            etag = f'"{etag}"'
+        return cls(meta["size"], etag, meta["last_modified"].timestamp())
+
+    def is_like(self, other: Version) -> bool:
+        """Tell whether another answer is about the same bytes."""
+        if self.etag is None or other.etag is None:
+            return self[::2] == other[::2]
+        return self[:2] == other[:2]
+
+
+class ReplacedError(Exception):
+    """Raised when an object is not what it was when it was looked at."""
+
+
+class ThereError(Exception):
+    """Raised when an object is there that should not be."""
+
+
+class NothingThereError(Exception):
+    """Raised when no byte of an object is in the range that was asked for."""
+
+
+_OF_VERSIONS = {"PreconditionError": ReplacedError, "NotModifiedError": ReplacedError, "AlreadyExistsError": ThereError}
+_DENIED = {"PermissionDeniedError": "access is denied", "UnauthenticatedError": "the credentials are not valid"}
+
+
+def get(url: str, start: int, stop: int, version: Version | None = None) -> tuple[memoryview, Version]:
+    """Return the bytes of an object from `start` to `stop`, or those that there are, and what it is."""
+    place = place_of(url)
+    options: dict[str, Any] = {"range": (start, stop)}
+    if version is not None and version.etag is not None and not version.etag.startswith("W/"):
+        options["if_match"] = version.etag
+
+    def answered() -> tuple[memoryview, Version]:
+        answer = _obstore().get(_store(place.root), place.key, options=options)
+        found = Version.of(answer.meta)
+        if version is not None and not version.is_like(found):
+            raise ReplacedError
+        return memoryview(answer.bytes()), found
+
+    return _called(url, answered)
+
+
+def look(url: str) -> Version | None:
+    """Return what an object is, None if there is none; errors as of `get`."""
+    place = place_of(url)
+
+    def answered() -> Version:
+        store = _store(place.root)
+        # What is signed for GET is refused for HEAD.
+        return Version.of(_obstore().get(store, "").meta if query_of(url) else _obstore().head(store, place.key))
+
+    try:
+        return _called(url, answered)
+    except FileNotFoundError:
+        return None
+
+
+def names_in(url: str, folder: str) -> list[str]:
+    """Return the names of the objects in a folder of the store of a URL, and of the folders there, with a slash."""
+    root = place_of(url).root
+
+    def listed() -> list[str]:
+        found = _obstore().list_with_delimiter(_store(root), folder or None)
+        return [*(each["path"] for each in found["objects"]), *(f"{each}/" for each in found["common_prefixes"])]
+
+    return _called(url, listed)
+
+
+def versions_under(url: str, folder: str, most: int | None = None) -> dict[str, Version]:
+    """Return the names of all objects in a folder, those further down too, and what they are."""
+    root = place_of(url).root
+
+    def listed() -> dict[str, Version]:
+        found: dict[str, Version] = {}
+        for page in _obstore().list(_store(root), folder or None, chunk_size=_PAGE_OF_LIST):
+            found |= {each["path"]: Version.of(each) for each in page}
+            if most is not None and len(found) > most:
+                raise BufferFileError(url, f"has more than {most} objects under it; put them into fewer")
+        return found
+
+    return _called(url, listed)
+
+
+def put(url: str, content: Any, **options: Any) -> None:
+    """Write an object; options as of `obstore.put`."""
+    place = place_of(url)
+    _called(url, lambda: _obstore().put(_store(place.root), place.key, content, **options))
+
+
+def begun(function: Callable[..., _T], *values: Any) -> Future[_T]:
+    """Let a thread call a function meanwhile."""
+    return _threads().submit(function, *values)
+
+
+@functools.cache
+def _threads() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(THREADS)
+
+
+def _called(url: str, request: Callable[[], _T]) -> _T:
+    """Return what a request gives. The main thread waits for another one: only so a signal ends its waiting."""
+    _obstore(url)
+    try:
+        if threading.current_thread() is threading.main_thread():
+            return interrupts.waited(begun(request).result)
+        return request()
+    except BaseException as error:  # noqa: BLE001 - what is not of the library is raised again
+        _raise_again(url, error)
+
+
+def _obstore(url: str = "") -> Any:
+    try:
+        import obstore  # noqa: PLC0415 - an extra
+    except ImportError:
+        reason = f"needs the library obstore; install it with {installation('mpired[remote]')}"
+        raise UsageError(url, reason) from None
+    return obstore
+
+
+@functools.lru_cache(_MOST_STORES)
+def _store(root: str) -> Any:
+    """Return the store of a bucket or a server, or of one object with its query."""
+    from obstore.store import HTTPStore, from_url  # noqa: PLC0415 - as above
+
+    scheme = root.partition("://")[0]
+    options: dict[str, Any] = {"retry_config": RETRYING}
+    if scheme == "http":
+        options["client_options"] = {"allow_http": True}
+    if scheme == "https" and (login := _login(root)):
+        options["client_options"] = {"default_headers": {"Authorization": login}}
+    if scheme == "s3" and (provider := _profile()) is not None:
+        options["credential_provider"] = provider
+    # Of a host of Amazon or Azure the library would make a store that asks for credentials.
+    return (HTTPStore.from_url if SCHEMES[scheme].encoded else from_url)(root, **options)
+
+
+def _login(root: str) -> str | None:
+    """Return what ~/.netrc has for the host of a URL, as a header; None for nothing."""
+    path = os.path.expanduser("~/.netrc")
+    if not os.path.exists(path):
+        return None
+    import base64  # noqa: PLC0415 - here and below only where there is such a file
+    import netrc  # noqa: PLC0415
+    from urllib.parse import urlsplit  # noqa: PLC0415
+
+    try:
+        found = netrc.netrc().hosts.get(urlsplit(root).hostname or "")  # not its default, which is for any host
+    except netrc.NetrcParseError:  # whose text may have a password
+        reason = "is not this user's alone, or has more than entries as `machine HOST login USER password PASSWORD`"
+        raise UsageError(path, f"{reason}; `chmod 600` it, or correct it") from None
+    if found is None:
+        return None
+    return f"Basic {base64.b64encode(f'{found[0]}:{found[2]}'.encode()).decode()}"
+
+
+def _profile() -> Any:
+    """Return what gives the credentials of a profile, which boto3 reads; None if the environment has others."""
+    named = os.environ.get("AWS_PROFILE")
+    if any(map(os.environ.get, _KEYS)):
+        return None
+    places = (os.environ.get(name, usual) for name, usual in _PROFILES.items())
+    if not named and not any(os.path.exists(os.path.expanduser(place)) for place in places):
+        return None
+    try:
+        import boto3  # noqa: PLC0415 - found if it is installed
+        from botocore.exceptions import BotoCoreError  # noqa: PLC0415 - as above
+        from obstore.auth.boto3 import Boto3CredentialProvider  # noqa: PLC0415 - as above
+    except ImportError:
+        if not named:
+            return None
+        reason = f"names the profile {named!r}, which needs boto3; {installation('boto3')}, or set AWS_ACCESS_KEY_ID"
+        raise UsageError("AWS_PROFILE", reason) from None
+    try:
+        session = boto3.Session()
+        return None if session.get_credentials() is None else Boto3CredentialProvider(session)
+    except BotoCoreError as error:
+        raise UsageError("AWS_PROFILE", f"gives no credentials ({error})") from None
+
+
+def _raise_again(url: str, error: BaseException) -> NoReturn:
+    """Raise an error of the library in words of ours, and any other one as it is."""
+    text, kind = without_secrets(str(error)), type(error).__name__
+    if kind in _OF_VERSIONS:
+        raise _OF_VERSIONS[kind] from None
+    status = _STATUS.search(text)
+    if isinstance(error, FileNotFoundError) or (status and status[1].startswith(_NOT_FOUND)):
+        what = "there is no such bucket" if "NoSuchBucket" in text else "there is no such object"
+        raise FileNotFoundError(errno.ENOENT, what, url) from None
+    denied = _DENIED.get(kind) or (_NO_CREDENTIALS.search(text) and "there are no credentials")
+    if denied:
+        way_in = _SIGN_AGAIN if query_of(url) else _WAYS_IN.get(place_of(url).scheme.name)
+        raise PermissionError(errno.EACCES, f"{denied}; {way_in}" if way_in else denied, url) from None
+    if kind == "NotSupportedError":
+        raise BufferFileError(url, "its server sends no ranges of bytes; write it to a file first") from None
+    if kind == "InvalidPathError":  # in a list of names
+        reason = "has an object beside it whose name has an empty part, `.`, `..` or a control character"
+        raise UsageError(url, f"{reason}, so that its store cannot be listed; name the objects one by one") from None
+    if isinstance(error, ValueError) and not isinstance(error, MpiredError):
+        words = f"is not a URL that can be asked for ({text.splitlines()[0]})"
+        raise UsageError(url, _NOT_A_NAME if "parse path" in text else words) from None
+    if kind != "PanicException" and not isinstance(error, _obstore().exceptions.BaseError):
+        raise error
+    if status and status[1].startswith(_NO_RANGE):
+        raise NothingThereError from None
+    raise OSError(errno.EIO, _failure(text, status), url) from None
+
+
+def _failure(text: str, status: re.Match[str] | None) -> str:
+    """Return in a few words what the library says of a failure."""
+    retries = _RETRIES.search(text)
+    times = f", after {retries[1]} repetitions" if retries and retries[1] != "0" else ""
+    if status:
+        return f"the store answers {status[1].strip()}{times}"
+    words, _, details = text.partition("\n\nDebug source")
+    kind, inner = _KIND.search(details), _INNERMOST.findall(details)
+    if kind and kind[1] in _KINDS:
+        because = f" ({inner[-1]})" if inner else ""
+        return f"the store {_KINDS[kind[1]]}{because}{times}"
+    return f"the store fails ({' '.join(words.split())[:200]})"

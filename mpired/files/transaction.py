@@ -1,0 +1,537 @@
+"""The one way to commit: new files, and new bytes of existing ones, that are there wholly or not at all.
+
+A new file is a file without a name until it is whole and on the disk; then it is linked to its name. Several are linked
+one after another when all are on the disk; an error or a signal takes them back. One replaced file is renamed over the
+old one. Two or more replaced files, and a patch of a file, have a redo log: `log` says what it is, `recovery` what
+becomes of it after a crash.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from typing import Self
+
+from mpired import codecs, interrupts
+from mpired.context import NO_LIMITS, RESERVED, Context, spare_open_files
+from mpired.errors import ChangedError, LockError, OutputExistsError, UnconfirmedError, UsageError
+from mpired.files import calls, copying, interruptions, metadata
+from mpired.files.lock import Target, Waiting, descriptors_of
+from mpired.files.log import Kind, LogWriter, stamp
+from mpired.files.names import check_no_old_journal, draft_name, pointer_name, recover_for_reading
+from mpired.files.places import check_outputs, existing_file, exists
+from mpired.files.scratch import Packing, Scratch, Single, claimed, lock_own, remove_dead
+
+_PAUSE = 0.005  # seconds
+_NOTHING: Mapping[str, Target] = {}
+
+
+class Draft(Single):
+    """A new file on its way to its name. Leaving the block before the commit changes nothing.
+
+    A symbolic link stays, and what it points to is replaced. An existing file gives its mode, owner and attributes.
+    """
+
+    def __init__(  # noqa: PLR0913 - all that a result depends on
+        self,
+        path: str,
+        *,
+        overwrite: bool = False,  # whether an existing file may be replaced
+        context: Context = NO_LIMITS,  # whose `on_commit` is called while interruptions are still held back
+        durable: bool = True,  # whether the file and its name are synced
+        target: Target | None = None,  # the file that is replaced, if it is locked; its place is not looked for again
+        named: bool = False,  # whether processes that are no children of this one can open it, by a name
+        packing: Packing | None = None,  # how it is compressed when all of it is there
+        place: tuple[str, int] | None = None,  # its path without links and the open directory, if they are known
+        kept_open: bool = True,  # else, of many, it is opened when it is filled, and has a name
+    ) -> None:
+        self.name, self.fd = path, -1
+        self._packing, self._overwrite, self._durable = packing, overwrite, durable
+        self._on_commit = context.on_commit
+        self._waiting = Waiting(context.lock_timeout) if target is None else target.waiting
+        self._within: list[str] = []
+        self._target = target
+        self.existing = existing_file(path) if target is None else target.status
+        if self.existing is not None and not overwrite:
+            raise exists(path)
+        if target is None:
+            recover_for_reading(path, context)  # else what is unfinished would meet a new file
+        with calls.blaming(path):  # there may be no current directory
+            self.path = place[0] if place else os.path.realpath(path) if target is None else target.path
+            self.directory, base = os.path.split(self.path)
+            self.base = os.fsencode(base)
+            check_no_old_journal(self.path)
+            self.draft_name, self.has_name, self._inode = draft_name(self.base), False, (0, 0)
+            self._own_dirfd: int | None = None
+            if place:
+                self.dirfd = place[1]
+            else:
+                self.dirfd = self._own_dirfd = calls.open_directory(self.directory)
+            try:
+                if kept_open:
+                    self._open(named=named)
+            except BaseException:
+                self.close()
+                raise
+
+    def _open(self, *, named: bool) -> None:
+        fd = None if named else calls.open_unnamed(self.dirfd)
+        if fd is None:
+            self.fd = self._claimed()
+        else:
+            self.fd = fd
+            lock_own(fd)
+            remove_dead(self.draft_name, self.dirfd)  # of a command that was killed
+
+    def _claimed(self) -> int:
+        """Create the file under its own name, when no other command writes to the same place."""
+        waiting = self._waiting.begun()
+        while True:
+            with interruptions.blocked():
+                fd = claimed(self.draft_name, self.dirfd)
+                self.has_name = fd is not None
+            if fd is not None:
+                break
+            self._wait(waiting)
+        self._real_path = os.path.join(self.directory, os.fsdecode(self.draft_name))
+        status = os.fstat(fd)
+        self._inode = status.st_dev, status.st_ino
+        return fd
+
+    def _wait(self, waiting: Waiting) -> None:
+        there = calls.status_at(self.draft_name, self.dirfd)
+        if there is not None and not stat.S_ISREG(there.st_mode):
+            reason = (
+                f"needs the name {os.fsdecode(self.draft_name)} for its draft, which something else has; remove that"
+            )
+            raise OSError(errno.EEXIST, reason, self.name)
+        if time.monotonic() >= waiting.deadline:
+            reason = f"another command writes to it ({os.fsdecode(self.draft_name)} is there)"
+            raise LockError(
+                self.name, f"{reason}; wait for it, or `mpired recover` removes the draft of one that was killed"
+            )
+        interrupts.waited(time.sleep, _PAUSE)
+
+    @contextlib.contextmanager
+    def created(self, nbytes: int | None = None) -> Generator[int, None, None]:
+        """Give the descriptor for the block, with `nbytes` reserved."""
+        with calls.blaming(self.name), self._opened() as fd:
+            if nbytes is not None:
+                calls.allocate(fd, nbytes)
+            yield fd
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[int]:
+        if self.fd >= 0:
+            yield self.fd
+            return
+        fd = self._claimed() if not self.has_name else self.shared.open()
+        try:
+            yield fd
+        finally:
+            calls.let_go(fd)
+
+    @property
+    def shared(self) -> calls.SharedFile:
+        """The file as a task of an engine has it."""
+        return calls.NamedFile(self._real_path, self._inode) if self.has_name else calls.SharedPath(self.shared_path)
+
+    def repeat(self, original: Draft, *, link: bool) -> None:
+        """Make this file what another one is: its second name, if it may be linked, or a copy, by sharing blocks."""
+        with calls.blaming(self.name), original._opened() as source:
+            if link and os.fstat(source).st_dev == os.fstat(self.dirfd).st_dev and self._joins(original):
+                return
+            with self.created() as fd:
+                copying.copy_file(source, fd)
+
+    def _joins(self, original: Draft) -> bool:
+        """Become another name of a file; tell whether the file system can."""
+        if not original.has_name:
+            calls.let_go(self.fd)
+            self.fd = os.dup(original.fd)
+            return True
+        if self.has_name:
+            calls.let_go(self.fd)
+            calls.unlink(self.draft_name, self.dirfd)
+            self.fd, self.has_name = -1, False
+        if not calls.linked(original.draft_name, self.draft_name, original.dirfd, self.dirfd):
+            return False
+        self.has_name, self._inode = True, original._inode
+        self._real_path = os.path.join(self.directory, os.fsdecode(self.draft_name))
+        return True
+
+    def replaces(self, inode: tuple[int, int] | None) -> bool:
+        """Tell whether the file that it replaces is the one of that device and inode."""
+        return self.existing is not None and (self.existing.st_dev, self.existing.st_ino) == inode
+
+    def limit_readers(self, path: str) -> None:
+        """Let only its owner open the file, and those who can open the existing file `path`, whose content it has."""
+        self._within.append(path)
+
+    @property
+    def drafts(self) -> Sequence[Self]:
+        """What is to be filled."""
+        return (self,)
+
+    def seal(self) -> None:
+        """Make the file ready: all that can fail for want of space or rights fails here, with `OSError`."""
+        with calls.blaming(self.name), self._opened() as fd:
+            if self._packing is not None:
+                made = os.fstat(fd).st_mtime_ns  # a record beside the result is made after that
+                with Scratch(self.directory, self.name) as packed:
+                    self._packing.pack(fd, packed.fd)
+                    calls.set_size(fd, 0)
+                    copying.copy_file(packed.fd, fd)
+                os.utime(fd, ns=(made, made))
+            if self.existing is not None:
+                metadata.copy_metadata(self.existing, self.path, fd, within=self._within)
+            else:
+                os.fchmod(fd, metadata.default_mode() & metadata.widest(self._within, fd))
+            if self._durable:
+                calls.fsync(fd)
+
+    def commit(self) -> None:
+        """Make the file durable and put it in its place."""
+        self.seal()
+        self.publish()
+
+    def publish(self, on_commit: Callable[[], None] | None = None) -> None:
+        """Put the sealed file in its place: the commit point; errors as of `commit`."""
+        publish([self], on_commit or self._on_commit, durable=self._durable)
+
+    def take_free_name(self) -> None:
+        """Take the name of a file that is not there; one that has come meanwhile is replaced if that is allowed."""
+        with calls.blaming(self.name):
+            try:
+                if self.has_name:
+                    calls.move_exclusively(self.draft_name, self.base, self.dirfd)
+                    self.has_name = False
+                else:
+                    calls.link(self.fd, self.base, self.dirfd)
+            except FileExistsError:
+                if not self._overwrite:
+                    reason = "was created by another process; `overwrite=True` replaces it"
+                    raise OutputExistsError(self.name, reason) from None
+                self.take_draft_name()
+                self.rename()
+
+    def take_draft_name(self) -> None:
+        """Give the file the name of its draft, from which it can be renamed."""
+        waiting = self._waiting.begun()
+        while not self.has_name:
+            try:
+                calls.link(self.fd, self.draft_name, self.dirfd)
+                self.has_name = True
+            except FileExistsError:
+                if not remove_dead(self.draft_name, self.dirfd):
+                    self._wait(waiting)
+
+    def check_in_place(self) -> None:
+        """Raise an error unless the draft has its name, and what it replaces is what it was."""
+        draft, now = calls.status_at(self.draft_name, self.dirfd), calls.status_at(self.base, self.dirfd)
+        if draft is None or draft.st_ino != self.inode:
+            raise OSError(errno.ENOENT, "its draft was removed by another process; run again", self.name)
+        if now is None or self.existing is None or not os.path.samestat(now, self.existing):
+            raise ChangedError(self.name, "was replaced by another program meanwhile; nothing was done, run again")
+
+    @property
+    def inode(self) -> int:
+        """Its inode number."""
+        return os.fstat(self.fd).st_ino if self.fd >= 0 else self._inode[1]
+
+    def rename(self) -> None:
+        """Replace the old file."""
+        with calls.blaming(self.name):
+            calls.rename(self.draft_name, self.base, self.dirfd)
+        self.has_name = False
+
+    def take_back(self) -> bool:
+        """Remove the file again that has just got its name, if there was none before; tell whether that worked."""
+        if self.existing is not None:
+            return False
+        with contextlib.suppress(OSError):
+            now = calls.status_at(self.base, self.dirfd)
+            if now is not None and now.st_ino == self.inode:
+                calls.unlink(self.base, self.dirfd)
+            return True
+        return False
+
+    def close(self) -> None:
+        """Let go of the file; what has not got its name is gone."""
+        if self.has_name:
+            with contextlib.suppress(OSError):
+                calls.unlink(self.draft_name, self.dirfd)
+            self.has_name = False
+        if self.fd >= 0:
+            calls.unlock(self.fd)
+            calls.let_go(self.fd)
+            self.fd = -1
+        if self._own_dirfd is not None:
+            calls.let_go(self._own_dirfd)
+            self._own_dirfd = None
+
+
+class Transaction(calls.Closing):
+    """Files that appear under their names together, durable, or not at all."""
+
+    def __init__(
+        self,
+        paths: Sequence[str],
+        *,
+        overwrite: bool = False,  # whether existing files may be replaced
+        context: Context = NO_LIMITS,  # as of `Draft`
+        held: Mapping[str, Target] = _NOTHING,  # the files that are replaced and locked, by their names
+        named: bool = False,  # as of `Draft`
+        level: int | None = None,  # of compression, where a suffix asks for a codec
+    ) -> None:
+        packings = [Packing.of(path, level if codecs.by_suffix(path) else None) for path in paths]
+        check_outputs(paths, context, overwrite=overwrite)
+        self._on_commit = context.on_commit
+        self.drafts: list[Draft] = []
+        self._folders: dict[str, int] = {}
+        wanted = len(paths) + len(set(map(calls.folder_of, paths))) + descriptors_of(len(held)) + RESERVED
+        many = spare_open_files(wanted, context.max_open_files) < wanted or calls.allow_descriptors(wanted) < wanted
+        try:
+            for path, real, packing in zip(paths, calls.real_paths(paths), packings, strict=True):
+                with calls.blaming(path):
+                    dirfd = self._folder(os.path.dirname(real))
+                draft = Draft(
+                    path, overwrite=overwrite, context=context, target=held.get(path), named=named or many,
+                    packing=packing, place=(real, dirfd), kept_open=not many,
+                )  # fmt: skip
+                self.drafts.append(draft)
+            _check_one_device([draft for draft in self.drafts if draft.existing is not None])
+        except BaseException:
+            self.close()
+            raise
+
+    def _folder(self, directory: str) -> int:
+        if directory not in self._folders:
+            self._folders[directory] = calls.open_directory(directory)
+        return self._folders[directory]
+
+    def commit(self) -> None:
+        """Make all files durable and put them in their places."""
+        for draft in self.drafts:
+            draft.seal()
+        publish(self.drafts, self._on_commit, durable=True)
+
+    def close(self) -> None:
+        """Let go of what was not committed."""
+        for draft in self.drafts:
+            draft.close()
+        calls.let_go(*self._folders.values())
+        self._folders.clear()
+
+
+def _check_one_device(drafts: Sequence[Draft]) -> None:
+    """Raise `UsageError` unless files that are replaced together lie on one file system: a log is of one."""
+    if len(drafts) < 2:  # noqa: PLR2004 - one has no log
+        return
+    devices = {draft.name: (os.fstat(draft.dirfd).st_dev, draft.existing.st_dev) for draft in drafts if draft.existing}
+    first = os.fstat(drafts[0].dirfd).st_dev
+    for name, found in devices.items():
+        if {*found} != {first}:
+            reason = f"is not on the file system of {drafts[0].name}, and both are replaced together"
+            raise UsageError(name, f"{reason}; replace the files of each file system by a command of their own")
+
+
+def publish(drafts: Sequence[Draft], on_commit: Callable[[], None], *, durable: bool) -> None:
+    """Let sealed drafts take their places, all of them or none: the new ones first, then those that replace."""
+    new = [draft for draft in drafts if draft.existing is None]
+    replaced = [draft for draft in drafts if draft.existing is not None]
+    with interruptions.blocked():
+        linked: list[Draft] = []
+        try:
+            for draft in new:
+                draft.take_free_name()
+                linked.append(draft)
+            if replaced and new and durable:
+                _sync(new)
+            if len(replaced) > 1:
+                _publish_set(replaced, on_commit, durable=durable)
+                return
+            for draft in replaced:
+                draft.take_draft_name()
+                draft.check_in_place()
+                draft.rename()
+        except Exception as error:
+            if not isinstance(error, UnconfirmedError):
+                _take_back(linked, error, durable=durable)
+            raise
+        on_commit()
+        try:
+            if durable:
+                _sync(replaced or new)
+        except Exception as error:
+            what = "result is in place, but its" if len(drafts) == 1 else "results are in place, but their"
+            reason = f"the {what} directory could not be synced ({_why(error)})"
+            raise UnconfirmedError(drafts[0].name, reason) from error
+
+
+def _take_back(linked: Sequence[Draft], error: Exception, *, durable: bool) -> None:
+    """Remove new files that have got their names before an error; one that stays, or may come back, is said."""
+    stay = [draft.name for draft in linked if not draft.take_back()]
+    try:
+        if durable:
+            _sync(linked)
+    except OSError:
+        stay += [draft.name for draft in linked]
+    if stay:
+        reason = f"is in place and cannot be removed for good, but not all results are ({error}); remove it, or run"
+        raise UnconfirmedError(stay[0], f"{reason} again with `overwrite=True`") from error
+
+
+def _sync(drafts: Sequence[Draft]) -> None:
+    """Bring the names of files to the disk, each directory once."""
+    for directory, draft in {draft.directory: draft for draft in drafts}.items():
+        with calls.blaming(directory):
+            calls.fsync_directory(draft.dirfd)
+
+
+def _publish_set(drafts: Sequence[Draft], on_commit: Callable[[], None], *, durable: bool) -> None:
+    """Let several drafts replace their files by a log, so that after a crash they do it all the same."""
+    for draft in drafts:
+        draft.take_draft_name()
+    with _Logs(drafts, durable=durable) as logs:
+        logs.link()
+        for draft in drafts:
+            draft.check_in_place()
+        if durable:
+            _sync(drafts)
+        logs.commit()
+        on_commit()
+        with unconfirmed(drafts[0].name, "the results are committed, but not all in place or confirmed"):
+            for draft in drafts:
+                draft.rename()
+            if durable:
+                _sync(drafts)
+            logs.finish()
+
+
+class _Logs(calls.Closing):
+    """The log of a set of files, in the directory of the first, and a note in each other directory."""
+
+    def __init__(self, drafts: Sequence[Draft], *, durable: bool) -> None:
+        self._drafts, self._durable = drafts, durable
+        self._folders = {draft.directory: draft for draft in reversed(drafts)}
+        self._notes: dict[str, LogWriter] = {}
+        try:
+            home = drafts[0]
+            self._log = self._notes[home.directory] = new_log(home, [draft.path for draft in drafts])
+            for directory, draft in self._folders.items():
+                if directory != home.directory:
+                    self._notes[directory] = new_log(draft, [draft.path], self._log.identity)
+            self._seal()
+        except BaseException:
+            self.close()
+            raise
+
+    def _seal(self) -> None:
+        """Write what the log and its notes say, but for the header of the log."""
+        (home, _), *others = self._notes.items()
+        inodes = [os.fstat(note.dirfd).st_ino for note in self._notes.values()]
+        folders = [[each, os.path.relpath(path, home)] for path, each in zip(self._notes, inodes, strict=True)]
+        numbers = {directory: number for number, directory in enumerate(self._notes)}
+        steps = [
+            [numbers[draft.directory], os.fsdecode(draft.base), draft.inode, stamp(draft.existing)]
+            for draft in self._drafts
+        ]
+        self._log.seal(Kind.PUTS, {"folders": folders, "steps": steps})
+        first = os.fsdecode(self._drafts[0].base)
+        for directory, note in others:
+            note.seal(Kind.NOTE, {"home": os.path.relpath(home, directory), "inode": inodes[0], "first": first})
+            note.commit(durable=self._durable)
+
+    def link(self) -> None:
+        """Let each file lead to the log, and make sure that the log would be believed."""
+        for draft in self._drafts:
+            link_log(self._notes[draft.directory], draft)
+        for directory, note in self._notes.items():
+            note.check(os.path.join(directory, os.fsdecode(note.names[0])))
+
+    def commit(self) -> None:
+        """Write the header of the log; whatever becomes of that, the drafts are not ours to remove if it stays."""
+        try:
+            commit_log(self._log, self._drafts[0].name, durable=self._durable)
+        except UnconfirmedError:
+            self._leave()
+            raise
+        self._leave()
+
+    def _leave(self) -> None:
+        for draft in self._drafts:
+            draft.has_name = False
+        for note in self._notes.values():
+            note.is_committed = True
+
+    def finish(self) -> None:
+        """Remove the notes, and then the log, all of which is done."""
+        for note in list(self._notes.values())[1:]:
+            note.unlink()
+            if self._durable:
+                calls.fsync_directory(note.dirfd)
+        self._log.finish(durable=self._durable)
+
+    def close(self) -> None:
+        """Let go of what was not committed."""
+        for note in self._notes.values():
+            note.close()
+
+
+def new_log(first: Draft | Target, readers: Sequence[str], identity: bytes = b"") -> LogWriter:
+    """Make the log of a change, or a note of it, in the directory of a file."""
+    while True:
+        try:
+            return LogWriter(pointer_name(first.base), first.dirfd, readers, identity)
+        except FileExistsError:  # where files have names from the start
+            _clear(first)
+
+
+def link_log(writer: LogWriter, file: Draft | Target) -> None:
+    """Let a file lead to a log."""
+    try:
+        writer.link(pointer_name(file.base))
+    except FileExistsError:
+        _clear(file)
+        writer.link(pointer_name(file.base))
+
+
+def _clear(file: Draft | Target) -> None:
+    """Recover what has come beside a file since it was locked; `LockError` if that stays, or has changed the file."""
+    from mpired.files import recovery  # noqa: PLC0415 - a rare case
+
+    done = recovery.recover(file.name, file.path, recovery.How(writing=True))
+    if done == "finished" or calls.status_at(pointer_name(file.base), file.dirfd) is not None:
+        raise LockError(file.name, "had a change of another command at work; run again")
+
+
+def commit_log(writer: LogWriter, name: str, *, durable: bool) -> None:
+    """Write the header of a log: the commit point."""
+    try:
+        with calls.blaming(name):
+            writer.commit(durable=durable)
+    except OSError as error:
+        if writer.take_back(durable=durable):
+            raise
+        reason = f"its log could neither be synced nor taken back ({error.strerror}); do not repeat it"
+        raise UnconfirmedError(name, f"{reason}, the next mpired command finishes it") from error
+
+
+@contextlib.contextmanager
+def unconfirmed(name: str, what: str) -> Iterator[None]:
+    """Raise `UnconfirmedError` for any error after a commit: the next command finishes what is left."""
+    try:
+        yield
+    except Exception as error:
+        way_out = "do not repeat it, the next mpired command on it finishes it"
+        raise UnconfirmedError(name, f"{what} ({_why(error)}); {way_out}") from error
+
+
+def _why(error: Exception) -> str:
+    """Return the reason of an error without its subject."""
+    return (error.strerror if isinstance(error, OSError) else str(error)) or type(error).__name__

@@ -1,0 +1,357 @@
+"""The two ways to change a locked file so that it is wholly old or wholly new after any crash.
+
+Replacement writes a whole new file and renames it over the old one: every reader sees the old or the new. A patch
+writes the new bytes to a log first and then into the file: the work is that of the change alone, and links and open
+descriptors stay, but a reader that knows nothing of logs can see half of the change while it is made, or after a crash
+until the next mpired command.
+
+Both go through the same steps: `write` the new bytes, `seal` all that can fail, `publish`. Leaving the block before
+`publish` changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol, Self
+
+from mpired import interrupts
+from mpired.errors import ChangedError, MpiredError, UnconfirmedError, UsageError
+from mpired.files import calls, copying, interruptions, keys
+from mpired.files.lock import Target
+from mpired.files.log import Kind, LogWriter
+from mpired.files.names import MARK, draft_name
+from mpired.files.scratch import Scratch, Single, remove_dead
+from mpired.files.transaction import Draft, commit_log, link_log, new_log, unconfirmed
+
+# A file up to this size is copied without asking; of a larger one so much has to change.
+_SMALL_NBYTES = 64 << 20
+_LARGE_PART = 4
+
+
+class Update(Protocol):
+    """A change of a locked file that is being prepared. Leaving the block before `publish` changes nothing."""
+
+    protocol: str
+    source: int
+    """The descriptor that has the old bytes."""
+
+    def write(self, data: memoryview | bytes, offset: int) -> None: ...
+    def seal(self, new_keys: bytes) -> None: ...
+    def publish(self, on_commit: Callable[[], None]) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+class Replacement(calls.Closing):
+    """An update by a new file that takes the name of the old one."""
+
+    protocol = "rename"
+
+    def __init__(self, target: Target, *, durable: bool, output: Draft | None = None, named: bool = False) -> None:
+        self.source = target.fd
+        self._target = target
+        self._size = target.status.st_size
+        self._output = output or Draft(target.name, overwrite=True, durable=durable, target=target, named=named)
+        self._copied = 0
+        with calls.blaming(target.name), closing_on_error(self._output):
+            if output is not None or copying.clone(target.fd, self._output.fd):
+                self._copied = self._size
+            else:
+                os.ftruncate(self._output.fd, self._size)
+
+    def write(self, data: memoryview | bytes, offset: int) -> None:
+        """Give the new file `data` at `offset`; offsets ascend, and what lies between is the old."""
+        with calls.blaming(self._target.name):
+            self._copy(offset)
+            calls.pwrite_all(self._output.fd, data, offset)
+            self._copied = max(self._copied, offset + len(data))
+
+    def all_but(self, ranges: Sequence[tuple[int, int]]) -> Draft:
+        """Copy all but some ranges, offset and bytes, which ascend, and return the new file for these."""
+        with calls.blaming(self._target.name):
+            for offset, nbytes in ranges:
+                self._copy(offset)
+                self._copied = max(self._copied, offset + nbytes)
+            self._copy(self._size)
+        return self._output
+
+    def seal(self, new_keys: bytes) -> None:
+        """Copy the rest, and bring the new file to the disk."""
+        with calls.blaming(self._target.name):
+            self._copy(self._size)
+            if remembered := new_keys or keys.kept(self._target.fd):
+                keys.remember(self._output.fd, remembered)
+        self._output.seal()
+
+    def publish(self, on_commit: Callable[[], None]) -> None:
+        """Let the new file take the place of the old one."""
+        self._output.publish(on_commit)
+
+    def _copy(self, stop: int) -> None:
+        if self._copied < stop:
+            copying.copy_sparse(self._target.fd, self._output.fd, self._copied, stop, self._copied)
+            self._copied = stop
+
+    def close(self) -> None:
+        """Let go of the new file, if it was not published."""
+        self._output.close()
+
+
+class Patch(calls.Closing):
+    """New bytes of a file, which are first in a log and then written where they belong."""
+
+    protocol = "journal"
+
+    def __init__(self, target: Target, nbytes: int, *, durable: bool) -> None:
+        self.source = target.fd
+        self._target, self._durable = target, durable
+        self._has_names, self._forgets, self._marked = calls.has_several_names(target.status), False, False
+        self._keys = b""
+        with calls.blaming(target.name):
+            self._check_possible()
+            remove_dead(draft_name(target.base), target.dirfd)  # of a command that was killed
+            try:
+                self._log: LogWriter = new_log(target, [target.path])
+            except MpiredError:  # some are errors of the system, too
+                raise
+            except OSError as error:
+                where = os.path.dirname(target.path)
+                raise OSError(error.errno, f"cannot make a log in {where}: {error.strerror}") from error
+            try:
+                self._log.reserve(nbytes)
+            except BaseException:
+                self.close()
+                raise
+
+    def _check_possible(self) -> None:
+        """Raise an error if an interrupted patch of the file could not be found, or not be finished."""
+        status = self._target.status
+        if status.st_dev != os.fstat(self._target.dirfd).st_dev:
+            reason = "is mounted by itself, so its directory can have no log of it"
+            raise UsageError(self._target.name, f"{reason}; `commit='rename'` replaces it")
+        if not self._has_names:
+            return
+        try:
+            os.getxattr(self._target.fd, MARK)
+        except OSError as error:
+            if error.errno == errno.ENODATA:
+                return
+            why = f"has {status.st_nlink} names (hard links), and"
+            why = f"{why} its file system cannot mark it so that its log is found by each ({error.strerror})"
+            raise OSError(error.errno, f"{why}; `commit='rename'` changes the file of this name alone") from error
+
+    def write(self, data: memoryview | bytes, offset: int) -> None:
+        """Note that the file is to have `data` at `offset`; offsets ascend."""
+        with calls.blaming(self._target.name):
+            self._log.write(data, offset)
+
+    def seal(self, new_keys: bytes) -> None:
+        """Complete the log, but for its header, and reserve space in the holes that will be written to."""
+        target, status, writer = self._target, self._target.status, self._log
+        with calls.blaming(target.name):
+            if status.st_blocks * 512 < status.st_size:
+                for offset, nbytes in writer.ranges:
+                    calls.reserve(target.fd, offset, offset + nbytes)
+            if new_keys:
+                self._forgets = not keys.stored(target.fd)
+                keys.reserve(target.fd, new_keys)
+            attributes = {keys.ATTRIBUTE: new_keys.hex()} if new_keys else {}
+            body = {
+                "name": os.fsdecode(target.base), "inode": status.st_ino, "generation": calls.generation(target.fd),
+                "size": status.st_size, "attributes": attributes,
+            }  # fmt: skip
+            writer.seal(Kind.PATCH, body)
+            self._keys = new_keys
+
+    def publish(self, on_commit: Callable[[], None]) -> None:
+        """Commit the log, write its bytes into the file, and remove it."""
+        target, writer = self._target, self._log
+        with interruptions.blocked():
+            try:
+                with calls.blaming(target.name):
+                    link_log(writer, target)
+                    writer.check(os.path.join(os.path.dirname(target.path), os.fsdecode(writer.names[0])))
+                    if not target.is_current:
+                        raise ChangedError(target.name, "was replaced by another program meanwhile; run again")
+                    if self._has_names:
+                        self._mark()
+                    if self._durable:
+                        calls.fsync_directory(target.dirfd)
+                commit_log(writer, target.name, durable=self._durable)
+            except UnconfirmedError:
+                writer.is_committed = True
+                raise
+            writer.is_committed = True  # from here on it is finished, by us or by the next
+            on_commit()
+            with unconfirmed(target.name, "the update is committed, but not finished"):
+                writer.apply(target.fd, {keys.ATTRIBUTE: self._keys.hex()} if self._keys else {})
+                if self._durable:
+                    # Attributes are brought to the disk by a full sync only.
+                    (calls.fsync if self._keys else calls.fdatasync)(target.fd)
+                if self._marked:
+                    os.removexattr(target.fd, MARK)
+                writer.finish(durable=self._durable)
+
+    def _mark(self) -> None:
+        """Let all names of the file lead to the log before it can be committed."""
+        target = self._target
+        inodes = target.status.st_ino, os.fstat(target.dirfd).st_ino
+        pointer = "{} {} {} ".format(self._log.identity.hex(), *inodes).encode() + os.fsencode(target.path)
+        os.setxattr(target.fd, MARK, pointer)
+        self._marked = True
+        if self._durable:
+            calls.fsync(target.fd)
+
+    def close(self) -> None:
+        """Let go of the log; if nothing of it was committed, nothing has happened."""
+        if not self._log.is_committed:
+            with contextlib.suppress(OSError):
+                if self._forgets:
+                    keys.forget(self.source)
+            with contextlib.suppress(OSError):
+                if self._marked:
+                    os.removexattr(self.source, MARK)
+        self._log.close()
+
+
+class Reading(calls.Closing):
+    """An update that changes nothing, for a request that only fetches."""
+
+    protocol = ""
+
+    def __init__(self, source: int) -> None:
+        self.source = source
+
+    def write(self, data: memoryview | bytes, offset: int) -> None:
+        """Write nothing: the bytes are the old ones."""
+
+    def seal(self, new_keys: bytes) -> None:
+        """Have nothing to make ready."""
+
+    def publish(self, on_commit: Callable[[], None]) -> None:
+        """Change nothing."""
+
+
+@contextlib.contextmanager
+def closing_on_error(output: Draft) -> Iterator[None]:
+    """Let go of an output if the block fails."""
+    try:
+        yield
+    except BaseException:
+        output.close()
+        raise
+
+
+def choose(target: Target, changed_nbytes: int, commit: str, *, durable: bool) -> Update:
+    """Begin an update of a locked target."""
+    return replacement(target, changed_nbytes, commit, durable=durable) or Patch(
+        target, changed_nbytes, durable=durable
+    )
+
+
+def replacement(
+    target: Target, changed_nbytes: int, commit: str, *, durable: bool, named: bool = False
+) -> Replacement | None:
+    """Begin to replace a locked target, if `choose` would; None where it takes a patch.
+
+    One that may only be read is always replaced. `named` is as of `Draft`.
+    """
+    if target.shared:
+        commit = "rename"
+    if commit == "journal" or (commit == "auto" and not _rename_keeps(target.status)):
+        return None
+    size = target.status.st_size
+    if commit == "rename" or size <= max(_SMALL_NBYTES, _LARGE_PART * changed_nbytes):
+        return Replacement(target, durable=durable, named=named)
+    output = _cloned(target, durable=durable, named=named)
+    return None if output is None else Replacement(target, durable=durable, output=output)
+
+
+def _rename_keeps(status: os.stat_result) -> bool:
+    """Tell whether a new file can be all that the old one is: its only name, its owner and its group."""
+    if calls.has_several_names(status):
+        return False
+    if os.geteuid() == 0:
+        return True
+    return status.st_uid == os.geteuid() and status.st_gid in {os.getegid(), *os.getgroups()}
+
+
+def _cloned(target: Target, *, durable: bool, named: bool) -> Draft | None:
+    """Return a new file that shares the blocks of the target; None where that is not possible."""
+    try:
+        output = Draft(target.name, overwrite=True, durable=durable, target=target, named=named)
+    except OSError:
+        return None
+    if copying.clone(target.fd, output.fd):
+        return output
+    output.close()
+    return None
+
+
+class ChangedFile(calls.Closing):
+    """What is to be put into a file: its one draft is filled where the bytes lie in the file, and then committed."""
+
+    def __init__(
+        self,
+        path: str,
+        target: Target | None,  # locked; None if it cannot be, so that the file can only be replaced
+        ranges: Sequence[tuple[int, int]],  # offset and number of the bytes that are put there, ascending and apart
+        *,
+        on_commit: Callable[[], None] = interrupts.committed,
+        named: bool = False,  # as of `Draft` and `Scratch`
+    ) -> None:
+        self._on_commit = on_commit
+        self._ranges = ranges
+        self._changed = sum(nbytes for _, nbytes in ranges)
+        with contextlib.ExitStack() as stack:
+            self._target = target or stack.enter_context(_unlocked(path))
+            self._update = replacement(self._target, self._changed, "auto", durable=True, named=named)
+            if self._update is not None:
+                stack.enter_context(self._update)
+                self._draft: Single = self._update.all_but(ranges)
+            else:
+                scratch = stack.enter_context(Scratch(os.path.dirname(self._target.path), path, named=named))
+                with calls.blaming(path):
+                    for offset, nbytes in ranges:
+                        calls.reserve(scratch.fd, offset, offset + nbytes)
+                self._draft = scratch
+            self._stack = stack.pop_all()
+
+    @property
+    def drafts(self) -> Sequence[Single]:
+        """What is to be filled."""
+        return (self._draft,)
+
+    def commit(self) -> None:
+        """Let the file have the new bytes."""
+        if self._update is not None:
+            self._update.seal(b"")
+            self._update.publish(self._on_commit)
+            return
+        with Patch(self._target, self._changed, durable=True) as update:
+            for offset, nbytes in self._ranges:
+                at = offset
+                for block in calls.blocks(self._draft.fd, offset, offset + nbytes):
+                    update.write(block, at)
+                    at += len(block)
+            update.seal(b"")
+            update.publish(self._on_commit)
+
+    def close(self) -> None:
+        """Let go of what was not committed."""
+        self._stack.close()
+
+
+def _unlocked(path: str) -> Target:
+    """Open a file that cannot be locked, as one that others may read."""
+    with calls.blaming(path):
+        real = os.path.realpath(path)
+        dirfd = calls.open_directory(os.path.dirname(real))
+        try:
+            return Target(path, real, os.open(real, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), dirfd, shared=True)
+        except BaseException:
+            os.close(dirfd)
+            raise

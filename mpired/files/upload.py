@@ -1,0 +1,161 @@
+"""Results that are objects of a store: written to a scratch file, and then put in one piece or not at all."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, wait
+
+from mpired import interrupts
+from mpired.errors import OutputExistsError, UnconfirmedError, UsageError
+from mpired.files import calls, stores, urls
+from mpired.files.scratch import Packing, Scratch
+from mpired.files.stores import Version
+from mpired.log import step
+
+_SINGLE_NBYTES = 64 << 20
+"""The most bytes that are put by one request; more are put in parts, which become an object at the end."""
+_PART_NBYTES = 8 << 20
+_PARTS_AT_A_TIME = 4
+_MOST_PARTS = 9_000  # stores take 10,000
+# Seconds that a request which may make the object has to end in after an interruption.
+_PATIENCE = 20
+
+
+class RemoteOutput(Scratch):
+    """An object that appears under its name whole, or not at all."""
+
+    directory = None
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        overwrite: bool = False,  # whether an existing object may be replaced
+        on_commit: Callable[[], None] = interrupts.committed,
+        named: bool = False,  # as of `Scratch`
+        packing: Packing | None = None,  # how it is compressed
+    ) -> None:
+        self._url, self._overwrite = url, overwrite
+        self._before = check_new(url, overwrite=overwrite)
+        super().__init__(named=named)
+        self.name = f"{url}, kept in {self.name} first"
+        self._on_commit = on_commit
+        self._packing = packing
+
+    def commit(self) -> None:
+        """Put the object: the end of the last request is the commit point."""
+        if self._packing is None:
+            self._put(self.fd)
+            return
+        with Scratch(name=self.name) as packed:
+            with calls.blaming(self.name):
+                self._packing.pack(self.fd, packed.fd)
+            self._put(packed.fd)
+
+    def _put(self, fd: int) -> None:
+        nbytes = os.fstat(fd).st_size
+        content = _Content(fd, nbytes)
+        if not self._overwrite and nbytes > _SINGLE_NBYTES and stores.look(self._url) is not None:
+            raise self._appeared()
+        sent = stores.begun(content.put, self._url, self._overwrite)
+        try:
+            with step("sending results"):
+                sent.result()
+            self._on_commit()
+        except (Exception, stores.ThereError) as error:  # noqa: BLE001 - raised again
+            self._check_failure(error, content)
+            self._on_commit()
+        except BaseException:
+            content.stop()
+            if not self._came_too_late(sent):
+                raise
+            self._on_commit()
+
+    def _came_too_late(self, sent: Future[None]) -> bool:
+        """Tell whether the object is there after an interruption."""
+        if wait([sent], _PATIENCE).not_done:
+            raise UnconfirmedError(self._url, "was interrupted while it was sent; look whether it is there")
+        return sent.exception() is None
+
+    def _check_failure(self, error: Exception, content: _Content) -> None:
+        """Raise the error of a failure, unless the object is there all the same, with this very content."""
+        if isinstance(error, stores.ThereError):
+            found = stores.look(self._url)  # the first of two requests that are the same may have made it
+            if found is None or found == self._before or found.etag != content.etag:
+                raise self._appeared() from None
+            return
+        if not isinstance(error, OSError) or error.errno != errno.EIO:
+            raise error
+        try:
+            found = stores.look(self._url)
+        except OSError:
+            reason = f"{error.strerror}, and then it could not be looked at; look whether the object is there"
+            raise UnconfirmedError(self._url, reason) from None
+        if found == self._before:
+            raise error
+        if found is None or found.etag != content.etag:
+            reason = f"{error.strerror}, and then it was another object; look whether it is the result"
+            raise UnconfirmedError(self._url, reason) from None
+
+    def _appeared(self) -> OutputExistsError:
+        return OutputExistsError(self._url, "was created by another process; `overwrite=True` replaces it")
+
+
+class _Content:
+    """What is put, from a file."""
+
+    def __init__(self, fd: int, nbytes: int) -> None:
+        self._fd, self._nbytes = fd, nbytes
+        self._stopped = False
+
+    def put(self, url: str, overwrite: bool) -> None:  # noqa: FBT001 - called by position in a thread
+        """Put all of it."""
+        if self._nbytes <= _SINGLE_NBYTES:
+            whole = bytearray(self._nbytes)
+            calls.pread_into(self._fd, memoryview(whole), 0)
+            stores.put(url, whole, mode="overwrite" if overwrite else "create", use_multipart=False)
+            return
+        part = max(_PART_NBYTES, -(-self._nbytes // _MOST_PARTS))
+        stores.put(url, self._blocks(), chunk_size=part, max_concurrency=_PARTS_AT_A_TIME)
+
+    def _blocks(self) -> Iterator[bytes]:
+        for block in calls.blocks(self._fd, 0, self._nbytes):
+            if self._stopped:
+                raise InterruptedError(errno.EINTR, os.strerror(errno.EINTR))  # then the parts are given up
+            yield bytes(block)
+
+    def stop(self) -> None:
+        """Send no more of it."""
+        self._stopped = True
+
+    @property
+    def etag(self) -> str | None:
+        """What a store calls an object with this content that was put by one request; None for one of parts."""
+        if self._nbytes > _SINGLE_NBYTES:
+            return None
+        import hashlib  # noqa: PLC0415 - with it comes OpenSSL
+
+        digest = hashlib.md5(usedforsecurity=False)
+        for block in calls.blocks(self._fd, 0, self._nbytes):
+            digest.update(block)
+        return f'"{digest.hexdigest()}"'
+
+
+def sending_nbytes(nbytes: int) -> int:
+    """Return the memory that sending a result takes whose elements have so many bytes: it is as long, or as text."""
+    return min(2 * nbytes + _PART_NBYTES, max(_SINGLE_NBYTES, (_PARTS_AT_A_TIME + 1) * _PART_NBYTES))
+
+
+def check_new(url: str, *, overwrite: bool) -> Version | None:
+    """Return what is at a URL, if a result may be put there."""
+    scheme = urls.place_of(url).scheme
+    if not scheme.takes:
+        takers = ", ".join(f"{row.name}://" for row in urls.SCHEMES.values() if row.takes)
+        reason = f"is of a server that may show a part of a result; write to {takers} or a file"
+        raise UsageError(url, reason)
+    there = stores.look(url)
+    if there is not None and not overwrite:
+        raise OutputExistsError(url, "already exists; `overwrite=True` replaces it")
+    return there

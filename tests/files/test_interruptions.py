@@ -1,0 +1,138 @@
+"""Signals that are held back: they come at the end of the block, whichever thread the kernel gives them to."""
+
+import contextlib
+import itertools
+import os
+import signal
+import threading
+import time
+
+import pytest
+from command import in_child
+
+from mpired.files import interruptions
+
+NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def handler(number, _frame):
+    raise KeyboardInterrupt(number)
+
+
+def held(number, *, beside):
+    """Return what of a block that gets a signal is done, and what comes after it."""
+    signal.signal(number, handler)
+    if beside:  # the main thread blocks it, so the kernel gives it to this one
+        threading.Thread(target=threading.Event().wait, daemon=True).start()
+    done = []
+    try:
+        with interruptions.blocked(), interruptions.blocked():
+            os.kill(os.getpid(), number)
+            time.sleep(0.1)  # until a thread has got it
+            done.append("all")
+    except KeyboardInterrupt as came:
+        done += came.args
+    return [*done, signal.getsignal(number) is handler, len(signal.pthread_sigmask(signal.SIG_BLOCK, ()))]
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["one thread", "threads"])
+@pytest.mark.parametrize("number", NUMBERS)
+def test_it_comes_at_the_end(number, beside):
+    assert in_child(lambda: held(number, beside=beside)) == ["all", number, True, 0]
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["one thread", "threads"])
+def test_what_is_ignored_from_then_on_does_not_come(beside):
+    def ignored():
+        signal.signal(signal.SIGTERM, handler)
+        if beside:
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+        with interruptions.blocked():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.1)
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        return signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+
+    assert in_child(ignored) is True
+
+
+def test_a_block_of_another_thread_leaves_the_handlers():
+    def another():
+        seen = []
+
+        def block():
+            with interruptions.blocked():
+                seen.append(signal.getsignal(signal.SIGTERM) is handler)
+
+        signal.signal(signal.SIGTERM, handler)
+        thread = threading.Thread(target=block)
+        thread.start()
+        thread.join()
+        return seen
+
+    assert in_child(another) == [True]
+
+
+def sender_of_signals():
+    """Start a process that sends this one signals as long as both live; return its pid."""
+    mine, sender = os.getpid(), os.fork()
+    if sender:
+        return sender
+    for number in itertools.takewhile(lambda _: os.getppid() == mine, itertools.cycle(NUMBERS)):
+        os.kill(mine, number)
+        time.sleep(0.0002)
+    os._exit(0)
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["one thread", "threads"])
+def test_handlers_that_raise_leave_nothing_held_back(beside):
+    """Whenever one raises while others are put back: all are back afterwards, and so is the mask."""
+
+    def storm():
+        armed = False
+
+        def raising(_number, _frame):
+            nonlocal armed
+            if armed:
+                armed = False
+                raise KeyboardInterrupt
+
+        for number in NUMBERS:
+            signal.signal(number, raising)
+        if beside:
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+        sender = sender_of_signals()
+        seen, end = 0, time.monotonic() + 0.6
+        while seen < 100 or time.monotonic() < end:
+            with contextlib.suppress(KeyboardInterrupt):
+                armed = True
+                with interruptions.blocked():
+                    seen += 1
+                armed = False
+            left = [number for number in NUMBERS if signal.getsignal(number) is not raising]
+            if left or signal.pthread_sigmask(signal.SIG_BLOCK, ()):
+                return [left, seen]
+        os.kill(sender, signal.SIGKILL)
+        os.waitpid(sender, 0)
+        return "nothing"
+
+    assert in_child(storm) == "nothing"
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["one thread", "threads"])
+def test_a_signal_without_a_handler_ends_the_process_at_the_end(beside):
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        if beside:
+            threading.Thread(target=threading.Event().wait, daemon=True).start()
+        with interruptions.blocked():
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(0.1)
+            os.write(write, b"all")
+        os._exit(1)
+    os.close(write)
+    assert os.read(read, 9) == b"all"
+    os.close(read)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGTERM

@@ -1,0 +1,118 @@
+"""A command that is killed or fails at each of its calls: the files are old or new, and the status says which."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from faults import Counter, Fault, at
+from scenarios import SCENARIOS, Scenario, before, found, is_kept, leftovers, make, names
+from values import folder_in_memory
+
+from mpired.context import NO_LIMITS
+from mpired.errors import MpiredError, exit_status
+from mpired.files.names import recover_for_reading
+from mpired.files.recovering import recover_files
+
+pytestmark = pytest.mark.filterwarnings("ignore::mpired.errors.HardLinkWarning", "ignore::DeprecationWarning")
+
+KILLS = (Fault("kill before"), Fault("kill after"), Fault("short, then kill"))
+ERRORS = (
+    Fault("error", errno.EIO), Fault("error", errno.ENOSPC), Fault("error", errno.EDQUOT),
+    Fault("error from here on", errno.EIO), Fault("no memory"),
+)  # fmt: skip
+
+
+NO_MEMORY = 99
+
+
+def outcomes(scenario: Scenario, fault: Fault) -> Iterator[tuple[int, str, Path]]:
+    """Run a scenario once for each of its calls, with a fault there; yield status, the call and the folders."""
+    counter, number = Counter(), 0
+    while True:
+        number += 1
+        with folder_in_memory() as outside:
+            tree = outside / "tree"
+            make(tree, scenario)
+            counter.clear()
+            pid = os.fork()
+            if pid == 0:
+                os._exit(_run(scenario, tree, number, fault, counter))
+            _, code = os.waitpid(pid, 0)
+            _, fired = counter.read()
+            if not fired:
+                assert number > 5
+                return
+            yield os.waitstatus_to_exitcode(code), fired, tree
+
+
+def _run(scenario: Scenario, tree: Path, number: int, fault: Fault, counter: Counter) -> int:
+    at(number, fault, counter, "")()
+    try:
+        scenario.run(tree)
+    except MemoryError:
+        return NO_MEMORY
+    except Exception as error:  # noqa: BLE001 - as of a command
+        return exit_status(error) if isinstance(error, MpiredError | OSError) else 1
+    return 0
+
+
+def recovered(tree: Path, scenario: Scenario) -> None:
+    """Look at all files, as commands do that read them."""
+    for name in reversed(names(scenario)):
+        recover_for_reading(str(tree / name), NO_LIMITS)
+
+
+def cleaned(tree: Path, scenario: Scenario) -> list[str]:
+    """Remove what is left with `mpired recover`, and return what stays."""
+    options = {"only_list": False, "discard": False, "force": False, "adopt": False}
+    there = [str(tree / name) for name in names(scenario) if (tree / name).exists()]
+    recover_files(there, options, NO_LIMITS, lambda _each: None)
+    missing = {f".{Path(name).name}.mpired-new" for name in names(scenario) if not (tree / name).exists()}
+    return sorted(set(leftovers(tree)) - missing)
+
+
+@pytest.mark.parametrize("fault", KILLS, ids=str)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_kills(name, fault, record_property):
+    scenario, seen, runs = SCENARIOS[name], set(), 0
+    for status, call, tree in outcomes(scenario, fault):
+        if status == 0 and fault.name.startswith("short"):
+            continue
+        assert status == -signal.SIGKILL, call
+        recovered(tree, scenario)
+        now = found(tree, scenario)
+        assert is_kept(scenario, now), (call, now)
+        assert not leftovers(tree, "mpired"), call
+        assert not cleaned(tree, scenario), call
+        seen.add(tuple(now.values()))
+        runs += 1
+    assert tuple(before(scenario).values()) in seen
+    record_property("runs", runs)
+
+
+@pytest.mark.parametrize("fault", ERRORS, ids=str)
+@pytest.mark.parametrize("name", SCENARIOS)
+def test_errors(name, fault, record_property):
+    scenario, ends, runs = SCENARIOS[name], set(), 0
+    for status, call, tree in outcomes(scenario, fault):
+        assert status in {0, 3, 4, 5, 6, NO_MEMORY}, call
+        if status == 6:
+            recovered(tree, scenario)
+        now = found(tree, scenario)
+        if status == 6 and fault.name == "error from here on":  # which keeps it from taking anything back
+            assert is_kept(scenario, now), (call, now)
+            continue
+        expected = before(scenario) if status in {3, 4, 5, NO_MEMORY} else dict.fromkeys(now, "new")
+        assert now == expected, (call, status)
+        recovered(tree, scenario)
+        assert found(tree, scenario) == expected, (call, status)
+        assert not cleaned(tree, scenario), call
+        ends.add(status)
+        runs += 1
+    assert ends & {4, NO_MEMORY}
+    record_property("runs", runs)

@@ -1,0 +1,212 @@
+"""Mounts on which the locks of other machines are not seen: what is taken for dead there, and what is refused."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import struct
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import COMMAND, Child, refused, run, succeeded, unchanged, wait_until
+
+from mpired.files import mounts
+
+RANKS = [f"r{rank}.npy" for rank in range(3)]
+# The type, the options of the mount and of the file system, and whether locks of other machines are seen.
+MOUNTS = [
+    ("ext4", "rw,relatime", "rw", True),
+    ("lustre", "rw", "rw,flock,lazystatfs", True),
+    ("lustre", "rw", "rw,localflock", False),
+    ("lustre", "rw", "rw,noflock", False),
+    ("nfs4", "rw,relatime", "rw,vers=4.2,hard,proto=tcp,local_lock=none,addr=10.0.0.1", True),
+    ("nfs4", "rw,relatime", "rw,vers=4.2,local_lock=all", False),
+    ("nfs", "rw", "rw,vers=3,nolock,local_lock=all", False),
+    ("nfs", "rw", "rw,vers=3,local_lock=posix", False),
+    ("nfs", "rw", "rw,vers=3,local_lock=flock", True),  # ours are those of POSIX
+    ("xfs", "rw", "rw,nolock,localflock", True),  # words of others
+    ("cifs", "rw", "rw,vers=3.1.1", False),
+    ("smb3", "rw", "rw", False),
+    ("9p", "rw", "rw,access=client,trans=virtio", False),
+    ("fuse.sshfs", "rw,nosuid", "rw,user_id=0", False),
+    ("fuse.glusterfs", "rw", "rw", True),
+    ("gpfs", "rw", "rw", True),
+]
+
+
+def line(folder: Path, kind: str, options: str, of_all: str) -> str:
+    """A line of mountinfo, with the device of a folder."""
+    device = os.stat(folder).st_dev
+    place = f"{os.major(device)}:{os.minor(device)}"
+    return f"36 35 {place} / /da\\040ta {options} shared:1 - {kind} server:/e\\040x {of_all}"
+
+
+def mounted(folder: Path, kind: str = "lustre", of_all: str = "rw,localflock") -> Callable[[], None]:
+    """Let a process find the folder mounted so."""
+
+    def setup() -> None:
+        original, text = mounts.lines, line(folder, kind, "rw", of_all)
+        mounts.mount_of_device.cache_clear()
+        mounts.lines = lambda path: [text] if path == "/proc/self/mountinfo" else original(path)
+
+    return setup
+
+
+def elsewhere(folder: Path) -> Callable[[], None]:
+    """The same on another machine, which sees no lock of this one."""
+
+    def setup() -> None:
+        mounted(folder)()
+        original = fcntl.fcntl
+
+        def free(fd: int, request: int, *arguments: object) -> object:
+            return b"" if request == fcntl.F_OFD_SETLK else original(fd, request, *arguments)
+
+        fcntl.fcntl = free
+
+    return setup
+
+
+def lock(path: Path) -> int:
+    """Lock a file as a command that lives."""
+    fd = os.open(path, os.O_RDWR)
+    fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))
+    return fd
+
+
+@pytest.fixture(autouse=True)
+def forgotten():
+    yield
+    mounts.mount_of_device.cache_clear()
+
+
+@pytest.fixture
+def here(tmp_path) -> Path:
+    for rank, name in enumerate(RANKS):
+        np.save(tmp_path / name, np.full(8, rank + 1.0))
+    return tmp_path
+
+
+@pytest.mark.parametrize(("kind", "options", "of_all", "seen"), MOUNTS)
+def test_the_table_of_mounts(kind, options, of_all, seen, tmp_path, monkeypatch):
+    lines = ["22 1 0:9 / /other rw - lustre a@b:/x rw,localflock", line(tmp_path, kind, options, of_all)]
+    monkeypatch.setattr(mounts, "lines", lambda _path: lines)
+    mounts.mount_of_device.cache_clear()
+    fd = os.open(tmp_path, os.O_RDONLY)
+    assert (mounts.obstacle(fd) is None) == seen
+    assert mounts.filesystem_type(fd) == kind
+    os.close(fd)
+
+
+@pytest.mark.parametrize("mount", [("lustre", "rw,localflock"), ("nfs", "rw,nolock,local_lock=all"), ("9p", "rw")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("accumulate", "--op", "sum", "r0.npy", "r1.npy"),
+        ("accumulate", "--op", "sum", "--create", "new.npy", "r1.npy"),
+        ("get-accumulate", "--op", "sum", "r0.npy", "r1.npy"),
+        ("fetch-and-op", "--op", "sum", "r0.npy", "1"),
+        ("compare-and-swap", "r0.npy", "1", "2"),
+        ("scan", "--op", "sum", *RANKS, "--in-place"),
+        ("reduce", "--op", "sum", *RANKS, "--in-place", "--root", "0"),
+        ("reduce-local", "--op", "sum", "r0.npy", "r1.npy"),
+    ],
+)
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]], ids=["really", "dry-run"])
+def test_an_update_is_refused(words, mount, dry_run, here):
+    with unchanged(here):
+        outcome = run(*words, *dry_run, cwd=here, setup=mounted(here, *mount))
+        refused(
+            outcome, 5, "does not show the locks of other machines, so no update is safe", "copy the file elsewhere"
+        )
+
+
+def test_the_way_out_is_said(here):
+    outcome = run("accumulate", "--op", "sum", "r0.npy", "r1.npy", cwd=here, setup=mounted(here))
+    refused(outcome, 5, "r0.npy: its file system (lustre with `localflock`)", "mount it with `-o flock`, or copy")
+
+
+@pytest.mark.parametrize("name", ["new.npy", "r0.npy"])
+def test_results_are_written(name, here):
+    """An existing file is replaced, as one that is no target of updates there."""
+    succeeded(run("reduce", "-q", "-f", "--op", "sum", *RANKS[1:], "-o", name, cwd=here, setup=mounted(here)))
+    assert np.load(here / name).tolist() == [5.0] * 8
+    succeeded(run("scan", "-q", "-f", "--op", "sum", *RANKS[1:], "-o", "s{rank}.npy", cwd=here, setup=mounted(here)))
+    assert np.load(here / "s1.npy").tolist() == [5.0] * 8
+    assert not list(here.glob(".*"))
+
+
+@pytest.mark.parametrize("setup", [mounted, elsewhere])
+def test_a_committed_set_waits_for_recover(setup, here):
+    """A lock that is free says nothing, on this machine neither."""
+    words = ("scan", "-q", "-f", "--op", "sum", *RANKS, "-o", "s{rank}.npy")
+    succeeded(run(*words[:-3], *RANKS[::-1], *words[-2:], cwd=here))
+
+    def killed() -> None:
+        mounted(here)()
+        os.replace = lambda *_, **__: os._exit(99)
+
+    assert run(*words, cwd=here, setup=killed).status == 99
+    with unchanged(here):
+        for name in ("s0.npy", "s2.npy"):
+            outcome = run("info", name, cwd=here, setup=setup(here))
+            refused(outcome, 5, "there are no locks that show whether its command still runs", "`mpired recover`")
+    assert run("recover", "s1.npy", cwd=here, setup=setup(here)).status == 0
+    assert [np.load(here / f"s{rank}.npy")[0] for rank in range(3)] == [1, 3, 6]
+    assert not list(here.glob(".*"))
+
+
+@pytest.mark.parametrize(("ending", "words"), [
+    ("mpired", ("info", "r0.npy")),
+    ("mpired-new", ("reduce", "-f", "--op", "sum", *RANKS[1:], "-o", "r0.npy", "--lock-timeout", "0.1")),
+])  # fmt: skip
+def test_a_log_and_a_draft_wait_for_recover(ending, words, here):
+    left = here / f".r0.npy.{ending}"
+    left.touch()
+    with unchanged(here):
+        refused(run(*words, cwd=here, setup=mounted(here)), 5, "r0.npy", "`mpired recover`")
+        held = lock(left)  # which a command of this machine has
+        recovered = run("recover", "r0.npy", "--lock-timeout", "0", cwd=here, setup=mounted(here))
+        assert recovered.status == (5 if ending == "mpired" else 0)
+        os.close(held)
+    assert run("recover", "r0.npy", cwd=here, setup=mounted(here)).status == 0
+    assert not left.exists()
+    assert run(*words, cwd=here, setup=mounted(here)).status == 0
+
+
+def test_a_reader_waits_for_a_command_of_this_machine(here):
+    log = here / ".r0.npy.mpired"
+    log.touch()
+    held = lock(log)
+    reader = Child("reduce", "-q", "--op", "sum", "r0.npy", "--to", "raw", cwd=here, setup=mounted(here))
+    wait_until(lambda: reader.pid in opened(log))
+    log.unlink()
+    os.close(held)
+    assert reader.finish() == (0, np.full(8, 1.0).tobytes(), "")
+
+
+def opened(path: Path) -> list[int]:
+    """Return the processes that have a file open."""
+    found = []
+    for number in filter(str.isdecimal, os.listdir("/proc")):
+        with contextlib.suppress(OSError):
+            fds = [os.readlink(f"/proc/{number}/fd/{fd}") for fd in os.listdir(f"/proc/{number}/fd")]
+            found += [int(number)] if str(path.resolve()) in fds else []
+    return found
+
+
+@pytest.mark.needs("mount")
+def test_the_system_says_how_it_is_mounted(here):
+    """The whole command, with another list of mounts."""
+    (here / "mounts").write_text(line(here, "nfs4", "rw", "rw,local_lock=all") + "\n")
+    script = 'mount --bind mounts /proc/$$/mountinfo && exec "$@"'
+    words = [COMMAND, "accumulate", "--op", "sum", "r0.npy", "r1.npy"]
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", *words], cwd=here, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 5
+    assert "(nfs4 with `local_lock=all`) does not show the locks of other machines" in done.stderr

@@ -1,0 +1,87 @@
+"""Transactions of a program: its children, its open files, and files of one name."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import in_child, run, unchanged
+from values import folder_in_memory
+
+import mpired
+from mpired.files.transaction import Transaction
+
+WORDS = ["allreduce", "-q", "--op", "sum", "--in-place", "a/x.npy", "b/y.npy", "--lock-timeout", "0"]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    with folder_in_memory() as outside:
+        for name in ("one", "a/x", "b/y"):
+            (outside / name).parent.mkdir(exist_ok=True)
+            np.save(outside / f"{name}.npy", np.ones(3))
+        yield outside
+
+
+def test_a_child_that_lives_on_keeps_no_lock(folder):
+    """It was forked while files were being changed, as a program in C may do that knows nothing of locks."""
+    pids = []
+
+    def fork() -> None:
+        pids.append(os.fork())
+        if pids[-1] == 0:
+            time.sleep(60)
+            os._exit(0)
+
+    with Transaction([str(folder / name) for name in ("a/x.npy", "b/y.npy")], overwrite=True) as outputs:
+        for draft in outputs.drafts:
+            with draft.created() as fd:
+                os.write(fd, b"new")
+        fork()
+        outputs.commit()
+        fork()
+    try:
+        for name in ("a/x.npy", "b/y.npy"):
+            assert (folder / name).read_bytes() == b"new"
+            np.save(folder / name, np.ones(3))
+        assert run(*WORDS, cwd=folder) == (0, b"", "")
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+    assert list(folder.rglob(".*")) == []
+
+
+def test_more_results_than_open_files(folder, long):
+    names = [f"r{number}" for number in range(10_000 if long else 500)]
+
+    def write(value: bytes) -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+        with Transaction([str(folder / name) for name in names], overwrite=True) as outputs:
+            for draft in outputs.drafts:
+                with draft.created() as fd:
+                    os.write(fd, value)
+            outputs.commit()
+
+    for value in (b"new", b"newer"):
+        in_child(lambda value=value: write(value))
+        assert {(folder / name).read_bytes() for name in names} == {value}
+        assert list(folder.rglob(".*")) == []
+
+
+def test_windows_of_the_same_base_name_and_hard_links(folder):
+    np.save(folder / "b/x.npy", np.ones(3))
+    window = mpired.Window(folder / "a/x.npy", folder / "b/x.npy", commit="journal")
+    for count in (2, 3):
+        window.accumulate(folder / "one.npy", "sum", target_rank=0)
+        window.accumulate(folder / "one.npy", "sum", target_rank=1)
+        assert [np.load(folder / name).tolist() for name in ("a/x.npy", "b/x.npy")] == [[count] * 3] * 2
+    os.link(folder / "a/x.npy", folder / "b/z.npy")
+    with unchanged(folder), pytest.raises(mpired.errors.UsageError, match="one file twice"):
+        mpired.Window(folder / "a/x.npy", folder / "b/z.npy").accumulate(folder / "one.npy", "sum", target_rank=0)

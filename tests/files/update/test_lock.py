@@ -1,0 +1,177 @@
+"""The lock of a target: who waits for it, for how long, and what is told meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from command import Child, become_nobody, refused, run, unchanged, wait_until
+from protocols import COMMITS
+from updates import WORDS, add, hold, value
+
+from mpired.errors import LockError
+from mpired.files import lock
+
+
+@pytest.mark.parametrize("kind", [fcntl.F_WRLCK, fcntl.F_RDLCK])
+@pytest.mark.parametrize("timeout", ["0", "0.05"])
+def test_lock_that_is_held(kind, timeout, folder):
+    fd = hold(folder / "here" / "t.npy", kind)
+    with unchanged(folder):
+        refused(run(*WORDS, "--lock-timeout", timeout, cwd=folder), 5, "here/t.npy", "--lock-timeout")
+        with pytest.raises(LockError):
+            add(folder, lock_timeout=0)
+    os.close(fd)
+    add(folder, lock_timeout=0)
+
+
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lock, "_PATIENCE", 0.05)
+    monkeypatch.setattr(lock, "_REMINDER", 0.1)
+
+
+@pytest.mark.parametrize("words", [WORDS, ("reduce-local", "--op", "sum", "ones.npy", "here/t.npy")])
+@pytest.mark.parametrize("kind", [fcntl.F_WRLCK, fcntl.F_RDLCK])
+def test_a_long_wait_is_told_again_and_again(kind, words, folder, monkeypatch):
+    """With the process that has the lock, and how to end the wait."""
+    impatient(monkeypatch)
+    fd = hold(folder / "here" / "t.npy", kind)
+    waiting = Child(*words, cwd=folder)
+    wait_until(lambda: waiting.messages().count("\n") > 1)
+    os.close(fd)
+    outcome = waiting.finish()
+    assert outcome.status == 0
+    told = [line for line in outcome.err.splitlines() if "waiting" in line]
+    assert len(told) > 1
+    for line in told:
+        assert line.startswith(f"mpired: here/t.npy: waiting for process {os.getpid()} (")
+        assert "ctrl-C" in line
+        assert "--lock-timeout" in line
+
+
+@pytest.mark.parametrize("words", [WORDS, ("reduce-local", "--op", "sum", "ones.npy", "here/t.npy")])
+def test_how_long_it_was_locked_is_told(words, folder):
+    fd = hold(folder / "here" / "t.npy")
+    outcome = run(*words, "--lock-timeout", "0.5", cwd=folder)
+    os.close(fd)
+    assert outcome.status == 5
+    seconds = re.fullmatch(
+        r"mpired: here/t.npy: others kept it locked for ([0-9.]+) s; .*", outcome.err.splitlines()[-1]
+    )
+    assert seconds is not None
+    assert len(seconds[1]) <= len("0.49")
+
+
+def test_a_long_wait_is_logged_in_python(folder, monkeypatch, caplog):
+    impatient(monkeypatch)
+    fd = hold(folder / "here" / "t.npy")
+    with caplog.at_level("INFO", "mpired"), pytest.raises(LockError):
+        add(folder, lock_timeout=0.3)
+    os.close(fd)
+    name, level, text = caplog.record_tuples[0]
+    assert (name, level) == ("mpired", 20)
+    assert f"t.npy: waiting for process {os.getpid()} (" in text
+    assert "`lock_timeout`" in text
+
+
+def test_who_has_the_lock_may_be_unknown(as_root, open_folder, monkeypatch):
+    """What other users have open is theirs to know."""
+    impatient(monkeypatch)
+    np.save(open_folder / "t.npy", np.arange(3))
+    (open_folder / "t.npy").chmod(0o666)
+    fd = hold(open_folder / "t.npy")
+    words = ("fetch-and-op", "--op", "sum", "t.npy", "1", "--lock-timeout", "0.3")
+    outcome = run(*words, cwd=open_folder, setup=become_nobody)
+    os.close(fd)
+    assert outcome.status == 5
+    assert outcome.err.startswith("mpired: t.npy: waiting for another process, which has it locked")
+
+
+@pytest.mark.parametrize("timeout", ["-1", "nan", "inf", "1e400", "x"])
+@pytest.mark.parametrize("words", [("reduce", "--op", "sum", "ones.npy", "here/t.npy", "-f", "-o", "here/t.npy"),
+                                   ("reduce-local", "--op", "sum", "ones.npy", "here/t.npy"),
+                                   ("scan", "--op", "sum", "ones.npy", "here/t.npy", "--in-place"),
+                                   ("pack", "--type", "byte", "ones.npy", "-f", "-o", "here/t.npy"),
+                                   ("unpack", "--type", "byte", "ones.npy", "--into", "here/t.npy"),
+                                   ("recover", "here/t.npy")])  # fmt: skip
+def test_a_lock_timeout_that_is_no_time(words, timeout, folder):
+    with unchanged(folder):
+        refused(run(*words, "--lock-timeout", timeout, cwd=folder), 2, "--lock-timeout")
+        assert run(*words, cwd=folder, env={"MPIRED_LOCK_TIMEOUT": timeout}).status == 2
+
+
+def test_a_reader_waits_for_the_end_of_an_update_as_long_as_it_is_told(folder, monkeypatch):
+    impatient(monkeypatch)
+    log = folder / "here" / ".t.npy.mpired"
+    log.touch()
+    fd = hold(log)  # as while an update is at work
+    outcome = run("reduce", "-q", "--op", "sum", "here/t.npy", "--lock-timeout", "0.3", cwd=folder)
+    os.close(fd)
+    assert outcome.status == 5
+    assert f"waiting for process {os.getpid()}" in outcome.err
+
+
+def test_lock_of_a_dead_process_is_free(folder):
+    held = os.pipe()
+    child = Child("--version", cwd=folder, setup=lambda: (hold(folder / "here" / "t.npy"), os.kill(os.getpid(), 9)))
+    assert child.finish().status == -9
+    os.close(held[0])
+    os.close(held[1])
+    add(folder, lock_timeout=0)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_file_system_without_locks(number, folder):
+    def no_locks() -> None:
+        def refuse(*_arguments: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        fcntl.fcntl = refuse
+
+    with unchanged(folder):
+        refused(run(*WORDS, cwd=folder, setup=no_locks), 5, "here/t.npy", "has no locks")
+
+
+def test_who_may_only_read_can_read_between_two_updates(as_root, open_folder):
+    np.save(open_folder / "t.npy", np.arange(3))
+    (open_folder / "t.npy").chmod(0o644)
+    words = ("get-accumulate", "-q", "--op", "no_op", "--to", "text", "t.npy")
+    with unchanged(open_folder):
+        assert run(*words, cwd=open_folder, setup=become_nobody) == (0, b"0\n1\n2\n", "")
+        words = ("fetch-and-op", "--op", "no_op", "--target-disp", "2", "t.npy")
+        assert run(*words, cwd=open_folder, setup=become_nobody) == (0, b"2\n", "")
+        fd = hold(open_folder / "t.npy")
+        refused(run(*words, "--lock-timeout", "0", cwd=open_folder, setup=become_nobody), 5, "t.npy", "--lock-timeout")
+        os.close(fd)
+        words = ("fetch-and-op", "--op", "sum", "t.npy", "1")
+        refused(run(*words, cwd=open_folder, setup=become_nobody), 4, "t.npy", "Permission denied")
+
+
+@pytest.mark.parametrize("commit", COMMITS)
+def test_target_replaced_while_waiting(commit, folder):
+    """The lock that was waited for is on a file that has no name any more: the new one is locked, and changed."""
+    path = folder / "here" / "t.npy"
+    fd = hold(path)
+    child = Child(*WORDS, "--commit", commit, cwd=folder)
+    while not _has_open(child.pid, path.resolve()):
+        pass
+    np.save(folder / "new.npy", np.full(500, 10.0))
+    os.replace(folder / "new.npy", path)
+    os.close(fd)
+    assert child.finish() == (0, b"", "")
+    assert value(folder) == 11
+
+
+def _has_open(pid: int, path: Path, times: int = 1) -> bool:
+    """Tell whether a process has a file open so often; a descriptor may be closed while it is looked at."""
+    found = 0
+    for number in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(OSError):
+            found += os.readlink(f"/proc/{pid}/fd/{number}") == str(path)
+    return found >= times

@@ -1,0 +1,192 @@
+"""Files of mpired beside a target: whoever has their names, and what is left of them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from command import NOBODY, refused, run, unchanged
+from protocols import LOG
+from updates import WORDS, hold, value
+
+from mpired.files import calls
+
+
+def _intrude(monkeypatch, folder: Path, make: Callable[[Path], None]) -> None:
+    """Let somebody take the name of a new file just before it is opened; drafts and logs have names from the start."""
+    original = calls.open_new
+
+    def open_new(name, dirfd=None):
+        if not (path := folder / "here" / os.fsdecode(name)).exists():
+            make(path)
+        return original(name, dirfd)
+
+    monkeypatch.setattr(calls, "open_new", open_new)
+    monkeypatch.setattr(calls, "open_unnamed", lambda _dirfd: None)
+
+
+def _file(path: Path) -> None:
+    path.write_bytes(b"another's")
+    os.chown(path, NOBODY, NOBODY)
+
+
+def _link(path: Path) -> None:
+    (path.parent.parent / "elsewhere").write_bytes(b"another's")
+    path.symlink_to("../elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("commit", "make", "status"),
+    [("rename", _file, 5), ("rename", _link, 4), ("journal", _file, 5), ("journal", _link, 3)],
+)
+def test_a_name_that_somebody_takes_is_left_to_him(as_root, commit, make, status, folder, monkeypatch):
+    _intrude(monkeypatch, folder, make)
+    refused(run(*WORDS, "--commit", commit, "--lock-timeout", "0.2", cwd=folder), status, "here/")
+    assert value(folder) == 0
+    (intruder,) = (path for path in (folder / "here").iterdir() if path.name != "t.npy")
+    assert intruder.read_bytes() == b"another's"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        (LOG, "belongs to an unfinished change of t.npy, and is not data"),
+        (".t.npy.mpired-new", "is a draft of a command that writes t.npy, not data"),
+        (".t.npy.mpired-scratch-0", "is a draft of a command that writes t.npy, not data"),
+        ("t.npy.mpired-keys", "has the keys of updates of t.npy, and is not data"),
+        (".t.npy.mpired-journal", "is the journal of an unfinished update of t.npy by mpired 0.1"),
+        (".0123abcd.mpired-together", "has results that mpired 0.1 has not put in place yet"),
+    ],
+)
+def test_files_of_mpired_itself_are_no_data(name, reason, folder):
+    path = f"here/{name}"
+    (folder / path).write_bytes(bytes(80))
+    own = [
+        ("info", path),
+        ("reduce", "--type", "double", "--op", "sum", "ones.npy", path),
+        ("scan", "--type", "double", "--op", "sum", path, "-o", "x{rank}.bin"),
+        ("pack", "--type", "double", path, "-o", "x.bin"),
+        ("accumulate", "--type", "double", "--op", "sum", path, "ones.npy"),
+        ("accumulate", "--type", "double", "--op", "sum", "ones.npy", path),
+        ("reduce", "--type", "double", "--op", "sum", "ones.npy", "-f", "--to", "raw", "-o", path),
+        ("reduce-local", "--type", "double", "--op", "sum", "ones.npy", path),
+        ("recover", path),
+    ]
+    with unchanged(folder):
+        for words in own:
+            refused(run(*words, cwd=folder), 3, f"{path}: {reason}")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "info T J",
+        "reduce --op sum T J -o x.npy",
+        "reduce --op sum T -f -o J",
+        "reduce --op sum T --group-b J -o x.npy",
+        "allreduce --op sum T J -o x{rank}.npy",
+        "scan --op sum T T --in-place J",
+        "reduce-local --op sum T J",
+        "reduce-local --op sum J T",
+        "pack --type double J -o T -f",
+        "pack --type double T -o J",
+        "unpack --type double T -o J",
+        "unpack --type double T --into J",
+        "unpack --type double J --into T",
+        "accumulate --op sum J T",
+        "accumulate --op sum T J",
+        "accumulate --op sum T ones.npy --map J",
+        "accumulate --op sum --window T --window J ones.npy",
+        "get-accumulate --op sum J T",
+        "get-accumulate --op sum T ones.npy -f --fetch J",
+        "get-accumulate --op sum T ones.npy --map J",
+        "fetch-and-op --op sum T J",
+        "fetch-and-op --op sum J T",
+        "compare-and-swap J 0 T",
+        "compare-and-swap T J 1",
+        "recover J",
+        "recover --list J",
+        "recover --discard --force J",
+        "info T LINK",
+        "accumulate --op sum LINK T",
+    ],
+)
+def test_a_file_with_the_name_of_a_log_is_not_removed_because_it_was_named(words, folder):
+    """It is none, so the recovery of the file beside it would remove it; it says what it is before anything is done."""
+    (folder / "here" / LOG).write_bytes(b"my own notes" * 1000)
+    os.symlink(f"here/{LOG}", folder / "link")
+    names = {"T": "here/t.npy", "J": f"here/{LOG}", "LINK": "link"}
+    shown = "link" if "LINK" in words else f"here/{LOG}"
+    with unchanged(folder):
+        outcome = run(*(names.get(word, word) for word in words.split()), cwd=folder)
+        refused(outcome, 3, f"mpired: {shown}: belongs to an unfinished change of t.npy, and is not data")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        WORDS,
+        (*WORDS, "--commit", "journal"),
+        ("reduce", "-q", "--op", "sum", "ones.npy", "-f", "-o", "here/t.npy"),
+        ("reduce", "-q", "--op", "sum", "here/t.npy", "ones.npy", "--in-place"),
+    ],
+)
+def test_the_next_command_removes_what_a_kill_has_left(words, folder):
+    """Between the name of a new file and the rename, on any file system."""
+
+    def kill(*_arguments: object, **_settings: object) -> None:
+        os.kill(os.getpid(), 9)
+
+    killed = run(*WORDS, "--commit", "rename", cwd=folder, setup=lambda: setattr(os, "replace", kill))
+    assert killed.status == -9
+    assert len(os.listdir(folder / "here")) == 2
+    assert run(*words, cwd=folder).status == 0
+    assert os.listdir(folder / "here") == ["t.npy"]
+
+
+def test_a_draft_of_a_living_command_is_waited_for(folder):
+    draft = folder / "here" / ".t.npy.mpired-new"
+    draft.write_bytes(b"x")
+    fd = hold(draft)
+    refused(run(*WORDS, "--lock-timeout", "0.2", cwd=folder), 5, "here/t.npy", ".t.npy.mpired-new", "mpired recover")
+    assert (value(folder), draft.read_bytes()) == (0, b"x")
+    os.close(fd)
+    assert run(*WORDS, cwd=folder).status == 0
+    assert os.listdir(folder / "here") == ["t.npy"]
+
+
+def test_a_log_whose_making_fails_does_not_stay(folder):
+    """Whatever fails after its name is there."""
+
+    def fail_after_the_making() -> None:
+        make, chmod = calls.open_new, os.fchmod
+
+        def fail(*_arguments: object) -> None:
+            os.fchmod = chmod
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        def open_new(*arguments: object) -> int:
+            fd = make(*arguments)
+            os.fchmod = fail
+            return fd
+
+        calls.open_new, calls.open_unnamed = open_new, lambda _dirfd: None
+
+    with unchanged(folder):
+        outcome = run(*WORDS, "--commit", "journal", cwd=folder, setup=fail_after_the_making)
+        refused(outcome, 4, "here/t.npy", "Input/output error")
+
+
+def test_dead_drafts_are_removed_and_living_ones_stay(folder):
+    names = (".t.npy.mpired-new", ".t.npy.mpired-scratch-0", ".t.npy.mpired-scratch-1", ".u.npy.mpired-new")
+    dead, living, scratch, foreign = (folder / "here" / name for name in names)
+    for path in (dead, living, scratch, foreign):
+        path.write_bytes(b"x")
+    fd = hold(living)
+    removed = f"here/t.npy: removed {dead.name}, removed {scratch.name}\n"
+    assert run("recover", "here/t.npy", cwd=folder).out == removed.encode()
+    assert sorted(os.listdir(folder / "here")) == sorted([living.name, foreign.name, "t.npy"])
+    os.close(fd)
